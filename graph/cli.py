@@ -6,10 +6,9 @@ What a run needs is imported when a run starts, so that `--help`, `model status`
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -47,12 +46,8 @@ app = typer.Typer(
     epilog=EPILOG,
     subcommand_metavar='"TASK" | COMMAND',
     rich_markup_mode=None,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_COMPLETE: Final = "_MENDGRAPH_COMPLETE"
-"""The variable with which a shell's completion script calls the program."""
-
 _FOR_EVERY_COMMAND = frozenset({"root", "as_json", "json_lines", "debug", "version", "workspace_config"})
 """Options that are not those of a new run."""
 
@@ -173,10 +168,6 @@ def serve(
     new_token: Annotated[
         bool, typer.Option("--new-token", help="Print a new token, and what the tenants file holds of it.")
     ] = False,
-    configuration: Annotated[
-        bool,
-        typer.Option("--configuration", help="Print the file for `langgraph dev --config`, for one machine."),
-    ] = False,
 ) -> int:
     """Serve the agent to several users, over the Agent Protocol.
 
@@ -194,11 +185,8 @@ def serve(
         typer.echo(f'line for the tenants file:   token_sha256 = ["{token_hash(token)}"]')
         return 0
     from mendgraph.graph.fleet.serving.admission import CannotServeError
-    from mendgraph.graph.fleet.serving.engine import CONFIGURATION, run_server
+    from mendgraph.graph.fleet.serving.engine import run_server
 
-    if configuration:
-        typer.echo(CONFIGURATION)
-        return 0
     try:
         return run_server(host, port)
     except CannotServeError as error:
@@ -209,44 +197,17 @@ def serve(
 def schema(
     form: Annotated[Literal["json", "json-lines"], typer.Argument(metavar="FORM", help="json or json-lines.")] = "json",
 ) -> int:
-    """Print the JSON Schema of what --json or --json-lines write."""
+    """Print the JSON Schema of what --json or --json-lines write of a task."""
     import json
 
-    from mendgraph.graph.terminal.output_schema import line_schema, object_schema
+    from mendgraph.graph.terminal.output_lines import line_schema, object_schema
 
     typer.echo(json.dumps(object_schema() if form == "json" else line_schema(), indent=2, sort_keys=True))
     return ExitCode.FINISHED
 
 
-@app.command()
-def completion(
-    shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(metavar="SHELL", help="bash, zsh or fish.")],
-) -> int:
-    """Print the completion of a shell.
-
-    For bash put this line into ~/.bashrc, for zsh into ~/.zshrc after compinit: eval "$(mendgraph completion bash)".
-    For fish: mendgraph completion fish > ~/.config/fish/completions/mendgraph.fish
-    """
-    from typer.completion import get_completion_script  # type: ignore[attr-defined]
-
-    typer.echo(get_completion_script(prog_name="mendgraph", complete_var=_COMPLETE, shell=shell))
-    return ExitCode.FINISHED
-
-
-def _complete() -> int:
-    """Answer a shell's completion script; whatever goes wrong there are no offers."""
-    from typer.completion import completion_init  # type: ignore[attr-defined]
-
-    completion_init()
-    with suppress(Exception, SystemExit):
-        app(prog_name="mendgraph")
-    return ExitCode.FINISHED
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code. `arguments` default to those of the process."""
-    if arguments is None and _COMPLETE in os.environ:
-        return _complete()
     given = sys.argv[1:] if arguments is None else list(arguments)
     process_end.make_streams_writable()
     code = _run(given)
@@ -274,11 +235,8 @@ def _run(given: Sequence[str]) -> int:
 
 
 def _start(chosen: opt.Options, work: "Callable[[Setup], int]", *, attended: bool) -> int:
-    from mendgraph.graph.telemetry.exporting import exporting, note
-
     try:
-        with exporting(os.environ, note):
-            return work(_setup(chosen, attended=attended))
+        return work(_setup(chosen, attended=attended))
     except KeyboardInterrupt as signal:  # while libraries are loaded, or for the second time
         terminated = type(signal) is not KeyboardInterrupt
         code = ExitCode.TERMINATED if terminated else ExitCode.INTERRUPTED
@@ -313,7 +271,7 @@ def _setup(chosen: opt.Options, *, attended: bool) -> "Setup":
     from mendgraph.graph.terminal.screen import Display
     from mendgraph.graph.terminal.status_line import StatusLine, is_live
     from mendgraph.graph.terminal.turns import Setup
-    from mendgraph.nodes.call_model.embedded.local_model import local_server_is_starting
+    from mendgraph.nodes.call_model.local_model import local_server_is_starting
     from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 
     out, err = Console(), Console(stderr=True)

@@ -50,6 +50,7 @@ def ended_when_stuck() -> Iterator[None]:
     with suppress(OSError, RuntimeError, ValueError):  # without a standard error it ends in silence
         faulthandler.register(signal.SIGPROF, chain=True)
     beating = threading.Thread(target=beat, name="mendgraph-beat", daemon=True)
+    signal.setitimer(signal.ITIMER_PROF, seconds)  # code that is stuck before the first beat ends as well
     beating.start()
     try:
         yield

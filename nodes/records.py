@@ -102,8 +102,8 @@ class EditForm(StrEnum):
 class Profile(Record):
     """How this turn talks to its model: decided at its start, and once more where `steps_down` and edits miss.
 
-    `family` is the row of the shipped profiles, `small` a model of some billion parameters, which repeats what it sees,
-    and `reasoning` one that thinks before it answers.
+    `small` is a model of some billion parameters, which repeats what it sees, and `reasoning` one that thinks before it
+    answers. `family` stands in checkpoints of earlier versions.
     """
 
     protocol: Protocol = Protocol.TEXT
@@ -192,6 +192,11 @@ class Answer(Record):
 
     text: str
     value: Any = None
+
+    @classmethod
+    def given(cls, arguments: JsonMap) -> Self:
+        """The answer that a call of final_answer gives."""
+        return cls(text=str(arguments.get("answer", "")), value=arguments.get("value"))
 
 
 # --- What a tool gave back (spec 2, section 5)

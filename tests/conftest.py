@@ -137,7 +137,7 @@ def empty_store(postgres: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]
 
 
 def _kept_in(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    from mendgraph.nodes.execute_tools.store.postgres_database import close_postgres
+    from mendgraph.nodes.execute_tools.store.postgres import close_postgres
 
     monkeypatch.setenv("MENDGRAPH_STORE_URL", url)
     try:
@@ -166,7 +166,7 @@ def nothing_learned() -> None:
     """What an endpoint refused in one test is tried anew in the next, as it may listen at the same port."""
     from mendgraph.graph.langchain.failures import LESSONS
 
-    LESSONS.forget()
+    LESSONS.clear()
 
 
 @pytest.fixture(scope="module", autouse=True)

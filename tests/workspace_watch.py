@@ -25,7 +25,7 @@ Part = Literal["product", "effects", "tests"]
 
 EXCUSED: Final = {
     "files/handles.py:open_root": "the one place where an absolute name is opened",
-    "mcp_tools.py:_program_session": "the user's own server is started with what the user wrote in its settings",
+    "mcp_tools.py:_session": "the user's own server is started with what the user wrote in its settings",
     **dict.fromkeys(
         (
             "store/run_folder.py:_private_folder",
@@ -33,7 +33,6 @@ EXCUSED: Final = {
             "store/user_files.py:spending_file",
             "store/database.py:connect_to",
             "store/audit_log.py:write",
-            "store/audit_log.py:_turn",
             "store/run_folder.py:_open_folder",
             "store/run_lock.py:_introduce",
             "store/run_lock.py:_forget",

@@ -45,7 +45,7 @@ THIRD_PARTY: Final = (
     ),
 )
 """What the tests import of others' code, imported once for all."""
-EFFECTFUL: Final = frozenset({"mendgraph.graph.agent", "mendgraph.nodes.call_model.embedded.local_server"})
+EFFECTFUL: Final = frozenset({"mendgraph.graph.agent", "mendgraph.nodes.call_model.local_server"})
 """Modules that do something when they are imported, or are programs."""
 
 

@@ -12,15 +12,12 @@ from typing import Any, Final, NamedTuple
 from mendgraph.nodes.execute_tools.edits.definitions import replace_definitions
 from mendgraph.nodes.execute_tools.edits.exact_edits import nearest_region, replace_text
 from mendgraph.nodes.execute_tools.edits.patches import UpdatedFile, apply_hunks, parse_patch
-from mendgraph.nodes.execute_tools.secrets.redact import Redactor
-from mendgraph.nodes.execute_tools.secrets.shown_parts import RedactedStream, masked_blocks
-from mendgraph.nodes.language.blocks import read_blocks
-from mendgraph.nodes.language.dialects import looks_like_call
-from mendgraph.nodes.language.json_arguments import read_native_calls
+from mendgraph.nodes.execute_tools.secrets.redact import RedactedStream, Redactor, masked_blocks
+from mendgraph.nodes.language.dialects import looks_like_call, read_blocks
 from mendgraph.nodes.language.names import claims_a_change, is_question
 from mendgraph.nodes.language.text_protocol import extract_in_order
 from mendgraph.nodes.loop_check.repetition import action_signature
-from mendgraph.nodes.parse.cutting import cut_invented
+from mendgraph.nodes.parse.reading import cut_invented, read_native_calls
 from mendgraph.nodes.records import RawCall
 from tests.architecture.backtracking import ENDS, Counter, hostile_units
 from tests.architecture.patterns import patterns

@@ -27,8 +27,8 @@ from benchmarks.real_model.measured_run import Limits, MeasuredRun
 from benchmarks.real_model.record import CallRecord
 from benchmarks.real_model.reply_cache import ReplyCache, StoredReply, request_key
 from benchmarks.real_model.reply_facts import is_complete, read_facts
-from mendgraph.nodes.call_model.embedded.local_model import LocalServer, ServerSlot, start_local_server, why_unavailable
-from mendgraph.nodes.call_model.embedded.weights import weights_path
+from mendgraph.nodes.call_model.local_model import LocalServer, ServerSlot, start_local_server, why_unavailable
+from mendgraph.nodes.call_model.weights import weights_path
 from mendgraph.nodes.records import JsonMap, ProviderFailure
 
 REPLY_TIMEOUT_S = 600.0

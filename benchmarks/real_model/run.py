@@ -31,8 +31,8 @@ from benchmarks.real_model.rivals.environments import prepare
 from benchmarks.real_model.score import ablation_table, markdown, scores
 from benchmarks.real_model.task import Task
 from benchmarks.real_model.tasks import ALL_TASKS, tasks_digest
-from mendgraph.nodes.call_model.embedded.local_model import why_unavailable
-from mendgraph.nodes.call_model.embedded.weights import embedded_weights
+from mendgraph.nodes.call_model.local_model import why_unavailable
+from mendgraph.nodes.call_model.weights import embedded_weights
 
 INTERRUPTED = 130
 REPLIES = HERE / ".reply_cache"

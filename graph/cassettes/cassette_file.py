@@ -10,20 +10,19 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from hashlib import sha256
 from http import HTTPStatus
 from importlib import metadata
-from secrets import token_hex
 from typing import Annotated, Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from mendgraph.graph.cassettes.naming import SUFFIX
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.nodes.execute_tools.files.failures import invalid
 from mendgraph.nodes.execute_tools.secrets.known_secrets import forms_of, known_values
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, without_spans
-from mendgraph.nodes.execute_tools.store.user_files import open_regular, read_bytes
+from mendgraph.nodes.execute_tools.store.user_files import read_bytes, write_whole
 from mendgraph.nodes.language.documents import DocumentProblem, read_yaml
 from mendgraph.nodes.records import JsonMap, Record, ToolError, ToolErrorCode
 
@@ -41,12 +40,6 @@ RESPONSE_HEADERS: Final = frozenset({"content-type", "retry-after"})
 """The headers that a cassette keeps: what decides how a client reads the answer, and nothing that tells who asked."""
 
 SCRUBBED: Final = "SCRUBBED"
-MACHINE_SHAPES: Final[Mapping[str, re.Pattern[str]]] = {
-    "a home directory": re.compile(r"(?<![\w.])/(?:(?:home|Users)/\w|root/)"),
-    "a test's own folder": re.compile(r"/pytest-of-\w+"),
-}
-"""What would make a recording play on one machine only."""
-
 _SHAPES: Final = Redactor()
 _FOREIGN_BREAKS: Final = re.compile("[\r\x85\u2028\u2029]")
 """What YAML takes for the end of a line, too, and would not give back as it was."""
@@ -119,15 +112,6 @@ def secrets_in(text: str) -> list[Finding]:
     return [Finding(text.count("\n", 0, start) + 1, "a secret") for start, _ in found]
 
 
-def machine_traces_in(text: str) -> list[Finding]:
-    """Whatever would make a cassette play on one machine only."""
-    return [
-        Finding(text.count("\n", 0, found.start()) + 1, what)
-        for what, shape in MACHINE_SHAPES.items()
-        for found in shape.finditer(text)
-    ]
-
-
 def scrubbed(body: bytes, known: Iterable[str] = ()) -> bytes:
     """A body with each secret replaced: the `known` ones and all that have the shape of one. Only UTF-8 is read."""
     try:
@@ -186,16 +170,6 @@ def context_on(settings: Mapping[str, str], given: JsonMap, workspace: str, base
     return AgentContext.model_validate({**known, "workspace": workspace})
 
 
-def pinned_problem(settings: Mapping[str, str]) -> str:
-    """Which of a cassette's settings no run can have, and why; "" where all are good."""
-    try:
-        AgentContext.model_validate(_pinned(settings))
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        return f"settings.{first['loc'][0]} that no run can have ({first['msg']})"
-    return ""
-
-
 def _pinned(settings: Mapping[str, str]) -> JsonMap:
     return {name: settings[name] for name in REPLAYED if name in settings}
 
@@ -250,9 +224,6 @@ def _cassette_of(document: Any) -> CassetteFile | str:
         first = error.errors(include_input=False, include_url=False)[0]
         place = ".".join(map(str, first["loc"])) or "the top level"
         return f"is no cassette of version {VERSION}: {first['msg']} in {place}"
-    problem = pinned_problem(found.settings)
-    if problem:
-        return f"has {problem}"
     exchanges = tuple(Exchange(**each.model_dump()) for each in found.interactions)
     return CassetteFile(recorded_from=found.recorded_from, settings=found.settings, exchanges=exchanges)
 
@@ -266,8 +237,7 @@ def _joined(value: Any) -> str:
 
 
 def _unreadable(name: str, problem: str) -> ToolError:
-    message = f"{name} {problem[:_LONGEST]}: {_REMEDY}"
-    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+    return invalid(f"{name} {problem[:_LONGEST]}: {_REMEDY}")
 
 
 # --- Writing
@@ -329,9 +299,6 @@ def _block_dumper() -> Any:
     return BlockDumper
 
 
-_FIRST_WORD: Final = b"recorded_from:"
-
-
 def read_text(path: str, name: str = "") -> str | ToolError:
     """The text of the cassette file at `path`, which errors call `name`; NOT_FOUND where there is none."""
     name = name or path
@@ -354,38 +321,64 @@ def read(path: str, name: str = "") -> CassetteFile | ToolError:
 
 def write(path: str, cassette: CassetteFile) -> ToolError | None:
     """Put the cassette at `path` in one step; its folder is made. Others see the old file or the whole new one."""
-    folder, file_name = os.path.split(os.path.abspath(path))
-    draft = os.path.join(folder, f".{file_name[:100]}.{token_hex(8)}.recording")
     try:
-        os.makedirs(folder, exist_ok=True)
-        try:
-            with open(draft, "xb") as file:
-                file.write(render(cassette).encode())
-            os.replace(draft, path)
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(draft)
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        write_whole(os.path.abspath(path), render(cassette).encode())
     except OSError as error:
         reason = error.strerror or type(error).__name__
         return ToolError(code=ToolErrorCode.IO_ERROR, message=f"{path} cannot be written: {reason}")
     return None
 
 
-def cassettes_below(folder: str) -> list[str]:
-    """The paths of all cassette files in `folder` and below, relative to it and with "/", sorted; no files of runs."""
-    found = [os.path.join(root, name) for root, _, names in os.walk(folder) for name in names if _is_cassette(name)]
-    paths = (os.path.relpath(path, folder).replace(os.sep, "/") for path in found)
-    return sorted(path for path in paths if "/files/before/" not in path and "/files/after/" not in path)
+# --- Names
+
+SUFFIX: Final = ".yaml"
+LONGEST: Final = 120
+"""Characters of a file's name; file systems allow 255 bytes, and a draft has more to its name."""
+
+_CHOSEN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
+_HASH_DIGITS: Final = 8
 
 
-def is_ours(path: str) -> bool:
-    """Whether the file begins as our cassettes do: other tools keep theirs in folders of the same name."""
-    try:
-        with open_regular(path) as file:
-            return file.read(len(_FIRST_WORD)) == _FIRST_WORD
-    except OSError:
-        return False
+def is_name(name: object) -> bool:
+    """Whether a test may choose this name for its cassette: letters, digits, `.`, `_` and `-`, but no folder."""
+    return isinstance(name, str) and _CHOSEN.fullmatch(name) is not None
 
 
-def _is_cassette(name: str) -> bool:
-    return name.endswith(SUFFIX) and not name.startswith(".")
+def cassette_name(node_id: str, chosen: str = "") -> str:
+    """The cassette of the test `node_id`, relative to the library and with "/"; `chosen` stands for the test's name.
+
+    tests/test_calc.py::test_adds              tests/test_calc/test_adds.yaml
+    tests/test_calc.py::TestBig::test_adds     tests/test_calc/TestBig.test_adds.yaml
+    tests/test_calc.py::test_adds[one-two]     tests/test_calc/test_adds-one-two.yaml
+    """
+    module, _, test = node_id.partition("::")
+    function, bracket, parameters = test.partition("[")
+    name = chosen or _safe(function.replace("::", "."), exact=True)
+    own = parameters.removesuffix("]")
+    if bracket:
+        # Some file systems do not tell capital letters from small ones, and parameters often differ in nothing else.
+        name = f"{name}-{_safe(own, exact=own == own.lower())}"
+    return f"{folder_of(module)}/{_bounded(name)}{SUFFIX}"
+
+
+def folder_of(module: str) -> str:
+    """The folder of a module's cassettes, relative to the library; one outside of the root directory has its name's."""
+    path = module.removesuffix(".py")
+    parts = [part for part in path.replace("\\", "/").split("/") if part not in ("", ".", "..")]
+    return "/".join(parts)
+
+
+def _safe(text: str, *, exact: bool) -> str:
+    """A part of a file's name; where something had to be replaced, a hash of the whole keeps names apart."""
+    clean = _UNSAFE.sub("_", text)
+    return clean if exact and clean == text else f"{clean}-{_hash(text)}"
+
+
+def _bounded(name: str) -> str:
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - _HASH_DIGITS - 1]}-{_hash(name)}"
+
+
+def _hash(text: str) -> str:
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_DIGITS]

@@ -26,12 +26,10 @@ from mendgraph.graph.cassettes.cassette_file import (
     write,
 )
 from mendgraph.graph.cassettes.player import REPLAY_URL, Player, Tape, recorded, replayed
-from mendgraph.graph.cassettes.servers import LoopbackServer, RecordingServer, ReplayServer
+from mendgraph.graph.cassettes.servers import ForwardingServer, LoopbackServer, ReplayServer
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.langchain.chat_models import endpoint_model, served_models
 from mendgraph.graph.langchain.failures import LESSONS
-from mendgraph.nodes.call_model.embedded.local_model import shared_local_server
-from mendgraph.nodes.call_model.embedded.weights import CONTEXT_TOKENS
 from mendgraph.nodes.call_model.endpoint import (
     NO_KEY,
     PLAIN,
@@ -41,11 +39,12 @@ from mendgraph.nodes.call_model.endpoint import (
     find_endpoint,
     split_provider,
 )
+from mendgraph.nodes.call_model.local_model import shared_local_server
+from mendgraph.nodes.call_model.weights import CONTEXT_TOKENS
 from mendgraph.nodes.execute_tools.secrets.known_secrets import is_findable_key
-from mendgraph.nodes.records import JsonMap, ProviderFailure, Record, ToolError, ToolErrorCode
+from mendgraph.nodes.records import ProviderFailure, Record, ToolError, ToolErrorCode
 
 _USE: Final = "give the agent `mendgraph_cassette.context(workspace)`, or its client `mendgraph_cassette.base_url`"
-_NOT_BOTH: Final = "a cassette is used by `base_url` and `context` in this process, or by `serve`, not by both"
 
 
 class Source(Record):
@@ -119,33 +118,28 @@ def _served_model(endpoint: Endpoint) -> str | ProviderFailure:
 
 
 class Cassette(ABC):
-    """One test's conversation with a model. `recording` says whether the endpoint is a real one."""
+    """One test's conversation with a model, caught from whatever clients of this process say to any model.
+
+    `recording` says whether the endpoint is a real one. What earlier tests have learned of models is forgotten: each
+    asks as it would by itself.
+    """
 
     recording: bool
 
-    def __init__(self, path: str, name: str, find: Callable[[], Source]) -> None:
+    def __init__(self, path: str, name: str, find: Callable[[], Source], tape: AbstractContextManager[Tape]) -> None:
         """`name` is what messages call the file at `path`; `find` is asked when the test wants to know its endpoint."""
         self.path, self.name = path, name
         self._find = find
         self._found: Source | None = None
-        self._stack, self._ears = ExitStack(), ExitStack()
-        self._tape: Tape | None = None
-        self._in_process = self._served = False
-
-    def listen(self) -> None:
-        """Catch what clients of this process say to any model from here on; `serve` ends it.
-
-        What earlier tests have learned of models is forgotten: each asks as it would by itself.
-        """
-        LESSONS.forget()
-        self._tape = self._ears.enter_context(self._recorder())
+        LESSONS.clear()
+        self._stack = ExitStack()
+        self._tape = self._stack.enter_context(tape)
 
     @property
     def base_url(self) -> str:
         """The endpoint for any OpenAI-compatible client in this process; its key is `api_key`."""
-        tape = self._opened()
-        tape.base_url = self._source.base_url
-        return tape.base_url
+        self._tape.base_url = self._source.base_url
+        return self._tape.base_url
 
     @property
     def settings(self) -> dict[str, str]:
@@ -161,11 +155,6 @@ class Cassette(ABC):
     def model(self) -> str | None:
         """The model's name at the endpoint, None where the cassette does not say."""
         return self.settings.get("model")
-
-    @property
-    def requests(self) -> list[JsonMap]:
-        """The bodies of the recorded requests, oldest first."""
-        return self._opened().requests
 
     def context(self, workspace: str | os.PathLike[str] = ".", **settings: Any) -> AgentContext:
         """The context of a run on this cassette: its endpoint, and what its requests depend on, are filled in.
@@ -183,16 +172,12 @@ class Cassette(ABC):
     @contextmanager
     def serve(self) -> Iterator[LoopbackServer]:
         """The cassette as a server on loopback, for an agent in another process: give it the server's `base_url`."""
-        if self._in_process:
-            raise RuntimeError(_NOT_BOTH)
-        self._served = True
-        self._ears.close()
         with self._server() as server:
+            self._tape.passed_on = server.base_url
             yield server
 
     def close(self) -> None:
         """Let go of the clients and the network."""
-        self._ears.close()
         self._stack.close()
 
     @abstractmethod
@@ -204,24 +189,12 @@ class Cassette(ABC):
         """What to tell of a test that has failed: an agent may have turned a refusal into a value."""
 
     @abstractmethod
-    def _recorder(self) -> AbstractContextManager[Tape]: ...
-
-    @abstractmethod
     def _server(self) -> LoopbackServer: ...
 
     @property
     def _source(self) -> Source:
         self._found = self._found or self._find()
         return self._found
-
-    def _opened(self) -> Tape:
-        if self._served:
-            raise RuntimeError(_NOT_BOTH)
-        self._in_process = True
-        if self._tape is None:
-            self.listen()
-        assert self._tape is not None  # noqa: S101 - it listens
-        return self._tape
 
 
 class ReplayedCassette(Cassette):
@@ -233,8 +206,8 @@ class ReplayedCassette(Cassette):
         """Cut off the network, but for `allow_hosts` and, while the cassette is served, for this machine."""
         key, settings = SecretStr(NO_KEY), dict(cassette.settings)
         source = Source(base_url=REPLAY_URL, api_key=key, origin=cassette.recorded_from, settings=settings)
-        super().__init__(path, name, lambda: source)
         self._player = Player(cassette, name, version=version())
+        super().__init__(path, name, lambda: source, replayed(self._player))
         self._blocked: list[str] = []
         self._allowed = frozenset(allow_hosts)
         self._stack.enter_context(only(self._is_allowed, self._explain))
@@ -256,14 +229,11 @@ class ReplayedCassette(Cassette):
         """The requests that were not recorded, and the hosts that were out of reach."""
         return [*self._player.misses, *self._blocked]
 
-    def _recorder(self) -> AbstractContextManager[Tape]:
-        return replayed(self._player)
-
     def _server(self) -> LoopbackServer:
         return ReplayServer(self._player)
 
     def _is_allowed(self, host: str) -> bool:
-        return host in self._allowed or (self._served and is_loopback(host))
+        return host in self._allowed or (bool(self._tape.passed_on) and is_loopback(host))
 
     def _explain(self, host: str) -> str:
         told = (
@@ -282,13 +252,11 @@ class RecordedCassette(Cassette):
 
     def __init__(self, path: str, name: str, find: Callable[[], Source]) -> None:
         """Nothing is sent before the client sends it."""
-        super().__init__(path, name, find)
-        self._servers: list[RecordingServer] = []
+        super().__init__(path, name, find, recorded(scrub=self._scrub))
 
     def problem(self) -> str:
         """Write the file; what has kept it from being written."""
-        heard = self._tape.exchanges if self._tape else ()
-        exchanges = (*heard, *(exchange for server in self._servers for exchange in server.exchanges))
+        exchanges = self._tape.exchanges
         if not exchanges:
             return f"nothing was said to a model, so {self.name} was not written: {_USE}"
         others = {name: value for name, value in os.environ.items() if not self._found or value != self.api_key}
@@ -305,7 +273,7 @@ class RecordedCassette(Cassette):
 
     def _said_by(self) -> tuple[str, dict[str, str]]:
         """Who answered, and what its requests depend on: a client may have known a host by itself."""
-        host = self._tape.host if self._tape else ""
+        host = self._tape.host
         if self._found and host in ("", urlsplit(self._found.base_url).hostname):
             return self._found.origin, self.settings
         return f"model at {host}", {"mendgraph": version()}
@@ -317,13 +285,8 @@ class RecordedCassette(Cassette):
         """That nothing was written."""
         return [f"{self.name} was not written, as the test has failed"]
 
-    def _recorder(self) -> AbstractContextManager[Tape]:
-        return recorded(scrub=self._scrub)
-
     def _server(self) -> LoopbackServer:
-        server = RecordingServer(self._source.base_url, self.api_key, self._scrub)
-        self._servers.append(server)
-        return server
+        return ForwardingServer(self.base_url, self.api_key)
 
 
 def load(path: str, name: str) -> CassetteFile | str:

@@ -19,8 +19,14 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import StateSnapshot
 
-from mendgraph.graph.cassettes.cassette_file import CassetteFile, context_on, render, secrets_in, settings_of
-from mendgraph.graph.cassettes.naming import cassette_name
+from mendgraph.graph.cassettes.cassette_file import (
+    CassetteFile,
+    cassette_name,
+    context_on,
+    render,
+    secrets_in,
+    settings_of,
+)
 from mendgraph.graph.cassettes.servers import LoopbackServer, Reciter, ReplayServer
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.langchain.failures import LESSONS
@@ -30,10 +36,10 @@ from mendgraph.graph.machine.workspace import judged_workspace
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.runs import small_history, thread_config, with_store
-from mendgraph.nodes.call_model.embedded.weights import CONTEXT_TOKENS, embedded_weights
 from mendgraph.nodes.call_model.endpoint import EMBEDDED_MODEL, split_provider
+from mendgraph.nodes.call_model.weights import CONTEXT_TOKENS, embedded_weights
 from mendgraph.nodes.call_model.window import Window
-from mendgraph.nodes.execute_tools.files.failures import quoted
+from mendgraph.nodes.execute_tools.files.failures import invalid, quoted
 from mendgraph.nodes.execute_tools.files.file_changes import MOST_CHANGES
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import Change, DeleteFile, FileContent, Workspace, WriteFile
@@ -56,6 +62,9 @@ from mendgraph.nodes.records import (
 
 FOLDER: Final = "tests"
 """Where the test goes where nobody says so."""
+
+LIBRARY: Final = "cassettes"
+"""Where cassettes are, below pytest's root directory."""
 
 MOST_FILES: Final = 200
 MOST_BYTES: Final = 2_000_000
@@ -100,17 +109,14 @@ def cassette_from_run(
     stored, start = found
     name = name or f"run_{re.sub(r'[^a-z0-9]', '_', stored.run_id[:8].lower())}"
     if not re.fullmatch(r"[a-z0-9_]+", name):
-        return _invalid(f"A test cannot be named {name!r}: take small letters, digits and underscores.")
+        return invalid(f"A test cannot be named {name!r}: take small letters, digits and underscores.")
     target = os.path.join(start.workspace.root, folder or FOLDER)
     root, configured = tests_root(target, start.workspace.root)
-    library = library_of(root)
-    if isinstance(library, ToolError):
-        return library
-    made = _made(stored, start, os.path.join(root, library))
+    made = _made(stored, start, os.path.join(root, LIBRARY))
     if isinstance(made, ToolError):
         return made
     module = os.path.relpath(os.path.join(target, f"test_{name}.py"), root)
-    cassette = f"{library}/{cassette_name(f'{module}::test_{name}', name)}"
+    cassette = f"{LIBRARY}/{cassette_name(f'{module}::test_{name}', name)}"
     contents = {module: render_test(name, stored, made).encode(), cassette: render(made.cassette).encode()}
     beside = f"{os.path.dirname(cassette)}/files"
     contents |= {f"{beside}/before/{path}": data for path, data in made.before.items()}
@@ -152,13 +158,13 @@ def read_run(saver: BaseCheckpointSaver[Any], run_id: str) -> StoredRun | ToolEr
     history = [*reversed([*small_history(saver, run_id)])]
     problem = _problem(history)
     if problem:
-        return _invalid(problem)
+        return invalid(problem)
     final = build_graph(saver).get_state(thread_config(run_id)).values
     messages = tuple(final.get("messages") or ())
     requests = tuple(message.text for message in messages if is_request(message))
     outcomes = tuple(snapshot.values["outcome"] for snapshot in history if not snapshot.next)
     if len(requests) != len(outcomes):
-        return _invalid(
+        return invalid(
             f"The run has {len(requests)} requests and {len(outcomes)} ends: a turn of it was cut off, and what was"
             " said in it is not known. Take a run whose turns have all ended."
         )
@@ -176,14 +182,14 @@ def _stored(store: Store, run: str) -> StoredRun | ToolError:
     if isinstance(record, ToolError):
         return record
     if record.parent:
-        return _invalid(
+        return invalid(
             f"The run was forked from {record.parent[:8]}, whose steps are not its own: take a run that is no fork."
         )
     stored = read_run(store.saver, record.run_id)
     ends: list[StopReason] = [] if isinstance(stored, ToolError) else [each.reason for each in stored.outcomes]
     outside = next((reason for reason in ends if reason.from_outside), None)
     if outside is not None:
-        return _invalid(f"The run ended with {outside.value}, which is not the model's doing and does not repeat.")
+        return invalid(f"The run ended with {outside.value}, which is not the model's doing and does not repeat.")
     return stored
 
 
@@ -255,7 +261,7 @@ class StartFiles:
             files[path] = content.data
             left -= len(content.data)
             if len(files) > MOST_FILES or left < 0:
-                return _invalid(
+                return invalid(
                     f"The run needs more than {MOST_FILES} files or {MOST_BYTES:,} bytes of its workspace, more than is"
                     " kept beside a test. Let a .gitignore name what it does not need, or run the task in a smaller"
                     " folder."
@@ -383,7 +389,7 @@ def _play(stored: StoredRun, files: Files, context: Callable[[str], AgentContext
         problem = _change(workspace, [WriteFile(path, data) for path, data in files.items()])
         if problem is not None:
             return problem
-        LESSONS.forget()  # as a test does
+        LESSONS.clear()  # as a test does
         with (
             mock.patch.dict(os.environ, {DATA_DIR_VARIABLE: os.path.join(base, "data")}),
             Session(context(folder), checkpointer=saver, thread_id=stored.run_id) as session,
@@ -465,10 +471,6 @@ def _unrepeated(difference: str) -> ToolError:
     return ToolError(code=ToolErrorCode.CONFLICT, message=message)
 
 
-def _invalid(message: str) -> ToolError:
-    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
-
-
 # --- Writing
 
 
@@ -546,9 +548,11 @@ def _text(text: str) -> str:
     return f'"{text}"' if plain else repr(text)
 
 
-_CONFIGURATIONS: Final = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml")
+_CONFIGURATIONS: Final = (
+    *("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml"),
+    *("tox.ini", "setup.cfg", "setup.py"),
+)
 """The files that pytest reads first, in its order. Source: its reference, "Configuration file formats"."""
-_LIBRARY: Final = re.compile(r"""^mendgraph_cassettes\s*=\s*["']?(.*?)/?["']?\s*$""", re.MULTILINE)
 
 
 def tests_root(target: str, workspace: str) -> tuple[str, bool]:
@@ -559,21 +563,7 @@ def tests_root(target: str, workspace: str) -> tuple[str, bool]:
     """
     real = folder = os.path.realpath(target)
     while folder != os.path.dirname(folder):
-        names = (*_CONFIGURATIONS, "tox.ini", "setup.cfg", "setup.py")
-        if any(os.path.isfile(os.path.join(folder, name)) for name in names):
+        if any(os.path.isfile(os.path.join(folder, name)) for name in _CONFIGURATIONS):
             return folder, True
         folder = os.path.dirname(folder)
     return (workspace if real.startswith(f"{workspace.rstrip('/')}/") else real), False
-
-
-def library_of(root: str) -> str | ToolError:
-    """The folder of cassettes, relative to the root directory; one outside of it is refused."""
-    for name in (*_CONFIGURATIONS, "tox.ini", "setup.cfg") if os.path.isdir(root) else ():
-        content = Workspace(root, lambda *_: None).read_file(name)
-        found = _LIBRARY.search(content.data.decode("utf-8", "replace")) if isinstance(content, FileContent) else None
-        if found:
-            path = os.path.normpath(found[1])
-            if found[1] and not os.path.isabs(path) and path.split("/")[0] != "..":
-                return path
-            return _invalid(f"mendgraph_cassettes in {quoted(name)} is {found[1]!r}, which is no folder below it.")
-    return "cassettes"

@@ -1,6 +1,7 @@
 """A cassette that is being played: each exchange answers once, and what was not recorded is told with its difference.
 
-Pure but for its own memory; safe in threads.
+The player is pure but for its own memory, and safe in threads; a tape puts it, or a recording, between clients of this
+process and their models.
 """
 
 import json
@@ -21,7 +22,6 @@ from mendgraph.graph.cassettes.cassette_file import (
     only_headers,
     scrubbed,
 )
-from mendgraph.graph.cassettes.difference import CONVERSATIONS, canonical, conversation, difference, parsed, text_of
 from mendgraph.nodes.execute_tools.secrets.keys import is_secret_key
 from mendgraph.nodes.execute_tools.secrets.known_secrets import is_findable_key
 from mendgraph.nodes.records import JsonMap
@@ -37,18 +37,18 @@ _ROOTS: Final = re.compile("^(?:/v1)+(?=/)")
 class Player:
     """Answers requests from a cassette. `misses` are the requests that it could not answer, in readable words."""
 
-    def __init__(self, cassette: CassetteFile, name: str, *, version: str = "", scrub: Scrub = scrubbed) -> None:
+    def __init__(self, cassette: CassetteFile, name: str, *, version: str = "") -> None:
         """`name` is what messages call the cassette, `version` the mendgraph that plays it ("" where nobody asks)."""
         self.cassette = cassette
         self.misses: list[str] = []
-        self._name, self._version, self._scrub = name, version, scrub
+        self._name, self._version = name, version
         self._bodies = [canonical(exchange.request) for exchange in cassette.exchanges]
         self._played = [False] * len(cassette.exchanges)
         self._lock = Lock()
 
     def take(self, method: str, path: str, body: bytes) -> Exchange | str:
         """The first exchange that is left and fits, or in words why there is none. A query in `path` is ignored."""
-        path, body = path.partition("?")[0], self._scrub(body)
+        path, body = path.partition("?")[0], scrubbed(body)
         value = canonical(body)
         with self._lock:
             for index, exchange in enumerate(self.cassette.exchanges):
@@ -121,6 +121,139 @@ def _conversation_end(body: Any) -> str:
     return f", {len(messages)} messages, the last by {who}: {text!r}"
 
 
+# --- What differs between the request that was recorded and the one that is sent
+
+MOST_LINES: Final = 12
+"""Lines of one difference: what follows from the first few is seldom of use."""
+
+SHOWN: Final = 60
+"""Characters that are shown before and after the place where two lines part."""
+
+CONVERSATIONS: Final = ("messages", "contents", "input")
+"""Where the messages of a request are: Gemini calls them contents, and OpenAI's Responses input."""
+
+_ABSENT: Final = object()
+
+
+def difference(recorded: bytes, sent: bytes) -> list[str]:
+    """Readable lines, none where both bodies are the same JSON; a body that is no JSON is compared as text."""
+    if canonical(recorded) == canonical(sent):
+        return []
+    lines = list(_of_values("", parsed(recorded), parsed(sent))) or ["the tools are sent in another order"]
+    more = len(lines) - MOST_LINES
+    return [*lines[:MOST_LINES], f"... and {more} more differences"] if more > 0 else lines
+
+
+def canonical(body: bytes) -> str | bytes:
+    """The same for two bodies that say the same: JSON with its keys in order; a body that is no JSON, as it is.
+
+    As text, since in Python `1`, `1.0` and `True` are equal.
+    """
+    try:
+        return json.dumps(json.loads(body), sort_keys=True)
+    except (ValueError, RecursionError):
+        return body
+
+
+def parsed(body: bytes) -> Any:
+    """A body as JSON; where it is none, its text; where it is no text, its bytes."""
+    try:
+        return json.loads(body) if body else None
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return body
+
+
+def conversation(body: Any) -> list[JsonMap]:
+    """The messages of a request, whichever API it is for; none where it has no list of maps for them."""
+    found = (body[key] for key in CONVERSATIONS if key in body) if isinstance(body, dict) else ()
+    return next((each for each in found if isinstance(each, list) and all(isinstance(one, dict) for one in each)), [])
+
+
+def text_of(message: JsonMap) -> str:
+    """What a message says, in one line; its blocks or parts one after the other."""
+    content = message.get("content") or message.get("parts") or ""
+    blocks = content if isinstance(content, list) else [content]
+    texts = (each.get("text") or each.get("content") or each if isinstance(each, dict) else each for each in blocks)
+    return " ".join(" ".join(map(str, texts)).split())
+
+
+def _of_values(at: str, ours: Any, theirs: Any) -> Iterator[str]:
+    """One line for each leaf in which two JSON values differ."""
+    if isinstance(ours, str) and isinstance(theirs, str):
+        if ours != theirs:
+            yield _of_texts(at or "the body", ours, theirs)
+        return
+    parts = [_parts(each, tools=at == "tools") for each in (ours, theirs)]
+    left, right = parts
+    if left is None or right is None or isinstance(ours, list) != isinstance(theirs, list):
+        if repr(ours) != repr(theirs):  # which tells 1 from True and from 1.0
+            yield f"{at or 'the body'}: {_worded('recorded', ours)}, {_worded('sent', theirs)}"
+        return
+    for key in {**left, **right}:
+        one, other = left.get(key, _ABSENT), right.get(key, _ABSENT)
+        who = _who(one if other is _ABSENT else other) if at in CONVERSATIONS else ""
+        place = f"{at}[{key}]{who}" if isinstance(ours, list) else f"{at}.{key}" if at else key
+        yield from _of_values(place, one, other)
+
+
+def _parts(value: Any, *, tools: bool) -> dict[Any, Any] | None:
+    """The parts of a map, or of a list by their places, tools by their names; None for a leaf."""
+    if not isinstance(value, list):
+        return value if isinstance(value, dict) else None
+    names = [_name(each) for each in value] if tools else []
+    by_name = names and None not in names and len({*names}) == len(names)
+    return dict(zip(names, value, strict=True)) if by_name else dict(enumerate(value))
+
+
+def _name(tool: Any) -> str | None:
+    function = tool.get("function", tool) if isinstance(tool, dict) else None
+    name = function.get("name") if isinstance(function, dict) else None
+    return name if isinstance(name, str) else None
+
+
+def _who(message: Any) -> str:
+    return f" ({message.get('role', message.get('type', 'no role'))})" if isinstance(message, dict) else ""
+
+
+def _of_texts(at: str, ours: str, theirs: str) -> str:
+    """The first line in which two texts differ, and of that line the part around the first letter that does."""
+    left, right = ours.split("\n"), theirs.split("\n")
+    number = _parting(left, right)
+    if len(left) > 1 or len(right) > 1:
+        at = f"{at}, line {number + 1}"
+    if number >= len(left) or number >= len(right):
+        longer, word, other = (left, "recorded", "sent") if len(left) > len(right) else (right, "sent", "recorded")
+        return f"{at}: {word} {_short(longer[number])}, and what was {other} ends before it"
+    start = _parting(left[number], right[number])
+    return f"{at}: recorded {_around(left[number], start)}, sent {_around(right[number], start)}"
+
+
+def _parting(one: Any, other: Any) -> int:
+    """The first place in which two sequences differ."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, pair in pairs if pair[0] != pair[1]), min(len(one), len(other)))
+
+
+def _around(text: str, start: int) -> str:
+    begin, end = max(start - SHOWN, 0), start + SHOWN
+    return f"{'...' if begin else ''}{text[begin:end]!r}{'...' if end < len(text) else ''}"
+
+
+def _worded(word: str, value: Any) -> str:
+    return f"not {word}" if value is _ABSENT else f"{word} {_short(value)}"
+
+
+def _short(value: Any) -> str:
+    text = repr(value) if isinstance(value, (str, bytes)) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 2 * SHOWN else f"{text[: 2 * SHOWN]}..."
+
+
+# --- In this process
+
 ROOT: Final = "/v1"
 REPLAY_URL: Final = f"{HOST}{ROOT}"
 """The endpoint of a replay in process; it exists nowhere."""
@@ -137,9 +270,9 @@ class CassetteMissError(BaseException):
 class Tape:
     """A conversation in use: `base_url` is the endpoint to give to the client, "" where no one is named yet."""
 
-    def __init__(self, base_url: str, exchanges: Callable[[], Sequence[Exchange]] = tuple, *, recording: bool) -> None:
+    def __init__(self, base_url: str, exchanges: Callable[[], Sequence[Exchange]] = tuple) -> None:
         """`exchanges` tells what is recorded: all of it in a replay, what was said so far in a recording."""
-        self.base_url, self.recording = base_url, recording
+        self.base_url, self.passed_on = base_url, ""
         self.host = ""
         """Of a recording, the host that was asked last."""
         self.tell = exchanges
@@ -149,15 +282,10 @@ class Tape:
         """What is recorded, oldest first."""
         return tuple(self.tell())
 
-    @property
-    def requests(self) -> list[JsonMap]:
-        """The recorded requests' bodies, oldest first; those that are no JSON object are left out."""
-        bodies = (parsed(exchange.request) for exchange in self.exchanges)
-        return [body for body in bodies if isinstance(body, dict)]
-
     def heard(self, request: Any) -> Any:
-        """The request that vcrpy has caught, None where it is not meant for a model."""
-        if not _is_at(request.uri, self.base_url) and not _asks_a_model(request):
+        """The request that vcrpy has caught, None where it is not meant for a model, or `passed_on` hands it on."""
+        asks = _is_at(request.uri, self.base_url) or _asks_a_model(request)
+        if not asks or _is_at(request.uri, self.passed_on):
             return None
         self.host = urlsplit(request.uri).hostname or ""
         return request
@@ -169,7 +297,7 @@ def replayed(player: Player, *, skip: Sequence[str] = ()) -> Iterator[Tape]:
 
     A request that was not recorded raises `CassetteMissError` in the client, and is among the player's misses.
     """
-    tape = Tape(REPLAY_URL, lambda: player.cassette.exchanges, recording=False)
+    tape = Tape(REPLAY_URL, lambda: player.cassette.exchanges)
     with _recorder("none", tape, skip).use_cassette("replay") as played:
         played.can_play_response_for = partial(_can_play, player, tape)
         played.play_response = _play
@@ -182,7 +310,7 @@ def recorded(base_url: str = "", *, scrub: Scrub = scrubbed, skip: Sequence[str]
 
     `base_url` ends where `/chat/completions` begins; the tape's may be set later, when the endpoint is known.
     """
-    tape = Tape(base_url, recording=True)
+    tape = Tape(base_url)
     with _recorder("all", tape, skip).use_cassette("recording") as taken:
         tape.tell = lambda: [exchange_of(asked, said, tape.base_url, scrub) for asked, said in taken.data]
         yield tape

@@ -9,12 +9,12 @@ imports nothing beside pytest before a test asks for its cassette.
 """
 
 import os
+import re
 from collections.abc import Generator, Iterable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pytest
-
-from mendgraph.graph.cassettes.naming import cassette_name, is_name, unused
 
 if TYPE_CHECKING:
     from mendgraph.graph.cassettes.fixture import Cassette
@@ -31,6 +31,7 @@ _PROVIDERS: Final = ("OPENAI", "ANTHROPIC", "GOOGLE", "MISTRAL", "GROQ", "DEEPSE
 """Whose LangChain classes are not made without a key of theirs in the environment."""
 _PLACEHOLDER: Final = "dummy-key"
 """What they get in a replay: nothing that is taken for a secret, and out of what the agent reads."""
+_FIRST_WORD: Final = b"recorded_from:"
 _NAMES: Final = "one marker of one test may give one, of letters, digits, '.', '_' and '-'"
 
 
@@ -105,11 +106,13 @@ class CassetteSession:
         """What fails the session: cassettes that nobody uses, that hold secrets, or that an expected failure hides."""
         if not os.path.isdir(self.folder):
             return self.problems
-        from mendgraph.graph.cassettes.cassette_file import cassettes_below, is_ours
+        from mendgraph.graph.cassettes.cassette_file import folder_of
 
-        ours = [name for name in cassettes_below(self.folder) if is_ours(os.path.join(self.folder, name))]
-        for name in unused(ours, self.named, self.whole):
-            self.problems.append(f"{self._shown(name)} is not used by any test: delete it, or bring its test back")
+        ours = _cassettes_below(self.folder)
+        whole = {folder_of(module) for module in self.whole}
+        for name in ours:
+            if os.path.dirname(name) in whole and name not in self.named:
+                self.problems.append(f"{self._shown(name)} is not used by any test: delete it, or bring its test back")
         for name in ours if self.named else ():
             self.problems += self._secrets(name)
         return self.problems
@@ -129,12 +132,16 @@ class CassetteSession:
         return os.path.relpath(os.path.abspath(path), self.root).replace(os.sep, "/")
 
     def _name(self, item: pytest.Item) -> str:
+        from mendgraph.graph.cassettes.cassette_file import cassette_name, is_name
+
         own = [name for mark in item.own_markers if mark.name == FIXTURE for name in _names(mark)]
         chosen = own[0] if own and is_name(own[0]) else ""
         return cassette_name(item.nodeid, chosen)
 
     def _arguments(self, item: pytest.Item) -> dict[str, Any]:
         """What the test's markers say beside a name, the nearest first; the test fails where they say nonsense."""
+        from mendgraph.graph.cassettes.cassette_file import is_name
+
         said: dict[str, Any] = {}
         for mark in item.iter_markers(FIXTURE):
             names = _names(mark)
@@ -150,6 +157,22 @@ class CassetteSession:
         if not isinstance(hosts, (list, tuple, set, frozenset)) or not all(isinstance(host, str) for host in hosts):
             self.fail(item, f"allow_hosts of the marker {FIXTURE} is a list of host names, not {hosts!r}")
         return said
+
+
+def _cassettes_below(folder: str) -> list[str]:
+    """Our cassettes in `folder` and below, relative to it and with "/", sorted; no files of runs, or of other tools."""
+    from mendgraph.nodes.execute_tools.store.user_files import open_regular
+
+    found: list[str] = []
+    for root, _, names in os.walk(folder):
+        below = os.path.relpath(root, folder).replace(os.sep, "/")
+        if re.search(r"/files/(before|after)(/|$)", below):
+            continue
+        for name in names:
+            if name.endswith(".yaml") and not name.startswith("."):
+                with suppress(OSError), open_regular(os.path.join(root, name)) as file:
+                    found += [f"{below}/{name}"] if file.read(len(_FIRST_WORD)) == _FIRST_WORD else []
+    return sorted(found)
 
 
 def _names(mark: pytest.Mark) -> tuple[Any, ...]:
@@ -204,7 +227,6 @@ def mendgraph_cassette(
             if not os.environ.get(f"{name}_API_KEY"):
                 patch.setenv(f"{name}_API_KEY", _PLACEHOLDER)
         try:
-            cassette.listen()
             yield cassette
         finally:
             cassette.close()

@@ -22,8 +22,7 @@ from pydantic import (
 
 from mendgraph.nodes.call_model.budget import APILimits
 from mendgraph.nodes.call_model.endpoint import FallbackProblem, ModelOptions, models_in_order
-from mendgraph.nodes.call_model.ledger import RunLimits, account_problem
-from mendgraph.nodes.call_model.prices import Price
+from mendgraph.nodes.call_model.ledger import Price, RunLimits, account_problem
 from mendgraph.nodes.call_model.prompts.profiles import find_profile
 from mendgraph.nodes.heal.corrective_prompt import SelfHealingConfig
 from mendgraph.nodes.language.display import LEAST_USD
@@ -424,7 +423,6 @@ class AgentContext(BaseModel):
             protocol=protocol,
             edit_form=form,
             embedded=embedded,
-            family=known.family,
             small=known.small,
             steps_down=loose and form is EditForm.REPLACE,
             reasoning=thinks or known.reasoning or self.reasoning_effort not in (None, "none"),

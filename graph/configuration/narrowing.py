@@ -162,13 +162,10 @@ def _is_left_as_it_is(name: str, value: object, most: Allowance) -> bool:
 
     The address of the environment is the operator's own as well.
     """
-    if name == "base_url" and value == "":
-        return True
     if name == "base_url" and most.context.base_url is None and isinstance(value, str):
         return value.rstrip("/") == os.environ.get("OPENAI_BASE_URL", "").strip().rstrip("/")
     field = AgentContext.model_fields.get(name)
-    plain = list(value) if isinstance(value, tuple) else value
-    return field is not None and value == field.default and bool(widening({name: plain}, most.context))
+    return field is not None and value == field.default and bool(widening({name: _plain(value)}, most.context))
 
 
 def _folder(workspace: object, root: str) -> str | StopCause:

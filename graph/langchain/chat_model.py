@@ -19,32 +19,18 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AnyMessage, SystemMessage
 from langchain_openai.chat_models.base import BaseChatOpenAI
 
-from mendgraph.graph.langchain.failures import (
-    LIMIT,
-    STREAM,
-    TOOLS,
-    CallFailedError,
-    Learned,
-    Provider,
-    ReplyTimeoutError,
-    describe_failure,
-    read_refusal,
-)
+from mendgraph.graph.langchain import failures
 from mendgraph.graph.langchain.openai_chat import KeepsExtras
 from mendgraph.graph.langchain.replies import PlainText, ReplyAssembly, is_listened_to, tell_callbacks
 from mendgraph.nodes.call_model.driver import MODEL_LOOP
 from mendgraph.nodes.call_model.model import Call, Model
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
-from mendgraph.nodes.language.content_blocks import media_of
 from mendgraph.nodes.language.documents import storable
+from mendgraph.nodes.language.history import media_of
 from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply, ProviderErrorKind, ProviderFailure
 
-MOST_ADAPTATIONS: Final = 8
-"""What is left out of one call, one thing after the other, before its refusal is final."""
-
-LAST_WORDS_S: Final = 0.5
-"""How long a chat model whose time is over may take to hear of it."""
-
+MOST_ADAPTATIONS: Final = 8  # what is left out of one call, one thing after the other, before its refusal is final
+LAST_WORDS_S: Final = 0.5  # how long a chat model whose time is over may take to hear of it
 LIMIT_FIELDS: Final = ("max_tokens", "max_output_tokens", "num_predict", "max_new_tokens", "max_completion_tokens")
 """What chat models call the most tokens of a reply."""
 
@@ -91,8 +77,8 @@ class ChatModel(Model):
     """
 
     chat: Callable[[], BaseChatModel]
-    provider: Provider
-    learned: Learned
+    provider: failures.Provider
+    learned: failures.Learned
     name: str = ""
     profile: Mapping[str, Any] = field(default_factory=dict)
     thinks: bool = False
@@ -128,11 +114,11 @@ class ChatModel(Model):
             try:
                 request = self._request(call)
             except Exception as error:  # noqa: BLE001 - a chat model of the user's own may fail in any way
-                return describe_failure(error, self.provider, time.time())
+                return failures.describe_failure(error, self.provider, time.time())
             result = await self._made(request, call, clock, on_text)
             if not isinstance(result, Exception):
                 return self._finished(result, request, adapted, clock)
-            refusal = read_refusal(result, time.time())
+            refusal = failures.read_refusal(result, time.time())
             name = self.learned.learn(refusal, request.sent, call.max_output_tokens)
             if not name or len(adapted) >= MOST_ADAPTATIONS or clock.left() <= 0:
                 return self._failure(result, clock, call)
@@ -145,7 +131,7 @@ class ChatModel(Model):
         return reply.model_copy(update=told)
 
     def _failure(self, error: Exception, clock: "_Clock", call: Call) -> ProviderFailure:
-        failure = describe_failure(error, self.provider, time.time(), begun=clock.begun)
+        failure = failures.describe_failure(error, self.provider, time.time(), begun=clock.begun)
         said = failure.message
         if failure.kind is ProviderErrorKind.BAD_REQUEST and any(map(media_of, call.prompt.chat_messages)):
             said = f"{said} The request holds images or files, which this model may not take."
@@ -164,14 +150,14 @@ class ChatModel(Model):
         clock.characters = reading.assembly.characters
         if whole is not None and (error is None or reading.assembly.finish_reason):
             return whole
-        return error or CallFailedError(_BROKEN_OFF)
+        return error or failures.CallFailedError(_BROKEN_OFF)
 
     def _request(self, call: Call) -> Request:
         chat, prompt, learned = self.chat(), call.prompt, self.learned
         without_tools = bool(prompt.tools) and not learned.tools and prompt.without_tools is not None
         if without_tools and prompt.without_tools is not None:
             prompt = prompt.without_tools()
-        fields, sent = type(chat).model_fields, {STREAM}
+        fields, sent = type(chat).model_fields, {failures.STREAM}
         update: JsonMap = {"callbacks": None}
         limit, allowed = next((name for name in LIMIT_FIELDS if name in fields), ""), 0
         if limit:
@@ -192,7 +178,7 @@ class ChatModel(Model):
             options["stop"] = list(prompt.stop)
             sent.add("stop")
         if prompt.tools:
-            sent.add(TOOLS)
+            sent.add(failures.TOOLS)
         if isinstance(chat, KeepsExtras):
             messages = self._handed_over(chat, prompt, update, options, sent)
         else:
@@ -219,7 +205,7 @@ class ChatModel(Model):
         sent |= set(body)
         update["extra_body"] = body or None
         options |= {"prompt": prompt, "limit_name": self.learned.limit_name}
-        sent.add(LIMIT)
+        sent.add(failures.LIMIT)
         return []
 
     def _as_langchain(self, chat: BaseChatModel, prompt: Prompt, options: JsonMap) -> list[AnyMessage]:
@@ -267,10 +253,10 @@ class _Clock:
         """When to look at `left` again: before the first part, silence may begin at any time."""
         return self.left() if self._idle_s is None else min(self.left(), self._idle_s)
 
-    def overdue(self) -> ReplyTimeoutError:
+    def overdue(self) -> failures.ReplyTimeoutError:
         if self._silent_end is not None and self._silent_end < self._started + self._total_s:
-            return ReplyTimeoutError(f"the reply had begun, and nothing more came for {self._idle_s:g} s")
-        return ReplyTimeoutError(f"no complete reply within {self._total_s:g} s")
+            return failures.ReplyTimeoutError(f"the reply had begun, and nothing more came for {self._idle_s:g} s")
+        return failures.ReplyTimeoutError(f"no complete reply within {self._total_s:g} s")
 
 
 class _Reading:

@@ -26,29 +26,12 @@ from langchain_openai import ChatOpenAI
 from langchain_openai.chat_models.base import BaseChatOpenAI
 from pydantic import SecretStr, ValidationError
 
+from mendgraph.graph.langchain import failures
 from mendgraph.graph.langchain.chat_model import ChatModel, plain_copy, with_settings
-from mendgraph.graph.langchain.failures import (
-    LESSONS,
-    NEW_LIMIT,
-    OLD_LIMIT,
-    Learned,
-    Provider,
-    describe_failure,
-    setup_fault,
-)
 from mendgraph.graph.langchain.openai_chat import EndpointChat, KeepsExtras, PlainCompletions, keeping_extras
+from mendgraph.nodes.call_model import endpoint as endpoints
 from mendgraph.nodes.call_model.driver import MODEL_LOOP
-from mendgraph.nodes.call_model.embedded.local_model import shared_local_server
-from mendgraph.nodes.call_model.endpoint import (
-    LOOPBACK_HOSTS,
-    USUAL_KEY,
-    USUAL_URL,
-    Endpoint,
-    ModelChoice,
-    ModelOptions,
-    choose_served_model,
-    find_endpoint,
-)
+from mendgraph.nodes.call_model.local_model import shared_local_server
 from mendgraph.nodes.records import JsonMap, ProviderErrorKind, ProviderFailure
 
 CONNECT_TIMEOUT_S: Final = 10.0
@@ -71,7 +54,6 @@ class EndpointModel(ChatModel):
     """The chat model of an endpoint that is named by its address: one for each event loop."""
 
     chat: Callable[[], EndpointChat]
-    endpoint: Endpoint = field(default_factory=lambda: Endpoint(model=""))
     clients: "WeakKeyDictionary[asyncio.AbstractEventLoop, EndpointChat]" = field(default_factory=WeakKeyDictionary)
 
     async def aclose(self) -> None:
@@ -91,11 +73,11 @@ class ChatModels:
         self._models: dict[tuple[str, ...], ChatModel] = {}
         self._lock = Lock()
 
-    def known(self, model: str | None, base_url: str | None, options: ModelOptions) -> ChatModel | None:
+    def known(self, model: str | None, base_url: str | None, options: endpoints.ModelOptions) -> ChatModel | None:
         """The chat model of these settings, where nobody has to be asked for it, or has been asked before."""
         if self._given is not None:
             return self._given
-        endpoint = find_endpoint(model, base_url, self._environment())
+        endpoint = endpoints.find_endpoint(model, base_url, self._environment())
         if isinstance(endpoint, ProviderFailure) or endpoint.embedded:
             return None
         if not endpoint.model:
@@ -104,11 +86,13 @@ class ChatModels:
             made = self._made(endpoint, options)
         return made if isinstance(made, ChatModel) else None
 
-    def connect(self, wanted: ModelChoice) -> ChatModel | ProviderFailure:
+    def connect(self, wanted: endpoints.ModelChoice) -> ChatModel | ProviderFailure:
         """Find the endpoint, start the embedded model where it is that, and return a chat model that answers calls."""
         if self._given is not None:
             return _set_up(self._given, wanted.options)
-        endpoint = find_endpoint(wanted.model, wanted.base_url, self._environment(), key_variable=wanted.key_variable)
+        endpoint = endpoints.find_endpoint(
+            wanted.model, wanted.base_url, self._environment(), key_variable=wanted.key_variable
+        )
         if isinstance(endpoint, ProviderFailure):
             return endpoint
         with self._lock:
@@ -117,18 +101,22 @@ class ChatModels:
             server = shared_local_server()
             if isinstance(server, ProviderFailure):
                 return server
-            return self._made(Endpoint(model=server.model, base_url=server.base_url, embedded=True), ModelOptions())
+            return self._made(
+                endpoints.Endpoint(model=server.model, base_url=server.base_url, embedded=True),
+                endpoints.ModelOptions(),
+            )
 
-    def _made(self, endpoint: Endpoint, options: ModelOptions) -> ChatModel | ProviderFailure:
+    def _made(self, endpoint: endpoints.Endpoint, options: endpoints.ModelOptions) -> ChatModel | ProviderFailure:
         key = _key(endpoint, options)
         if key in self._models:
             return self._models[key]
-        made: ChatModel | ProviderFailure
-        if endpoint.provider:
-            made = provider_model(endpoint, options)
-        else:
-            opened = endpoint_model(endpoint, options)
-            made = opened if isinstance(opened, ProviderFailure) else _named(opened, options)
+        made = provider_model(endpoint, options) if endpoint.provider else endpoint_model(endpoint, options)
+        if isinstance(made, EndpointModel) and not endpoint.model:
+            served = served_models(made)
+            chosen = served if isinstance(served, ProviderFailure) else endpoints.choose_served_model(served)
+            if isinstance(chosen, ProviderFailure):
+                return chosen
+            made = endpoint_model(endpoint.model_copy(update={"model": chosen}), options)
         if isinstance(made, ChatModel):
             self._models[key] = made
         return made
@@ -156,20 +144,19 @@ class ChatModels:
 def given_model(chat: BaseChatModel) -> ChatModel:
     """The user's own chat model, as the decisions want it."""
     own = plain_copy(chat)
-    limit_name = NEW_LIMIT
+    limit_name = failures.NEW_LIMIT
     if isinstance(own, EndpointChat):
-        limit_name = _limit_name(Endpoint(model=own.model_name, base_url=own.openai_api_base or ""))
+        limit_name = _limit_name(endpoints.Endpoint(model=own.model_name, base_url=own.openai_api_base or ""))
     elif isinstance(own, BaseChatOpenAI):
         own = keeping_extras(own)
     name, thinks = name_of(chat), _thinks(chat)
     keys = [value.get_secret_value() for _, value in chat if isinstance(value, SecretStr)]
     shown = f"{name} through {type(chat).__name__}" if name else type(chat).__name__
-    provider = Provider(shown, next(iter(chat.lc_secrets.values()), ""), keys)
-    learned = LESSONS.of(
-        type(chat).__name__,
-        _address_of(chat),
-        f"{name} thinking" if thinks else name,  # which refuses other settings
-        lambda: Learned(limit_name, tools=_has_tools(chat), streams=type(chat) is not GenericFakeChatModel),
+    provider = failures.Provider(shown, next(iter(chat.lc_secrets.values()), ""), keys)
+    learned = failures.LESSONS.setdefault(
+        # One that thinks refuses other settings.
+        (type(chat).__name__, _address_of(chat), f"{name} thinking" if thinks else name),
+        failures.Learned(limit_name, tools=_has_tools(chat), streams=type(chat) is not GenericFakeChatModel),
     )
     return ChatModel(
         lambda: own,
@@ -188,7 +175,7 @@ def _is_of_a_package(chat: BaseChatModel) -> bool:
     return any(name.startswith("langchain_") for name in modules - {"langchain_core"})
 
 
-def provider_model(endpoint: Endpoint, options: ModelOptions) -> ChatModel | ProviderFailure:
+def provider_model(endpoint: endpoints.Endpoint, options: endpoints.ModelOptions) -> ChatModel | ProviderFailure:
     """The chat model of a provider's package, by its name; a package or a key that is missing is one line."""
     from langchain.chat_models import init_chat_model
 
@@ -211,21 +198,23 @@ def provider_model(endpoint: Endpoint, options: ModelOptions) -> ChatModel | Pro
     return given_model(chat)
 
 
-def endpoint_model(endpoint: Endpoint, options: ModelOptions) -> EndpointModel | ProviderFailure:
+def endpoint_model(endpoint: endpoints.Endpoint, options: endpoints.ModelOptions) -> EndpointModel | ProviderFailure:
     """A model at an OpenAI-compatible endpoint; nobody is asked yet. What the environment says may be of no use."""
     # A proxy that the environment names must not come between us and a server on this machine.
-    trusted = urlsplit(endpoint.base_url).hostname not in LOOPBACK_HOSTS
+    trusted = urlsplit(endpoint.base_url).hostname not in endpoints.LOOPBACK_HOSTS
     try:
         verify = False if endpoint.base_url.startswith("http://") else ssl.create_default_context()
         tried = endpoint_chat(endpoint, options, verify=verify, trust_env=trusted)
     except (ValidationError, openai.OpenAIError) as error:
         return _not_set_up(endpoint.model or "The model", error)
     except Exception as error:  # noqa: BLE001 - what the environment says of proxies and certificates
-        return setup_fault(os.environ, error)
+        return failures.setup_fault(os.environ, error)
     where = "the embedded model" if endpoint.embedded else endpoint.base_url or "the OpenAI endpoint"
     key = endpoint.api_key.get_secret_value()
-    provider = Provider(where, endpoint.key_variable, (key,), endpoint=True)
-    learned = LESSONS.of("", endpoint.base_url, endpoint.model, lambda: Learned(_limit_name(endpoint)))
+    provider = failures.Provider(where, endpoint.key_variable, (key,), endpoint=True)
+    learned = failures.LESSONS.setdefault(
+        ("", endpoint.base_url, endpoint.model), failures.Learned(_limit_name(endpoint))
+    )
     clients: WeakKeyDictionary[asyncio.AbstractEventLoop, EndpointChat] = WeakKeyDictionary()
 
     def chat() -> EndpointChat:
@@ -236,14 +225,12 @@ def endpoint_model(endpoint: Endpoint, options: ModelOptions) -> EndpointModel |
         return known
 
     said = dict(tried.profile or {}) if _is_openai(endpoint) else {}
-    return EndpointModel(
-        chat, provider, learned, endpoint.model, said, in_openai_form=True, endpoint=endpoint, clients=clients
-    )
+    return EndpointModel(chat, provider, learned, endpoint.model, said, in_openai_form=True, clients=clients)
 
 
 def endpoint_chat(
-    endpoint: Endpoint,
-    options: ModelOptions,
+    endpoint: endpoints.Endpoint,
+    options: endpoints.ModelOptions,
     *,
     verify: ssl.SSLContext | bool,
     trust_env: bool = False,
@@ -273,7 +260,7 @@ def endpoint_chat(
     body = {name: value for name, value in options.model_kwargs.items() if name not in known}
     chat = EndpointChat(
         model=endpoint.model or "unnamed",
-        base_url=endpoint.base_url or USUAL_URL,
+        base_url=endpoint.base_url or endpoints.USUAL_URL,
         api_key=endpoint.api_key,
         max_retries=0,
         timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S),
@@ -294,33 +281,23 @@ _UNUSED: Final = object()
 """In place of the sync client, which nobody calls."""
 
 
-def _uses_responses(endpoint: Endpoint, options: ModelOptions) -> bool | None:
+def _uses_responses(endpoint: endpoints.Endpoint, options: endpoints.ModelOptions) -> bool | None:
     if options.use_responses_api is not None:
         return options.use_responses_api
     return None if _is_openai(endpoint) else False
 
 
-def _is_own(endpoint: Endpoint) -> bool:
-    return endpoint.key_variable == USUAL_KEY and not endpoint.embedded
+def _is_own(endpoint: endpoints.Endpoint) -> bool:
+    return endpoint.key_variable == endpoints.USUAL_KEY and not endpoint.embedded
 
 
-def _is_openai(endpoint: Endpoint) -> bool:
+def _is_openai(endpoint: endpoints.Endpoint) -> bool:
     return not endpoint.base_url or urlsplit(endpoint.base_url).hostname == OPENAI_HOST
 
 
-def _limit_name(endpoint: Endpoint) -> str:
+def _limit_name(endpoint: endpoints.Endpoint) -> str:
     """What an endpoint likely calls the most tokens of a reply; its first refusal corrects that."""
-    return NEW_LIMIT if _is_openai(endpoint) or _NEW_LIMIT.search(endpoint.model) else OLD_LIMIT
-
-
-def _named(model: EndpointModel, options: ModelOptions) -> EndpointModel | ProviderFailure:
-    if model.endpoint.model:
-        return model
-    served = served_models(model)
-    chosen = served if isinstance(served, ProviderFailure) else choose_served_model(served)
-    if isinstance(chosen, ProviderFailure):
-        return chosen
-    return endpoint_model(model.endpoint.model_copy(update={"model": chosen}), options)
+    return failures.NEW_LIMIT if _is_openai(endpoint) or _NEW_LIMIT.search(endpoint.model) else failures.OLD_LIMIT
 
 
 def served_models(model: EndpointModel) -> list[str] | ProviderFailure:
@@ -332,7 +309,7 @@ def served_models(model: EndpointModel) -> list[str] | ProviderFailure:
                 document = await model.chat().root_async_client.get("/models", cast_to=object)
             return [str(served["id"]) for served in document["data"]]
         except Exception as error:  # noqa: BLE001 - whatever an endpoint sends instead of a list
-            return describe_failure(error, model.provider, time.time())
+            return failures.describe_failure(error, model.provider, time.time())
         finally:
             await model.aclose()
 
@@ -358,7 +335,7 @@ def _has_tools(chat: BaseChatModel) -> bool:
     return type(chat).bind_tools is not BaseChatModel.bind_tools
 
 
-def _set_up(model: ChatModel, options: ModelOptions) -> ChatModel:
+def _set_up(model: ChatModel, options: endpoints.ModelOptions) -> ChatModel:
     """The user's own chat model with a run's settings: those that it has, and others for each of its requests."""
     own = model.chat()
     effort = {} if options.reasoning_effort is None else {"reasoning_effort": options.reasoning_effort}
@@ -378,7 +355,7 @@ def _thinks(chat: BaseChatModel) -> bool:
     return any(value and value not in ("none", {"type": "disabled"}) for value in set_up)
 
 
-def _key(endpoint: Endpoint, options: ModelOptions) -> tuple[str, ...]:
+def _key(endpoint: endpoints.Endpoint, options: endpoints.ModelOptions) -> tuple[str, ...]:
     key = endpoint.api_key.get_secret_value()
     named = (endpoint.provider, endpoint.model, endpoint.base_url, key, endpoint.key_variable)
     return (*named, json.dumps(options.model_dump(), sort_keys=True, default=str))

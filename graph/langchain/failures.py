@@ -10,11 +10,11 @@ the call is made again at once without it.
 
 import re
 import ssl
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC
 from email.utils import parsedate_to_datetime
-from threading import Lock
+from math import isfinite
 from typing import Any, Final, NamedTuple
 
 from mendgraph.nodes.records import ProviderErrorKind as Kind, ProviderFailure
@@ -133,22 +133,15 @@ def retry_after_s(value: str, now: float) -> float | None:
     It is a number of seconds or an HTTP date, which is measured from `now`, in seconds since 1970; one that is over is
     no wait. Source: RFC 9110, section 10.2.3.
     """
-    text = value.strip()
-    if not text or len(text) > 100:
-        return None
     try:
-        seconds = float(text)
+        seconds = float(value)
     except ValueError:
-        seconds = _seconds_until(text, now)
-    return max(0.0, seconds) if abs(seconds) < float("inf") else None
-
-
-def _seconds_until(date: str, now: float) -> float:
-    try:
-        moment = parsedate_to_datetime(date)
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - now
-    except (ValueError, TypeError, LookupError, OverflowError):
-        return float("nan")
+        try:
+            moment = parsedate_to_datetime(value[:100])
+            seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - now
+        except (ValueError, TypeError, LookupError, OverflowError):
+            return None
+    return max(0.0, seconds) if isfinite(seconds) else None
 
 
 _MESSAGES: Final = {
@@ -432,24 +425,5 @@ def _mentions(text: str, name: str) -> bool:
     return re.search(rf"['\"`]{word}['\"`]|:\s*{word}\b|^{word}:", text) is not None
 
 
-class Lessons:
-    """What a process has learned, by provider, endpoint and model."""
-
-    def __init__(self) -> None:
-        """Nothing yet."""
-        self._known: dict[tuple[str, str, str], Learned] = {}
-        self._lock = Lock()
-
-    def of(self, provider: str, endpoint: str, model: str, make: Callable[[], Learned] = Learned) -> Learned:
-        """What is known of this model there; `make` is asked where that is nothing."""
-        with self._lock:
-            return self._known.setdefault((provider, endpoint, model), make())
-
-    def forget(self) -> None:
-        """Begin anew."""
-        with self._lock:
-            self._known.clear()
-
-
-LESSONS: Final = Lessons()
-"""Those of this process."""
+LESSONS: Final[dict[tuple[str, str, str], Learned]] = {}
+"""What this process has learned, by provider, endpoint and model."""

@@ -20,9 +20,8 @@ from openai._types import RequestOptions
 
 from mendgraph.graph.langchain.failures import NEW_LIMIT, OLD_LIMIT
 from mendgraph.nodes.call_model.prompts.estimates import countable
-from mendgraph.nodes.call_model.prompts.prompt import Prompt
-from mendgraph.nodes.call_model.prompts.shown_messages import json_bytes
-from mendgraph.nodes.language.content_blocks import REASONING, REASONING_DETAILS, TOOL_CALL_EXTRAS
+from mendgraph.nodes.call_model.prompts.prompt import Prompt, json_bytes
+from mendgraph.nodes.language.history import REASONING, REASONING_DETAILS, TOOL_CALL_EXTRAS
 from mendgraph.nodes.records import JsonMap
 
 _CALL_FIELDS: Final = frozenset({"id", "type", "function", "index"})
@@ -235,12 +234,9 @@ def _call_part(part: Any, place: int) -> JsonMap:
         function = fields
     if not isinstance(function, dict):
         function = {"arguments": function}
-    name, at = function.get("name"), _at(fields)
-    return {
-        **at,
-        "type": "function",
-        "function": {"name": name if name is None else _text(name), "arguments": _text(function.get("arguments"))},
-    }
+    name, said = function.get("name"), _text(function.get("arguments"))
+    named = {"name": name if name is None else _text(name), "arguments": said}
+    return {**_at(fields), "type": "function", "function": named}
 
 
 def _at(part: JsonMap) -> JsonMap:

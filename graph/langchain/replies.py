@@ -18,11 +18,11 @@ from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, LLMResult
 from langchain_core.runnables.config import ensure_config
 
+from mendgraph.nodes.call_model.ledger import cache_parts
 from mendgraph.nodes.call_model.model import Stream
-from mendgraph.nodes.call_model.prices import cache_parts
 from mendgraph.nodes.call_model.prompts.estimates import countable
-from mendgraph.nodes.language.content_blocks import REASONING_DETAILS, joined_details, state_of, thoughts_of
 from mendgraph.nodes.language.documents import storable
+from mendgraph.nodes.language.history import REASONING_DETAILS, joined_details, state_of, thoughts_of
 from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply, RawCall
 
 _FINISH: Final = {

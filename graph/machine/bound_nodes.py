@@ -5,8 +5,9 @@ Each method is one node: it takes the node's slice of the state with the turn's 
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any, cast
 from uuid import uuid4
 
@@ -19,33 +20,30 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.narrowing import Admission, client_context, given_context, run_id_of
 from mendgraph.graph.machine.guard_runtime import judge_calls, with_known_files
 from mendgraph.graph.machine.model_runtime import ModelRuntime, Prepared, book_thread
-from mendgraph.graph.machine.reply_reader import reply_reader, rescue
 from mendgraph.graph.machine.run_records import REQUEST_ID
 from mendgraph.graph.machine.state import AgentState, Update
-from mendgraph.graph.machine.stop_request import StopRequest
-from mendgraph.graph.machine.tool_runtime import ToolRuntime
+from mendgraph.graph.machine.tool_runtime import ToolRuntime, reply_reader
 from mendgraph.graph.machine.workspace import WorkspaceFiles, WorkspaceRecords
 from mendgraph.nodes.begin_turn.node import begin_turn
-from mendgraph.nodes.begin_turn.noted_files import most_bytes
 from mendgraph.nodes.begin_turn.turn_start import Made, TurnResources
 from mendgraph.nodes.call_model import ledger
 from mendgraph.nodes.call_model.driver import Hands
 from mendgraph.nodes.call_model.node import acall_model, call_model
 from mendgraph.nodes.call_model.window import WHOLE
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, await_call, calls_in_loop
-from mendgraph.nodes.execute_tools.files.file_reads import FileContent
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
+from mendgraph.nodes.execute_tools.files.workspace import FileContent
 from mendgraph.nodes.execute_tools.network.url_rules import rule_problems
 from mendgraph.nodes.execute_tools.policy.alerts import Alert, Vitals, observe_cost, observe_reply, observe_tool
 from mendgraph.nodes.execute_tools.step import Execution
 from mendgraph.nodes.guard.policy import edited_result, judge_workspace
 from mendgraph.nodes.heal.node import heal
+from mendgraph.nodes.language.project_notes import most_bytes
 from mendgraph.nodes.loop_check.node import check
 from mendgraph.nodes.loop_check.repetition import signature_of
 from mendgraph.nodes.parse.answers import schema_problem
-from mendgraph.nodes.parse.cutting import was_cut
 from mendgraph.nodes.parse.node import parse
-from mendgraph.nodes.parse.reading import foreign_calls
+from mendgraph.nodes.parse.reading import rescue, was_cut
 from mendgraph.nodes.records import (
     CallError,
     JsonMap,
@@ -59,6 +57,66 @@ from mendgraph.nodes.records import (
 from mendgraph.nodes.stop.node import finish, give_up
 
 _SAID_OF_REPLIES = ("corrections", "healing_attempts", "stop")
+
+
+class StopRequest:
+    """Somebody's wish that a run ends: asked for in a signal handler or another thread, heard wherever the run waits.
+
+    One for each session; it holds for the turn at work, and is cleared when the next one begins. It takes no lock: a
+    signal handler runs between two steps of the thread that it interrupts, and would wait for ever for a lock that this
+    thread holds. Source: the Python library reference, "signal", "Signals and threads". `reason` says who asked, as in
+    "by Ctrl-C", `in_step` whether the calls that have not begun are to be left out of the step at work.
+    """
+
+    def __init__(self) -> None:
+        """Nobody wants anything yet."""
+        self.reason, self.in_step = "", False
+        self._listeners: list[Callable[[], None]] = []
+
+    def ask(self, reason: str, *, in_step: bool = True) -> None:
+        """Ask for the end. Any thread and any signal handler may; of several reasons the first one counts.
+
+        Without `in_step` a step that has begun runs all of its calls: whoever takes the run up finds it whole.
+        """
+        self.in_step = self.in_step or in_step  # first: whoever hears of the reason asks for this as well
+        self.reason = self.reason or reason
+        for listener in tuple(self._listeners):
+            listener()
+
+    def clear(self) -> None:
+        """Forget what was asked: another turn begins."""
+        self.reason, self.in_step = "", False
+
+    @contextmanager
+    def told(self, listener: Callable[[], None]) -> Iterator[None]:
+        """Inside, `listener` is called when somebody asks, in the thread that asks; at once where somebody has.
+
+        It may be called more than once, may take no lock, and must not raise.
+        """
+        self._listeners.append(listener)  # before the look, so that no request falls between the two
+        try:
+            if self.reason:
+                listener()
+            yield
+        finally:
+            self._listeners.remove(listener)
+
+    def wait(self, seconds: float) -> None:
+        """Wait in this thread, until somebody asks or the time is over."""
+        bell: SimpleQueue[None] = SimpleQueue()  # its `put` may interrupt its own `get`, unlike an event's methods
+        with self.told(partial(bell.put, None)), suppress(Empty):
+            bell.get(timeout=seconds)
+
+    async def asked(self) -> None:
+        """Wait in the event loop until somebody asks."""
+        loop, bell = asyncio.get_running_loop(), asyncio.Event()
+
+        def ring() -> None:
+            with suppress(RuntimeError):  # the loop has ended meanwhile, and with it whoever waited
+                loop.call_soon_threadsafe(bell.set)
+
+        with self.told(ring):
+            await bell.wait()
 
 
 class BoundNodes:
@@ -120,7 +178,9 @@ class BoundNodes:
         problem = problem if isinstance(given, AgentContext) else given
         context = context if isinstance(root, ToolError) else context.model_copy(update={"workspace": root})
         run_id = run_id_of(runtime) or state.get("run_id") or uuid4().hex
-        spent = self._spent_before(state, context, run_id)
+        messages = state.get("messages") or []
+        marked = bool(messages) and str(messages[-1].id).startswith(REQUEST_ID)
+        spent = self._models.spent_before(state.get("spending"), context, run_id, marked=marked)
         update = begin_turn(state, self._turn_resources(state, context, problem or None, run_id))
         window = state.get("window") or WHOLE
         if window.tokens is not None:  # the model may be another one now
@@ -151,10 +211,8 @@ class BoundNodes:
         def calls_made(items: list[ToolCall | CallError]) -> Made:
             runs = self._tools.calls_made(context, Execution(run_id, "", state.get("step", 0)), items)
             verdicts = state.get("verdicts") or []
-            return Made(
-                results={at: edited_result(items[at], verdicts[at], run.as_record()) for at, run in runs.items()},
-                files_read={path: sha256 for run in runs.values() for path, sha256 in run.output.files_read.items()},
-            )
+            results = {at: edited_result(items[at], verdicts[at], run.as_record()) for at, run in runs.items()}
+            return results, {path: sha256 for run in runs.values() for path, sha256 in run.output.files_read.items()}
 
         return TurnResources(
             profile,
@@ -209,8 +267,7 @@ class BoundNodes:
         rescued = "reading" in update
         update = with_known_files(self._tools, state["context"], update)
         if rescued:
-            found = foreign_calls((state.get("reply") or ModelReply()).text, reader)
-            _trace_event(state["run_id"], "reply.rescued", {"dialect": found.dialect if found else ""})
+            _trace_event(state["run_id"], "reply.rescued", {"dialect": "json"})
         asked = int(not rescued and "corrections" in update)
         update = self._tools.words.hidden(state["run_id"], update, "reply", "items", *_SAID_OF_REPLIES)
         update["spending"] = ledger.count_mending(state["spending"], rescued=int(rescued), asked_again=asked)
@@ -289,11 +346,6 @@ class BoundNodes:
 
         allowed = client_context(given, self._bound)
         return Admission(allowed, "") if isinstance(allowed, StopCause) else allowed
-
-    def _spent_before(self, state: AgentState, context: AgentContext, run_id: str) -> ledger.Spending:
-        messages = state.get("messages") or []
-        marked = bool(messages) and str(messages[-1].id).startswith(REQUEST_ID)
-        return self._models.spent_before(state.get("spending"), context, run_id, marked=marked)
 
     @contextmanager
     def _scope(self) -> Iterator[CancellationScope]:

@@ -3,32 +3,295 @@
 It replays the transition table of `routes`, gives each node its slice of the state, and hands one node what it
 needs of another. A node's configuration comes from the context that `begin_turn` stored in the state, never from the
 run's own arguments: those are gone after a resume. Arguments that do not fit are refused where they are given.
+
+`invoke`, `ainvoke`, a server and a parent graph all come through `stream` or `astream` of the compiled machine, so this
+is the one seam: for secrets in what is given, for limits, for whoever observes, and for checkpointers.
 """
 
+import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import aclosing, closing, contextmanager, nullcontext
+from copy import copy
+from functools import partial
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypedDict
+from typing import Any, Final, NamedTuple, TypedDict, Unpack, cast
 
+import ormsgpack
 from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import BaseMessage
+from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
+from langchain_core.runnables.config import DEFAULT_RECURSION_LIMIT
 from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
+from langgraph.checkpoint.serde.jsonplus import EXT_DELTA_SNAPSHOT, JsonPlusSerializer
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.graph import StateGraph
+from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import get_runtime
 from langgraph.store.base import BaseStore
 from pydantic import SecretStr
 
 from mendgraph.graph.configuration.context import MAX_CALLS_PER_TURN_LIMIT, AgentContext
 from mendgraph.graph.machine import routes
-from mendgraph.graph.machine.bound_nodes import BoundNodes
-from mendgraph.graph.machine.compiled import Machine, Route, TwoWays, agent_graph, bounded, direct, in_a_thread
+from mendgraph.graph.machine.bound_nodes import BoundNodes, StopRequest
 from mendgraph.graph.machine.run_records import Durability
-from mendgraph.graph.machine.state import AgentInput, AgentOutput, AgentState
-from mendgraph.graph.machine.stop_request import StopRequest
+from mendgraph.graph.machine.state import CHECKPOINT_TYPES, AgentInput, AgentOutput, AgentState, serializer
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
+from mendgraph.graph.telemetry.spans import OBSERVER, RunSpan, at_work, run_observer
+from mendgraph.nodes.begin_turn.turn_start import scrubbed
+from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, await_call, call_here
 from mendgraph.nodes.execute_tools.registry import Tool
 from mendgraph.nodes.execute_tools.secrets.known_secrets import is_findable_key
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
 from mendgraph.nodes.records import OutcomeKind
+
+Machine = CompiledStateGraph[AgentState, AgentContext, AgentInput, AgentOutput]
+"""The compiled graph, as `build_graph` returns it."""
+
+_OVER: Final = object()
+_TRACING: Final = "opentelemetry.trace"
+"""Nobody observes a run where the process has not imported this."""
+
+
+class AgentGraph(Machine):
+    """Runs as any compiled graph. `scrub` takes out secrets of what is observed, and of what callbacks hear first.
+
+    `secrets` are not stored: see `own_saver`.
+    """
+
+    def __init__(self, *, scrub: Callable[[str], str], secrets: Sequence[str], **parts: Any) -> None:
+        super().__init__(**parts)
+        self.scrub, self.secrets = scrub, secrets
+        if isinstance(self.checkpointer, BaseCheckpointSaver):  # a server makes a copy with its own
+            self.checkpointer = own_saver(self.checkpointer, secrets)
+
+    def _resolve_checkpointer(self, config: RunnableConfig) -> BaseCheckpointSaver[Any] | None:
+        """The machine's own checkpointer, or the one that the graph around it lends it."""
+        found = super()._resolve_checkpointer(config)
+        if found is not None:
+            allow_records(found)
+        return found
+
+    def stream(self, input: Any, config: RunnableConfig | None = None, **options: Any) -> Iterator[Any]:  # noqa: A002
+        """Run; the parts are LangGraph's own."""
+        own = _own_limit(config or {})
+        parts = super().stream(self._clean(input), own, **options)
+        return _observed(self._observer(own), parts) if _TRACING in sys.modules else parts
+
+    def astream(self, input: Any, config: RunnableConfig | None = None, **options: Any) -> AsyncIterator[Any]:  # noqa: A002
+        """Run without blocking the event loop."""
+        own = _own_limit(config or {})
+        parts = super().astream(self._clean(input), own, **options)
+        return _aobserved(self._observer(own), parts) if _TRACING in sys.modules else parts
+
+    def _observer(self, config: RunnableConfig) -> Callable[[], RunSpan | None]:
+        """Who observes the run, once it begins; its id is that of the thread, "" where it is made then."""
+        thread = (config.get("configurable") or {}).get("thread_id")
+        return partial(run_observer, str(thread or ""), self.scrub)
+
+    def _clean(self, given: Any) -> Any:
+        """What is given, its messages without secrets: LangChain's callbacks hear of them before any node does."""
+        messages = given.get("messages") if isinstance(given, dict) else None
+        if not isinstance(messages, list) or not all(isinstance(each, BaseMessage) for each in messages):
+            return given
+        clean = scrubbed(messages, self.scrub)
+        return given if clean is None else {**given, "messages": clean}
+
+
+def _own_limit(config: RunnableConfig) -> RunnableConfig:
+    """Without LangChain's default limit of steps, which `batch` and chains hand on as if it were set.
+
+    The machine has limits of its own, and a bound that follows from them.
+    """
+    if config.get("recursion_limit") != DEFAULT_RECURSION_LIMIT:
+        return config
+    return cast("RunnableConfig", {name: value for name, value in config.items() if name != "recursion_limit"})
+
+
+def _observed(observing: Callable[[], RunSpan | None], parts: Iterator[Any]) -> Iterator[Any]:
+    """The parts, observed from the first that is asked for."""
+    observer = observing()
+    with observer or nullcontext(), closing(cast("Any", parts)):
+        while True:
+            with at_work(observer):
+                part = next(parts, _OVER)
+            if part is _OVER:
+                return
+            yield part
+
+
+async def _aobserved(observing: Callable[[], RunSpan | None], parts: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    observer = observing()
+    with observer or nullcontext():
+        async with aclosing(cast("Any", parts)):
+            while True:
+                with at_work(observer):
+                    part = await anext(parts, _OVER)
+                if part is _OVER:
+                    return
+                yield part
+
+
+_NAMES = {(each.__module__, each.__qualname__) for each in CHECKPOINT_TYPES}
+_BEGINNINGS = tuple(b"".join(map(ormsgpack.packb, name)) for name in _NAMES)
+"""What follows the first byte of a stored record of ours: its module and its name."""
+
+
+def own_saver(saver: BaseCheckpointSaver[Any], secrets: Sequence[str] = ()) -> BaseCheckpointSaver[Any]:
+    """The saver as the machine uses it; what it has stored and its connection are shared with the one that was given.
+
+    A copy of one with LangGraph's plain serializer has ours: our types and LangChain's messages are loaded, nothing
+    else, and `secrets` and those of the environment are not stored. Any other keeps its own (`allow_records`).
+    """
+    if type(saver.serde) is not JsonPlusSerializer:
+        allow_records(saver)
+        return saver
+    ours = copy(saver)
+    ours.serde = serializer(secrets)
+    return ours
+
+
+def allow_records(saver: BaseCheckpointSaver[Any]) -> None:
+    """Have a saver with a serializer of LangGraph's load our types, strict or not, without a warning; others as before.
+
+    It is that of a server, or of a graph around ours. They read our records by themselves too, so it is no copy.
+    """
+    serde = saver.serde
+    if isinstance(serde, EncryptedSerializer) and isinstance(serde.serde, JsonPlusSerializer):
+        saver.serde = copy(serde)  # not a new one: it may be of a class of the user's
+        saver.serde.serde = _with_records(serde.serde)
+    elif isinstance(serde, JsonPlusSerializer):
+        saver.serde = _with_records(serde)
+
+
+def _with_records(serde: JsonPlusSerializer) -> JsonPlusSerializer:
+    """One that loads any type warns of each, and has no list for ours: the hook of one that has takes them instead."""
+    if serde._allowed_msgpack_modules is not True or serde._custom_unpack_ext_hook:  # noqa: SLF001 - said nowhere else
+        return serde.with_msgpack_allowlist(_NAMES)
+    clone = copy(serde)
+    records, others = (
+        each._unpack_ext_hook  # noqa: SLF001 - the same
+        for each in (JsonPlusSerializer(allowed_msgpack_modules=_NAMES), serde)
+    )
+
+    def built(code: int, data: bytes) -> Any:
+        if code == EXT_DELTA_SNAPSHOT:
+            return _DeltaSnapshot(ormsgpack.unpackb(data, ext_hook=built, option=ormsgpack.OPT_NON_STR_KEYS))
+        return (records if data.startswith(_BEGINNINGS, 1) else others)(code, data)
+
+    clone._unpack_ext_hook, clone._custom_unpack_ext_hook = built, True  # noqa: SLF001 - the same
+    return clone
+
+
+# --- A node as LangGraph runs it
+
+NODE_S: Final = 60.0
+"""Seconds after which a node that only reads and decides is given up. It takes milliseconds."""
+
+
+class NodeTimeoutError(Exception):
+    """A node did not end in time. The thread stands before it, as after a kill: a resume runs it again."""
+
+
+class TwoWays(Runnable[Any, Any]):
+    """Calls `sync` or awaits `in_loop` with the node's slice of the state; whoever observes the run hears of its end.
+
+    LangGraph traces it as the node. A `RunnableLambda` would look at the functions' signatures and open a run of its
+    own at every call. Source: measured on LangGraph 1.2, 0.2 ms a node.
+    """
+
+    def __init__(self, name: str, sync: Callable[[Any], Any], in_loop: Callable[[Any], Awaitable[Any]]) -> None:
+        """`name` is what is shown of it."""
+        self.name: str = name
+        self._sync, self._in_loop = sync, in_loop
+
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002, ARG002 - Runnable's
+        """Run the node here."""
+        return self._ended(self._sync(input))
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002, ARG002
+        """Run the node in the event loop."""
+        return self._ended(await self._in_loop(input))
+
+    def _ended(self, update: Any) -> Any:
+        if observer := OBSERVER.get():
+            observer.node_ended(self.name, update)
+        return update
+
+
+def bounded(name: str, node: Callable[[Any], Any]) -> TwoWays:
+    """A node that ends within `NODE_S`, whether its code lets itself be interrupted or not.
+
+    In the main thread of a sync run a timer interrupts it; elsewhere it has a thread of its own, which is left behind.
+    Neither can end code of C that keeps the interpreter's lock.
+
+    Raises:
+        NodeTimeoutError: it did not end. A TimeoutError that the node raises itself comes out as it is.
+    """
+
+    @contextmanager
+    def limited() -> Iterator[CancellationScope]:
+        scope = CancellationScope()
+        try:
+            yield scope
+        except TimeoutError:
+            if not scope.over:
+                raise
+            late = f"The step {name} did not end within {NODE_S:g} s: `mendgraph resume` tries it again."
+            raise NodeTimeoutError(late) from None
+
+    def here(state: Any) -> Any:
+        with limited() as scope:
+            return call_here(NODE_S, partial(node, state), scope)
+
+    async def in_loop(state: Any) -> Any:
+        with limited() as scope:
+            return await await_call(partial(node, state), NODE_S, scope)
+
+    return TwoWays(name, here, in_loop)
+
+
+def direct(name: str, node: Callable[[Any], Any]) -> TwoWays:
+    """A node that is called as it is, in an event loop too: nothing is waited for in it."""
+
+    async def in_loop(state: Any) -> Any:
+        return node(state)
+
+    return TwoWays(name, node, in_loop)
+
+
+def in_a_thread(name: str, node: Callable[[Any], Any]) -> TwoWays:
+    """A node that may wait for the disk: in an event loop it has a thread of its own."""
+
+    async def in_loop(state: Any) -> Any:
+        return await await_call(partial(node, state))
+
+    return TwoWays(name, node, in_loop)
+
+
+class Route(RunnableLambda[Any, str]):
+    """A router, called as it is: a pure function of the state has nothing to wait for, in an event loop either.
+
+    LangGraph would call it in a thread there. A run that is cancelled while it waits for that thread has stored what
+    the node said, and not where it goes on from there: nothing could resume it.
+    """
+
+    def __init__(self, router: Callable[[Any], str]) -> None:
+        """`router` says in a word where the run goes on."""
+        super().__init__(router)
+        self._router = router
+
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> str:  # noqa: A002, ARG002 - Runnable's
+        """The word."""
+        return self._router(input)
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> str:  # noqa: A002, ARG002
+        """The same in the event loop, without a pause."""
+        return self._router(input)
+
+
+# --- Its parts
 
 NO_ROLES: Mapping[str, Collection[str]] = MappingProxyType({})
 
@@ -46,32 +309,30 @@ class BuildArguments(NamedTuple):
     context: AgentContext | None = None
 
 
-class SessionOptions(TypedDict, total=False):
-    """What may be said of a session beside its context: see `Session`."""
+class MachineOptions(TypedDict, total=False):
+    """What may be said of a machine beside its context and its checkpointer: see `build_graph`."""
 
     model: BaseChatModel | str | None
     tools: Sequence[Tool] | None
     rules: Sequence[FileGuardrailRule]
     roles: Mapping[str, Collection[str]]
     secrets: Sequence[str]
-    checkpointer: BaseCheckpointSaver[Any] | None
     store: BaseStore | None
+
+
+class SessionOptions(MachineOptions, total=False):
+    """What may be said of a session beside its context: see `Session`."""
+
+    checkpointer: BaseCheckpointSaver[Any] | None
     thread_id: str | None
     durability: Durability
 
 
-def with_keys(secrets: Sequence[str], model: BaseChatModel | str | None) -> tuple[str, ...]:
-    """The secrets, and those that a chat model was given beside them, which nothing shows or stores either."""
-    given = (value for _, value in model) if isinstance(model, BaseChatModel) else ()
-    keys = (value.get_secret_value() for value in given if isinstance(value, SecretStr))
-    return (*secrets, *filter(is_findable_key, keys))
-
-
-def check_arguments(given: BuildArguments) -> None:
-    """Raise for the first argument that cannot be used.
+def checked(given: BuildArguments) -> BuildArguments:
+    """The arguments, with the keys of a chat model among the secrets: nothing shows or stores them either.
 
     Raises:
-        TypeError: it is of another type; the message names the argument and the remedy.
+        TypeError: one is of another type; the message names the argument and the remedy.
         ValueError: two tools have the same name.
     """
     for name, (fits, remedy) in _FIT.items():
@@ -79,10 +340,12 @@ def check_arguments(given: BuildArguments) -> None:
         if not fits(value):
             kind = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
             raise TypeError(f"{name}: {kind} does not fit: give {remedy}.")
-    names = Counter(tool.name for tool in given.tools or ())
-    for name, times in names.items():
+    for name, times in Counter(tool.name for tool in given.tools or ()).items():
         if times > 1:
             raise ValueError(f"tools: {times} tools are called {name!r}: give them different names.")
+    fields = (value for _, value in given.model) if isinstance(given.model, BaseChatModel) else ()
+    keys = (value.get_secret_value() for value in fields if isinstance(value, SecretStr))
+    return given._replace(secrets=(*given.secrets, *filter(is_findable_key, keys)))
 
 
 def _each(values: Any, kind: type, *, of: type[Any] = Sequence) -> bool:
@@ -134,13 +397,8 @@ _ROUTERS: dict[str, Callable[[routes.Routed], str]] = {
 def build_graph(
     checkpointer: BaseCheckpointSaver[Any] | bool | None = None,
     *,
-    model: BaseChatModel | str | None = None,
-    tools: Sequence[Tool] | None = None,
-    rules: Sequence[FileGuardrailRule] = DEFAULT_GUARDRAIL_RULES,
-    roles: Mapping[str, Collection[str]] = NO_ROLES,
-    secrets: Sequence[str] = (),
-    store: BaseStore | None = None,
     context: AgentContext | None = None,
+    **options: Unpack[MachineOptions],
 ) -> Machine:
     """Compile the machine, to be run by itself or as a node of a graph of yours.
 
@@ -153,6 +411,8 @@ def build_graph(
         checkpointer: keeps threads, and is needed by mode "ask". It is used with `serializer()`, unless it
             has a serializer of its own. True keeps the threads of a node in its parent's checkpointer from one of the
             parent's turns to the next, False keeps none there.
+        context: that of runs that are given none, or that are part of a graph whose context is of another type.
+        options: what the machine is made of; `MachineOptions` has their types.
         model: a chat model of LangChain's, such as ChatAnthropic(...), or the name of one: "provider:name", or a name
             at an OpenAI-compatible endpoint. It replaces what the context or the environment names.
         tools: all the tools there are, by default `default_tools()`.
@@ -161,7 +421,6 @@ def build_graph(
         secrets: values that nothing shows or stores, beside those of the environment.
         store: LangGraph's long-term memory over threads. The machine keeps nothing there; a tool of yours reaches it
             with `langgraph.config.get_store()`.
-        context: that of runs that are given none, or that are part of a graph whose context is of another type.
 
     Returns:
         The compiled graph. The `outcome` of its result says how a run ended; what can be expected to fail is there and
@@ -171,9 +430,7 @@ def build_graph(
         TypeError: an argument is of another type; the message names it and the remedy.
         ValueError: two tools have the same name.
     """
-    given = BuildArguments(checkpointer, model, tools, rules, roles, secrets, store, context)
-    check_arguments(given)
-    return build_machine(**given._replace(secrets=with_keys(secrets, model))._asdict())[0]
+    return build_machine(**checked(BuildArguments(checkpointer, context=context, **options))._asdict())[0]
 
 
 def build_machine(
@@ -193,9 +450,8 @@ def build_machine(
     builder: StateGraph[AgentState, AgentContext, AgentInput, AgentOutput] = StateGraph(
         AgentState, context_schema=AgentContext, input_schema=AgentInput, output_schema=AgentOutput
     )
-    beginning = bounded("begin_turn", lambda state: nodes.begin_turn(state, get_runtime(AgentContext)))
     parts = (
-        beginning,
+        bounded("begin_turn", lambda state: nodes.begin_turn(state, get_runtime(AgentContext))),
         TwoWays("call_model", nodes.call_model, nodes.acall_model),
         bounded("parse", nodes.parse),
         bounded("heal", nodes.heal),
@@ -214,5 +470,6 @@ def build_machine(
     for source, router in _ROUTERS.items():
         builder.add_conditional_edges(source, Route(router), routes.path_map(source))
     compiled = builder.compile(checkpointer=checkpointer, store=given.store, name="mendgraph")
-    limit = routes.recursion_limit(MAX_CALLS_PER_TURN_LIMIT)
-    return agent_graph(compiled.with_config(recursion_limit=limit), nodes.scrub, given.secrets), nodes
+    bound = vars(compiled.with_config(recursion_limit=routes.recursion_limit(MAX_CALLS_PER_TURN_LIMIT)))
+    made = {name: value for name, value in bound.items() if name != "__orig_class__"}
+    return AgentGraph(scrub=nodes.scrub, secrets=given.secrets, **made), nodes

@@ -26,7 +26,7 @@ from mendgraph.nodes.guard.approvals import ApprovalRequest, GuardUpdate, Hands,
 from mendgraph.nodes.guard.node import judge_step
 from mendgraph.nodes.guard.policy import GuardConfig, judge_reply
 from mendgraph.nodes.loop_check.repetition import signature_of
-from mendgraph.nodes.records import Effect, JsonMap, LoopRecord, Plan, ToolCall, ToolError, Verdict
+from mendgraph.nodes.records import CallError, Effect, JsonMap, LoopRecord, Plan, ToolCall, Verdict
 
 SECONDS = 10.0
 """How long one call may be thought about."""
@@ -47,25 +47,20 @@ def with_known_files(tools: ToolRuntime, context: AgentContext, update: Update) 
 
 def judge_calls(tools: ToolRuntime, state: AgentState) -> GuardUpdate:
     """Judge the calls of one reply, and ask a person where that is needed."""
-    context = state["context"]
-    allowed = tools.allowed(context)
-
-    def refused(decision: JsonMap) -> None:
-        tools.report_refused(state.get("run_id", ""), state.get("step", 0), get_stream_writer(), decision)
-
+    context, refused = state["context"], partial(tools.report_refused, state, get_stream_writer())
     config = GuardConfig(
         mode=context.mode,
         root=context.workspace,
         rules=tools.rules(context),
-        allowed=frozenset() if isinstance(allowed, ToolError) else allowed,
+        allowed=tools.names(context),
         paths_of=tools.paths_of,
         leads_to=partial(tools.leads_to, context, observe=refused),
     )
     overrides = state.get("loop", LoopRecord()).overrides
     signature = partial(signature_of, root=context.workspace)
 
-    def judge_one(call: ToolCall) -> Verdict:
-        return judge_reply([call], config, tools.specs, overrides, signature)[0]
+    def judge(items: Sequence[ToolCall | CallError]) -> list[Verdict]:
+        return judge_reply(items, config, tools.specs, overrides, signature)
 
     def hands(ask: Callable[[ApprovalRequest], object]) -> Hands:
         clean = tools.redactor().content
@@ -73,18 +68,13 @@ def judge_calls(tools: ToolRuntime, state: AgentState) -> GuardUpdate:
             ask=lambda request: clean(ask(clean(request))),
             preview=Previewer(tools, state),
             validate=tools.registry.validate,
-            judge=judge_one,
+            judge=lambda call: judge([call])[0],
             thread=str(get_config()["configurable"].get("thread_id") or state.get("run_id", "")),
             grants=state.get("grants") or (),
             known=state.get("known_files") or {},
         )
 
-    return judge_step(
-        state,
-        lambda items: judge_reply(items, config, tools.specs, overrides, signature),
-        tools.specs,
-        hands,
-    )
+    return judge_step(state, judge, tools.specs, hands)
 
 
 class Previewer:
@@ -120,7 +110,9 @@ class Previewer:
             return Preview(self._shown("arguments", _lines_of(call.arguments)), names, pins or None)
         argv = call.arguments.get("argv")
         if isinstance(argv, list) and argv and all(isinstance(word, str) for word in argv):
-            return Preview(self._shown("argv", _command_lines(argv, call.arguments)), names)
+            folder = call.arguments.get("cwd")
+            where = f"\nin {folder}" if isinstance(folder, str) and folder != "." else ""
+            return Preview(self._shown("argv", shlex.join(argv) + where), names)
         return Preview(self._shown("arguments", _lines_of(call.arguments)), names)
 
     def _dry_run(
@@ -201,11 +193,6 @@ def _diff(change: DryChange) -> str:
     old, new = (text.text if text else None for text in texts)
     diff = unified_diff(change.target or change.name, old, new)
     return moved + (diff or "".join(header(change.name, old, new)))
-
-
-def _command_lines(argv: Sequence[str], arguments: JsonMap) -> str:
-    folder = arguments.get("cwd")
-    return shlex.join(argv) + (f"\nin {folder}" if isinstance(folder, str) and folder != "." else "")
 
 
 def _lines_of(arguments: JsonMap) -> str:

@@ -19,9 +19,8 @@ from mendgraph.graph.configuration.loading import load_prices
 from mendgraph.graph.machine.state import AgentState
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.spending.store import SpendingStore
-from mendgraph.graph.telemetry.observing import OBSERVER
+from mendgraph.graph.telemetry.spans import OBSERVER, RunSpan
 from mendgraph.nodes.call_model.driver import NEVER, Hands, Stop
-from mendgraph.nodes.call_model.embedded.weights import CONTEXT_TOKENS, embedded_weights
 from mendgraph.nodes.call_model.endpoint import (
     EMBEDDED_MODEL,
     Endpoint,
@@ -31,23 +30,31 @@ from mendgraph.nodes.call_model.endpoint import (
     models_in_order,
 )
 from mendgraph.nodes.call_model.exchange import CallSettings
-from mendgraph.nodes.call_model.ledger import RunLimits, Spending, charge_lost, unknown_price
+from mendgraph.nodes.call_model.ledger import (
+    FREE,
+    Price,
+    PriceList,
+    RunLimits,
+    Spending,
+    charge_lost,
+    find_price,
+    unknown_price,
+)
 from mendgraph.nodes.call_model.model import GuardedModel, Model, Scrubber, Wait
 from mendgraph.nodes.call_model.paid_call import CallBudget
-from mendgraph.nodes.call_model.prices import FREE, Price, PriceList, find_price
 from mendgraph.nodes.call_model.prompts.profiles import find_profile
-from mendgraph.nodes.call_model.prompts.shown_messages import ShownMessages
+from mendgraph.nodes.call_model.prompts.prompt import ShownMessages
+from mendgraph.nodes.call_model.weights import CONTEXT_TOKENS, embedded_weights
 from mendgraph.nodes.call_model.window import StandIns
+from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, Breakers
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
-from mendgraph.nodes.execute_tools.policy.circuit_breaker import BreakerConfig, Breakers
-from mendgraph.nodes.execute_tools.secrets.shown_parts import RedactedStream
-from mendgraph.nodes.language.content_blocks import in_openai_form, media_of
+from mendgraph.nodes.execute_tools.secrets.redact import RedactedStream
+from mendgraph.nodes.language.history import in_openai_form, media_of
 from mendgraph.nodes.records import EditForm, JsonMap, Profile, ProviderFailure, ToolError, ToolSpec
 
 if TYPE_CHECKING:
     from mendgraph.graph.langchain.chat_model import ChatModel
     from mendgraph.graph.langchain.chat_models import ChatModels
-    from mendgraph.graph.telemetry.spans import RunSpan
 
 MOST_TURNS: Final = 1_000
 """How many turns' preparations are kept, so that their calls need no new ones."""
@@ -157,7 +164,7 @@ class ModelRuntime:
         if isinstance(found, FallbackProblem) and self._given is None:
             return found.message
         for choice in self._choices(context):
-            name = self._priced_name(context, choice)
+            name = choice.model or ""
             cause = unknown_price(limits, self._price(context, name), name)
             if cause is not None:
                 return cause.message
@@ -210,11 +217,9 @@ class ModelRuntime:
         def on_wait(wait: Wait) -> None:
             write({"type": "waiting", "seconds": wait.seconds, "reason": wait.reason})
 
-        observer = OBSERVER.get()
-        connect = self._connect if observer is None else partial(self._connect_observed, observer)
-        return Hands(connect, on_text, on_wait, tell, self.book, limits, self._stop)
+        return Hands(partial(self._connect, OBSERVER.get()), on_text, on_wait, tell, self.book, limits, self._stop)
 
-    def _connect(self, wanted: ModelChoice) -> Model | ProviderFailure:
+    def _connect(self, observer: RunSpan | None, wanted: ModelChoice) -> Model | ProviderFailure:
         connected = self._models.connect(wanted)
         if isinstance(connected, ProviderFailure):
             return connected
@@ -222,12 +227,8 @@ class ModelRuntime:
         # A literal that the model itself calls a password is no secret of ours; it may be the fixture of a test.
         # It runs as it is written; `WrittenLiterals` keeps it out of what is stored.
         scrubber = Scrubber(redactor.unnamed, partial(RedactedStream, redactor))
-        return GuardedModel(connected, self._breakers.of(wanted.breaker_key), scrubber)
-
-    def _connect_observed(self, observer: "RunSpan", wanted: ModelChoice) -> Model | ProviderFailure:
-        model = self._connect(wanted)
-        own = self._given is not None
-        return model if isinstance(model, ProviderFailure) else observer.model(model, wanted, own=own)
+        model = GuardedModel(connected, self._breakers.of(wanted.breaker_key), scrubber)
+        return observer.model(model, wanted, own=self._given is not None) if observer else model
 
     def _choices(self, context: AgentContext) -> tuple[ModelChoice, ...]:
         """The run's models in order. A chat model of the user's own answers for all of them."""
@@ -261,12 +262,6 @@ class ModelRuntime:
         if endpoint is None:
             return ""
         return embedded_weights().model if endpoint.embedded else endpoint.model
-
-    def _priced_name(self, context: AgentContext, choice: ModelChoice) -> str:
-        """The name under which a call of this model is looked up in the price list."""
-        if choice.model is not None or self._given is not None:
-            return choice.model or ""
-        return EMBEDDED_MODEL if self._is_embedded(context) else ""
 
     def _price(self, context: AgentContext, name: str) -> Price | None:
         """What the context says of every model; else the embedded one is free, and others cost what the list says."""

@@ -1,16 +1,20 @@
 """What is written down of a run beside its checkpoints: what it was asked, with which context, how it ended. Pure."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
+from enum import StrEnum
 from functools import cached_property
 from typing import Any, Final, Literal
 
+from langchain_core.messages import AIMessage
+
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.nodes.execute_tools.store.database import StoreError
+from mendgraph.nodes.language.history import is_request
 from mendgraph.nodes.language.names import closest_names
-from mendgraph.nodes.records import OutcomeKind, ToolError, ToolErrorCode
+from mendgraph.nodes.records import OutcomeKind, StopReason, ToolError, ToolErrorCode
 
 Durability = Literal["sync", "async", "exit"]
 """When a step is on the disk: before the next one begins, while the next one runs, or when the turn ends."""
@@ -138,3 +142,51 @@ def old_runs(records: Sequence[RunRecord], keep: int, oldest: datetime, *, unfin
         for record in records[keep:]
         if datetime.fromisoformat(record.updated) <= oldest and (unfinished or not record.resumable)
     ]
+
+
+# --- How a run that was begun goes on
+
+CALLING = ("call_model",)
+"""What is next where a model call is due: everything before it is settled, so a run can begin there."""
+
+TO_THE_CALL = "begin_turn"
+"""The node in whose name a state is written that is to go to the model: its router sends it there."""
+
+RETRIED = frozenset({StopReason.CANCELLED, StopReason.PROVIDER_FAILED, StopReason.STORE_FAILED})
+"""Reasons that say nothing of the work: the call that did not happen is made again, as if nothing had been."""
+
+
+class ResumePlan(StrEnum):
+    """What a resumed run does.
+
+    Its request never arrived: send it again. It was cut off: go on. It was stopped before a model call: go back to it.
+    It ended early for another reason: begin a new turn. It has finished: nothing.
+    """
+
+    SEND_AGAIN, GO_ON, GO_BACK = "send_again", "go_on", "go_back"
+    NEW_TURN, NOTHING = "new_turn", "nothing"
+
+
+def resume_plan(values: Mapping[str, Any], request_id: str, *, undone: bool = False) -> ResumePlan:
+    """How to go on from the newest state; `request_id` is the message that began the turn, "" where nobody knows it.
+
+    Where what the turn changed was `undone` since, its history tells what is not so any more: a new turn says that.
+    """
+    messages = values.get("messages") or []
+    if request_id and all(message.id != request_id for message in messages):
+        return ResumePlan.SEND_AGAIN
+    outcome = values.get("outcome")
+    if not messages or not isinstance(messages[-1], AIMessage):
+        outcome = None  # that of the turn before
+    if outcome is not None and outcome.kind is OutcomeKind.FINISHED:
+        return ResumePlan.NOTHING
+    if undone:
+        return ResumePlan.NEW_TURN
+    if outcome is None:
+        return ResumePlan.GO_ON
+    return ResumePlan.GO_BACK if outcome.reason in RETRIED else ResumePlan.NEW_TURN
+
+
+def requests_of(values: Mapping[str, Any]) -> list[Any]:
+    """The messages in which a person asked for something, oldest first."""
+    return [message for message in values.get("messages", ()) if is_request(message)]

@@ -77,7 +77,12 @@ def fold_messages(messages: list[Any], writes: Sequence[Any]) -> list[Any]:
         named = _named(write, held)
         ids = [each.id for each in named]
         known = _ids(held) if known is None else known
-        if known is None or not known.isdisjoint(ids) or len({*ids}) < len(ids) or any(map(_is_special, named)):
+        if (
+            known is None
+            or not known.isdisjoint(ids)
+            or len({*ids}) < len(ids)
+            or any(isinstance(each, RemoveMessage | BaseMessageChunk) for each in named)
+        ):
             held, known = add_messages(held, named), None  # type: ignore[arg-type]
         else:  # what takes nobody's place comes after all that is there
             held = [*held, *named]
@@ -112,10 +117,6 @@ def _ids(messages: Sequence[Any]) -> set[str | None] | None:
     except AttributeError:
         return None
     return None if None in ids else ids
-
-
-def _is_special(message: BaseMessage) -> bool:
-    return isinstance(message, RemoveMessage | BaseMessageChunk)
 
 
 def _named(write: Any, before: Sequence[Any]) -> list[BaseMessage]:

@@ -16,22 +16,21 @@ from langchain_core.messages import AnyMessage
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import user_places
 from mendgraph.graph.machine.redaction import CurrentRedactor, WrittenLiterals
+from mendgraph.graph.machine.run_records import is_resuming
 from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.workspace import WorkspaceRecords, judged_workspace, own_rules
-from mendgraph.graph.telemetry.observing import observed_call
+from mendgraph.graph.telemetry.spans import observed_call
+from mendgraph.nodes.call_model.prompts.block_prompt import TurnView, view_turn
 from mendgraph.nodes.call_model.prompts.profiles import offered_tools
-from mendgraph.nodes.execute_tools.call_policy import CallPolicy, PolicyMemory, allowed_tools
+from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, CallPolicy, PolicyMemory, allowed_tools
 from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
 from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, open_checks
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, monotonic_s
 from mendgraph.nodes.execute_tools.files.failures import os_failure
-from mendgraph.nodes.execute_tools.files.judged_paths import ContentJudge
-from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
+from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge, check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal
-from mendgraph.nodes.execute_tools.network.network import Network
 from mendgraph.nodes.execute_tools.node import execute_tools
-from mendgraph.nodes.execute_tools.policy.circuit_breaker import BreakerConfig
 from mendgraph.nodes.execute_tools.processes.commands import CommandRules, Commands, open_commands
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
@@ -43,9 +42,12 @@ from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.execute_tools.trace import RunLog, TraceEvent, TraceSink
 from mendgraph.nodes.guard.file_rules import OWN_SETTINGS_RULE, FileGuardrailRule
 from mendgraph.nodes.guard.policy import edited_result, judge_content, judge_path, results_of_denied
+from mendgraph.nodes.heal.healing import is_unfounded
 from mendgraph.nodes.language.history import is_request
 from mendgraph.nodes.language.names import closest_names
-from mendgraph.nodes.records import CallError, EditForm, JsonMap, Plan, Profile, ToolCall, ToolError, ToolSpec
+from mendgraph.nodes.parse.answers import TurnFacts, answer_problems
+from mendgraph.nodes.parse.reading import CHECKS_TOOL, Reader
+from mendgraph.nodes.records import CHANGING, CallError, EditForm, JsonMap, Plan, Profile, ToolCall, ToolError, ToolSpec
 
 Rules = TypeVar("Rules", CommandRules, CheckRules)
 Opened = TypeVar("Opened", Commands, Checks)
@@ -84,8 +86,7 @@ class ToolRuntime:
         self.words = WrittenLiterals(self._redactor.now)
         self.records = WorkspaceRecords()
         self._memory = PolicyMemory(monotonic_s, BreakerConfig())
-        self._commands: dict[tuple[str, CommandRules], Commands] = {}
-        self._checks: dict[tuple[str, CheckRules], Checks] = {}
+        self._opened: dict[tuple[str, CommandRules | CheckRules], Any] = {}
 
     def redactor(self) -> Redactor:
         """What takes out secrets: the given values and those of the environment first, then shapes and names."""
@@ -95,10 +96,14 @@ class ToolRuntime:
         """The names of the tools that this run's role may use."""
         return allowed_tools(context.role, self._roles, self.specs.values())
 
+    def names(self, context: AgentContext) -> frozenset[str]:
+        """The same, none where there is no such role."""
+        allowed = self.allowed(context)
+        return frozenset() if isinstance(allowed, ToolError) else allowed
+
     def usable(self, context: AgentContext) -> frozenset[str]:
         """The tools that are worth telling the model of: allowed ones that have what they need."""
-        allowed = self.allowed(context)
-        names = frozenset[str]() if isinstance(allowed, ToolError) else allowed
+        names = self.names(context)
         if not isinstance(self.commands(context), Commands):
             names -= {_COMMAND_TOOL}
         return names if context.allowed_hosts else names - {_NETWORK_TOOL}
@@ -143,9 +148,10 @@ class ToolRuntime:
         except OSError as error:
             return os_failure(error, "look at", context.workspace)
 
-    def report_refused(self, run_id: str, step: int, write: Write, decision: JsonMap) -> None:
+    def report_refused(self, state: AgentState, write: Write, decision: JsonMap) -> None:
         """Tell of a path that the sandbox refused while its call was judged."""
-        sink = TraceSink(run_id, str(step), forward=partial(_forward, write), redactor=self.redactor())
+        step = str(state.get("step", 0))
+        sink = TraceSink(state.get("run_id", ""), step, forward=partial(_forward, write), redactor=self.redactor())
         sink.emit("sandbox.refused", decision)
 
     def commands(self, context: AgentContext) -> Commands | ToolError | None:
@@ -157,7 +163,7 @@ class ToolRuntime:
             return None
         seconds = context.tool_timeouts_s.get(_COMMAND_TOOL, context.tool_timeout_s)
         rules = CommandRules(context.allowed_programs, seconds, readable=context.readable_folders)
-        return self._kept(self._commands, open_commands, context, rules)
+        return self._kept(open_commands, context, rules)
 
     def checks(self, context: AgentContext) -> Checks | ToolError | None:
         """What the work of the run is judged by; None where nothing is, and why it cannot where no sandbox starts."""
@@ -166,25 +172,25 @@ class ToolRuntime:
         rules = CheckRules(
             context.checks, context.checks_timeout_s, readable=context.readable_folders, evidence=context.evidence
         )
-        return self._kept(self._checks, open_checks, context, rules)
+        return self._kept(open_checks, context, rules)
 
     def _kept(
         self,
-        known: dict[tuple[str, Rules], Opened],
         open_it: Callable[[str, Rules, Callable[[str], bool], ContentJudge], Opened | ToolError],
         context: AgentContext,
         rules: Rules,
     ) -> Opened | ToolError:
         """What was opened for this workspace and these rules; no program sees what guard denies, by name or content."""
         key = (context.workspace, rules)
-        if key in known:
-            return known[key]
+        if key in self._opened:
+            known: Opened = self._opened[key]
+            return known
         denied = self.rules(context)
         opened = open_it(context.workspace, rules, partial(_is_hidden, denied), partial(judge_content, rules=denied))
         if not isinstance(opened, ToolError):
-            if len(known) >= _MOST_COMMANDS:
-                known.clear()
-            known[key] = opened
+            if len(self._opened) >= _MOST_COMMANDS:
+                self._opened.clear()
+            self._opened[key] = opened
         return opened
 
     def can_check(self, context: AgentContext) -> bool:
@@ -212,7 +218,13 @@ class ToolRuntime:
             execution.run_id, str(execution.step), forward=partial(_forward, write), redactor=self.redactor()
         )
         used = dict(state.get("tool_counts", {}))
-        run = self._engine(context, sink, execution.run_id, used)
+        run = Engine(
+            self.registry,
+            sink,
+            EngineConfig(async_timeout_s=max([context.tool_timeout_s, *context.tool_timeouts_s.values()])),
+            policy=CallPolicy(context.calls(self.names(context)), self._memory, scope=execution.run_id, used=used),
+            redactor=sink.redactor,
+        )
         settled = results_of_denied(state["items"], state["verdicts"])
         wanted = changes_something(state["items"], state["verdicts"], self.registry)
         with self.records.journal(context.workspace, execution.run_id, sink, wanted=wanted) as journal:
@@ -233,17 +245,6 @@ class ToolRuntime:
         spending = state["spending"]
         seconds = spending.seconds + update.pop("seconds")
         return {**update, "tool_counts": used, "spending": spending.model_copy(update={"seconds": seconds})}
-
-    def _engine(self, context: AgentContext, sink: TraceSink, run_id: str, used: dict[str, int]) -> Engine:
-        allowed = self.allowed(context)
-        rules = context.calls(frozenset() if isinstance(allowed, ToolError) else allowed)
-        return Engine(
-            self.registry,
-            sink,
-            EngineConfig(async_timeout_s=max([context.tool_timeout_s, *context.tool_timeouts_s.values()])),
-            policy=CallPolicy(rules, self._memory, scope=run_id, used=used),
-            redactor=sink.redactor,
-        )
 
     def _run_in_loop(self, engine: Engine, in_loop: InLoop, call: ToolCall, context: ToolContext) -> ToolRun:
         """An async tool runs in the loop; what a sync one does to files, and around it, keeps none waiting."""
@@ -294,7 +295,11 @@ class ToolRuntime:
         self, state: AgentState, folder: str | ToolError, sink: TraceSink, scope: CancellationScope | None
     ) -> ToolContext:
         context, spending = state["context"], state["spending"]
-        limit = context.max_seconds
+        limit, network = context.max_seconds, None
+        if context.allowed_hosts:  # what it imports takes time
+            from mendgraph.nodes.execute_tools.network.network import Network
+
+            network = Network(context.network())
         # A thread may go on in another workspace; what it has kept stays with the one that it was found in.
         kept = f"results-{sha256(context.workspace.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
         return ToolContext(
@@ -306,7 +311,7 @@ class ToolRuntime:
             seconds_left=inf if limit is None else limit - spending.seconds,
             kept=Artifacts(join(folder, kept)) if isinstance(folder, str) else None,
             commands=self.commands(context),
-            network=Network(context.network()) if context.allowed_hosts else None,
+            network=network,
             scope=scope,
             syntax_gate=context.syntax_gate,
             checks=self.checks(context),
@@ -327,6 +332,36 @@ def _run_log(folder: str | ToolError | None, redactor: Redactor, run_id: str) ->
 def last_request(messages: Sequence[AnyMessage]) -> str:
     """What the person asked for last. A long turn has hundreds of messages after it, which their type tells apart."""
     return next((each.text for each in reversed(messages) if each.type not in _ANSWERS and is_request(each)), "")
+
+
+def reply_reader(tools: ToolRuntime, state: AgentState, *, told: bool = True) -> Reader:
+    """How replies of this turn are read; without what it was `told`, for a reply that is read a second time."""
+    context, profile, messages = state["context"], state["profile"], state["messages"]
+    blocks = profile.edit_form is EditForm.BLOCKS
+    view = view_turn(messages) if blocks else TurnView()
+    said = (line for each in state.get("corrections") or [] for line in each.prompt.splitlines())
+    checking, request = CHECKS_TOOL in tools.specs, last_request(messages)
+    turn = TurnFacts(
+        request=request,
+        changed=tuple(dict.fromkeys(change.path for change in state.get("changes") or [])),
+        hindered=lambda: context.mode == "read-only" or is_resuming(request) or view_turn(messages).refused,
+        met=sum(is_unfounded(attempt.errors) for attempt in state.get("healing_attempts") or []),
+        insistent=profile.small,
+        checked=checking and context.evidence,
+        configured=checking and bool(context.checks),
+        faulty=bool(view.evidence),
+    )
+    return Reader(
+        profile=profile,
+        known_tools=tools.registry.names(),
+        validate=tools.registry.validate,
+        check_answer=partial(answer_problems, schema=context.answer_schema),
+        writing_tools=frozenset(spec.name for spec in tools.specs.values() if spec.effect in CHANGING),
+        shown_files=tuple(view.files),
+        told=(*view.failures, *view.evidence, *said) if told and blocks else (),
+        turn=turn,
+        offered=frozenset(spec.name for spec in tools.offered(context, profile)),
+    )
 
 
 def _forward(write: Write, event: TraceEvent) -> None:

@@ -9,8 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple, Self
 
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState
-from mendgraph.nodes.execute_tools.files.file_reads import OpenedFile
-from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.execute_tools.files.workspace import OpenedFile, Workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.journal.recovery import Recovered, recover
 from mendgraph.nodes.execute_tools.processes.workspace_cover import remove_placeholder
@@ -18,8 +17,7 @@ from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock
 from mendgraph.nodes.execute_tools.trace import TraceSink
-from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
-from mendgraph.nodes.guard.paths import folded_parts
+from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule, folded_parts
 from mendgraph.nodes.guard.policy import judge_content, judge_path
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
 
@@ -142,21 +140,14 @@ class WorkspaceRecords:
         if isinstance(folder, ToolError):
             yield folder
             return
-        with self._alone(workspace, folder, run_id) as busy, ExitStack() as opened:
+        with ExitStack() as opened:
+            busy = None
+            if workspace not in self._held:
+                lock = WorkspaceLock(folder)
+                busy = lock.acquire(Owner(run_id), LONGEST_WAIT_S)
+                if busy is None:
+                    opened.callback(lock.release)
             yield busy or _opened(opened, folder, workspace, sink)
-
-    @contextmanager
-    def _alone(self, workspace: str, folder: str, run_id: str) -> Iterator[ToolError | None]:
-        if workspace in self._held:
-            yield None
-            return
-        lock = WorkspaceLock(folder)
-        busy = lock.acquire(Owner(run_id), LONGEST_WAIT_S)
-        try:
-            yield busy
-        finally:
-            if busy is None:
-                lock.release()
 
 
 def decide_open_changes(journal: Journal, workspace: str) -> tuple[Recovered, ...] | ToolError:

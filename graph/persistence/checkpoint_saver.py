@@ -1,12 +1,10 @@
 """LangGraph's checkpoints in a workspace's own file, and what its saver has in common with that of PostgreSQL.
 
 A checkpoint is stored whole or not at all, together with the writes that led to it, and is on the disk when the call
-returns. Only where what comes next is a quick node, which anybody would run again to the same end, the disk hears of it
-later: flushing a disk costs more than such a node.
-
-A checkpoint holds the channels whole but for those that grow, so of the writes that led to it only those to growing
-channels are ever read again: the others are not stored. Source: measured over turns and edits of 1 kB, LangGraph's own
-SqliteSaver takes 4.5 and 1.5 times the bytes, 1.8 and 3.3 times the commits and 1.4 times the CPU time of a step.
+returns; later only where what comes next is a quick node, which anybody would run again to the same end. Of the writes
+only those to growing channels are ever read again: the others are not stored. Source: measured over turns and edits of
+1 kB, LangGraph's own SqliteSaver takes 4.5 and 1.5 times the bytes, 1.8 and 3.3 times the commits and 1.4 times the CPU
+time of a step.
 """
 
 import asyncio
@@ -170,13 +168,8 @@ class StoreSaver(BaseCheckpointSaver[str]):
         """
         raise NotImplementedError
 
-    def check_open(self) -> None:
-        """Raise a StoreError once it is closed."""
-        raise NotImplementedError
-
     def put_writes(self, config: RunnableConfig, writes: Sequence[Write], task_id: str, task_path: str = "") -> None:
         """Store what a task wrote together with the checkpoint to which it leads; an error or a question, at once."""
-        self.check_open()
         self._pending.add_writes(place_of(self._inner(config)), task_id, task_path, writes)
         if any(channel in WRITES_IDX_MAP for channel, _ in writes):  # no part of a state: no checkpoint may follow
             self.flush()
@@ -219,12 +212,10 @@ class StoreSaver(BaseCheckpointSaver[str]):
         return super().get_delta_channel_history(config=config, channels=channels)
 
     def _inner(self, config: RunnableConfig) -> RunnableConfig:
-        """The configuration with the thread's name as it is stored."""
-        return config
+        return config  # with the thread's name as it is stored
 
     def _outer(self, found: CheckpointTuple) -> CheckpointTuple:
-        """The checkpoint with the thread's name as the caller knows it."""
-        return found
+        return found  # with the thread's name as the caller knows it
 
     @contextmanager
     def _undamaged(self, config: RunnableConfig | None) -> Iterator[None]:
@@ -384,18 +375,11 @@ class SqliteStoreSaver(StoreSaver, SqliteSaver):
             self.flush()
         return config_of(own)
 
-    def check_open(self) -> None:
-        """Raise a StoreError once it is closed."""
-        with store_errors(self._path):
-            _ = self.conn.total_changes
-
     def _history(self, config: RunnableConfig, channels: Sequence[str]) -> Mapping[str, DeltaChannelHistory]:
         """Each channel's last snapshot, its `seed`, and its writes from then on, oldest first.
 
-        One cursor walks along the ancestors, the other looks at each. A checkpoint's metadata tell which channels it
-        holds no snapshot of, so that of the hundreds of checkpoints since then none is unpacked. Source: measured, the
-        history of 100 turns is read in a seventh of the time of `SqliteSaver`'s own, and without what is remembered in
-        two fifths of it.
+        A checkpoint's metadata tell which channels it holds no snapshot of, so that none of those is unpacked. Source:
+        measured, 100 turns are read in a seventh of the time of `SqliteSaver`'s own.
         """
         place, sought = place_of(config), set(channels)
         histories: dict[str, DeltaChannelHistory] = {channel: {"writes": []} for channel in channels}

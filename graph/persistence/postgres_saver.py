@@ -1,17 +1,16 @@
 """LangGraph's checkpoints in a PostgreSQL database, in LangGraph's own tables.
 
-Many sessions of a process share few connections and no lock: each call has one for its transaction, which is on the
-server's disk when the call returns. Only where what comes next is a quick node, which anybody would run again to the
-same end, the server's disk hears of it a moment later; then too it outlives this process.
-
-LangGraph's own saver keeps texts and numbers of the state as they are. Here all values go through our serializer, so
-that no secret is stored, nor any sign that PostgreSQL refuses. Imported only where the store is in PostgreSQL.
+Each call has one of the process's connections for its transaction, which is on the server's disk when the call
+returns; a moment later where what comes next is a quick node. LangGraph's own saver keeps texts and numbers of the
+state as they are: here all values go through our serializer, so that no secret is stored, nor any sign that PostgreSQL
+refuses. Imported only where the store is in PostgreSQL.
 """
 
 import json
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, cast
 from uuid import uuid4
 
@@ -31,9 +30,9 @@ from psycopg.types.json import Jsonb
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.persistence.checkpoint_saver import PendingRows, StoreSaver, config_of, is_quick, place_of
-from mendgraph.nodes.execute_tools.store.database import Database, open_postgres
+from mendgraph.nodes.execute_tools.store.database import Database
 from mendgraph.nodes.execute_tools.store.database_schema import PostgresTables
-from mendgraph.nodes.execute_tools.store.postgres_database import PostgresDatabase
+from mendgraph.nodes.execute_tools.store.postgres import PostgresDatabase
 
 _PRIMARY_KEYS_DO: Final = "_thread_id_idx"
 """Indexes on the thread alone, with which each primary key begins: half of what an index costs, for nothing."""
@@ -93,26 +92,21 @@ class PostgresStoreSaver(StoreSaver, PostgresSaver):
         """Write what waits."""
         self._flush(quick=False)
 
-    def check_open(self) -> None:
-        """Raise a StoreError once it is closed."""
-        self._database.check_open()
-
     @contextmanager
     def cursor(self, transaction: bool = True) -> Iterator[PostgresDatabase]:  # noqa: ARG002 - as `SqliteStoreSaver.cursor`
         """The database in one transaction. What waited is written before."""
         self.flush()
-        with self._database.transaction():
+        with self._database.connection():
             yield self._database
 
     def forget(self, cursor: Database, thread_id: str) -> int:  # noqa: ARG002 - as `SqliteStoreSaver.forget`
         """Delete a thread within the transaction that `cursor` has begun, and tell how many bytes its rows had."""
-        with self._database.connection() as connection, self._database.errors():
+        with self._database.connection() as connection:
             (size,) = connection.execute(_SIZES, (self._stored(thread_id),) * 3).fetchone() or (0,)
         return int(size)
 
     def shrink(self) -> int:
         """The server does that by itself; no bytes are given back at once."""
-        self._database.check_open()
         return 0
 
     def put(
@@ -140,7 +134,7 @@ class PostgresStoreSaver(StoreSaver, PostgresSaver):
     def delete_thread(self, thread_id: str) -> None:
         """Delete all that is stored of a thread."""
         self.flush()
-        with self._database.transaction():
+        with self._database.connection():
             self.forget(self._database, str(thread_id))
 
     def get_next_version(self, current: str | None, channel: None) -> str:  # noqa: ARG002 - LangGraph's signature
@@ -168,7 +162,6 @@ class PostgresStoreSaver(StoreSaver, PostgresSaver):
         """LangGraph's own access to the database: a transaction on one of the process's connections."""
         with (
             self._database.connection() as connection,
-            self._database.errors(),
             connection.cursor(binary=True, row_factory=dict_row) as cursor,
         ):
             yield cursor
@@ -179,7 +172,6 @@ class PostgresStoreSaver(StoreSaver, PostgresSaver):
             return
         with (
             self._database.connection(quick=quick) as connection,
-            self._database.errors(),
             connection.pipeline(),
             connection.cursor() as cursor,
         ):
@@ -222,16 +214,9 @@ class RootedSerializer(SerializerProtocol):
         return value.model_copy(update={"workspace": self._root}) if isinstance(value, AgentContext) else value
 
 
-def with_checkpoints(database: PostgresDatabase) -> PostgresDatabase:
-    """The same database, with LangGraph's tables."""
-    open_postgres(CHECKPOINTS)
-    return database
-
-
-def _json(value: Any) -> Jsonb:
-    """JSON that PostgreSQL takes: without NUL and half characters."""
-    return Jsonb(value, dumps=_dumps)
-
-
 def _dumps(value: Any) -> bytes:
+    """JSON that PostgreSQL takes: without NUL and half characters."""
     return _NUL.sub(r"\1", json.dumps(value, ensure_ascii=False)).encode("utf-8", "ignore")
+
+
+_json: Final = partial(Jsonb, dumps=_dumps)

@@ -24,6 +24,7 @@ from mendgraph.nodes.execute_tools.store.database import (
     Database,
     StoreError,
     open_file,
+    open_postgres,
     postgres_database,
     store_errors,
     transaction,
@@ -198,10 +199,11 @@ class Store:
 def _saver(folder: str, root: str, secrets: Sequence[str]) -> "SqliteStoreSaver | PostgresStoreSaver":
     postgres = postgres_database(folder)
     if postgres is not None:
-        from mendgraph.graph.persistence.postgres_saver import PostgresStoreSaver, RootedSerializer, with_checkpoints
+        from mendgraph.graph.persistence.postgres_saver import CHECKPOINTS, PostgresStoreSaver, RootedSerializer
 
         rooted = RootedSerializer(serializer(secrets, _dictionary(postgres)), root)
-        return PostgresStoreSaver(with_checkpoints(postgres), rooted, _QUICK)
+        open_postgres(CHECKPOINTS)
+        return PostgresStoreSaver(postgres, rooted, _QUICK)
     path, connection = os.path.join(folder, FILE_NAME), open_file(folder)
     try:
         with store_errors(path):

@@ -1,7 +1,7 @@
 """The course of a run, read from its checkpoints: visits of nodes, turns, and in each the steps, one for each reply."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -16,16 +16,7 @@ from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.runs.runs import small_history, thread_config
 from mendgraph.nodes.call_model.ledger import Spending
 from mendgraph.nodes.language.history import is_request
-from mendgraph.nodes.records import (
-    CallError,
-    CallResult,
-    LoopRecord,
-    ModelReply,
-    Outcome,
-    ToolCall,
-    Verdict,
-    VerdictKind,
-)
+from mendgraph.nodes.records import CallError, CallResult, LoopRecord, ModelReply, Outcome, ToolCall, Verdict
 
 START: Final = routes.TRANSITIONS[0].source
 END: Final = routes.TRANSITIONS[-1].target
@@ -64,13 +55,9 @@ class Visit:
 
 @dataclass(frozen=True)
 class History:
-    """A run's visits in order. `whole`: no step between the first and the last of them is missing.
-
-    `values` is the newest state, `requests` what the person asked, oldest first.
-    """
+    """A run's visits in order; `values` is the newest state, `requests` what the person asked, oldest first."""
 
     visits: tuple[Visit, ...]
-    whole: bool
     values: Mapping[str, Any]
     requests: tuple[str, ...]
 
@@ -83,11 +70,10 @@ def read_history(saver: BaseCheckpointSaver[Any], run_id: str) -> History:
     """
     snapshots = [*reversed([*small_history(saver, run_id)])]
     if not snapshots:
-        return History((), whole=True, values={}, requests=())
+        return History((), values={}, requests=())
     messages: Sequence[AnyMessage] = build_graph(saver).get_state(thread_config(run_id)).values.get("messages") or ()
     return History(
         visits=tuple(_visits(snapshots)),
-        whole=_is_whole(snapshots),
         values=snapshots[-1].values,
         requests=tuple(message.text for message in messages if is_request(message)),
     )
@@ -123,13 +109,6 @@ def _follows(before: StateSnapshot, after: StateSnapshot) -> bool:
     return _source(after) == "loop" and numbers[1] == numbers[0] + 1
 
 
-def _is_whole(snapshots: Sequence[StateSnapshot]) -> bool:
-    """Whether each checkpoint but the first follows from one that is stored, or is the start of a turn or a fork."""
-    known = {_id(each.config): each for each in snapshots}
-    pairs = [(known.get(_id(each.parent_config)), each) for each in snapshots if _source(each) == "loop"]
-    return all(before is not None and _follows(before, each) for before, each in pairs)
-
-
 def _source(snapshot: StateSnapshot) -> str:
     return str((snapshot.metadata or {}).get("source"))
 
@@ -149,16 +128,13 @@ def _time(snapshot: StateSnapshot) -> datetime:
 class Judged:
     """One call of a reply: what guard said of it and what came of it, None where that is not known (yet).
 
-    `asked`: a person was asked about it, as `was` shows, whose arguments differ where the person edited them.
-    `granted`: nobody was asked, since a person had allowed such calls before.
+    `was` is what a person was asked about; its arguments differ where the person edited them.
     """
 
     item: ToolCall | CallError
     verdict: Verdict | None
     result: CallResult | None
-    asked: bool = False
     was: Mapping[str, Any] | None = None
-    granted: bool = False
 
 
 @dataclass
@@ -178,18 +154,9 @@ class Step:
         return visit.after if visit else {}
 
     @property
-    def began(self) -> datetime:
-        """When the model was called."""
-        return self.visits[0].began
-
-    @property
     def seconds(self) -> float:
         """From its first node to its last one; what ran between is in it."""
         return sum(visit.seconds for visit in self.visits)
-
-    def seconds_in(self, *nodes: str) -> float:
-        """Time in these nodes."""
-        return sum(visit.seconds for visit in self.visits if visit.node in nodes)
 
     @cached_property
     def reply(self) -> ModelReply | None:
@@ -227,17 +194,10 @@ class Step:
                 item=item,
                 verdict=verdicts[at] if at < len(verdicts) else None,
                 result=results[at] if len(results) == len(items) else None,
-                asked=at in asked,
                 was=asked.get(at),
-                granted=at not in asked and bool(guard.before.get("grants")) and _by_a_rule(verdicts[at : at + 1]),
             )
             for at, item in enumerate(items)
         )
-
-    @property
-    def loop(self) -> LoopRecord | None:
-        """What loop control remembers after it."""
-        return self._after("loop_check").get("loop")
 
 
 @dataclass
@@ -251,7 +211,6 @@ class Turn:
     request: str | None = None
     steps: list[Step] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
-    began: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -291,10 +250,10 @@ def course_of(history: History, *, begun: bool = True) -> Course:
 
 def _sort_in(visit: Visit, turns: list[Turn]) -> None:
     if visit.node == START:
-        turns.append(Turn(number=sum(turn.number > 0 for turn in turns) + 1, began=visit.began))
+        turns.append(Turn(number=sum(turn.number > 0 for turn in turns) + 1))
         return
     if not turns:
-        turns.append(Turn(number=int(visit.node == "begin_turn"), began=visit.began))
+        turns.append(Turn(number=int(visit.node == "begin_turn")))
     turn = turns[-1]
     outcome = visit.after.get("outcome")
     if visit.node in TERMINALS and isinstance(outcome, Outcome):
@@ -305,8 +264,3 @@ def _sort_in(visit: Visit, turns: list[Turn]) -> None:
         turn.steps.append(Step(number=known + 1 if failed else known, turn=turn.number))
     if turn.steps and visit.node != "begin_turn":
         turn.steps[-1].visits.append(visit)
-
-
-def _by_a_rule(verdict: Iterable[Verdict]) -> bool:
-    """Whether a call is allowed by a rule: without a person's word only what no rule asks about is."""
-    return any(each.kind is VerdictKind.ALLOW and each.rule for each in verdict)

@@ -9,17 +9,16 @@ from typing import Any, NamedTuple
 
 from langchain_core.messages import AIMessage, AnyMessage
 
-from mendgraph.graph.machine.reply_reader import rescue
-from mendgraph.nodes.call_model.compaction import Memory
+from mendgraph.nodes.call_model.exchange import build_prompt
 from mendgraph.nodes.call_model.prompts.estimates import estimate_tokens
-from mendgraph.nodes.call_model.prompts.prompt import build_prompt
+from mendgraph.nodes.call_model.window import Memory
 from mendgraph.nodes.execute_tools.registry import ActionRegistry
 from mendgraph.nodes.execute_tools.tools.plan_and_answer import final_answer
 from mendgraph.nodes.heal.corrective_prompt import DEFAULT_SELF_HEALING_CONFIG
 from mendgraph.nodes.heal.node import heal
 from mendgraph.nodes.language.history import settle_exchange
 from mendgraph.nodes.parse.node import parse
-from mendgraph.nodes.parse.reading import ANSWER_TOOL, Reader
+from mendgraph.nodes.parse.reading import ANSWER_TOOL, Reader, rescue
 from mendgraph.nodes.records import (
     CallError,
     CallResult,

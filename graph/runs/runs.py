@@ -19,13 +19,11 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import StateSnapshot
 
 from mendgraph.graph.machine import routes
-from mendgraph.graph.machine.run_records import find_run, old_runs
+from mendgraph.graph.machine.run_records import CALLING, TO_THE_CALL, find_run, old_runs, requests_of
 from mendgraph.graph.machine.state import SmallState
 from mendgraph.graph.machine.workspace import decide_open_changes, judged_workspace
 from mendgraph.graph.persistence.store import Pruned, RunRecord, Store
-from mendgraph.graph.runs.events import Asked
-from mendgraph.graph.runs.run_keeper import CALLING, TO_THE_CALL, requests_of
-from mendgraph.graph.runs.run_result import file_diff
+from mendgraph.graph.runs.events import Asked, file_diff
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal
@@ -37,7 +35,8 @@ from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardr
 from mendgraph.nodes.records import CallError, OutcomeKind, Plan, Reading, ToolCall, ToolError, ToolErrorCode
 
 if TYPE_CHECKING:  # who only looks does not wait for what a run needs
-    from mendgraph.graph.runs.run import RunResult, Session
+    from mendgraph.graph.runs.events import RunResult
+    from mendgraph.graph.runs.session import Session
 
 Done = TypeVar("Done")
 
@@ -193,7 +192,7 @@ def resume_run(run: str = "", workspace: str = ".", **options: Any) -> "RunResul
 
 def open_run(run: str = "", workspace: str = ".", **options: Any) -> "Session | ToolError":
     """A session of a run that is known, to `resume` it or to send it the next request; otherwise as `resume_run`."""
-    from mendgraph.graph.runs.run import Session
+    from mendgraph.graph.runs.session import Session
 
     found = get_run(run, workspace)
     if isinstance(found, ToolError):
@@ -262,7 +261,7 @@ def fork_run(
         copy_artifacts(parent.run_id, new)
         machine.update_state(thread_config(new), {**values, "run_id": new}, as_node=TO_THE_CALL)
         asked = requests_of(values)[-1]
-        number = str(asked.id).rpartition("-")[2]  # see `mendgraph.graph.runs.run_keeper` for the ids
+        number = str(asked.id).rpartition("-")[2]  # see `REQUEST_ID`
         turns, context = int(number) if number.isdecimal() else 0, values["context"].model_dump_json()
         store.add_fork(new, replace(parent, turns=turns, request=asked.text, stored_context=context), at)
         return Forked(new, parent.run_id, restored)

@@ -7,31 +7,28 @@ forgotten: a limit is checked as fast at its end as at its start.
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import datetime
 from os.path import basename
-from typing import TYPE_CHECKING, ClassVar, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 from weakref import finalize
 
-from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.store.database import (
     LONGEST_WAIT_S,
     Database,
+    FileKind,
     StoreError,
-    connect_to,
     open_postgres,
+    opened_file,
     store_errors,
-    transaction,
-    write_ahead,
 )
 from mendgraph.nodes.execute_tools.store.database_schema import POSTGRES, SQLITE, PostgresTables
-from mendgraph.nodes.execute_tools.store.postgres_url import uses_postgres
-from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, SPENDING
+from mendgraph.nodes.execute_tools.store.run_folder import SPENDING
 from mendgraph.nodes.execute_tools.store.user_files import spending_file
 from mendgraph.nodes.records import ToolError
 
 if TYPE_CHECKING:
-    from mendgraph.nodes.execute_tools.store.postgres_database import PostgresDatabase
+    from mendgraph.nodes.execute_tools.store.postgres import PostgresDatabase
 
 APPLICATION_ID: Final = int.from_bytes(b"mnsp")
 """Marks a file as a spending book. Source: sqlite.org/pragma.html#pragma_application_id."""
@@ -158,185 +155,77 @@ def _postgres_tables() -> Iterator[str]:
 SPENDING_TABLES: Final = PostgresTables("spending", 2, tuple(_postgres_tables()))
 
 
+_FILE: Final = FileKind(
+    APPLICATION_ID, FORMAT, tuple(_sqlite_tables()), "no spending book", "move it away", "NORMAL", own_programs=True
+)
+
+_LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended(?, 2))"
+"""Keeps those who reserve under an account's limits from one another; 0 and 1 tell a workspace's own locks apart.
+
+Who reserves under limits of all accounts together takes the lock of the account "". Another account's reservation
+that it does not see yet comes after it: it is in no limit's way there.
+"""
+
+
 class Book:
-    """A spending book that can be entered into. Everything but `close` raises StoreError."""
+    """A spending book that can be entered into. Everything but `close` raises StoreError.
 
-    _NEWEST: ClassVar[str]
-    _PRUNE: ClassVar[str]
+    A file has one connection, for any thread, one at a time; PostgreSQL those of this process, which stay open.
+    """
 
-    def close(self) -> None:
-        """Close it. It is opened again where it is needed again."""
-
-    def using(self, *, patient: bool) -> AbstractContextManager[Database]:
-        """The database; `patient` waits long for others."""
-        raise NotImplementedError
-
-    def entering(self, database: Database, *, accounts: Sequence[str] = ()) -> AbstractContextManager[None]:
-        """What is entered inside, in one statement, alone among those who reserve under limits of these `accounts`."""
-        raise NotImplementedError
-
-    def newest(self, database: Database) -> int:
-        """The largest number that was ever given."""
-        return int(database.execute(self._NEWEST).fetchone()[0])
-
-    def prune(self, database: Database, today: int) -> None:
-        """Forget what was settled long ago; the sums of days and accounts keep it."""
-        database.execute(self._PRUNE, (today - KEPT_DAYS,))
-
-
-class SqliteBook(Book):
-    """One connection to the file, for any thread, one at a time."""
-
-    _PRUNE = "DELETE FROM entries WHERE day < ? AND settled_at IS NOT NULL"
-    _NEWEST = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'entries'"
-
-    def __init__(self, base: str | None) -> None:
-        """Touches nothing yet. The file lies in `base`, or in the data folder."""
+    def __init__(self, base: str | None = None) -> None:
+        """Touches nothing yet. A file lies in `base`, or in the data folder."""
         self._base = base
         self._lock = threading.Lock()
         self._path = FILE_NAME
         self._connection: sqlite3.Connection | None = None
 
     def close(self) -> None:
-        """Close the file."""
+        """Close it. It is opened again where it is needed again."""
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
 
     @contextmanager
-    def using(self, *, patient: bool) -> Iterator[sqlite3.Connection]:
-        """The database, alone among our threads."""
+    def using(self, *, patient: bool = False) -> Iterator[Database]:
+        """The database; `patient` waits long for other processes."""
+        postgres = open_postgres(SPENDING_TABLES)
+        if postgres is not None:
+            yield postgres
+            return
         wait_s = LONGEST_WAIT_S if patient else SHORT_WAIT_S
         with self._lock, store_errors(self._path):
             if self._connection is None:
-                self._connection = self._open(wait_s)
-            _wait_at_most(self._connection, wait_s)
+                self._connection = self._opened(wait_s)
+            self._connection.execute(f"PRAGMA busy_timeout = {int(wait_s * 1_000)}")
             yield self._connection
 
-    def entering(self, database: Database, *, accounts: Sequence[str] = ()) -> AbstractContextManager[None]:  # noqa: ARG002
-        """One statement is entered inside, which SQLite makes whole or not at all, and alone.
+    @contextmanager
+    def entering(self, database: Database, accounts: Sequence[str] = ()) -> Iterator[None]:
+        """What is entered inside, in one statement, alone among those who reserve under limits of these `accounts`.
 
-        It is no transaction of more: a thread that holds the file while it waits for Python's turn among hundreds of
-        others would keep it from all of them.
+        SQLite makes one statement whole or not at all, and alone. A transaction of more would keep the file from
+        hundreds of threads while one of them waits for Python's turn. In PostgreSQL it outlives whatever becomes of
+        this process; like a file's, it may be lost with the server's power.
         """
-        return nullcontext()
-
-    def _open(self, wait_s: float) -> sqlite3.Connection:
-        self._path = _book_path(self._base)
-        with store_errors(self._path):
-            connection = connect_to(self._path)
-            try:
-                _wait_at_most(connection, wait_s)
-                _prepare(connection, self._path)
-            except BaseException:
-                connection.close()
-                raise
-        finalize(self, connection.close).atexit = False  # whoever builds a graph alone has nothing to close
-        return connection
-
-
-class PostgresBook(Book):
-    """The tables in PostgreSQL, for any threads at once. The connections are this process's, and stay open."""
-
-    _NEWEST = "SELECT coalesce(pg_sequence_last_value(pg_get_serial_sequence('mendgraph.entries', 'number')), 0)"
-    _PRUNE = """
-    DELETE FROM entries WHERE number IN (
-        SELECT number FROM entries WHERE day < ? AND settled_at IS NOT NULL FOR UPDATE SKIP LOCKED
-    )
-    """
-
-    _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(?, 2))"
-    """Keeps those who reserve under an account's limits from one another; 0 and 1 tell a workspace's own locks apart.
-
-    Who reserves under limits of all accounts together takes the lock of the account "". Another account's reservation
-    that it does not see yet comes after it: it is in no limit's way there.
-    """
-
-    @contextmanager
-    def using(self, *, patient: bool) -> "Iterator[PostgresDatabase]":  # noqa: ARG002 - as `SqliteBook.using`
-        """The database."""
-        database = open_postgres(SPENDING_TABLES)
-        if database is None:
-            raise StoreError("No shared store is named any more: start the program anew.")
-        yield database
-
-    @contextmanager
-    def entering(self, database: Database, *, accounts: Sequence[str] = ()) -> Iterator[None]:
-        """It outlives whatever becomes of this process; like a file's, it may be lost with the server's power."""
-        with cast("PostgresDatabase", database).transaction(quick=True):
+        if isinstance(database, sqlite3.Connection):
+            yield
+            return
+        with cast("PostgresDatabase", database).connection(quick=True):
             for account in accounts:
-                database.execute(self._LOCK, (account,))
+                database.execute(_LOCK, (account,))
             yield
 
-
-def open_book(base: str | None) -> Book:
-    """Where calls are entered now. A file lies in `base`, or in the data folder; nothing is touched yet."""
-    return PostgresBook() if uses_postgres() else SqliteBook(base)
-
-
-@contextmanager
-def reading(base: str | None = None) -> Iterator[Database | None]:
-    """The book for somebody who only looks; None where nothing has been entered yet.
-
-    Raises StoreError: it cannot be read, or is no spending book of ours.
-    """
-    postgres = open_postgres(SPENDING_TABLES)
-    if postgres is not None:
-        yield postgres
-        return
-    path = _book_path(base)
-    with store_errors(path), closing(connect_to(path)) as connection:
-        if _is_empty(connection):
-            yield None
-        else:
-            _prepare(connection, path)
-            yield connection
+    def _opened(self, wait_s: float) -> sqlite3.Connection:
+        path = spending_file(basename(FILE_NAME), self._base)
+        if isinstance(path, ToolError):
+            raise StoreError(path.message)
+        self._path, connection = path, opened_file(path, _FILE, wait_s)
+        finalize(self, connection.close).atexit = False  # whoever builds a graph alone has nothing to close
+        return connection
 
 
 def day_of(now: datetime) -> int:
     """The UTC day, counted from 1970."""
     return int(now.timestamp()) // 86_400
-
-
-def _book_path(base: str | None) -> str:
-    path = spending_file(basename(FILE_NAME), base)
-    if isinstance(path, ToolError):
-        raise StoreError(path.message)
-    return path
-
-
-def _wait_at_most(connection: sqlite3.Connection, seconds: float) -> None:
-    connection.execute(f"PRAGMA busy_timeout = {int(seconds * 1_000)}")
-
-
-def _prepare(connection: sqlite3.Connection, path: str) -> None:
-    """Make the tables in a new file; StoreError where it is no spending book, or one of another format."""
-    connection.execute("PRAGMA synchronous = NORMAL")
-    if _is_empty(connection):
-        write_ahead(connection)
-        with transaction(connection):
-            if _is_empty(connection):  # nobody was faster
-                for statement in _sqlite_tables():
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                connection.execute(f"PRAGMA user_version = {FORMAT}")
-    ((mark,), (found,)) = (
-        connection.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
-    )
-    elsewhere = f"set {DATA_DIR_VARIABLE} to another folder"
-    if mark != APPLICATION_ID:
-        message = f"The file {quoted(path)} is no spending book of mendgraph: move it away, or {elsewhere}."
-        raise StoreError(message)
-    if found != FORMAT:
-        remedy = "update mendgraph" if found > FORMAT else "move it away"
-        message = (
-            f"The file {quoted(path)} is of another version of mendgraph (format {found}, this one knows {FORMAT}):"
-            f" {remedy}, or {elsewhere}."
-        )
-        raise StoreError(message)
-
-
-def _is_empty(connection: sqlite3.Connection) -> bool:
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    return not tables

@@ -7,12 +7,11 @@ the last.
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, date, datetime, timedelta
-from functools import cached_property
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
-from mendgraph.graph.spending.database import BEGINNING, TURN, Book, day_of, open_book, reading
+from mendgraph.graph.spending.database import BEGINNING, KEPT_DAYS, TURN, Book, day_of
 from mendgraph.nodes.call_model.ledger import Entry, RunLimits, Used, account_problem, unknown_price
 from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS, countable
 from mendgraph.nodes.execute_tools.files.failures import quoted
@@ -40,6 +39,9 @@ SELECT
 FROM entries WHERE thread = ? AND number > ? AND number <= ?
 """
 """Its first columns are those of `Used`, in order."""
+_NEWEST: Final = "SELECT coalesce(max(number), 0) FROM entries"
+_PRUNE: Final = "DELETE FROM entries WHERE day < ? AND settled_at IS NOT NULL"
+"""The sums of days and accounts keep what is forgotten."""
 _BEGUN: Final = "SELECT max(number) FROM entries WHERE thread = ? AND purpose IN (?, ?)"
 
 
@@ -107,15 +109,12 @@ def _caps(entry: Entry, limits: RunLimits, now: datetime) -> Iterator[_Cap]:
         ("account", "accounts", "account = ?", (limits.account,)),
         ("day", "days", which, (day, own) if own else (day,)),
     ):
-        tokens, cost = (getattr(limits, f"max_{what}_per_{span}") for what in ("tokens", "cost_usd"))
-        if tokens is not None:
-            asked = countable(entry.input_tokens + entry.output_tokens)
-            yield _Cap(span, _SUM.format(column="tokens", table=table, which=where), who, asked, tokens, in_usd=False)
-        if cost is not None:
-            asked_usd = entry.cost_usd or 0.0
-            yield _Cap(
-                span, _SUM.format(column="cost_usd", table=table, which=where), who, asked_usd, cost, in_usd=True
-            )
+        tokens = countable(entry.input_tokens + entry.output_tokens)
+        for column, asked in (("tokens", tokens), ("cost_usd", entry.cost_usd or 0.0)):
+            most = getattr(limits, f"max_{column}_per_{span}")
+            if most is not None:
+                added = _SUM.format(column=column, table=table, which=where)
+                yield _Cap(span, added, who, asked, most, in_usd=column == "cost_usd")
 
 
 def _condition(caps: Sequence[_Cap]) -> Condition:
@@ -168,7 +167,7 @@ class SpendingStore:
 
     def __init__(self, base: str | None = None, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         """Touches nothing yet. The file lies in `base`, or in the data folder; `now` is the time, with its zone."""
-        self._base, self._now = base, now
+        self._book, self._now = Book(base), now
         self._trouble: StopCause | None = None
         self._told = False
         self._settled: list[tuple[Any, ...]] = []
@@ -189,7 +188,7 @@ class SpendingStore:
     def newest(self) -> int:
         """The largest number so far: none of the entries up to it is that of a thread that begins now."""
         with self._noted(), self._database() as database:
-            return self._book.newest(database)
+            return int(database.execute(_NEWEST).fetchone()[0])
         return 0
 
     def begin(self, thread: str, *, first: bool) -> None:
@@ -233,7 +232,7 @@ class SpendingStore:
             return cause.model_copy(update={"message": f"{cause.message} {held}"})
         if number % _PRUNED_EVERY == 0:
             with self._noted(), self._database() as database, self._book.entering(database):
-                self._book.prune(database, day_of(now))
+                database.execute(_PRUNE, (day_of(now) - KEPT_DAYS,))
         return number
 
     def settle(self, number: int, used: Used) -> None:
@@ -255,10 +254,6 @@ class SpendingStore:
             return None
         self._told = True
         return self._trouble
-
-    @cached_property
-    def _book(self) -> Book:
-        return open_book(self._base)
 
     @contextmanager
     def _database(self, *, patient: bool = False) -> Iterator[Database]:
@@ -283,7 +278,7 @@ class SpendingStore:
             if (cause := unknown_price(of_many, None, entry.model)) is not None:
                 return cause
         while True:
-            with self._book.entering(database, accounts=locked_accounts(limits)):
+            with self._book.entering(database, locked_accounts(limits)):
                 number = _insert(database, entry, limits.account, now, _condition(caps))
             if number is not None:
                 return number
@@ -335,10 +330,9 @@ class ModelDay(Record):
     """What the calls of one model have used on one day (UTC), in all workspaces together.
 
     Of the input, `cached_tokens` were read from the provider's cache and `cache_write_tokens` written into it; of the
-    output, `reasoning_tokens` were thought and not said. `seconds` are those of the calls.
-
-    `model` is "" where none was named. `cost_usd` is of the calls whose price was known, and `unpriced_calls` is how
-    many had none. Calls that are `unsettled` are at work, or their process was killed: they count as reserved.
+    output, `reasoning_tokens` were thought and not said. `seconds` are those of the calls. `model` is "" where none was
+    named. `cost_usd` is of the calls whose price was known, and `unpriced_calls` is how many had none. Calls that are
+    `unsettled` are at work, or their process was killed: they count as reserved.
     """
 
     day: date
@@ -371,16 +365,7 @@ def spent_by_day(
     before = (now().astimezone(UTC).date() - FIRST_DAY) - timedelta(days=days)
     query = _BY_DAY.format(of_account="" if account is None else "AND account = ?")
     values = (before.days,) if account is None else (before.days, account)
-    try:
-        with reading(base) as database:
-            found = [] if database is None else database.execute(query, values).fetchall()
-    except StoreError as error:
-        return _unreadable(error)
-    return [_record(ModelDay, row) for row in found]
-
-
-def _unreadable(error: StoreError) -> ToolError:
-    return ToolError(code=ToolErrorCode.IO_ERROR, message=f"The spending book cannot be read. {error}")
+    return _read(ModelDay, query, values, base)
 
 
 # --- Accounts
@@ -419,7 +404,7 @@ def account_spent(account: str, base: str | None = None) -> AccountSpent | ToolE
     """
     if (problem := account_problem(account)) is not None:
         return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=f"There is no such account: {problem}.")
-    found = _read("WHERE account = ?", (account,), base)
+    found = _read(AccountSpent, _ACCOUNTS.format(which="WHERE account = ?"), (account,), base)
     if isinstance(found, ToolError):
         return found
     return found[0] if found else AccountSpent(account=account)
@@ -430,20 +415,19 @@ def accounts_spent(base: str | None = None) -> list[AccountSpent] | ToolError:
 
     The book is that of `account_spent`, and so is `base`.
     """
-    return _read("WHERE calls > 0 OR tokens > 0 OR unsettled > 0", (), base)
+    which = "WHERE calls > 0 OR tokens > 0 OR unsettled > 0"
+    return _read(AccountSpent, _ACCOUNTS.format(which=which), (), base)
 
 
-def _read(which: str, values: Sequence[str], base: str | None) -> list[AccountSpent] | ToolError:
+def _read(kind: type[Found], query: str, values: Sequence[Any], base: str | None) -> list[Found] | ToolError:
+    """The rows as records, whose fields are in the order of the columns."""
     try:
-        with reading(base) as database:
-            rows = [] if database is None else database.execute(_ACCOUNTS.format(which=which), values).fetchall()
+        with closing(Book(base)) as book, book.using() as database:
+            rows = database.execute(query, values).fetchall()
     except StoreError as error:
-        return _unreadable(error)
-    return [_record(AccountSpent, row) for row in rows]
-
-
-def _record(kind: type[Found], row: Sequence[Any]) -> Found:
-    """The row as a record, whose fields are in the order of the columns."""
-    found = dict(zip(kind.model_fields, row, strict=True))
-    days = {name: FIRST_DAY + timedelta(days=found[name]) for name in ("day", "first_day", "last_day") if name in found}
-    return kind(**(found | days))
+        return ToolError(code=ToolErrorCode.IO_ERROR, message=f"The spending book cannot be read. {error}")
+    records = [dict(zip(kind.model_fields, row, strict=True)) for row in rows]
+    for record in records:
+        days = (name for name in ("day", "first_day", "last_day") if name in record)
+        record.update({name: FIRST_DAY + timedelta(days=record[name]) for name in days})
+    return [kind(**record) for record in records]

@@ -1,60 +1,36 @@
 """One run as OpenTelemetry sees it: a span `invoke_agent mendgraph`, with a child for each model call and each tool.
 
-The machine says what happens (`observing`), and it becomes spans here. Nothing that goes
-wrong with that may reach the run: a span processor of the user's own may fail in any way. Imported only where the
-process has OpenTelemetry.
+The machine says what happens, and it becomes spans of the provider that the process has set. Nothing of OpenTelemetry
+is imported before somebody else has: then nobody observes, and a run pays for one look.
 
 Names are those of OpenTelemetry's conventions for generative AI; what these have no name for begins with `mendgraph.`.
-What was said is an attribute only where the user has asked for it.
-Source: open-telemetry/semantic-conventions v1.41.0, docs/gen-ai: gen-ai-spans.md, gen-ai-agent-spans.md,
-gen-ai-input-messages.json and gen-ai-output-messages.json.
+Source: open-telemetry/semantic-conventions v1.41.0, docs/gen-ai: gen-ai-spans.md, gen-ai-agent-spans.md.
 """
 
-import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
-from urllib.parse import urlsplit
 
-from opentelemetry import context, trace
-
-from mendgraph.graph.telemetry.exporting import own_version, tracer
 from mendgraph.nodes.call_model.endpoint import Endpoint, ModelChoice, find_endpoint
 from mendgraph.nodes.call_model.model import Call, Model
 from mendgraph.nodes.execute_tools.tool_run import ToolRun
-from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply, Outcome, OutcomeKind, ProviderFailure, ToolCall
+from mendgraph.nodes.records import ModelReply, Outcome, OutcomeKind, ProviderFailure, ToolCall
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Tracer
+    from opentelemetry.trace import Span, Tracer
 
 Attributes = Mapping[str, Any]
 
+OBSERVER: Final["ContextVar[RunSpan | None]"] = ContextVar("mendgraph_observer", default=None)
+"""Who observes the run that this thread or task works for; LangGraph hands it on to the nodes, and these to tools."""
+
 AGENT_NAME: Final = "mendgraph"
-OPERATION, PROVIDER, ERROR_TYPE = "gen_ai.operation.name", "gen_ai.provider.name", "error.type"
-REQUEST_MODEL, RESPONSE_MODEL = "gen_ai.request.model", "gen_ai.response.model"
 INPUT_TOKENS, OUTPUT_TOKENS = "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"
-CACHED_TOKENS, CACHE_WRITE_TOKENS = "gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_creation.input_tokens"
-REASONING_TOKENS, FINISH_REASONS = "gen_ai.usage.reasoning.output_tokens", "gen_ai.response.finish_reasons"
-CONVERSATION, TOOL_NAME, TOOL_CALL = "gen_ai.conversation.id", "gen_ai.tool.name", "gen_ai.tool.call.id"
-
-CAPTURE_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-_ON_SPANS: Final = frozenset({"true", "span_only", "span_and_event"})
-
-_PROVIDERS: Final[Mapping[str, str]] = {
-    "api.openai.com": "openai",
-    "openai.azure.com": "azure.ai.openai",
-    "api.anthropic.com": "anthropic",
-    "api.deepseek.com": "deepseek",
-    "api.groq.com": "groq",
-    "api.mistral.ai": "mistral_ai",
-    "api.perplexity.ai": "perplexity",
-    "api.x.ai": "x_ai",
-    "generativelanguage.googleapis.com": "gcp.gemini",
-    "aiplatform.googleapis.com": "gcp.vertex_ai",
-}
-"""The conventions' own names, by the ends of host names."""
+CONVERSATION, OPERATION, PROVIDER = "gen_ai.conversation.id", "gen_ai.operation.name", "gen_ai.provider.name"
 
 _PACKAGES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("bedrock", "bedrock_converse", "anthropic_bedrock"), "aws.bedrock"),
@@ -68,19 +44,44 @@ _PACKAGES: Final[Mapping[str, str]] = {
 """The conventions' names for the providers of LangChain's packages, where they differ."""
 
 
-_FINISH_REASONS: Final = {FinishReason.TOOL_CALLS: "tool_call", FinishReason.REFUSAL: "content_filter"}
-"""Where the schema's word is another one than the endpoint's, which the span's own attribute keeps."""
+def run_observer(run_id: str, scrub: Callable[[str], str]) -> "RunSpan | None":
+    """Who observes the run that begins; None where the process has set no tracer. `run_id` is "" if not known yet."""
+    trace = sys.modules.get("opentelemetry.trace")
+    provider = trace.get_tracer_provider() if trace else None
+    if trace is None or isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider):
+        return None
+    return RunSpan(trace.get_tracer(AGENT_NAME), run_id, scrub)
 
 
-class Span:
-    """A span of OpenTelemetry's, from now until it is left. Every method may be called at any time, and none raises."""
+@contextmanager
+def at_work(observer: "RunSpan | None") -> Iterator[None]:
+    """Inside, whatever begins in this thread or task belongs to the observed run, where one is observed."""
+    token = OBSERVER.set(observer)
+    try:
+        with _current(observer.span) if observer else nullcontext():
+            yield
+    finally:
+        OBSERVER.reset(token)
 
-    def __init__(self, tracer: "Tracer", name: str, attributes: Attributes, *, remote: bool = False) -> None:
-        """Begin it, as a child of the current span; `remote` where another process does the work."""
-        self.span: trace.Span | None = None
-        with suppress(Exception):
-            kind = trace.SpanKind.CLIENT if remote else trace.SpanKind.INTERNAL
-            self.span = tracer.start_span(name, kind=kind, attributes=_known(attributes))
+
+def observed_call(call: ToolCall) -> AbstractContextManager[Callable[[ToolRun], None]]:
+    """Entered around a tool call, and given what it came to."""
+    observer = OBSERVER.get()
+    return nullcontext(lambda _: None) if observer is None else observer.tool_call(call)
+
+
+class RunSpan:
+    """The span of one run: from the moment it is streamed until that stream has ended, for whatever reason.
+
+    A run that is taken up again has another one, of the same conversation.
+    """
+
+    def __init__(self, tracer: "Tracer", run_id: str, scrub: Callable[[str], str]) -> None:
+        """Begin it, as a child of the caller's span where there is one. `run_id` is "" where it is not known yet."""
+        self._tracer, self._scrub, self._conversation = tracer, scrub, scrub(run_id)
+        self._input, self._output = 0, 0
+        about = {OPERATION: "invoke_agent", "gen_ai.agent.name": AGENT_NAME, CONVERSATION: self._conversation}
+        self.span = tracer.start_span(f"invoke_agent {AGENT_NAME}", attributes=_known(about))
 
     def __enter__(self) -> Self:
         """It has begun already."""
@@ -89,107 +90,63 @@ class Span:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         """End it. Who stops listening has not seen a failure."""
         if error is not None and not isinstance(error, GeneratorExit):
-            self.fail(type(error).__name__ if isinstance(error, Exception) else "cancelled")
-        with suppress(Exception):
-            if self.span is not None:
-                self.span.end()
+            _fail(self.span, type(error).__name__ if isinstance(error, Exception) else "cancelled")
+        self.span.end()
 
     @contextmanager
-    def at_work(self) -> Iterator[None]:
-        """Inside, whatever begins in this thread or task is its child."""
-        attached = None
-        with suppress(Exception):
-            if self.span is not None:
-                attached = context.attach(trace.set_span_in_context(self.span))
+    def _child(self, name: str, attributes: Attributes, *, remote: bool = False) -> Iterator["Span"]:
+        """A span inside of the run, current until it is left; `remote` where another process does the work."""
+        from opentelemetry.trace import SpanKind
+
+        kind = SpanKind.CLIENT if remote else SpanKind.INTERNAL
+        about = _known({**attributes, CONVERSATION: self._conversation})
+        span = self._tracer.start_span(name, kind=kind, attributes=about)
         try:
-            yield
+            with _current(span):
+                yield span
+        except BaseException as error:
+            _fail(span, type(error).__name__ if isinstance(error, Exception) else "cancelled")
+            raise
         finally:
-            with suppress(Exception):
-                if attached is not None:
-                    context.detach(attached)
+            span.end()
 
-    def set(self, attributes: Attributes) -> None:
-        """Add attributes; those without a value are left out."""
-        with suppress(Exception):
-            if self.span is not None and self.span.is_recording():
-                self.span.set_attributes(_known(attributes))
-
-    def fail(self, error_type: str) -> None:
-        """It has failed for this reason, a word of a small vocabulary."""
-        self.set({ERROR_TYPE: error_type})
-        with suppress(Exception):
-            if self.span is not None and self.span.is_recording():
-                self.span.set_status(trace.Status(trace.StatusCode.ERROR, error_type))
-
-
-class RunSpan(Span):
-    """The span of one run: from the moment it is streamed until that stream has ended, for whatever reason.
-
-    A run that is taken up again has another one, of the same conversation. It observes the run: see `observing`.
-    """
-
-    def __init__(self, tracer: "Tracer", run_id: str, scrub: Callable[[str], str]) -> None:
-        """Begin it, as a child of the caller's span where there is one. `run_id` is "" where it is not known yet."""
-        self._tracer, self.scrub, self._conversation = tracer, scrub, scrub(run_id)
-        self._with_messages = captures_messages(os.environ)
-        self._input, self._output = 0, 0
-        about = {OPERATION: "invoke_agent", "gen_ai.agent.name": AGENT_NAME, "gen_ai.agent.version": own_version()}
-        super().__init__(tracer, f"invoke_agent {AGENT_NAME}", {**about, CONVERSATION: self._conversation})
-
-    def child(self, name: str, attributes: Attributes, *, remote: bool = False) -> Span:
-        """A span inside of the run, which begins now."""
-        return Span(self._tracer, name, {**attributes, CONVERSATION: self._conversation}, remote=remote)
-
-    def spent(self, input_tokens: int, output_tokens: int) -> None:
-        """Count the tokens of a model call, and set the run's sum of them."""
-        self._input, self._output = self._input + input_tokens, self._output + output_tokens
-        self.set({INPUT_TOKENS: self._input, OUTPUT_TOKENS: self._output})
-
-    def node_ended(self, node: str, update: Mapping[str, Any] | None) -> None:
-        """Record what a node decides, which no model call and no tool can tell by itself; None: a person is asked."""
-        if update is None:
-            self.set({"mendgraph.waiting_for_approval": True})
-        elif node == "begin_turn" and "context" in update:
-            self._conversation = self.scrub(update["run_id"])
-            self.set({CONVERSATION: self._conversation, "mendgraph.mode": update["context"].mode})
+    def node_ended(self, node: str, update: Mapping[str, Any]) -> None:
+        """Record what a node decides, which no model call and no tool can tell by itself."""
+        if node == "begin_turn" and "context" in update:
+            self._conversation = self._scrub(update["run_id"])
+            mode = update["context"].mode
+            self.span.set_attributes(_known({CONVERSATION: self._conversation, "mendgraph.mode": mode}))
         elif node in OutcomeKind.__members__:
             self._stopped(update["outcome"])
 
     def _stopped(self, outcome: Outcome) -> None:
         """The kind and the reason of the end, never its words."""
-        self.set(
-            {
-                "mendgraph.outcome.kind": outcome.kind.value,
-                "mendgraph.outcome.reason": outcome.reason.value,
-                "mendgraph.outcome.checks": outcome.checks,
-                "mendgraph.changed_files": len(outcome.changed_files),
-                "mendgraph.session.cost_usd": outcome.usage.get("cost_usd"),
-            }
-        )
+        said = {
+            "mendgraph.outcome.kind": outcome.kind.value,
+            "mendgraph.outcome.reason": outcome.reason.value,
+            "mendgraph.outcome.checks": outcome.checks,
+            "mendgraph.changed_files": len(outcome.changed_files),
+            "mendgraph.session.cost_usd": outcome.usage.get("cost_usd"),
+        }
+        self.span.set_attributes(_known(said))
         if outcome.kind is OutcomeKind.SYSTEM_ERROR:
-            self.fail(outcome.reason.value)
-
-    def said(self, words: Callable[[], Mapping[str, str]]) -> dict[str, str]:
-        """The attributes for what was said, without secrets; nothing where the user has not asked for them."""
-        return {name: self.scrub(text) for name, text in words().items()} if self._with_messages else {}
+            _fail(self.span, outcome.reason.value)
 
     @contextmanager
     def tool_call(self, call: ToolCall) -> Iterator[Callable[[ToolRun], None]]:
         """A span `execute_tool {tool}`; what is yielded is given what the call came to."""
         attributes = {
             OPERATION: "execute_tool",
-            TOOL_NAME: call.tool,
+            "gen_ai.tool.name": call.tool,
             "gen_ai.tool.type": "function",
-            TOOL_CALL: call.call_id,
-            **self.said(lambda: {"gen_ai.tool.call.arguments": _compact(call.arguments)}),
+            "gen_ai.tool.call.id": call.call_id,
         }
-        with self.child(f"execute_tool {call.tool}", attributes) as span, span.at_work():
+        with self._child(f"execute_tool {call.tool}", attributes) as span:
 
             def ended(ran: ToolRun) -> None:
-                span.set({"mendgraph.tool.attempts": ran.attempts})
-                span.set(self.said(lambda: {"gen_ai.tool.call.result": _compact(ran.result.as_map())}))
+                span.set_attribute("mendgraph.tool.attempts", ran.attempts)
                 if ran.result.error is not None:
-                    span.fail(ran.result.error.code.value)
+                    _fail(span, ran.result.error.code.value)
 
             yield ended
 
@@ -197,9 +154,32 @@ class RunSpan(Span):
         """The model, whose calls are spans `chat {model}`; `own`: it is the user's, at no endpoint."""
         found = find_endpoint(wanted.model, wanted.base_url, os.environ, key_variable=wanted.key_variable)
         endpoint = None if own or isinstance(found, ProviderFailure) else found
-        name = self.scrub(wanted.model or (endpoint.model if endpoint else ""))
-        self.set({PROVIDER: provider_of(endpoint), REQUEST_MODEL: name})
-        return _ObservedModel(model, self, endpoint, name)
+        name = self._scrub(wanted.model or (endpoint.model if endpoint else ""))
+        about = {PROVIDER: provider_of(endpoint), "gen_ai.request.model": name}
+        self.span.set_attributes(_known(about))
+        return _ObservedModel(model, self, about)
+
+    @contextmanager
+    def chat(self, call: Call, about: Attributes) -> Iterator[Callable[[object], None]]:
+        """A span `chat {model}`; what is yielded is given what the call came to."""
+        attributes = {
+            OPERATION: "chat",
+            **about,
+            "gen_ai.request.max_tokens": call.max_output_tokens,
+            "gen_ai.request.temperature": call.prompt.temperature,
+            "gen_ai.request.seed": call.seed,
+        }
+        with self._child(f"chat {about['gen_ai.request.model']}".rstrip(), attributes, remote=True) as span:
+
+            def ended(result: object) -> None:
+                if not isinstance(result, ModelReply):  # or nothing that a model may give back, which the driver says
+                    _fail(span, result.kind.value if isinstance(result, ProviderFailure) else "invalid_reply")
+                    return
+                span.set_attributes(_known(_usage(result)))
+                self._input, self._output = self._input + result.input_tokens, self._output + result.output_tokens
+                self.span.set_attributes({INPUT_TOKENS: self._input, OUTPUT_TOKENS: self._output})
+
+            yield ended
 
 
 @dataclass(frozen=True)
@@ -208,49 +188,50 @@ class _ObservedModel:
 
     model: Model
     run: RunSpan
-    endpoint: Endpoint | None
-    name: str
+    about: Attributes
 
     async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
         """Make one try."""
-        attributes = {
-            OPERATION: "chat",
-            PROVIDER: provider_of(self.endpoint),
-            REQUEST_MODEL: self.name,
-            "gen_ai.request.max_tokens": call.max_output_tokens,
-            "gen_ai.request.temperature": call.prompt.temperature,
-            "gen_ai.request.seed": call.seed,
-            **server_of(self.endpoint),
-            **self.run.said(lambda: asked(call.prompt.messages)),
-        }
-        with self.run.child(f"chat {self.name}".rstrip(), attributes, remote=True) as chat, chat.at_work():
+        with self.run.chat(call, self.about) as ended:
             result = await self.model.acomplete(call, on_text)
-            self._ended(chat, result)
+            ended(result)
             return result
 
-    def _ended(self, chat: Span, result: ModelReply | ProviderFailure) -> None:
-        if not isinstance(result, ModelReply):  # or nothing that a model may give back, which the driver says
-            chat.fail(result.kind.value if isinstance(result, ProviderFailure) else "invalid_reply")
-            return
-        chat.set(
-            {
-                RESPONSE_MODEL: result.model,
-                INPUT_TOKENS: result.input_tokens,
-                OUTPUT_TOKENS: result.output_tokens,
-                CACHED_TOKENS: result.cached_tokens or None,
-                CACHE_WRITE_TOKENS: result.cache_write_tokens or None,
-                REASONING_TOKENS: result.reasoning_tokens or None,
-                FINISH_REASONS: (result.finish_reason.value,),
-                **self.run.said(lambda: answered(result)),
-            }
-        )
-        self.run.spent(result.input_tokens, result.output_tokens)
+
+def provider_of(endpoint: Endpoint | None) -> str:
+    """Who answers: the provider, `llama.cpp` for the embedded model, `custom` for a model of the user's own.
+
+    An endpoint without a provider speaks OpenAI's language, so it is named after that, as the conventions have it.
+    """
+    if endpoint is None:
+        return "custom"
+    return "llama.cpp" if endpoint.embedded else _PACKAGES.get(endpoint.provider, endpoint.provider) or "openai"
 
 
-def observer(run_id: str, scrub: Callable[[str], str]) -> RunSpan | None:
-    """The span of a run that begins, None where the process has set no tracer."""
-    found = tracer()
-    return None if found is None else RunSpan(found, run_id, scrub)
+def _usage(reply: ModelReply) -> Attributes:
+    return {
+        "gen_ai.response.model": reply.model,
+        INPUT_TOKENS: reply.input_tokens,
+        OUTPUT_TOKENS: reply.output_tokens,
+        "gen_ai.usage.cache_read.input_tokens": reply.cached_tokens or None,
+        "gen_ai.usage.cache_creation.input_tokens": reply.cache_write_tokens or None,
+        "gen_ai.usage.reasoning.output_tokens": reply.reasoning_tokens or None,
+        "gen_ai.response.finish_reasons": (reply.finish_reason.value,),
+    }
+
+
+def _current(span: "Span") -> AbstractContextManager["Span"]:
+    from opentelemetry.trace import use_span
+
+    return use_span(span, record_exception=False, set_status_on_exception=False)
+
+
+def _fail(span: "Span", error_type: str) -> None:
+    """It has failed for this reason, a word of a small vocabulary."""
+    from opentelemetry.trace import StatusCode
+
+    span.set_attribute("error.type", error_type)
+    span.set_status(StatusCode.ERROR, error_type)
 
 
 def _known(attributes: Attributes) -> dict[str, Any]:
@@ -260,84 +241,3 @@ def _known(attributes: Attributes) -> dict[str, Any]:
         for name, value in attributes.items()
         if value is not None and value not in ("", ())
     }
-
-
-# --- What the conventions call it
-
-
-def captures_messages(environment: Mapping[str, str]) -> bool:
-    """Whether what is said may be told as well: only where the user says so."""
-    return environment.get(CAPTURE_VARIABLE, "").strip().lower() in _ON_SPANS
-
-
-def provider_of(endpoint: Endpoint | None) -> str:
-    """Who answers: by the endpoint's host, `llama.cpp` for the embedded model, `custom` for a model of the user's own.
-
-    An unknown host speaks OpenAI's language, so it is named after that, as the conventions have it.
-    """
-    if endpoint is None:
-        return "custom"
-    if endpoint.embedded:
-        return "llama.cpp"
-    if endpoint.provider:
-        return _PACKAGES.get(endpoint.provider, endpoint.provider)
-    host = (urlsplit(endpoint.base_url).hostname or "").lower() if endpoint.base_url else "api.openai.com"
-    known = (name for end, name in _PROVIDERS.items() if host == end or host.endswith(f".{end}"))
-    return next(known, "openai")
-
-
-def server_of(endpoint: Endpoint | None) -> dict[str, str | int]:
-    """The address and port of the endpoint; nothing for the embedded model and for one of the user's own."""
-    if endpoint is None or endpoint.embedded or (endpoint.provider and not endpoint.base_url):
-        return {}
-    parts = urlsplit(endpoint.base_url or "https://api.openai.com")
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    return {"server.address": parts.hostname or "", "server.port": port}
-
-
-def asked(messages: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """The attributes for the messages of a request, as they go on the wire."""
-    system = [_text(message) for message in messages if message.get("role") == "system"]
-    others = [_message(message) for message in messages if message.get("role") != "system"]
-    said = {"gen_ai.input.messages": _compact(others)}
-    return {**said, "gen_ai.system_instructions": _compact(system)} if system else said
-
-
-def answered(reply: ModelReply) -> dict[str, str]:
-    """The attributes for a reply."""
-    parts: list[JsonMap] = [{"type": "reasoning", "content": reply.reasoning}] if reply.reasoning else []
-    parts += [{"type": "text", "content": reply.text}] if reply.text else []
-    parts += [_call(call.call_id, call.tool, call.arguments) for call in reply.calls]
-    reason = _FINISH_REASONS.get(reply.finish_reason, reply.finish_reason.value)
-    message = {"role": "assistant", "parts": parts, "finish_reason": reason}
-    return {"gen_ai.output.messages": _compact([message])}
-
-
-def _compact(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
-
-
-def _message(message: Mapping[str, Any]) -> JsonMap:
-    role = str(message.get("role"))
-    if role == "tool":
-        part = {"type": "tool_call_response", "id": message.get("tool_call_id"), "response": message.get("content")}
-        return {"role": role, "parts": [part]}
-    calls: Iterable[Mapping[str, Any]] = message.get("tool_calls") or ()
-    made = [_call(each.get("id"), each["function"]["name"], each["function"]["arguments"]) for each in calls]
-    return {"role": role, "parts": [*([_text(message)] if message.get("content") else []), *made]}
-
-
-def _text(message: Mapping[str, Any]) -> JsonMap:
-    return {"type": "text", "content": message.get("content")}
-
-
-def _call(call_id: Any, name: str, arguments: str) -> JsonMap:
-    return {"type": "tool_call", "id": call_id, "name": name, "arguments": _read(arguments)}
-
-
-def _read(arguments: str) -> Any:
-    """The arguments as the object that they are; a text that is none as it is."""
-    try:
-        return json.loads(arguments, parse_constant=str)
-    except (ValueError, RecursionError):
-        return arguments

@@ -86,19 +86,16 @@ class Screen:
             self._file.flush()
 
 
-def tell(lines: Iterable[Line]) -> int:
-    """Show these lines on standard output, and return the exit code 0."""
+def answer(value: Any, lines: Iterable[Line], *, as_json: bool) -> int:
+    """Show the value to a program, or the lines to a person, and return the exit code 0."""
     from rich.console import Console
 
+    if as_json:
+        return write_object(value)
     screen = Screen(Console())
     for line in lines:
         screen.line(*line)
     return 0
-
-
-def answer(value: Any, lines: Iterable[Line], *, as_json: bool) -> int:
-    """Show the value to a program, or the lines to a person, and return the exit code 0."""
-    return write_object(value) if as_json else tell(lines)
 
 
 def write_object(value: Any) -> int:

@@ -37,8 +37,7 @@ HELP: Final = (
     "s  stop the run; nothing of this reply runs",
     "v  show all of its arguments",
 )
-_CHOICES: Final = "[y]es, [a]ll like this in this run, [e]dit, [n]o, [s]top, [v]iew, [?]"
-_CHOICES_WITHOUT_ALL: Final = "[y]es, [e]dit, [n]o, [s]top, [v]iew, [?]"
+_CHOICES: Final = "[y]es, {}[e]dit, [n]o, [s]top, [v]iew, [?]"
 _BAR: Final = "│ "
 _NARROWEST: Final = 20
 _MOST_TRIES: Final = 50
@@ -110,7 +109,7 @@ class _Question:
     def ask(self) -> CallDecision:
         """The person's decision; a word that means nothing is asked again."""
         for _ in range(_MOST_TRIES):
-            self._say(_CHOICES if self.call["grant"] else _CHOICES_WITHOUT_ALL, "dim")
+            self._say(_CHOICES.format("[a]ll like this in this run, " if self.call["grant"] else ""), "dim")
             try:
                 said = self.read_line(f"Allow {one_line(self.what, self.width - 9)}? ").strip()
             except EOFError:
@@ -193,7 +192,7 @@ def in_editor(environment: Mapping[str, str], text: str) -> str | None:
 
     The editor gets the terminal as it is. The file is readable for nobody else, and is removed.
     """
-    from mendgraph.nodes.execute_tools.store.postgres_url import STORE_URL_VARIABLE
+    from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE
 
     command = environment.get("VISUAL") or environment.get("EDITOR") or ""
     try:

@@ -1,6 +1,5 @@
 """`mendgraph batch`: many tasks from a file, each on a copy of its own, with one result line and one patch for each."""
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,55 +14,54 @@ from mendgraph.graph.terminal import options as opt, process_end
 from mendgraph.graph.terminal.answers import LONGEST_LINE, write_object
 from mendgraph.graph.terminal.process_end import SIGNALS, ExitCode, RefusedError, found, hearing, loaded
 from mendgraph.nodes.language.display import count_of, one_line, usd
+from mendgraph.nodes.records import OutcomeKind
 
 if TYPE_CHECKING:
-    from mendgraph.graph.fleet.batch.batch import Batch, Ready, Terms
-    from mendgraph.graph.fleet.batch.batch_folder import BatchResult
-    from mendgraph.graph.terminal.batch_progress import BatchProgress
+    from rich.console import Console
 
+    from mendgraph.graph.fleet.batch.batch import Batch, Terms
+    from mendgraph.graph.fleet.batch.batch_folder import BatchResult, Tally
+    from mendgraph.graph.fleet.batch.tasks import TaskResult
+
+_LONGEST_RESULT: Final = 200
 _CODES: Final = {"Ctrl-C": ExitCode.INTERRUPTED, "SIGTERM": ExitCode.TERMINATED}
-
-TaskFile = Annotated[
-    str, typer.Argument(metavar="FILE", help='A JSON object a line: {"id": ..., "prompt": ..., "workspace": ...}.')
-]
-Workers = Annotated[
-    int | None,
-    typer.Option(min=1, max=10_000, metavar="N", help="Tasks at work at a time (default: 4; of a cluster its CPUs)."),
-]
-Processes = Annotated[int, typer.Option(min=1, max=1_000, metavar="P", help="Processes that they are spread over.")]
-Out = Annotated[
-    str | None,
-    typer.Option(metavar="FOLDER", help="Results, patches and copies (default: FILE without its suffix, .batch)."),
-]
-WorkFolder = Annotated[
-    str | None, typer.Option(metavar="FOLDER", help="Where copies are made (default: work/ in the folder of results).")
-]
-RemoveCopies = Annotated[bool, typer.Option("--remove-copies", help="Remove each copy once its patch is written.")]
-MaxCost = Annotated[
-    float | None,
-    typer.Option(min=0.0001, metavar="USD", help="Cost of the whole batch, over all its starts."),
-]
-MaxTokens = Annotated[
-    int | None, typer.Option(min=1, max=2**53, metavar="N", help="Tokens of the whole batch, in and out.")
-]
-On = Annotated[Literal["ray"] | None, typer.Option(help="Work on a Ray cluster (extra `ray`).")]
-Address = Annotated[
-    str | None, typer.Option(metavar="A", help="Address of the cluster (default: a new one on this machine).")
-]
 
 
 def batch(  # noqa: PLR0913, PLR0917 - typer reads the options from the signature
     context: typer.Context,
-    file: TaskFile,
-    workers: Workers = None,
-    processes: Processes = 1,
-    out: Out = None,
-    work_folder: WorkFolder = None,
-    remove_copies: RemoveCopies = False,
-    max_cost: MaxCost = None,
-    max_tokens: MaxTokens = None,
-    on: On = None,
-    address: Address = None,
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help='A JSON object a line: {"id": ..., "prompt": ..., "workspace": ...}.')
+    ],
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=10_000, metavar="N", help="Tasks at work at a time (default: 4; of a cluster its CPUs)."
+        ),
+    ] = None,
+    processes: Annotated[
+        int, typer.Option(min=1, max=1_000, metavar="P", help="Processes that they are spread over.")
+    ] = 1,
+    out: Annotated[
+        str | None,
+        typer.Option(metavar="FOLDER", help="Results, patches and copies (default: FILE without its suffix, .batch)."),
+    ] = None,
+    work_folder: Annotated[
+        str | None,
+        typer.Option(metavar="FOLDER", help="Where copies are made (default: work/ in the folder of results)."),
+    ] = None,
+    remove_copies: Annotated[
+        bool, typer.Option("--remove-copies", help="Remove each copy once its patch is written.")
+    ] = False,
+    max_cost: Annotated[
+        float | None, typer.Option(min=0.0001, metavar="USD", help="Cost of the whole batch, over all its starts.")
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, max=2**53, metavar="N", help="Tokens of the whole batch, in and out.")
+    ] = None,
+    on: Annotated[Literal["ray"] | None, typer.Option(help="Work on a Ray cluster (extra `ray`).")] = None,
+    address: Annotated[
+        str | None, typer.Option(metavar="A", help="Address of the cluster (default: a new one on this machine).")
+    ] = None,
 ) -> int:
     """Work on many tasks, each on a copy of its own of its workspace.
 
@@ -79,7 +77,7 @@ def batch(  # noqa: PLR0913, PLR0917 - typer reads the options from the signatur
         if problem := terms_problem(terms, crew):
             context.fail(problem)
         made = prepare(file, terms, crew, out=out, work_folder=work_folder, remove_copies=remove_copies)
-        ready = cast("Ready", loaded(found(made)))
+        ready = cast("Batch", loaded(found(made)))
         with ready.folder:
             return _work(chosen, ready)
     except KeyboardInterrupt:  # while libraries are loaded and workspaces looked at
@@ -92,31 +90,29 @@ def _terms(chosen: opt.Options, max_cost: float | None, max_tokens: int | None) 
     from mendgraph.graph.configuration.context import AgentContext
     from mendgraph.graph.configuration.loading import load_configuration
     from mendgraph.graph.fleet.batch.batch import Terms
-    from mendgraph.graph.fleet.batch.work import trusted_settings
+    from mendgraph.nodes.execute_tools.store.user_files import trusted_hash
 
     return Terms(
         AgentContext(**loaded(load_configuration(str(chosen.root), workspace_file=False)).values),
         chosen.settings,
         own_settings=chosen.workspace_file,
-        trusted=lru_cache(maxsize=None)(trusted_settings),
+        trusted=lru_cache(maxsize=None)(trusted_hash),
         max_cost_usd=max_cost,
         max_tokens=max_tokens,
         durability=chosen.durability,
     )
 
 
-def _work(chosen: opt.Options, ready: "Ready") -> int:
+def _work(chosen: opt.Options, batch: "Batch") -> int:
     from rich.console import Console
 
-    from mendgraph.graph.telemetry.exporting import exporting, note
-    from mendgraph.graph.terminal.batch_progress import BatchProgress
-
-    for sentence in ready.notes:
+    for sentence in batch.notes:
         typer.echo(f"mendgraph: {one_line(sentence, LONGEST_LINE)}", err=True)
     shown = BatchProgress(Console(), Console(stderr=True), as_json=chosen.as_json)
     try:
-        with exporting(os.environ, note), _signals(ready.batch, shown) as heard:
-            result = ready.batch.run(shown)
+        with _signals(batch, shown) as heard:
+            shown.began(batch.tally, batch.total)
+            result = batch.run(shown.task_ended)
     finally:
         shown.close()
     _tell_end(chosen, result)
@@ -172,3 +168,78 @@ def _signals(batch: "Batch", shown: "BatchProgress") -> Iterator[list[str]]:
 
     with hearing(hear):
         yield heard
+
+
+# --- How it goes, as people see it
+
+
+def result_line(result: "TaskResult") -> str:
+    """A result in one line: its end, its task, why, and what it took."""
+    files = f"; changed {count_of(len(result.changed), 'file')}" if result.changed else ""
+    said = "" if result.kind is OutcomeKind.FINISHED else f": {result.message}"
+    took = f" ({count_of(result.usage.calls, 'call')}, {result.seconds:.1f} s{files})"
+    state = result.kind.value if result.is_final else "LEFT"
+    return one_line(f"{state} {result.id} {result.reason}{took}{said}", _LONGEST_RESULT)
+
+
+class BatchProgress:
+    """Watches a batch, until it is closed.
+
+    With a terminal at `err` there is a bar, and a line for each result that has not finished; `out` has a line for
+    each result where it is no terminal, or where there is no bar. With `as_json` it has each result as an object on a
+    line, those apart that go on later, and there is no bar.
+    """
+
+    def __init__(self, out: "Console", err: "Console", *, as_json: bool = False) -> None:
+        """Nothing is shown before the batch begins."""
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self._out, self._err, self._as_json = out, err, as_json
+        self._is_live = err.is_terminal and not err.is_dumb_terminal and not as_json
+        columns = (BarColumn(16), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+        self._bar = Progress(*columns, console=err, transient=True, redirect_stdout=False, disable=not self._is_live)
+        self._tally: Tally
+        self._stopping = ""
+
+    def close(self) -> None:
+        """Take the bar away."""
+        self._bar.stop()
+
+    def began(self, tally: "Tally", total: int | None) -> None:
+        """The batch begins."""
+        self._tally = tally
+        self._bar.add_task("", total=total, completed=tally.done)
+        self._bar.start()
+
+    def task_began(self, task_id: str) -> None:
+        """One more is at work, which the bar does not show."""
+
+    def task_ended(self, result: "TaskResult") -> None:
+        """Count it, and show what came of it."""
+        if self._as_json:
+            if result.is_final:
+                write_object(result.model_dump(mode="json"))
+            return
+        line = result_line(result)
+        if not self._is_live or not self._out.is_terminal:
+            self._out.file.write(f"{line}\n")
+            self._out.file.flush()
+        if self._is_live and result.is_final and result.kind is not OutcomeKind.FINISHED:
+            style = "bold yellow" if result.kind is OutcomeKind.BUDGET_STOP else "bold red"
+            self._err.print(line, style=style, markup=False, highlight=False)
+        self._show()
+
+    def stopping(self, by: str) -> bool:
+        """Somebody wants it to stop; whether the bar says so."""
+        self._stopping = by
+        self._show()
+        return self._is_live
+
+    def _show(self) -> None:
+        for task in self._bar.task_ids:  # there is none before the batch begins
+            tally = self._tally
+            parts = [f"stopping {self._stopping}; again: at once"] if self._stopping else []
+            parts += [f"{tally.failed:,} failed"] if tally.failed else []
+            parts += [f"{tally.stopped:,} stopped"] if tally.stopped else []
+            parts += [usd(tally.cost_usd)] if tally.cost_usd else []
+            self._bar.update(task, completed=tally.done, description=" · ".join(parts))

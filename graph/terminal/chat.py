@@ -19,8 +19,8 @@ from mendgraph.graph.terminal.process_end import ExitCode, refusal_words
 from mendgraph.graph.terminal.run_commands import NOTHING_TO_UNDO, restored_lines, restored_object
 from mendgraph.graph.terminal.screen import Display
 from mendgraph.graph.terminal.turns import Setup, Turns
-from mendgraph.nodes.call_model.embedded.weights import WeightsState, embedded_weights, weights_status
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint, split_provider
+from mendgraph.nodes.call_model.weights import WeightsState, embedded_weights, weights_status
 from mendgraph.nodes.execute_tools.journal.restoring import Restored
 from mendgraph.nodes.execute_tools.store.user_files import RequestHistory
 from mendgraph.nodes.language.display import one_line
@@ -32,9 +32,6 @@ Found = TypeVar("Found")
 SLASH: Final = "/"
 
 _MARKS: Final = {PlanStatus.DONE: "[x]", PlanStatus.IN_PROGRESS: "[>]", PlanStatus.PENDING: "[ ]"}
-_USUAL_WIDTH: Final = 80
-_LONGEST_WORD: Final = 60
-"""Characters that an error shows of a word that is not understood."""
 
 
 class CommandAnswer(NamedTuple):
@@ -50,15 +47,12 @@ class CommandAnswer(NamedTuple):
 
 
 class SlashCommand(NamedTuple):
-    """A command: its name, the arguments that it takes as `/help` shows them, and what it does with them.
-
-    `run` is None for `/help` itself, which needs no turns.
-    """
+    """A command: its name, the arguments that it takes as `/help` shows them, and what it does with them."""
 
     name: str
     arguments: str
     help: str
-    run: Callable[[Turns, Sequence[str]], CommandAnswer | ToolError] | None
+    run: Callable[[Turns, Sequence[str]], CommandAnswer | ToolError]
 
     @property
     def usage(self) -> str:
@@ -74,11 +68,8 @@ def as_request(line: str) -> str | None:
     return None if words.startswith(SLASH) else line
 
 
-def run_command(turns: Turns, line: str, keys: Sequence[str] = ()) -> CommandAnswer | ToolError:
-    """Do what the line says; NOT_FOUND names the closest command, INVALID_ARGUMENT how the command is written.
-
-    `keys` are what `/help` says of the keyboard.
-    """
+def run_command(turns: Turns, line: str) -> CommandAnswer | ToolError:
+    """Do what the line says; NOT_FOUND names the closest command, INVALID_ARGUMENT how the command is written."""
     name, *words = line.split()
     command = COMMANDS.get(name.casefold())
     if command is None:
@@ -88,7 +79,7 @@ def run_command(turns: Turns, line: str, keys: Sequence[str] = ()) -> CommandAns
         return ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=meant)
     if words and not command.arguments:
         return _invalid(f"{command.name} takes no arguments, and there is '{_shown(words[0])}'.")
-    return _help(keys) if command.run is None else command.run(turns, words)
+    return command.run(turns, words)
 
 
 def _invalid(message: str) -> ToolError:
@@ -96,7 +87,7 @@ def _invalid(message: str) -> ToolError:
 
 
 def _shown(word: str) -> str:
-    return one_line(word, _LONGEST_WORD)
+    return one_line(word, 60)
 
 
 def _found(value: Found | ToolError, nothing: Found) -> Found | ToolError:
@@ -146,8 +137,8 @@ def _of_diff(found: RunDiff, scrub: Callable[[str], str]) -> Sequence[Line]:
 
 
 def _usage(turns: Turns, _: Sequence[str]) -> CommandAnswer:
-    turns.show_usage()
-    return CommandAnswer()
+    used, lines = turns.usage()
+    return CommandAnswer(lines, {"usage": used})
 
 
 def _plan(turns: Turns, _: Sequence[str]) -> CommandAnswer | ToolError:
@@ -201,15 +192,14 @@ def _address(url: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
-def _help(keys: Sequence[str]) -> CommandAnswer:
-    width = terminal_width() or _USUAL_WIDTH
-    indent = " " * 16
+def _help(_: Turns, __: Sequence[str]) -> CommandAnswer:
+    width = terminal_width() or 80
     lines = [
         line
         for each in COMMANDS.values()
-        for line in textwrap.wrap(each.help, width, initial_indent=f"{each.usage:<16}", subsequent_indent=indent)
+        for line in textwrap.wrap(each.help, width, initial_indent=f"{each.usage:<16}", subsequent_indent=" " * 16)
     ]
-    hints = [line for hint in (*keys, AS_IT_IS) for line in textwrap.wrap(hint, width, subsequent_indent="  ")]
+    hints = [line for hint in KEYS for line in textwrap.wrap(hint, width, subsequent_indent="  ")]
     value = [{"name": each.name, "usage": each.usage, "help": each.help} for each in COMMANDS.values()]
     return CommandAnswer([Line(line) for line in (*lines, "", *hints)], {"help": value})
 
@@ -219,10 +209,9 @@ KEYS: Final = (
     "Tab completes commands and names of files; after @ it offers them by itself.",
     "Up and Down bring back earlier requests; Ctrl-R searches them.",
     "Ctrl-C clears the line; pressed again, or Ctrl-D, it leaves. During a turn it stops the turn.",
+    "A request that begins with / needs another / before it.",
 )
 """What `mendgraph.graph.terminal.prompt_input` does with keys."""
-
-AS_IT_IS: Final = "A request that begins with / needs another / before it."
 
 
 def _exit(turns: Turns, _: Sequence[str]) -> CommandAnswer:
@@ -239,7 +228,7 @@ COMMANDS: Final[Mapping[str, SlashCommand]] = {
         SlashCommand("/plan", "", "the plan of the model", _plan),
         SlashCommand("/usage", "", "calls, tokens and cost so far", _usage),
         SlashCommand("/model", "[NAME]", "which model answers, or another one from the next turn on", _model),
-        SlashCommand("/help", "", "this list", None),
+        SlashCommand("/help", "", "this list", _help),
         SlashCommand("/exit", "", "leave", _exit),
         SlashCommand("/quit", "", "leave", _exit),
     )
@@ -253,12 +242,10 @@ OpenPrompt = Callable[[Turns, Display], ReadLine]
 MOST_NAMES: Final = 20_000
 """Names of a workspace that are looked at to complete one."""
 
-_SIMPLE_TERMINALS: Final = frozenset({"dumb", "unknown"})
-
 
 def prompt_for(setup: Setup, *streams: IO[str]) -> OpenPrompt | None:
     """What opens the prompt where these streams are a terminal that can move its cursor; None for any other."""
-    simple = setup.display.as_json or setup.environment.get("TERM") in _SIMPLE_TERMINALS
+    simple = setup.display.as_json or setup.environment.get("TERM") in {"dumb", "unknown"}
     return None if simple or not all(stream.isatty() for stream in streams) else terminal_prompt
 
 
@@ -301,7 +288,7 @@ def chat(setup: Setup, open_prompt: OpenPrompt | None = None) -> ExitCode:
                 break
             request = as_request(line)
             if request is None:
-                told = run_command(turns, line, KEYS if open_prompt else ())
+                told = run_command(turns, line)
                 _show(setup.display, told)
                 if isinstance(told, CommandAnswer):
                     notes += f"{told.note}\n\n" if told.note and told.note not in notes else ""
@@ -310,7 +297,6 @@ def chat(setup: Setup, open_prompt: OpenPrompt | None = None) -> ExitCode:
             elif request.strip():
                 turns.take(notes + request)
                 notes = ""
-        turns.show_usage(at_end=True)
         turns.show_chat()
         return ExitCode.TERMINATED if turns.terminated else ExitCode.FINISHED
 

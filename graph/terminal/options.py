@@ -72,7 +72,7 @@ def settings_of(given: Mapping[str, Any]) -> dict[str, Any]:
         if value is not None and value != []
     }
     if settings:
-        from mendgraph.graph.configuration.settings_file import value_problems
+        from mendgraph.graph.configuration.loading import value_problems
 
         for path, problem in value_problems(settings):
             message = problem.removeprefix(path[0]).lstrip(": ")
@@ -180,9 +180,6 @@ Accounts: TypeAlias = Annotated[
     bool, typer.Option("--accounts", help="A line for each account, with all that it has ever used.")
 ]
 Forget: TypeAlias = Annotated[bool, typer.Option("--forget", help="Trust it no more.")]
-SettingsFile: TypeAlias = Annotated[
-    str | None, typer.Argument(metavar="FILE", help="The file (default: yours and the folder's).", show_default=False)
-]
 Port: TypeAlias = Annotated[
     int, typer.Option(min=0, max=65_535, metavar="N", help="Port on 127.0.0.1; 0 takes a free one.")
 ]
@@ -194,7 +191,6 @@ TestName: TypeAlias = Annotated[
     str, typer.Option("--name", metavar="NAME", help="Name of test and cassette (default: run_ID).", show_default=False)
 ]
 Force: TypeAlias = Annotated[bool, typer.Option("--force", help="Write over files that are there.")]
-CassetteFolder: TypeAlias = Annotated[str, typer.Argument(metavar="FOLDER", help="The folder of the cassettes.")]
 CassettePath: TypeAlias = Annotated[Path, typer.Argument(metavar="FILE", help="The cassette, a YAML file.")]
 
 

@@ -1,4 +1,4 @@
-"""What a run says at its end and what it has used: lines for a person, objects and events for a program. Pure."""
+"""What a run says at its end and what it has used: lines for people, objects and their schemas for programs. Pure."""
 
 import json
 import re
@@ -6,20 +6,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from datetime import datetime, tzinfo
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, NotRequired, Union, cast, get_args, get_type_hints
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter, create_model
 from rich.cells import cell_len, set_cell_size
+from typing_extensions import TypedDict
 
-from mendgraph.graph.runs.events import Compacted, Event, Paid
+from mendgraph.graph.configuration.loading import Problem
+from mendgraph.graph.runs.events import Compacted, Ended, Event, Paid
 from mendgraph.graph.runs.kept_run import short_id, state_words, when_words
 from mendgraph.graph.terminal.answers import Line, table
 from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats, format_usage_stats
 from mendgraph.nodes.execute_tools.secrets.redact import redact
 from mendgraph.nodes.language.display import count_of, one_line, output_words, target_of, usd
-from mendgraph.nodes.records import FileChange, JsonMap, Outcome, OutcomeKind, Plan, ToolCall, ToolError
+from mendgraph.nodes.records import ExtractionError, FileChange, JsonMap, Outcome, OutcomeKind, Plan, ToolCall
 
 if TYPE_CHECKING:
+    from mendgraph.graph.runs.run import RunResult
     from mendgraph.graph.runs.runs import ListedRun, RunStep
 
 
@@ -59,44 +62,22 @@ def outcome_lines(outcome: Outcome) -> Iterator[Line]:
     yield Line(f"How to go on: {outcome.how_to_go_on}")
 
 
-def result_object(
-    outcome: Outcome,
-    changes: Sequence[FileChange],
-    plan: Plan,
-    thread_id: str,
-    account: JsonMap,
-    log: str | None,
-    resume: str | None = None,
-) -> JsonMap:
-    """The one object of `--json`; its JSON Schema is in `output_schema`.
+def result_object(result: "RunResult", account: JsonMap, log: str | None, resume: str | None) -> JsonMap:
+    """The one object of `--json`; its type is `ResultObject`.
 
-    `account` are the turn's model calls, compactions (`usage_words.Account`) and refused calls. `log` is the path of
-    the run's log, None where it has none; `resume` is the command that goes on with a run that can go on, and left out
-    for others.
+    `account` are the turn's model calls, compactions and refused calls.
     """
     return {
         "schema": SCHEMA,
-        "outcome": outcome.model_dump(mode="json"),
-        "changes": [change.model_dump(mode="json") for change in changes],
-        "plan": plan.model_dump(mode="json"),
-        "usage": outcome.usage,
+        "outcome": result.outcome.model_dump(mode="json"),
+        "changes": [change.model_dump(mode="json") for change in result.changes],
+        "plan": result.plan.model_dump(mode="json"),
+        "usage": result.outcome.usage,
         **account,
-        "thread_id": thread_id,
+        "thread_id": result.thread_id,
         "log": log,
         **({"resume": resume} if resume else {}),
     }
-
-
-def refused_call(tool: str, target: str, error: ToolError) -> JsonMap:
-    """A call that was not allowed, for programs: what it was about, and the code and words of the refusal."""
-    return {"tool": tool, "target": target, "code": error.code.value, "message": error.message}
-
-
-def interruption(by: str, changed: Iterable[str], resume: str | None) -> str:
-    """What is said of a run that was ended at once: by what, which files it had changed, and how it is resumed."""
-    files = ", ".join(dict.fromkeys(changed))
-    done = f"; changed before that: {files}" if files else ""
-    return f"stopped by {by}{done}" + (f"; go on with: {resume}" if resume else "")
 
 
 # --- Events as JSON lines
@@ -179,15 +160,7 @@ class Account:
 
     def as_map(self) -> JsonMap:
         """`steps`, one for each try of a model call, and `compactions`, both in order."""
-        steps = [
-            {
-                **asdict(each),
-                "seconds": round(each.seconds, 3),
-                "cost_usd": each.cost_usd and round(each.cost_usd, 9),
-            }
-            for each in self.paid
-        ]
-        return {"steps": steps, "compactions": [asdict(each) for each in self.compactions]}
+        return {"steps": [*map(asdict, self.paid)], "compactions": [*map(asdict, self.compactions)]}
 
 
 def usage_lines(usage: JsonMap, limits: APILimits, account: Account) -> Iterator[Line]:
@@ -363,3 +336,97 @@ def step_object(step: "RunStep") -> JsonMap:
         "changed": list(step.changed),
         "can_fork": step.can_fork,
     }
+
+
+# --- The schema of what programs are given of a task and in a chat, made from the records that are written
+
+
+class RefusedCall(TypedDict):
+    """A call that was not allowed: its tool, what it was about ("" where it says nothing of the kind), and why.
+
+    `code` is `permission_denied` (by guard or by a person), `approval_required` (nobody could be asked) or
+    `loop_override` (the same action too often).
+    """
+
+    tool: str
+    target: str
+    code: str
+    message: str
+
+
+class ResultObject(TypedDict):
+    """How a turn ended. `steps` are its model calls, each try one; `changes` are its file effects, in order.
+
+    `usage` are counters of the turn and of its session. `log` is the path of the run's log; `resume` is the command
+    that goes on with it, and is there only where it can go on.
+    """
+
+    schema: Literal[1]
+    outcome: Outcome
+    changes: list[FileChange]
+    plan: Plan
+    usage: dict[str, float | None]
+    steps: list[Paid]
+    compactions: list[Compacted]
+    refused: list[RefusedCall]
+    thread_id: str
+    log: str | None
+    resume: NotRequired[str]
+
+
+class ErrorDetail(TypedDict):
+    """What went wrong. `suggestions` are what may have been meant, `problems` those of files of settings."""
+
+    code: str
+    message: str
+    suggestions: NotRequired[list[str]]
+    problems: NotRequired[list[Problem]]
+
+
+_CHAT: Final[Mapping[str, tuple[Any, str]]] = {
+    "error": (ErrorDetail, "There is no result: the command is wrong, the run was ended at once, or there is a bug."),
+    "usage": (dict[str, float | None], "What a chat has used so far: the answer to `/usage`."),
+    "diff": (list[JsonMap], "The answer to `/diff`: what the run has changed and nobody has taken back, file by file."),
+    "undo": (dict[str, list[Any]], "The answer to `/undo`: what was taken back, and what was left."),
+    "plan": (Plan, "The answer to `/plan`."),
+    "model": (dict[str, str | bool | None], "The answer to `/model`: which one answers."),
+    "help": (list[dict[str, str]], "The answer to `/help`."),
+    "exit": (dict[str, str], "The answer to `/exit`: the chat is over."),
+}
+"""What an object with this only key holds, and says. With `--json-lines` the key is the name of its event as well."""
+
+
+def object_schema() -> JsonMap:
+    """The JSON Schema of what `--json` writes of a task and in a chat."""
+    chat = (_object(f"{key.title()}Object", about, {key: kind}) for key, (kind, about) in _CHAT.items())
+    return _schema(
+        "What `mendgraph --json` writes of a task, and in a chat: one object on a line.", ResultObject, *chat
+    )
+
+
+def line_schema() -> JsonMap:
+    """The schema of each line of `--json-lines`."""
+    kinds = [_line(each.__name__, each.__doc__, get_type_hints(each)) for each in get_args(Event) if each is not Ended]
+    kinds += [_line(key.title(), about, {key: kind}) for key, (kind, about) in _CHAT.items()]
+    ended = _line("Ended", "The turn is over; the last line of a task.", {"result": ResultObject})
+    return _schema("What `mendgraph --json-lines` writes: each line is one of these objects.", ended, *kinds)
+
+
+def _line(name: str, about: str | None, fields_of_it: Mapping[str, Any]) -> Any:
+    event: Any = Literal[_WORD.sub("_", name).lower()]
+    return _object(f"{name}Line", about, {"event": event, **fields_of_it})
+
+
+def _object(name: str, about: str | None, fields_of_it: Mapping[str, Any]) -> Any:
+    """The type of an object with these keys, all of which it has."""
+    required = {key: (kind, ...) for key, kind in fields_of_it.items()}
+    return cast("Any", create_model)(name, __doc__=about, **required)
+
+
+def _schema(title: str, *kinds: Any) -> JsonMap:
+    either: Any = Union[kinds]  # noqa: UP007
+    made = TypeAdapter[Any](either).json_schema(mode="serialization")
+    if (found := made["$defs"].get(ExtractionError.__name__)) is not None:  # a tuple, which is a map among our values
+        named = dict(zip(ExtractionError._fields, found["prefixItems"], strict=True))
+        made["$defs"][ExtractionError.__name__] = {"type": "object", "properties": named, "required": [*named]}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, "version": SCHEMA, **made}

@@ -19,7 +19,7 @@ from mendgraph.nodes.language.display import one_line
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 if TYPE_CHECKING:
-    from mendgraph.graph.configuration.settings_file import Problem
+    from mendgraph.graph.configuration.loading import Problem
 
 Found = TypeVar("Found")
 

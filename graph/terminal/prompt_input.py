@@ -1,11 +1,8 @@
-"""The prompt of a chat at a real terminal: history, several lines, completion. Imports prompt_toolkit.
-
-Pure but for the terminal; the history and the names of files are handed in.
-"""
+"""The prompt of a chat at a real terminal: history, several lines, completion. Imports prompt_toolkit."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Final
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.buffer import Buffer
@@ -13,19 +10,17 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.enums import DEFAULT_BUFFER
 from prompt_toolkit.filters import Condition, has_focus
-from prompt_toolkit.formatted_text import to_formatted_text
 from prompt_toolkit.history import History
 from prompt_toolkit.input import Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.output import ColorDepth, Output
 from prompt_toolkit.renderer import CPR_Support
 
+from mendgraph.nodes.execute_tools.store.user_files import RequestHistory
 from mendgraph.nodes.language.display import plain
 
 MOST_OFFERED: Final = 200
 """Names that a menu holds at most."""
-
-LEAVING: Final = "Ctrl-C again or Ctrl-D leaves."
 
 _MENU_LINES: Final = 9
 """Lines below the prompt that a menu may take."""
@@ -34,20 +29,10 @@ _WORD: Final = re.compile(r"(?<![^\s'\"`(),;])[^\s'\"`(),;]*$")
 _AT: Final = re.compile(r"(?:^|(?<=[\s'\"`(]))@[^\s'\"`(),;]*$")
 
 
-class Requests(Protocol):
-    """The requests of earlier chats."""
-
-    def load(self) -> list[str]:
-        """All of them, oldest first."""
-
-    def add(self, request: str) -> None:
-        """Keep one more."""
-
-
 class KeptHistory(History):
     """The history as prompt_toolkit wants it; a request without its secrets, and none twice in a row."""
 
-    def __init__(self, requests: Requests, scrub: Callable[[str], str]) -> None:
+    def __init__(self, requests: RequestHistory, scrub: Callable[[str], str]) -> None:
         super().__init__()
         self._requests, self._scrub = requests, scrub
 
@@ -114,7 +99,7 @@ class PromptInput:
 
     def __init__(
         self,
-        requests: Requests,
+        requests: RequestHistory,
         scrub: Callable[[str], str],
         completer: ChatCompleter,
         *,
@@ -136,7 +121,7 @@ class PromptInput:
             key_bindings=self._keys(),
             color_depth=None if colours else ColorDepth.DEPTH_1_BIT,
             enable_suspend=True,
-            rprompt=self._hint,
+            rprompt=lambda: [("class:hint", "Ctrl-C again or Ctrl-D leaves." * self._leaving)],
             include_default_pygments_style=False,
             input=given,
             output=shown,
@@ -154,9 +139,6 @@ class PromptInput:
     def _offers(self) -> bool:
         before = self._session.default_buffer.document.text_before_cursor
         return before.startswith("/") or _AT.search(before) is not None
-
-    def _hint(self) -> Any:
-        return to_formatted_text(LEAVING if self._leaving else "", "class:hint")
 
     def _keys(self) -> KeyBindings:
         keys, typing = KeyBindings(), has_focus(DEFAULT_BUFFER)

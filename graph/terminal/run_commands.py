@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 app = typer.Typer(help="List the runs of this folder, or `show` or `prune` some.", rich_markup_mode=None)
-cassettes = typer.Typer(help="Test on recorded conversations: `from-run`, `lint`, `serve`.", rich_markup_mode=None)
+cassettes = typer.Typer(help="Test on recorded conversations: `from-run` and `serve`.", rich_markup_mode=None)
 
 NOTHING_TO_UNDO = "nothing to undo: it changed no file, or all of that has been taken back"
 
@@ -131,21 +131,22 @@ def restored_object(restored: "Restored") -> dict[str, Any]:
 
 # --- The page of a run
 
-STANDARD_OUTPUT = "-"
 
-Output = Annotated[
-    str,
-    typer.Option(
-        "-o",
-        "--output",
-        metavar="FILE",
-        help="Where the page is written; - is standard output. Default: mendgraph-RUN.html in this folder.",
-        show_default=False,
-    ),
-]
-
-
-def report(context: typer.Context, run: opt.NewestRun = "", output: Output = "", force: opt.Force = False) -> int:
+def report(
+    context: typer.Context,
+    run: opt.NewestRun = "",
+    output: Annotated[
+        str,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="Where the page is written; - is standard output. Default: mendgraph-RUN.html in this folder.",
+            show_default=False,
+        ),
+    ] = "",
+    force: opt.Force = False,
+) -> int:
     """Write what a run did as one page, for a browser.
 
     It needs no network and no script, and nothing of the run is changed by it.
@@ -153,17 +154,17 @@ def report(context: typer.Context, run: opt.NewestRun = "", output: Output = "",
     from mendgraph.graph.report.page import make_report
 
     chosen = options_without_a_task(context)
-    if output == STANDARD_OUTPUT and chosen.as_json:
+    if output == "-" and chosen.as_json:
         context.fail("with --json the page goes into a file: omit -o - or --json")
-    made = found(make_report(run, str(chosen.root)))
-    html = made.html.encode("utf-8")
-    if output == STANDARD_OUTPUT:
+    run_id, page = found(make_report(run, str(chosen.root)))
+    html = page.encode("utf-8")
+    if output == "-":
         typer.echo(html, nl=False)
         return 0
-    path = os.path.abspath(output or f"mendgraph-{short_id(made.run_id)}.html")
+    path = os.path.abspath(output or f"mendgraph-{short_id(run_id)}.html")
     write_file(path, html, force=force)
-    said = Line(f"report of run {one_line(short_id(made.run_id))}: {one_line(path, LONGEST_LINE)}")
-    return answer({"run_id": made.run_id, "path": path, "bytes": len(html)}, [said], as_json=chosen.as_json)
+    said = Line(f"report of run {one_line(short_id(run_id))}: {one_line(path, LONGEST_LINE)}")
+    return answer({"run_id": run_id, "path": path, "bytes": len(html)}, [said], as_json=chosen.as_json)
 
 
 # --- Cassettes
@@ -193,23 +194,6 @@ def from_run(
     what = f"{count_of(made.exchanges, 'exchange')}, {count_of(made.files, 'file')}, ends {made.end}"
     said = Line(f"run {short_id(made.run_id)}: {what}; replay it with: {one_line(made.command, 2_000)}")
     return answer(asdict(made), [*wrote, said], as_json=chosen.as_json)
-
-
-@cassettes.command()
-def lint(context: typer.Context, folder: opt.CassetteFolder = "cassettes") -> int:
-    """Find what is wrong with cassettes.
-
-    Secrets, machine paths, orphans and drift; exit code 1 where there is any. Drift: this version would not send what
-    was recorded.
-    """
-    from mendgraph.graph.cassettes.cassette_lint import lint_cassettes
-
-    chosen = options_without_a_task(context)
-    findings = found(lint_cassettes(folder, str(chosen.root)))
-    lines = [Line(one_line(f"{each.path}:{each.line}: {each.what}; {each.remedy}", 2_000)) for each in findings]
-    lines.append(Line(count_of(len(findings), "finding") if findings else "nothing to mend"))
-    answer([asdict(each) for each in findings], lines, as_json=chosen.as_json)
-    return ExitCode.FINDINGS if findings else ExitCode.FINISHED
 
 
 @cassettes.command()

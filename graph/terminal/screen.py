@@ -27,23 +27,13 @@ from mendgraph.graph.runs.events import (
     Waiting,
 )
 from mendgraph.graph.terminal.answers import Line, Screen, as_json
-from mendgraph.graph.terminal.output_lines import Account, compaction_words, refused_call
+from mendgraph.graph.terminal.output_lines import Account, compaction_words
 from mendgraph.graph.terminal.status_line import StatusLine
 from mendgraph.nodes.execute_tools.secrets.redact import redact
-from mendgraph.nodes.language.blocks import read_blocks
-from mendgraph.nodes.language.dialects import looks_like_call
+from mendgraph.nodes.language.dialects import looks_like_call, read_blocks
 from mendgraph.nodes.language.display import count_of, error_words, one_line, result_words, target_of
-from mendgraph.nodes.language.text_protocol import TOOL_PREFIX, extract_in_order, fence_after, format_extraction_errors
-from mendgraph.nodes.records import (
-    CallError,
-    CallResult,
-    FileChange,
-    JsonMap,
-    ToolCall,
-    ToolError,
-    ToolErrorCode,
-    ToolInvocation,
-)
+from mendgraph.nodes.language.text_protocol import TOOL_PREFIX, extract_in_order, format_extraction_errors
+from mendgraph.nodes.records import CallError, CallResult, FileChange, JsonMap, ToolCall, ToolError, ToolErrorCode
 
 _LINE_ENDS = frozenset("\n\v\f\x1c\x1d\x1e\x85\u2028\u2029")
 """What surely ends a line (`str.splitlines`); a carriage return does so when it is known what follows."""
@@ -57,9 +47,10 @@ _UNNAMED_FILE = "file.py"
 
 
 class VisibleText:
-    """Filters one reply after the other: its prose, without calls. `blocks`: edits come as fenced blocks under a path.
+    """Filters one reply after the other: its prose, up to its calls. `blocks`: edits are fenced blocks under a path.
 
-    Prose is shown as it comes. From the first line on that may begin a call or an edit the reply is shown at its end.
+    Prose is shown as it comes. From the first line on that may begin a call or an edit the reply is shown at its end,
+    where it holds none.
     """
 
     def __init__(self, known_tools: frozenset[str], *, blocks: bool = False) -> None:
@@ -67,18 +58,17 @@ class VisibleText:
         self._restart()
 
     def _restart(self) -> None:
-        self._held = ""  # from the start of a line, unless `_in_line`
+        self._text, self._shown = "", 0  # of the reply, and how much of it is shown
         self._in_line = False  # the rest of this line is shown as it comes
-        self._heading = ""  # the last line shown that was not blank
         self._holds = False  # what comes is shown at the end
 
     def feed(self, piece: str) -> str:
         """What can be shown now that this piece has come."""
-        self._held += piece
-        shown = ""
-        while self._held and not self._holds:
-            line = self._held.splitlines(keepends=True)[0]
-            complete = len(line) < len(self._held) or line[-1] in _LINE_ENDS
+        self._text += piece
+        before = self._shown
+        while not self._holds and (held := self._text[self._shown :]):
+            line = held.splitlines(keepends=True)[0]
+            complete = len(line) < len(held) or line[-1] in _LINE_ENDS
             doubtful = not self._in_line and self._may_begin_a_call(line)
             if not complete and (doubtful or not (self._in_line or line.strip())):
                 break
@@ -86,17 +76,17 @@ class VisibleText:
             passage = "" if doubtful else line if complete else line.removesuffix("\r")
             if not passage:
                 break
-            shown, self._held = shown + passage, self._held[len(passage) :]
-            if self._in_line or passage.strip():
-                self._heading = (self._heading if self._in_line else "") + passage
+            self._shown += len(passage)
             self._in_line = not complete
-        return shown
+        return self._text[before : self._shown]
 
     def end(self) -> str:
-        """What was still held when the reply ended; the next piece begins another reply."""
-        rest = self._without_calls(self._without_edits(self._held) if self._blocks else self._held)
+        """What was held when the reply ended, if it holds no call and no edit; the next piece begins another reply."""
+        text, held = self._text, self._text[self._shown :]
         self._restart()
-        return rest
+        edits = self._blocks and read_blocks(text, (_UNNAMED_FILE,)).outcomes
+        calls = extract_in_order(text, self._known_tools) or looks_like_call(text, self._known_tools)
+        return "" if edits or calls else held
 
     def _may_begin_a_call(self, line: str) -> bool:
         start = "".join(line.split())
@@ -105,36 +95,6 @@ class VisibleText:
         if self._blocks and _MAYBE_PATH.fullmatch(line):
             return True
         return any(each.startswith(start) or start.startswith(each) for each in _STARTS)
-
-    def _without_edits(self, text: str) -> str:
-        lines = [self._heading.strip(), *text.split("\n")]
-        reading = read_blocks("\n".join(lines), (_UNNAMED_FILE,))
-        prose, hidden = {line.strip() for line in reading.prose.split("\n")}, {0}
-        for first, last in reading.lines:
-            hidden |= {*range(first - 1, last)}
-            above = max((at for at in range(first - 1) if lines[at].strip()), default=0)
-            hidden |= {above} if lines[above].strip() not in prose else set()
-        return "\n".join(line for at, line in enumerate(lines) if at not in hidden)
-
-    def _without_calls(self, text: str) -> str:
-        calls = extract_in_order(text, self._known_tools)
-        if not calls:
-            return "" if looks_like_call(text, self._known_tools) else text
-        lines, hidden = text.splitlines(keepends=True), set[int]()
-        for call in calls:
-            first, last = call.line_number - 1, call.end_line
-            if not isinstance(call.outcome, ToolInvocation) and last == first + 1 and "(" in lines[first]:
-                ends = (at for at in range(first, len(lines)) if lines[at].rstrip().endswith((")", "}")))
-                last = next(ends, len(lines) - 1) + 1  # its end is not known: the next line that looks like one
-            hidden |= {*range(first, last)}
-        shown: list[str] = []
-        for line in (line for at, line in enumerate(lines) if at not in hidden):
-            opened = fence_after(shown[-1], "") if shown else ""
-            if opened and not fence_after(line, opened):
-                shown.pop()  # a code block of which nothing is left
-            else:
-                shown.append(line)
-        return "".join(shown)
 
 
 _LONGEST_WARNING = 500
@@ -226,15 +186,10 @@ class RunView:
         if not self.display.as_json:
             self.display.out.end_line()
 
-    def has_shown(self, text: str) -> bool:
-        """Whether the turn's visible text holds every line of this."""
-        said = {line.strip() for line in self._said.splitlines()}
-        return all(line.strip() in said for line in text.splitlines() if line.strip())
-
     def answer(self, text: str) -> None:
-        """Show the final answer, unless its words were seen as they came: calls that it quotes were not."""
-        visible = self._visible.feed(text) + self._visible.end()
-        if text.strip() and not (visible.strip() and self.has_shown(visible)):
+        """Show the final answer, unless all of its lines were seen as they came."""
+        seen = {line.strip() for line in (*self._said.splitlines(), "")}
+        if not seen.issuperset(line.strip() for line in text.splitlines()):
             self._say(text)
             self.end_reply()
 
@@ -313,7 +268,8 @@ class RunView:
         target = target_of(call.arguments) if isinstance(call, ToolCall) else ""
         what = one_line(f"{result.tool} {target}")
         if error is not None and error.code in _REFUSALS:
-            self.refused.append(refused_call(result.tool, target, error))
+            told = {"tool": result.tool, "target": target, "code": error.code.value, "message": error.message}
+            self.refused.append(told)
             if error not in self._blocked:
                 self._note(f"⛔ {what}: {one_line(error.message, 300)}", "red")
         elif error is not None or result.tool != "final_answer":

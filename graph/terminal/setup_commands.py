@@ -2,14 +2,10 @@
 
 import json
 import os
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from functools import partial
 from importlib.util import find_spec
-from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,19 +13,18 @@ import typer
 from mendgraph.graph.terminal import options as opt
 from mendgraph.graph.terminal.answers import LONGEST_LINE, Line, answer, table
 from mendgraph.graph.terminal.options import options_without_a_task, options_without_events
-from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, found, loaded, write_file
-from mendgraph.nodes.call_model.embedded.weights import WeightsState, weights_path, weights_status
-from mendgraph.nodes.language.display import count_of, one_line, plain, usd
+from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, found, loaded
+from mendgraph.nodes.call_model.weights import WeightsState, weights_path, weights_status
+from mendgraph.nodes.language.display import one_line, plain, usd
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from mendgraph.graph.configuration.settings_file import Settings
-    from mendgraph.graph.doctor.findings import Finding
     from mendgraph.graph.spending.store import AccountSpent, ModelDay
+    from mendgraph.graph.terminal.doctor import Finding
 
-config_app = typer.Typer(help="Show settings and who set them; `check` or `trust` a file.", rich_markup_mode=None)
+config_app = typer.Typer(help="Show settings and who set them, or `trust` this folder's.", rich_markup_mode=None)
 model_app = typer.Typer(help="The embedded local model.", rich_markup_mode=None)
 
 
@@ -51,13 +46,9 @@ def configure(context: typer.Context) -> None:
 
 @config_app.callback(invoke_without_command=True)
 def config(context: typer.Context) -> int:
-    """Show all settings of this folder, as `show` does."""
-    return int(ExitCode.FINISHED) if context.invoked_subcommand is not None else show(context)
-
-
-@config_app.command()
-def show(context: typer.Context) -> int:
-    """Show all settings of a run here, and who set them."""
+    """Show all settings of a run here, and who set them. Every problem of a file is named with its line and field."""
+    if context.invoked_subcommand is not None:
+        return ExitCode.FINISHED
     from mendgraph.graph.configuration.context import AgentContext
     from mendgraph.graph.configuration.loading import CALLER, DEFAULT, Origin, load_configuration
     from mendgraph.nodes.execute_tools.secrets.redact import Redactor
@@ -83,38 +74,12 @@ def show(context: typer.Context) -> int:
 
 
 @config_app.command()
-def check(context: typer.Context, file: opt.SettingsFile = None) -> int:
-    """Check your settings and this folder's, or a file.
-
-    Every problem is named with file, line and field.
-    """
-    from mendgraph.graph.configuration import loading
-    from mendgraph.graph.configuration.settings_file import Problem, Settings, parse_settings
-    from mendgraph.nodes.execute_tools.store.user_files import SETTINGS_FILE, read_user_file
-
-    chosen = options_without_events(context)
-    read: list[Settings | tuple[Problem, ...]]
-    if file is None:
-        read = [loading.read_user_settings(os.environ), loading.read_workspace_settings(str(chosen.root))]
-    else:
-        of_user = os.path.basename(file) != SETTINGS_FILE
-        read = [parse_settings(found(read_user_file(file)), loading.shown(file), of_user=of_user)]
-    if problems := tuple(problem for each in read if isinstance(each, tuple) for problem in each):
-        loaded(problems)
-    good = [each for each in read if isinstance(each, Settings) and each.file]
-    value = {"files": [{"file": each.file, "settings": sorted(each.values)} for each in good]}
-    lines = [Line(one_line(_checked(each))) for each in good] or [Line("There is no file of settings.")]
-    return answer(value, lines, as_json=chosen.as_json)
-
-
-@config_app.command()
 def trust(context: typer.Context, forget: opt.Forget = False) -> int:
     """Trust the .mendgraph.toml of this folder.
 
     It may then allow more than you do, so read it first. A file that is changed later has to be trusted again.
     """
-    from mendgraph.graph.configuration.loading import read_workspace_settings
-    from mendgraph.graph.configuration.settings_file import Settings
+    from mendgraph.graph.configuration.loading import Settings, read_workspace_settings
     from mendgraph.nodes.execute_tools.store import user_files
 
     chosen = options_without_events(context)
@@ -135,11 +100,6 @@ def _as_toml(value: Any) -> str:
     return one_line("-" if value is None else json.dumps(value, ensure_ascii=False), 60)
 
 
-def _checked(settings: "Settings") -> str:
-    listed = f" ({', '.join(settings.values)})" if settings.values else ""
-    return f"{settings.file} is fine: {count_of(len(settings.values), 'setting')}{listed}"
-
-
 # --- doctor
 
 _STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red", "off": "dim"}
@@ -147,55 +107,28 @@ _LONGEST = 600
 
 Offline = Annotated[bool, typer.Option("--offline", help="Ask no endpoint.")]
 Deep = Annotated[bool, typer.Option("--deep", help="Read the embedded model whole, and compare its SHA-256.")]
-AsBundle = Annotated[bool, typer.Option("--bundle", help="Write a report for a bug: a ZIP file, without secrets.")]
-BundleFile = Annotated[Path | None, typer.Argument(metavar="FILE.zip", help="Where --bundle writes it.")]
-OfRun = Annotated[str, typer.Option("--run", metavar="RUN", help="With --bundle: what a run did, by its id.")]
 
 
-def doctor(
-    context: typer.Context,
-    file: BundleFile = None,
-    offline: Offline = False,
-    deep: Deep = False,
-    bundle: AsBundle = False,
-    run: OfRun = "",
-    force: opt.Force = False,
-) -> int:
+def doctor(context: typer.Context, offline: Offline = False, deep: Deep = False) -> int:
     """Check this machine, and say what to do.
 
     It looks at model, sandbox, store, programs and settings; exit code 1 where there is a problem.
 
-    Options of a run, such as --model, are honoured. Nothing is written unless --bundle asks for it.
+    Options of a run, such as --model, are honoured. Nothing is written.
     """
-    if not bundle and (file is not None or run or force):
-        context.fail("FILE.zip, --run and --force belong to --bundle")
-    from mendgraph.graph.doctor.examination import examine
-    from mendgraph.graph.doctor.findings import is_fine, report
+    from mendgraph.graph.terminal.doctor import examine, report
 
     chosen = options_without_events(context)
     root = str(chosen.root)
     findings = examine(root, chosen.settings, offline=offline, deep=deep, workspace_file=chosen.workspace_file)
-    if not bundle:
-        answer(report(findings), finding_lines(findings), as_json=chosen.as_json)
-        return ExitCode.FINISHED if is_fine(findings) else ExitCode.FINDINGS
-    from mendgraph.graph.doctor.bundle import make_bundle
-
-    made = found(make_bundle(findings, root, run))
-    path = os.path.abspath(file or f"mendgraph-{re.sub(r'[^A-Za-z0-9]', '-', run[:8]) or 'doctor'}.zip")
-    write_file(path, made.content, force=force)
-    lines = [
-        Line(one_line(f"wrote {path}", _LONGEST)),
-        *(Line(f"  {name}: {what}", "dim") for name, what in made.files.items()),
-        Line("Secrets, your name and your home folder are taken out; look through it before you share it."),
-        *(Line(f"To reproduce: {one_line(each, _LONGEST)}") for each in made.reproduce),
-    ]
-    value = {"path": path, "files": dict(made.files), "reproduce": list(made.reproduce)}
-    return answer(value, lines, as_json=chosen.as_json)
+    told = report(findings)
+    answer(told, finding_lines(findings), as_json=chosen.as_json)
+    return ExitCode.FINISHED if told["ok"] else ExitCode.FINDINGS
 
 
 def finding_lines(findings: "Sequence[Finding]") -> Iterator[Line]:
     """A line for each finding, and one for what to do about it."""
-    from mendgraph.graph.doctor.findings import summary
+    from mendgraph.graph.terminal.doctor import summary
 
     width = max((len(each.name) for each in findings), default=0)
     for each in findings:
@@ -217,7 +150,7 @@ def pull(context: typer.Context) -> int:
 
     Once for all projects.
     """
-    from mendgraph.nodes.call_model.embedded.pull import PullFailure, pull_weights
+    from mendgraph.nodes.call_model.weights import PullFailure, pull_weights
 
     chosen = options_without_events(context)
     with shown_pull() as progress:
@@ -250,19 +183,25 @@ def status(context: typer.Context) -> int:
 @model_app.command()
 def serve(context: typer.Context, port: opt.Port = 0) -> int:
     """Serve the embedded model on this machine until Ctrl-C."""
-    from mendgraph.nodes.call_model.embedded.local_model import serve_in_foreground, why_unavailable
+    from mendgraph.nodes.call_model.local_model import start_local_server, why_unavailable
+    from mendgraph.nodes.records import ProviderFailure
 
     chosen = options_without_events(context)
-    announce = partial(_announce, as_json=chosen.as_json)
-    failure = why_unavailable() or serve_in_foreground(weights_path(), port, announce)
-    if failure is not None:
-        raise RefusedError(ExitCode.SYSTEM_ERROR, plain(failure.message))
-    return ExitCode.FINISHED
-
-
-def _announce(base_url: str, *, as_json: bool) -> None:
-    said = f"serving on {base_url} until Ctrl-C; use it with OPENAI_BASE_URL={base_url}"
-    answer({"base_url": base_url}, [Line(said)], as_json=as_json)
+    server = why_unavailable() or start_local_server(weights_path(), port=port)
+    if isinstance(server, ProviderFailure):
+        raise RefusedError(ExitCode.SYSTEM_ERROR, plain(server.message))
+    said = f"serving {server.model} on {server.base_url} until Ctrl-C; use it with OPENAI_BASE_URL={server.base_url}"
+    try:
+        answer(
+            {"base_url": server.base_url, "model": server.model},
+            [Line(f"{said} and --model {server.model}")],
+            as_json=chosen.as_json,
+        )
+        raise RefusedError(ExitCode.SYSTEM_ERROR, f"the model server ended by itself (exit code {server.wait()})")
+    except KeyboardInterrupt:
+        return ExitCode.FINISHED
+    finally:
+        server.stop()
 
 
 def _gigabytes(count: int) -> str:
@@ -279,21 +218,19 @@ def shown_pull(console: "Console | None" = None) -> Iterator[Callable[[str, int,
     live = console.is_terminal and not console.is_dumb_terminal
     columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     phase = ""
+    with Progress(*columns, console=console, transient=True, disable=not live) as bar:
+        task = bar.add_task("")
 
-    def show(doing: str, done: int, total: int) -> None:
-        nonlocal phase
-        if doing != phase:
-            phase = doing
-            if not live:
-                console.file.write(f"{phase}\n")
-                console.file.flush()
-            for task in bar.task_ids:
-                bar.remove_task(task)
-            bar.add_task(phase, completed=done)
-        for task in bar.task_ids:
+        def show(doing: str, done: int, total: int) -> None:
+            nonlocal phase
+            if doing != phase:
+                phase = doing
+                bar.reset(task, description=doing)
+                if not live:
+                    console.file.write(f"{doing}\n")
+                    console.file.flush()
             bar.update(task, completed=done, total=total)
 
-    with Progress(*columns, console=console, transient=True, disable=not live) as bar:
         yield show
 
 
@@ -312,10 +249,11 @@ def usage(context: typer.Context, days: opt.Days = 7, accounts: opt.Accounts = F
     chosen = options_without_a_task(context)
     if accounts:
         of_accounts = found(accounts_spent())
-        value = [{**each.model_dump(mode="json"), "cost_usd": round(each.cost_usd, 9)} for each in of_accounts]
-        return answer(value, account_lines(of_accounts), as_json=chosen.as_json)
+        return answer(
+            [each.model_dump(mode="json") for each in of_accounts], account_lines(of_accounts), as_json=chosen.as_json
+        )
     spent = found(spent_by_day(days))
-    return answer(day_objects(spent), day_lines(spent), as_json=chosen.as_json)
+    return answer([each.model_dump(mode="json") for each in spent], day_lines(spent), as_json=chosen.as_json)
 
 
 def account_lines(spent: Sequence["AccountSpent"]) -> list[Line]:
@@ -350,20 +288,6 @@ def day_lines(spent: Sequence["ModelDay"]) -> list[Line]:
     ]
     unsettled = sum(each.unsettled for each in spent)
     return _spent_lines(("DAY", "MODEL", "CALLS", "IN", "CACHED", "OUT", "COST"), rows, unsettled)
-
-
-def day_objects(spent: Sequence["ModelDay"]) -> list[dict[str, Any]]:
-    """The days, newest first, each with its models; no digits that adding up has made."""
-    shown = [
-        (
-            str(each.day),
-            {**each.model_dump(mode="json"), "cost_usd": round(each.cost_usd, 9), "seconds": round(each.seconds, 3)},
-        )
-        for each in spent
-    ]
-    return [
-        {"day": day, "models": [model for _, model in models]} for day, models in groupby(shown, lambda each: each[0])
-    ]
 
 
 def _spent_lines(head: Sequence[str], rows: Sequence[Sequence[str]], unsettled: int) -> list[Line]:

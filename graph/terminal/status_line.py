@@ -74,16 +74,11 @@ class StatusLine:
         """Begin a turn, or go on with the one that was cut off. `used` is what the session has used before."""
         own: Mapping[str, Any] = used if same_turn else {}
         self._begun_s = self._now() - float(own.get("seconds_in_current_turn", 0.0))
-        self._left_s: float | None = None  # when a person was asked: the time until the answer is not the turn's
-        self._doing, self._pinned = _WAITING, ""
+        self._doing = _WAITING
         self._step = own.get("steps_in_current_turn", 0) + 1
         self._cost: float | None = used.get("cost_usd", 0.0)
         self._session = {name: used.get(f"total_{name}", 0) for name in _COUNTED}
         self._turn = {name: own.get(f"{name}_in_current_turn", 0) for name in _COUNTED}
-
-    def stopping(self) -> None:
-        """Somebody wants the run to stop: nothing else is said from here on."""
-        self._pinned = "stopping after the running step"
 
     def note(self, event: Event) -> None:
         """Note an event. What is written next brings it to the line."""
@@ -115,9 +110,7 @@ class StatusLine:
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """Inside, in a task of an event loop, the line is there. The time outside is not the turn's."""
-        if self._left_s is not None:
-            self._begun_s += self._now() - self._left_s
+        """Inside, in a task of an event loop, the line is there."""
         self._is_shown = True
         self._refresh()
         looking = asyncio.get_running_loop().create_task(self._keep_fresh())
@@ -125,7 +118,6 @@ class StatusLine:
             yield
         finally:
             looking.cancel()
-            self._left_s = self._now()
             self.end()
 
     def end(self) -> None:
@@ -173,7 +165,7 @@ class StatusLine:
         calls, *tokens = (f"{word} {self._tightest(name)}" for name, word in _COUNTED.items())
         loading = self._doing == _WAITING and self._loading()
         parts = (
-            self._pinned or ("loading the local model" if loading else self._doing),
+            "loading the local model" if loading else self._doing,
             clock(seconds) + (f"/{clock(most_s)}" if most_s else ""),
             calls,
             _dollars(self._cost, limits.max_cost_usd) if self._cost or limits.max_cost_usd else "",

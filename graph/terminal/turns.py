@@ -10,11 +10,11 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, aclosing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Final, Self
 
 from mendgraph.graph.configuration.context import AgentContext
@@ -27,7 +27,6 @@ from mendgraph.graph.terminal.approval import ReadLine, ask_person, in_editor
 from mendgraph.graph.terminal.output_lines import (
     diff_lines,
     event_as_map,
-    interruption,
     outcome_lines,
     result_object,
     session_line,
@@ -36,8 +35,8 @@ from mendgraph.graph.terminal.output_lines import (
 )
 from mendgraph.graph.terminal.process_end import SIGNALS, ExitCode, install, leave_at_once
 from mendgraph.graph.terminal.screen import Display, RunView, VisibleText
-from mendgraph.nodes.call_model.embedded.weights import embedded_weights
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
+from mendgraph.nodes.call_model.weights import embedded_weights
 from mendgraph.nodes.execute_tools.store.audit_log import FILE_NAME
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import run_folder_path
@@ -53,7 +52,7 @@ class Terminated(KeyboardInterrupt):
 
 
 class Signals:
-    """Hears the signals for as long as it is entered. Where a signal is ignored, it stays ignored.
+    """Hears the signals inside of `heard`. Where a signal is ignored, it stays ignored.
 
     `stop` is told by whom a turn is to be stopped, in the signal handler; `tell` is called in the event loop, when it
     is time to say that the turn is ending. Outside of `draining` a signal raises KeyboardInterrupt or `Terminated`.
@@ -61,21 +60,18 @@ class Signals:
 
     def __init__(self, stop: Callable[[str], None], tell: Callable[[], None]) -> None:
         self._stop, self._tell = stop, tell
-        self._before: dict[int, Any] = {}
         self.last = SIGNALS[signal.SIGINT]
         self.terminated = False
         self.stopping = False
 
-    def __enter__(self) -> Self:
-        """Let SIGTERM end things as Ctrl-C does."""
-        self._before = install({signal.SIGTERM: self._end_at_once})
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Leave the signals as they were."""
-        install(self._before)
+    @contextmanager
+    def heard(self) -> Iterator[None]:
+        """Inside, SIGTERM ends things as Ctrl-C does. Afterwards the signals are as they were."""
+        before = install({signal.SIGTERM: self._end_at_once})
+        try:
+            yield
+        finally:
+            install(before)
 
     def begin(self) -> None:
         """Begin a turn: nobody wants it to stop."""
@@ -168,22 +164,19 @@ class Turns:
         self._api, self._root = setup.context.limits().api, setup.context.workspace
         self._view = _view(setup)
         self.session = Session(setup.context, **setup.session_options)
-        self._runner = asyncio.Runner()
+        self._runner, self._closing = asyncio.Runner(), ExitStack()
         self._signals = Signals(self._stop, self._show_stopping)
 
     def __enter__(self) -> Self:
         """Hear signals, and return the turns."""
-        self._signals.__enter__()
+        self._closing.enter_context(self._signals.heard())
+        self._closing.callback(self._runner.close)
+        self._closing.callback(lambda: self._runner.run(self.session.aclose()))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the session and its event loop."""
-        with ExitStack() as closing:
-            closing.push(self._signals)
-            closing.callback(self._runner.close)
-            self._runner.run(self.session.aclose())
+        self._closing.close()
 
     @property
     def terminated(self) -> bool:
@@ -222,42 +215,42 @@ class Turns:
         if self._status is not None:
             self._status.begin(self._used_before(), same_turn=same_turn)
         try:
-            result = self._work_on(events)
-        except KeyboardInterrupt:
+            asked = self._runner.run(self._show(events))
+            while asked is not None:
+                asked = self._runner.run(self._show(self.session.aanswer(self._answer(asked))))
+        except (KeyboardInterrupt, asyncio.CancelledError):  # by the second signal
             code = ExitCode.TERMINATED if self.terminated else ExitCode.INTERRUPTED
             self._show_interruption(code)
             self._show_log()
             _let_tools_tidy_up()
             return code
+        result = self.session.result()
         self._show_end(result)
         self._show_log()
         return ExitCode[result.outcome.kind.value]
 
-    def show_usage(self, *, at_end: bool = False) -> None:
-        """What the session has used; as JSON only where somebody asks for it."""
+    def usage(self) -> tuple[Mapping[str, Any], list[Line]]:
+        """What the session has used: counters, and lines for a person."""
         used = self.session.usage()
-        if not self._display.as_json:
-            self._view.lines(Line(""), *usage_block(used, self._api), session_line(used, self._api, self._view.account))
-        elif not at_end:
-            self._display.write_object("usage", {"usage": used})
+        return used, [Line(""), *usage_block(used, self._api), session_line(used, self._api, self._view.account)]
 
     def show_run(self, code: ExitCode) -> ExitCode:
         """What it has used, which run it was, and how it goes on; a task that was ended at once has said so already."""
-        if self._display.as_json or code in {ExitCode.INTERRUPTED, ExitCode.TERMINATED}:
-            return code
-        usage = self.session.result().outcome.usage
-        if usage.get("calls_in_current_turn"):
-            self._view.lines(*usage_block(usage, self._api))
-        kept = self._kept()
-        if kept is not None:
-            self._display.err.line(f"mendgraph: {kept.after_a_task()}")
+        if code not in {ExitCode.INTERRUPTED, ExitCode.TERMINATED}:
+            used = self.session.result().outcome.usage
+            self._show_last(usage_block(used, self._api) if used.get("calls_in_current_turn") else (), chat=False)
         return code
 
     def show_chat(self) -> None:
-        """Which run it was, and how to talk on."""
-        kept = self._kept()
-        if kept is not None and not self._display.as_json:
-            self._display.err.line(f"mendgraph: {kept.after_a_chat()}")
+        """What it has used, which run it was, and how to talk on."""
+        self._show_last(self.usage()[1], chat=True)
+
+    def _show_last(self, lines: Iterable[Line], *, chat: bool) -> None:
+        if self._display.as_json:
+            return
+        self._view.lines(*lines)
+        if kept := self._kept():
+            self._display.err.line(f"mendgraph: {kept.after_a_chat() if chat else kept.after_a_task()}")
 
     def _used_before(self) -> Mapping[str, Any]:
         """What the session has used; nothing where that cannot be read, which the turn itself will say."""
@@ -272,12 +265,6 @@ class Turns:
         known = get_run(self.session.thread_id, self._root)
         return None if isinstance(known, ToolError) else KeptRun(known.run_id, known.resumable, self._root)
 
-    def _work_on(self, events: AsyncGenerator[Event, None]) -> RunResult:
-        asked = self._run(events)
-        while asked is not None:
-            asked = self._run(self.session.aanswer(self._answer(asked)))
-        return self.session.result()
-
     def _answer(self, asked: Asked) -> Mapping[str, Any] | str:
         if self._signals.stopping:
             return "stop"
@@ -288,12 +275,6 @@ class Turns:
         except KeyboardInterrupt:
             self._display.err.line("")  # the question stands in this line, and the terminal's ^C
             raise
-
-    def _run(self, events: AsyncGenerator[Event, None]) -> Asked | None:
-        try:
-            return self._runner.run(self._show(events))
-        except asyncio.CancelledError:  # by the second signal
-            raise KeyboardInterrupt from None
 
     async def _show(self, events: AsyncGenerator[Event, None]) -> Asked | None:
         last: Event | None = None
@@ -313,9 +294,8 @@ class Turns:
         if self._display.as_json:
             kept = self._kept()
             resume = kept.resume if kept else None
-            used = self._view.account.as_map()
-            used["refused"] = self._view.refused
-            shown = result_object(outcome, result.changes, result.plan, result.thread_id, used, self._log(), resume)
+            used = {**self._view.account.as_map(), "refused": self._view.refused}
+            shown = result_object(result, used, self._log(), resume)
             self._display.write_object("ended", {"result": shown} if self._display.json_lines else shown)
             return
         self._view.answer(outcome.answer)
@@ -333,17 +313,17 @@ class Turns:
 
     def _show_stopping(self) -> None:
         with suppress(OSError):  # where nobody reads any more, the next event finds that out
-            if self._status is not None:
-                self._status.stopping()
             self._view.end_reply()
             again = f"{self._signals.last} again to stop at once"
             self._display.err.line(f"mendgraph: stopping after the running step; {again}")
 
     def _show_interruption(self, code: ExitCode) -> None:
         self._view.end_reply()
-        changed = [change.path for change in self._view.changes]
+        files = ", ".join(dict.fromkeys(change.path for change in self._view.changes))
+        done = f"; changed before that: {files}" if files else ""
         kept = self._kept() or KeptRun(self.session.thread_id, can_go_on=True)
-        message = interruption(self._signals.last, changed, kept.resume)
+        on = f"; go on with: {kept.resume}" if kept.resume else ""
+        message = f"stopped by {self._signals.last}{done}{on}"
         self._display.err.line(f"mendgraph: {message}")
         if self._display.as_json:
             self._display.write_object("error", {"error": {"code": code.name.lower(), "message": message}})

@@ -2,31 +2,20 @@
 
 from typing import Any
 
-from langchain_core.messages import AnyMessage
-
-from mendgraph.nodes.begin_turn.noted_files import read_notes
 from mendgraph.nodes.begin_turn.turn_start import (
     FRESH_TURN,
-    CutOffState,
+    BeginTurnState,
     Made,
     TurnResources,
     close_step,
     cut_off_items,
     preload,
+    read_notes,
     scrubbed,
     without_refused_media,
 )
 from mendgraph.nodes.language.history import close_dangling_calls, is_request
-from mendgraph.nodes.language.project_notes import ProjectNotes
 from mendgraph.nodes.records import Plan, StopCause, StopReason
-
-
-class BeginTurnState(CutOffState, total=False):
-    """What the node reads."""
-
-    messages: list[AnyMessage]
-    plan: Plan
-    notes: tuple[ProjectNotes, ...]
 
 
 def begin_turn(state: BeginTurnState, using: TurnResources) -> dict[str, Any]:
@@ -37,13 +26,13 @@ def begin_turn(state: BeginTurnState, using: TurnResources) -> dict[str, Any]:
     given = state.get("messages") or []
     problem, messages = (using.problem, given) if using.problem else without_refused_media(given, using)
     messages = scrubbed(messages, using.scrub) or messages
-    items, made = [] if using.problem else cut_off_items(state), Made(results={}, files_read={})
+    items = [] if using.problem else cut_off_items(state)
+    made: Made = using.calls_made(items) if items and state.get("verdicts") else ({}, {})
     if items:
-        made = using.calls_made(items) if state.get("verdicts") else made
-        messages = close_step(messages, state, made["results"], using.specs, using.root)
+        messages = close_step(messages, state, made[0], using.specs, using.root)
     update: dict[str, Any] = {**FRESH_TURN, "changes": using.replace([]), "plan": state.get("plan") or Plan()}
     # The empty map adds nothing; snapshots of a channel are taken where it is written.
-    update |= {"profile": using.profile, "files_read": dict(made["files_read"])}
+    update |= {"profile": using.profile, "files_read": dict(made[1])}
     if not messages or not is_request(messages[-1]) or not messages[-1].text.strip():
         problem = problem or "There is no request: the last message has to be a person's, with text in it."
     repaired = None if problem else close_dangling_calls(messages)

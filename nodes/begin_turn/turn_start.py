@@ -14,9 +14,8 @@ from typing import Any, Protocol as Interface
 from langchain_core.messages import AnyMessage, HumanMessage
 from typing_extensions import TypedDict
 
-from mendgraph.nodes.language.content_blocks import media_problem, without_media
 from mendgraph.nodes.language.documents import storable
-from mendgraph.nodes.language.history import settle_exchange
+from mendgraph.nodes.language.history import media_problem, settle_exchange, without_media
 from mendgraph.nodes.language.names import (
     TEXT_SUFFIXES,
     asks_for_a_change,
@@ -25,6 +24,7 @@ from mendgraph.nodes.language.names import (
     named_paths,
     reports_a_problem,
 )
+from mendgraph.nodes.language.project_notes import ProjectNotes, find_notes
 from mendgraph.nodes.records import (
     CallError,
     CallResult,
@@ -33,8 +33,8 @@ from mendgraph.nodes.records import (
     LoopRecord,
     ModelReply,
     Outcome,
+    Plan,
     Profile,
-    Protocol,
     RawCall,
     Reading,
     ToolCall,
@@ -81,11 +81,8 @@ class Files(Interface):
         """The first bytes of a file; None where there is none, or why it is not read."""
 
 
-class Made(TypedDict):
-    """What the calls of a cut-off step came to: results by their places, and the hashes of files read or written."""
-
-    results: Mapping[int, CallResult]
-    files_read: Mapping[str, str]
+Made = tuple[Mapping[int, CallResult], Mapping[str, str]]
+"""What the calls of a cut-off step came to: results by their places, and the hashes of files read or written."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +103,7 @@ class TurnResources:
     root: str = ""
     model_name: Callable[[], str] = str
     refused_media: Callable[[AnyMessage], list[str]] = lambda _: []
-    calls_made: Callable[[list[ToolCall | CallError]], Made] = lambda _: Made(results={}, files_read={})
+    calls_made: Callable[[list[ToolCall | CallError]], Made] = lambda _: ({}, {})
     specs: Mapping[str, ToolSpec] = field(default_factory=dict)
     read_ahead: bool = False
     checked: bool = False
@@ -117,9 +114,12 @@ class TurnResources:
 NOT_RUN = "The run was cut off before this call, which has not been made."
 
 
-class CutOffState(TypedDict, total=False):
-    """What tells of the turn before. Its `items` are empty once they are settled, its `outcome` None until it ends."""
+class BeginTurnState(TypedDict, total=False):
+    """What the node reads. The `items` are empty once they are settled, the `outcome` None until a turn ends."""
 
+    messages: list[AnyMessage]
+    plan: Plan
+    notes: tuple[ProjectNotes, ...]
     outcome: Outcome | None
     reading: Reading | None
     reply: ModelReply | None
@@ -129,7 +129,7 @@ class CutOffState(TypedDict, total=False):
     profile: Profile
 
 
-def cut_off_items(state: CutOffState) -> list[ToolCall | CallError]:
+def cut_off_items(state: BeginTurnState) -> list[ToolCall | CallError]:
     """The calls of the last turn that are in no history yet, in the order of the reply."""
     waiting = state.get("outcome") is None and state.get("reading") is Reading.CALLS
     return state.get("items", []) if waiting else []
@@ -137,7 +137,7 @@ def cut_off_items(state: CutOffState) -> list[ToolCall | CallError]:
 
 def close_step(
     messages: Sequence[AnyMessage],
-    state: CutOffState,
+    state: BeginTurnState,
     known: Mapping[int, CallResult],
     specs: Mapping[str, ToolSpec],
     root: str,
@@ -184,18 +184,13 @@ def scrubbed(messages: Sequence[AnyMessage], text: Callable[[str], str]) -> list
 
 
 def _scrubbed(message: HumanMessage, text: Callable[[str], str]) -> HumanMessage:
-    content: Any
-    if isinstance(message.content, str):
-        content = text(storable(message.content))
-    else:
-        content = [
-            text(storable(part))
-            if isinstance(part, str)
-            else {**part, "text": text(storable(part["text"]))}
-            if isinstance(part.get("text"), str)
-            else part
-            for part in message.content
-        ]
+    def clean(part: Any) -> Any:
+        if isinstance(part, str):
+            return text(storable(part))
+        return {**part, "text": clean(part["text"])} if isinstance(part.get("text"), str) else part
+
+    content = message.content
+    content = clean(content) if isinstance(content, str) else [clean(part) for part in content]
     return message if content == message.content else message.model_copy(update={"content": content})
 
 
@@ -236,13 +231,13 @@ def preload(request: str, profile: Profile, files: Files, *, checked: bool = Fal
     named = [path for path in named_paths(request) if files.exists(path)][:MAX_NAMED_FILES]
     shown = _within(named, files.size_of, MAX_SMALL_BYTES if profile.small else MAX_BYTES)
     if profile.edit_form is not EditForm.BLOCKS:
-        return read_ahead(shown, profile.protocol) if shown else None
+        return read_ahead(shown) if shown else None
     asked = is_question(request)
     if asked or (not shown and (asks_for_a_change(request) or reports_a_problem(request))):
         shown = list(dict.fromkeys((*shown, *few_files(files.readable()))))[:MAX_NAMED_FILES]
     code = [path for path in shown if path.endswith((".py", ".pyi"))] if checked and not asked else []
     names = [] if shown else named_identifiers(request)[:MAX_NAMES]
-    return read_ahead(shown, profile.protocol, code, names)
+    return read_ahead(shown, code, names)
 
 
 def _within(paths: Sequence[str], size_of: Callable[[str], int], most: int) -> list[str]:
@@ -256,9 +251,7 @@ def _within(paths: Sequence[str], size_of: Callable[[str], int], most: int) -> l
     return kept
 
 
-def read_ahead(
-    paths: Sequence[str], protocol: Protocol, checked: Sequence[str] = (), names: Sequence[str] = ()
-) -> ModelReply:
+def read_ahead(paths: Sequence[str], checked: Sequence[str] = (), names: Sequence[str] = ()) -> ModelReply:
     """The reply that reads these files, checks some and searches for names, or lists the workspace for want of all."""
     calls: list[tuple[str, dict[str, Any]]] = [("read_file", {"path": path}) for path in paths]
     if checked:
@@ -266,11 +259,22 @@ def read_ahead(
     if names:
         calls.append(("search_files", {"pattern": "|".join(rf"\b{name}\b" for name in names)}))
     calls = calls or [("list_files", {"path": "."})]
-    if protocol is Protocol.NATIVE:
-        raw = tuple(
-            RawCall(call_id=f"ahead_{index}", tool=tool, arguments=json.dumps(arguments))
-            for index, (tool, arguments) in enumerate(calls)
+    raw = [(tool, json.dumps(arguments, ensure_ascii=False)) for tool, arguments in calls]
+    return ModelReply(
+        calls=tuple(RawCall(call_id=f"ahead_{at}", tool=tool, arguments=text) for at, (tool, text) in enumerate(raw)),
+        preloaded=True,
+    )
+
+
+def read_notes(known: Sequence[ProjectNotes], request: str, files: Files, using: TurnResources) -> dict[str, Any]:
+    """What the project's notes say as this turn begins; nothing where they say what the turn before knows."""
+    notes, unread = find_notes(request, files.head, using.scrub, using.most_notes)
+    for path, reason in unread:
+        using.tell("notes.unread", {"path": path, "reason": reason})
+    if notes == tuple(known):
+        return {}
+    if notes:
+        using.tell(
+            "notes.read", {"files": [{"path": e.path, "lines": len(e.text.splitlines()), "cut": e.cut} for e in notes]}
         )
-        return ModelReply(calls=raw, preloaded=True)
-    text = "\n".join(f"tool: {tool}({json.dumps(arguments, ensure_ascii=False)})" for tool, arguments in calls)
-    return ModelReply(text=text, preloaded=True)
+    return {"notes": notes}

@@ -14,25 +14,10 @@ from dataclasses import dataclass, field
 from threading import Lock, Thread
 from typing import Any, Final, Protocol, TypeVar
 
+from mendgraph.nodes.call_model import model as effects
 from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.ledger import RunLimits, SpendingBook
-from mendgraph.nodes.call_model.model import (
-    Answer,
-    Booked,
-    Call,
-    Effect,
-    Emit,
-    Lost,
-    Model,
-    Reserve,
-    Send,
-    Sent,
-    Settle,
-    Stopped,
-    Update,
-    Wait,
-)
-from mendgraph.nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure, StopCause
+from mendgraph.nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure
 
 Done = TypeVar("Done")
 
@@ -42,16 +27,6 @@ LAST_WORDS_S: Final = 1.0
 
 NEARLY_THERE_S: Final = 0.05
 """How long a stop waits for a call whose reply is as good as there: it is paid for, and need not be asked for again."""
-
-
-def run_in(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Done]) -> Done:
-    """Run a coroutine in an event loop of another thread; where the wait is interrupted, it is cancelled."""
-    future = asyncio.run_coroutine_threadsafe(work, loop)
-    try:
-        return future.result()
-    except BaseException:
-        future.cancel()
-        raise
 
 
 class ModelLoop:
@@ -67,9 +42,14 @@ class ModelLoop:
         self._waiting, self._lock, self._process = 0, Lock(), os.getpid()
 
     def run(self, work: Coroutine[Any, Any, Done]) -> Done:
-        """Run the coroutine as `run_in` does; one that is cancelled has ended then."""
+        """Run the coroutine in this loop; where the wait is interrupted, it is cancelled, and has ended then."""
         with self._entered() as loop:
-            return run_in(loop, work)
+            future = asyncio.run_coroutine_threadsafe(work, loop)
+            try:
+                return future.result()
+            except BaseException:
+                future.cancel()
+                raise
 
     async def arun(self, work: Coroutine[Any, Any, Done]) -> Done:
         """Run the coroutine in this loop, and wait for it in the caller's, whose cancellation it shares."""
@@ -114,7 +94,7 @@ MODEL_LOOP = ModelLoop()
 """The one of this process."""
 
 
-Script = Generator[Effect, Answer, Update]
+Script = Generator[effects.Effect, effects.Answer, effects.Update]
 OnText = Callable[[str], None]
 Result = TypeVar("Result")
 
@@ -125,15 +105,12 @@ class Stop(Protocol):
     @property
     def reason(self) -> str:
         """Who wants it, as in "by Ctrl-C"; "" while nobody does."""
-        ...
 
     def wait(self, seconds: float) -> None:
         """Wait in this thread, until somebody wants it or the time is over."""
-        ...
 
     async def asked(self) -> None:
         """Wait in the event loop until somebody wants it."""
-        ...
 
 
 class Never:
@@ -165,19 +142,19 @@ class Hands:
     not remembered. `limits` are the run's, of which the book checks those of the day and of the account.
     """
 
-    connect: Callable[[ModelChoice], Model | ProviderFailure]
+    connect: Callable[[ModelChoice], effects.Model | ProviderFailure]
     on_text: OnText = unnoticed
-    on_wait: Callable[[Wait], None] = unnoticed
+    on_wait: Callable[[effects.Wait], None] = unnoticed
     on_tell: Callable[[str, JsonMap], None] = unnoticed
     book: SpendingBook | None = None
     limits: RunLimits = field(default_factory=RunLimits)
     stop: Stop = NEVER
 
 
-def perform(script: Script, hands: Hands) -> Update:
+def perform(script: Script, hands: Hands) -> effects.Update:
     """Run a script to its end and return the update that it decided on. Blocks while it sends and waits."""
-    model: Model | None = None
-    answer: Answer = None
+    model: effects.Model | None = None
+    answer: effects.Answer = None
     stop = hands.stop
     while True:
         try:
@@ -185,27 +162,27 @@ def perform(script: Script, hands: Hands) -> Update:
         except StopIteration as end:
             return dict(end.value)
         answer = None
-        if isinstance(effect, Settle | Emit):  # also once somebody wants the run to stop
+        if isinstance(effect, effects.Settle | effects.Emit):  # also once somebody wants the run to stop
             _report(hands, effect)
         elif stop.reason:
-            answer = Stopped(reason=stop.reason)
+            answer = effects.Stopped(reason=stop.reason)
         elif isinstance(effect, ModelChoice):
             found = hands.connect(effect)
             model, answer = (None, found) if isinstance(found, ProviderFailure) else (found, None)
-        elif isinstance(effect, Reserve):
+        elif isinstance(effect, effects.Reserve):
             answer = _reserve(hands, effect)
-        elif isinstance(effect, Send) and model is not None:
-            answer = MODEL_LOOP.run(_asend(model, effect.call, hands))
-        elif isinstance(effect, Wait):
+        elif isinstance(effect, effects.Call) and model is not None:
+            answer = MODEL_LOOP.run(_asend(model, effect, hands))
+        elif isinstance(effect, effects.Wait):
             hands.on_wait(effect)
             stop.wait(effect.seconds)
-            answer = Stopped(reason=stop.reason) if stop.reason else None
+            answer = effects.Stopped(reason=stop.reason) if stop.reason else None
 
 
-async def aperform(script: Script, hands: Hands) -> Update:
+async def aperform(script: Script, hands: Hands) -> effects.Update:
     """Do the same without blocking the event loop. A call in flight is dropped at once."""
-    model: Model | None = None
-    answer: Answer = None
+    model: effects.Model | None = None
+    answer: effects.Answer = None
     stop = hands.stop
     while True:
         try:
@@ -213,44 +190,43 @@ async def aperform(script: Script, hands: Hands) -> Update:
         except StopIteration as end:
             return dict(end.value)
         answer = None
-        if isinstance(effect, Settle | Emit):
+        if isinstance(effect, effects.Settle | effects.Emit):
             _report(hands, effect)
         elif stop.reason:
-            answer = Stopped(reason=stop.reason)
+            answer = effects.Stopped(reason=stop.reason)
         elif isinstance(effect, ModelChoice):
             found = await _unless(stop, asyncio.to_thread(hands.connect, effect))
             model, answer = (None, found) if isinstance(found, ProviderFailure) else (found, None)
             if found is None:
-                answer = Stopped(reason=stop.reason)
-        elif isinstance(effect, Reserve):  # a database may let one wait; no entry is forgotten
+                answer = effects.Stopped(reason=stop.reason)
+        elif isinstance(effect, effects.Reserve):  # a database may let one wait; no entry is forgotten
             answer = await asyncio.shield(asyncio.to_thread(_reserve, hands, effect))
-        elif isinstance(effect, Send) and model is not None:
-            answer = await _asend(model, effect.call, hands)
-        elif isinstance(effect, Wait):
+        elif isinstance(effect, effects.Call) and model is not None:
+            answer = await _asend(model, effect, hands)
+        elif isinstance(effect, effects.Wait):
             hands.on_wait(effect)
             await _unless(stop, asyncio.sleep(effect.seconds))
-            answer = Stopped(reason=stop.reason) if stop.reason else None
+            answer = effects.Stopped(reason=stop.reason) if stop.reason else None
 
 
-def _report(hands: Hands, effect: Settle | Emit) -> None:
-    if isinstance(effect, Emit):
+def _report(hands: Hands, effect: effects.Settle | effects.Emit) -> None:
+    if isinstance(effect, effects.Emit):
         hands.on_tell(effect.name, effect.payload)
     elif hands.book is not None and effect.number:
         hands.book.settle(effect.number, effect.used)
 
 
-def _reserve(hands: Hands, effect: Reserve) -> Answer:
+def _reserve(hands: Hands, effect: effects.Reserve) -> effects.Answer:
     book = hands.book
     if book is None:
-        return Booked(number=0)
+        return 0
     used, last = book.lost(effect.entry.thread, effect.after)
     if last > effect.after:
-        return Lost(used=used, number=last)
-    entered = book.reserve(effect.entry, hands.limits)
-    return entered if isinstance(entered, StopCause) else Booked(number=entered)
+        return effects.Lost(used=used, number=last)
+    return book.reserve(effect.entry, hands.limits)
 
 
-async def _asend(model: Model, call: Call, hands: Hands) -> Sent | Stopped:
+async def _asend(model: effects.Model, call: effects.Call, hands: Hands) -> effects.Sent | effects.Stopped:
     """How the call ended; where a stop was asked for, nothing but a reply counts."""
     stop, on_text = hands.stop, unnoticed if call.quiet else hands.on_text
     started, characters = time.monotonic(), 0
@@ -268,8 +244,8 @@ async def _asend(model: Model, call: Call, hands: Hands) -> Sent | Stopped:
         result = ProviderFailure(kind=ProviderErrorKind.BAD_REQUEST, message=message)
     seconds = time.monotonic() - started
     if isinstance(result, ModelReply) or (result is not None and not stop.reason):
-        return Sent(result=result, seconds=seconds)
-    return Stopped(reason=stop.reason, sent=True, seconds=seconds, received_characters=characters)
+        return effects.Sent(result=result, seconds=seconds)
+    return effects.Stopped(reason=stop.reason, sent=True, seconds=seconds, received_characters=characters)
 
 
 async def _unless(stop: Stop, work: Coroutine[Any, Any, Result]) -> Result | None:

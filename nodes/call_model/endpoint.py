@@ -13,12 +13,8 @@ from pydantic import Field, SecretStr
 
 from mendgraph.nodes.records import JsonMap, ProviderErrorKind, ProviderFailure, Record
 
-EMBEDDED_MODEL = "local"
-"""The model name that asks for the embedded model."""
-
-NO_KEY = "not-needed"
-"""Sent to endpoints that want no key; the client refuses to send none."""
-
+EMBEDDED_MODEL = "local"  # the model name that asks for the embedded model
+NO_KEY = "not-needed"  # sent to endpoints that want no key; the client refuses to send none
 LOOPBACK_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 USUAL_KEY: Final = "OPENAI_API_KEY"
 USUAL_URL: Final = "https://api.openai.com/v1"

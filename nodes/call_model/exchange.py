@@ -9,54 +9,48 @@ model sums up what was first, which is a request that is paid like any other, an
 slides.
 """
 
-import re
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
 from math import ceil
 from typing import Final
 
 from langchain_core.messages import AnyMessage
 from typing_extensions import TypedDict
 
-from mendgraph.nodes.call_model.compaction import SUMMARY_TOKENS, TRIGGER, Budget, Compacted, NeedsSummary, compact
+from mendgraph.nodes import records
+from mendgraph.nodes.call_model import window as windows
 from mendgraph.nodes.call_model.ledger import MIN_OUTPUT_TOKENS, Spending
 from mendgraph.nodes.call_model.model import Answer, Effect, Emit, Update
 from mendgraph.nodes.call_model.paid_call import CallBudget, Paid, Request, paid_call
-from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_input
-from mendgraph.nodes.call_model.prompts.prompt import Prompt, build_prompt
-from mendgraph.nodes.call_model.prompts.shown_messages import ShownMessages
-from mendgraph.nodes.call_model.window import StandIns, Window, noted_request, notes_tokens, shown, with_notes
-from mendgraph.nodes.language.content_blocks import without_thoughts
-from mendgraph.nodes.language.project_notes import ProjectNotes
-from mendgraph.nodes.records import (
-    Correction,
-    EditForm,
-    FileChange,
-    FinishReason,
-    ModelReply,
-    Plan,
-    Profile,
-    Protocol,
-    StopCause,
-    StopReason,
-    ToolSpec,
+from mendgraph.nodes.call_model.prompts import block_prompt
+from mendgraph.nodes.call_model.prompts.estimates import estimate_input, estimate_tokens
+from mendgraph.nodes.call_model.prompts.profiles import SMALL_STOP
+from mendgraph.nodes.call_model.prompts.prompt import (
+    Known,
+    Prompt,
+    ShownMessages,
+    from_map,
+    message_of,
+    size_of,
+    text_size,
 )
+from mendgraph.nodes.language.history import without_thoughts
+from mendgraph.nodes.language.project_notes import ProjectNotes
 
 
 class CallModelState(TypedDict, total=False):
     """What the node reads."""
 
     messages: list[AnyMessage]
-    profile: Profile
-    corrections: list[Correction]
+    profile: records.Profile
+    corrections: list[records.Correction]
     spending: Spending
-    preload: ModelReply | None
+    preload: records.ModelReply | None
     step: int
-    window: Window
-    plan: Plan
-    changes: list[FileChange]
+    window: windows.Window
+    plan: records.Plan
+    changes: list[records.FileChange]
     notes: tuple[ProjectNotes, ...]
 
 
@@ -72,43 +66,25 @@ class CallSettings:
     seed: int | None = None
     window_tokens: int | None = None
     cache: ShownMessages = field(default_factory=ShownMessages)
-    stand_ins: StandIns = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Conversation:
-    """A turn's conversation, and everything that a prompt is made of besides."""
-
-    history: Sequence[AnyMessage]
-    profile: Profile
-    specs: Sequence[ToolSpec] = ()
-    corrections: Sequence[Correction] = ()
-    temperature: float | None = None
-    asked_again: int = 0
-    plan: Plan = field(default_factory=Plan)
-    changed: tuple[str, ...] = ()
-    cache: ShownMessages = field(default_factory=ShownMessages)
-    stand_ins: StandIns = field(default_factory=dict)
-    notes: tuple[ProjectNotes, ...] = ()
+    stand_ins: windows.StandIns = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Fitted:
     """A prompt that fits, with the most that its reply may have; or why there is none. And what is shown by now."""
 
-    window: Window
+    window: windows.Window
     spending: Spending
     prompt: Prompt | None = None
     most_output: int | None = None
-    stop: StopCause | None = None
+    stop: records.StopCause | None = None
 
 
-MOST_SEEDS = 2**31
-"""Seeds are smaller than this in every endpoint that takes one."""
+MOST_SEEDS = 2**31  # seeds are smaller than this in every endpoint that takes one
 
 
 def exchange(
-    state: CallModelState, settings: CallSettings, specs: Sequence[ToolSpec]
+    state: CallModelState, settings: CallSettings, specs: Sequence[records.ToolSpec]
 ) -> Generator[Effect, Answer, Update]:
     """Yield the effects of one model call; return the update of the state.
 
@@ -118,62 +94,51 @@ def exchange(
     step = {"step": state.get("step", 0) + 1}
     if preload := state.get("preload"):
         return {"reply": preload, "preload": None, **step}
-    spending = state["spending"]
-    window = state.get("window") or Window()
-    conversation = Conversation(
-        history=state["messages"],
-        profile=state["profile"],
-        specs=specs,
-        corrections=state.get("corrections") or (),
-        temperature=settings.temperature,
-        asked_again=spending.mending.asked_again,
-        plan=state.get("plan") or Plan(),
-        changed=tuple(dict.fromkeys(change.path for change in state.get("changes") or ())),
-        cache=settings.cache,
-        stand_ins=settings.stand_ins,
-        notes=state.get("notes") or (),
-    )
-    shown, paid = yield from _reply(conversation, window, spending, settings)
-    kept: Update = {} if shown == window else {"window": shown}
-    if paid.reply is not None and paid.reply.without_tools:
-        kept["profile"] = state["profile"].model_copy(update={"protocol": Protocol.TEXT})
-    if paid.reply is not None:
-        return {"reply": paid.reply, "spending": paid.spending, **kept, **step}
-    return {"reply": None, "spending": paid.spending, "stop": paid.stop, **kept}
+    shown, paid = yield from _reply(state, settings, specs)
+    kept: Update = {} if shown == state.get("window", windows.WHOLE) else {"window": shown}
+    if paid.reply is None:
+        return {"reply": None, "spending": paid.spending, "stop": paid.stop, **kept}
+    if paid.reply.without_tools:
+        kept["profile"] = state["profile"].model_copy(update={"protocol": records.Protocol.TEXT})
+    return {"reply": paid.reply, "spending": paid.spending, **kept, **step}
 
 
 def _reply(
-    conversation: Conversation, window: Window, spending: Spending, settings: CallSettings
-) -> Generator[Effect, Answer, tuple[Window, Paid]]:
+    state: CallModelState, settings: CallSettings, specs: Sequence[records.ToolSpec]
+) -> Generator[Effect, Answer, tuple[windows.Window, Paid]]:
     """The reply to what is shown of the conversation, and what that is.
 
     After an overflow the conversation is made smaller once. A reply that holds nothing but cut off thoughts is none.
     """
-    overflow: str | None = None
-    budget = settings.budget
+    overflow = ""
+    window, spending = state.get("window", windows.WHOLE), state["spending"]
     while True:
-        fitted = yield from fit(conversation, window, spending, budget, settings.window_tokens, overflow)
-        window, spending = fitted.window, fitted.spending
+        fitted = yield from fit(state, settings, specs, window, spending, refused=bool(overflow))
+        window, spending, stop = fitted.window, fitted.spending, fitted.stop
         if fitted.prompt is None:
-            return window, Paid(spending, stop=_with(fitted.stop, () if overflow is None else (overflow,)))
+            if stop is not None and overflow:
+                stop = stop.model_copy(update={"diagnostics": (*stop.diagnostics, overflow)})
+            return window, Paid(spending, stop=stop)
         seed = None if settings.seed is None else (settings.seed + fitted.prompt.failed_tries) % MOST_SEEDS
-        paid = yield from paid_call(Request(fitted.prompt, seed, most_output=fitted.most_output), spending, budget)
+        request = Request(fitted.prompt, seed, most_output=fitted.most_output)
+        paid = yield from paid_call(request, spending, settings.budget)
         if paid.reply is not None and is_only_thought(paid.reply):
             return window, Paid(paid.spending, stop=thought_too_long(paid.reply.allowed_tokens, paid.room))
-        if not paid.overflow or overflow is not None:
+        if not paid.overflow or overflow:
             return window, paid
         overflow, spending = paid.overflow, paid.spending
+        window = window.model_copy(update={"tokens": _estimate(fitted.prompt, spending)})
 
 
-def is_only_thought(reply: ModelReply) -> bool:
+def is_only_thought(reply: records.ModelReply) -> bool:
     """Whether a reply ended at its token limit before the model had said anything: its thoughts took all the room."""
-    if reply.finish_reason is not FinishReason.LENGTH or reply.calls:
+    if reply.finish_reason is not records.FinishReason.LENGTH or reply.calls:
         return False
     said = without_thoughts(reply)
     return not said.text.strip() and bool(said.reasoning or reply.reasoning_tokens)
 
 
-def thought_too_long(allowed: int, room: int) -> StopCause:
+def thought_too_long(allowed: int, room: int) -> records.StopCause:
     """Why a run ends whose model thinks longer than its chat model was `allowed` to, or than the call had `room`."""
     own = 0 < allowed < room
     message = f"The model's thoughts took all {allowed if own else room:,} output tokens of its reply, " + (
@@ -182,11 +147,81 @@ def thought_too_long(allowed: int, room: int) -> StopCause:
         else "which is what its budget allowed. Raise max_output_tokens_per_call or max_output_tokens_per_session, or "
         "lower reasoning_effort."
     )
-    return StopCause(reason=StopReason.MAX_OUTPUT_TOKENS, message=message)
+    return records.StopCause(reason=records.StopReason.MAX_OUTPUT_TOKENS, message=message)
 
 
-def _with(cause: StopCause | None, diagnostics: tuple[str, ...]) -> StopCause | None:
-    return cause and cause.model_copy(update={"diagnostics": (*cause.diagnostics, *diagnostics)})
+# --- Three ways of talking: `native` sends the tools as the endpoint's own schemas, `text` describes them in the system
+# prompt and is answered in `tool:` lines, and the block form, for small models, has a prompt of its own. A short prompt
+# never changes at the front, and nothing in these texts would do harm if it came back as a call.
+
+NATIVE_SYSTEM = """\
+You are a coding agent. You work on the files of one workspace through tools.
+Read a file before you change it. Make the smallest change that does the task. Paths are relative to the workspace.
+When the task is done, answer in plain text without a tool call."""
+
+TEXT_SYSTEM = """\
+You are a coding agent. You work on the files of one workspace through tools.
+To use a tool, write a line of its own:
+tool: NAME({{"argument": "value"}})
+The argument is one JSON object in compact form. Several lines make several calls; then stop and wait for the results.
+Read a file before you change it. Make the smallest change that does the task. Paths are relative to the workspace.
+When the task is done, answer in plain text without a tool line.
+
+Tools:
+{tools}"""
+
+
+SMALL_TEMPERATURE: Final = 0.0
+"""Of a small model's first try, where nobody asked for another: sampled, it makes more mistakes of form."""
+
+
+def build_prompt(
+    profile: records.Profile,
+    specs: Sequence[records.ToolSpec],
+    history: Sequence[AnyMessage],
+    corrections: Sequence[records.Correction],
+    temperature: float | None,
+    asked_again: int = 0,
+    shown: ShownMessages | None = None,
+    most_tokens: int | None = None,
+) -> Prompt:
+    """Build the next request from what is shown of the history and the open corrections of this turn.
+
+    `asked_again` counts all corrections of the turn, those that are settled as well. `shown` knows what was sent
+    before. The block form leaves out what passes `most_tokens`; others are made to fit before, by `exchange`.
+    """
+    shown = shown or ShownMessages()
+    native = profile.protocol is records.Protocol.NATIVE
+    # Where a reply in text is cut: a small model writes its tool's result itself. Some endpoints refuse such words.
+    stop = SMALL_STOP if profile.small and not native else ()
+    temperature = SMALL_TEMPERATURE if temperature is None and profile.small else temperature
+    if profile.edit_form is records.EditForm.BLOCKS:
+        made = block_prompt.block_request(
+            specs, history, corrections, native=native, asked=asked_again, most_tokens=most_tokens
+        )
+        if profile.small and made.failed_tries > 1:
+            temperature = max(temperature or 0.0, block_prompt.RETRY_TEMPERATURE)
+        return replace(made, stop=stop, temperature=temperature)
+    offered = shown.tools(specs)
+    system = NATIVE_SYSTEM if native else TEXT_SYSTEM.format(tools=offered.lines)
+    front = message_of("system", system)
+    sent = shown.messages(history, native=native)
+    asked = [
+        message
+        for each in corrections
+        for message in (message_of("assistant", each.reply or "(empty)"), message_of("user", each.prompt))
+    ]
+    return Prompt(
+        messages=(front, *(message.map for message in sent), *asked),
+        tools=offered.maps if native else (),
+        stop=stop,
+        temperature=temperature,
+        known=Known(
+            (from_map(front), *(each.message for each in sent), *map(from_map, asked)),
+            size_of(front) + sum(each.size for each in sent) + sum(map(size_of, asked)),
+            offered.size if native else 0,
+        ),
+    )
 
 
 # --- Making a request fit the window of its model
@@ -195,155 +230,122 @@ def _with(cause: StopCause | None, diagnostics: tuple[str, ...]) -> StopCause | 
 MOST_ROUNDS: Final = 3
 """Compactions before one request: one brings the view far below the window, unless its estimate was far off."""
 
-OUTPUT_SHARE: Final = 4
-"""A reply is given room for all of its tokens, or for this part of the window, if that is less."""
+OUTPUT_SHARE: Final = 4  # a reply is given room for all of its tokens, or for this part of the window, if that is less
 
 
 def fit(
-    conversation: Conversation,
-    window: Window,
+    state: CallModelState,
+    settings: CallSettings,
+    specs: Sequence[records.ToolSpec],
+    window: windows.Window,
     spending: Spending,
-    budget: CallBudget,
-    window_tokens: int | None,
-    overflow: str | None = None,
+    *,
+    refused: bool = False,
 ) -> Generator[Effect, Answer, Fitted]:
-    """Yield the effects of making the next request fit; `overflow` is what an endpoint said that refused the last one.
+    """Yield the effects of making the next request fit; `refused` says that the endpoint called the last one too long.
 
     Where nobody knows the window, only an endpoint's refusal makes the conversation smaller.
     """
-    named = None if overflow is None else overflow_window(overflow)
-    if named is not None:
-        window = window.model_copy(update={"tokens": named})
-    known = min((each for each in (window_tokens, window.tokens) if each is not None), default=None)
-    output = budget.limits.max_output_tokens_per_call
+    known = min((each for each in (settings.window_tokens, window.tokens) if each is not None), default=None)
+    output = settings.budget.limits.max_output_tokens_per_call
     share = 0 if known is None else known // OUTPUT_SHARE
     output = share if output is None else output if known is None else min(output, share)
-    if conversation.profile.edit_form is EditForm.BLOCKS:
-        return _blocks(conversation, window, spending, known, output, overflow)
-    forced = overflow is not None
-    for _ in range(MOST_ROUNDS):
-        prompt = _prompt(conversation, shown(conversation.history, window, conversation.stand_ins))
+
+    def fitted(prompt: Prompt) -> Fitted:
+        left = None if known is None else max(MIN_OUTPUT_TOKENS, known - _estimate(prompt, spending))
+        return Fitted(window, spending, prompt, left)
+
+    if state["profile"].edit_form is records.EditForm.BLOCKS:
+        # It is made anew for each request, and leaves out what does not fit; after a refusal half of it.
+        most = None if known is None else known // 2 if refused else max(known - output, 1)
+        return fitted(_prompt(state, settings, specs, state["messages"], most))
+    forced = refused
+    for made in range(MOST_ROUNDS + 1):
+        prompt = _prompt(state, settings, specs, windows.shown(state["messages"], window, settings.stand_ins))
         estimated = _estimate(prompt, spending)
-        if not forced and (known is None or estimated + output <= known * TRIGGER):
-            return Fitted(window, spending, prompt, _left(estimated, known))
-        found = _compacted(conversation, window, prompt, estimated, known, output, forced=forced)
-        if isinstance(found, NeedsSummary):
-            asked = Request(Prompt(messages=found.messages), purpose="summary", most_output=SUMMARY_TOKENS)
-            paid = yield from paid_call(asked, spending, replace(budget, retries=0))
+        fits = not forced and (known is None or estimated + output <= known * windows.TRIGGER)
+        if fits or made == MOST_ROUNDS:
+            break
+        found = _compacted(state, settings, window, prompt, estimated, known, output, forced=forced)
+        if isinstance(found, windows.NeedsSummary):
+            asked = Request(Prompt(messages=found.messages), purpose="summary", most_output=windows.SUMMARY_TOKENS)
+            paid = yield from paid_call(asked, spending, replace(settings.budget, retries=0))
             spending = paid.spending
-            if paid.stop is not None and paid.stop.reason is StopReason.CANCELLED:
+            if paid.stop is not None and paid.stop.reason is records.StopReason.CANCELLED:
                 return Fitted(window, spending, stop=paid.stop)
             found = found.conclude(without_thoughts(paid.reply).text) if paid.reply else found.fallback
-        if isinstance(found, StopCause) and conversation.notes:  # the request itself comes first
-            conversation = replace(conversation, notes=())
+        if isinstance(found, records.StopCause):
+            if not state.get("notes"):
+                return Fitted(window, spending, stop=found)
+            state = {**state, "notes": ()}  # the request itself comes first
             continue
-        if isinstance(found, StopCause):
-            return Fitted(window, spending, stop=found)
         if found is None:
-            return Fitted(window, spending, prompt, _left(estimated, known))
+            break
         forced, window = False, found.window
         saved = {"tokens_before": found.tokens_before, "tokens_after": found.tokens_after}
-        yield Emit(name="context.compacted", payload={"kind": found.kind.value, **saved})
-    prompt = _prompt(conversation, shown(conversation.history, window, conversation.stand_ins))
-    return Fitted(window, spending, prompt, _left(_estimate(prompt, spending), known))
+        yield Emit(name="context.compacted", payload={"kind": found.kind, **saved})
+    return fitted(prompt)
 
 
 def _compacted(
-    conversation: Conversation,
-    window: Window,
+    state: CallModelState,
+    settings: CallSettings,
+    window: windows.Window,
     prompt: Prompt,
     estimated: int,
     known: int | None,
     output: int,
     *,
     forced: bool,
-) -> Compacted | NeedsSummary | StopCause | None:
+) -> windows.Compacted | windows.NeedsSummary | records.StopCause | None:
     """What to do about a request of `estimated` tokens; messages are measured at the rate of the whole."""
     rate = estimated / max(prompt.size, 1)
-    native = conversation.profile.protocol is Protocol.NATIVE
+    native = state["profile"].protocol is records.Protocol.NATIVE
+    history, stand_ins = state["messages"], settings.stand_ins
 
-    def size_of(message: AnyMessage) -> int:
+    def tokens_of(message: AnyMessage) -> int:
         if not message.id:  # one that is only being considered
-            return ceil(len(message.text.encode("utf-8", "replace")) * rate)
-        return ceil(conversation.cache.messages([message], native=native)[0].size * rate)
+            return ceil(text_size(message.text) * rate)
+        return ceil(settings.cache.messages([message], native=native)[0].size * rate)
 
-    view = sum(map(size_of, shown(conversation.history, window, conversation.stand_ins)))
-    budget = Budget(window_tokens=known, fixed_tokens=max(0, estimated - view), output_tokens=output)
-    return compact(
-        conversation.history,
-        window,
-        conversation.plan,
-        conversation.changed,
-        size_of,
-        budget,
-        forced=forced,
-        made=conversation.stand_ins,
-    )
-
-
-def _blocks(
-    conversation: Conversation, window: Window, spending: Spending, known: int | None, output: int, overflow: str | None
-) -> Fitted:
-    """The block form makes each request anew, and leaves out what does not fit; after a refusal half of it."""
-    prompt = _prompt(conversation, conversation.history, None if known is None else max(known - output, 1))
-    if overflow is not None:
-        estimated = estimate_input(prompt.size, len(prompt.messages), Gauge())
-        prompt = _prompt(conversation, conversation.history, estimated // 2)
-    return Fitted(window, spending, prompt, _left(_estimate(prompt, spending), known))
+    view = sum(map(tokens_of, windows.shown(history, window, stand_ins)))
+    budget = windows.Budget(window_tokens=known, fixed_tokens=max(0, estimated - view), output_tokens=output)
+    changed = tuple(dict.fromkeys(change.path for change in state.get("changes") or ()))
+    plan = state.get("plan")
+    return windows.compact(history, window, plan, changed, tokens_of, budget, forced=forced, made=stand_ins)
 
 
 def _estimate(prompt: Prompt, spending: Spending) -> int:
     return estimate_input(prompt.size, len(prompt.messages), spending.gauge)
 
 
-def _prompt(conversation: Conversation, view: Sequence[AnyMessage], most_tokens: int | None = None) -> Prompt:
-    blocks = conversation.profile.edit_form is EditForm.BLOCKS
-    if most_tokens is not None:
-        most_tokens = max(1, most_tokens - notes_tokens(conversation.notes))
+def _prompt(
+    state: CallModelState,
+    settings: CallSettings,
+    specs: Sequence[records.ToolSpec],
+    view: Sequence[AnyMessage],
+    most_tokens: int | None = None,
+) -> Prompt:
+    profile, notes = state["profile"], state.get("notes") or ()
+    blocks = profile.edit_form is records.EditForm.BLOCKS
+    if most_tokens is not None and notes:
+        noted = text_size(windows.notes_before(notes, ""))
+        most_tokens = max(1, most_tokens - estimate_tokens(noted, 1))
     prompt = build_prompt(
-        conversation.profile,
-        conversation.specs,
-        view if blocks else with_notes(view, conversation.notes, conversation.stand_ins),
-        conversation.corrections,
-        conversation.temperature,
-        conversation.asked_again,
-        conversation.cache,
+        profile,
+        specs,
+        view if blocks else windows.with_notes(view, notes, settings.stand_ins),
+        state.get("corrections") or (),
+        settings.temperature,
+        state["spending"].mending.asked_again,
+        settings.cache,
         most_tokens,
     )
-    if blocks and conversation.notes:
-        prompt = replace(prompt, messages=noted_request(prompt.messages, conversation.notes))
-    if conversation.profile.protocol is Protocol.TEXT:
+    if blocks and notes:
+        *others, last = prompt.messages
+        noted_request = {**last, "content": windows.notes_before(notes, str(last["content"]))}
+        prompt = replace(prompt, messages=(*others, noted_request))
+    if profile.protocol is records.Protocol.TEXT:
         return prompt
-    told = replace(conversation, profile=conversation.profile.model_copy(update={"protocol": Protocol.TEXT}))
-    return replace(prompt, without_tools=partial(_prompt, told, view, most_tokens))
-
-
-def _left(estimated: int, known: int | None) -> int | None:
-    return None if known is None else max(MIN_OUTPUT_TOKENS, known - estimated)
-
-
-_NUMBER = r"(?<!\d)(\d[\d,_]{0,15}+)(?!\d)"
-_WORDS = r"(?:(?!exceed|request)[^\d.]){0,40}?"
-"""What may stand before the number: nothing that would make it the size of what was sent."""
-
-_PHRASES = tuple(
-    re.compile(phrase, re.IGNORECASE)
-    for phrase in (
-        rf"n_ctx\w{{0,40}}{_WORDS}{_NUMBER}",
-        rf"context[ _](?:length|size|window){_WORDS}{_NUMBER}",
-        rf"{_NUMBER} maximum context|\+ *\d+ *> *{_NUMBER}|input length should be \[\d+, *{_NUMBER}\]",
-        rf"(?:limit for this model is|tokens? *>) *{_NUMBER}|max(?:imum)?{_WORDS}{_NUMBER}",
-        rf"(?:limit|cannot exceed|must (?:be|have) (?:<=|at most|less than))(?: of| is|:)? *{_NUMBER}",
-    )
-)
-"""The first that is found counts: those that say most clearly that a number is the window come first."""
-
-SMALLEST, LARGEST = 256, 100_000_000
-"""A number outside of these is no window."""
-
-
-def overflow_window(message: str) -> int | None:
-    """The window in tokens that an error text names, or None."""
-    found = chain.from_iterable(phrase.finditer(message) for phrase in _PHRASES)
-    numbers = (int(re.sub(r"\D", "", next(filter(None, each.groups())))) for each in found)
-    return next((number for number in numbers if SMALLEST <= number <= LARGEST), None)
+    told: CallModelState = {**state, "profile": profile.model_copy(update={"protocol": records.Protocol.TEXT})}
+    return replace(prompt, without_tools=partial(_prompt, told, settings, specs, view, most_tokens))

@@ -6,22 +6,137 @@ workspaces, are the spending book's.
 Source: names and defaults of spec 1 section 4 and spec 3.
 """
 
-from typing import Final, Protocol
+import re
+from collections.abc import Mapping
+from typing import Annotated, Final, Protocol
 
-from mendgraph.nodes.call_model.budget import (
-    INITIAL_API_USAGE,
-    APILimits,
-    APIUsageStats,
-    check_api_limits,
-    reset_turn_usage,
-    update_usage_after_call,
-)
-from mendgraph.nodes.call_model.prices import PRICES_VARIABLE, Price, cache_parts, cost_of, most_cost
+from pydantic import Field, TypeAdapter, ValidationError
+
+from mendgraph.nodes.call_model import budget
 from mendgraph.nodes.call_model.prompts.estimates import Gauge, countable
-from mendgraph.nodes.records import JsonMap, Record, StopCause, StopReason
+from mendgraph.nodes.language.documents import DocumentProblem, read_toml
+from mendgraph.nodes.records import JsonMap, Record, StopCause, StopReason, ToolError, ToolErrorCode
 
-LONGEST_ACCOUNT_NAME: Final = 200
-"""Characters of an account's name."""
+# --- What models cost
+
+PRICES_VARIABLE: Final = "MENDGRAPH_PRICES"
+"""Names a price list to be used instead of `prices.toml` in the user's config folder."""
+
+MOST_USD: Final = 1_000_000_000  # of a price, far above every real one: so that no sum of costs is infinite
+_DATE: Final = re.compile(r"-20\d\d(-?)(0[1-9]|1[0-2])\1(0[1-9]|[12]\d|3[01])$")
+
+_TABLES: Final = {
+    "azure_openai": "openai",
+    "google_genai": "google",
+    "google_vertexai": "google",
+}
+"""LangChain's names of providers whose models another table has, at the same list price.
+
+Source: langchain 1, `init_chat_model`. Its other providers that the shipped list knows are called as their tables are.
+"""
+
+_Usd = Annotated[float, Field(ge=0, le=MOST_USD, allow_inf_nan=False)]
+
+
+class Price(Record):
+    """USD for a million tokens. `cached_input` or `cache_write` None: such tokens cost as much as other input.
+
+    `cached_input` is for tokens that the provider had in its cache, `cache_write` for those that it writes into it.
+    Some providers ask for more where a request has more than 128,000 or 200,000 tokens; that is not in here.
+    """
+
+    input: _Usd
+    output: _Usd
+    cached_input: _Usd | None = None
+    cache_write: _Usd | None = None
+
+
+FREE: Final = Price(input=0.0, output=0.0)
+"""The price of the embedded model."""
+
+
+PriceList = Mapping[str, Price]
+"""Prices by the model's name, and by provider and name (`openai/gpt-4o`)."""
+
+_PRICE_TABLES: Final = TypeAdapter(dict[str, dict[str, Price]])
+
+
+def parse_prices(text: str, name: str) -> PriceList | ToolError:
+    """Read a price list; `name` is what errors call it.
+
+    Each table is a provider's, each of its rows a model's: `[openai]` and then `"gpt-4o" = { input = 2.5, output = 10,
+    cached_input = 1.25 }`, in USD for a million tokens; `cache_write` may stand there too. `dated` and `source` may
+    stand at the top.
+
+    Returns:
+        The list, or INVALID_ARGUMENT with the line or the field that is wrong.
+    """
+    tree = read_toml(text)
+    if isinstance(tree, DocumentProblem):
+        where = f" (line {tree.line})" if tree.line else ""
+        return _wrong(name, f"it is no TOML: {tree.message}{where}")
+    rows = {key: value for key, value in tree.items() if key not in ("dated", "source")}
+    try:
+        tables = _PRICE_TABLES.validate_python(rows, strict=True)
+    except ValidationError as error:  # no value is repeated: a number may be endless
+        fault = error.errors(include_input=False, include_url=False)[0]
+        return _wrong(name, f"{'.'.join(map(str, fault['loc']))} is wrong ({fault['msg']})")
+    prices: dict[str, Price] = {}
+    for provider, priced in tables.items():
+        for model, price in priced.items():
+            names = (model, f"{provider}/{model}")
+            if twice := next((each for each in names if each in prices), None):
+                return _wrong(name, f"{twice!r} in [{provider}] has a price already, in another table")
+            prices.update(dict.fromkeys(names, price))
+    return prices
+
+
+def _wrong(name: str, problem: str) -> ToolError:
+    message = f"The price list {name} cannot be used: {problem}. Mend it, or move it away."
+    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+
+
+def find_price(prices: PriceList, model: str) -> Price | None:
+    """The price of the model of this name, or None: a price is never guessed from a similar name.
+
+    The name is looked for as it is, alone (`gpt-4o`) or after its provider (`openai/gpt-4o`, or `openai:gpt-4o` as
+    LangChain writes it); then without a date at its end (`gpt-4o-2024-08-06`, `claude-sonnet-4-5-20250929`), since
+    endpoints answer with the dated name. A dated version with a price of its own has a row of its own, which is found
+    first. After a provider only that provider's table counts, and for a few another one (`google_genai:` means google).
+    """
+    provider, colon, name = model.partition(":")
+    named = (f"{provider}/{name}", f"{_TABLES.get(provider, provider)}/{name}") if colon else ()
+    tried = (each for whole in (model, *named) for each in (whole, _DATE.sub("", whole)))
+    return next((prices[each] for each in tried if each in prices), None)
+
+
+def cache_parts(input_tokens: int, cached_tokens: int, cache_write_tokens: int) -> tuple[int, int]:
+    """Tokens read from the cache and tokens written into it, made countable: both are parts of the input."""
+    total = countable(input_tokens)
+    cached = min(countable(cached_tokens), total)
+    return cached, min(countable(cache_write_tokens), total - cached)
+
+
+def cost_of(
+    price: Price, input_tokens: int, output_tokens: int, cached_tokens: int = 0, cache_write_tokens: int = 0
+) -> float:
+    """USD for countable tokens; of the input, some were read from the provider's cache and some written into it."""
+    cached_price = price.input if price.cached_input is None else price.cached_input
+    write_price = price.input if price.cache_write is None else price.cache_write
+    paid_in_full = (input_tokens - cached_tokens - cache_write_tokens) * price.input
+    cached, written = cached_tokens * cached_price, cache_write_tokens * write_price
+    return (paid_in_full + cached + written + output_tokens * price.output) / 1_000_000
+
+
+def most_cost(price: Price, input_tokens: int, output_tokens: int) -> float:
+    """USD for these tokens at the most, as nobody knows yet how many of the input the cache has or will be given."""
+    dearest = max(price.input, price.cached_input or 0.0, price.cache_write or 0.0)
+    return (input_tokens * dearest + output_tokens * price.output) / 1_000_000
+
+
+# --- What a run may use, and has used
+
+LONGEST_ACCOUNT_NAME: Final = 200  # characters of an account's name
 
 
 def account_problem(account: str) -> str | None:
@@ -38,7 +153,7 @@ class RunLimits(Record):
     `account_days` of the account's runs alone. An account's own limits are of all that it has ever used.
     """
 
-    api: APILimits = APILimits()
+    api: budget.APILimits = budget.APILimits()
     max_input_tokens_per_turn: int | None = None
     max_output_tokens_per_turn: int | None = None
     max_output_tokens_per_call: int | None = 2_048
@@ -119,22 +234,18 @@ class SpendingBook(Protocol):
 
     def lost(self, thread: str, after: int) -> tuple[Used, int]:
         """All entries of the thread with a larger number than `after`, added up, and their largest (or `after`)."""
-        ...
 
     def reserve(self, entry: Entry, limits: RunLimits) -> int | StopCause:
         """Enter a call before it is sent, if it fits into the limits of day and account; or why it may not be sent.
 
         0 is the number of a call that cannot be entered and has no such limit: nothing is ever settled for it.
         """
-        ...
 
     def settle(self, number: int, used: Used) -> None:
         """Replace a reservation by what was used. Never waits for a disk: until then it counts as its reservation."""
-        ...
 
 
-MIN_OUTPUT_TOKENS: Final = 16
-"""A reply that may not be longer than this is not worth its prompt."""
+MIN_OUTPUT_TOKENS: Final = 16  # a reply that may not be longer than this is not worth its prompt
 
 
 class Mending(Record):
@@ -157,8 +268,8 @@ class Spending(Record):
     price was known, and `unpriced_calls` is how many had none. `booked` is the last entry of the spending book in here.
     """
 
-    usage: APIUsageStats = INITIAL_API_USAGE
-    at_turn_start: APIUsageStats = INITIAL_API_USAGE
+    usage: budget.APIUsageStats = budget.INITIAL_API_USAGE
+    at_turn_start: budget.APIUsageStats = budget.INITIAL_API_USAGE
     steps: int = 0
     seconds: float = 0.0
     mending: Mending = Mending()
@@ -185,7 +296,7 @@ class Reservation(Record):
 
 def begin_turn(spending: Spending) -> Spending:
     """Start a user's turn: the session's counters go on, the turn's begin at zero."""
-    usage = reset_turn_usage(spending.usage)
+    usage = budget.reset_turn_usage(spending.usage)
     of_the_turn = {"at_turn_start": usage, "steps": 0, "seconds": 0.0, "mending": Mending()}
     return spending.model_copy(update={"usage": usage, **of_the_turn})
 
@@ -223,7 +334,7 @@ def charge(spending: Spending, used: Used) -> Spending:
     added = ("seconds", "cached_tokens", "reasoning_tokens", "cache_write_tokens")
     return spending.model_copy(
         update={
-            "usage": update_usage_after_call(spending.usage, used.input_tokens, used.output_tokens, used.calls),
+            "usage": budget.update_usage_after_call(spending.usage, used.input_tokens, used.output_tokens, used.calls),
             **{name: getattr(spending, name) + getattr(used, name) for name in added},
             "cost_usd": spending.cost_usd + (used.cost_usd or 0.0),
             "unpriced_calls": spending.unpriced_calls + (max(1, used.calls) if unpriced else 0),
@@ -246,9 +357,11 @@ def measured(spending: Spending, size: int, messages: int, tokens: int) -> Spend
 
 def exhausted_limit(spending: Spending, limits: RunLimits) -> StopCause | None:
     """Name the first limit that allows no further call, or None. Soft `max_steps` never stops a run."""
-    exceeded = check_api_limits(spending.usage, limits.api).exceeded
+    exceeded = budget.check_api_limits(spending.usage, limits.api).exceeded
     if exceeded is not None:
-        return StopCause(reason=_SPEC_REASONS[exceeded.limit_name], message=exceeded.message)
+        name = exceeded.limit_name  # the reasons for tokens are those of the turn's limits too
+        reason = StopReason(name.removesuffix("_per_session") if "tokens" in name else name)
+        return StopCause(reason=reason, message=exceeded.message)
     turn = _turn_tokens(spending)
     checks = (
         (StopReason.MAX_INPUT_TOKENS, "max_input_tokens_per_turn", turn[0], limits.max_input_tokens_per_turn),
@@ -324,14 +437,6 @@ def usage_report(spending: Spending) -> JsonMap:
         **({"unpriced_calls": unpriced} if unpriced else {}),
         "cost_usd": None if unpriced else round(spending.cost_usd, 9),
     }
-
-
-_SPEC_REASONS = {
-    "max_calls_per_session": StopReason.MAX_CALLS_PER_SESSION,
-    "max_calls_per_turn": StopReason.MAX_CALLS_PER_TURN,
-    "max_input_tokens_per_session": StopReason.MAX_INPUT_TOKENS,
-    "max_output_tokens_per_session": StopReason.MAX_OUTPUT_TOKENS,
-}
 
 
 def _turn_tokens(spending: Spending) -> tuple[int, int]:

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.ledger import Entry, Used
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
-from mendgraph.nodes.language.content_blocks import without_secrets
 from mendgraph.nodes.language.documents import storable
+from mendgraph.nodes.language.history import without_secrets
 from mendgraph.nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure, RawCall, Record, StopCause
 
 
@@ -21,15 +21,13 @@ class Stream(Protocol):
 
     def feed(self, piece: str) -> str:
         """What may be shown now."""
-        ...
 
     def close(self) -> str:
         """The rest."""
-        ...
 
 
 class Call(Record):
-    """One call, ready to be sent: its prompt and what it may use. `timeout_s` bounds the whole reply.
+    """One call to be sent: its prompt and what it may use. Answered by `Sent`. `timeout_s` bounds the whole reply.
 
     `idle_timeout_s` bounds the silence between two parts of it, from the first on: until then a small model on a small
     machine reads its prompt without a word, and only the whole counts. The reply to a `quiet` call is none of the
@@ -57,18 +55,12 @@ class Lost:
 class Reserve:
     """Enter a reservation into the spending book; the thread's counters hold its entries up to `after`.
 
-    Answered by `Booked`; by `Lost`, where there are later ones, and nothing is entered; or by what forbids the call.
+    Answered by its number, 0 where nothing is booked; by `Lost`, where there are later ones, and nothing is entered; or
+    by what forbids the call.
     """
 
     entry: Entry
     after: int = 0
-
-
-@dataclass(frozen=True)
-class Booked:
-    """The number of an entry; 0 where nothing is booked."""
-
-    number: int
 
 
 @dataclass(frozen=True)
@@ -77,12 +69,6 @@ class Settle:
 
     number: int
     used: Used
-
-
-class Send(Record):
-    """Send this call. Answered by what came back, and the seconds it took."""
-
-    call: Call
 
 
 @dataclass(frozen=True)
@@ -102,7 +88,7 @@ class Emit:
 
 
 class Sent(Record):
-    """The answer to `Send`."""
+    """What came back of a `Call`, and the seconds it took."""
 
     result: ModelReply | ProviderFailure
     seconds: float
@@ -120,10 +106,10 @@ class Stopped(Record):
     received_characters: int = 0
 
 
-Effect = ModelChoice | Reserve | Settle | Send | Wait | Emit
+Effect = ModelChoice | Reserve | Settle | Call | Wait | Emit
 """What a script asks for. A model is to be connected: answered by None, or by the failure to find its endpoint."""
 
-Answer = Lost | Booked | Sent | Stopped | StopCause | ProviderFailure | None
+Answer = Lost | int | Sent | Stopped | StopCause | ProviderFailure | None
 Update = dict[str, Any]
 """What a script comes to: the channels of the state that change."""
 
@@ -133,7 +119,6 @@ class Model(Protocol):
 
     async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
         """Make one try; text is passed on as it comes. Failures come back as values."""
-        ...
 
 
 class Breaker(Protocol):
@@ -141,19 +126,15 @@ class Breaker(Protocol):
 
     def admit(self) -> float:
         """0.0 where a call may go on, otherwise the seconds until one may be tried."""
-        ...
 
     def succeeded(self) -> None:
         """The provider answered."""
-        ...
 
     def failed(self) -> None:
         """It failed for a reason of its own."""
-        ...
 
     def abandoned(self) -> None:
         """The call was cut off, or the fault was ours."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -8,35 +8,8 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Final
 
+from mendgraph.nodes.call_model import ledger, model as effects
 from mendgraph.nodes.call_model.endpoint import ModelChoice
-from mendgraph.nodes.call_model.ledger import (
-    Entry,
-    Reservation,
-    RunLimits,
-    Spending,
-    Used,
-    charge,
-    charge_lost,
-    measured,
-    priced,
-    reserve,
-)
-from mendgraph.nodes.call_model.model import (
-    TRANSIENT,
-    Answer,
-    Booked,
-    Call,
-    Effect,
-    Emit,
-    Lost,
-    Reserve,
-    Send,
-    Sent,
-    Settle,
-    Stopped,
-    Wait,
-)
-from mendgraph.nodes.call_model.prices import Price
 from mendgraph.nodes.call_model.prompts.estimates import countable, estimate_input
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure, StopCause, StopReason
@@ -44,8 +17,7 @@ from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailu
 _PAID_FAILURES: Final = frozenset({ProviderErrorKind.TIMEOUT, ProviderErrorKind.INCOMPLETE_STREAM})
 """Failures after the endpoint had begun to work: their input is charged."""
 
-BYTES_PER_OUTPUT_TOKEN: Final = 3
-"""What a reply without usage is charged with."""
+BYTES_PER_OUTPUT_TOKEN: Final = 3  # what a reply without usage is charged with
 
 
 @dataclass(frozen=True)
@@ -55,13 +27,13 @@ class CallBudget:
     `price_of` gives a model's price by its name, `jitter` a number from 0 to 1.
     """
 
-    limits: RunLimits = field(default_factory=RunLimits)
+    limits: ledger.RunLimits = field(default_factory=ledger.RunLimits)
     models: tuple[ModelChoice, ...] = (ModelChoice(),)
     timeout_s: float = 300.0
     idle_timeout_s: float | None = None
     retries: int = 2
     thread: str = ""
-    price_of: Callable[[str], Price | None] = lambda _: None
+    price_of: Callable[[str], ledger.Price | None] = lambda _: None
     jitter: Callable[[], float] = lambda: 0.5
 
 
@@ -83,19 +55,21 @@ class Paid:
     could have, in tokens.
     """
 
-    spending: Spending
+    spending: ledger.Spending
     reply: ModelReply | None = None
     stop: StopCause | None = None
     overflow: str = ""
     room: int = 0
 
 
-def paid_call(request: Request, spending: Spending, budget: CallBudget) -> Generator[Effect, Answer, Paid]:
+def paid_call(
+    request: Request, spending: ledger.Spending, budget: CallBudget
+) -> Generator[effects.Effect, effects.Answer, Paid]:
     """Yield the effects of one request until it has a reply or an end."""
     return (yield from _PaidCall(request, spending, budget).made())
 
 
-def stopped(stop: Stopped) -> StopCause:
+def stopped(stop: effects.Stopped) -> StopCause:
     """Why a run ends that somebody has stopped."""
     return StopCause(reason=StopReason.CANCELLED, message=f"The run was stopped {stop.reason}.")
 
@@ -103,7 +77,7 @@ def stopped(stop: Stopped) -> StopCause:
 class _PaidCall:
     """One request under way: the counters so far, which model it is at, and which try of that."""
 
-    def __init__(self, request: Request, spending: Spending, budget: CallBudget) -> None:
+    def __init__(self, request: Request, spending: ledger.Spending, budget: CallBudget) -> None:
         self.request, self.spending, self.budget = request, spending, budget
         self.estimated = estimate_input(request.prompt.size, len(request.prompt.messages), spending.gauge)
         self.index, self.attempt, self.waited_s = 0, 0, 0.0
@@ -114,7 +88,7 @@ class _PaidCall:
         return self.budget.models[self.index]
 
     @property
-    def price(self) -> Price | None:
+    def price(self) -> ledger.Price | None:
         return self.budget.price_of(self.model.model or "")
 
     @property
@@ -122,7 +96,7 @@ class _PaidCall:
         limit = self.budget.limits.max_seconds
         return None if limit is None else limit - self.spending.seconds
 
-    def made(self) -> Generator[Effect, Answer, Paid]:
+    def made(self) -> Generator[effects.Effect, effects.Answer, Paid]:
         connected: ModelChoice | None = None
         while True:
             leave = self._reserved()
@@ -131,7 +105,7 @@ class _PaidCall:
             model = self.model
             if connected is not model:
                 found = yield model
-                if isinstance(found, Stopped):
+                if isinstance(found, effects.Stopped):
                     return self._ended(stopped(found))
                 if isinstance(found, ProviderFailure):
                     if (end := (yield from self._next_model(found))) is not None:
@@ -144,23 +118,23 @@ class _PaidCall:
     def _ended(self, stop: StopCause) -> Paid:
         return Paid(self.spending, stop=stop)
 
-    def _reserved(self) -> Reservation | StopCause:
+    def _reserved(self) -> ledger.Reservation | StopCause:
         most = self.request.most_output
-        return reserve(self.spending, self.budget.limits, self.estimated, self.price, most_output=most)
+        return ledger.reserve(self.spending, self.budget.limits, self.estimated, self.price, most_output=most)
 
-    def _one_try(self, leave: Reservation) -> Generator[Effect, Answer, Paid | None]:
+    def _one_try(self, leave: ledger.Reservation) -> Generator[effects.Effect, effects.Answer, Paid | None]:
         """Send the request once; None where there is to be another try, for which it has been waited then."""
-        booked = yield Reserve(entry=self._entry(leave), after=self.spending.booked)
-        if isinstance(booked, Stopped):
+        booked = yield effects.Reserve(entry=self._entry(leave), after=self.spending.booked)
+        if isinstance(booked, effects.Stopped):
             return self._ended(stopped(booked))
         if isinstance(booked, StopCause):
             return self._ended(booked)
-        if isinstance(booked, Lost):  # with a process that was killed, or after the checkpoint that is gone on from
-            self.spending = charge_lost(self.spending, booked.used, booked.number)
+        if isinstance(booked, effects.Lost):  # with a killed process, or after the checkpoint that is gone on from
+            self.spending = ledger.charge_lost(self.spending, booked.used, booked.number)
             return None
         self.attempt += 1
         budget, request = self.budget, self.request
-        call = Call(
+        call = effects.Call(
             prompt=request.prompt,
             max_output_tokens=leave.max_output_tokens,
             timeout_s=budget.timeout_s if leave.max_seconds is None else min(budget.timeout_s, leave.max_seconds),
@@ -168,17 +142,17 @@ class _PaidCall:
             seed=request.seed,
             quiet=request.purpose != "reply",
         )
-        sent = yield Send(call=call)
-        assert isinstance(sent, Sent | Stopped)  # noqa: S101 - the driver's side of the protocol
-        yield from self._settled(sent, leave, booked.number if isinstance(booked, Booked) else 0)
-        if isinstance(sent, Stopped):
+        sent = yield call
+        assert isinstance(sent, effects.Sent | effects.Stopped)  # noqa: S101 - the driver's side of the protocol
+        yield from self._settled(sent, leave, booked if isinstance(booked, int) else 0)
+        if isinstance(sent, effects.Stopped):
             return self._ended(stopped(sent))
         if isinstance(sent.result, ModelReply):
             return Paid(self.spending, sent.result, room=call.max_output_tokens)
         return (yield from self._after_failure(sent.result))
 
-    def _entry(self, leave: Reservation) -> Entry:
-        return Entry(
+    def _entry(self, leave: ledger.Reservation) -> ledger.Entry:
+        return ledger.Entry(
             thread=self.budget.thread,
             model=self.model.model or "",
             purpose=self.request.purpose,
@@ -187,37 +161,43 @@ class _PaidCall:
             cost_usd=leave.cost_usd,
         )
 
-    def _settled(self, sent: Sent | Stopped, leave: Reservation, number: int) -> Generator[Effect, Answer, None]:
-        reply = sent.result if isinstance(sent, Sent) and isinstance(sent.result, ModelReply) else None
+    def _settled(
+        self, sent: effects.Sent | effects.Stopped, leave: ledger.Reservation, number: int
+    ) -> Generator[effects.Effect, effects.Answer, None]:
+        reply = sent.result if isinstance(sent, effects.Sent) and isinstance(sent.result, ModelReply) else None
         used = self._used(sent, leave)
         if reply is not None and reply.input_tokens > 0 and not reply.without_tools:
             prompt = self.request.prompt
-            self.spending = measured(self.spending, prompt.size, len(prompt.messages), reply.input_tokens)
-        self.spending = charge(self.spending, used)
+            self.spending = ledger.measured(self.spending, prompt.size, len(prompt.messages), reply.input_tokens)
+        self.spending = ledger.charge(self.spending, used)
         if number:
             self.spending = self.spending.model_copy(update={"booked": max(number, self.spending.booked)})
-        yield Settle(number=number, used=used)
+        yield effects.Settle(number=number, used=used)
         name = (reply.model if reply else "") or self.model.name
         report = {"purpose": self.request.purpose, "model": name, **used.model_dump(exclude={"calls"})}
-        yield Emit(name="model.usage", payload=report)
+        yield effects.Emit(name="model.usage", payload=report)
         if reply is not None and reply.adapted:
-            yield Emit(name="model.adapted", payload={"model": name, "without": list(reply.adapted)})
+            yield effects.Emit(name="model.adapted", payload={"model": name, "without": list(reply.adapted)})
 
-    def _used(self, sent: Sent | Stopped, leave: Reservation) -> Used:
+    def _used(self, sent: effects.Sent | effects.Stopped, leave: ledger.Reservation) -> ledger.Used:
         price = self.price
-        if isinstance(sent, Stopped):
+        if isinstance(sent, effects.Stopped):
             received = _tokens(sent.received_characters)
-            dropped = Used(calls=1, input_tokens=leave.input_tokens, output_tokens=received, seconds=sent.seconds)
-            return priced(dropped, price) if sent.sent else Used()
+            dropped = ledger.Used(
+                calls=1, input_tokens=leave.input_tokens, output_tokens=received, seconds=sent.seconds
+            )
+            return ledger.priced(dropped, price) if sent.sent else ledger.Used()
         result = sent.result
         if isinstance(result, ProviderFailure):
             charged = leave.input_tokens if result.kind in _PAID_FAILURES else 0
             received = _tokens(result.received_characters)
             tried = int(result.sent)
-            return priced(Used(calls=tried, input_tokens=charged, output_tokens=received, seconds=sent.seconds), price)
+            return ledger.priced(
+                ledger.Used(calls=tried, input_tokens=charged, output_tokens=received, seconds=sent.seconds), price
+            )
         characters = len(result.text) + len(result.refusal) + len(result.reasoning)
         characters += sum(len(call.arguments) for call in result.calls)
-        counted = Used(
+        counted = ledger.Used(
             calls=1,
             input_tokens=countable(result.input_tokens) or leave.input_tokens,
             output_tokens=countable(result.output_tokens) or _tokens(characters),
@@ -226,9 +206,9 @@ class _PaidCall:
             cache_write_tokens=result.cache_write_tokens,
             seconds=sent.seconds,
         )
-        return priced(counted, price or self.budget.price_of(result.model))
+        return ledger.priced(counted, price or self.budget.price_of(result.model))
 
-    def _after_failure(self, failure: ProviderFailure) -> Generator[Effect, Answer, Paid | None]:
+    def _after_failure(self, failure: ProviderFailure) -> Generator[effects.Effect, effects.Answer, Paid | None]:
         """Wait for the next try of this model, go on to the next model, or end."""
         wait = wait_before_retry(
             failure,
@@ -246,18 +226,19 @@ class _PaidCall:
         again = self._reserved()
         if isinstance(again, StopCause):
             return self._ended(again)
-        ended = yield Wait(seconds=wait, reason=failure.message)
-        if isinstance(ended, Stopped):
+        ended = yield effects.Wait(seconds=wait, reason=failure.message)
+        if isinstance(ended, effects.Stopped):
             return self._ended(stopped(ended))
         self.waited_s += wait
         self.spending = self.spending.model_copy(update={"seconds": self.spending.seconds + wait})
         return None
 
-    def _next_model(self, failure: ProviderFailure) -> Generator[Effect, Answer, StopCause | None]:
+    def _next_model(self, failure: ProviderFailure) -> Generator[effects.Effect, effects.Answer, StopCause | None]:
         tries, name = self.attempt, self.model.name
         times = f" ({tries} tries)" if tries > 1 else ""
         self.failed.append(f"{name}: {failure.kind.value.replace('_', ' ')}{times}")
-        if not may_help(failure) or self.index + 1 == len(self.budget.models):
+        # What the endpoint calls wrong, and a prompt that is too long, go to no other model.
+        if failure.kind not in effects.TRANSIENT | UNUSABLE or self.index + 1 == len(self.budget.models):
             overflow = failure.kind is ProviderErrorKind.CONTEXT_OVERFLOW
             alone = f"provider error: {failure.kind.value}{times}"
             return StopCause(
@@ -267,7 +248,7 @@ class _PaidCall:
             )
         self.index, self.attempt = self.index + 1, 0
         payload = {"model": name, "following": self.model.name, "reason": failure.message}
-        yield Emit(name="model.fallback", payload=payload)
+        yield effects.Emit(name="model.fallback", payload=payload)
         return None
 
     def _out_of_time(self, failure: ProviderFailure) -> StopCause | None:
@@ -284,8 +265,7 @@ UNUSABLE: Final = frozenset({ProviderErrorKind.AUTHENTICATION, ProviderErrorKind
 
 FIRST_WAIT_S: Final = 0.5
 LONGEST_WAIT_S: Final = 30.0
-MOST_WAITED_S: Final = 60.0
-"""All waits of one call, over all of its tries and models."""
+MOST_WAITED_S: Final = 60.0  # all waits of one call, over all of its tries and models
 
 
 def wait_before_retry(
@@ -307,28 +287,16 @@ def wait_before_retry(
     open circuit is not waited for: the next model is there.
     Source of the jitter: Brooker, "Exponential Backoff And Jitter", equal jitter.
     """
-    if failure.kind not in TRANSIENT or attempt > retries or (not is_last and not failure.sent):
+    if failure.kind not in effects.TRANSIENT or attempt > retries or (not is_last and not failure.sent):
         return None
     wished = failure.retry_after_s
     if wished is not None and wished > LONGEST_WAIT_S:
         return None
-    wait = _backoff(attempt, jitter) if wished is None else max(0.0, wished)  # in this order, NaN becomes 0
+    doubled = min(FIRST_WAIT_S * 2.0 ** min(attempt - 1, 16), LONGEST_WAIT_S)
+    wait = doubled / 2 * (1.0 + jitter) if wished is None else max(0.0, wished)  # in this order, NaN becomes 0
     if waited_s + wait > MOST_WAITED_S or (seconds_left is not None and wait >= seconds_left):
         return None
     return wait
-
-
-def may_help(failure: ProviderFailure) -> bool:
-    """Whether another model may answer where this one has failed for good.
-
-    What the endpoint calls wrong, and a prompt that is too long, go to no other model.
-    """
-    return failure.kind in TRANSIENT or failure.kind in UNUSABLE
-
-
-def _backoff(attempt: int, jitter: float) -> float:
-    whole = min(FIRST_WAIT_S * 2.0 ** min(attempt - 1, 16), LONGEST_WAIT_S)
-    return whole / 2 * (1.0 + min(max(jitter, 0.0), 1.0))
 
 
 def _tokens(characters: int) -> int:

@@ -1,21 +1,28 @@
 """Which part of the history the model is shown, so that it fits the model's window.
 
 The history itself stays complete. A `Window` says from where on it is shown, and holds the text that stands for what
-was before. Between two compactions the view only grows at its end, so that endpoints can keep its prefix.
+was before. When the view outgrows the model's window, old results are cleared, then the beginning gives way to a
+summary, or slides out. One compaction is a large step, so that there are few of them: each costs the endpoint its kept
+prefix. The current request is never given up, and a call is never parted from its results.
 """
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import sha256
-from typing import Any, Final
+from itertools import chain
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
-from langchain_core.messages import AnyMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from pydantic import ConfigDict, Field, ValidationError
 
+from mendgraph.nodes import records
 from mendgraph.nodes.call_model.prompts.estimates import estimate_tokens
+from mendgraph.nodes.call_model.prompts.prompt import as_map, message_of, size_of as bytes_of
 from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_request
 from mendgraph.nodes.language.project_notes import ProjectNotes, notes_text
 from mendgraph.nodes.language.text_protocol import parse_text_results, render_native_result, render_text_results
-from mendgraph.nodes.records import CallResult, JsonMap, Record, ToolError, ToolErrorCode, ToolResult
 
 SizeOf = Callable[[AnyMessage], int]
 """(message) -> its tokens, estimated. Asked for each message of a view at each call, so it should know them again."""
@@ -26,13 +33,13 @@ StandIns = dict[str, tuple[AnyMessage, AnyMessage]]
 MOST_STAND_INS = 2_000
 
 
-class Window(Record):
+class Window(records.Record):
     """What is shown of a thread's history; the default shows all of it.
 
     `first` is the id of the first message that is shown as it is, `head` the text that stands for those before it, and
     `cleared` are the messages whose results are replaced by notes. An id that the history does not have hides nothing.
     `summary` is the model's own in the head; after one that was of no use, `no_summary` is asked for any more.
-    `tokens` is the window as an endpoint named it when it refused a request.
+    `tokens` is what a request had, as estimated, that its endpoint has refused as too long.
     """
 
     first: str = ""
@@ -96,20 +103,15 @@ def _added(kind: str, text: str, made: StandIns) -> AnyMessage:
     return made.setdefault(name, (message, message))[1]
 
 
-LARGEST_KEPT_FIELD = 200
-"""Characters of JSON up to which a field of a cleared result stays: paths, counts, exit codes, references."""
-
-LONGEST_ERROR = 400
-"""Characters of an error's message that stay."""
-
+LARGEST_KEPT_FIELD = 200  # characters of JSON up to which a field of a cleared result stays
+LONGEST_ERROR = 400  # characters of an error's message that stay
 NOTE_FIELD = "left_out"
 
 
 def is_result(message: AnyMessage) -> bool:
     """Does this message carry results of calls?"""
-    return isinstance(message, ToolMessage) or (
-        isinstance(message, HumanMessage) and message.name == RESULT_MESSAGE_NAME
-    )
+    in_text = isinstance(message, HumanMessage) and message.name == RESULT_MESSAGE_NAME
+    return in_text or isinstance(message, ToolMessage)
 
 
 def without_results(message: AnyMessage) -> AnyMessage | None:
@@ -132,9 +134,9 @@ def _without_result(text: str, tool: str, *, failed: bool) -> str:
     result = _stand_in(envelope, tool) if isinstance(envelope, dict) else None
     if result is None:
         data = {NOTE_FIELD: _note(len(text), tool, {})}
-        error = ToolError(code=ToolErrorCode.IO_ERROR, message=_clipped(text)) if failed else None
-        result = ToolResult(ok=not failed, data={} if failed else data, error=error)
-    return render_native_result(CallResult(call_id="", tool=tool, result=result))
+        error = records.ToolError(code=records.ToolErrorCode.IO_ERROR, message=_clipped(text)) if failed else None
+        result = records.ToolResult(ok=not failed, data={} if failed else data, error=error)
+    return render_native_result(records.CallResult(call_id="", tool=tool, result=result))
 
 
 def _without_line(line: str) -> str:
@@ -142,30 +144,30 @@ def _without_line(line: str) -> str:
         tool = str(envelope.get("tool", ""))
         result = _stand_in(envelope, tool)
         if result is not None:
-            return render_text_results([CallResult(call_id="", tool=tool, result=result)])
+            return render_text_results([records.CallResult(call_id="", tool=tool, result=result)])
     return _clipped(line)
 
 
-def _stand_in(envelope: JsonMap, tool: str) -> ToolResult | None:
+def _stand_in(envelope: records.JsonMap, tool: str) -> records.ToolResult | None:
     data, error = envelope.get("data"), envelope.get("error")
     if isinstance(error, dict):
         code = error.get("code")
-        known = ToolErrorCode(code) if code in set(ToolErrorCode) else ToolErrorCode.IO_ERROR
-        return ToolResult.failure(known, _clipped(str(error.get("message", ""))))
+        known = records.ToolErrorCode(code) if code in set(records.ToolErrorCode) else records.ToolErrorCode.IO_ERROR
+        return records.ToolResult.failure(known, _clipped(str(error.get("message", ""))))
     if not isinstance(data, dict):
         return None
     kept = {name: value for name, value in data.items() if name != NOTE_FIELD and _length(value) <= LARGEST_KEPT_FIELD}
     if len(kept) == len(data):
-        return ToolResult(ok=True, data=data)
+        return records.ToolResult(ok=True, data=data)
     left = sum(_length(value) for name, value in data.items() if name not in kept)
-    return ToolResult(ok=True, data={**kept, NOTE_FIELD: _note(left, tool, kept)})
+    return records.ToolResult(ok=True, data={**kept, NOTE_FIELD: _note(left, tool, kept)})
 
 
 def _length(value: Any) -> int:
     return len(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
-def _note(characters: int, tool: str, kept: JsonMap) -> str:
+def _note(characters: int, tool: str, kept: records.JsonMap) -> str:
     """What is missing, and how to get it again: what a change gave back is gone, but its file can be read."""
     path = kept.get("path")
     if isinstance(path, str) and not kept.keys().isdisjoint({"action", "replacements"}):
@@ -178,9 +180,6 @@ def _clipped(text: str) -> str:
     if len(text) <= LONGEST_ERROR:
         return text
     return f"{text[:LONGEST_ERROR]} [... {len(text) - LONGEST_ERROR} more characters]"
-
-
-REQUEST: Final = "The request:"
 
 
 def with_notes(view: Sequence[AnyMessage], notes: Sequence[ProjectNotes], made: StandIns) -> list[AnyMessage]:
@@ -196,17 +195,388 @@ def with_notes(view: Sequence[AnyMessage], notes: Sequence[ProjectNotes], made: 
 
 def notes_before(notes: Sequence[ProjectNotes], request: str) -> str:
     """The notes, and behind them what the person says."""
-    return f"{notes_text(notes)}\n\n{REQUEST}\n{request}"
+    return f"{notes_text(notes)}\n\nThe request:\n{request}"
 
 
-def noted_request(messages: Sequence[JsonMap], notes: Sequence[ProjectNotes]) -> tuple[JsonMap, ...]:
-    """The messages of a request in block form, which ends with the one that has the notes before it."""
-    if not notes:
-        return tuple(messages)
-    *others, last = messages
-    return (*others, {**last, "content": notes_before(notes, str(last["content"]))})
+TRIGGER: Final = 0.85  # the share of the window that the next request and its reply may fill
+TARGET, CUT = 0.6, 0.65
+"""The share of what the view may have to which it is brought down, and the share of that which a beginning leaves.
+
+What is left after a beginning was given up then holds little that could be cleared the next time.
+"""
+
+KEPT_EXCHANGES: Final = 3  # the last exchanges, which keep their results; fewer where they are too large
+LEAST_CLEARED: Final = 40  # tokens that clearing a result has to save; half of it, where that is more
+SUMMARY_TOKENS: Final = 800  # what a summary may have
+REFUSED: Final = 0.9  # after a refusal the request shrinks at least to this share of what it was
 
 
-def notes_tokens(notes: Sequence[ProjectNotes]) -> int:
-    """The tokens of the notes in a request, estimated."""
-    return estimate_tokens(len(notes_before(notes, "").encode("utf-8", "replace")), 1) if notes else 0
+class Budget(NamedTuple):
+    """What a request has to fit in: the window (None where nobody knows it), and what is not history, in tokens.
+
+    `fixed_tokens` are system prompt, tools and corrections, `output_tokens` are those that the reply may have.
+    """
+
+    window_tokens: int | None
+    fixed_tokens: int
+    output_tokens: int
+
+
+CompactionKind = Literal["cleared", "summarised", "slid"]
+
+
+class Compacted(NamedTuple):
+    """The new window, and what it saved: the input tokens of the request, before and after, estimated."""
+
+    window: Window
+    kind: CompactionKind
+    tokens_before: int
+    tokens_after: int
+
+
+@dataclass(frozen=True)
+class NeedsSummary:
+    """A summary is worth a model call: `messages` ask for it. `fallback` is what to do if there is no reply."""
+
+    messages: tuple[records.JsonMap, ...]
+    fallback: Compacted
+    conclude: Callable[[str], Compacted] = field(repr=False)
+    """(text of the reply) -> the view with the summary if it counts, else the fallback, and none is asked for again."""
+
+
+def compact(
+    history: Sequence[AnyMessage],
+    window: Window,
+    plan: records.Plan | None,
+    changed: Sequence[str],
+    size_of: SizeOf,
+    budget: Budget,
+    *,
+    forced: bool = False,
+    made: StandIns | None = None,
+) -> Compacted | NeedsSummary | records.StopCause | None:
+    """Say what to do before the next request; None means that it fits as it is.
+
+    `forced` is for a request that the endpoint has refused as too long: it is brought down to half of itself, or of
+    the window. A stop means that not even the request and its last exchange fit.
+    """
+    made = {} if made is None else made
+    total = sum(map(size_of, shown(history, window, made)))
+    half, shrunk = total // 2, int(total * REFUSED)
+    if budget.window_tokens is None:
+        if not forced:
+            return None
+        aim, most, hard = half, shrunk, shrunk
+    else:
+        besides = budget.fixed_tokens + budget.output_tokens
+        most, hard = int(budget.window_tokens * TRIGGER) - besides, budget.window_tokens - besides
+        if not forced and total <= most:
+            return None
+        aim = max(0, int(most * TARGET))
+        if forced:
+            aim, most, hard = min(aim, half), min(most, shrunk), min(hard, shrunk)
+    tail = history[first_shown(history, window) :]
+    step = _Compaction(history, tail, window, plan, changed, size_of, budget, made, aim, most, hard, total)
+    done = step.best()
+    if done is not None or total <= hard:
+        return done
+    where = "the endpoint's" if budget.window_tokens is None else f"the model's window of {budget.window_tokens} tokens"
+    message = (
+        f"The conversation does not fit {where}, and nothing more can be left out. Choose a model with a larger "
+        "window, lower max_output_tokens_per_call, or ask for less at a time."
+    )
+    return records.StopCause(reason=records.StopReason.CONTEXT_OVERFLOW, message=message)
+
+
+MOST_EARLIER = 5  # earlier requests of the thread that are quoted, the latest ones
+LONGEST_EARLIER = 1_000  # characters of an earlier request that are quoted
+MOST_CHANGED = 40  # changed files that are named, the latest ones
+SUMMARY_TITLE = "From an automatic summary of what was before, not the person's words:"
+"""Above what a model wrote in a message that otherwise speaks for the person."""
+
+LEAST_SAVING = 0.3  # the share by which a view has to shrink for its summary to count
+_MARKS = {records.PlanStatus.DONE: "[x]", records.PlanStatus.IN_PROGRESS: "[>]", records.PlanStatus.PENDING: "[ ]"}
+
+
+@dataclass(frozen=True)
+class _Compaction:
+    """One look for the best way to make the view smaller. Places are those in `tail`: the history that is shown.
+
+    In tokens, `aim` is what the view is brought down to, `most` what it may grow to, and `hard` what it cannot pass.
+    """
+
+    history: Sequence[AnyMessage]
+    tail: Sequence[AnyMessage]
+    window: Window
+    plan: records.Plan | None
+    changed: Sequence[str]
+    size_of: SizeOf
+    budget: Budget
+    made: StandIns
+    aim: int
+    most: int
+    hard: int
+    total: int
+
+    @property
+    def start(self) -> int:
+        return len(self.history) - len(self.tail)
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """The places of all messages but results, which stay with their call."""
+        return [place for place, message in enumerate(self.tail) if not is_result(message)]
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        return list(map(self.size_of, shown_after(self.history, self.window.cleared, self.start, self.made)))
+
+    def best(self) -> Compacted | NeedsSummary | None:
+        """The mildest step that reaches the aim, else the one that makes the view as small as it has to be."""
+        replies = [place for place in self.starts if isinstance(self.tail[place], AIMessage)]
+        head = self._tokens(self.window.head if self.start else "")
+        for latest in replies[-KEPT_EXCHANGES:]:
+            cleared = self._cleared(latest, head)
+            sizes = self._sizes(cleared)
+            if cleared and head + sum(sizes) <= self.aim:
+                return self._done("cleared", 0, cleared, self.window.head)
+            if cut := self._cut(latest, sizes):
+                return self._shortened(cut, cleared)
+        request = max((place for place in self.starts if is_request(self.tail[place])), default=-1)
+        last = max(request, *replies[-1:], 0)
+        alone = not self.start and request == 0 and last == 1  # nothing is before it but that request
+        if alone or not self.tail or not self.tail[last].id:
+            last = 0
+        for before, bare in ((last, False), (len(self.tail), True)):  # the results of the last exchange go last
+            cleared, begin = self._cleared(before, self.total if bare else head), self._head(last, bare=bare)
+            after = self._tokens(begin) + sum(self._sizes(cleared)[last:])
+            if after <= self.hard and after < self.total:
+                return self._done("slid", last, cleared, begin)
+        return None
+
+    def _cleared(self, before: int, head: int) -> dict[str, int]:
+        """Which results before this place to clear, with their new sizes, until the aim is reached.
+
+        Oldest and largest first: the worth of clearing one is what it saves, times its age.
+        """
+        left, found, already = head + sum(self.sizes), [], frozenset(self.window.cleared)
+        for place, message in enumerate(self.tail[:before]):
+            if message.id and message.id not in already and (cleared := stand_in(message, self.made)) is not None:
+                size = self.size_of(cleared)
+                saved = self.sizes[place] - size
+                if saved >= max(LEAST_CLEARED, self.sizes[place] // 2):
+                    found.append((saved * (len(self.tail) - place), saved, message.id, size))
+        chosen = {}
+        for _, saved, name, size in sorted(found, key=lambda each: -each[0]):
+            if left <= self.aim:
+                break
+            left, chosen[name] = left - saved, size
+        return chosen
+
+    def _sizes(self, cleared: dict[str, int]) -> list[int]:
+        return [cleared.get(m.id or "", size) for m, size in zip(self.tail, self.sizes, strict=True)]
+
+    def _cut(self, latest: int, sizes: list[int]) -> int:
+        """Where to begin, `latest` at most, so that it all fits the aim with a head and a summary; 0 where it does not.
+
+        The earliest place that goes as deep as `CUT` wants it, where none does the latest.
+        """
+        needed = self._tokens(self._head(len(self.tail))) + SUMMARY_TOKENS + sum(sizes[latest:])
+        if needed > self.aim or not self.tail[latest].id:
+            return 0
+        cut, end = latest, latest
+        for place in reversed([each for each in self.starts if 0 < each < latest]):
+            needed, end = needed + sum(sizes[place:end]), place
+            if needed > self.aim * CUT:
+                break
+            cut = place if self.tail[place].id else cut
+        return cut
+
+    def _shortened(self, cut: int, cleared: dict[str, int]) -> Compacted | NeedsSummary:
+        slid = self._done("slid", cut, cleared, self._head(cut))
+        requests = [message.text for message in self.history if is_request(message)]
+        request = requests[-1] if requests else ""
+        most = self.aim if self.budget.window_tokens is None else self.most
+        messages = summary_request(self.tail[:cut], request, self.window.summary, self.size_of, most)
+        if messages is None or self.window.no_summary:
+            return slid
+
+        def conclude(reply: str) -> Compacted:
+            if text := read_summary(reply):
+                done = self._done("summarised", cut, cleared, self._head(cut, text), text)
+                after = done.tokens_after - self.budget.fixed_tokens
+                if after <= self.aim and after <= self.total * (1 - LEAST_SAVING):
+                    return done
+            return slid._replace(window=slid.window.model_copy(update={"no_summary": True}))
+
+        return NeedsSummary(messages, slid, conclude)
+
+    def _head(self, cut: int, summary: str | None = None, *, bare: bool = False) -> str:
+        """What stands for all before this place; `summary` is a new one of the part that is given up now.
+
+        A `bare` one holds only what a run cannot go on without: the request, and that something is missing.
+        """
+        end = self.start + cut
+        if not end:
+            return ""
+        parts = ["The beginning of this conversation is not shown any more, to save room; files can be read again."]
+        requests = [(place, message.text) for place, message in enumerate(self.history) if is_request(message)]
+        before = [text for place, text in requests if place < end]
+        request = before.pop() if before and requests[-1][0] < end else None
+        if not bare:
+            parts += self._facts(before, self.window.summary if summary is None else summary)
+        if request is not None:
+            parts.append(f"The request, which you are working on:\n{request}")
+        return "\n\n".join(parts)
+
+    def _facts(self, earlier: Sequence[str], summary: str) -> list[str]:
+        facts = []
+        if earlier:
+            quoted = [f"- {quote_bounded(text)}" for text in earlier[-MOST_EARLIER:]]
+            facts.append("\n".join(["Earlier requests:", *quoted]))
+        if summary:
+            facts.append(f"{SUMMARY_TITLE}\n{summary}")
+        if self.changed:
+            facts.append("Changed files: " + ", ".join([*dict.fromkeys(self.changed)][-MOST_CHANGED:]))
+        if self.plan is not None and self.plan.steps:
+            steps = [f"{_MARKS[step.status]} {step.title}" for step in self.plan.steps]
+            facts.append("\n".join(["The plan:", *steps]))
+        return facts
+
+    def _done(
+        self, kind: CompactionKind, cut: int, cleared: dict[str, int], head: str, summary: str | None = None
+    ) -> Compacted:
+        names = {*self.window.cleared, *cleared}
+        window = self.window.model_copy(
+            update={
+                "first": (self.tail[cut].id or "") if cut else self.window.first,
+                "head": head,
+                "cleared": tuple(m.id for m in self.tail[cut:] if m.id in names),
+                "summary": self.window.summary if summary is None else summary,
+            }
+        )
+        after = sum(map(self.size_of, shown(self.history, window, self.made)))
+        fixed = self.budget.fixed_tokens
+        return Compacted(window, kind if cut else "cleared", fixed + self.total, fixed + after)
+
+    def _tokens(self, text: str) -> int:
+        return self.size_of(HumanMessage(text)) if text else 0
+
+
+def quote_bounded(text: str, longest: int = LONGEST_EARLIER) -> str:
+    """The text, or its head and its tail with the number of characters between them."""
+    if len(text) <= longest:
+        return text
+    tail = longest // 3
+    return f"{text[: longest - tail]} [... {len(text) - longest} characters ...] {text[-tail:]}"
+
+
+MOST_ITEMS = 20
+SUMMARY_SYSTEM = f"""\
+You sum up the first part of a coding agent's work, so that it can go on without seeing that part again.
+Answer with one JSON object and nothing else:
+{{"done": [...], "findings": [...], "left": [...], "files": [...]}}
+Each is a list of at most {MOST_ITEMS} short texts: what was done, what was found out (names, causes, exact values, \
+errors), what is left to do, and which files matter and why. Keep only what is still needed; do not repeat the \
+request."""
+
+
+_Item = Annotated[str, Field(max_length=400)]
+
+
+class Summary(records.Record):
+    """What a summary has to look like; a section's title is what the model is shown above it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    done: tuple[_Item, ...] = Field(default=(), max_length=MOST_ITEMS, title="Done so far:")
+    findings: tuple[_Item, ...] = Field(default=(), max_length=MOST_ITEMS, title="Found out:")
+    left: tuple[_Item, ...] = Field(default=(), max_length=MOST_ITEMS, title="Left to do:")
+    files: tuple[_Item, ...] = Field(default=(), max_length=MOST_ITEMS, title="Files that matter:")
+
+
+def read_summary(reply: str) -> str:
+    """The summary in a reply as the model is shown it, one line an item; "" where it fits no schema or is empty.
+
+    A fence or words around it do no harm.
+    """
+    start, end = reply.find("{"), reply.rfind("}")
+    try:
+        summary = Summary.model_validate_json(reply[start : end + 1])
+    except (ValidationError, ValueError):
+        return ""
+    sections = [(section.title or "", getattr(summary, name)) for name, section in Summary.model_fields.items()]
+    if not any(item.strip() for _, said in sections for item in said):
+        return ""
+    lines = ([title, *(f"- {' '.join(item.split())}" for item in said)] for title, said in sections if said)
+    return "\n".join(chain.from_iterable(lines))
+
+
+def summary_request(
+    old: Sequence[AnyMessage], request: str, earlier_summary: str, size_of: SizeOf, most_tokens: int
+) -> tuple[records.JsonMap, ...] | None:
+    """The messages that ask for a summary of `old`, at most `most_tokens` as `size_of` sees them.
+
+    The reply is told how many words it may have, so that it is whole. Long messages are shown clipped, and if that is
+    not enough, the oldest are left out. None where nothing fits.
+    """
+    before = ["The summary of what was before that:", earlier_summary] if earlier_summary else []
+    asked = ["The request of the person:", quote_bounded(request, 2_000), *before, "What happened:"]
+    for clipping, first in ((2_000, 0), (600, 0), (200, 0), (200, len(old) // 2), (200, len(old) * 3 // 4)):
+        lines = [quote_bounded(_line_of(message), clipping) for message in old[first:]]
+        words = SUMMARY_TOKENS // 2  # a high rate for prose: the names and the JSON around it have more tokens
+        text = "\n\n".join([*asked, *lines, f"Now answer with the JSON object: {words} words at most."])
+        if size_of(HumanMessage(SUMMARY_SYSTEM)) + size_of(HumanMessage(text)) <= most_tokens:
+            return message_of("system", SUMMARY_SYSTEM), message_of("user", text)
+    return None
+
+
+def _line_of(message: AnyMessage) -> str:
+    if isinstance(message, AIMessage):
+        calls = [f"{call['name']}({json.dumps(call['args'], ensure_ascii=False)})" for call in message.tool_calls]
+        return "AGENT: " + "\n".join(part for part in (message.text, *calls) if part)
+    return ("RESULT: " if is_result(message) else "PERSON: ") + message.text
+
+
+class Memory:
+    """The history of an agent in Python, and what of it its model is shown: the nodes' own window. Source: spec 4.
+
+    `messages` stays complete. What is shown fits `window_tokens` (None: all is shown) with a reply of `reply_tokens`:
+    old results are cleared first, then what was first gives way to the summary of `summarise`, or slides out.
+    """
+
+    def __init__(
+        self,
+        window_tokens: int | None = None,
+        *,
+        reply_tokens: int = 1_024,
+        summarise: Callable[[list[records.JsonMap]], str] | None = None,
+    ) -> None:
+        """`summarise` is given the messages of a request for a summary, and gives back the model's reply."""
+        self.messages: list[AnyMessage] = []
+        self.window = WHOLE
+        self._tokens, self._reply_tokens, self._summarise = window_tokens, reply_tokens, summarise
+        self._made: StandIns = {}
+
+    def add(self, *messages: AnyMessage) -> None:
+        """Remember these messages; one without an id gets one."""
+        for message in messages:
+            name = message.id or f"memory-{len(self.messages)}"
+            self.messages.append(message.model_copy(update={"id": name}))
+
+    def shown(self, besides: int = 0) -> list[AnyMessage]:
+        """The messages for the next request, which has `besides` tokens of its own.
+
+        Where not even the last request and exchange fit, they are shown all the same.
+        """
+
+        def tokens_of(message: AnyMessage) -> int:
+            return estimate_tokens(bytes_of(as_map(message, native=False)), 1)
+
+        budget = Budget(self._tokens, besides, self._reply_tokens)
+        found = compact(self.messages, self.window, None, (), tokens_of, budget, made=self._made)
+        if isinstance(found, NeedsSummary):
+            found = found.conclude(self._summarise([*found.messages])) if self._summarise else found.fallback
+        if isinstance(found, Compacted):
+            self.window = found.window
+        return shown(self.messages, self.window, self._made)

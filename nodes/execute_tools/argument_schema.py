@@ -10,15 +10,11 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.records import JsonMap
 
-MOST_ERRORS = 10
-"""More sentences than this do not help anybody to repair a call."""
-
+MOST_ERRORS = 10  # more sentences than this do not help anybody to repair a call
 MOST_NODES = 5_000
 """Places of a schema after its references are written out: what refers to itself twice doubles with each level."""
 
-DEEPEST = 32
-"""References of a schema that lead to each other."""
-
+DEEPEST = 32  # references of a schema that lead to each other
 _MAPS: Final = ("properties", "patternProperties", "dependentSchemas")
 """Keywords whose value has a name for each schema."""
 

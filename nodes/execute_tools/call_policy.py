@@ -1,4 +1,4 @@
-"""What an environment allows of each call: permission, arguments, quotas, rates and retries. Source: specs 4 and 5.
+"""What an environment allows of each call: permission, quotas, rates, retries, circuits. Source: specs 4 and 5.
 
 The engine asks in this order: `permit` (may this tool be used at all?), after the guardrails `take` (is there quota,
 rate and a closed circuit left?), then `timeout_s`, `wait_before_retry` and, for everything that was taken, `settle`.
@@ -15,7 +15,6 @@ from typing import Final
 import orjson
 
 from mendgraph.nodes.execute_tools.files.deadline import ScopeOverError
-from mendgraph.nodes.execute_tools.policy.circuit_breaker import BreakerConfig, Breakers, CircuitBreaker
 from mendgraph.nodes.execute_tools.registry import Tool
 from mendgraph.nodes.execute_tools.secrets.redact import MARK, has_mark
 from mendgraph.nodes.execute_tools.tool_run import GuardrailError, RetryableToolError, ToolRun, meant_or_known, refused
@@ -81,6 +80,95 @@ class CallRules:
 OPEN_RULES = CallRules()
 
 
+# --- Circuits: what keeps failing is left alone for a while, then tried with care. Source: Nygard, "Release It!"
+
+MOST_BREAKERS = 256  # beyond this, the breaker that was not asked for the longest is forgotten
+
+
+@dataclass(frozen=True)
+class BreakerConfig:
+    """Opens after `failures` in a row, for `open_s` seconds; then one probe may try at a time."""
+
+    failures: int = 5
+    open_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        if self.failures < 1 or not 0 < self.open_s < float("inf"):
+            raise ValueError(f"A circuit breaker needs a failure and a positive time at least, not {self}.")
+
+
+class CircuitBreaker:
+    """Guards one tool or one provider, for any number of threads.
+
+    Whoever is admitted reports once how it ended: `succeeded`, `failed`, or `abandoned` where nobody knows. What
+    comes while the circuit is open and no probe is out is the late word of an older call, and changes nothing. A probe
+    that never reports loses its place after `open_s`, so that no lost call keeps the circuit shut for good.
+    """
+
+    def __init__(self, config: BreakerConfig, clock: Callable[[], float]) -> None:
+        """`clock` gives seconds and never goes back."""
+        self._config, self._clock = config, clock
+        self._lock = threading.Lock()
+        self._failures = 0  # in a row
+        self._until: float | None = None  # when the rest, or the time of the probe, is over; None where it is closed
+        self._probing = False
+
+    def admit(self) -> float:
+        """0.0 where a call may go on, which then has to report; otherwise the seconds until one may be tried."""
+        with self._lock:
+            if self._until is None:
+                return 0.0
+            now = self._clock()
+            if now < self._until:
+                return self._until - now
+            self._until, self._probing = now + self._config.open_s, True
+            return 0.0
+
+    def succeeded(self) -> None:
+        """The call worked."""
+        with self._lock:
+            if self._is_counted():
+                self._failures, self._until, self._probing = 0, None, False
+
+    def failed(self) -> None:
+        """The call did not work."""
+        with self._lock:
+            if self._is_counted():
+                self._failures += 1
+                if self._probing or self._failures >= self._config.failures:
+                    self._until, self._probing = self._clock() + self._config.open_s, False
+
+    def abandoned(self) -> None:
+        """The call ended without showing whether it works: it was cancelled, or never made."""
+        with self._lock:
+            if self._probing:  # another one may try at once
+                self._until, self._probing = self._clock(), False
+
+    def _is_counted(self) -> bool:
+        return self._until is None or self._probing
+
+
+class Breakers:
+    """One circuit breaker for each name, for any number of threads."""
+
+    def __init__(self, config: BreakerConfig, clock: Callable[[], float]) -> None:
+        self._config, self._clock = config, clock
+        self._breakers: OrderedDict[str, CircuitBreaker] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, name: str) -> CircuitBreaker:
+        """The breaker of this name, made where there is none."""
+        with self._lock:
+            found = self._breakers.setdefault(name, CircuitBreaker(self._config, self._clock))
+            self._breakers.move_to_end(name)
+            if len(self._breakers) > MOST_BREAKERS:
+                self._breakers.popitem(last=False)
+            return found
+
+
+# --- One call
+
+
 class PolicyMemory:
     """What outlives a single call, for any number of threads: the circuits of the tools, and when they were called."""
 
@@ -138,7 +226,7 @@ class CallPolicy:
             message = f"This environment is read-only, so {tool.name} is refused."
             return refused(tool.name, message, ToolErrorCode.PERMISSION_DENIED, "PermissionError")
         if tool.effect in CHANGING | {Effect.NETWORK} and has_mark(orjson.dumps(arguments).decode()):
-            return refused(tool.name, _CARRIES_MARK, _MISTAKE, "ValueError")
+            return refused(tool.name, _CARRIES_MARK, ToolErrorCode.INVALID_ARGUMENT, "ValueError")
         return None
 
     def take(self, tool: Tool) -> ToolRun | None:
@@ -183,8 +271,7 @@ class CallPolicy:
 
         Only outages count against a tool. Any other failure, such as that of a wrong argument, says nothing of them.
         """
-        breaker = self._breaker(tool)
-        if breaker is None:
+        if (breaker := self._breaker(tool)) is None:
             return
         if run is not None and _is_outage(tool, run):
             breaker.failed()
@@ -208,7 +295,6 @@ def _is_outage(tool: Tool, run: ToolRun) -> bool:
     return remote and error.code is ToolErrorCode.TIMEOUT
 
 
-_MISTAKE = ToolErrorCode.INVALID_ARGUMENT
 _CARRIES_MARK = (
     f"The arguments hold {MARK}, which stands for a secret that you cannot see: it would be lost. Leave that line as"
     " it is, and change only what is around it. If you wrote that value yourself, the run was cut off before this call,"

@@ -45,11 +45,10 @@ from mendgraph.nodes.execute_tools.tool_run import (
     unknown_tool,
 )
 from mendgraph.nodes.execute_tools.trace import TraceSink
-from mendgraph.nodes.language.json_arguments import ArgumentProblem, decode_arguments
+from mendgraph.nodes.language.text_protocol import ArgumentProblem, decode_arguments
 from mendgraph.nodes.records import CHANGING, Effect, JsonMap, Plan, PlanStep, RawCall, ToolCall, ToolError, ToolResult
 
-SELF_TIMED_GRACE_S = 2.0
-"""How much longer than its own limit a tool that keeps its time by itself is waited for."""
+SELF_TIMED_GRACE_S = 2.0  # how much longer than its own limit a tool that keeps its time by itself is waited for
 
 
 def call_tool(tool: Tool, context: ToolContext, arguments: JsonMap, timeout_s: float) -> object:
@@ -57,11 +56,19 @@ def call_tool(tool: Tool, context: ToolContext, arguments: JsonMap, timeout_s: f
 
     An async tool gets an event loop of its own, and so RuntimeError inside a running one. Source: spec 5, invariant 5.
     """
-    if tool.asynchronous:
-        return _run_loop(tool, context, arguments, timeout_s)
-    scope = CancellationScope(context.scope)
-    call = partial(tool.s, _in_scope(tool, context, scope, timeout_s), **arguments)
-    return call_here(_patience(tool, timeout_s), call, scope)
+    if not tool.asynchronous:
+        scope = CancellationScope(context.scope)
+        call = partial(tool.s, _in_scope(tool, context, scope, timeout_s), **arguments)
+        return call_here(_patience(tool, timeout_s), call, scope)
+    coroutine = await_tool(tool, context, arguments, timeout_s)
+    try:
+        with suppress(RuntimeError):
+            asyncio.get_running_loop()
+            timeout_s = inf  # asyncio.run fails in this thread, as it should
+        patience = _patience(tool, timeout_s) + SELF_TIMED_GRACE_S
+        return call_here(patience, partial(asyncio.run, coroutine), CancellationScope())
+    finally:
+        coroutine.close()
 
 
 async def await_tool(tool: Tool, context: ToolContext, arguments: JsonMap, timeout_s: float) -> object:
@@ -85,18 +92,6 @@ async def await_tool(tool: Tool, context: ToolContext, arguments: JsonMap, timeo
     if task.cancelled():
         raise RuntimeError("CancelledError was raised")
     return task.result()
-
-
-def _run_loop(tool: Tool, context: ToolContext, arguments: JsonMap, timeout_s: float) -> object:
-    coroutine = await_tool(tool, context, arguments, timeout_s)
-    try:
-        with suppress(RuntimeError):
-            asyncio.get_running_loop()
-            timeout_s = inf  # asyncio.run fails in this thread, as it should
-        patience = _patience(tool, timeout_s) + SELF_TIMED_GRACE_S
-        return call_here(patience, partial(asyncio.run, coroutine), CancellationScope())
-    finally:
-        coroutine.close()
 
 
 def _patience(tool: Tool, timeout_s: float) -> float:
@@ -127,7 +122,6 @@ async def _contained(tool: Tool, context: ToolContext, arguments: JsonMap) -> ob
 
 
 __all__ = ["Engine", "EngineConfig", "GuardrailError", "InputGuard", "OutputGuard", "RetryableToolError", "ToolRun"]
-
 Call = ToolCall | RawCall
 """A call whose arguments were read and judged, or one with their raw text."""
 
@@ -184,7 +178,8 @@ class Engine:
         self._registry, self._sink, self._config = registry, sink, config
         self._input_guards, self._output_guards = tuple(input_guards), tuple(output_guards)
         self._cache: dict[tuple[str, str], ToolOutput] = {}
-        self._policy = policy or _open_policy(config)
+        retries = replace(NO_BACKOFF, max_retries=config.max_retries)
+        self._policy = policy or CallPolicy(CallRules(retries=retries), PolicyMemory(monotonic_s))
         self._redactor = redactor or Redactor()
 
     def run_sync(self, call: Call, context: ToolContext) -> ToolRun:
@@ -239,8 +234,6 @@ class Engine:
             run = replace(run, output=output, error=self._redactor.text(run.error))
         yield run
 
-    # --- Before the invocation ---------------------------------------------------------------------------------
-
     def _before(self, call: Call, context: ToolContext) -> Phase[tuple[Tool, JsonMap, str]]:
         """The tool, its arguments, and the call's key in the cache."""
         tool, refusal = self._resolve(call.tool)
@@ -263,8 +256,7 @@ class Engine:
         self._sink.emit("tool.resolve.fail" if tool is None else "tool.resolve.ok", {"tool_name": name})
         if tool is not None:
             return tool, None
-        offered = self._policy.offered(self._registry.specs())
-        return None, unknown_tool(name, offered)
+        return None, unknown_tool(name, self._policy.offered(self._registry.specs()))
 
     def _parse_and_coerce(self, tool: Tool, raw: JsonMap | str) -> Phase[JsonMap]:
         """Types, aliases and defaults. Values that guard has judged are taken as they are, a raw text is read here."""
@@ -296,8 +288,6 @@ class Engine:
         self._emit("guard.input.ok", tool)
         return args, None
 
-    # --- The invocation ----------------------------------------------------------------------------------------
-
     def _invoke(self, tool: Tool, arguments: JsonMap, context: ToolContext) -> Steps[Phase[tuple[object, int]]]:
         """What the tool gave back, and after how many attempts: all of them share what the turn has left."""
         started, attempt = monotonic_s(), 0
@@ -324,8 +314,6 @@ class Engine:
             if wait is None or not (yield partial(_waited, context, wait, started)):
                 return None, failed
 
-    # --- After the invocation ----------------------------------------------------------------------------------
-
     def _after(self, context: ToolContext, tool: Tool, _: JsonMap, raw: str, value: object, attempts: int) -> ToolRun:
         try:
             output = plain_output(value)
@@ -345,8 +333,7 @@ class Engine:
     ) -> Phase[ToolOutput]:
         self._emit("guard.output.start", tool)
         checks = [partial(guard, ctx, tool.name, output) for guard in self._output_guards]
-        refusal = _first_refusal(tool, checks, attempts)
-        if refusal is not None:
+        if (refusal := _first_refusal(tool, checks, attempts)) is not None:
             self._emit("guard.output.block", tool, reason=refusal.reason)
             return None, refusal.after(output)
         self._emit("guard.output.ok", tool)
@@ -380,18 +367,12 @@ def _waited(context: ToolContext, seconds: float, started: float) -> bool:
 
 
 def _first_refusal(tool: Tool, checks: Sequence[Callable[[], None]], attempts: int) -> ToolRun | None:
-    """Run the checks; whatever one of them raises blocks."""
     try:
         for check in checks:
             check()
     except Exception as error:  # noqa: BLE001 - a guardrail that breaks must not open the way
         return blocked(tool.name, error, attempts)
     return None
-
-
-def _open_policy(config: EngineConfig) -> CallPolicy:
-    retries = replace(NO_BACKOFF, max_retries=config.max_retries)
-    return CallPolicy(CallRules(retries=retries), PolicyMemory(monotonic_s))
 
 
 def redacted_output(output: ToolOutput, redactor: Redactor) -> ToolOutput:

@@ -23,6 +23,7 @@ from mendgraph.nodes.execute_tools.argument_schema import OpenArguments
 from mendgraph.nodes.execute_tools.call_policy import (
     OPEN_RULES,
     WITHOUT_CHANGE,
+    BreakerConfig,
     CallPolicy,
     CallRules,
     PolicyMemory,
@@ -35,7 +36,6 @@ from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.journal.journal import call_fingerprint
 from mendgraph.nodes.execute_tools.network.url_rules import names_target, read_url
 from mendgraph.nodes.execute_tools.policy.alerts import Vitals, observe_tool
-from mendgraph.nodes.execute_tools.policy.circuit_breaker import BreakerConfig
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.secrets.redact import PLACEHOLDER, Redactor
 from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
@@ -43,12 +43,8 @@ from mendgraph.nodes.execute_tools.tool_run import http_status, reason_of
 from mendgraph.nodes.execute_tools.trace import TraceSink
 from mendgraph.nodes.records import CHANGING, Effect, JsonMap, ToolCall, ToolError, ToolErrorCode, ToolResult
 
-UNKNOWN: Final = "<unknown>"
-"""Stands for the name of what has none. Source: spec 4."""
-
-MOST_RESULTS = 1_000
-"""Finished results that are remembered by their keys; the oldest are forgotten first."""
-
+UNKNOWN: Final = "<unknown>"  # stands for the name of what has none. Source: spec 4.
+MOST_RESULTS = 1_000  # finished results that are remembered by their keys; the oldest are forgotten first
 Validator = Callable[[JsonMap], JsonMap]
 """Takes the arguments of one action and gives them back, checked and normalised; raises to refuse them."""
 
@@ -58,7 +54,6 @@ _READING: Final = _LISTING | {"read_file", "search_in_file", "file_info"}
 _TEXT_WRITING: Final = frozenset({"write_file", "append_file"})
 _WRITING: Final = _TEXT_WRITING | {"edit_file", "multi_edit", "delete_file", "move_file", "create_file"}
 _GOING_OUT: Final = frozenset({"http_get", "http_post", "fetch_url"})
-
 _NOT_MADE = frozenset({"QuotaError", "RateLimitError", "CircuitOpenError"})
 """Refusals that say nothing of the call, only of the moment: with the same key it may be made later."""
 
@@ -210,9 +205,8 @@ class Environment:
             if result is not None:
                 return _copied(result)
             if key in self._results:
-                raise ActionError(
-                    "The same call is being made at this moment: wait for its result.", "IdempotencyError"
-                )
+                message = "The same call is being made at this moment: wait for its result."
+                raise ActionError(message, "IdempotencyError")
             self._results[key] = (mark, None)
         # Cut off by Ctrl-C, it stays "in progress": whether it had its effect is unknown, so it is not made again.
         result = self._run(action, name, given)
@@ -242,8 +236,6 @@ class Environment:
         _RETRIES.reset(outer)
         return self._reported(replace(result, ms=monotonic_ms() - started, retries=retries))
 
-    # --- Spec 4's own steps, which a subclass may override ------------------------------------------------------
-
     def _prepare_args(self, action_name: str, args: dict[str, Any]) -> dict[str, Any]:
         """Paths made safe, contents, addresses and the action's own validator heeded; what is refused raises."""
         for field in _PATH_FIELDS if action_name in _READING | _WRITING else ():
@@ -265,7 +257,6 @@ class Environment:
         return args if validator is None else _named_arguments(validator(args))
 
     def _run_with_retries(self, action: Action, args: dict[str, Any]) -> Any:
-        """What the action gives back, after as many attempts as the engine and its policy allow; else it raises."""
         name, effect = _name_of(action), _effect_of(action)
         values, errors = list[Any](), list[BaseException]()
 
@@ -276,9 +267,13 @@ class Environment:
             except BaseException as error:
                 errors.append(error)
                 raise
-            values.append(_value_of(returned))
-            if isinstance(values[-1], ToolError):
-                return ToolOutput.failed(values[-1])
+            # A caller in Python is given the data of a tool's result.
+            result = returned.result if isinstance(returned, ToolOutput) else returned
+            if isinstance(result, ToolResult):
+                result = result.data if result.error is None else result.error
+            values.append(result)
+            if isinstance(result, ToolError):
+                return ToolOutput.failed(result)
             status = http_status(returned)
             return ToolOutput.ok() if status is None else ToolOutput.ok(status=status)
 
@@ -301,7 +296,6 @@ class Environment:
         return values[-1]
 
     def _run_with_timeout(self, action: Action, args: dict[str, Any], timeout_s: float) -> Any:
-        """One attempt: what the action gives back or raises, and TimeoutError as soon as its time is over."""
 
         def run() -> tuple[Any, TimeoutError | None]:
             try:
@@ -330,8 +324,7 @@ class Environment:
                 raise PermissionError("Path traversal blocked.")
             return full
         sandbox = PathSandbox(self.base_dir)
-        place = sandbox.locate(path, PathAccess.LIST_DIR)
-        if isinstance(place, ToolError):
+        if isinstance(place := sandbox.locate(path, PathAccess.LIST_DIR), ToolError):
             denied = place.code is ToolErrorCode.PERMISSION_DENIED
             raise PermissionError("Path traversal blocked.") if denied else ValueError(place.message)
         return os.path.normpath(os.path.join(sandbox.root, place.real))
@@ -342,8 +335,7 @@ class Environment:
 
     def _check_domain(self, url: str) -> None:
         """Only http and https, and only to allowed hosts, read as this package's tools read an address."""
-        target = read_url(url)
-        if isinstance(target, ToolError):
+        if isinstance(target := read_url(url), ToolError):
             raise PermissionError(target.message)
         if self.allowed_domains and not names_target(self.allowed_domains, target):
             raise PermissionError(f"Domain '{target.host}' not allowed.")
@@ -356,9 +348,7 @@ class Environment:
         try:
             if self.logger is not None:
                 self.logger(safe)
-        except KeyboardInterrupt:
-            raise
-        except BaseException:  # noqa: BLE001, S110 - spec 4: logging never breaks an action
+        except Exception:  # noqa: BLE001, S110 - spec 4: logging never breaks an action
             pass
 
     def _redact(self, obj: Any) -> Any:
@@ -366,30 +356,27 @@ class Environment:
 
         Of a map, what cannot be looked through costs no more than its own field.
         """
+
+        def unnamed(value: Any) -> Any:
+            if isinstance(value, list):
+                return [unnamed(each) for each in value]
+            if not isinstance(value, dict):
+                return value
+            return {
+                key: PLACEHOLDER if isinstance(each, str) and self._REDACT_KEYS.search(key) else unnamed(each)
+                for key, each in value.items()
+            }
+
         if not isinstance(obj, dict):
-            return self._unnamed(self._redactor.value(_json_like(obj)))
+            return unnamed(self._redactor.value(_json_like(obj)))
         safe: JsonMap = {}
         for key, value in obj.items():
             plain = self._redactor.value({key: _json_like(value)})
             safe |= plain if isinstance(plain, dict) else {self._redactor.text(key): plain}
-        return self._unnamed(safe)
-
-    # ------------------------------------------------------------------------------------------------------------
-
-    def _unnamed(self, value: Any) -> Any:
-        if isinstance(value, list):
-            return [self._unnamed(each) for each in value]
-        if not isinstance(value, dict):
-            return value
-        return {
-            key: PLACEHOLDER if isinstance(each, str) and self._REDACT_KEYS.search(key) else self._unnamed(each)
-            for key, each in value.items()
-        }
+        return unnamed(safe)
 
     def _permit(self, tool: Tool) -> None:
-        """Whether the action may be used at all, before its arguments are looked at."""
-        refusal = CallPolicy(self._rules, self._memory).permit(tool, {})
-        if refusal is not None:
+        if (refusal := CallPolicy(self._rules, self._memory).permit(tool, {})) is not None:
             raise ActionError(refusal.reason, refusal.error_type)
 
     def _retries(self, name: str, effect: Effect | None) -> RetryPolicy:
@@ -401,7 +388,6 @@ class Environment:
         return RetryPolicy(self.max_retries, self.retry_backoff_s, exceptions, repeatable)
 
     def _reported(self, result: ExecResult) -> ExecResult:
-        """The result without secrets, told to whoever listens."""
         error = None if result.error is None else self._redactor.text(result.error)
         action = self._redactor.text(result.action)
         result = replace(result, action=action, args=self._redact(result.args), error=error)
@@ -427,7 +413,6 @@ def _named_arguments(arguments: object) -> dict[str, Any]:
 
 
 def _effect_of(action: Action) -> Effect | None:
-    """What the action says that it does, None where it says nothing."""
     effect = getattr(action, "effect", None)
     return effect if isinstance(effect, Effect) else None
 
@@ -449,30 +434,18 @@ def _awaited(value: Any) -> Any:
         value.close()
 
 
-def _value_of(returned: Any) -> Any:
-    """What a caller in Python is given of what an action gave back: the data of a tool's result, or a ToolError."""
-    result = returned.result if isinstance(returned, ToolOutput) else returned
-    if isinstance(result, ToolResult):
-        return result.data if result.error is None else result.error
-    return result
-
-
 def _json_like(value: Any) -> Any:
     """A copy made of JSON values; its `repr` where it has none, or contains itself."""
     try:
         return to_jsonable_python(value, fallback=_in_words)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # noqa: BLE001 - a value may fight back in any way
+    except Exception:  # noqa: BLE001 - a value may fight back in any way
         return _in_words(value)
 
 
 def _in_words(value: Any) -> str:
     try:
         return repr(value)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # noqa: BLE001 - a value may fight back in any way
+    except Exception:  # noqa: BLE001 - a value may fight back in any way
         return f"<{type(value).__name__}>"
 
 

@@ -1,9 +1,8 @@
 """Tools of MCP servers as tools of ours, so that guard, timeout, trace, redaction and journal are the engine's.
 
 A server is not trusted: what it says of its tools is bounded and made plain, and its hints on what a tool does to the
-world are not read. It checks the arguments of its tools itself. Each call is a conversation of its own, so a server
-keeps nothing in memory from call to call. The protocol is spoken by `mcp`; its own client of programs lets a server's
-stderr through to the terminal and reads messages of any length, so programs are spoken to over pipes of ours.
+world are not read. It checks the arguments of its tools itself. Each call is a conversation of its own, spoken by
+`mcp`, so a server keeps nothing in memory from call to call.
 Source of the shapes: the Model Context Protocol, revision 2025-06-18, "Tools", and its schema of content blocks.
 """
 
@@ -11,11 +10,11 @@ import asyncio
 import logging
 import os
 import re
-import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from tempfile import TemporaryFile
+from typing import IO, TYPE_CHECKING, Any, Final, TextIO, TypeVar, cast
 
 import orjson
 
@@ -27,37 +26,24 @@ from mendgraph.nodes.execute_tools.tool_run import meant_or_known
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult
 
 if TYPE_CHECKING:
-    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-    from mcp import ClientSession, StdioServerParameters, types
-    from mcp.shared.message import SessionMessage
+    from mcp import ClientSession, types
 
 Answer = TypeVar("Answer")
+END_S: Final = 5.0
+"""How long a server may take to end once nobody speaks to it any more: `mcp` kills a program after 4 s."""
 
-MOST_MESSAGE_BYTES: Final = 8 * 1024 * 1024
-"""Of one message of a server."""
-
-END_S: Final = 1.0
-"""How long a server may take to end once nobody speaks to it any more; what is left of it is killed."""
-
-MOST_TOOLS: Final = 500
-"""Of one server; one that lists more is refused, since its list may have no end."""
-
-LONGEST_NAME: Final = 64
-"""Characters of a tool's name. Source: OpenAI's API, as `[A-Za-z0-9_-]{1,64}`."""
-
-LONGEST_DESCRIPTION: Final = 1_024
-"""Characters of a description. Source: what OpenAI's API takes of one."""
-
+MOST_TOOLS: Final = 500  # of one server; one that lists more is refused, since its list may have no end
+LONGEST_NAME: Final = 64  # characters of a tool's name. Source: OpenAI's API, as `[A-Za-z0-9_-]{1,64}`.
+LONGEST_DESCRIPTION: Final = 1_024  # characters of a description. Source: what OpenAI's API takes of one.
 LONGEST_ERROR: Final = 2_000
-LONGEST_SCHEMA: Final = 65_536
-"""Bytes of one tool's schema."""
-
+LONGEST_SCHEMA: Final = 65_536  # bytes of one tool's schema
 _LONGEST_REASON: Final = 500
+_TOLD: Final = ("mimeType", "uri")  # what is said of an image, a sound or a file
+_SILENT: Final = logging.NullHandler()
 _VARIABLE: Final = re.compile(r"\$\{([^{}]+)\}")
 """What langchain-mcp-adapters replaces in the values of a connection's `env`."""
 
 _MISSING: Final = "MCP tools need packages that are not installed: pip install 'mendgraph[mcp]'"
-
 Connection = Mapping[str, object]
 """As langchain-mcp-adapters' MultiServerMCPClient takes it: {"transport": "stdio", "command": "python", ...}."""
 
@@ -67,10 +53,7 @@ class ConnectionSettingsError(ValueError):
 
 
 async def load_mcp_tools(
-    connections: Mapping[str, Connection],
-    *,
-    effects: Mapping[str, Effect] | None = None,
-    timeout_s: float = 30.0,
+    connections: Mapping[str, Connection], *, effects: Mapping[str, Effect] | None = None, timeout_s: float = 30.0
 ) -> tuple[Tool, ...] | ToolError:
     """All tools of these servers, as `server__tool`, or why they cannot be had.
 
@@ -104,10 +87,7 @@ async def load_mcp_tools(
 
 
 def load_mcp_tools_sync(
-    connections: Mapping[str, Connection],
-    *,
-    effects: Mapping[str, Effect] | None = None,
-    timeout_s: float = 30.0,
+    connections: Mapping[str, Connection], *, effects: Mapping[str, Effect] | None = None, timeout_s: float = 30.0
 ) -> tuple[Tool, ...] | ToolError:
     """As `load_mcp_tools`, for callers without an event loop; inside one it is an error that says what to await."""
     try:
@@ -133,13 +113,15 @@ async def _list_tools(session: "ClientSession") -> "list[types.Tool]":
 
 def _tool(name: str, server: str, connection: Connection, offered: "types.Tool", effects: Mapping[str, Effect]) -> Tool:
     """One tool. ValueError where its schema cannot be used; the text names the tool."""
+    schema, size = dict[str, Any](), 0
     try:
         schema = {"type": "object", "properties": {}, **plain_schema(_bounded(offered.inputSchema))}
         size = len(orjson.dumps(schema))
+        problem = "" if schema["type"] == "object" else "its type has to be 'object'"
     except (TypeError, ValueError, RecursionError) as error:
-        raise UnusableSchemaError(f"The tool {name!r} has a schema that cannot be used: {error}.") from error
-    if schema["type"] != "object":
-        raise UnusableSchemaError(f"The tool {name!r} has a schema that cannot be used: its type has to be 'object'.")
+        problem = str(error)
+    if problem:
+        raise UnusableSchemaError(f"The tool {name!r} has a schema that cannot be used: {problem}.")
     if size > LONGEST_SCHEMA:
         raise UnusableSchemaError(f"The tool {name!r} has a schema of {size} bytes, and {LONGEST_SCHEMA} are the most.")
     said = plain_text(offered.description or offered.title or "", LONGEST_DESCRIPTION)
@@ -204,18 +186,16 @@ def call_result(name: str, answer: Mapping[str, Any]) -> ToolResult:
     data: JsonMap = {"text": text}
     if not text and answer.get("structuredContent") is not None:
         data = {"structured": answer["structuredContent"]}
-    if attachments := [_attachment(block) for block in blocks if block["type"] != "text"]:
-        data["attachments"] = attachments
+    for block in (block for block in blocks if block["type"] != "text"):
+        inner: JsonMap = block.get("resource") or block
+        attachment = {key: plain_text(str(inner[key]), LONGEST_DESCRIPTION) for key in _TOLD if inner.get(key)}
+        if isinstance(inner.get("text"), str):
+            attachment["text"] = inner["text"]
+        data.setdefault("attachments", []).append({"type": block["type"], **attachment})
     return ToolResult(ok=True, data=data)
 
 
-def _attachment(block: JsonMap) -> JsonMap:
-    inner: JsonMap = block.get("resource") or block
-    said = {key: plain_text(str(inner[key]), LONGEST_DESCRIPTION) for key in ("mimeType", "uri") if inner.get(key)}
-    return {"type": block["type"], **said, **({"text": inner["text"]} if isinstance(inner.get("text"), str) else {})}
-
-
-# --- Conversations: one for each question, bounded in time and size, and no process is left of it
+# --- Conversations: one for each question, bounded in time
 
 
 async def ask(
@@ -229,185 +209,78 @@ async def ask(
     try:
         import anyio
         import langchain_mcp_adapters.sessions
+        from mcp import McpError, types
     except ImportError:
         return ToolError(code=ToolErrorCode.UNAVAILABLE, message=_MISSING)
     _ = langchain_mcp_adapters
-    _keep_logs_off_the_terminal()
-    broken: list[str] = []
+    for library in ("mcp", "client", "httpx", "langchain_mcp_adapters"):  # what they log quotes servers
+        logging.getLogger(library).addHandler(_SILENT)
     greeted = False
-    try:
-        with anyio.fail_after(timeout_s) as scope:
-            async with _session(connection, broken) as session:
-                try:
-                    await session.initialize()
-                    greeted = True
-                    return await question(session)
-                except asyncio.CancelledError:
-                    scope.cancel()  # no polite ending of the transports, which could take long
-                    raise
-    except TimeoutError:
-        message = f"The MCP server {quoted(name)} did not answer within {timeout_s:g} s, and was given up."
-        return ToolError(code=ToolErrorCode.TIMEOUT, message=message)
-    except Exception as error:  # noqa: BLE001 - a server may fail in any way, and none ends the run
-        first: BaseException = error  # what the others of a group followed from
-        while isinstance(first, BaseExceptionGroup):
-            first = first.exceptions[0]
-        reason = _reason(broken[0] if broken else str(first)) or type(first).__name__
-        if isinstance(first, ConnectionSettingsError):
-            return invalid(f"The connection of the MCP server {quoted(name)} cannot be used: {reason}")
-        code = ToolErrorCode.IO_ERROR if greeted else ToolErrorCode.UNAVAILABLE
-        return ToolError(code=code, message=f"The MCP server {quoted(name)} failed: {reason}")
-
-
-def _session(connection: Connection, broken: list[str]) -> "AbstractAsyncContextManager[ClientSession]":
-    if connection.get("transport") == "stdio":
-        return _program_session(dict(connection), broken)
-    if not isinstance(connection.get("url"), str):
-        raise ConnectionSettingsError("it has neither a url nor the transport 'stdio'")
-    from langchain_mcp_adapters.sessions import create_session
-
-    # A copy, since create_session adds to the inner map.
-    extra = connection.get("session_kwargs")
-    given: Any = {**connection, "session_kwargs": dict(extra) if isinstance(extra, Mapping) else {}}
-    return create_session(given)
+    with TemporaryFile() as stderr:
+        try:
+            with anyio.fail_after(timeout_s + END_S) as scope:
+                async with _session(connection, stderr) as session:
+                    try:
+                        with anyio.fail_after(timeout_s):
+                            await session.initialize()
+                            greeted = True
+                            return await question(session)
+                    except asyncio.CancelledError:
+                        scope.cancel()  # no polite ending of the transports, which could take long
+                        raise
+        except Exception as error:  # noqa: BLE001 - a server may fail in any way, and none ends the run
+            first: BaseException = error  # what the others of a group followed from
+            while isinstance(first, BaseExceptionGroup):
+                first = first.exceptions[0]
+            if isinstance(first, TimeoutError):
+                message = f"The MCP server {quoted(name)} did not answer within {timeout_s:g} s, and was given up."
+                return ToolError(code=ToolErrorCode.TIMEOUT, message=message)
+            if isinstance(first, ConnectionSettingsError):
+                return invalid(f"The connection of the MCP server {quoted(name)} cannot be used: {first}")
+            ended = isinstance(first, anyio.BrokenResourceError | anyio.ClosedResourceError)
+            ended |= isinstance(first, McpError) and first.error.code == types.CONNECTION_CLOSED
+            reason = _why_ended(stderr) if ended else _reason(str(first)) or type(first).__name__
+            code = ToolErrorCode.IO_ERROR if greeted else ToolErrorCode.UNAVAILABLE
+            return ToolError(code=code, message=f"The MCP server {quoted(name)} failed: {reason}")
 
 
 @asynccontextmanager
-async def _program_session(connection: dict[str, Any], broken: list[str]) -> "AsyncIterator[ClientSession]":
-    """A conversation with a program of ours, in a process group and with the environment that `mcp` gives: no keys."""
-    import anyio
-    from mcp import ClientSession
-    from mcp.client.stdio import get_default_environment
-
-    extra = connection.pop("session_kwargs", None) or {}
-    parameters = _parameters(connection)
-    process = await asyncio.create_subprocess_exec(
-        parameters.command,
-        *parameters.args,
-        limit=MOST_MESSAGE_BYTES,
-        cwd=parameters.cwd,
-        env={**get_default_environment(), **(parameters.env or {})},
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        start_new_session=True,
-    )
-    last_words = asyncio.ensure_future(_tail(cast("asyncio.StreamReader", process.stderr)))
-    polite = False
-    try:
-        heard, session_hears = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
-        session_says, said = anyio.create_memory_object_stream["SessionMessage"](0)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_listen, process, heard, last_words, broken)
-            tasks.start_soon(_speak, process, said)
-            async with session_hears, session_says, ClientSession(session_hears, session_says, **extra) as session:
-                yield session
-            tasks.cancel_scope.cancel()
-        polite = True
-    finally:
-        last_words.cancel()
-        await _end(process, polite=polite)
-
-
-def _parameters(connection: dict[str, Any]) -> "StdioServerParameters":
-    """The connection's fields, checked, with `${NAME}` in its `env` replaced as langchain-mcp-adapters does."""
-    from mcp import StdioServerParameters
+async def _session(connection: Connection, stderr: IO[bytes]) -> "AsyncIterator[ClientSession]":
+    """A conversation; a program gets the environment that `mcp` gives, without keys."""
+    from langchain_mcp_adapters.sessions import create_session
+    from mcp import ClientSession, StdioServerParameters
+    from mcp.client.stdio import stdio_client
     from pydantic import ValidationError
 
+    extra = dict(cast("Mapping[str, Any]", connection.get("session_kwargs") or {}))
+    if connection.get("transport") != "stdio":
+        if not isinstance(connection.get("url"), str):
+            raise ConnectionSettingsError("it has neither a url nor the transport 'stdio'")
+        given: Any = {**connection, "session_kwargs": extra}  # create_session adds to the inner map
+        async with create_session(given) as session:
+            yield session
+        return
     try:
-        parameters = StdioServerParameters.model_validate(connection)
+        program = StdioServerParameters.model_validate(connection)
     except ValidationError as error:
         wrong = error.errors(include_url=False, include_input=False)[0]
         raise ConnectionSettingsError(f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}") from error
     env = {
         name: _VARIABLE.sub(lambda found: os.environ.get(found[1], found[0]), value)
-        for name, value in (parameters.env or {}).items()
+        for name, value in (program.env or {}).items()
     }
-    return parameters.model_copy(update={"env": env})
+    # Its own stderr would be the terminal's.
+    async with (
+        stdio_client(program.model_copy(update={"env": env}), errlog=cast("TextIO", stderr)) as (heard, said),
+        ClientSession(heard, said, **extra) as session,
+    ):
+        yield session
 
 
-async def _tail(stderr: asyncio.StreamReader) -> str:
-    """The end of what the server says to people; read all the while, so that it never waits for us."""
-    tail = bytearray()
-    while piece := await stderr.read(65_536):
-        tail += piece
-        del tail[:-_LONGEST_REASON]
-    return tail.decode("utf-8", "replace")
-
-
-async def _listen(
-    process: asyncio.subprocess.Process,
-    heard: "MemoryObjectSendStream[SessionMessage | Exception]",
-    last_words: asyncio.Task[str],
-    broken: list[str],
-) -> None:
-    """Hand on what the server says, until it ends or a message is too long; what is no message is passed over."""
-    import anyio
-    from mcp.shared.message import SessionMessage
-    from mcp.types import JSONRPCMessage
-    from pydantic import ValidationError
-
-    async with heard:
-        try:
-            while line := await cast("asyncio.StreamReader", process.stdout).readline():
-                with suppress(ValidationError):
-                    message = JSONRPCMessage.model_validate_json(line)
-                    if _is_for_us(message):
-                        await heard.send(SessionMessage(message))
-                await anyio.lowlevel.checkpoint()  # a flood must not keep the loop from its other work
-            said = await asyncio.wait({last_words}, timeout=END_S)
-            broken.append(f"it ended; it said: {next(iter(said[0])).result()}" if said[0] else "it ended")
-        except ValueError:
-            broken.append(f"it sent a message of more than {MOST_MESSAGE_BYTES} bytes")
-        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
-            return
-
-
-def _is_for_us(message: "types.JSONRPCMessage") -> bool:
-    """An answer, or a request that can be refused: `mcp` would log anything else where the user sees it."""
-    from mcp.types import JSONRPCNotification, JSONRPCRequest, ServerRequest
-
-    told = message.root
-    if isinstance(told, JSONRPCRequest):
-        ServerRequest.model_validate(told.model_dump(by_alias=True, mode="json", exclude_none=True))
-        return True
-    return not isinstance(told, JSONRPCNotification) and str(told.id).isdecimal()
-
-
-async def _speak(process: asyncio.subprocess.Process, said: "MemoryObjectReceiveStream[SessionMessage]") -> None:
-    to_server = cast("asyncio.StreamWriter", process.stdin)
-    async with said:
-        async for message in said:
-            to_server.write(f"{message.message.model_dump_json(by_alias=True, exclude_none=True)}\n".encode())
-
-
-async def _end(process: asyncio.subprocess.Process, *, polite: bool) -> None:
-    """End the server: politely by closing its input, else by SIGTERM; what is left of its group by SIGKILL."""
-    import anyio
-
-    with anyio.CancelScope(shield=True):
-        cast("asyncio.StreamWriter", process.stdin).close()
-        if not polite:
-            _signal_group(process, signal.SIGTERM)
-        with anyio.move_on_after(END_S):
-            await process.wait()
-        _signal_group(process, signal.SIGKILL)
-        with anyio.move_on_after(END_S):
-            await process.wait()
-        process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - a child may hold its pipes open
-
-
-def _signal_group(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
-
-
-def _keep_logs_off_the_terminal() -> None:
-    """What these libraries log quotes servers, and would be shown where the user has set up no logging."""
-    for name in ("mcp", "client", "httpx", "langchain_mcp_adapters"):
-        logger = logging.getLogger(name)
-        if not logger.handlers:
-            logger.addHandler(logging.NullHandler())
+def _why_ended(stderr: IO[bytes]) -> str:
+    stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - _LONGEST_REASON))
+    said = _reason(stderr.read().decode("utf-8", "replace"))
+    return f"it ended; it said: {said}" if said else "it ended"
 
 
 def _reason(text: str) -> str:

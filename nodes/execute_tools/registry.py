@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from math import inf
-from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin, get_type_hints, overload
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args, get_origin, get_type_hints, overload
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, create_model
 
@@ -20,10 +20,12 @@ from mendgraph.nodes.execute_tools.argument_schema import (
 from mendgraph.nodes.execute_tools.evidence.checks import Checks
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
-from mendgraph.nodes.execute_tools.network.network import Network
 from mendgraph.nodes.execute_tools.processes.commands import Commands
 from mendgraph.nodes.execute_tools.store.run_folder import Artifacts
 from mendgraph.nodes.records import EditForm, Effect, FileChange, JsonMap, Plan, ToolError, ToolResult, ToolSpec
+
+if TYPE_CHECKING:
+    from mendgraph.nodes.execute_tools.network.network import Network
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class ToolContext:
     seconds_left: float = inf
     kept: Artifacts | None = None
     commands: Commands | ToolError | None = None
-    network: Network | None = None
+    network: "Network | None" = None
     idempotency_key: str = ""
     scope: CancellationScope | None = None
     syntax_gate: Literal["off", "report", "refuse"] = "report"
@@ -115,17 +117,8 @@ class Tool:
     @cached_property
     def spec(self) -> ToolSpec:
         """What the other packages know of this tool."""
-        return ToolSpec(
-            name=self.name,
-            description=self.description,
-            parameters=self.schema or argument_schema(self.arguments),
-            effect=self.effect,
-            path_fields=self.path_fields,
-            terminal=self.terminal,
-            edit_forms=self.edit_forms,
-            seldom_in=self.seldom_in,
-            offered=self.offered,
-        )
+        same = {name: getattr(self, name) for name in ToolSpec.model_fields if name != "parameters"}
+        return ToolSpec(parameters=self.schema or argument_schema(self.arguments), **same)
 
     @cached_property
     def asynchronous(self) -> bool:
@@ -200,28 +193,19 @@ def tool(
     if function is None:
         return lambda decorated: tool(decorated, effect=effect, **options)
     path_fields = options.get("path_fields", ())
-    signature = read_signature(function, path_fields)
-    known = signature.arguments.model_fields
+    arguments, run = read_signature(function, path_fields)
+    known = arguments.model_fields
     if unknown := [each for each in path_fields if each not in known]:
         raise TypeError(
             f"The tool {function.__name__!r} has no argument {unknown[0]!r}, which its path_fields name: it has"
             f" {', '.join(known) or 'none'}."
         )
-    fields = {"name": function.__name__, "cacheable": effect is Effect.READ, **options}
-    return Tool(
-        description=_first_paragraph(function),
-        arguments=signature.arguments,
-        effect=effect,
-        run=signature.run,
-        **fields,
-    )
-
-
-def _first_paragraph(function: Callable[..., Any]) -> str:
-    lines = inspect.cleandoc(function.__doc__ or "").partition("\n\n")[0]
-    if not lines:
+    paragraph = inspect.cleandoc(function.__doc__ or "").partition("\n\n")[0]
+    if not paragraph:
         raise ValueError(f"The tool {function.__name__!r} has no docstring: the model reads it as the description.")
-    return " ".join(lines.split())
+    described = " ".join(paragraph.split())
+    fields = {"name": function.__name__, "description": described, "cacheable": effect is Effect.READ, **options}
+    return Tool(arguments=arguments, effect=effect, run=run, **fields)
 
 
 class ActionRegistry:
@@ -255,16 +239,10 @@ class ActionRegistry:
 # --- The arguments of a tool, read from the signature of its function
 
 
-@dataclass(frozen=True)
-class Signature:
-    """What a function takes: the model of its arguments, and the function as `run(context, arguments)`."""
-
-    arguments: type[BaseModel]
-    run: Callable[[Any, Any], Any]
-
-
-def read_signature(function: Callable[..., Any], path_fields: tuple[str, ...]) -> Signature:
-    """How a tool's function is called, by its signature.
+def read_signature(
+    function: Callable[..., Any], path_fields: tuple[str, ...]
+) -> tuple[type[BaseModel], Callable[[Any, Any], Any]]:
+    """The model of a function's arguments, and the function as `run(context, arguments)`, by its signature.
 
     The parameter that is annotated with ToolContext, or an untyped first one, gets the context. A single other one that
     is annotated with a pydantic model stands for all arguments; otherwise each parameter is an argument.
@@ -277,7 +255,11 @@ def read_signature(function: Callable[..., Any], path_fields: tuple[str, ...]) -
         hints = get_type_hints(function, include_extras=True)
     except Exception as error:
         raise _refusal(function, f"an annotation that cannot be read ({error}): import it at run time") from error
-    context = next((name for name in parameters if _is_context(hints.get(name))), "")
+    types = {name: get_args(hint)[0] if get_origin(hint) is Annotated else hint for name, hint in hints.items()}
+    contexts = (
+        name for name in parameters if isinstance(types.get(name), type) and issubclass(types[name], ToolContext)
+    )
+    context = next(contexts, "")
     first = next(iter(parameters), "")
     if not context and (first in {"ctx", "context"} or len(parameters) == 2) and hints.get(first, Any) in {Any, object}:
         context = first  # spec 5's form, `(ctx, ...)`
@@ -285,12 +267,18 @@ def read_signature(function: Callable[..., Any], path_fields: tuple[str, ...]) -
     extras = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
     whole = hints.get(fields[0].name) if len(fields) == 1 and not extras else None
     if isinstance(whole, type) and issubclass(whole, BaseModel) and fields[0].default is inspect.Parameter.empty:
-        return Signature(whole, _called_with_model(function, context, fields[0].name))
+        return whole, _called_with_model(function, context, fields[0].name)
     if any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in parameters.values()):
         raise _refusal(function, "a parameter that no schema can name: write `names: list[str]` instead of *names")
     model = _model_of(function, fields, hints, path_fields, extras=extras)
     names = [name for name, each in parameters.items() if each.kind not in _VARIADIC]
-    return Signature(model, _called_with_fields(function, names, context))
+
+    @wraps(function)
+    def run(given: Any, arguments: BaseModel) -> Any:
+        values = {**arguments.__dict__, context: given}
+        return function(**{name: values[name] for name in names}, **(arguments.model_extra or {}))
+
+    return model, run
 
 
 _VARIADIC = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
@@ -345,11 +333,6 @@ def _described(hint: Any) -> Any:
     return Annotated[(base, Field(description=" ".join(texts)), *rest)]
 
 
-def _is_context(hint: Any) -> bool:
-    hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
-    return isinstance(hint, type) and issubclass(hint, ToolContext)
-
-
 def _called_with_model(function: Callable[..., Any], context: str, name: str) -> Callable[[Any, Any], Any]:
     if list(inspect.signature(function).parameters) == [context, name]:
         return function
@@ -357,14 +340,5 @@ def _called_with_model(function: Callable[..., Any], context: str, name: str) ->
     @wraps(function)
     def run(given: Any, model: BaseModel) -> Any:
         return function(**({context: given} if context else {}), **{name: model})
-
-    return run
-
-
-def _called_with_fields(function: Callable[..., Any], names: Sequence[str], context: str) -> Callable[[Any, Any], Any]:
-    @wraps(function)
-    def run(given: Any, arguments: BaseModel) -> Any:
-        values = {**arguments.__dict__, context: given}
-        return function(**{name: values[name] for name in names}, **(arguments.model_extra or {}))
 
     return run

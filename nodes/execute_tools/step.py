@@ -47,19 +47,12 @@ from mendgraph.nodes.records import (
     VerdictKind,
 )
 
-JOURNALED = CHANGING | {Effect.NETWORK}
-"""Effects that must not happen twice."""
-
+JOURNALED = CHANGING | {Effect.NETWORK}  # effects that must not happen twice
 NOTHING_TO_JUDGE = "Another call of this reply failed, so there is nothing to check yet."
 STOPPED = "The run was stopped before this call, so it did not run."
 OUT_OF_TIME = "The time of this turn is used up, so this call did not run."
 DONE_BEFORE = "This was done before the run was cut off, and is in place."
-
 Ended = Callable[[ToolRun], None]
-
-
-def _unobserved(_: ToolCall) -> AbstractContextManager[Ended]:
-    return nullcontext(lambda _: None)
 
 
 @dataclass(frozen=True)
@@ -92,7 +85,7 @@ class StepResources:
     execution: Execution
     journal: Journal | ToolError | None = None
     as_written: Callable[[ToolCall], ToolCall] = lambda call: call
-    observe: Callable[[ToolCall], AbstractContextManager[Ended]] = _unobserved
+    observe: Callable[[ToolCall], AbstractContextManager[Ended]] = lambda _: nullcontext(lambda _: None)
 
 
 @dataclass
@@ -155,7 +148,6 @@ def nothing_done(items: Sequence[ToolCall | CallError], problem: ToolError) -> l
 
 
 def _refusal(call: ToolCall, failed: int, scope: CancellationScope | None, *, is_answer: bool) -> CallResult | None:
-    """Why this call does not begin after so many failed ones, None where it does."""
     if is_answer and failed:
         message = f"Not taken as the final answer: {failed} other call(s) of this reply failed. Mend that, then answer."
         return _not_run(call, ToolErrorCode.CANCELLED, message)
@@ -168,8 +160,7 @@ def _refusal(call: ToolCall, failed: int, scope: CancellationScope | None, *, is
 
 def _failed(result: CallResult, done: StepDone) -> bool:
     """Whether a call stands in the way of the answer. A file that was repeated as it is does not, beside a change."""
-    error = result.result.error
-    if error is None:
+    if (error := result.result.error) is None:
         return result.result.data.get("changed") is False
     return not (error.code is ToolErrorCode.UNCHANGED and done.changes)
 
@@ -297,10 +288,9 @@ def calls_made(
         tool = registry.get(known.key.tool)
         if not isinstance(call, ToolCall) or tool is None:
             continue
-        if known.key.arguments_sha256 == call_fingerprint(call.tool, call.arguments):
-            ran = resumed(call, tool, known, partial(_describe, workspace, journal))
-            if ran is not None:
-                found[place] = ran
+        same = known.key.arguments_sha256 == call_fingerprint(call.tool, call.arguments)
+        if same and (ran := resumed(call, tool, known, partial(_describe, workspace, journal))) is not None:
+            found[place] = ran
     return found
 
 
@@ -325,8 +315,14 @@ def resumed(
             " overwritten: look at it, then send the next request."
         )
         return _ended(call, ToolError(code=ToolErrorCode.CONFLICT, message=message, fatal=True))
+    if tool.one_change and done:
+        data: JsonMap = {"path": done[0].path, "note": DONE_BEFORE}
+        if len(done) > 1:
+            data["files"] = [{"path": change.path, "action": change.kind.value} for change in done]
+        output = ToolOutput(ToolResult(ok=True, data=data), tuple(done), _hashes(done))
+        return ToolRun(call.call_id, name, output, attempts=1)
     if tool.one_change:
-        return _finished(call, done) if done else None
+        return None
     if tool.effect is Effect.WRITE and done:
         message = (
             f"The run was cut off while {name} worked. It had changed {paths} by then; what else it was to do did not"
@@ -338,14 +334,6 @@ def resumed(
             " happened. It was not run again. Look at what there is before you decide to repeat it."
         )
     return _ended(call, ToolError(code=ToolErrorCode.OUTCOME_UNKNOWN, message=message), done)
-
-
-def _finished(call: ToolCall, done: Sequence[FileChange]) -> ToolRun:
-    data: JsonMap = {"path": done[0].path, "note": DONE_BEFORE}
-    if len(done) > 1:
-        data["files"] = [{"path": change.path, "action": change.kind.value} for change in done]
-    output = ToolOutput(ToolResult(ok=True, data=data), tuple(done), _hashes(done))
-    return ToolRun(call.call_id, call.tool, output, attempts=1)
 
 
 def _ended(call: ToolCall, error: ToolError, done: Sequence[FileChange] = ()) -> ToolRun:

@@ -3,7 +3,7 @@
 Source: spec 5's error table and its normalising.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Final
 
@@ -11,13 +11,11 @@ import orjson
 from pydantic import BaseModel
 
 from mendgraph.nodes.execute_tools.registry import ToolOutput
-from mendgraph.nodes.execute_tools.secrets.redact import PLACEHOLDER, redact
-from mendgraph.nodes.execute_tools.secrets.shown_parts import first_words
+from mendgraph.nodes.execute_tools.secrets.redact import PLACEHOLDER, first_words, redact
 from mendgraph.nodes.language.names import closest_names
-from mendgraph.nodes.records import CallResult, FileChange, JsonMap, Plan, ToolError, ToolErrorCode, ToolResult
+from mendgraph.nodes.records import CallResult, FileChange, Plan, ToolError, ToolErrorCode, ToolResult
 
-LONGEST_REASON = 2_000
-"""Characters of an exception's text that are kept."""
+LONGEST_REASON = 2_000  # characters of an exception's text that are kept
 
 
 class RetryableToolError(RuntimeError):
@@ -101,13 +99,12 @@ def bad_arguments(tool: str, reasons: list[str]) -> ToolRun:
 
 def blocked(tool: str, error: Exception, attempts: int) -> ToolRun:
     """A guardrail refused."""
-    reason, kind = reason_of(error), type(error).__name__
-    return _failed(tool, f"guardrail:{reason}", ToolErrorCode.PERMISSION_DENIED, reason, attempts, kind)
+    return refused(tool, reason_of(error), ToolErrorCode.PERMISSION_DENIED, type(error).__name__, attempts)
 
 
-def refused(tool: str, message: str, code: ToolErrorCode, error_type: str) -> ToolRun:
-    """The environment's policy refused the call before it was invoked."""
-    return _failed(tool, f"guardrail:{message}", code, message, error_type=error_type)
+def refused(tool: str, message: str, code: ToolErrorCode, error_type: str, attempts: int = 0) -> ToolRun:
+    """The environment's policy, or a guardrail, refused the call."""
+    return _failed(tool, f"guardrail:{message}", code, message, attempts, error_type)
 
 
 def raised(tool: str, error: BaseException, attempts: int) -> ToolRun:
@@ -141,9 +138,7 @@ def reason_of(error: BaseException) -> str:
     kind = type(error).__name__
     try:
         text = str.__str__(str(error))
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # noqa: BLE001 - an exception whose text fails is still an exception
+    except Exception:  # noqa: BLE001 - an exception whose text fails is still an exception
         return kind
     shown = str(redact(first_words(text, LONGEST_REASON, PLACEHOLDER)))
     if shown or not text:
@@ -161,8 +156,7 @@ def http_status(answer: object) -> int | None:
 
 def _is_outage(error: BaseException) -> bool:
     """Whether a client of the network raised it because the other side is down; a status of 4xx is an answer."""
-    status = http_status(error)
-    kinds = (*type(error).__mro__, *type(vars(error).get("reason")).__mro__)
+    status, kinds = http_status(error), (*type(error).__mro__, *type(vars(error).get("reason")).__mro__)
     return status >= 500 if status is not None else any(kind.__name__ in _NO_ANSWER for kind in kinds)
 
 
@@ -187,7 +181,7 @@ def plain_output(value: object) -> ToolOutput:
         raise TypeError("a field of its ToolOutput is of the wrong type")
     if output.result.error is not None:
         return output
-    data = orjson.loads(orjson.dumps(output.result.data, default=_as_json))
+    data = orjson.loads(orjson.dumps(output.result.data, default=lambda inner: inner.model_dump(mode="json")))
     return replace(output, result=ToolResult(ok=output.result.ok, data=data))
 
 
@@ -223,19 +217,9 @@ def _as_output(value: object) -> ToolOutput:
     return ToolOutput(ToolResult(ok=True, data=value if isinstance(value, dict) else {"value": value}))
 
 
-def _as_json(value: object) -> Any:
-    """What stands inside of a result and is no JSON value, but has one."""
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
-    raise TypeError(f"Type is not JSON serializable: {type(value).__name__}")
-
-
-LARGEST_RESULT: Final = 65_536
-"""Bytes of JSON, about 16,000 tokens."""
-
+LARGEST_RESULT: Final = 65_536  # bytes of JSON, about 16,000 tokens
 LONGEST_MESSAGE: Final = 4_000
 MOST_SUGGESTIONS: Final = 20
-
 _STEPS: Final = ((16_384, 1_000), (4_096, 200), (1_024, 50), (256, 20), (256, 1))
 """The most characters of a string and items of a list, tried in this order until the result fits."""
 
@@ -264,17 +248,18 @@ def clip(result: ToolResult, keep: Keep | None = None) -> ToolResult:
             data, cuts = smaller, found[:MOST_SUGGESTIONS]
             break
     if keep is not None:
-        reference = keep(_as_text(result.data, cuts))
+        # The text that was cut, where it is the only one, as it is; else the fields of the result below each other.
+        text = result.data.get(cuts[0].partition(":")[0]) if len(cuts) == 1 else None
+        whole = text if isinstance(text, str) else orjson.dumps(result.data, option=orjson.OPT_INDENT_2).decode()
+        reference = keep(whole)
         cuts.append("it could not be kept" if reference is None else f'all of it: read_file path="{reference}"')
     return ToolResult(ok=True, data={**data, "clipped": cuts})
 
 
-_ROOM: Final = 200
-"""Bytes for the note that says where all of it is kept."""
+_ROOM: Final = 200  # bytes for the note that says where all of it is kept
 
 
 def _clipped(value: Any, where: str, characters: int, items: int, cuts: list[str]) -> Any:
-    """The value with shorter strings and lists; `cuts` is told of each."""
     if isinstance(value, str) and len(value) > characters:
         cuts.append(f"{where}: {len(value) - characters} of {len(value)} characters left out")
         return _head_and_tail(value, characters)
@@ -288,12 +273,6 @@ def _clipped(value: Any, where: str, characters: int, items: int, cuts: list[str
         cuts.append(f"{where}: {len(value) - items} of {len(value)} items left out after item {head}")
         value = [*value[:head], *value[len(value) - items // 2 :]]
     return [_clipped(each, f"{where}[{index}]", characters, items, cuts) for index, each in enumerate(value)]
-
-
-def _as_text(data: JsonMap, cuts: Sequence[str]) -> str:
-    """The text that was cut, where it is the only one, as it is; else the fields of the result below each other."""
-    text = data.get(cuts[0].partition(":")[0]) if len(cuts) == 1 else None
-    return text if isinstance(text, str) else orjson.dumps(data, option=orjson.OPT_INDENT_2).decode()
 
 
 def _head_and_tail(text: str, characters: int) -> str:

@@ -55,9 +55,7 @@ class TraceSink:
                 self.forward(event)
 
 
-LONGEST_TARGET = 200
-"""Characters of the program or the host that a line names."""
-
+LONGEST_TARGET = 200  # characters of the program or the host that a line names
 _OWN = frozenset({"time", "event", "step", "verdict", "arguments_sha256", "ok", "error_type", "ms", "attempts"})
 """What no model, person or workspace has a say in: words of ours, numbers and hashes."""
 
@@ -97,6 +95,10 @@ class RunLog:
 
 
 def _asked(step: int, item: ToolCall | CallError, verdict: Verdict) -> JsonMap:
+    if isinstance(item, ToolCall):
+        fingerprint = call_fingerprint(item.tool, item.arguments)
+    else:
+        fingerprint = sha256(item.raw_arguments.encode("utf-8", "surrogatepass")).hexdigest()
     return {
         "step": step,
         "tool": item.tool,
@@ -104,27 +106,17 @@ def _asked(step: int, item: ToolCall | CallError, verdict: Verdict) -> JsonMap:
         "target": _target(item),
         "verdict": verdict.kind.value,
         "rule": verdict.rule,
-        "arguments_sha256": _fingerprint(item),
+        "arguments_sha256": fingerprint,
     }
 
 
 def _target(item: ToolCall | CallError) -> str:
     """The program or the host that a call is about, "" for others."""
     arguments = item.arguments if isinstance(item, ToolCall) else {}
-    argv, url = arguments.get("argv"), arguments.get("url")
+    argv, url, target = arguments.get("argv"), arguments.get("url"), ""
     if isinstance(argv, list) and argv:
-        return str(argv[0])[:LONGEST_TARGET]
-    return _host(url)[:LONGEST_TARGET] if isinstance(url, str) else ""
-
-
-def _host(url: str) -> str:
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""
-
-
-def _fingerprint(item: ToolCall | CallError) -> str:
-    if isinstance(item, ToolCall):
-        return call_fingerprint(item.tool, item.arguments)
-    return sha256(item.raw_arguments.encode("utf-8", "surrogatepass")).hexdigest()
+        target = str(argv[0])
+    elif isinstance(url, str):
+        with suppress(ValueError):
+            target = urlsplit(url).hostname or ""
+    return target[:LONGEST_TARGET]

@@ -1,10 +1,8 @@
 """Calls that wait for a person: what is asked, how an answer is read, and what becomes of the calls.
 
-One request holds all calls of a reply that wait. An answer counts only where it says something: what is missing or
-cannot be read is a rejection. A grant allows calls of the same kind for the rest of a run. All that happens before the
-question is looking: LangGraph runs the node again from its start when an answer arrives, and what is seen then is
-compared with what was shown. A person's edit is judged like a call of the model's. Chat pages for LangGraph ask and
-answer in two forms of their own.
+One request holds all calls of a reply that wait. What is missing in an answer or cannot be read is a rejection. A grant
+allows calls of the same kind for the rest of a run. All that happens before the question is looking: LangGraph runs the
+node again from its start when an answer arrives, and what is seen then is compared with what was shown.
 """
 
 import hashlib
@@ -12,6 +10,7 @@ import json
 import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, cast, get_args
@@ -20,8 +19,7 @@ from urllib.parse import urlsplit
 from typing_extensions import TypedDict
 
 from mendgraph.nodes.guard.file_rules import PROJECT_CONFIG_RULE, is_project_config
-from mendgraph.nodes.guard.paths import shown
-from mendgraph.nodes.guard.policy import Item, denied
+from mendgraph.nodes.guard.policy import Item, denied, shown
 from mendgraph.nodes.records import (
     CallResult,
     Effect,
@@ -73,14 +71,12 @@ def _subject(call: ToolCall, spec: ToolSpec) -> str | None:
         return ""
     if spec.effect is Effect.EXECUTE:
         return _program(call.arguments)
-    url = call.arguments.get("url")
     try:
-        parts = urlsplit(url) if isinstance(url, str) else None
-        port = parts.port if parts else None
+        parts = urlsplit(str(call.arguments.get("url", "")))
+        port = f":{parts.port}" if parts.port else ""
     except ValueError:
         return None
-    host = parts.hostname if parts else None
-    return f"{parts.scheme}://{host}{f':{port}' if port else ''}" if parts and host else None
+    return f"{parts.scheme}://{parts.hostname}{port}" if parts.hostname else None
 
 
 def _program(arguments: JsonMap) -> str | None:
@@ -210,20 +206,6 @@ UNREADABLE: Final = "the answer could not be read"
 UNANSWERED: Final = "there was no answer for this call"
 
 
-def asked_call(index: int, call: ToolCall, verdict: Verdict, preview: Preview, grant: str) -> AskedCall:
-    """The call as it is shown."""
-    return AskedCall(
-        index=index,
-        tool=call.tool,
-        path=verdict.path,
-        rule=verdict.rule,
-        arguments=call.arguments,
-        preview=preview.shown,
-        grant=grant,
-        digest=digest_of(call, preview),
-    )
-
-
 def digest_of(call: ToolCall, preview: Preview) -> str:
     """A short name of what a person is shown of a call: another one if its files or its arguments are others."""
     seen = [call.tool, call.arguments, preview.shown, preview.pins]
@@ -232,27 +214,19 @@ def digest_of(call: ToolCall, preview: Preview) -> str:
 
 def read_decision(answer: object, index: int) -> Decision:
     """What the answer says of this call."""
-    if isinstance(answer, str):
-        return _decision_in({"action": answer}, all_calls=True)
-    decisions = answer.get("decisions") if isinstance(answer, Mapping) else None
-    if not isinstance(decisions, Mapping):
-        return Decision("reject", UNREADABLE)
-    said = decisions.get(str(index), decisions.get(index))
-    if said is None:
-        return Decision("reject", UNANSWERED)
-    return _decision_in({"action": said} if isinstance(said, str) else said)
-
-
-def _decision_in(said: object, *, all_calls: bool = False) -> Decision:
-    if not isinstance(said, Mapping):
-        return Decision("reject", UNREADABLE)
-    action, reason, digest = said.get("action"), said.get("reason"), said.get("digest")
-    if not isinstance(action, str) or action not in ACTIONS or (all_calls and action == "edit"):
-        return Decision("reject", UNREADABLE)
-    if digest is not None and not isinstance(digest, str):
-        return Decision("reject", UNREADABLE)
-    arguments: Any = said.get("arguments")
-    if action == "edit" and not isinstance(arguments, Mapping):
+    said: object = {"action": answer}
+    if not isinstance(answer, str):
+        decisions = answer.get("decisions") if isinstance(answer, Mapping) else None
+        if not isinstance(decisions, Mapping):
+            return Decision("reject", UNREADABLE)
+        said = decisions.get(str(index), decisions.get(index))
+        if said is None:
+            return Decision("reject", UNANSWERED)
+    fields: Mapping[str, Any] = said if isinstance(said, Mapping) else {"action": said}
+    action, reason, digest = fields.get("action"), fields.get("reason"), fields.get("digest")
+    arguments: Any = fields.get("arguments")
+    known = isinstance(action, str) and action in ACTIONS and isinstance(digest, str | None)
+    if not known or (action == "edit" and not isinstance(arguments, Mapping)):
         return Decision("reject", UNREADABLE)
     edited = {str(name): value for name, value in arguments.items()} if action == "edit" else None
     return Decision(cast("Action", action), reason if isinstance(reason, str) else "", edited, digest or "")
@@ -298,13 +272,11 @@ class Hands:
 
 @dataclass
 class _Waiting:
-    """A call that waits for an answer."""
-
     call: ToolCall
-    spec: ToolSpec
     verdict: Verdict
     preview: Preview
     grant: Grant | None
+    asked: AskedCall
 
 
 @dataclass
@@ -330,7 +302,7 @@ def settle_with_person(
             open_calls[index] = each
     if not open_calls:
         return settled
-    answer = hands.ask(ApprovalRequest(kind="approval", calls=[_asked(*each) for each in open_calls.items()]))
+    answer = hands.ask(ApprovalRequest(kind="approval", calls=[each.asked for each in open_calls.values()]))
     decisions = {index: read_decision(answer, index) for index in open_calls}
     if any(each.action == "stop" for each in decisions.values()):
         return Settled(settled.items, [_stopped(each) for each in settled.verdicts])
@@ -358,7 +330,18 @@ def _waiting(settled: Settled, specs: Mapping[str, ToolSpec], hands: Hands) -> d
         config = spec.effect is Effect.WRITE and any(is_project_config(Path(name)) for name in preview.names)
         rule = PROJECT_CONFIG_RULE.name if config else verdict.rule
         verdict = verdict.model_copy(update={"path": (*preview.names, verdict.path)[0], "rule": rule})
-        found[index] = _Waiting(call, spec, verdict, preview, grant_for(hands.thread, rule, call, spec))
+        grant = grant_for(hands.thread, rule, call, spec)
+        asked = AskedCall(
+            index=index,
+            tool=call.tool,
+            path=verdict.path,
+            rule=rule,
+            arguments=call.arguments,
+            preview=preview.shown,
+            grant=grant_words(grant, spec),
+            digest=digest_of(call, preview),
+        )
+        found[index] = _Waiting(call, verdict, preview, grant, asked)
     return found
 
 
@@ -367,12 +350,7 @@ def _calls(settled: Settled, chosen: Callable[[Verdict], bool]) -> dict[int, Too
     return {index: item for index, (item, verdict) in pairs if chosen(verdict) and isinstance(item, ToolCall)}
 
 
-def _asked(index: int, each: _Waiting) -> AskedCall:
-    return asked_call(index, each.call, each.verdict, each.preview, grant_words(each.grant, each.spec))
-
-
 def _settle(index: int, each: _Waiting, decision: Decision, settled: Settled, hands: Hands) -> None:
-    """Write down what becomes of one call."""
     asked, allowed = each.verdict, _allowed(each.verdict, each.preview.pins)
     if decision.action in {"reject", "nobody"}:
         settled.verdicts[index] = _rejected(asked, decision)
@@ -419,7 +397,7 @@ def _pin_edits(settled: Settled, hands: Hands) -> None:
 def _outdated(each: _Waiting, decision: Decision, hands: Hands) -> Verdict | None:
     """The denial where what would run now is not what the person was shown."""
     if decision.digest:
-        changed = decision.digest != digest_of(each.call, each.preview)
+        changed = decision.digest != each.asked["digest"]
     else:
         changed = any(hands.known.get(path, sha256) != sha256 for path, sha256, _ in each.preview.pins or ())
     if not changed:
@@ -434,10 +412,9 @@ def _allowed(asked: Verdict, pins: tuple[tuple[str, str, str], ...] | None) -> V
 
 
 def _stopped(verdict: Verdict) -> Verdict:
-    if verdict.kind is VerdictKind.DENY:
-        return verdict
     message = "This call did not run: a person stopped the run."
-    return denied(verdict.rule, ToolErrorCode.CANCELLED, message, path=verdict.path)
+    stopped = denied(verdict.rule, ToolErrorCode.CANCELLED, message, path=verdict.path)
+    return verdict if verdict.kind is VerdictKind.DENY else stopped
 
 
 def _rejected(asked: Verdict, decision: Decision) -> Verdict:
@@ -482,19 +459,17 @@ def page_answer(answer: object, asked: Sequence[AskedCall]) -> object:
     Fewer decisions than calls leave the rest undecided; more decide nothing. An edit that names another tool than its
     call rejects it: a tool cannot be exchanged.
     """
-    given: list[tuple[Mapping[str, Any], object, object]]
-    if isinstance(answer, Mapping) and _are_decisions(answer.get("decisions")):
-        given = [(each, each.get("edited_action"), each.get("message")) for each in answer["decisions"]]
-    elif _are_decisions(answer) and isinstance(answer, Sequence) and len(answer) == 1:
-        [each] = answer
-        edits_several = each["type"] == "edit" and len(asked) > 1
-        given = [] if edits_several else [(each, each.get("args"), each.get("args"))] * len(asked)
-    else:
+    listed = answer.get("decisions") if isinstance(answer, Mapping) else answer
+    if not isinstance(listed, list) or not listed or (listed is answer and len(listed) > 1):
         return answer
-    if len(given) > len(asked):
+    if not all(isinstance(each, Mapping) and "type" in each for each in listed):
+        return answer
+    if listed is answer:  # one word for all calls
+        listed = [] if listed[0]["type"] == "edit" and len(asked) > 1 else listed * len(asked)
+    if len(listed) > len(asked):
         return {"decisions": {}}
-    pairs = zip(asked, given, strict=False)
-    return {"decisions": {str(call["index"]): _from_page(call, *decision) for call, decision in pairs}}
+    pairs = zip(asked, listed, strict=False)
+    return {"decisions": {str(call["index"]): _from_page(call, said) for call, said in pairs}}
 
 
 def _page_request(call: Mapping[str, Any]) -> JsonMap:
@@ -517,14 +492,9 @@ def _code(name: str) -> str:
     return f"{ticks}{space}{' '.join(name.splitlines())}{space}{ticks}"
 
 
-def _are_decisions(value: object) -> bool:
-    return (
-        isinstance(value, list) and bool(value) and all(isinstance(each, Mapping) and "type" in each for each in value)
-    )
-
-
-def _from_page(call: AskedCall, said: Mapping[str, Any], edited: object, reason: object) -> JsonMap:
+def _from_page(call: AskedCall, said: Mapping[str, Any]) -> JsonMap:
     """The decision with arguments of the kinds of the first ones, for a page's fields hold text; no other tool."""
+    edited, reason = said.get("edited_action", said.get("args")), said.get("message", said.get("args"))
     action = _PAGE_WORDS.get(str(said["type"]), str(said["type"]))
     arguments = edited.get("args") if isinstance(edited, Mapping) else None
     if action != "edit" or not isinstance(edited, Mapping) or not isinstance(arguments, Mapping):
@@ -533,17 +503,11 @@ def _from_page(call: AskedCall, said: Mapping[str, Any], edited: object, reason:
     if isinstance(tool, str) and tool not in {"", call["tool"]}:
         why = f"the call was changed to another tool, {tool}, which cannot be done here"
         return {"action": "reject", "reason": why}
-    before = call["arguments"]
-    return {
-        "action": action,
-        "arguments": {name: _typed(before.get(name, ""), each) for name, each in arguments.items()},
-    }
+    typed = {name: _typed(call["arguments"].get(name, ""), each) for name, each in arguments.items()}
+    return {"action": action, "arguments": typed}
 
 
 def _typed(before: object, after: object) -> object:
-    if isinstance(before, str) or not isinstance(after, str):
-        return after
-    try:
-        return json.loads(after)
-    except ValueError:
-        return after
+    with suppress(ValueError):
+        return json.loads(after) if isinstance(after, str) and not isinstance(before, str) else after
+    return after

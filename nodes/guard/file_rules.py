@@ -1,22 +1,256 @@
 """Which files an agent must leave alone, by name (spec 1, section 3).
 
-The five default rules are the specification's, hardened: names are compared folded (`nodes.guard.paths.folded`), so
-`.ENV`, `.env.` and `.e<zero width>nv` are all `.env`, and a backup (`.env~`, `server.key.bak`) counts as what it
-copies. The rules look at names only, so they hold for files that do not exist yet; the names are those of
-`secret_files`, which also knows the secrets that only a file's content tells of. The disk is asked in two places, only
-to follow links: by `is_system_path` for a `Path`, and by `create_protected_edit_file_tool`'s tool. A name of a
-workspace is a `WorkspacePath`, which means the same wherever the process stands.
+The five default rules are the specification's, hardened: names are compared folded, so `.ENV`, `.env.` and `.e<zero
+width>nv` are all `.env`, and a backup (`.env~`, `server.key.bak`) counts as what it copies. The rules look at names
+only, so they hold for files that do not exist yet; of some secrets only a file's content tells. The disk is asked in
+two places, only to follow links: by `is_system_path` for a `Path`, and by `create_protected_edit_file_tool`'s tool. A
+name of a workspace is a `WorkspacePath`, which means the same wherever the process stands.
 
 Not blocked: `.envrc`. It is no `.env` file by the specification's wording, and direnv runs it only after a person has
 allowed its exact content; it counts as project configuration instead.
+
+Which files hold secrets stands in one table, from which the rules, their reasons and the tests are made. A pattern is
+in lower case and matches the end of a path, part by part, with or without a dot in front. `name/` stands for a folder
+and all below it. `*` stands for any characters of one part, and for none of its dots unless the part begins with it:
+`*.key` is every key, `id_rsa_*` is no `id_rsa_test.py`. Taken are the files that exist to hold secrets. Code and
+ordinary settings that may hold one (`settings.py`, `database.yml`, dumps, logs) are not: an agent works on them, and
+literals in them are redacted. The lists compared are those of gitrob and shhgit (`signatures`), gitleaks (`path`),
+GitHub's `.gitignore` templates, and of the user; trufflehog, git-secrets and detect-secrets name no files.
 """
 
-from collections.abc import Callable
+import posixpath
+import re
+from collections.abc import Callable, Sequence
+from functools import cached_property, lru_cache
 from pathlib import Path, PosixPath, PurePath
 from typing import Any, Final, NamedTuple
+from unicodedata import normalize
 
-from mendgraph.nodes.guard.paths import climbs, folded_parts
-from mendgraph.nodes.guard.secret_files import KEY_FILES, PACKAGE_LOGINS, SENSITIVE_FILES, plain_path
+from mendgraph.nodes.records import CONTENT_BYTES
+
+_SEPARATOR = re.compile(r"[/\\]")
+_TRAILING = " .\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u1680\u2028\u2029"
+_IGNORABLE = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+"""Characters that some file systems skip when they compare names. Source: Unicode's Default_Ignorable_Code_Point."""
+
+
+def folded(component: str) -> str:
+    """One component as the most forgiving file system would compare it.
+
+    Case, Unicode's compatible forms, invisible characters, and dots or spaces at the end make no difference.
+    """
+    if component.isascii():
+        return component.lower().rstrip(_TRAILING)
+    visible = _IGNORABLE.sub("", component)
+    return normalize("NFKC", normalize("NFKC", visible).casefold()).rstrip(_TRAILING)
+
+
+@lru_cache(maxsize=256)  # every rule asks for the same path in turn
+def folded_parts(path: PurePath) -> tuple[str, ...]:
+    """The path's components, `.` and `..` resolved as text, each folded.
+
+    Leading `..` are dropped (see `climbs`), as are components of which nothing is visible.
+    """
+    return tuple(seen for part in _resolved_parts(path) if (seen := folded(part)))
+
+
+def climbs(path: PurePath) -> bool:
+    """Does this relative path leave its starting point?"""
+    return _resolved_parts(path)[:1] == ("..",)
+
+
+def _resolved_parts(path: PurePath) -> tuple[str, ...]:
+    text = posixpath.normpath(_SEPARATOR.sub("/", str(path)))
+    return tuple(part for part in text.split("/") if part)
+
+
+class NameTable:
+    """Lines of `what files of these names hold: pattern, pattern`; `#` begins a comment. Compiled when first asked.
+
+    `patterns` are those of all lines.
+    """
+
+    def __init__(self, lines: str) -> None:
+        rows = [line.partition(": ") for line in lines.splitlines() if line and line[0] != "#"]
+        self._rows = [(reason, patterns.split(", ")) for reason, _, patterns in rows]
+        self.patterns = tuple(pattern for _, patterns in self._rows for pattern in patterns)
+
+    def held(self, path: PurePath) -> str | None:
+        """What a file of this name holds, as the end of a sentence, or None where the table does not know it."""
+        plain = plain_path(path)
+        if self._any.search(plain) is None:
+            return None
+        return next(reason for reason, patterns in self._rows if _expression(patterns).search(plain))
+
+    @cached_property
+    def _any(self) -> re.Pattern[str]:
+        return _expression(self.patterns)
+
+
+_BACKUP: Final = re.compile(
+    r"(?<!~)(?<!\.bak)(?<!\.old)(?<!\.tmp)(?<!\.sw[a-p])(?<!\.orig)(?<!\.save)(?<!\.backup)"
+    r"(?:~|\.(?:bak|backup|old|orig|save|tmp|sw[a-p]))++(?=/|$)"
+)
+"""Several marks in a row are looked at from the first one only."""
+
+
+@lru_cache(maxsize=256)  # every rule asks for the same path in turn
+def plain_path(path: PurePath) -> str:
+    """A path, folded, without what marks its parts as a backup: `.aws.bak/Config~` is `.aws/config`."""
+    return _BACKUP.sub("", "/".join(folded_parts(path)))
+
+
+def _expression(patterns: Sequence[str]) -> re.Pattern[str]:
+    """What finds one of the patterns at the end of a plain path."""
+    whole = "|".join(_part(pattern) for pattern in patterns if pattern[0] != "*") or "(?!)"
+    endings = "|".join(_part(pattern[1:]) for pattern in patterns if pattern[0] == "*") or "(?!)"
+    return re.compile(rf"(?:^|/)\.?(?:{whole})|(?:{endings})")
+
+
+def _part(pattern: str) -> str:
+    text = "[^/.]*".join(map(re.escape, pattern.rstrip("/").split("*")))
+    return text + ("(?:/|$)" if pattern.endswith("/") else "$")
+
+
+KEY_FILES: Final = NameTable("""
+# Source: spec 1 section 3 for *.pem to *.cer, *.p12, *.pfx; gitrob for *.keypair, *.pkcs12, *.jks, *.keystore
+keys and certificates: *.pem, *.key, *.crt, *.cer, *.p8, *.ppk, *.keypair
+key stores: *.p12, *.pfx, *.pkcs12, *.jks, *.keystore, *.bks, *.bcfks, *.jceks, cwallet.sso
+# Source: gitrob for the first line
+key stores of password managers: *.kdb, *.kdbx, *.psafe3, *.agilekeychain/, *.keychain, *.kwallet, *.keyring, *.keyx
+key stores of password managers: *.opvault/, *.1pif/, *.1pux, *.enpassdb, *.keychain-db, *.pwsafe
+# Source: gitrob
+keys of disks and private networks: *.bek, *.tpm, *.ovpn, *.tblk/
+""")
+"""What `is_private_key` is made from."""
+
+SENSITIVE_FILES: Final = NameTable("""
+# Source: the user
+keys of SSH and GnuPG: .ssh/, .gnupg/
+# Source: spec 1 section 3 for id_rsa, id_ecdsa, id_ed25519
+SSH keys: id_rsa, id_dsa, id_ecdsa, id_ed25519, id_ecdsa_sk, id_ed25519_sk, id_xmss
+SSH keys: id_rsa_*, id_rsa-*, id_ecdsa_*, id_ecdsa-*, id_ed25519_*, id_ed25519-*, ssh_host_*_key
+private keys: secring.gpg, private-keys-v1.d/, otr.private_key, sops/age/keys.txt
+# Source: the user for the first line
+credentials of clouds and clusters: .aws/, .kube/, .docker/, .azure/, .config/gcloud/, appdata/roaming/gcloud/
+credentials of clouds and clusters: .oci/, .aliyun/, .bluemix/, .config/openstack/, .config/doctl/
+credentials of clouds and clusters: .config/configstore/, .tsh/
+# A folder `gcloud` elsewhere may be a project's own: there, these are the names that Google's program writes.
+Google's tokens: gcloud/legacy_credentials/, gcloud/configurations/, credentials.db, access_tokens.db
+keys of Google's service accounts and clients: application_default_credentials.json, *firebase-adminsdk*.json
+keys of Google's service accounts and clients: serviceaccountkey.json, oauth_creds.json, client_secret*.json
+keys of Google's service accounts and clients: client_secret_*.apps.googleusercontent.com.json
+keys of AWS, as downloaded: accesskeys.csv, *_accesskeys.csv, rootkey.csv, *credentials.csv
+logins of clusters and registries: *.kubeconfig, .dockercfg, .dockerconfigjson, containers/auth.json
+# Source: spec 1 section 3 for secrets.yaml, .yml, .json; GitHub's templates for secrets.toml, *.secret.exs
+secrets: secrets.yaml, secrets.yml, secrets.json, secrets.toml, *.secret.exs, .dev.vars
+# Source: spec 1 section 3 for credentials.json, .yaml
+credentials: credentials.json, credentials.yaml, credentials.yml, credentials.toml
+# Source: spec 1 section 3 for .netrc; gitrob for the others but pgpass.conf
+logins: *.netrc, _netrc, .pgpass, pgpass.conf, .htpasswd, .git-credentials
+# Source: gitrob for hub and gem
+logins of hosts of code and packages: .config/hub, git/credentials, gh/hosts.yml, glab-cli/config.yml
+logins of hosts of code and packages: .cargo/credentials, .gem/credentials, composer/auth.json, pypoetry/auth.toml
+logins of hosts of code and packages: settings-security.xml, .jfrog/, .subversion/auth/, .cvspass
+tokens: huggingface/token, kaggle.json, .databrickscfg, .snowsql/config, .httr-oauth, .codex/auth.json
+# Source: GitHub's Terraform template for *.tfstate, *.tfstate.*
+the state and tokens of HashiCorp's tools: *.tfstate, *.tfstate.1*, credentials.tfrc.json, .vault-token
+passwords of Ansible's vault: .vault_pass, .vault-pass, .vault_password, vault_pass.txt
+logins of storage: .boto, .s3cfg, .passwd-s3fs, rclone.conf, .smbcredentials, .tugboat
+logins of databases: .my.cnf, .mylogin.cnf, dbeaver-data-sources.xml, credentials-config.json, robomongo.json
+# Source: gitrob, shhgit
+logins of file servers: filezilla.xml, recentservers.xml, sitemanager.xml, winscp.ini, sftp-config.json, .ftpconfig
+logins of file servers: proftpdpasswd, .vscode/sftp.json, .idea/webservers.xml, .remote-sync.json
+# Source: gitrob, shhgit
+logins of mail and chat: .msmtprc, .esmtprc, .fetchmailrc, .muttrc, .mbsyncrc, .offlineimaprc, .authinfo
+logins of mail and chat: .purple/accounts.xml, .irssi/config
+# Source for the first: gitrob
+hashes of passwords: etc/shadow, etc/gshadow, etc/shadow-
+# Source: gitrob; GitHub's templates for *.publishsettings, *.azurepubxml
+secrets of servers: secret_token.rb, credentials.xml, hudson.util.secret, *.publishsettings, *.pubxml.user
+secrets of servers: *.azurepubxml, jenkins.plugins.publish_over_ssh.bapsshpublisherplugin.xml
+cookies that log in: .erlang.cookie, .xauthority, .iceauthority, cookies.sqlite
+# Source: shhgit for logins.json
+passwords and cookies of browsers: logins.json, key3.db, key4.db, signons.sqlite, login data, login data for account
+passwords and cookies of browsers: .mozilla/, .config/google-chrome/, .config/chromium/, user data/default/
+passwords: .password-store/, .config/op/, share/keyrings/
+wallets: wallet.dat, .electrum/, .bitcoin/, .ethereum/, .config/solana/, utc--*
+# Source: gitrob for the shells, MySQL, PostgreSQL and irb; GitHub's templates for Node, R and Lisp
+what was typed into shells: .*_history, .*-history, .rhistory, .history/, .zhistory, .histfile, fish_history
+what was typed into shells: consolehost_history.txt, .dbshell, .viminfo
+""")
+"""What `is_sensitive_config` is made from."""
+
+_PACKAGES: Final = """
+npm's token: .npmrc
+the token of a Python index: .pypirc
+"""
+PACKAGE_LOGINS: Final = NameTable(_PACKAGES)
+"""Never written, and read only where their content holds no secret. Source: spec 1 section 3."""
+
+SETTINGS: Final = NameTable(f"""
+{_PACKAGES}
+a login: .yarnrc, .yarnrc.yml, bunfig.toml, .wgetrc, .hgrc, .hg/hgrc, .pg_service.conf
+the login of a Python index: pip.conf, pip.ini, .condarc
+# gitleaks: the last
+the login of a package host: .m2/settings.xml, gradle.properties, nuget.config
+the password of a key store: keystore.properties, key.properties
+# Source: gitrob and GitHub's Terraform template for *.tfvars
+a secret of Terraform's: *.tfvars, *.tfvars.json, .terraformrc, terraform.rc
+""")
+"""Ordinary settings that hold a secret at times, which their content says: without one they are like any file."""
+
+_ANY_CONTENT: Final = frozenset({"json", "txt", "yaml", "yml", "asc", "conf", "cfg", "config"})
+"""Extensions of files that may hold a key under any name, as those without one may."""
+_KEY: Final = re.compile(
+    r"\s*(?:-----BEGIN (?:[A-Z0-9]{2,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----|PuTTY-User-Key-File-\d)"
+)
+_AGE_KEY: Final = re.compile(r"(?m)^AGE-SECRET-KEY-1[0-9A-Z]{20}")
+_NAME: Final = r"_auth|authtoken|passw(?:or)?d|passphrase|pwd|token|secret|(?:api|access|private|secret)[_.-]?key"
+_VALUE: Final = r"""["']?(?!\$|%|\{\{|<|x{3}|\*{3}|(?:true|false|null|none)\b)[^\s"'<>,}]"""
+_LOGIN: Final = re.compile(
+    rf"""(?im)(?:^|(?<!\$)\{{|[<,])[ \t#;"'-]{{0,99}}(?:add[ ]+key=["'])?[^\s=<>{{,]{{0,200}}?(?:{_NAME})["']?"""
+    rf"(?:[ \t]*[=:>][ \t]*|[ \t]+(?![=:>])(?:value[ \t]*=[ \t]*|(?!value[ \t]*=))){_VALUE}"
+    r"|://(?:[^\s/:@]{0,200}:[^\s/@$%{<]{1,500}|[^\s/:@$%{<]{16,500})@|/t/[a-z]{2}-[\w-]{8,99}/"
+)
+_FIELD: Final = r'"\s*:\s*"(?!\$|<|\{)[^"]'
+_SERVICE_ACCOUNT: Final = re.compile(r'"type"\s*:\s*"service_account"'), re.compile(r'"private_key"\s*:\s*"-----BEGIN ')
+_REFRESH: Final = re.compile(rf'"client_secret{_FIELD}'), re.compile(rf'"refresh_token{_FIELD}')
+_REGISTRY: Final = re.compile(r'"auths"\s*:\s*\{'), re.compile(r'"auth"\s*:\s*"[\w+/-]{6}')
+_CLUSTER: Final = (
+    re.compile(r"(?m)^kind:[ \t]*[\"']?Config\b"),
+    re.compile(r"(?m)^users:"),
+    re.compile(rf"(?m)^[ -]{{0,99}}(?:client-key-data|token|password):[ \t]*{_VALUE}"),
+)
+_DOCUMENTS: Final = (
+    (_SERVICE_ACCOUNT, "the key of a Google service account"),
+    (_REFRESH, "the login of an OAuth client"),
+    (_REGISTRY, "the login of a container registry"),
+    (_CLUSTER, "the login of a cluster"),
+)
+
+
+def judged_by_content(path: PurePath) -> bool:
+    """Whether there are secrets that a file of this name may hold, and of which only `secret_content` can tell."""
+    _, dot, extension = plain_path(path).rpartition("/")[2].lstrip(".").rpartition(".")
+    return not dot or extension in _ANY_CONTENT or SETTINGS.held(path) is not None
+
+
+def secret_content(path: PurePath, data: bytes) -> str | None:
+    """What secret a file that begins with `data` holds, or None. Settings of `CONTENT_BYTES` or more count."""
+    text = data.decode("utf-16" if data[:2] in {b"\xff\xfe", b"\xfe\xff"} else "utf-8-sig", "replace")
+    settings = SETTINGS.held(path)
+    if settings is not None and (len(data) >= CONTENT_BYTES or "PRIVATE KEY" in text or _LOGIN.search(text)):
+        return settings
+    if _KEY.match(text) or _AGE_KEY.search(text):
+        return "a private key"
+    return next((reason for signs, reason in _DOCUMENTS if all(sign.search(text) for sign in signs)), None)
+
+
+# --- The rules
 
 
 class WorkspacePath(PosixPath):
@@ -171,8 +405,7 @@ _PROTECTION_NOTE = """
 
 
 def create_protected_edit_file_tool(
-    base_tool: Callable[[str, str, str], dict[str, Any]],
-    rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES,
+    base_tool: Callable[[str, str, str], dict[str, Any]], rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES
 ) -> Callable[[str, str, str], dict[str, Any]]:
     """An `edit_file(path, old_str, new_str)` that asks the rules first; `base_tool` itself stays as it is.
 
@@ -224,12 +457,9 @@ def _real(path: Path) -> Path | None:
         return None
 
 
-NAME: Final = ".mendgraph.toml"
-
-
 def is_own_settings(path: Path) -> bool:
     """Is this a `.mendgraph.toml`, in any folder: each can be the workspace of a later run?"""
-    return folded_parts(path)[-1:] == (NAME,)
+    return folded_parts(path)[-1:] == (".mendgraph.toml",)
 
 
 OWN_SETTINGS_RULE: Final = FileGuardrailRule("own_settings", "Settings of the agent itself", is_own_settings)

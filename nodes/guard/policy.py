@@ -6,17 +6,21 @@ judged again by the Environment, through `judge_path`.
 """
 
 import json
+import posixpath
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path, PurePath
 from typing import Final, Literal
 
 from mendgraph.nodes.guard.file_rules import (
     DEFAULT_GUARDRAIL_RULES,
-    OWN_SETTINGS_RULE,
+    KEY_FILES,
+    PACKAGE_LOGINS,
     PROJECT_CONFIG_RULE,
+    SENSITIVE_FILES,
     FileGuardrailRule,
     GuardrailResult,
     GuardrailViolation,
@@ -24,19 +28,15 @@ from mendgraph.nodes.guard.file_rules import (
     check_file_guardrails,
     format_guardrail_violations,
     is_env_file,
+    is_own_settings,
+    is_project_config,
     is_readable_login,
     is_readable_template,
     is_sensitive_config,
-)
-from mendgraph.nodes.guard.paths import path_problem, shown, workspace_relative
-from mendgraph.nodes.guard.secret_files import (
-    KEY_FILES,
-    PACKAGE_LOGINS,
-    SENSITIVE_FILES,
     judged_by_content,
     secret_content,
 )
-from mendgraph.nodes.language.names import is_reference
+from mendgraph.nodes.language.names import is_reference, names_elsewhere
 from mendgraph.nodes.records import (
     CHANGING,
     CallError,
@@ -69,6 +69,48 @@ _NOT_JUDGED = ToolError(
     message="This call was not approved, so it did not run. Do something else, or ask for it again.",
 )
 
+MAX_PATH_CHARS: Final = 4096
+"""Longer names cannot be opened. Source: Linux `PATH_MAX`."""
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+def path_problem(path: str) -> str | None:
+    """Why this text is no path, as what follows "the path", or None. Source: spec 2, "Resolution Rules", for empty."""
+    if not path.strip():
+        return "is empty"
+    if len(path) > MAX_PATH_CHARS:
+        return f"is longer than {MAX_PATH_CHARS} characters"
+    if "\0" in path:
+        return "contains a NUL character"
+    return "contains a lone surrogate, which is not text" if _SURROGATE.search(path) else None
+
+
+def workspace_relative(path: str, root: str) -> str | None:
+    """Where the path points, seen from `root`: POSIX, without `.` and `..`; "." is the workspace itself.
+
+    `path` is relative to `root`, or absolute; `root` is absolute, and the real name of the workspace. None for a path
+    outside, for one that `names_elsewhere`, such as `~/a`, and for every path when `root` is not absolute.
+    """
+    if not root.startswith("/") or names_elsewhere(path):
+        return None
+    base = _absolute(root)
+    target = _absolute(posixpath.join(base, path))
+    if target == base:
+        return "."
+    prefix = base.rstrip("/") + "/"
+    return target.removeprefix(prefix) if target.startswith(prefix) else None
+
+
+def _absolute(path: str) -> str:
+    # normpath keeps two leading slashes, which mean the same as one on every system that we run on.
+    return "/" + posixpath.normpath(path).lstrip("/")
+
+
+def shown(path: str, limit: int = 200) -> str:
+    """The path for a message: one line, printable characters only, at most `limit` characters and an ellipsis."""
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in path[: limit + 1])
+    return text if len(text) <= limit else text[:limit] + "..."
+
 
 def denied(
     rule: str, code: ToolErrorCode, message: str, suggestions: tuple[str, ...] = (), *, path: str = ""
@@ -78,13 +120,6 @@ def denied(
     return Verdict(kind=VerdictKind.DENY, rule=rule, error=error, path=path)
 
 
-def verdict_on_malformed(item: CallError) -> Verdict:
-    """The denial of a call that could not be read, beside other calls of the same reply that could."""
-    code = _CODES.get(item.error.error_type, ToolErrorCode.INVALID_ARGUMENT)
-    place = f" in line {item.error.line_number}" if item.error.line_number else ""
-    return denied("malformed", code, f"{item.error.error_type.name}{place}: {item.error.details}")
-
-
 def results_of_denied(items: Sequence[Item], verdicts: Sequence[Verdict]) -> list[CallResult | None]:
     """For each item, in order, the result that its verdict already settles; None where the call may run.
 
@@ -92,7 +127,7 @@ def results_of_denied(items: Sequence[Item], verdicts: Sequence[Verdict]) -> lis
     """
     results: list[CallResult | None] = []
     for item, verdict in zip_longest(items, verdicts[: len(items)]):
-        denial = ToolResult(ok=False, error=(verdict.error if verdict else None) or _NOT_JUDGED)
+        denial = ToolResult(ok=False, error=(verdict and verdict.error) or _NOT_JUDGED)
         runs = verdict is not None and verdict.kind is VerdictKind.ALLOW
         results.append(None if runs else CallResult(call_id=item.call_id, tool=item.tool, result=denial))
     return results
@@ -114,9 +149,8 @@ def edited_result(item: Item, verdict: Verdict, result: CallResult) -> CallResul
 
 
 def _short(value: object) -> object:
-    if not isinstance(value, str) or len(value) <= _LONGEST_TOLD:
-        return value
-    return f"{value[:_LONGEST_TOLD]}... {len(value) - _LONGEST_TOLD} more characters"
+    more = len(value) - _LONGEST_TOLD if isinstance(value, str) else 0
+    return f"{str(value)[:_LONGEST_TOLD]}... {more} more characters" if more > 0 else value
 
 
 Mode = Literal["read-only", "ask", "auto"]
@@ -164,7 +198,9 @@ def judge_reply(
 
     def judge(item: Item) -> Verdict:
         if isinstance(item, CallError):
-            return verdict_on_malformed(item)
+            code = _CODES.get(item.error.error_type, ToolErrorCode.INVALID_ARGUMENT)
+            place = f" in line {item.error.line_number}" if item.error.line_number else ""
+            return denied("malformed", code, f"{item.error.error_type.name}{place}: {item.error.details}")
         spec = specs.get(item.tool)
         signature = signature_of(item, spec) if spec else ""
         return judge_call(item, spec, config, overrides, signature)
@@ -173,11 +209,7 @@ def judge_reply(
 
 
 def judge_call(
-    call: ToolCall,
-    spec: ToolSpec | None,
-    config: GuardConfig,
-    overrides: Sequence[OverrideConstraint],
-    signature: str,
+    call: ToolCall, spec: ToolSpec | None, config: GuardConfig, overrides: Sequence[OverrideConstraint], signature: str
 ) -> Verdict:
     """ALLOW with the first path that the call names (workspace-relative), ASK, or DENY with an error for the model."""
     if spec is None:
@@ -219,18 +251,18 @@ def judge_content(relative_path: str, rules: Rules) -> Callable[[bytes], ToolErr
 
     They matter where one of the rules is called "sensitive_config", be it a user's own, for reading and writing alike.
     """
-    rule = next((rule for rule in rules if rule.name == _SENSITIVE), None)
-    if rule is None or not judged_by_content(PurePath(relative_path)):
+    rule, path = next((rule for rule in rules if rule.name == _SENSITIVE), None), PurePath(relative_path)
+    if rule is None or not judged_by_content(path):
         return None
-    return partial(_judge_held, relative_path, rule)
 
+    def judge(data: bytes) -> ToolError | None:
+        held = secret_content(path, data)
+        if held is None:
+            return None
+        blocked = f"Blocked by rule '{rule.name}': {rule.description} ({shown(relative_path)} holds {held})"
+        return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=f"{blocked}. Go on without this file.")
 
-def _judge_held(relative_path: str, rule: FileGuardrailRule, data: bytes) -> ToolError | None:
-    held = secret_content(PurePath(relative_path), data)
-    if held is None:
-        return None
-    blocked = f"Blocked by rule '{rule.name}': {rule.description} ({shown(relative_path)} holds {held})"
-    return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=f"{blocked}. Go on without this file.")
+    return judge
 
 
 def judge_workspace(root: str, rules: Rules) -> str | None:
@@ -250,7 +282,7 @@ def _locate(named: object, config: GuardConfig, *, for_write: bool) -> str | Ver
     if not isinstance(named, str):
         return denied("invalid_path", ToolErrorCode.INVALID_ARGUMENT, "A path must be text, such as '.' or 'src/a.py'.")
     if problem := path_problem(named):
-        message = f"The path {problem.value}. Use a relative path under '.', such as 'src/a.py'."
+        message = f"The path {problem}. Use a relative path under '.', such as 'src/a.py'."
         return denied("invalid_path", ToolErrorCode.INVALID_ARGUMENT, message, (".",))
     target = workspace_relative(named, config.root)
     if target is not None and "\\" not in named:
@@ -263,14 +295,16 @@ def _locate(named: object, config: GuardConfig, *, for_write: bool) -> str | Ver
 
 def _judge_files(targets: Sequence[str], spec: ToolSpec, rules: Rules) -> Verdict | None:
     for target in targets:
-        violations = _violations(target, rules, for_write=spec.effect is Effect.WRITE)
+        for_write = spec.effect is Effect.WRITE
+        violations = _violations(target, rules, for_write=for_write)
         if violations:
+            told = tuple(violation._replace(file_path=shown(target)) for violation in violations)
             return Verdict(
                 kind=VerdictKind.DENY,
                 rule=violations[0].rule_name,
                 error=_error_of(violations, target),
                 path=target,
-                blocked=_denial_message(violations, target) if spec.effect is Effect.WRITE else "",
+                blocked=format_guardrail_violations(GuardrailResult(False, told)) if for_write else "",
             )
     return None
 
@@ -279,10 +313,8 @@ def _judge_mode(targets: Sequence[str], spec: ToolSpec, mode: Mode) -> Verdict:
     path = targets[0] if targets else ""
     if spec.effect not in _ASKED or mode == "auto" or (mode == "read-only" and spec.effect not in CHANGING):
         return Verdict(kind=VerdictKind.ALLOW, path=path)
-    if mode == "ask" and spec.effect is not Effect.WRITE:
-        return Verdict(kind=VerdictKind.ASK, rule=_ASKED[spec.effect], path=path)
     if mode == "ask":
-        config = any(PROJECT_CONFIG_RULE.check(Path(target)) for target in targets)
+        config = spec.effect is Effect.WRITE and any(is_project_config(Path(target)) for target in targets)
         rule = PROJECT_CONFIG_RULE.name if config else _ASKED[spec.effect]
         return Verdict(kind=VerdictKind.ASK, rule=rule, path=path)
     message = f"This run may look at files but not change them, so {spec.name} is refused. Answer without changes."
@@ -315,20 +347,12 @@ def _violated(target: str, rules: Rules, *, for_write: bool) -> tuple[GuardrailV
     if not rules:
         return ()
     path = WorkspacePath(target)
-    if not for_write:
-        rules = tuple(rule for rule in rules if rule is not OWN_SETTINGS_RULE)
     violations = check_file_guardrails(path, rules).violations
     if for_write or not violations:
         return violations
-    waived = is_env_file if is_readable_template(path) else is_sensitive_config if is_readable_login(path) else None
-    if waived is None:
-        return violations
-    return check_file_guardrails(path, tuple(rule for rule in rules if rule.check is not waived)).violations
-
-
-def _denial_message(violations: Sequence[GuardrailViolation], target: str) -> str:
-    told = tuple(violation._replace(file_path=shown(target)) for violation in violations)
-    return format_guardrail_violations(GuardrailResult(allowed=False, violations=told))
+    waived = [is_own_settings]
+    waived += [is_env_file] * is_readable_template(path) + [is_sensitive_config] * is_readable_login(path)
+    return check_file_guardrails(path, tuple(rule for rule in rules if rule.check not in waived)).violations
 
 
 def _error_of(violations: Sequence[GuardrailViolation], target: str) -> ToolError:

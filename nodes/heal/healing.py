@@ -5,6 +5,8 @@ from typing import Any, Final
 
 from mendgraph.nodes.heal.corrective_prompt import (
     DEFAULT_SELF_HEALING_CONFIG,
+    MAX_DETAILS_CHARS,
+    MAX_ERRORS_SHOWN,
     HealingAttempt,
     HealingResult,
     Manner,
@@ -14,14 +16,11 @@ from mendgraph.nodes.heal.corrective_prompt import (
 from mendgraph.nodes.language.text_protocol import extract_tool_invocations_with_errors
 from mendgraph.nodes.records import (
     SCHEMA_ERRORS,
-    CallError,
     Correction,
     ExtractionError,
     ExtractionErrorType,
-    Protocol,
     StopCause,
     StopReason,
-    ToolCall,
 )
 
 __all__ = [
@@ -32,9 +31,6 @@ __all__ = [
     "attempt_extraction_with_healing",
     "generate_corrective_prompt",
 ]
-
-_OTHER_FORMS = frozenset({ExtractionErrorType.MISSING_TOOL_PREFIX, ExtractionErrorType.INVALID_JSON_SYNTAX})
-"""No prefix, or a prefix before arguments that are no JSON, as in `tool: read_file(path="a.py")`."""
 
 _EMPTY = frozenset({ExtractionErrorType.EMPTY_REPLY, ExtractionErrorType.THOUGHT_ONLY_REPLY})
 _SAID: Final[Mapping[ExtractionErrorType, str]] = {
@@ -48,9 +44,6 @@ _SAID: Final[Mapping[ExtractionErrorType, str]] = {
     ExtractionErrorType.INVALID_ANSWER: "The model's answer was {still}not valid",
 }
 _UNREAD: Final = "The model's reply {still}could not be read as a tool call"
-
-_MAX_DIAGNOSTICS = 5
-_MAX_DIAGNOSTIC_CHARS = 500
 
 
 def next_attempt(
@@ -87,7 +80,7 @@ def next_attempt(
         reason = StopReason.EMPTY_REPLY if empty else StopReason.HEALING_EXHAUSTED
         message = _what_happened(errors, retries, "retries")
     if reason is not None:
-        diagnostics = tuple(_diagnostic(error) for error in errors[:_MAX_DIAGNOSTICS])
+        diagnostics = tuple(_diagnostic(error) for error in errors[:MAX_ERRORS_SHOWN])
         return StopCause(reason=reason, message=message, diagnostics=diagnostics)
     prompt = generate_corrective_prompt(errors, response, config, protocol=protocol)
     return HealingAttempt(len(attempts), response, errors, prompt)
@@ -103,18 +96,6 @@ def correction_of(attempt: HealingAttempt, reply: str) -> Correction:
 def is_unfounded(errors: Sequence[ExtractionError]) -> bool:
     """Whether this is an answer that what happened does not bear out."""
     return any(error.error_type is ExtractionErrorType.UNFOUNDED_CLAIM for error in errors)
-
-
-def is_call_in_another_form(errors: Sequence[ExtractionError]) -> bool:
-    """Whether the reply may be read as it is: it is whole, and a call in all but its form; a cut one never may."""
-    return len(errors) == 1 and errors[0].error_type in _OTHER_FORMS
-
-
-def canonical_text(items: Sequence[ToolCall | CallError], protocol: Protocol) -> str:
-    """What the history keeps of a rescued reply: the calls in the right form, which the model then imitates."""
-    if protocol is Protocol.NATIVE:
-        return ""
-    return "\n".join(f"tool: {item.tool}({item.raw_arguments})" for item in items)
 
 
 def attempt_extraction_with_healing(
@@ -158,4 +139,4 @@ def _what_happened(errors: Sequence[ExtractionError], failures: int, tries: str)
 
 def _diagnostic(error: ExtractionError) -> str:
     place = f"line {error.line_number}: " if error.line_number else ""
-    return f"{place}{error.error_type.name}: {error.details}"[:_MAX_DIAGNOSTIC_CHARS]
+    return f"{place}{error.error_type.name}: {error.details}"[:MAX_DETAILS_CHARS]

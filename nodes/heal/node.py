@@ -6,13 +6,15 @@ from typing import Any
 from typing_extensions import TypedDict
 
 from mendgraph.nodes.heal.corrective_prompt import HealingAttempt, SelfHealingConfig, manner_of
-from mendgraph.nodes.heal.healing import canonical_text, correction_of, is_call_in_another_form, next_attempt
+from mendgraph.nodes.heal.healing import correction_of, next_attempt
 from mendgraph.nodes.records import (
     CallError,
     Correction,
     ExtractionError,
+    ExtractionErrorType,
     ModelReply,
     Profile,
+    Protocol,
     Reading,
     StopCause,
     ToolCall,
@@ -36,9 +38,13 @@ class HealState(TypedDict, total=False):
 def heal(state: HealState, config: SelfHealingConfig, rescue: Rescue) -> dict[str, Any]:
     """Repair without a call where nothing has to be guessed; otherwise ask again, a bounded number of times."""
     reply, errors = state.get("reply") or ModelReply(), state["errors"]
-    items = rescue(reply.text, state.get("step", 0)) if is_call_in_another_form(errors) else []
+    in_another_form = [error.error_type for error in errors] == [ExtractionErrorType.MISSING_TOOL_PREFIX]
+    items = rescue(reply.text, state.get("step", 0)) if in_another_form else []
     if any(isinstance(item, ToolCall) for item in items):
-        rescued = reply.model_copy(update={"text": canonical_text(items, state["profile"].protocol)})
+        # What the history keeps of it is the calls in the right form, which the model then imitates.
+        lines = [f"tool: {item.tool}({item.raw_arguments})" for item in items]
+        text = "" if state["profile"].protocol is Protocol.NATIVE else "\n".join(lines)
+        rescued = reply.model_copy(update={"text": text})
         forgotten: dict[str, Any] = {"errors": [], "corrections": [], "verdicts": [], "results": []}
         return {"reading": Reading.CALLS, "items": items, "reply": rescued, **forgotten}
     corrections = state.get("corrections") or []

@@ -55,7 +55,7 @@ def read_toml(text: str) -> dict[str, Any] | DocumentProblem:
         return DocumentProblem(_TOO_DEEP)
     except ValueError:  # a number of thousands of digits
         return DocumentProblem("a number in it is too long")
-    return DocumentProblem(_TOO_DEEP) if _is_deep(values, DEEPEST) else values
+    return DocumentProblem(_TOO_DEEP) if is_deep(values, DEEPEST) else values
 
 
 def read_yaml(text: str) -> Any:
@@ -86,10 +86,10 @@ def _toml_problem(said: str, text: str) -> DocumentProblem:
     return DocumentProblem(message, *numbers)
 
 
-def _is_deep(value: Any, left: int) -> bool:
+def is_deep(value: Any, left: int) -> bool:
     """Whether tables and arrays stand in each other more often than this."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return left < 0 or any(_is_deep(each, left - 1) for each in inner)
+    return left < 0 or any(is_deep(each, left - 1) for each in inner)
 
 
 def _yaml_problem(events: Any) -> DocumentProblem | None:

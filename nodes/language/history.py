@@ -5,20 +5,31 @@ calls that an endpoint sent natively all the same are kept as `tool:` lines. In 
 one tool message for each call id, right after the reply, in call order. A call that was malformed is kept with empty
 arguments, because endpoints refuse a history with broken JSON in it. A path of the workspace is kept relative to it,
 however the model spelled it. Source: spec 3, "Path normalization".
+
+What an endpoint wants to see again of a message that it sent (thinking blocks, signatures, encrypted items) goes back
+as it came, byte for byte, and is of no other use: nobody is shown it, and no call or answer is read from it. Source:
+Anthropic, "Extended thinking: preserving thinking blocks"; Google, "Thought signatures"; DeepSeek, "Thinking mode: tool
+calls"; OpenRouter, "Preserving reasoning blocks"; OpenAI, "Reasoning items".
 """
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolCall as NativeToolCall, ToolMessage
+import orjson
+from langchain_core.messages import (
+    AIMessage,
+    AnyMessage,
+    HumanMessage,
+    ToolCall as NativeToolCall,
+    ToolMessage,
+    convert_to_openai_messages,
+)
 
-from mendgraph.nodes.language.content_blocks import with_state
-from mendgraph.nodes.language.json_arguments import decode_arguments
 from mendgraph.nodes.language.names import names_elsewhere
-from mendgraph.nodes.language.text_protocol import render_native_result, render_text_results
+from mendgraph.nodes.language.text_protocol import decode_arguments, render_native_result, render_text_results
 from mendgraph.nodes.records import (
     CallError,
     CallResult,
@@ -32,8 +43,6 @@ from mendgraph.nodes.records import (
     ToolSpec,
 )
 
-NO_SPECS: Final[Mapping[str, ToolSpec]] = MappingProxyType({})
-
 RESULT_MESSAGE_NAME = "tool_result"
 """Marks the user messages that hold results, so that they are not taken for a person's."""
 
@@ -46,7 +55,7 @@ def settle_exchange(
     items: Sequence[ToolCall | CallError],
     results: Sequence[CallResult],
     protocol: Protocol,
-    specs: Mapping[str, ToolSpec] = NO_SPECS,
+    specs: Mapping[str, ToolSpec] = MappingProxyType({}),
     root: str = "",
 ) -> list[AnyMessage]:
     """Return the messages for a reply whose calls all have results, one result for each item, in order.
@@ -76,12 +85,7 @@ def settle_exchange(
         return [AIMessage(text), HumanMessage(render_text_results(results), name=RESULT_MESSAGE_NAME)]
     written, items = items, [_with_relative_paths(item, specs, root) for item in items]
     calls = [
-        NativeToolCall(
-            name=_sendable(item.tool),
-            args=_as_sent(item),
-            id=item.call_id,
-            type="tool_call",
-        )
+        NativeToolCall(name=_sendable(item.tool), args=_as_sent(item), id=item.call_id, type="tool_call")
         for item in items
     ]
     answers = [
@@ -217,3 +221,264 @@ def _cancelled(call: NativeToolCall) -> ToolMessage:
     failure = ToolResult.failure(ToolErrorCode.CANCELLED, "This call was cancelled before it ran.")
     result = CallResult(call_id=call["id"] or "", tool=call["name"], result=failure)
     return ToolMessage(render_native_result(result), tool_call_id=result.call_id, name=call["name"], status="error")
+
+
+# --- What an endpoint wants to see again, and content beside text
+
+
+REASONING, REASONING_DETAILS = "reasoning_content", "reasoning_details"
+
+EXTRA_FIELDS: Final = (REASONING, REASONING_DETAILS)
+"""Fields beside `content` that OpenAI-compatible endpoints add to a message and want back with its tool calls."""
+
+TOOL_CALL_EXTRAS: Final = "tool_call_extras"
+"""Where the fields that an endpoint adds to its tool calls are kept, by the id of the call."""
+
+_NOT_KEPT: Final = frozenset({"refusal", "tool_calls", "function_call", "parsed", "audio"})
+"""Parts of `additional_kwargs` that are kept elsewhere or nowhere."""
+
+_METADATA: Final = ("model_provider", "output_version")
+"""What a provider's package needs to know to send content blocks back."""
+
+_SEALED: Final = frozenset({"signature", "thought_signature", "encrypted_content", "data"})
+"""Fields that hold no words: opaque to everybody but the provider."""
+
+_WHOLE: Final = _SEALED | {"id", "call_id", "type", "format", "index", "__gemini_function_call_thought_signatures__"}
+"""Fields in which nothing is looked for that merely looks like a secret."""
+
+_ARGUMENTS: Final = frozenset({"input", "args", "arguments"})
+"""What a model gives a tool, under names of the tool's own."""
+
+_THOUGHTS: Final = frozenset({"thinking", "reasoning", "redacted_thinking"})
+
+
+def state_of(message: AIMessage) -> JsonMap:
+    """What is to be kept of a message beside its text and calls; {} where that is nothing, or is no JSON."""
+    state: JsonMap = {}
+    content = message.content
+    if not isinstance(content, str) and any(isinstance(each, str) or each.get("type") != "text" for each in content):
+        state["content"] = [{"type": "text", "text": each} if isinstance(each, str) else each for each in content]
+    kept = {name: value for name, value in message.additional_kwargs.items() if name not in _NOT_KEPT and value}
+    if kept:
+        state["additional_kwargs"] = kept
+    if not state:
+        return {}
+    told = {name: message.response_metadata[name] for name in _METADATA if name in message.response_metadata}
+    try:
+        restored: JsonMap = orjson.loads(orjson.dumps({**state, "response_metadata": told}))
+    except TypeError:
+        return {}
+    return restored
+
+
+def joined_details(pieces: Iterable[JsonMap]) -> list[JsonMap]:
+    """The blocks of `reasoning_details` that a stream sent in pieces: words of one index and type are joined.
+
+    LangChain's own joining would also repeat what each piece says of its format.
+    """
+    joined: list[JsonMap] = []
+    places: dict[Any, JsonMap] = {}
+    for piece in pieces:
+        key = (piece.get("index"), piece.get("type"))
+        known = places.get(key) if piece.get("index") is not None else None
+        if known is None:
+            known = places[key] = dict(piece)
+            joined.append(known)
+            continue
+        for name, value in piece.items():
+            if name in {"text", "summary", "data"} and isinstance(value, str):
+                known[name] = (known.get(name) or "") + value
+            elif value is not None:
+                known[name] = value
+    return joined
+
+
+def thoughts_of(message: AIMessage) -> str:
+    """The words of a message that are thoughts, as far as it tells them."""
+    content = message.content
+    blocks = [] if isinstance(content, str) else [each for each in content if isinstance(each, dict)]
+    said = [
+        str(each.get("thinking") or each.get("reasoning") or "") for each in blocks if each.get("type") in _THOUGHTS
+    ]
+    field = message.additional_kwargs.get(REASONING) or message.additional_kwargs.get("reasoning")
+    return "".join([*said, field if isinstance(field, str) else ""])
+
+
+def with_state(text: str, calls: list[NativeToolCall], state: JsonMap, changed: Mapping[str, JsonMap]) -> AIMessage:
+    """The message of a reply for the history. `changed` are the arguments, by id, that go back in place of the written.
+
+    Where the text is not what the endpoint sent, because thoughts or invented results were cut off, it is the one text
+    block of the message, behind the thoughts that came before its calls.
+    """
+    if not state:
+        return AIMessage(text, tool_calls=calls)
+    blocks: list[Any] | None = state.get("content")
+    return AIMessage(
+        text if blocks is None else _content(blocks, text, {call["id"] for call in calls}, changed),
+        tool_calls=calls,
+        additional_kwargs=state.get("additional_kwargs", {}),
+        response_metadata=state.get("response_metadata", {}),
+    )
+
+
+def _content(
+    blocks: list[JsonMap], text: str, ids: Collection[str | None], changed: Mapping[str, JsonMap]
+) -> list[Any]:
+    said = "".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text")
+    kept: list[Any] = []
+    for block in blocks:
+        if block.get("type") == "text" and said != text:
+            continue
+        call_id = _call_id(block)
+        if call_id is None:
+            kept.append(block)
+        elif call_id in changed:
+            kept.append(_with_arguments(block, changed[call_id]))
+        elif call_id in ids:
+            kept.append(block)
+    if text and said != text:
+        first_call = next((place for place, block in enumerate(kept) if _call_id(block) is not None), len(kept))
+        kept.insert(first_call, {"type": "text", "text": text})
+    return kept
+
+
+def _call_id(block: JsonMap) -> str | None:
+    """The id of the call that a block holds; None where it holds none."""
+    kind = block.get("type")
+    if kind in {"tool_use", "tool_call", "tool_call_chunk"}:
+        return str(block.get("id"))
+    return str(block.get("call_id")) if kind == "function_call" else None
+
+
+def _with_arguments(block: JsonMap, arguments: JsonMap) -> JsonMap:
+    """A call's block with these arguments, as text where they were text."""
+    text = json.dumps(arguments, ensure_ascii=False)
+    return {
+        name: value if name not in _ARGUMENTS else text if isinstance(value, str) else arguments
+        for name, value in block.items()
+        if name != "partial_json"
+    }
+
+
+def without_secrets(state: JsonMap, clean: Callable[[str], str], *, keep_sealed: bool = False) -> JsonMap:
+    """The state with `clean` applied to its words.
+
+    A sealed block whose words that changes is invalid, and dropped, or with `keep_sealed` stays as it is.
+    """
+    if not state:
+        return state
+    cleaned = {**state}
+    if "content" in state:
+        cleaned["content"] = _clean_list(state["content"], clean, keep_sealed)
+    if "additional_kwargs" in state:
+        cleaned["additional_kwargs"] = {
+            name: _clean_list(value, clean, keep_sealed)
+            if isinstance(value, list)
+            else _cleaned({name: value}, clean)[name]
+            for name, value in state["additional_kwargs"].items()
+        }
+    return cleaned
+
+
+def _clean_list(values: list[Any], clean: Callable[[str], str], keep_sealed: bool) -> list[Any]:
+    cleaned: list[Any] = []
+    for value in values:
+        new, is_sealed = _cleaned(value, clean), isinstance(value, dict) and not _SEALED.isdisjoint(value)
+        if not is_sealed or new == value:
+            cleaned.append(new)
+        elif keep_sealed:
+            cleaned.append(value)
+    return cleaned
+
+
+def _cleaned(value: Any, clean: Callable[[str], str], whole: Collection[str] = _WHOLE) -> Any:
+    """The value with `clean` applied to all texts but those under the names of `whole`."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list):
+        return [_cleaned(each, clean, whole) for each in value]
+    if isinstance(value, dict):
+        return {
+            key: each if key in whole else _cleaned(each, clean, () if key in _ARGUMENTS else whole)
+            for key, each in value.items()
+        }
+    return value
+
+
+MEDIA: dict[str, str] = {
+    **dict.fromkeys(("image", "image_url", "input_image"), "image"),
+    **dict.fromkeys(("file", "document", "input_file", "pdf"), "file"),
+    **dict.fromkeys(("audio", "input_audio"), "audio"),
+}
+"""What blocks of a message hold, by the types that providers give them."""
+
+
+def media_of(message: AnyMessage) -> tuple[str, ...]:
+    """What a person's message holds beside text, such as an image: each kind once, in order."""
+    if isinstance(message.content, str) or not isinstance(message, HumanMessage):
+        return ()
+    blocks = (each for each in message.content if isinstance(each, dict))
+    return tuple(dict.fromkeys(kind for kind in map(_kind, blocks) if kind != "text"))
+
+
+def in_openai_form(message: AnyMessage) -> list[JsonMap] | None:
+    """The blocks of a person's message as OpenAI's; None where one of them, such as a video, has no such form."""
+    try:
+        found: list[JsonMap] = convert_to_openai_messages([message], text_format="block")[0]["content"]
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return None
+    return found
+
+
+def without_media(message: AnyMessage, kinds: Collection[str]) -> AnyMessage:
+    """The message with a note in place of each block of these kinds; the message itself where it has none."""
+    if not kinds or isinstance(message.content, str):
+        return message
+    content = [each if isinstance(each, str) or _kind(each) not in kinds else _note(each) for each in message.content]
+    return message.model_copy(update={"content": content})
+
+
+def _kind(block: JsonMap) -> str:
+    named = str(block.get("type", "block"))
+    return MEDIA.get(named, named)
+
+
+def _note(block: JsonMap) -> JsonMap:
+    return {"type": "text", "text": f"[{_kind(block)}, not shown: the model does not take it]"}
+
+
+def media_problem(kinds: Sequence[str], model: str) -> str:
+    """Why a request with these kinds of content cannot be worked on; "" where there are none."""
+    if not kinds:
+        return ""
+    held = " and ".join(f"content of the kind {kind!r}" for kind in kinds)
+    named = model or "the model"
+    return f"The request holds {held}, which {named} does not take: say it in words, or choose a model that does."
+
+
+# --- Thoughts that an endpoint sends as text
+
+
+_THOUGHT: Final = re.compile(
+    r"\s*+(?:<(?P<tag>think(?:ing)?)>(?P<said>.*?)(?:</(?P=tag)>|\Z)|\[THINK\](?P<words>.*?)(?:\[/THINK\]|\Z))",
+    re.DOTALL,
+)
+_END: Final = re.compile(r"^(?:</think(?:ing)?>|\[/THINK\])[ \t\r]*+$", re.MULTILINE)
+
+
+def without_thoughts(reply: ModelReply) -> ModelReply:
+    """The reply with the thoughts that it begins with moved from `text` to `reasoning`; the same object without any.
+
+    A thought that is not closed goes on to the end. Where a template wrote the opening tag into the prompt, all that
+    comes before a closing tag on a line of its own, outside of code fences, is a thought.
+    """
+    text, thoughts = reply.text, list[str]()
+    while found := _THOUGHT.match(text):
+        thoughts.append(found["said"] or found["words"] or "")
+        text = text[found.end() :]
+    if not thoughts and (end := _END.search(text)) and text.count("```", 0, end.start()) % 2 == 0:
+        thoughts, text = [text[: end.start()]], text[end.end() :]
+    if not thoughts:
+        return reply
+    reasoning = "\n".join(filter(None, [reply.reasoning, *map(str.strip, thoughts)]))
+    return reply.model_copy(update={"text": text.strip(), "reasoning": reasoning})

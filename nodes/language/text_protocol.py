@@ -5,16 +5,22 @@ JSON may hold any character, line breaks included, so a call can span lines; wha
 another call. The document's functions read one line for each call. Reading is linear in the reply.
 
 Results go back as lines `tool_result({...})`: the i-th line answers the i-th call of the reply.
+
+The arguments of a call are decoded strictly, in either protocol. `json.loads` alone is too generous for text that a
+model wrote and a file tool acts on: it keeps the last of two equal keys, reads NaN, lets half characters and endless
+integers through (a checkpoint can hold neither) and raises RecursionError or a plain ValueError where one expects
+JSONDecodeError. Here each of these is a typed problem.
 """
 
 import json
 import re
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import accumulate
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from mendgraph.nodes.language.json_arguments import ArgumentProblem, decode_arguments, excerpt, unknown_tool_details
 from mendgraph.nodes.records import (
     CallResult,
     ExtractionError,
@@ -29,7 +35,7 @@ TOOL_PREFIX = "tool:"
 
 ExtractionResult = ToolInvocation | ExtractionError
 
-_FENCE = re.compile(r"[ \t]*+(`{3,}+|~{3,}+)([^\r\n]*)")
+_FENCE = re.compile(r" {0,3}(`{3,}+|~{3,}+)([^\r\n]*)")
 _JSON_START = re.compile(r"\(\s*+(?=[{\[])")
 _JSON_TOKEN = re.compile(
     r"""(?P<open>[{\[]++) | (?P<close>[}\]]++)
@@ -204,6 +210,155 @@ def json_end(text: str, start: int) -> int | None:
     return None
 
 
+# --- The arguments of a call
+
+
+MAX_ARGUMENT_CHARS = 1_000_000
+MAX_NESTING = 64
+EXCERPT_CHARS = 200
+
+_BRACKET = re.compile(r'(?P<open>[{\[])|(?P<close>[}\]])|"[^"\\]*+(?:\\.[^"\\]*+)*"?+', re.DOTALL)
+_TRAILING_COMMA = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*"?+|[{\[]\s*+,|(?P<comma>,)(?=\s*+[}\]])', re.DOTALL)
+_MAX_INTEGER_CHARS = 20
+_JSON_KINDS = {list: "an array", str: "a string", bool: "true or false", type(None): "null"}
+
+
+class ArgumentProblem(NamedTuple):
+    """Why a text is no argument object: the kind of error, and a sentence that a model can act on."""
+
+    kind: ExtractionErrorType
+    details: str
+
+
+class _RejectedError(ValueError):
+    """Leaves the JSON scanner with the sentence for the model."""
+
+
+def decode_arguments(text: str) -> JsonMap | ArgumentProblem:
+    """Decode one JSON object; the time is linear in the length of `text`.
+
+    Line breaks and tabs inside strings are accepted as they stand, and so is one comma after the last element, for
+    nothing is lost by it. Nothing else is repaired: a missing bracket or quote would have to be guessed.
+
+    Returns:
+        The object, or an `ArgumentProblem`: OVERSIZED_ARGUMENTS beyond a million characters, else
+        INVALID_JSON_SYNTAX (bad syntax, not an object, equal keys, NaN, integers beyond 64 bits, half a surrogate
+        pair, nesting deeper than 64). Details quote at most 200 characters. Nothing is raised.
+    """
+    value = decode_strictly(text)
+    if isinstance(value, dict | ArgumentProblem):
+        return value
+    kind = _JSON_KINDS.get(type(value), "a number")
+    return _invalid(f'The arguments must be one JSON object such as {{"param": "value"}}, not {kind}.')
+
+
+def decode_strictly(text: str) -> Any:
+    """Decode any JSON value under the rules of `decode_arguments`; an `ArgumentProblem` where it breaks them."""
+    if len(text) > MAX_ARGUMENT_CHARS:
+        details = (
+            f"The arguments have {len(text)} characters, the limit is {MAX_ARGUMENT_CHARS}. Send less in one call."
+        )
+        return ArgumentProblem(ExtractionErrorType.OVERSIZED_ARGUMENTS, details)
+    if _nests_too_deeply(text):
+        return _invalid(f"The arguments are nested deeper than {MAX_NESTING} levels. Send a flatter object.")
+    try:
+        value = _loads(text)
+    except json.JSONDecodeError as error:
+        quoted = excerpt(text, at=error.pos)
+        return _invalid(f"JSON parse error: {error.msg} at position {error.pos}. JSON: '{quoted}'")
+    except _RejectedError as error:
+        return _invalid(str(error))
+    if _has_half_a_character(text, value):
+        return _invalid("A string holds half of a surrogate pair (\\ud800 to \\udfff). Write the whole character.")
+    return value
+
+
+def excerpt(text: str, *, at: int = 0, limit: int = EXCERPT_CHARS) -> str:
+    """`text` if it has at most `limit` characters, else the part around position `at`, with "..." where it is cut."""
+    if len(text) <= limit:
+        return text
+    room = limit - 6
+    start = max(0, min(at - room // 2, len(text) - room))
+    end = start + room
+    return ("..." if start else "") + text[start:end] + ("..." if end < len(text) else "")
+
+
+def _invalid(details: str) -> ArgumentProblem:
+    return ArgumentProblem(ExtractionErrorType.INVALID_JSON_SYNTAX, details)
+
+
+def _loads(text: str) -> Any:
+    """The value; a text that is no JSON for a trailing comma alone is read without it."""
+    load = partial(
+        json.loads,
+        strict=False,
+        object_pairs_hook=_object_without_equal_keys,
+        parse_int=_integer_of_64_bits,
+        parse_float=_finite_number,
+        parse_constant=_no_constant,
+    )
+    try:
+        return load(text)
+    except json.JSONDecodeError as error:
+        repaired = _TRAILING_COMMA.sub(lambda match: "" if match["comma"] else match[0], text)
+        if repaired == text:
+            raise
+        try:
+            return load(repaired)
+        except json.JSONDecodeError:
+            raise error from None
+
+
+def _nests_too_deeply(text: str) -> bool:
+    depth = 0
+    for token in _BRACKET.finditer(text):
+        depth += (token["open"] is not None) - (token["close"] is not None)
+        if depth > MAX_NESTING:
+            return True
+    return False
+
+
+def _object_without_equal_keys(pairs: list[tuple[str, Any]]) -> JsonMap:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        counts = Counter(key for key, _ in pairs)
+        names = ", ".join(f"'{excerpt(key, limit=40)}'" for key, count in counts.items() if count > 1)
+        raise _RejectedError(f"Duplicate key {excerpt(names)}: write each key once, and one call for each change.")
+    return values
+
+
+def _integer_of_64_bits(digits: str) -> int:
+    if len(digits) <= _MAX_INTEGER_CHARS and -(2**63) <= (number := int(digits)) < 2**64:
+        return number
+    raise _RejectedError(f"The integer {excerpt(digits, limit=40)} does not fit in 64 bits. Send it as a string.")
+
+
+def _finite_number(digits: str) -> float:
+    number = float(digits)
+    if abs(number) == float("inf"):
+        raise _RejectedError(f"The number {excerpt(digits, limit=40)} is too large. Send it as a string.")
+    return number
+
+
+def _no_constant(name: str) -> Any:
+    raise _RejectedError(f"{name} is not a JSON value. Write a number, null or a string.")
+
+
+def _has_half_a_character(text: str, value: Any) -> bool:
+    if text.isascii() and "\\u" not in text:
+        return False
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def unknown_tool_details(name: str, known_tools: frozenset[str]) -> str:
+    """The spec's sentence about an unknown tool."""
+    return f"Unknown tool '{excerpt(name)}'. Available: {sorted(known_tools)}"
+
+
 # --- How results go back: spec 1's lines, or one JSON text for each native call
 
 _RESULT: Final = "tool_result("
@@ -244,27 +399,9 @@ def _compact(value: JsonMap) -> str:
 
 
 MISSED: Final = "old_str does not occur in"
-
 """How the error of such an edit begins, after what multi_edit says of the edits before."""
-
-WHOLE_FORM_AFTER: Final = 2
-
-"""Misses on one file in one turn after which the whole file is asked for: who cannot quote it can still write it."""
 
 
 def is_miss(error: ToolError | None) -> bool:
     """Whether an edit failed because its old text is not in the file."""
     return error is not None and error.code is ToolErrorCode.INVALID_ARGUMENT and MISSED in error.message
-
-
-def miss_advice(path: str, misses: int) -> str:
-    """What is added to the error of the last of so many misses on this file, "" where nothing is yet.
-
-    It names the form that needs no old text. The file is read first, as write_file replaces only what was read.
-    """
-    if misses < WHOLE_FORM_AFTER:
-        return ""
-    return (
-        f"That is miss {misses} on {path} in this turn: read_file it, then give its whole new text with write_file"
-        " instead of old_str and new_str."
-    )

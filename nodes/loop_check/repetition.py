@@ -21,7 +21,7 @@ from typing import Any
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from mendgraph.nodes.language.text_protocol import is_miss, miss_advice
+from mendgraph.nodes.language.text_protocol import is_miss
 from mendgraph.nodes.records import (
     CHANGING,
     Answer,
@@ -46,8 +46,6 @@ from mendgraph.nodes.records import (
 SIGNATURE_CHARS = 16
 """64 bits: a chance meeting of two actions in one run is out of the question, and a person can still read it."""
 
-_NOT_JSON = "not JSON"
-
 
 def action_signature(action_type: str, tool: str, arguments: Mapping[str, Any], target: str) -> str:
     """16 hexadecimal digits over the action's type, tool, arguments and workspace-relative target.
@@ -55,8 +53,11 @@ def action_signature(action_type: str, tool: str, arguments: Mapping[str, Any], 
     The order of keys makes no difference; `1` and `1.0` do. Arguments that are no JSON (NaN, foreign objects, nesting
     without end) all count as the same: `parse` lets none through. Source: spec 3, "Loop detection".
     """
-    action = json.dumps([action_type, tool, _canonical(arguments), target])
-    return sha256(action.encode()).hexdigest()[:SIGNATURE_CHARS]
+    try:
+        canonical = json.dumps(dict(arguments), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        canonical = "not JSON"
+    return sha256(json.dumps([action_type, tool, canonical, target]).encode()).hexdigest()[:SIGNATURE_CHARS]
 
 
 def signature_of(call: ToolCall, spec: ToolSpec, root: str = "") -> str:
@@ -82,13 +83,6 @@ def _workspace_relative(path: str, root: str) -> str:
     full = posixpath.normpath(posixpath.join(root, path))
     base = posixpath.normpath(root) if root else "."
     return "." if full == base else full.removeprefix(base.rstrip("/") + "/") if root else full
-
-
-def _canonical(arguments: Mapping[str, Any]) -> str:
-    try:
-        return json.dumps(dict(arguments), sort_keys=True, separators=(",", ":"), allow_nan=False)
-    except (TypeError, ValueError, RecursionError):
-        return _NOT_JSON
 
 
 REPEAT_WINDOW = 3
@@ -201,8 +195,9 @@ def _action(override: OverrideConstraint) -> str:
     return f"{override.tool} on {override.target!r}" if override.target else override.tool
 
 
-MISSES_BEFORE_STEPPING_DOWN = 2
-"""Edits that miss on one file, after which a model that may is asked for whole blocks instead."""
+MOST_MISSES = 2
+"""Edits that miss on one file in one turn, after which its whole text is asked for: who cannot quote it can still write
+it. A model that may is asked for whole blocks from then on."""
 
 Items = Sequence[ToolCall | CallError]
 
@@ -260,7 +255,7 @@ def tries_stop(record: LoopRecord, results: Sequence[CallResult]) -> StopCause |
 def stepped_down(profile: Profile, record: LoopRecord) -> Profile | None:
     """The profile that asks for whole blocks, for a model whose edits keep missing on one file; None to go on."""
     counts = [record.missed.count(path) for path in set(record.missed)]
-    keeps_missing = max(counts, default=0) >= MISSES_BEFORE_STEPPING_DOWN
+    keeps_missing = max(counts, default=0) >= MOST_MISSES
     if profile.edit_form is not EditForm.REPLACE or not profile.steps_down or not keeps_missing:
         return None
     return profile.model_copy(update={"edit_form": EditForm.BLOCKS})
@@ -271,20 +266,42 @@ def _path(call: ToolCall) -> str:
 
 
 def with_notices(
-    items: Items,
-    results: Sequence[CallResult],
-    signatures: Mapping[int, str],
-    loop: LoopRecord,
+    items: Items, results: Sequence[CallResult], signatures: Mapping[int, str], loop: LoopRecord
 ) -> list[CallResult]:
     """Tell the model, in the result itself, that an action is refused from now on, or that its edits keep missing.
 
     `signatures` are those of the calls by their place. A result that has data gets the notice as data; a failure gets
     its sentence added, for a failure is all that its reader looks at.
     """
-    return [
-        _with_notice(item, result, override_notice(loop, signatures.get(place, "")), loop)
-        for place, (item, result) in enumerate(zip(items, results, strict=True))
-    ]
+    told = []
+    for place, (item, result) in enumerate(zip(items, results, strict=True)):
+        notice, error = override_notice(loop, signatures.get(place, "")), result.result.error
+        advice = _miss_advice(item, loop) if isinstance(item, ToolCall) and is_miss(error) else ""
+        said = result.result
+        if error is not None and (notice or advice):
+            message = " ".join(filter(None, [error.message, advice, notice["message"] if notice else ""]))
+            said = ToolResult(ok=False, error=error.model_copy(update={"message": message}))
+        elif notice:
+            said = ToolResult(ok=True, data={**said.data, "override": notice})
+        told.append(result.model_copy(update={"result": said}))
+    return told
+
+
+def _miss_advice(call: ToolCall, loop: LoopRecord) -> str:
+    """What is added to the error of the last of so many misses on this file, "" where nothing is yet.
+
+    It names the form that needs no old text. The file is read first, as write_file replaces only what was read.
+    """
+    path = _path(call)
+    misses = loop.missed.count(path)
+    return (
+        ""
+        if misses < MOST_MISSES
+        else (
+            f"That is miss {misses} on {path} in this turn: read_file it, then give its whole new text with write_file"
+            " instead of old_str and new_str."
+        )
+    )
 
 
 def fatal_failure(results: Sequence[CallResult]) -> StopCause | None:
@@ -299,34 +316,15 @@ def fatal_failure(results: Sequence[CallResult]) -> StopCause | None:
 
 
 def accepted_answer(
-    items: Items,
-    results: Sequence[CallResult],
-    loop: LoopRecord,
-    specs: Mapping[str, ToolSpec],
+    items: Items, results: Sequence[CallResult], loop: LoopRecord, specs: Mapping[str, ToolSpec]
 ) -> Answer | None:
     """The final answer that this step gave beside its other calls, where it was accepted."""
     if loop.verdict is not LoopVerdict.ANSWERED:
         return None
     for item, result in zip(items, results, strict=True):
         if isinstance(item, ToolCall) and specs[item.tool].terminal and result.result.ok:
-            return Answer(text=str(item.arguments.get("answer", "")), value=item.arguments.get("value"))
+            return Answer.given(item.arguments)
     return None
-
-
-def _with_notice(
-    item: ToolCall | CallError, result: CallResult, notice: JsonMap | None, loop: LoopRecord
-) -> CallResult:
-    error = result.result.error
-    missed = _path(item) if isinstance(item, ToolCall) and is_miss(error) else None
-    advice = "" if missed is None else miss_advice(missed, loop.missed.count(missed))
-    if not (notice or advice):
-        return result
-    if error is None:
-        said = ToolResult(ok=True, data={**result.result.data, "override": notice})
-    else:
-        message = " ".join(filter(None, [error.message, advice, notice["message"] if notice else ""]))
-        said = ToolResult(ok=False, error=error.model_copy(update={"message": message}))
-    return result.model_copy(update={"result": said})
 
 
 class LoopState(TypedDict, total=False):

@@ -4,9 +4,8 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from mendgraph.nodes.language.content_blocks import without_thoughts
-from mendgraph.nodes.parse.cutting import kept_part
-from mendgraph.nodes.parse.reading import Reader, read_reply
+from mendgraph.nodes.language.history import without_thoughts
+from mendgraph.nodes.parse.reading import Reader, kept_part, read_reply
 from mendgraph.nodes.records import Correction, ModelReply, Reading
 
 
@@ -27,12 +26,7 @@ def parse(state: ParseState, reader: Reader) -> dict[str, Any]:
     said = state.get("reply") or ModelReply()
     reply = kept_part(without_thoughts(said), reader.known_tools)
     read = read_reply(reply, state.get("step", 0), reader)
-    update: dict[str, Any] = {
-        "reading": read.reading,
-        "items": read.items,
-        "errors": read.errors,
-        "answer": read.answer,
-    }
+    update: dict[str, Any] = read._asdict()
     if read.reading is Reading.CALLS:
         update |= {"verdicts": [], "results": []}
     if reply is not said:

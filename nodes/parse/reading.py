@@ -7,24 +7,33 @@ with nothing to call is the answer, and so is one that only explains calls which
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, Final, NamedTuple
 
-from mendgraph.nodes.language.blocks import EDIT_TOOL, read_blocks
 from mendgraph.nodes.language.dialects import (
-    NO_SINGLE,
+    EDIT_TOOL,
     Passage,
-    Rescue,
+    begins_call,
     describe_dialect,
     fenced_calls,
     looks_like_call,
+    read_blocks,
     recognised,
 )
-from mendgraph.nodes.language.json_arguments import ReadCall, read_native_calls, unknown_tool_details
+from mendgraph.nodes.language.history import without_thoughts
 from mendgraph.nodes.language.names import is_question, named_paths
-from mendgraph.nodes.language.text_protocol import extract_in_order, without_lines
-from mendgraph.nodes.parse.answers import TurnFacts, echoes, is_placeholder_content, paths_to_check, unfounded
+from mendgraph.nodes.language.text_protocol import (
+    ArgumentProblem,
+    decode_arguments,
+    excerpt,
+    extract_in_order,
+    fence_after,
+    unknown_tool_details,
+    without_lines,
+)
+from mendgraph.nodes.parse.answers import TurnFacts, echoes, paths_to_check, unfounded
 from mendgraph.nodes.records import (
     Answer,
     CallError,
@@ -35,6 +44,7 @@ from mendgraph.nodes.records import (
     ModelReply,
     Profile,
     Protocol,
+    RawCall,
     Reading,
     ToolCall,
     ToolInvocation,
@@ -47,18 +57,10 @@ MOST_CALLS: Final = 64
 """Calls of one reply that are run. The results of more would not be looked at one by one, and a reply that has
 thousands is a model that repeats itself: what it sees of the first ones has to come before the next ones."""
 
-_TOO_MANY: Final = f"Not run: a reply may hold {MOST_CALLS} calls at most. Send it again."
-
 _STRAY: Final = {
     Protocol.NATIVE: "This call stands in the text, where it does not run. Send it as a function call.",
     Protocol.TEXT: "This call has a form that does not run. Write it as one line that begins with 'tool:'.",
 }
-
-Validate = Callable[[str, dict[str, Any]], dict[str, Any] | list[str]]
-"""Checks arguments against a tool's schema: the canonical arguments, or what is wrong with them."""
-
-CheckAnswer = Callable[[Answer], list[str]]
-"""Checks a final answer against the user's schema: what is wrong with it, or nothing."""
 
 
 class ReplyReading(NamedTuple):
@@ -73,22 +75,31 @@ class ReplyReading(NamedTuple):
 class Reader(NamedTuple):
     """What reading needs to know of this run.
 
+    `validate` checks arguments against a tool's schema: the canonical arguments, or what is wrong with them.
+    `check_answer` checks a final answer against the user's schema: what is wrong with it, or nothing.
     `shown_files` are those that the model was shown in this turn, `told` what it was told of its failures: both are
     for the block form, where a small model answers by their names and repeats such sentences. `turn` is what its answer
-    is held against. `only_required` is the argument of each tool that needs exactly one. `offered` are the tools that
-    the model is told of, None means all.
+    is held against. `offered` are the tools that the model is told of, None means all.
     """
 
     profile: Profile
     known_tools: frozenset[str]
-    validate: Validate
-    check_answer: CheckAnswer
+    validate: Callable[[str, dict[str, Any]], dict[str, Any] | list[str]]
+    check_answer: Callable[[Answer], list[str]]
     writing_tools: frozenset[str] = frozenset()
     shown_files: tuple[str, ...] = ()
     told: tuple[str, ...] = ()
     turn: TurnFacts = TurnFacts()
-    only_required: Mapping[str, str] = NO_SINGLE
     offered: frozenset[str] | None = None
+
+
+class ReadCall(NamedTuple):
+    """One call at its place in the reply; a native one under an id that no other call of the reply has."""
+
+    call_id: str
+    tool: str
+    raw_arguments: str
+    outcome: ToolInvocation | ExtractionError
 
 
 def read_reply(reply: ModelReply, step: int, reader: Reader) -> ReplyReading:
@@ -108,8 +119,7 @@ def read_reply(reply: ModelReply, step: int, reader: Reader) -> ReplyReading:
         return ReplyReading(Reading.MALFORMED, items, [item.error for item in told if isinstance(item, CallError)])
     only = items[0]
     if len(items) == 1 and isinstance(only, ToolCall) and only.tool == ANSWER_TOOL:
-        answer = Answer(text=str(only.arguments.get("answer", "")), value=only.arguments.get("value"))
-        return ReplyReading(Reading.ANSWER, items, [], answer)
+        return ReplyReading(Reading.ANSWER, items, [], Answer.given(only.arguments))
     return ReplyReading(Reading.CALLS, items, [])
 
 
@@ -119,7 +129,8 @@ def completed(items: list[ToolCall | CallError], prose: str, step: int, reader: 
     A final answer that is not borne out is malformed, unless calls beside it may still make it true. Calls beyond
     `MOST_CALLS` are malformed as well.
     """
-    one_too_many = ExtractionError(ExtractionErrorType.TOO_MANY_CALLS, 0, "", _TOO_MANY)
+    too_many = f"Not run: a reply may hold {MOST_CALLS} calls at most. Send it again."
+    one_too_many = ExtractionError(ExtractionErrorType.TOO_MANY_CALLS, 0, "", too_many)
     items = [*items[:MOST_CALLS], *(_refused(item, one_too_many) for item in items[MOST_CALLS:])]
     if not _changing(items, reader):
         for place, item in enumerate(items):
@@ -136,13 +147,10 @@ def _refused(item: ToolCall | CallError, error: ExtractionError) -> CallError:
 def check_call(call: ToolInvocation, call_id: str, raw_arguments: str, reader: Reader) -> ToolCall | CallError:
     """Check one well-formed call against its tool's schema, and a final answer against the user's as well."""
     checked = reader.validate(call.tool_name, call.args)
-    if isinstance(checked, dict) and call.tool_name == ANSWER_TOOL:
-        answer = Answer(text=str(checked.get("answer", "")), value=checked.get("value"))
-        problems = reader.check_answer(answer)
+    kind, problems = ExtractionErrorType.INVALID_ARGUMENTS, checked
+    if isinstance(checked, dict):
         kind = ExtractionErrorType.INVALID_ANSWER
-    else:
-        problems = checked if isinstance(checked, list) else _placeholders(call.tool_name, checked, reader)
-        kind = ExtractionErrorType.INVALID_ARGUMENTS
+        problems = reader.check_answer(Answer.given(checked)) if call.tool_name == ANSWER_TOOL else []
     if problems or not isinstance(checked, dict):
         details = f"{call.tool_name}: " + "; ".join(problems)
         error = ExtractionError(kind, call.line_number, raw_arguments[:200], details)
@@ -156,14 +164,6 @@ def check_call(call: ToolInvocation, call_id: str, raw_arguments: str, reader: R
     )
 
 
-def _placeholders(tool: str, arguments: dict[str, Any], reader: Reader) -> list[str]:
-    """What is wrong with a call that would write a text which only stands for another."""
-    content = arguments.get("content")
-    if not isinstance(content, str) or tool not in reader.writing_tools or not is_placeholder_content(content):
-        return []
-    return [f"content {content.strip()!r} only stands for a text: write the text itself."]
-
-
 def _checked(call: ReadCall, reader: Reader) -> ToolCall | CallError:
     if isinstance(call.outcome, ExtractionError):
         error = call.outcome
@@ -175,24 +175,22 @@ def _checked(call: ReadCall, reader: Reader) -> ToolCall | CallError:
 
 def _broken_reply(reply: ModelReply) -> ExtractionError | None:
     """A reply that must not be acted on, whatever it says."""
-
-    def broken(kind: ExtractionErrorType, details: str) -> ExtractionError:
-        return ExtractionError(kind, 0, reply.text[:200], details)
-
+    kinds, finish = ExtractionErrorType, reply.finish_reason
     said_nothing = not reply.text.strip() and not reply.calls
-    if reply.finish_reason is FinishReason.LENGTH:
+    if finish is FinishReason.LENGTH:
         when = " while it was still thinking" if said_nothing and reply.reasoning else ""
-        details = f"The reply was cut at the token limit{when}. Nothing was executed."
-        return broken(ExtractionErrorType.TRUNCATED_REPLY, details)
-    if reply.finish_reason is FinishReason.REFUSAL:
-        return broken(ExtractionErrorType.REFUSED_REPLY, f"The model refused: {reply.refusal[:300]}")
-    if reply.finish_reason is FinishReason.CONTENT_FILTER:
-        return broken(ExtractionErrorType.FILTERED_REPLY, "The endpoint's content filter stopped the reply.")
-    if said_nothing and reply.reasoning.strip():
-        return broken(ExtractionErrorType.THOUGHT_ONLY_REPLY, "The reply was only thought: no answer and no tool call.")
-    if said_nothing:
-        return broken(ExtractionErrorType.EMPTY_REPLY, "The reply was empty.")
-    return None
+        broken = kinds.TRUNCATED_REPLY, f"The reply was cut at the token limit{when}. Nothing was executed."
+    elif finish is FinishReason.REFUSAL:
+        broken = kinds.REFUSED_REPLY, f"The model refused: {reply.refusal[:300]}"
+    elif finish is FinishReason.CONTENT_FILTER:
+        broken = kinds.FILTERED_REPLY, "The endpoint's content filter stopped the reply."
+    elif not said_nothing:
+        return None
+    elif reply.reasoning.strip():
+        broken = kinds.THOUGHT_ONLY_REPLY, "The reply was only thought: no answer and no tool call."
+    else:
+        broken = kinds.EMPTY_REPLY, "The reply was empty."
+    return ExtractionError(broken[0], 0, reply.text[:200], broken[1])
 
 
 def _read_calls(reply: ModelReply, step: int, reader: Reader) -> tuple[list[ReadCall], str]:
@@ -230,35 +228,31 @@ def _written(text: str, reader: Reader, answered: bool) -> tuple[list[ReadCall],
         calls = extract_in_order(rest, reader.known_tools)
     foreign: list[ReadCall] = []
     for fence in fences:
-        rescue = recognised(fence.body, reader.known_tools, reader.only_required)
-        if rescue is None:
+        if found := recognised(fence.body, reader.known_tools):
+            numbered = [call._replace(line_number=fence.line) for call in found]
+            foreign += [ReadCall("", call.tool_name, fence.body, call) for call in numbered]
+        else:
             error = ExtractionError(ExtractionErrorType.MISSING_TOOL_PREFIX, fence.line, fence.body[:200], "")
             foreign.append(ReadCall("", "", fence.body, error))
-            continue
-        found = [call._replace(line_number=fence.line) for call in rescue.calls]
-        foreign += [ReadCall("", call.tool_name, fence.body, call) for call in found]
     return [ReadCall("", call.tool, call.raw_arguments, call.outcome) for call in calls], foreign
 
 
 def _edits(text: str, reader: Reader) -> tuple[list[ReadCall], str, str]:
     """The edits of a reply in block form, the prose around them, and the text without their blocks."""
     said = extract_in_order(text, reader.known_tools, fenced=False)
-    if not said and foreign_calls(text, reader):
+    if not said and recognised(text, reader.known_tools):
         return [], "", text
     plain = without_lines(text, [(call.line_number + 1, call.end_line) for call in said])
     found = read_blocks(plain, reader.shown_files, reader.turn.request or None)
-    taken = [
-        (edit, lines) for edit, lines in zip(found.outcomes, found.lines, strict=True) if not _holds_call(edit, reader)
-    ]
+    both = zip(found.outcomes, found.lines, strict=True)
+    taken = [(edit, lines) for edit, lines in both if not _holds_call(edit, reader)]
     rest = without_lines(text, [lines for _, lines in taken])
     if is_question(reader.turn.request):
         return [], "", rest
-    edits = [
-        ReadCall(
-            "", EDIT_TOOL, str(edit.args["content"]) if isinstance(edit, ToolInvocation) else edit.line_content, edit
-        )
-        for edit, _ in taken
-    ]
+    edits = []
+    for edit, _ in taken:
+        body = edit.line_content if isinstance(edit, ExtractionError) else str(edit.args["content"])
+        edits.append(ReadCall("", EDIT_TOOL, body, edit))
     return edits, found.prose, rest
 
 
@@ -266,7 +260,9 @@ def _holds_call(edit: ToolInvocation | ExtractionError, reader: Reader) -> bool:
     """Whether the new text of a file is a call, and the file's name only stands in a sentence before it."""
     if isinstance(edit, ExtractionError) or str(edit.args["path"]).endswith((".json", ".md")):
         return False
-    return foreign_calls(str(edit.args["content"]), reader) is not None
+    content = str(edit.args["content"])
+    said = looks_like_call(content, reader.known_tools)
+    return said in {"tool_line", "bare_call", "python_call"} or bool(recognised(content, reader.known_tools))
 
 
 def _strays(found: Sequence[ReadCall], made: Sequence[ReadCall], reader: Reader) -> list[ReadCall]:
@@ -275,21 +271,21 @@ def _strays(found: Sequence[ReadCall], made: Sequence[ReadCall], reader: Reader)
     Where none is made, the reply is left to `heal`, which may read it as it is.
     """
     known = [call.outcome[:2] for call in made if isinstance(call.outcome, ToolInvocation)]
-    details = _STRAY[reader.profile.protocol]
+    kind, details = ExtractionErrorType.MISSING_TOOL_PREFIX, _STRAY[reader.profile.protocol]
     return [
-        call._replace(
-            outcome=ExtractionError(
-                ExtractionErrorType.MISSING_TOOL_PREFIX, call.outcome.line_number, call.raw_arguments[:200], details
-            )
-        )
+        call._replace(outcome=ExtractionError(kind, call.outcome.line_number, call.raw_arguments[:200], details))
         for call in found
         if made and call.outcome[:2] not in known
     ]
 
 
-def foreign_calls(text: str, reader: Reader) -> Rescue | None:
-    """The calls of a reply that is written in another form."""
-    return recognised(text, reader.known_tools, reader.only_required)
+def rescue(reader: Reader, text: str, step: int) -> list[ToolCall | CallError]:
+    """Read a reply in another dialect as it is, its arguments checked like any others."""
+    checked = [
+        check_call(call, f"call_{step}_{index}", json.dumps(call.args, ensure_ascii=False), reader)
+        for index, call in enumerate(recognised(text, reader.known_tools))
+    ]
+    return completed(checked, "", step, reader)
 
 
 def _is_heading(line: ReadCall, edits: Sequence[ToolInvocation | ExtractionError], reader: Reader) -> bool:
@@ -378,3 +374,105 @@ def _judged_answer(reply: ModelReply, step: int, reader: Reader) -> ReplyReading
 
 def _malformed(errors: list[ExtractionError]) -> ReplyReading:
     return ReplyReading(Reading.MALFORMED, [], errors)
+
+
+# --- A reply without what the model invented after its calls: results, and the next words of a person
+
+
+def kept_part(reply: ModelReply, known_tools: frozenset[str]) -> ModelReply:
+    """The reply up to where it begins to invent; the same object where it does not.
+
+    Where the token limit cut what was invented, all of what is kept is there. A reply that is a call in another form
+    as a whole is left alone: a text that it carries may look like a conversation.
+    """
+    if reply.calls or recognised(reply.text, known_tools):
+        return reply
+    kept = cut_invented(reply.text, known_tools)
+    if kept == reply.text:
+        return reply
+    finish = FinishReason.STOP if reply.finish_reason is FinishReason.LENGTH else reply.finish_reason
+    return reply.model_copy(update={"text": kept.rstrip(), "finish_reason": finish})
+
+
+def was_cut(said: ModelReply, kept: ModelReply) -> bool:
+    """Whether the reply that was kept ends earlier than the one that was said, its thoughts left aside."""
+    return kept.text != without_thoughts(said).text
+
+
+RESULT_MARK: Final = "tool_result("
+"""How a result line begins. It is ours alone to write, so it is cut even where no call stands before it."""
+
+_ROLE_LINE = re.compile(
+    r"""[ \t]*+(?:
+        (?i:user|human|assistant|system|tool[ _]results?|observation)[ \t]*+:
+      | \#{2,}+[ \t]*+(?i:user|human|assistant|system|tool[ _]results?|observation)\b[ \t]*+:?[ \t]*+$
+      | <\|(?:im_start|im_end|start_header_id|eot_id|user|assistant|system|end|endoftext)\|>
+      | <(?:tool_response|tool_result|tool_results)> | \[/?INST\] | </s>
+    )""",
+    re.VERBOSE,
+)
+
+
+def cut_invented(text: str, known_tools: frozenset[str]) -> str:
+    """The reply up to the line where it begins to invent; the time is linear.
+
+    A `tool_result(` line always begins it. After a call, in any form, so does the beginning of another role's message:
+    `user:`, `### User`, `<|im_start|>`. What stands in a call or a code fence is content. Whether the whole reply is
+    a call in another form should be asked before, for content may stand in it that looks like a role.
+    """
+    ends = {call.line_number: call.end_line for call in extract_in_order(text, known_tools)}
+    at, inside, fence, called = 0, 0, "", False
+    for number, line in enumerate(text.splitlines(keepends=True), start=1):
+        inside = ends.get(number, inside)
+        called = called or number in ends or begins_call(line)
+        if number > inside:
+            before, fence = fence, fence_after(line, fence)
+            if not (before or fence) and (line.startswith(RESULT_MARK) or (called and _ROLE_LINE.match(line))):
+                return text[:at]
+        at += len(line)
+    return text
+
+
+# --- Native calls
+
+
+LONGEST_ID: Final = 20_000
+"""Characters of an id that go back to its endpoint. Some proxies keep a signature of some kilobytes in it."""
+
+_LONGEST_NAME: Final = 200
+"""Characters that are kept of a name that no tool has."""
+
+
+def read_native_calls(calls: Sequence[RawCall], known_tools: frozenset[str], id_prefix: str = "call") -> list[ReadCall]:
+    """One entry for each call, in order, none dropped; never raises.
+
+    Missing, unprintable, repeated and endless ids become `<id_prefix>_<index>`, so `id_prefix` should name the step.
+    The history must carry these ids, not those of the reply. Blank arguments mean {}. Line numbers are 0.
+    """
+    given = {call.call_id for call in calls}
+    read: dict[str, ReadCall] = {}
+    for index, call in enumerate(calls):
+        call_id = call.call_id
+        usable = call_id.strip() and call_id.isprintable() and len(call_id) <= LONGEST_ID
+        if not usable or call_id in read:
+            call_id = f"{id_prefix}_{index}"
+            while call_id in given or call_id in read:
+                call_id += "_"
+        outcome = _read_native(call, known_tools)
+        read[call_id] = ReadCall(call_id, call.tool.strip()[:_LONGEST_NAME], call.arguments, outcome)
+    return list(read.values())
+
+
+def _read_native(call: RawCall, known_tools: frozenset[str]) -> ToolInvocation | ExtractionError:
+    def broken(kind: ExtractionErrorType, details: str) -> ExtractionError:
+        return ExtractionError(kind, 0, excerpt(f"{call.tool}({call.arguments})"), details)
+
+    tool = call.tool.strip()
+    if not tool:
+        return broken(ExtractionErrorType.EMPTY_TOOL_NAME, "Tool name is empty")
+    if tool not in known_tools:
+        return broken(ExtractionErrorType.UNKNOWN_TOOL_NAME, unknown_tool_details(tool, known_tools))
+    arguments = decode_arguments(call.arguments.strip() or "{}")
+    if isinstance(arguments, ArgumentProblem):
+        return broken(arguments.kind, arguments.details)
+    return ToolInvocation(tool, arguments, 0)

@@ -22,28 +22,16 @@ from mendgraph.nodes.records import (
 
 def finished(answer: Answer, changes: Sequence[FileChange], usage: JsonMap, checks: str = "") -> Outcome:
     """The outcome of a run that gave its final answer."""
-    return Outcome(
-        kind=OutcomeKind.FINISHED,
-        reason=StopReason.ANSWERED,
-        message=answer.text or "Done.",
-        answer=answer.text,
-        value=answer.value,
-        changed_files=changed_files(changes),
-        checks=checks,
-        usage=usage,
-        how_to_go_on=StopReason.ANSWERED.how_to_go_on,
-    )
+    cause = StopCause(reason=StopReason.ANSWERED, message=answer.text or "Done.")
+    outcome = stopped(OutcomeKind.FINISHED, cause, Plan(), changes, usage, checks)
+    return outcome.model_copy(update={"answer": answer.text, "value": answer.value})
 
 
 def stopped(
-    kind: OutcomeKind,
-    cause: StopCause,
-    plan: Plan,
-    changes: Sequence[FileChange],
-    usage: JsonMap,
-    checks: str = "",
+    kind: OutcomeKind, cause: StopCause, plan: Plan, changes: Sequence[FileChange], usage: JsonMap, checks: str = ""
 ) -> Outcome:
     """The outcome of a run that ended before its answer. `cause` is what the deciding node said."""
+    left = [step.title for step in plan.steps if step.status is not PlanStatus.DONE]
     return Outcome(
         kind=kind,
         reason=cause.reason,
@@ -52,7 +40,7 @@ def stopped(
         changed_files=changed_files(changes),
         checks=checks,
         usage=usage,
-        how_to_go_on=f"{_left(plan)}{cause.reason.how_to_go_on}",
+        how_to_go_on=(f"Left: {'; '.join(left)}. " if left else "") + cause.reason.how_to_go_on,
     )
 
 
@@ -85,8 +73,3 @@ def checks_of(results: Sequence[CallResult]) -> str:
 def changed_files(changes: Sequence[FileChange]) -> tuple[str, ...]:
     """Paths in the order of their first change, each once."""
     return tuple(dict.fromkeys(change.path for change in changes))
-
-
-def _left(plan: Plan) -> str:
-    left = [step.title for step in plan.steps if step.status is not PlanStatus.DONE]
-    return f"Left: {'; '.join(left)}. " if left else ""

@@ -16,25 +16,8 @@ BEFORE = ("setup", "sandbox", "postgres", "lint", "browser")
 """The stages before the tests, in the order in which they are told."""
 SUMMARY = "=== 2 passed, 1 skipped in 0.50s ==="
 TARGETS = [
-    "help",
-    "setup",
-    "sandbox",
-    "browser",
-    "postgres",
-    "demo",
-    "test",
-    "sweep",
-    "coverage",
-    "lint",
-    "record",
-    "studio",
-    "bench",
-    "scale",
-    "pure",
-    "eval",
-    "fuzz",
-    "mutants",
-    "clean",
+    *("help", "setup", "sandbox", "browser", "postgres", "demo", "test", "sweep", "coverage", "lint", "record"),
+    *("studio", "bench", "scale", "pure", "eval", "fuzz", "mutants", "clean"),
 ]
 
 

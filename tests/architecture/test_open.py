@@ -21,11 +21,7 @@ EXCUSED = {
     # spec 1 section 3: system paths are recognised, and its edit tool's wrapper judges, where the links lead
     "nodes/guard/file_rules.py": {"path.resolve()"},
     # a `Workspace`, which is no path
-    "graph/machine/workspace.py": {
-        "workspace.exists()",
-        "self.workspace.exists()",
-        "self.workspace.walk()",
-    },
+    "graph/machine/workspace.py": {"workspace.exists()", "self.workspace.exists()", "self.workspace.walk()"},
 }
 """The calls that a pure file may make nevertheless, and why."""
 

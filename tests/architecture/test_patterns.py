@@ -8,8 +8,7 @@ from typing import Final
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from mendgraph.nodes.execute_tools.files.path_globs import parse_glob
-from mendgraph.nodes.execute_tools.files.tree_walk import Entry, IgnoreRules
+from mendgraph.nodes.execute_tools.files.tree_walk import Entry, IgnoreRules, parse_glob
 from tests.architecture.backtracking import growth
 from tests.architecture.patterns import patterns, unseen
 

@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from mendgraph.graph.cassettes.cassette_file import CassetteFile
-from mendgraph.graph.cassettes.servers import Answering, RecordingServer, ReplayServer
-from mendgraph.nodes.call_model.embedded.local_model import LocalServer, start_local_server
+from mendgraph.graph.cassettes.cassette_file import CassetteFile, Exchange
+from mendgraph.graph.cassettes.servers import Answering, ForwardingServer, ReplayServer
+from mendgraph.nodes.call_model.local_model import LocalServer, start_local_server
 from mendgraph.nodes.records import JsonMap
 from tests.browser.chromium import FOREIGN, Page, needs_chromium
 from tests.doubles.replies import Say
@@ -189,12 +189,14 @@ def test_a_server_for_several_users(servers: Servers, page: Page, port: int) -> 
 
 def test_the_servers_of_cassettes(page: Page, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Answering, "timeout", 1)  # the browser opens connections that it does not use
-    with ScriptedServer([Say("Hello.")]) as upstream, RecordingServer(upstream.base_url, "the-key") as recording:
-        attacked(page, port, f"{recording.base_url}/chat/completions", CHAT)
-        assert (upstream.requests, recording.exchanges) == ([], [])
-        asked = httpx.post(f"{recording.base_url}/chat/completions", json=CHAT)
+    with ScriptedServer([Say("Hello.")]) as upstream, ForwardingServer(upstream.base_url, "the-key") as passing:
+        attacked(page, port, f"{passing.base_url}/chat/completions", CHAT)
+        assert upstream.requests == []
+        asked = httpx.post(f"{passing.base_url}/chat/completions", json=CHAT)
         assert (asked.status_code, upstream.headers[0]["authorization"]) == (200, "Bearer the-key")
-    with ReplayServer(CassetteFile(recorded_from="x", exchanges=tuple(recording.exchanges))) as replay:
+    known: Any = {"method": "POST", "path": "/v1/chat/completions", "status": 200, "headers": {}, "response": b"a"}
+    said = Exchange(request=json.dumps(CHAT).encode(), **known)
+    with ReplayServer(CassetteFile(recorded_from="x", exchanges=(said,))) as replay:
         attacked(page, port, f"{replay.base_url}/chat/completions", CHAT)
         assert (replay.unplayed, replay.misses) == (1, [])
 

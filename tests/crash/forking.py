@@ -36,7 +36,6 @@ LOADED_BY_RUNS: Final = (
     "langchain_core.tracers.stdout",
     "platformdirs",
     "mendgraph.graph.langchain.chat_models",
-    "mendgraph.graph.telemetry.exporting",
     "mendgraph.graph.telemetry.spans",
 )
 """What a run imports when it needs it: half a second, which is spent once, before the forks."""
@@ -55,7 +54,7 @@ def main() -> None:
     os.dup2(2, 1)
     _control(SET_CHILD_SUBREAPER, 1)
     shim, module = Shim() if watched else None, importlib.import_module(name)
-    if "mendgraph.graph.machine.compiled" in sys.modules:
+    if "mendgraph.graph.machine.build" in sys.modules:
         for each in LOADED_BY_RUNS:
             importlib.import_module(each)
     if threading.active_count() > 1:

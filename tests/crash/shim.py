@@ -36,7 +36,6 @@ MODES: Final[dict[How, tuple[int, int]]] = {
 }
 HOWS: Final[tuple[How, ...]] = get_args(How)
 KILLS: Final[tuple[How, ...]] = ("kill_before", "kill_within", "kill_after")
-FAULTS: Final[tuple[How, ...]] = ("EIO", "ENOSPC", "EIO_on", "ENOSPC_on")
 
 SOURCE: Final = Path(__file__).with_name("shim.c")
 COMPILERS: Final = ("cc", "gcc", "clang")

@@ -15,10 +15,9 @@ from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from pydantic import PrivateAttr
 
 from mendgraph.graph.langchain.failures import CallFailedError
-from mendgraph.nodes.call_model.compaction import SUMMARY_SYSTEM
 from mendgraph.nodes.call_model.model import Call
-from mendgraph.nodes.call_model.prompts.prompt import Prompt
-from mendgraph.nodes.call_model.prompts.shown_messages import as_map
+from mendgraph.nodes.call_model.prompts.prompt import Prompt, as_map
+from mendgraph.nodes.call_model.window import SUMMARY_SYSTEM
 from mendgraph.nodes.records import ModelReply, ProviderFailure
 
 UNLIMITED = 1_000_000

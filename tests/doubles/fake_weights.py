@@ -7,7 +7,7 @@ import random
 import zipfile
 from dataclasses import dataclass, field
 
-from mendgraph.nodes.call_model.embedded.weights import WeightPart, WeightsSpec, parse_part_list
+from mendgraph.nodes.call_model.weights import WeightPart, WeightsSpec, parse_part_list
 
 MODEL_BYTES = random.Random(7).randbytes(10_000)
 

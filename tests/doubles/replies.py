@@ -302,9 +302,4 @@ def _usage(message: Message, request: JsonMap) -> JsonMap:
 
 
 def _envelope(kind: str, request: JsonMap, number: int) -> JsonMap:
-    return {
-        "id": f"chatcmpl-{number}",
-        "object": kind,
-        "created": CREATED,
-        "model": request.get("model", "scripted"),
-    }
+    return {"id": f"chatcmpl-{number}", "object": kind, "created": CREATED, "model": request.get("model", "scripted")}

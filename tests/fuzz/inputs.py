@@ -30,20 +30,7 @@ MOST_CHANGES: Final = 6
 TOOLS: Final = sorted(REGISTRY.names())
 
 ODD: Final = (
-    "\x00",
-    "\r",
-    "\r\n",
-    "\n",
-    "\t",
-    "\x0b",
-    "\x85",
-    "\u2028",
-    "\ufeff",
-    "\u200d",
-    "\ud800",
-    "\udc00",
-    "ä漢😀",
-    "İ",
+    *("\x00", "\r", "\r\n", "\n", "\t", "\x0b", "\x85", "\u2028", "\ufeff", "\u200d", "\ud800", "\udc00", "ä漢😀", "İ"),
 )
 JSON_WORDS: Final = (
     *'{}[],:"\\',
@@ -60,26 +47,10 @@ JSON_WORDS: Final = (
 )
 CALL_WORDS: Final = (
     *("tool:", "tool: ", "(", ")", "({", "})", "```", "````", "~~~", "```python\n", "\n```\n", "<think>", "</think>"),
-    *(
-        'tool_result({"ok":true})',
-        "\nuser: ",
-        "<tool_call>",
-        "</tool_call>",
-        '{"name": "',
-        '", "arguments": {',
-        "'",
-        '"""',
-    ),
-    *(
-        "<<<<<<< SEARCH\n",
-        "=======\n",
-        ">>>>>>> REPLACE\n",
-        "calc.py\n",
-        "def f():\n",
-        "path",
-        "content",
-        "final_answer",
-    ),
+    *('tool_result({"ok":true})', "\nuser: ", "<tool_call>", "</tool_call>", '{"name": "', '", "arguments": {', "'"),
+    *('"""',),
+    *("<<<<<<< SEARCH\n", "=======\n", ">>>>>>> REPLACE\n", "calc.py\n", "def f():\n", "path", "content"),
+    *("final_answer",),
     *(f'tool: {tool}({{"path": "calc.py"}})\n' for tool in TOOLS),
 )
 

@@ -22,26 +22,10 @@ from tests.fuzz.inputs import files, fuzz, mutated
 BLANKS: Final = re.compile(r"[ \t\r\n]+")
 EDIT_WORDS: Final = ("    ", "\t", " ", "def ", "return", "\n\n", " \n", "\r\n", ")", "a\n" * 20)
 PATCH_WORDS: Final = (
-    *(
-        "*** Begin Patch\n",
-        "*** End Patch",
-        "*** Update File: a.py\n",
-        "*** Add File: b.py\n",
-        "*** Delete File: c.py\n",
-    ),
-    *(
-        "*** Move to: d.py\n",
-        "*** End of File\n",
-        "@@\n",
-        "@@ def f():\n",
-        "@@ -1,2 +3,4 @@\n",
-        "+",
-        "-",
-        " ",
-        "+a\n",
-        "-a\n",
-        " a\n",
-    ),
+    *("*** Begin Patch\n", "*** End Patch", "*** Update File: a.py\n", "*** Add File: b.py\n"),
+    *("*** Delete File: c.py\n",),
+    *("*** Move to: d.py\n", "*** End of File\n", "@@\n", "@@ def f():\n", "@@ -1,2 +3,4 @@\n", "+", "-", " "),
+    *("+a\n", "-a\n", " a\n"),
     *("```\n", "<<'EOF'\n", "EOF\n", "apply_patch "),
 )
 PATCH: Final = """*** Begin Patch

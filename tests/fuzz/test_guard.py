@@ -16,8 +16,8 @@ from hypothesis import example, strategies as st
 from mendgraph.nodes.execute_tools.files.handles import closing, handle_name, open_beneath, open_root
 from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, PathSandbox, Place
 from mendgraph.nodes.execute_tools.secrets.redact import _CONTENT, MARK, Redactor, _is_json
-from mendgraph.nodes.guard.file_rules import check_file_guardrails
-from mendgraph.nodes.guard.paths import folded, folded_parts, workspace_relative
+from mendgraph.nodes.guard.file_rules import check_file_guardrails, folded, folded_parts
+from mendgraph.nodes.guard.policy import workspace_relative
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.fuzz.inputs import JSON_WORDS, as_bytes, byte_text, files, fuzz, mutated, reply_texts
 from tests.nodes.execute_tools.secrets.samples import BLOCKS, KEYS, PARTS
@@ -29,15 +29,7 @@ GLUED: Final = ("NRA" + "K-A3D5F7H9K1M3P5R7T9V1X3Z4B6D") * 5
 SECRET_WORDS: Final = (
     *SECRETS,
     *JSON_WORDS,
-    '{"password": "',
-    'api_key="',
-    "TOKEN=",
-    "Bearer ",
-    "-----BEGIN ",
-    MARK,
-    MARK[:9],
-    "***",
-    "\\\\",
+    *('{"password": "', 'api_key="', "TOKEN=", "Bearer ", "-----BEGIN ", MARK, MARK[:9], "***", "\\\\"),
 )
 
 
@@ -106,56 +98,16 @@ def test_no_secret_is_written(text: str) -> None:
 INVISIBLE: Final = "\u200b"
 ACCESSES: Final = tuple(PathAccess)
 NAMES: Final = (
-    *(
-        "a.py",
-        "sub/b.py",
-        "sub/in",
-        "sub/up/a.py",
-        "sub/out/canary",
-        "loop",
-        "abs/passwd",
-        "ä.py",
-        ".env",
-        "sub/.env.local",
-    ),
-    *(
-        "../outside/canary",
-        "../root-evil/x",
-        "sub/../../outside/canary",
-        "/etc/passwd",
-        "~/x",
-        "./~",
-        ".git/config",
-        "key.pem",
-    ),
-    *(
-        "{root}/a.py",
-        "{root}/../outside/canary",
-        "/proc/self/root/etc/passwd",
-        "/dev/fd/0",
-        "nothing/here.py",
-        "sub/up/sub/up/.env",
-    ),
+    *("a.py", "sub/b.py", "sub/in", "sub/up/a.py", "sub/out/canary", "loop", "abs/passwd", "ä.py", ".env"),
+    *("sub/.env.local",),
+    *("../outside/canary", "../root-evil/x", "sub/../../outside/canary", "/etc/passwd", "~/x", "./~", ".git/config"),
+    *("key.pem",),
+    *("{root}/a.py", "{root}/../outside/canary", "/proc/self/root/etc/passwd", "/dev/fd/0", "nothing/here.py"),
+    *("sub/up/sub/up/.env",),
 )
 NAME_WORDS: Final = (
-    "/",
-    "//",
-    "..",
-    "../",
-    "./",
-    ".",
-    "~",
-    "{root}",
-    "{root}/",
-    "sub/",
-    "up/",
-    "out/",
-    "\\",
-    INVISIBLE,
-    ".env",
-    ".ENV",
-    "a" * 60,
-    " ",
+    *("/", "//", "..", "../", "./", ".", "~", "{root}", "{root}/", "sub/", "up/", "out/", "\\", INVISIBLE, ".env"),
+    *(".ENV", "a" * 60, " "),
 )
 CANARY: Final = b"canary 7f3a"
 

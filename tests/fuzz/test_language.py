@@ -6,10 +6,16 @@ from typing import Any, Final
 from hypothesis import strategies as st
 
 from mendgraph.graph.machine.state import serializer
-from mendgraph.nodes.language.blocks import read_blocks, render_file
-from mendgraph.nodes.language.json_arguments import ArgumentProblem, decode_arguments, read_native_calls
-from mendgraph.nodes.language.text_protocol import extract_in_order, format_extraction_errors, without_lines
+from mendgraph.nodes.language.dialects import read_blocks, render_file
+from mendgraph.nodes.language.text_protocol import (
+    ArgumentProblem,
+    decode_arguments,
+    extract_in_order,
+    format_extraction_errors,
+    without_lines,
+)
 from mendgraph.nodes.parse.node import parse
+from mendgraph.nodes.parse.reading import read_native_calls
 from mendgraph.nodes.records import (
     CallError,
     ExtractionError,
@@ -187,16 +193,8 @@ def _clean(text: str) -> str:
 def _stream_inputs() -> st.SearchStrategy[Any]:
     bodies = [byte_text(each.body) for each in recorded_replies()]
     words = (
-        "data: ",
-        "\n\n",
-        "\r\n\r\n",
-        "data: [DONE]\n\n",
-        ": ping\n\n",
-        '"finish_reason": "stop"',
-        '"index": 1',
-        "null",
-        "{}",
-        "[]",
+        *("data: ", "\n\n", "\r\n\r\n", "data: [DONE]\n\n", ": ping\n\n", '"finish_reason": "stop"', '"index": 1'),
+        *("null", "{}", "[]"),
     )
     return st.tuples(mutated(bodies, (*words, *JSON_WORDS)), st.integers(0, 2_000))
 

@@ -42,39 +42,10 @@ SPRUNG: Final[list[str]] = []
 
 
 YAML_WORDS: Final = (
-    *(
-        "- ",
-        ": ",
-        "\n",
-        "  ",
-        "|",
-        ">",
-        "&a ",
-        "*a",
-        "!!python/object/apply:os.system [ls]",
-        "!!binary |",
-        "!!set",
-        "%YAML",
-        "---\n",
-        "...",
-    ),
-    *(
-        "'",
-        '"',
-        "{",
-        "[",
-        "? ",
-        "~",
-        "null",
-        "1",
-        "1.5",
-        "2020-01-01",
-        "interactions",
-        "recorded_from: x\n",
-        "<<: *a\n",
-        "\t",
-        "#",
-    ),
+    *("- ", ": ", "\n", "  ", "|", ">", "&a ", "*a", "!!python/object/apply:os.system [ls]", "!!binary |", "!!set"),
+    *("%YAML", "---\n", "..."),
+    *("'", '"', "{", "[", "? ", "~", "null", "1", "1.5", "2020-01-01", "interactions", "recorded_from: x\n"),
+    *("<<: *a\n", "\t", "#"),
     *("\x85", "code: 200", "uri: http://[", "body: !!binary aGk=", "string:", "headers:", "\ufeff"),
 )
 
@@ -93,13 +64,8 @@ class Trap:
 
 
 NAMES: Final = (
-    *(
-        (Trap.__module__, "Trap"),
-        ("os", "system"),
-        ("builtins", "eval"),
-        ("subprocess", "Popen"),
-        ("mendgraph.nodes.records", "Record"),
-    ),
+    *((Trap.__module__, "Trap"), ("os", "system"), ("builtins", "eval"), ("subprocess", "Popen")),
+    *(("mendgraph.nodes.records", "Record"),),
     *(
         ("mendgraph.graph.runs.run", "run"),
         ("langgraph.types", "Send"),
@@ -122,14 +88,8 @@ MESSAGES: Final = "langchain_core.messages."
 def _checkpoints() -> st.SearchStrategy[Any]:
     words = (
         *map(chr, range(128, 256)),
-        "\x81\xa1a",
-        "\xc7",
-        "\xd8",
-        "mendgraph.graph.configuration.context",
-        "mendgraph.nodes.records",
-        "os",
-        "system",
-        "\xdd\x00\x00\x00\xff",
+        *("\x81\xa1a", "\xc7", "\xd8", "mendgraph.graph.configuration.context", "mendgraph.nodes.records", "os"),
+        *("system", "\xdd\x00\x00\x00\xff"),
     )
     code, name, value = st.sampled_from(CODES), st.sampled_from(NAMES), st.sampled_from(VALUES)
     method = st.sampled_from(["spring", "model_validate_json", "model_construct", "__init__", "fromisoformat"])
@@ -258,18 +218,8 @@ def _rows() -> st.SearchStrategy[Any]:
         cells = [cell for row in connection.execute("SELECT checkpoint, metadata FROM checkpoints") for cell in row]
     texts = [byte_text(bytes(cell)) if isinstance(cell, bytes) else str(cell) for cell in cells]
     words = (
-        "{",
-        "}",
-        '"',
-        "null",
-        "[]",
-        '{"counters_since_delta_snapshot": 7}',
-        "msgpack",
-        "json",
-        "pickle",
-        "\xc1",
-        "0",
-        "x",
+        *("{", "}", '"', "null", "[]", '{"counters_since_delta_snapshot": 7}', "msgpack", "json", "pickle", "\xc1"),
+        *("0", "x"),
     )
     return st.tuples(
         st.integers(0, len(CELLS) - 1), st.integers(0, 40), mutated([*texts, "", "msgpack"], words), st.booleans()
@@ -319,8 +269,7 @@ def recorded_ids() -> tuple[str, ...]:
 
 @fuzz(
     lambda: st.tuples(
-        st.lists(st.tuples(st.integers(0, 2**20), st.integers(0, 255)), max_size=8),
-        st.sampled_from([0, 0, 0, 1, 4096]),
+        st.lists(st.tuples(st.integers(0, 2**20), st.integers(0, 255)), max_size=8), st.sampled_from([0, 0, 0, 1, 4096])
     )
 )
 def test_a_damaged_file_is_refused(given: tuple[list[tuple[int, int]], int]) -> None:
@@ -345,4 +294,3 @@ def test_a_cassette_is_read_or_refused(text: str) -> None:
         return
     assert cassette_file.parse(cassette_file.render(found)) == found
     cassette_file.secrets_in(text)
-    cassette_file.machine_traces_in(text)

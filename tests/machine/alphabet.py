@@ -8,7 +8,7 @@ but those that `only` one protocol can spell.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 
-from mendgraph.nodes.language.json_arguments import MAX_ARGUMENT_CHARS
+from mendgraph.nodes.language.text_protocol import MAX_ARGUMENT_CHARS
 from mendgraph.nodes.records import JsonMap, Protocol, ProviderErrorKind, ProviderFailure
 from tests.doubles.replies import Empty, Filtered, Message, Refuse, Say, Think
 from tests.doubles.scripted_model import Line

@@ -8,13 +8,19 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from mendgraph.nodes.execute_tools.call_policy import CallPolicy, CallRules, PolicyMemory, RateLimit, RetryPolicy
+from mendgraph.nodes.execute_tools.call_policy import (
+    BreakerConfig,
+    CallPolicy,
+    CallRules,
+    PolicyMemory,
+    RateLimit,
+    RetryPolicy,
+)
 from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
 from mendgraph.nodes.execute_tools.environment import Environment
 from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, PathSandbox
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules, judge_url
-from mendgraph.nodes.execute_tools.policy.circuit_breaker import BreakerConfig
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.tool_run import RetryableToolError

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 import pytest
 
 from mendgraph.graph.machine import routes
-from mendgraph.graph.machine.build import build_graph
-from mendgraph.graph.machine.compiled import Machine
+from mendgraph.graph.machine.build import Machine, build_graph
 from mendgraph.graph.machine.routes import NODES, TRANSITIONS
 from mendgraph.nodes.records import OutcomeKind
 from tests.architecture.product import walk

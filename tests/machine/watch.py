@@ -11,7 +11,7 @@ from typing import Any, Final
 from langgraph.types import StateSnapshot
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.compiled import Machine
+from mendgraph.graph.machine.build import Machine
 from mendgraph.graph.machine.routes import TRANSITIONS
 from mendgraph.nodes.records import JsonMap, OutcomeKind, Protocol, ToolCall, VerdictKind
 from tests.machine.teller import Spoken

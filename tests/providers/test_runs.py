@@ -12,8 +12,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.langchain.failures import LESSONS
-from mendgraph.graph.machine.build import build_graph
-from mendgraph.graph.machine.compiled import Machine
+from mendgraph.graph.machine.build import Machine, build_graph
 from mendgraph.graph.machine.state import serializer
 from mendgraph.graph.runs.run import run_task
 from mendgraph.nodes.records import JsonMap, Outcome
@@ -45,7 +44,7 @@ THREAD: Any = {"configurable": {"thread_id": "t"}}
 @pytest.fixture(autouse=True)
 def nothing_learned() -> None:
     """A port may come again, with another provider behind it."""
-    LESSONS.forget()
+    LESSONS.clear()
 
 
 class Played(NamedTuple):

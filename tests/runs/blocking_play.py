@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mendgraph.graph import start
-from mendgraph.graph.machine import bound_nodes, compiled
+from mendgraph.graph.machine import bound_nodes, build as compiled
 from mendgraph.graph.terminal import turns as signals
 from mendgraph.graph.terminal.screen import RunView
 from mendgraph.nodes.execute_tools.files.workspace import Workspace

@@ -13,8 +13,7 @@ from langgraph.channels.binop import BinaryOperatorAggregate
 from langgraph.graph.message import add_messages
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.build import build_graph
-from mendgraph.graph.machine.compiled import Machine
+from mendgraph.graph.machine.build import Machine, build_graph
 from mendgraph.graph.machine.routes import recursion_limit
 from mendgraph.graph.persistence.store import Store
 from mendgraph.nodes.records import OutcomeKind

@@ -1,6 +1,7 @@
 """Plays a scenario on the real machine and writes down what happened."""
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
@@ -65,7 +66,7 @@ def set_clock(
         waits.append(seconds) if sleep is None else sleep(seconds)
 
     patch.setattr(
-        "mendgraph.graph.machine.stop_request.StopRequest.wait",
+        "mendgraph.graph.machine.bound_nodes.StopRequest.wait",
         lambda _, seconds: waits.append(seconds) if sleep is None else sleep(seconds),
     )
     patch.setattr("mendgraph.nodes.call_model.driver.asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": slept}))
@@ -124,7 +125,7 @@ def changed_files(folder: Path, before: Mapping[str, str]) -> dict[str, str]:
 
 def prompts(tape: Tape) -> Iterator[str]:
     """Every text that the model was sent."""
-    for request in tape.requests:
+    for request in (json.loads(each.request) for each in tape.exchanges):
         yield from (str(message.get("content") or "") for message in messages_of(request))
 
 

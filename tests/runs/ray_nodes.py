@@ -1,4 +1,4 @@
-"""A Ray cluster on this machine, in a process of its own: nodes that share no disk, each of which can be killed.
+"""A Ray cluster on this machine, in a process of its own: nodes each of which can be killed.
 
 `python -m tests.runs.ray_nodes FOLDER` reads a line of JSON with the environment of each node, prints one with the
 cluster's address and the process id of each node, and ends with its input.
@@ -114,13 +114,7 @@ def main(folder: str) -> None:
     cluster: Any = Cluster()
     for number, environment in enumerate(json.loads(sys.stdin.readline())):
         head = {"include_dashboard": False, "include_log_monitor": False, "temp_dir": place} if number == 0 else {}
-        cluster.add_node(
-            num_cpus=CPUS,
-            object_store_memory=STORE_BYTES,
-            env_vars=environment,
-            wait=False,
-            **head,
-        )
+        cluster.add_node(num_cpus=CPUS, object_store_memory=STORE_BYTES, env_vars=environment, wait=False, **head)
     cluster.wait_for_nodes(60)
     nodes = [cluster.head_node, *sorted(cluster.worker_nodes, key=lambda node: str(node.raylet_socket_name))]
     pids = [node.all_processes["raylet"][0].process.pid for node in nodes]

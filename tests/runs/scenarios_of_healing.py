@@ -107,10 +107,7 @@ SCENARIOS_OF_HEALING: tuple[Scenario, ...] = (
         files=CALC,
         turns=(Turn(TASK, (PRINTED, DONE)),),
         ends=Ends(
-            path=(*BEGIN, *HEAL, *STEP[2:], *ANSWER),
-            verdicts=("allow",),
-            results=("ok",),
-            files={"calc.py": MENDED},
+            path=(*BEGIN, *HEAL, *STEP[2:], *ANSWER), verdicts=("allow",), results=("ok",), files={"calc.py": MENDED}
         ),
     ),
     Scenario(
@@ -140,10 +137,7 @@ SCENARIOS_OF_HEALING: tuple[Scenario, ...] = (
         cassettes=("reply_cut/text", "reply_cut/native"),
         files=CALC,
         turns=(
-            Turn(
-                TASK,
-                (Use((("write_file", {"path": "new.py", "content": "half of i"}),), cut=True), use(EDIT), DONE),
-            ),
+            Turn(TASK, (Use((("write_file", {"path": "new.py", "content": "half of i"}),), cut=True), use(EDIT), DONE)),
         ),
         ends=Ends(
             path=(*BEGIN, *HEAL, *STEP, *ANSWER),
@@ -219,12 +213,7 @@ SCENARIOS_OF_HEALING: tuple[Scenario, ...] = (
         cassettes=("endpoint_busy/text", "endpoint_busy/native"),
         files=CALC,
         turns=(Turn(TASK, (BUSY, use(EDIT), DONE)),),
-        ends=Ends(
-            path=(*BEGIN, *STEP, *ANSWER),
-            verdicts=("allow",),
-            results=("ok",),
-            files={"calc.py": MENDED},
-        ),
+        ends=Ends(path=(*BEGIN, *STEP, *ANSWER), verdicts=("allow",), results=("ok",), files={"calc.py": MENDED}),
     ),
     Scenario(
         cassettes=("endpoint_down/text", "endpoint_down/native"),

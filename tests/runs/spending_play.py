@@ -29,11 +29,7 @@ from tests.doubles.call_model import CallModel
 from tests.graph.runs.run_plays import Killed
 
 INPUT_USD, OUTPUT_USD, CACHED_USD = 3e-6, 15e-6, 0.3e-6
-PRICES: JsonMap = {
-    "usd_per_million_input": 3.0,
-    "usd_per_million_output": 15.0,
-    "usd_per_million_cached_input": 0.3,
-}
+PRICES: JsonMap = {"usd_per_million_input": 3.0, "usd_per_million_output": 15.0, "usd_per_million_cached_input": 0.3}
 PAID_FAILURES = {Kind.TIMEOUT, Kind.INCOMPLETE_STREAM}
 TINY = 1e-9
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.graph.fleet.batch.batch import Batch, Crew, Ready, Terms, prepare
+from mendgraph.graph.fleet.batch.batch import Batch, Crew, Terms, prepare
 from mendgraph.graph.fleet.batch.batch_folder import BatchEnd
 from mendgraph.graph.fleet.batch.local import ProcessExecutor
 from mendgraph.graph.fleet.batch.tasks import BatchTask, TaskResult
@@ -142,11 +142,11 @@ def test_a_batch_that_is_stopped_goes_on(
     with ScriptedServer(then=answer) as model:
         terms = Terms(batch_play.context(model.base_url))
         ready = prepare(some(project, 3), terms, Crew(3, processes), out=str(out))
-        assert isinstance(ready, Ready)
-        stopper = threading.Thread(target=stop_when, args=(stalled, ready.batch))
+        assert isinstance(ready, Batch)
+        stopper = threading.Thread(target=stop_when, args=(stalled, ready))
         stopper.start()
         with ready.folder:
-            first = ready.batch.run()
+            first = ready.run()
         stopper.join()
         assert first.end is BatchEnd.CANCELLED
         assert "stopped by the test" in first.message
@@ -176,13 +176,13 @@ def test_a_task_whose_worker_is_killed_is_resumed_in_another_one(tmp_path: Path,
 
     with ScriptedServer(then=answer) as model:
         ready = prepare(some(project, 3), Terms(batch_play.context(model.base_url)), Crew(3, 2), out=str(out))
-        assert isinstance(ready, Ready)
-        executor = ready.batch.executor
+        assert isinstance(ready, Batch)
+        executor = ready.executor
         assert isinstance(executor, ProcessExecutor)
         killer = threading.Thread(target=kill, args=(executor,))
         killer.start()
         with ready.folder:
-            done = ready.batch.run()
+            done = ready.run()
         killer.join()
         calls = Counter(map(number_of, model.requests))
     assert done.ok

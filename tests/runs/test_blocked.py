@@ -12,7 +12,7 @@ import pytest
 
 from mendgraph.graph import cli
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine import compiled
+from mendgraph.graph.machine import build as compiled
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.terminal.process_end import ExitCode
 from mendgraph.nodes.records import OutcomeKind, Protocol, StopReason

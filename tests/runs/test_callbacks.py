@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessageChunk, HumanMessage
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.runs.run import run_task
-from mendgraph.nodes.call_model.compaction import SUMMARY_SYSTEM
+from mendgraph.nodes.call_model.window import SUMMARY_SYSTEM
 from mendgraph.nodes.records import JsonMap
 from tests.doubles.scripted_server import Calls, Chunked, Reply, Say, ScriptedServer, Status
 from tests.runs.playing import write_files
@@ -56,11 +57,7 @@ def test_a_summary_is_not_shown_as_a_reply(tmp_path: Path, asynchronous: bool) -
 
     with ScriptedServer(then=answer) as server:
         run = context(
-            tmp_path,
-            server.base_url,
-            window_tokens=6_000,
-            max_output_tokens_per_call=300,
-            max_calls_per_turn=30,
+            tmp_path, server.base_url, window_tokens=6_000, max_output_tokens_per_call=300, max_calls_per_turn=30
         )
         text = "".join(chunk.text for chunk in streamed(run, asynchronous=asynchronous))
     assert SUMMARY_SYSTEM in asked
@@ -95,3 +92,25 @@ def test_what_is_meant_for_the_runs_endpoint_does_not_go_to_a_fallback(
         run_task("Is all well?", context(tmp_path, first.base_url, fallback_models=(fallback,)))
     assert first.headers[0]["x-gateway-key"] == WORD
     assert WORD not in repr(other.headers)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_callbacks_hear_no_secret_of_a_request(
+    asynchronous: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Listener(BaseCallbackHandler):
+        def on_chain_start(self, serialized: Any, inputs: Any, **_: Any) -> None:
+            heard.append(repr((serialized, inputs)))
+
+    monkeypatch.setenv("DEPLOY_TOKEN", WORD)
+    heard: list[str] = []
+    config: Any = {"callbacks": [Listener()]}
+    asked: Any = {"messages": [HumanMessage(f"Look for {WORD}.")]}
+    with ScriptedServer([Say("Done.")]) as server:
+        run, machine = context(tmp_path, server.base_url), build_graph()
+        if asynchronous:
+            asyncio.run(machine.ainvoke(asked, config, context=run))
+        else:
+            machine.invoke(asked, config, context=run)
+    assert "Look for [redacted secret]." in heard[0]
+    assert WORD not in "".join(heard)

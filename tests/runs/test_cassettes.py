@@ -32,7 +32,7 @@ def test_a_scenario_ends_as_it_should(
         assert ended(scenario, played, tmp_path) == scenario.ends
         assert played.problems == []
         assert [len(written) for written in played.outcomes] == [1] * len(scenario.turns)
-        assert played.outcome.usage["total_calls"] == len(tape.requests)
+        assert played.outcome.usage["total_calls"] == len(tape.exchanges)
         assert missing(scenario.ends.told, prompts(tape)) == []
 
 

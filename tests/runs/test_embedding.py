@@ -18,8 +18,7 @@ from langgraph.types import Command, Send
 from typing_extensions import TypedDict
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.build import build_graph
-from mendgraph.graph.machine.compiled import Machine
+from mendgraph.graph.machine.build import Machine, build_graph
 from mendgraph.nodes.records import FileChange, Outcome, OutcomeKind, StopReason
 from tests.doubles.history_model import HistoryModel
 from tests.runs.embedding import ASKED, LINES, REPAIR, THREAD, context, last, saver, told, workspace

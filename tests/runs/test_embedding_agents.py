@@ -12,8 +12,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.types import Command
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.build import build_graph
-from mendgraph.graph.machine.compiled import Machine
+from mendgraph.graph.machine.build import Machine, build_graph
 from mendgraph.nodes.records import OutcomeKind
 from tests.runs.embedding import REPAIR, THREAD, context, saver, told
 from tests.runs.playing import changed_files

@@ -22,8 +22,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.build import build_graph
-from mendgraph.graph.machine.compiled import Machine
+from mendgraph.graph.machine.build import Machine, build_graph
 from mendgraph.graph.machine.routes import NODES, recursion_limit
 from mendgraph.graph.machine.state import serializer
 from mendgraph.nodes.records import JsonMap, Outcome, OutcomeKind, Protocol, StopReason, Verdict, VerdictKind

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.nodes.call_model.embedded.local_model import shared_local_server
-from mendgraph.nodes.call_model.embedded.weights import embedded_weights
+from mendgraph.nodes.call_model.local_model import shared_local_server
+from mendgraph.nodes.call_model.weights import embedded_weights
 from mendgraph.nodes.records import OutcomeKind, ProviderFailure, StopReason
 from tests import network
 from tests.cassettes import Endpoint, Live, Origin, cassette

@@ -9,9 +9,9 @@ import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
-from mendgraph.nodes.call_model.compaction import SUMMARY_SYSTEM
+from mendgraph.nodes.call_model.exchange import NATIVE_SYSTEM
 from mendgraph.nodes.call_model.model import Call
-from mendgraph.nodes.call_model.prompts.prompt import NATIVE_SYSTEM
+from mendgraph.nodes.call_model.window import SUMMARY_SYSTEM
 from mendgraph.nodes.records import (
     FinishReason,
     JsonMap,

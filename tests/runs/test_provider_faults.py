@@ -168,18 +168,10 @@ def test_a_reply_is_whole_or_none_wherever_it_is_cut(
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
-        (400, Kind.BAD_REQUEST),
-        (401, Kind.AUTHENTICATION),
-        (403, Kind.AUTHENTICATION),
-        (404, Kind.MODEL_UNAVAILABLE),
-        (408, Kind.SERVER_ERROR),
-        (409, Kind.SERVER_ERROR),
-        (422, Kind.BAD_REQUEST),
-        (429, Kind.RATE_LIMITED),
-        (500, Kind.SERVER_ERROR),
-        (502, Kind.SERVER_ERROR),
-        (503, Kind.SERVER_ERROR),
-        (529, Kind.SERVER_ERROR),
+        *((400, Kind.BAD_REQUEST), (401, Kind.AUTHENTICATION), (403, Kind.AUTHENTICATION)),
+        *((404, Kind.MODEL_UNAVAILABLE), (408, Kind.SERVER_ERROR), (409, Kind.SERVER_ERROR), (422, Kind.BAD_REQUEST)),
+        *((429, Kind.RATE_LIMITED), (500, Kind.SERVER_ERROR), (502, Kind.SERVER_ERROR), (503, Kind.SERVER_ERROR)),
+        *((529, Kind.SERVER_ERROR),),
     ],
 )
 def test_each_status_is_one_kind_of_failure(provider: Provider, status: int, kind: Kind) -> None:
@@ -192,12 +184,8 @@ def test_each_status_is_one_kind_of_failure(provider: Provider, status: int, kin
 @pytest.mark.parametrize(
     ("wish", "seconds"),
     [
-        ("7", 7.0),
-        ("1.5", 1.5),
-        ("0", 0.0),
-        ("soon", None),
-        ("nan", None),
-        (formatdate(1_000_000_000, usegmt=True), 0.0),
+        *(("7", 7.0), ("1.5", 1.5), ("0", 0.0), ("soon", None), ("nan", None)),
+        *((formatdate(1_000_000_000, usegmt=True), 0.0),),
     ],
 )
 def test_the_endpoints_wish_is_read(provider: Provider, status: int, wish: str, seconds: float | None) -> None:
@@ -237,13 +225,8 @@ TIMED_OUT = (Kind.TIMEOUT, None)
 @pytest.mark.parametrize(
     ("reply", "call"),
     [
-        (Slow(600, SPOKEN), BRIEF),
-        (Stall(0, SPOKEN), BRIEF),
-        (Stall(3, SPOKEN), BRIEF),
-        (Drip(0, SPOKEN), BRIEF),
-        (Drip(3, SPOKEN), BRIEF),
-        (Stall(3, SPOKEN), IMPATIENT),
-        (Drip(3, SPOKEN), IMPATIENT),
+        *((Slow(600, SPOKEN), BRIEF), (Stall(0, SPOKEN), BRIEF), (Stall(3, SPOKEN), BRIEF), (Drip(0, SPOKEN), BRIEF)),
+        *((Drip(3, SPOKEN), BRIEF), (Stall(3, SPOKEN), IMPATIENT), (Drip(3, SPOKEN), IMPATIENT)),
     ],
     ids=["silence", "headers only", "stalled", "comments only", "comments after text", "idle", "idle comments"],
 )

@@ -1,8 +1,7 @@
-"""A batch on a Ray cluster of two nodes that share no disk; a node, or who began the batch, is lost in the middle."""
+"""A batch on a Ray cluster of two nodes; a node, or who began the batch, is lost in the middle."""
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,11 +16,10 @@ import pytest
 
 from mendgraph.graph.fleet.batch.batch_folder import read_results
 from mendgraph.graph.fleet.batch.local import ASKED_EVERY_S
-from mendgraph.graph.fleet.batch.ray_node import BATCH_DIR_VARIABLE
 from mendgraph.graph.fleet.batch.tasks import TaskResult
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
-from mendgraph.nodes.execute_tools.store.postgres_url import STORE_URL_VARIABLE
-from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
+from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE
+from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, known_workspace_name
 from mendgraph.nodes.records import JsonMap, OutcomeKind
 from tests.crash.batch_play import number_of
 from tests.doubles.replies import Calls, Reply, Say
@@ -81,7 +79,7 @@ class Model:
 
 
 class Place(NamedTuple):
-    """A cluster, its shared store, and the folders of its two nodes."""
+    """A cluster, its shared store, and the folders that its two nodes have for themselves."""
 
     nodes: RayNodes
     store: str
@@ -97,7 +95,6 @@ def place(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
             {
                 STORE_URL_VARIABLE: url,
                 DATA_DIR_VARIABLE: f"{disk}/data",
-                BATCH_DIR_VARIABLE: f"{disk}/copies",
                 "OPENAI_API_KEY": "k",
             }
             for disk in disks
@@ -172,10 +169,10 @@ def test_a_node_is_lost_in_the_middle_and_its_runs_go_on_elsewhere(
     batch = command(tmp_path, place, server.base_url, TASKS)
     with batch.begin() as process:
         until(lambda: len(model.waiting()) == WORKERS, process)
-        lost = {int(path.name[1:]) for path in (place.disks[1] / "copies").glob("*/t*")} & model.waiting()
+        known = map(known_workspace_name, map(str, (place.disks[1] / "data" / "workspaces").iterdir()))
+        lost = {int(name.rpartition("/t")[2]) for name in known if name} & model.waiting()
         assert 0 < len(lost) < WORKERS
         place.nodes.kill(1)
-        shutil.rmtree(place.disks[1])
         model.go_on.set()
         said, complained = process.communicate(timeout=LONGEST_S)
     assert (process.returncode, "raylet" in said + complained) == (0, False), (said, complained)

@@ -15,12 +15,11 @@ from typing import Any, Final
 
 import pytest
 
-from mendgraph.graph.machine.reply_reader import rescue
 from mendgraph.nodes.heal.healing import DEFAULT_SELF_HEALING_CONFIG
 from mendgraph.nodes.heal.node import heal
 from mendgraph.nodes.parse.answers import TurnFacts
 from mendgraph.nodes.parse.node import parse
-from mendgraph.nodes.parse.reading import Reader
+from mendgraph.nodes.parse.reading import Reader, rescue
 from mendgraph.nodes.records import (
     CallError,
     EditForm,
@@ -52,10 +51,7 @@ FOREIGN_TOOLS: Final = {
 """The arguments of the tools that the other harnesses offered: all are texts, and none may be left out."""
 
 
-TAKEN_FOR: Final = {
-    ExtractionErrorType.INVALID_ANSWER: "repetition",
-    ExtractionErrorType.UNFOUNDED_CLAIM: "words",
-}
+TAKEN_FOR: Final = {ExtractionErrorType.INVALID_ANSWER: "repetition", ExtractionErrorType.UNFOUNDED_CLAIM: "words"}
 """What a reply is asked again as; with any other error it was meant as a call."""
 
 
@@ -87,7 +83,6 @@ def reader_of(case: dict[str, Any]) -> Reader:
         check_answer=lambda _: [],
         writing_tools=frozenset({"write_file", "edit_file"}),
         turn=turn,
-        only_required={"read_file": "path"},
     )
 
 
@@ -103,9 +98,7 @@ def verdict_of(case: dict[str, Any]) -> dict[str, Any]:
         again = partial(rescue, reader._replace(told=()))
         reply = state.get("reply", ModelReply(text=case["reply"]))
         healed = heal(
-            {"reply": reply, "errors": errors, "profile": reader.profile, "step": 0},
-            DEFAULT_SELF_HEALING_CONFIG,
-            again,
+            {"reply": reply, "errors": errors, "profile": reader.profile, "step": 0}, DEFAULT_SELF_HEALING_CONFIG, again
         )
         items = healed.get("items", [])
     said = [item for item in items if isinstance(item, ToolCall) and not item.implied]

@@ -83,10 +83,7 @@ def test_a_large_result_is_kept_and_read_page_by_page(root: Path, tmp_path: Path
     assert result["data"]["clipped"][-1] == 'all of it: read_file path="@result/1"'
     pages = [each["data"] for each in results_of(model, 6)[1:]]
     assert "".join(each["content"] for each in pages) == LONG
-    assert [(each["path"], each["has_more"]) for each in pages] == [
-        *[("@result/1", True)] * 4,
-        ("@result/1", False),
-    ]
+    assert [(each["path"], each["has_more"]) for each in pages] == [*[("@result/1", True)] * 4, ("@result/1", False)]
     [kept] = (tmp_path / "data" / "runs" / folder_name("t")).glob("results-*/1.txt")
     assert (kept.stat().st_size, stat.S_IMODE(kept.stat().st_mode)) == (200_000, 0o600)
 

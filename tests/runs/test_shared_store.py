@@ -20,11 +20,15 @@ from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.execute_tools.files.deadline import pause
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.processes.bubblewrap import sandbox_problem
-from mendgraph.nodes.execute_tools.store.postgres_connections import MOST_CONNECTIONS, Connections, connections_to
-from mendgraph.nodes.execute_tools.store.postgres_database import close_postgres
-from mendgraph.nodes.execute_tools.store.postgres_lock import Locks, locks_in
-from mendgraph.nodes.execute_tools.store.postgres_url import give_workspace_name, read_url, workspace_name
-from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder
+from mendgraph.nodes.execute_tools.store.database import read_url
+from mendgraph.nodes.execute_tools.store.postgres import (
+    MOST_CONNECTIONS,
+    Connections,
+    Locks,
+    close_postgres,
+    connections_to,
+)
+from mendgraph.nodes.execute_tools.store.run_folder import give_workspace_name, workspace_folder, workspace_name
 from mendgraph.nodes.execute_tools.store.run_lock import Owner
 from mendgraph.nodes.records import ModelReply, OutcomeKind, ProviderFailure, StopReason
 from tests.doubles.history_model import HistoryModel
@@ -162,11 +166,11 @@ def test_who_lost_the_workspace_changes_nothing_more_and_the_other_one_goes_on(
     trees: list[Any] = []
 
     def lose_it() -> None:
-        connection = locks_in(connections_to(url))._connection
+        connection = connections_to(url).locks._connection
         assert connection is not None
         with psycopg.connect(shared_store, autocommit=True) as admin:
             admin.execute("SELECT pg_terminate_backend(%s, 60000)", (connection.info.backend_pid,))
-        assert elsewhere.take(workspace_name(str(workspace_folder(str(folder)))), Owner("r", host="far away"))
+        assert elsewhere.take(str(workspace_name(str(workspace_folder(str(folder))))), Owner("r", host="far away"))
         trees.append(tree(folder))
 
     result = run_task("Mend add.", context(folder), model=Disturbed(lose_it), thread_id="r")
@@ -175,7 +179,7 @@ def test_who_lost_the_workspace_changes_nothing_more_and_the_other_one_goes_on(
     assert tree(folder) == trees[0]
     busy = resume_run("r", str(folder), model=HistoryModel(LINES))
     assert ended(busy) == (OutcomeKind.SYSTEM_ERROR, StopReason.WORKSPACE_BUSY)
-    elsewhere.release(workspace_name(str(workspace_folder(str(folder)))))
+    elsewhere.release(str(workspace_name(str(workspace_folder(str(folder))))))
     elsewhere.close()
     assert ended(resume_run("r", str(folder), model=HistoryModel(LINES))) == FINISHED
     assert tree(folder) == tree(whole)

@@ -196,11 +196,7 @@ def test_a_program_may_stop_its_own_run_from_anywhere(root: Path, way: str) -> N
             thread.start()
             thread.join()
 
-        stops: dict[str, Callable[[], None]] = {
-            "call": running.stop,
-            "thread": in_a_thread,
-            "signal": by_signal,
-        }
+        stops: dict[str, Callable[[], None]] = {"call": running.stop, "thread": in_a_thread, "signal": by_signal}
         CLOSES.append(stops[way])
         try:
             outcome = outcome_of(running.stream("Work."))

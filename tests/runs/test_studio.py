@@ -177,11 +177,7 @@ def test_a_context_that_does_not_fit_is_refused_by_name(studio: Studio, tmp_path
         def refused(context: JsonMap) -> str:
             given = studio.context(tmp_path, model, context)
             ended: Any = studio.client.runs.wait(
-                studio.thread()["thread_id"],
-                "mendgraph",
-                input=studio.request("Hi."),
-                context=given,
-                raise_error=False,
+                studio.thread()["thread_id"], "mendgraph", input=studio.request("Hi."), context=given, raise_error=False
             )
             return str(ended["outcome"]["message"] if "outcome" in ended else ended["__error__"]["message"])
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.doubles.replies import Calls, Reply, Say, Stall
+from tests.doubles.replies import Calls, Reply, Say
 from tests.doubles.scripted_server import ScriptedServer
 from tests.runs.tmux import Tmux, needs_tmux
 
@@ -31,24 +31,6 @@ def terminal(
         given = ("--no-evidence", "--model", "scripted", *words)
         with Tmux(project, *given, size=(width, 60), environment=environment) as tmux:
             yield tmux, project / "calc.py", server
-
-
-def test_a_task_is_done_before_the_eyes_of_its_owner(tmp_path: Path) -> None:
-    with terminal(tmp_path, [FIX, DONE], "Fix add") as (tmux, calc, server):
-        assert tmux.exit_code() == 0
-        assert calc.read_text(encoding="utf-8") == FIXED
-        shown = tmux.screen(joined=True)
-        coloured = tmux.screen(colours=True)
-        assert len(server.requests) == 2
-    in_order = [
-        "edit_file calc.py  1 replacement",
-        "It adds now.",
-        "-    return a - b",
-        "+    return a + b",
-        "FINISHED",
-    ]
-    assert sorted(map(shown.index, in_order)) == [shown.index(each) for each in in_order]
-    assert re.search("\x1b\\[[0-9;]*32m\\+    return a \\+ b", coloured)
 
 
 def test_without_colours_there_are_none(tmp_path: Path) -> None:
@@ -103,18 +85,6 @@ def test_a_person_approves_one_change_and_rejects_another(tmp_path: Path) -> Non
         assert tmux.exit_code() == 0
         assert calc.read_text(encoding="utf-8") == FIXED
         assert "it has to add" in str(server.requests[-1]["messages"][-1])
-
-
-def test_ctrl_c_during_a_model_call_ends_the_run_in_order(tmp_path: Path) -> None:
-    with terminal(tmp_path, [FIX, Stall()], "Fix add") as (tmux, calc, _):
-        tmux.wait("edit_file calc.py  1 replacement")
-        tmux.press("C-c")
-        assert tmux.exit_code() == 3
-        shown = tmux.screen(joined=True)
-        assert calc.read_text(encoding="utf-8") == FIXED
-    assert "BUDGET_STOP (cancelled): The run was stopped by Ctrl-C." in shown
-    assert re.search(r"run ([0-9a-f]{8}); go on with: mendgraph resume \1", shown)
-    assert "Traceback" not in shown
 
 
 def test_a_chat_at_a_terminal(tmp_path: Path) -> None:

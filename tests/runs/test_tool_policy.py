@@ -270,10 +270,7 @@ def test_errors_of_tools_are_told_once_for_each_time_that_they_go_up(
         thread = opened.thread_id
     message = "5 of the last 5 tool calls failed: look at their errors."
     later = "5 of the last 8 tool calls failed: look at their errors."
-    assert alerts(events) == [
-        Alerted("error_rate", message, 0.625, 0.5),
-        Alerted("error_rate", later, 0.625, 0.5),
-    ]
+    assert alerts(events) == [Alerted("error_rate", message, 0.625, 0.5), Alerted("error_rate", later, 0.625, 0.5)]
     assert alerts(again) == []
     log = (tmp_path / "data" / "runs" / folder_name(thread) / "audit.jsonl").read_text(encoding="utf-8")
     logged = [line["message"] for line in map(json.loads, log.splitlines()) if line["event"] == "alert"]

@@ -21,19 +21,8 @@ from tests.specs.same_values import plain
 
 names = st.sampled_from(
     [
-        *(
-            ".env",
-            ".env.local",
-            "prod.env",
-            "x.env.y",
-            "environment.py",
-            "a.py",
-            "README.md",
-            "..",
-            "src",
-            "key",
-            "pem",
-        ),
+        *(".env", ".env.local", "prod.env", "x.env.y", "environment.py", "a.py", "README.md", "..", "src", "key"),
+        *("pem",),
         *("a.pem", "a.KEY", "a.p12", "a.pfx", "a.crt", "a.Cer", "a.key.md", ".git", ".github", ".gitignore", "git"),
         *document_1.SENSITIVE_NAMES,
         *("id_rsa.pub", "secrets.py", "etc", "usr", "bin", "sbin", "var", "System", "Library", "lib", "passwd"),
@@ -63,30 +52,20 @@ def test_a_relative_path_is_judged_from_the_current_folder(monkeypatch: pytest.M
     assert rules_of(check_file_guardrails(Path("passwd"))) == ["system_path"]
 
 
-@pytest.mark.parametrize("name", ["passwd", "a/b/c.conf", ""])
-@pytest.mark.parametrize("folder", ["/etc", "/usr", "/bin", "/sbin", "/var", "/System", "/Library"])
-def test_each_system_directory_is_blocked(folder: str, name: str) -> None:
-    assert rules_of(check_file_guardrails(Path(folder) / name)) == ["system_path"]
+SYSTEM = ("/etc", "/usr", "/bin", "/sbin", "/var", "/System", "/Library")
+KEYS = (".pem", ".key", ".p12", ".pfx", ".crt", ".cer", ".PEM", ".Key")
+BLOCKED = [
+    *((f"{folder}/{name}", "system_path") for folder in SYSTEM for name in ("passwd", "a/b/c.conf", "")),
+    *((f"/project/server{suffix}", "private_key") for suffix in KEYS),
+    *((f"/project/{name}", "sensitive_config") for name in document_1.SENSITIVE_NAMES),
+    *((f"/project/{name}", "env_file") for name in (".env", "prod.env", ".env.local", "a.env.b")),
+    *((path, "git_internal") for path in (".git", ".git/config", "/project/a/.git/hooks/pre-commit")),
+]
 
 
-@pytest.mark.parametrize("suffix", [".pem", ".key", ".p12", ".pfx", ".crt", ".cer", ".PEM", ".Key"])
-def test_each_extension_of_a_key_is_blocked(suffix: str) -> None:
-    assert rules_of(check_file_guardrails(Path(f"/project/server{suffix}"))) == ["private_key"]
-
-
-@pytest.mark.parametrize("name", document_1.SENSITIVE_NAMES)
-def test_each_sensitive_name_is_blocked(name: str) -> None:
-    assert rules_of(check_file_guardrails(Path("/project") / name)) == ["sensitive_config"]
-
-
-@pytest.mark.parametrize("name", [".env", "prod.env", ".env.local", "a.env.b"])
-def test_each_form_of_an_environment_file_is_blocked(name: str) -> None:
-    assert rules_of(check_file_guardrails(Path("/project") / name)) == ["env_file"]
-
-
-@pytest.mark.parametrize("path", [".git", ".git/config", "/project/a/.git/hooks/pre-commit"])
-def test_git_is_blocked_at_any_depth(path: str) -> None:
-    assert rules_of(check_file_guardrails(Path(path))) == ["git_internal"]
+@pytest.mark.parametrize(("path", "rule"), BLOCKED)
+def test_each_kind_of_file_is_blocked_by_its_rule(path: str, rule: str) -> None:
+    assert rules_of(check_file_guardrails(Path(path))) == [rule]
 
 
 @pytest.mark.parametrize("path", ["/usr2/x", "/etcetera", "/variable/x", "/Library2", "/var/tmp/x", "/var/folders/a/x"])

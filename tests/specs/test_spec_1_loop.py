@@ -224,7 +224,7 @@ def test_a_session_has_many_turns(play: Play, capsys: pytest.CaptureFixture[str]
     """Answers stay in the conversation, the counts of a turn begin anew, those of the session go on."""
     requests = play(["One.", "Two."], "First.", "Second.")
     assert requests[1]["messages"] == [
-        *(said("system", "You edit files."), said("user", "One."), said("assistant", "First."), said("user", "Two.")),
+        *(said("system", "You edit files."), said("user", "One."), said("assistant", "First."), said("user", "Two."))
     ]
     assert capsys.readouterr().out.endswith(usage(2, 1))
 

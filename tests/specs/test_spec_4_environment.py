@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 from mendgraph.graph.runs.agent_language import AgentLanguage
-from mendgraph.nodes.execute_tools.call_policy import CallRules, RateLimit
+from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, CallRules, RateLimit
 from mendgraph.nodes.execute_tools.environment import Environment, ExecResult
-from mendgraph.nodes.execute_tools.policy.circuit_breaker import BreakerConfig
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolOutput, tool
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.records import Effect, JsonMap

@@ -170,44 +170,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path.resolve()
 
 
-def cases(group: str) -> pytest.MarkDecorator:
-    """Each case of the group; what has to come out is what the document's code makes of it."""
-    of_group = CASES[group]
-    return pytest.mark.parametrize("case", of_group, ids=[f"{at} {case[1]}" for at, case in enumerate(of_group)])
+ALL_CASES = {f"{group} {at} {case[1]}": case for group, cases in CASES.items() for at, case in enumerate(cases)}
 
 
-@cases("any action")
-def test_any_action_ends_as_in_the_document(case: Case) -> None:
-    assert outcome_of(Environment, *case) == outcome_of(Documented, *case)
-
-
-@cases("paths")
-def test_paths_are_the_documents(case: Case) -> None:
-    assert outcome_of(Environment, *case) == outcome_of(Documented, *case)
-
-
-@cases("extensions")
-def test_extensions_are_the_documents(case: Case) -> None:
-    assert outcome_of(Environment, *case) == outcome_of(Documented, *case)
-
-
-@cases("contents")
-def test_writers_supply_content_as_in_the_document(case: Case) -> None:
-    assert outcome_of(Environment, *case) == outcome_of(Documented, *case)
-
-
-@cases("network")
-def test_the_network_is_the_documents(case: Case) -> None:
-    assert outcome_of(Environment, *case) == outcome_of(Documented, *case)
-
-
-@cases("validators")
-def test_validators_are_the_documents(case: Case) -> None:
-    assert outcome_of(Environment, *case) == outcome_of(Documented, *case)
-
-
-@cases("retries")
-def test_retries_are_the_documents(case: Case) -> None:
+@pytest.mark.parametrize("case", ALL_CASES.values(), ids=ALL_CASES)
+def test_each_action_ends_as_in_the_document(case: Case) -> None:
+    """What has to come out is what the document's code makes of it."""
     assert outcome_of(Environment, *case) == outcome_of(Documented, *case)
 
 

@@ -5,25 +5,23 @@
 
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol, TypeAlias, Unpack, cast
+from typing import Any, Final, Literal, TypeAlias, Unpack, cast
 
 from langchain_core.language_models import BaseChatModel
 from pydantic import ValidationError
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.configuration.settings_file import Problem
+from mendgraph.graph.configuration.loading import Problem
 from mendgraph.graph.fleet.batch.batch_folder import (
     WORK,
     BatchEnd,
     BatchFolder,
     BatchResult,
     Tally,
-    copies_in,
-    forget_run,
-    is_batch_folder,
     open_batch_folder,
     way_to_go_on,
 )
@@ -42,13 +40,14 @@ from mendgraph.graph.fleet.batch.tasks import (
     problems_of,
     read_task_file,
 )
-from mendgraph.graph.machine.build import BuildArguments, SessionOptions, check_arguments
+from mendgraph.graph.machine.build import BuildArguments, SessionOptions, checked
 from mendgraph.graph.machine.run_records import Durability
 from mendgraph.graph.spending.store import account_spent
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
 from mendgraph.nodes.execute_tools.copies.workspace_copies import delete_copy, open_copy
-from mendgraph.nodes.execute_tools.files.failures import is_disk_full, os_failure
-from mendgraph.nodes.records import JsonMap, StopReason, ToolError, ToolErrorCode
+from mendgraph.nodes.execute_tools.files.failures import invalid, is_disk_full, os_failure
+from mendgraph.nodes.execute_tools.store.run_folder import remove_run_folder, workspace_folder_path
+from mendgraph.nodes.records import JsonMap, StopReason, ToolError
 
 WORKERS: Final = 4
 """Tasks at work at a time where nobody says how many: most of a task's time is the model's."""
@@ -100,21 +99,11 @@ class Terms:
         return {**self.given, "account": account, **caps}
 
 
-class Watcher(Protocol):
-    """Hears how a batch goes, in the thread that runs it."""
-
-    def began(self, tally: Tally, total: int) -> None:
-        """The batch begins; `tally` counts what earlier starts have done, and is kept up to date."""
-
-    def task_began(self, task_id: str) -> None:
-        """A task is handed to somebody who works on it."""
-
-    def task_ended(self, result: TaskResult) -> None:
-        """A task has its result, which is on the disk; or it was stopped, and has none yet (`is_final`)."""
-
-
 class Batch:
-    """A batch in its folder, ready to be worked on, once."""
+    """A batch in its folder, ready to be worked on, once. The folder is the caller's to close.
+
+    `tally` counts the results, those of earlier starts included; `notes` are sentences about what copies do not hold.
+    """
 
     def __init__(
         self,
@@ -125,15 +114,16 @@ class Batch:
         *,
         work_folder: str | None = None,
         remove_copies: bool = False,
+        notes: tuple[str, ...] = (),
     ) -> None:
         """Nothing is begun."""
-        self._tasks, self._folder, self._terms = tasks, folder, terms
-        self.executor, self._remove = executor, remove_copies
+        self._tasks, self.folder, self._terms = tasks, folder, terms
+        self.executor, self._remove, self.notes = executor, remove_copies, notes
         self._place = os.path.join(work_folder, folder.batch) if work_folder else os.path.join(folder.path, WORK)
         self._without = (folder.path, self._place)
-        self._tally = Tally()
-        self._watcher: Watcher | None = None
-        self._on_result: Callable[[TaskResult], None] | None = None
+        self.total, self.tally = len(tasks), Tally()
+        for done in (folder.done[task.id] for task in tasks if task.id in folder.done):
+            self.tally.add(done.kind, done.usage)
         self._cancelled, self._limit = "", ""
         self._trouble: ToolError | None = None
 
@@ -142,77 +132,70 @@ class Batch:
         self._cancelled = self._cancelled or reason
         self.executor.cancel(reason)
 
-    def run(self, watcher: Watcher | None = None, on_result: Callable[[TaskResult], None] | None = None) -> BatchResult:
-        """Work on all tasks that have no result yet; `on_result` hears of those that are done with alone."""
-        self._watcher, self._on_result = watcher, on_result
-        for task in self._tasks:
-            done = self._folder.done.get(task.id)
-            if done is not None:
-                self._tally.add(done.kind, done.usage)
-        if watcher is not None:
-            watcher.began(self._tally, len(self._tasks))
-        if self._remove:
-            for name in copies_in(self._place):  # what an earlier start had no time to remove
-                self._clear(name, f"{self._folder.batch}-{name}")
+    def run(self, heard: Callable[[TaskResult], None] = lambda _: None) -> BatchResult:
+        """Work on all tasks that have no result yet.
+
+        In this thread `heard` gets each result that is on the disk, and those of tasks that were stopped, which have
+        none yet (`is_final`).
+        """
+        for task_id in self.folder.done if self._remove else ():
+            self._clear(task_id)  # what an earlier start has left
         with closing(self.executor.run(self._orders())) as results:
             for worked in results:
-                self._take(worked)
+                result = self._take(worked)
+                if result is not None:
+                    heard(result)
         return self._result()
 
     # --- One task
 
     def _orders(self) -> Iterator[WorkOrder]:
         for task in self._tasks:
-            if task.id in self._folder.done:
+            if task.id in self.folder.done:
                 continue
             if self._is_over():
                 return
             try:
-                self._folder.begin(task)
+                self.folder.begin(task)
             except OSError as error:
-                self._fail(os_failure(error, "write in", self._folder.path))
+                self._fail(os_failure(error, "write in", self.folder.path))
                 return
-            if self._watcher is not None:
-                self._watcher.task_began(task.id)
             yield self._order(task)
 
     def _order(self, task: BatchTask) -> WorkOrder:
-        commit = self._folder.pins.get((task.workspace, task.revision))
+        commit = self.folder.pins.get((task.workspace, task.revision))
         pinned = task.model_copy(update={"revision": commit}) if commit else task
         order = WorkOrder(
-            batch=self._folder.batch,
+            batch=self.folder.batch,
             task=pinned,
             context=self._terms.context.model_dump_json(),
             folder=os.path.join(self._place, task.id),
             own_settings=self._terms.own_settings,
             trusted=self._terms.trusted(task.workspace) if self._terms.own_settings else "",
             without=self._without,
-            known_as=task.sha256,
+            task_hash=task.sha256,
             durability=self._terms.durability,
         )
         return order._replace(given=json.dumps(self._terms.given_to(order.account)))
 
-    def _take(self, worked: Worked) -> None:
-        """Write down what came of a task, unless it has no result yet."""
+    def _take(self, worked: Worked) -> TaskResult | None:
+        """Write down what came of a task, unless it has no result yet; None where the disk refuses it."""
         result = worked.result
         if result.error is not None and is_disk_full(result.error):  # says nothing of the task, and meets the others
             self._fail(result.error)
         if result.is_final and self._trouble is None:
             try:
-                result = self._folder.write(worked)
+                result = self.folder.write(worked)
             except OSError as error:
-                self._fail(os_failure(error, "write in", self._folder.path))
-                return
-            self._tally.add(result.kind, result.usage)
+                self._fail(os_failure(error, "write in", self.folder.path))
+                return None
+            self.tally.add(result.kind, result.usage)
             if self._remove:
-                self._clear(result.id, result.run_id)
+                self._clear(result.id)
         elif result.reason in LIMIT_REACHED:
             own = self._terms.is_capped and result.reason == StopReason.ACCOUNT_LIMIT
             self._limit = self._limit or (self._used_up(any_room=False) if own else result.message)
-        if self._watcher is not None:
-            self._watcher.task_ended(result)
-        if self._on_result is not None and result.is_final:
-            self._on_result(result)
+        return result
 
     def _is_over(self) -> bool:
         """Whether nothing further may begin."""
@@ -225,7 +208,7 @@ class Batch:
 
         Without `any_room` a call was refused, as it could exceed the limit together with the calls under way.
         """
-        spent = account_spent(f"batch/{self._folder.batch}")
+        spent = account_spent(f"batch/{self.folder.batch}")
         if isinstance(spent, ToolError):
             return spent.message
         cost, tokens = self._terms.max_cost_usd, self._terms.max_tokens
@@ -244,31 +227,30 @@ class Batch:
 
     # --- The whole
 
-    def _clear(self, task_id: str, run_id: str) -> None:
+    def _clear(self, task_id: str) -> None:
         """Remove a task's copy and what is kept of its run, unless no patch has what was changed in it.
 
         What cannot be removed is left: its result is there.
         """
-        done = self._folder.done.get(task_id)
-        if done is None or done.in_copy_alone:
+        if self.folder.done[task_id].in_copy_alone:
             return
         folder = os.path.join(self._place, task_id)
         copy = open_copy(folder)
         with suppress(OSError):
             if copy is not None:
-                forget_run(copy.root, run_id)
+                remove_run_folder(f"{self.folder.batch}-{task_id}")
+                shutil.rmtree(workspace_folder_path(copy.root))
         delete_copy(folder)
 
     def _result(self) -> BatchResult:
-        total = len(self._tasks)
         end, reason = BatchEnd.COMPLETE, ""
         if self._trouble is not None:
             end, reason = BatchEnd.FAILED, self._trouble.message
-        elif self._tally.done < total:
+        elif self.tally.done < self.total:
             limit = (BatchEnd.LIMIT, self._limit)
             end, reason = (BatchEnd.CANCELLED, self._cancelled) if self._cancelled else limit
-        message = way_to_go_on(end, reason, total - self._tally.done)
-        return BatchResult(self._folder.batch, self._folder.path, end, message, total, self._tally)
+        message = way_to_go_on(end, reason, self.total - self.tally.done)
+        return BatchResult(self.folder.batch, self.folder.path, end, message, self.total, self.tally)
 
 
 def changed_since(folder: BatchFolder, tasks: Iterable[BatchTask]) -> ToolError | None:
@@ -280,11 +262,10 @@ def changed_since(folder: BatchFolder, tasks: Iterable[BatchTask]) -> ToolError 
     named = ", ".join(changed[:_MOST_NAMED]) + more
     one = len(changed) == 1
     what = "1 task was changed after it was" if one else f"{len(changed):,} tasks were changed after they were"
-    message = (
+    return invalid(
         f"{what} begun in this folder ({named}): put the old text back, give what has changed"
         " new ids, or begin a batch of its own in another folder (--out)."
     )
-    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
 
 
 # --- What is looked at before a batch begins: its tasks, their workspaces, its folder, who does the work
@@ -303,15 +284,6 @@ class Crew:
     address: str | None = None
 
 
-@dataclass(frozen=True)
-class Ready:
-    """A batch that can begin, in the folder that it has taken, and sentences about what its copies do not hold."""
-
-    batch: Batch
-    folder: BatchFolder
-    notes: tuple[str, ...] = ()
-
-
 def prepare(
     tasks: Tasks,
     terms: Terms,
@@ -321,7 +293,7 @@ def prepare(
     work_folder: str | None = None,
     remove_copies: bool = False,
     options: SessionOptions | None = None,
-) -> Ready | ToolError | tuple[Problem, ...]:
+) -> Batch | ToolError | tuple[Problem, ...]:
     """Take the folder of a batch and look at all that can be looked at before it begins.
 
     Returns:
@@ -333,45 +305,36 @@ def prepare(
     if isinstance(known, tuple) or problems:
         return problems
     path = os.path.abspath(out or os.path.splitext(file)[0] + OUT_SUFFIX)
-    sources: Sources | tuple[Problem, ...] = Sources({})
-    if not is_batch_folder(path):
-        sources = find_sources(known, {}, file or _A_LIST)
-    if not isinstance(sources, Sources):
-        return sources
     folder = open_batch_folder(path, _noted(terms, crew))
     if isinstance(folder, ToolError):
         return folder
-    every = [task for task, _ in known]
-    found = _looked_at(known, folder, sources, file) or _executor(crew, terms, options)
-    if not isinstance(found, Executor):
+    sources = _pinned(known, folder, file or _A_LIST)
+    if not isinstance(sources, Sources):
         folder.close()
-        return found
+        return sources
+    executor = _executor(crew, terms, path, options)
+    if not isinstance(executor, Executor):
+        folder.close()
+        return executor
     place = os.path.abspath(work_folder) if work_folder else None
-    return Ready(
-        Batch(every, folder, found, terms, work_folder=place, remove_copies=remove_copies), folder, sources.notes
-    )
+    every = [task for task, _ in known]
+    return Batch(every, folder, executor, terms, work_folder=place, remove_copies=remove_copies, notes=sources.notes)
 
 
-def _looked_at(
-    known: list[ReadTask], folder: BatchFolder, sources: Sources, file: str
-) -> ToolError | tuple[Problem, ...] | None:
-    """Pin the commits of the copies; what is wrong with tasks that an earlier start has begun."""
-    found: Sources | tuple[Problem, ...] = sources
-    if not folder.is_new:
-        changed = changed_since(folder, [task for task, _ in known])
-        if changed is not None:
-            return changed
-        left = [each for each in known if each.task.id not in folder.done]
-        found = find_sources(left, folder.pins, file or _A_LIST)
-    if not isinstance(found, Sources):
-        return found
-    try:
-        for source, commit in found.pins.items():
-            if commit:
-                folder.pin(source, commit)
-    except OSError as error:
-        return os_failure(error, "write in", folder.path)
-    return None
+def _pinned(known: list[ReadTask], folder: BatchFolder, file: str) -> Sources | ToolError | tuple[Problem, ...]:
+    """The commits of the copies, which are written down; what is wrong with the tasks and their workspaces."""
+    changed = changed_since(folder, [task for task, _ in known])
+    if changed is not None:
+        return changed
+    found = find_sources([each for each in known if each.task.id not in folder.done], folder.pins, file)
+    if isinstance(found, Sources):
+        try:
+            for source, commit in found.pins.items():
+                if commit:
+                    folder.pin(source, commit)
+        except OSError as error:
+            return os_failure(error, "write in", folder.path)
+    return found
 
 
 def check_crew(crew: Crew, options: SessionOptions) -> None:
@@ -391,7 +354,7 @@ def check_crew(crew: Crew, options: SessionOptions) -> None:
     named = ", ".join(name for name in _NOT_SENT if given.get(name) and not isinstance(given[name], str))
     if named and (crew.on is not None or crew.processes > 1):
         raise ValueError(f"{named}: these cannot be sent to other processes: give processes=1, and no `on`.")
-    check_arguments(BuildArguments(**{name: given[name] for name in BuildArguments._fields if name in given}))
+    checked(BuildArguments(**{name: given[name] for name in BuildArguments._fields if name in given}))
 
 
 def terms_problem(terms: Terms, crew: Crew) -> str | None:
@@ -468,13 +431,13 @@ def run_batch(  # noqa: D417, PLR0913 - some arguments are described with others
     if problem is not None:
         raise ValueError(problem)
     place, work_place = (None if each is None else os.fspath(each) for each in (out, work_folder))
-    ready = prepare(tasks, terms, crew, out=place, work_folder=work_place, remove_copies=remove_copies, options=options)
-    if isinstance(ready, ToolError):
-        return ready
-    if isinstance(ready, tuple):
-        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message="\n".join(map(str, ready)))
-    with ready.folder:
-        return ready.batch.run(on_result=on_result)
+    batch = prepare(tasks, terms, crew, out=place, work_folder=work_place, remove_copies=remove_copies, options=options)
+    if isinstance(batch, ToolError):
+        return batch
+    if isinstance(batch, tuple):
+        return invalid("\n".join(map(str, batch)))
+    with batch.folder:
+        return batch.run(lambda result: on_result(result) if on_result is not None and result.is_final else None)
 
 
 def _with_model(context: AgentContext, model: BaseChatModel | str | None, options: SessionOptions) -> AgentContext:
@@ -485,12 +448,12 @@ def _with_model(context: AgentContext, model: BaseChatModel | str | None, option
     return context
 
 
-def _executor(crew: Crew, terms: Terms, options: SessionOptions | None) -> Executor | ToolError:
+def _executor(crew: Crew, terms: Terms, folder: str, options: SessionOptions | None) -> Executor | ToolError:
     if crew.on == "ray":
         from mendgraph.graph.fleet.batch.on_ray import ray_executor
 
         context = AgentContext(**{**terms.context.model_dump(), **terms.given})
-        return ray_executor(workers=crew.workers, address=crew.address, context=context)
+        return ray_executor(context, folder, workers=crew.workers, address=crew.address)
     if crew.processes > 1:
         return ProcessExecutor(crew.workers or WORKERS, crew.processes, PATIENCE_S)
     return ThreadExecutor(crew.workers or WORKERS, options, PATIENCE_S)

@@ -12,9 +12,7 @@ A result's patch is on the disk before its line is, so what has a line is whole.
 import json
 import os
 import secrets
-import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import sha256
@@ -23,10 +21,10 @@ from typing import Any, Final, NamedTuple, Self
 from pydantic import ValidationError
 
 from mendgraph.graph.fleet.batch.tasks import BatchTask, Source, TaskResult, TaskUsage, Worked
-from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
-from mendgraph.nodes.execute_tools.store.run_folder import remove_run_folder, workspace_folder_path
+from mendgraph.nodes.execute_tools.files.failures import invalid, os_failure, quoted
+from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
-from mendgraph.nodes.execute_tools.store.user_files import lines_of, open_regular, read_bytes
+from mendgraph.nodes.execute_tools.store.user_files import lines_of, open_regular, read_bytes, write_whole
 from mendgraph.nodes.records import JsonMap, OutcomeKind, ToolError, ToolErrorCode
 
 BATCH: Final = "batch.json"
@@ -37,7 +35,6 @@ WORK: Final = "work"
 
 _SCHEMA: Final = 1
 _APPEND: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 class Done(NamedTuple):
@@ -64,7 +61,6 @@ class BatchFolder:
     path: str
     batch: str
     lock: RunLock
-    is_new: bool
     results_fd: int = -1
     begun_fd: int = -1
     done: dict[str, Done] = field(default_factory=dict)
@@ -118,7 +114,7 @@ class BatchFolder:
         result = worked.result
         if worked.patch:
             name = f"{PATCHES}/{result.id}.patch"
-            _write_whole(os.path.join(self.path, name), worked.patch)
+            write_whole(os.path.join(self.path, name), worked.patch)
             result = result.model_copy(update={"patch": name, "patch_sha256": sha256(worked.patch).hexdigest()})
         result = result.model_copy(update={"value": _as_text(result.value)})
         line = _as_text(result.model_dump(mode="json"))
@@ -129,11 +125,6 @@ class BatchFolder:
         return result
 
 
-def is_batch_folder(path: str) -> bool:
-    """Whether a batch has begun in the folder."""
-    return os.path.lexists(os.path.join(path, BATCH))
-
-
 def open_batch_folder(path: str, options: Mapping[str, Any]) -> BatchFolder | ToolError:
     """Take the folder, which is made where there is none, and read what is in it.
 
@@ -142,7 +133,7 @@ def open_batch_folder(path: str, options: Mapping[str, Any]) -> BatchFolder | To
     """
     try:
         os.makedirs(path, exist_ok=True)
-        is_new = not is_batch_folder(path)
+        is_new = not os.path.lexists(os.path.join(path, BATCH))
         strangers = sorted(name for name in os.listdir(path) if not name.startswith(("batch.lock", f".{BATCH}.")))
     except OSError as error:
         return os_failure(error, "make the batch's folder", path)
@@ -156,7 +147,7 @@ def open_batch_folder(path: str, options: Mapping[str, Any]) -> BatchFolder | To
     busy = lock.acquire(Owner(f"batch {os.path.basename(path)}"))
     if busy is not None:
         return busy
-    folder = BatchFolder(path, "", lock, is_new)
+    folder = BatchFolder(path, "", lock)
     try:
         problem = _open(folder, options)
     except OSError as error:
@@ -178,22 +169,6 @@ def read_results(path: str) -> Iterator[TaskResult]:
                 yield TaskResult.model_validate_json(line)
 
 
-def forget_run(root: str, run_id: str) -> None:
-    """Remove what is kept of the run in a copy that is removed as well: nothing could be done with it any more.
-
-    Raises:
-        OSError: it cannot be removed.
-    """
-    remove_run_folder(run_id)
-    with suppress(FileNotFoundError):
-        shutil.rmtree(workspace_folder_path(root))
-
-
-def copies_in(folder: str) -> list[str]:
-    """The names in a folder of copies; none where it is not there."""
-    return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-
-
 def _open(folder: BatchFolder, options: Mapping[str, Any]) -> ToolError | None:
     """Read what the folder holds, and make what it lacks."""
     file = os.path.join(folder.path, BATCH)
@@ -205,15 +180,15 @@ def _open(folder: BatchFolder, options: Mapping[str, Any]) -> ToolError | None:
         case {"schema": int(schema), "batch": str(name)} if schema == _SCHEMA and name.isalnum():
             folder.batch = name
         case _:
-            message = f"{quoted(file)} is no file of this version of mendgraph: name another folder (--out)."
-            return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+            return invalid(f"{quoted(file)} is no file of this version of mendgraph: name another folder (--out).")
     whole = {"schema": _SCHEMA, "batch": folder.batch, "options": dict(options)}
-    _write_whole(file, json.dumps(whole, indent=2, ensure_ascii=True).encode() + b"\n")
+    write_whole(file, json.dumps(whole, indent=2, ensure_ascii=True).encode() + b"\n")
     for name in (PATCHES, WORK):
         os.makedirs(os.path.join(folder.path, name), exist_ok=True)
     folder.results_fd = os.open(os.path.join(folder.path, RESULTS), _APPEND, 0o644)
     folder.begun_fd = os.open(os.path.join(folder.path, BEGUN), _APPEND, 0o644)
-    _sync_folder(folder.path)
+    with closing(open_root(folder.path)) as handle:
+        os.fsync(handle)
     return _read_done(folder) or _read_begun(folder)
 
 
@@ -252,8 +227,9 @@ def _read_begun(folder: BatchFolder) -> ToolError | None:
 
 def _unreadable(folder: BatchFolder, name: str, line: int, what: str) -> ToolError:
     path = quoted(os.path.join(folder.path, name))
-    message = f"Line {line} of {path} is {what}: put it right, or remove the line, and the task is taken up again."
-    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+    return invalid(
+        f"Line {line} of {path} is {what}: put it right, or remove the line, and the task is taken up again."
+    )
 
 
 def _whole_lines(descriptor: int, name: str) -> Iterator[bytes]:
@@ -289,30 +265,6 @@ def _append(descriptor: int, value: JsonMap) -> None:
     except OSError:
         os.ftruncate(descriptor, before)
         raise
-
-
-def _write_whole(path: str, data: bytes) -> None:
-    """Put a whole new file in the place of the old one, and onto the disk."""
-    folder, name = os.path.split(path)
-    new = os.path.join(folder, f".{name[:100]}.{secrets.token_hex(8)}")
-    try:
-        with os.fdopen(os.open(new, _NEW, 0o644), "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, path)
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(new)
-    _sync_folder(folder)
-
-
-def _sync_folder(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 # --- What came of a whole batch

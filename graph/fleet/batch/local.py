@@ -21,8 +21,8 @@ from typing import IO, Any, ClassVar, Final
 
 from mendgraph.graph.fleet.batch.tasks import MOST_TRIES, WORKER_FAILED, Worked, WorkOrder, cancelled, failed
 from mendgraph.graph.fleet.batch.work import work
+from mendgraph.graph.machine.bound_nodes import StopRequest
 from mendgraph.graph.machine.build import SessionOptions
-from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
@@ -75,7 +75,7 @@ class Executor(ABC):
         stopped_at = 0.0
         try:
             while True:
-                yield from self._hand_out(orders)
+                self._hand_out(orders)
                 if self._reason:
                     self._ask_to_stop(self._reason)
                     stopped_at = stopped_at or monotonic_s()
@@ -94,17 +94,13 @@ class Executor(ABC):
         """
         self._reason = self._reason or reason
 
-    def _hand_out(self, orders: Iterator[WorkOrder]) -> Iterator[Worked]:
+    def _hand_out(self, orders: Iterator[WorkOrder]) -> None:
         """Those that are tried again go first."""
         while not self._reason and len(self._at_work) < self._workers:
             order = self._again.popleft() if self._again else next(orders, None)
             if order is None:
                 return
-            begun = self._begin(order)
-            if isinstance(begun, ToolError):
-                yield Worked(failed(order, begun))
-            else:
-                self._at_work[begun] = order
+            self._at_work[self._begin(order)] = order
 
     def _give_up(self, *, all_of_it: bool) -> Iterator[Worked]:
         """What waits to be tried again is given up at once, and all else when it is too late."""
@@ -136,8 +132,8 @@ class Executor(ABC):
         return worked
 
     @abstractmethod
-    def _begin(self, order: WorkOrder) -> Future[Any] | ToolError:
-        """Let somebody do the order; why that cannot be."""
+    def _begin(self, order: WorkOrder) -> Future[Any]:
+        """Let somebody do the order."""
 
     @abstractmethod
     def _ask_to_stop(self, reason: str) -> None:

@@ -1,8 +1,9 @@
 """Does the orders of a batch on a Ray cluster: one Ray task for each, tried again when its worker or node dies.
 
-The retry is ours, not Ray's: a task that is tried again says so in its result, and goes on from the store. Ray prints,
-sets signal handlers, changes the environment, and sends the folder that it is started in to its workers as a place to
-import from. None of that reaches the program that runs a batch, or the nodes.
+All nodes see the folders of the batch, as on a shared disk. The retry is ours, not Ray's: a task that is tried again
+says so in its result, and goes on from the store. Ray prints, sets signal handlers, changes the environment, and sends
+the folder that it is started in to its workers as a place to import from. None of that reaches the program that runs a
+batch, or the nodes.
 """
 
 import json
@@ -17,16 +18,19 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
+from queue import Empty, SimpleQueue
 from types import ModuleType
 from typing import Any, Final
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.fleet.batch.local import Executor, WorkerDiedError
+from mendgraph.graph.fleet.batch.local import ASKED_EVERY_S, Executor, WorkerDiedError
 from mendgraph.graph.fleet.batch.tasks import WORKER_FAILED, Worked, WorkOrder, cancelled, failed
+from mendgraph.graph.fleet.batch.work import work
+from mendgraph.graph.machine.bound_nodes import StopRequest
 from mendgraph.nodes.call_model.endpoint import NO_KEY, Endpoint, FallbackProblem, find_endpoint, models_in_order
-from mendgraph.nodes.execute_tools.copies.copy_sources import MOST_PACKED_BYTES, Packed, pack_source
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
-from mendgraph.nodes.execute_tools.store.postgres_url import STORE_URL_VARIABLE, uses_postgres
+from mendgraph.nodes.execute_tools.files.failures import invalid, quoted
+from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE, uses_postgres
 from mendgraph.nodes.language.display import one_line
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
 
@@ -39,7 +43,6 @@ _AUTH_MODE: Final = "RAY_AUTH_MODE"
 _REACHED_WITHIN_S: Final = 5.0
 _LOOKED_WITHIN_S: Final = 120.0
 _AGAIN_S: Final = 5.0
-_MOST_SOURCES: Final = 4
 _SETTINGS: Final = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # under `uv run` it would upload the whole folder, keys in files included
@@ -47,36 +50,38 @@ _SETTINGS: Final = {
 
 
 def ray_executor(
-    *, workers: int | None = None, address: str | None = None, context: AgentContext | None = None
+    context: AgentContext, folder: str = "", *, workers: int | None = None, address: str | None = None
 ) -> "RayExecutor | ToolError":
     """An executor on the cluster at `address`, or at RAY_ADDRESS; without either, on one that is started here.
 
     Args:
+        context: what tasks may do. Its model's key has to be in the environment of each node, which is looked at now.
+        folder: that of the batch, which each node has to see.
         workers: how many tasks are at work at a time, the CPUs of the cluster by default. More than it has CPUs share
             them: most of a task's time is the model's.
         address: `host:port` of the cluster's head.
-        context: what tasks may do. Its model's key has to be in the environment of each node, which is looked at now.
 
     Returns:
         The executor, whose `run` is called once, and leaves the cluster at its end. UNAVAILABLE where the extra or the
         cluster is missing, or a node has another version; PERMISSION_DENIED where a node lacks a variable with a
-        secret; INVALID_ARGUMENT where there is no shared store, or the model is the embedded one.
+        secret; NOT_FOUND where it does not see the folder; INVALID_ARGUMENT where there is no shared store, or the
+        model is the embedded one.
     """
-    names = needed(context) if context is not None else ()
+    names = needed(context)
     if isinstance(names, ToolError):
         return names
     given = (address or os.environ.get("RAY_ADDRESS", "")).strip()
     own = given in {"", "local"}
     if not own and not uses_postgres():
         message = f"The nodes of a cluster share one store: set {STORE_URL_VARIABLE}, here and on each node."
-        return _invalid(message)
+        return invalid(message)
     before = os.environ.get(_AUTH_MODE)
     ray = _connect("local" if own else given)
     if isinstance(ray, ToolError):
         return ray
-    executor = RayExecutor(ray, workers, before)
+    executor = RayExecutor(ray, workers, auth_mode=before, url=url_for_nodes(context))
     try:
-        problem = executor.look(names if own else (*names, STORE_URL_VARIABLE))
+        problem = executor.look(names if own else (*names, STORE_URL_VARIABLE), folder)
     except BaseException:
         executor.close()
         raise
@@ -90,30 +95,30 @@ class RayExecutor(Executor):
 
     worker = "Ray worker or node"
 
-    def __init__(self, ray: ModuleType, workers: int | None = None, auth_mode: str | None = None) -> None:
-        """Nothing is handed out yet. `auth_mode` is what RAY_AUTH_MODE was before this program was connected."""
+    def __init__(
+        self, ray: ModuleType, workers: int | None = None, *, auth_mode: str | None = None, url: str = ""
+    ) -> None:
+        """Nothing is handed out yet.
+
+        `auth_mode` is what RAY_AUTH_MODE was before this program was connected, `url` the endpoint that each order gets
+        where one is named.
+        """
         cpus = max(1, int(ray.cluster_resources().get("CPU", 0)))
         super().__init__(workers or cpus, GRACE_S)
-        self._ray, self._mode, self._call = ray, auth_mode, ray.remote(_caller())
+        self._ray, self._mode, self._url, self._call = ray, auth_mode, url, ray.remote(_caller())
         self._cpu = max(0.001, min(1.0, round(cpus / self._workers, 3)))
         self._references: dict[str, Any] = {}
-        self._sources: dict[tuple[Any, ...], Any] = {}
         self._asked_s = 0.0
 
-    def look(self, names: tuple[str, ...]) -> ToolError | None:
-        """Why a batch cannot be worked on by these nodes: all of them are asked, and none is left out.
-
-        `names` are variables that a task cannot do without.
-        """
+    def look(self, names: tuple[str, ...], folder: str) -> ToolError | None:
+        """Why a batch cannot be worked on by these nodes: all of them are asked, and none is left out."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         errors = self._ray.exceptions
         nodes = [node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0)]
         asked = [
-            self._submit(
-                "look", names, num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], False)
-            )
-            for node in nodes
+            self._submit("look", names, folder, num_cpus=0, scheduling_strategy=at)
+            for at in (NodeAffinitySchedulingStrategy(node["NodeID"], False) for node in nodes)
         ]
         answered = 0
         for node, reference in zip(nodes, asked, strict=True):
@@ -135,43 +140,22 @@ class RayExecutor(Executor):
         """End what is at work, and leave the cluster; what we have started of it ends."""
         self._cancel_all(force=True)
         self._references.clear()
-        self._sources.clear()
         with _quiet():
             self._ray.shutdown()
         if self._mode is None:
             os.environ.pop(_AUTH_MODE, None)
 
     def _submit(self, function: str, *arguments: Any, **options: Any) -> Any:
-        """A reference to what this function of `ray_node` gives on a node; Ray tries nothing again."""
+        """A reference to what this function below gives on a node; Ray tries nothing again."""
         return self._call.options(max_retries=0, **options).remote(version("mendgraph"), function, *arguments)
 
-    def _begin(self, order: WorkOrder) -> Future[Any] | ToolError:
-        source = self._source(order)
-        if isinstance(source, ToolError):
-            return source
-        sent = for_nodes(order)
-        reference = self._submit("do", pickle.dumps(sent), source, num_cpus=self._cpu, scheduling_strategy="SPREAD")
+    def _begin(self, order: WorkOrder) -> Future[Any]:
+        if self._url:
+            order = order._replace(given=json.dumps({**json.loads(order.given), "base_url": self._url}))
+        reference = self._submit("do", pickle.dumps(order), num_cpus=self._cpu, scheduling_strategy="SPREAD")
         self._references[order.task.id] = reference
         future: Future[Any] = reference.future()
         return future
-
-    def _source(self, order: WorkOrder) -> Any:
-        """A reference to the order's source, which is sent to the cluster once while tasks of it follow each other."""
-        key = (order.task.workspace, order.task.revision, order.without)
-        found = self._sources.pop(key, None)
-        if found is None:
-            packed = pack_source(*key, MOST_PACKED_BYTES)
-            try:
-                found = self._ray.put(packed.data) if isinstance(packed, Packed) else packed
-            except self._ray.exceptions.RayError as error:
-                return _unavailable(
-                    f"The source of the task {order.task.id!r} could not be put into the cluster's object store"
-                    f" ({type(error).__name__}): give Ray more memory, as with `ray start --object-store-memory=...`."
-                )
-        self._sources[key] = found
-        while len(self._sources) > _MOST_SOURCES:
-            del self._sources[next(iter(self._sources))]
-        return found
 
     def _result(self, order: WorkOrder, future: Future[Any]) -> Worked:
         self._references.pop(order.task.id, None)
@@ -200,15 +184,12 @@ class RayExecutor(Executor):
                 self._ray.cancel(reference, force=force, recursive=False)
 
 
-def for_nodes(order: WorkOrder) -> WorkOrder:
-    """The order as a node gets it: with this program's OPENAI_BASE_URL, as a node may have another one, and no key."""
-    given: JsonMap = json.loads(order.given)
+def url_for_nodes(context: AgentContext) -> str:
+    """This program's OPENAI_BASE_URL where runs use it, else "": it goes to the nodes, as they may have another."""
     url = os.environ.get("OPENAI_BASE_URL", "").strip()
-    whole = _whole(order.context, given)
-    here = find_endpoint(whole.model, whole.base_url, os.environ)
-    if url and "@" not in url and not whole.base_url and isinstance(here, Endpoint) and not here.provider:
-        given["base_url"] = url
-    return order._replace(given=json.dumps(given))
+    here = find_endpoint(context.model, context.base_url, os.environ)
+    is_used = not context.base_url and isinstance(here, Endpoint) and not here.provider
+    return url if is_used and "@" not in url else ""
 
 
 def needed(context: AgentContext) -> tuple[str, ...] | ToolError:
@@ -219,12 +200,8 @@ def needed(context: AgentContext) -> tuple[str, ...] | ToolError:
     found = [find_endpoint(each.model, each.base_url, os.environ, key_variable=each.key_variable) for each in choices]
     endpoints = [each for each in found if isinstance(each, Endpoint) and not each.provider]
     if any(each.embedded for each in endpoints):
-        return _invalid("The embedded model is not for a cluster: name a model, and the endpoint that serves it.")
+        return invalid("The embedded model is not for a cluster: name a model, and the endpoint that serves it.")
     return tuple(sorted({each.key_variable for each in endpoints if each.api_key.get_secret_value() != NO_KEY}))
-
-
-def _whole(context: str, given: JsonMap) -> AgentContext:
-    return AgentContext.model_construct(**{**dict(AgentContext.model_validate_json(context)), **given})
 
 
 # --- The cluster
@@ -237,7 +214,7 @@ def _connect(address: str) -> ModuleType | ToolError:
             import ray
             from ray.exceptions import RayError
         except ImportError:
-            return _invalid(EXTRA_MISSING)
+            return invalid(EXTRA_MISSING)
         problem = None if address in {"local", "auto"} else _reachable(address)
         if problem is not None:
             return problem
@@ -295,7 +272,7 @@ def _reachable(address: str) -> ToolError | None:
     """Ask whether anybody listens: Ray itself asks for more than three minutes, and prints what it thinks."""
     host, _, port = address.rpartition(":")
     if not host or "://" in address or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 65_536:
-        return _invalid(
+        return invalid(
             f"{one_line(address)!r} is no address of a Ray cluster: write host:port of its head, as in 10.0.0.1:6379,"
             " on a machine that is one of its nodes."
         )
@@ -324,10 +301,6 @@ def _unavailable(message: str) -> ToolError:
     return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
 
-def _invalid(message: str) -> ToolError:
-    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
-
-
 def _caller() -> Callable[..., Any]:
     """Calls a function of the node's own mendgraph where that is our version, and else gives the node's version.
 
@@ -343,6 +316,50 @@ def _caller() -> Callable[..., Any]:
             theirs = "none"
         if theirs != ours:
             return theirs
-        return getattr(import_module("mendgraph.graph.fleet.batch.ray_node"), name)(*arguments)
+        return getattr(import_module("mendgraph.graph.fleet.batch.on_ray"), name)(*arguments)
 
     return by_name
+
+
+# --- What runs on a node, in a process of Ray's, with the node's own environment
+
+STOPPED: Final = "by whoever runs the batch"
+
+
+def look(names: tuple[str, ...], folder: str) -> JsonMap | None:
+    """Why this node cannot work, as the map of a `ToolError`; `names` are variables that it has to have."""
+    lacking = [name for name in names if not os.environ.get(name, "").strip()]
+    if lacking:
+        code = ToolErrorCode.PERMISSION_DENIED
+        message = (
+            f"The node {socket.gethostname()} has no {', '.join(lacking)}: set it in the environment of `ray start`"
+            " there. Secrets are never sent to a node."
+        )
+    elif folder and not os.path.isdir(folder):
+        code = ToolErrorCode.NOT_FOUND
+        message = (
+            f"The node {socket.gethostname()} does not see the folder {quoted(folder)}: all machines of a cluster work"
+            " in the same folders, so put it, and the workspaces, on a disk that they share."
+        )
+    else:
+        return None
+    return ToolError(code=code, message=message).model_dump(mode="json")
+
+
+def do(data: bytes) -> Worked:
+    """Work on the pickled order in `data`; Ray's cancel stops it early.
+
+    The work is done in a thread, as Ray's cancel is a `KeyboardInterrupt` in the main one, which may come at any
+    moment. A run that another node has begun goes on from the shared store.
+    """
+    order: WorkOrder = pickle.loads(data)  # noqa: S301 - of the batch itself, over Ray's own pickles
+    stop, done = StopRequest(), SimpleQueue[Worked]()
+    threading.Thread(target=lambda: done.put(work(order, stop)), name="task", daemon=True).start()
+    while True:
+        try:
+            with suppress(Empty):
+                return done.get(timeout=ASKED_EVERY_S)
+            if stop.reason:
+                stop.ask(stop.reason)
+        except KeyboardInterrupt:
+            stop.ask(STOPPED)

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.configuration.settings_file import Problem, first_problems
+from mendgraph.graph.configuration.loading import Problem, first_problems
 from mendgraph.graph.machine.run_records import Durability
 from mendgraph.nodes.call_model.ledger import Usage
 from mendgraph.nodes.execute_tools.copies.workspace_copies import pin_source
@@ -76,7 +76,7 @@ class BatchTask(BaseModel):
     def _are_limits(cls, value: dict[str, Any]) -> dict[str, Any]:
         for name in value:
             if name not in LIMITS:
-                meant = ", ".join(closest_names(name, LIMITS)) or "the limits of `mendgraph config show`"
+                meant = ", ".join(closest_names(name, LIMITS)) or "the limits of `mendgraph config`"
                 raise ValueError(f"{name!r} is no limit that a task may set: did you mean {meant}?")
         try:
             AgentContext(**value)
@@ -148,20 +148,17 @@ def read_task_file(path: str) -> list[ReadTask] | tuple[Problem, ...]:
 def numbered(tasks: Iterable[ReadTask], file: str) -> tuple[Problem, ...]:
     """The problems of ids that were there before. Not every file system tells small letters from large ones."""
     seen: dict[str, ReadTask] = {}
-    found = [(each, seen.setdefault(each.task.id.lower(), each)) for each in tasks]
-    doubled_ids = (
-        Problem(file, f"{doubled(each.task.id, before.task.id)} (line {before.line})", each.line, field="id")
-        for each, before in found
-        if each is not before
-    )
-    return first_problems(doubled_ids, file)
-
-
-def doubled(new: str, before: str) -> str:
-    """The problem of an id that was there before."""
-    if new == before:
-        return f"the id {new!r} is there already: give each task an id of its own"
-    return f"the id {new!r} differs from {before!r} in small and large letters alone: give each its own"
+    problems: list[Problem] = []
+    for task, line in tasks:
+        before = seen.setdefault(task.id.lower(), ReadTask(task, line))
+        if before.task.id == task.id:
+            what = f"the id {task.id!r} is there already: give each task an id of its own"
+        else:
+            pair = f"{task.id!r} differs from {before.task.id!r}"
+            what = f"the id {pair} in small and large letters alone: give each its own"
+        if before.line != line:
+            problems.append(Problem(file, f"{what} (line {before.line})", line, field="id"))
+    return first_problems(problems, file)
 
 
 def absolute(task: BatchTask, base: str) -> BatchTask:
@@ -255,28 +252,21 @@ class WorkOrder(NamedTuple):
     `context` is the JSON of an `AgentContext`, and `given` that of the fields in it which the workspace's own settings
     cannot change; they are read where `own_settings` says so, and may then only narrow what the context allows, unless
     the hash of their file is `trusted` ("*": whatever it holds). `folder` is the place of the copy itself, not of its
-    parent, and `without` are folders that no copy holds. `packed` is the source in bytes, where the worker cannot
-    reach it. The task's revision is the commit that the batch has pinned; `known_as` is the hash that the task had
-    before. `tries` is the number of this try.
+    parent, and `without` are folders that no copy holds. The task's revision is the commit that the batch has pinned;
+    `task_hash` is the hash of the task as it was given. `tries` is the number of this try.
     """
 
     batch: str
     task: BatchTask
     context: str
     folder: str
-    packed: bytes | None = None
     given: str = "{}"
     own_settings: bool = False
     trusted: str = ""
     without: tuple[str, ...] = ()
-    known_as: str = ""
+    task_hash: str = ""
     durability: Durability = "sync"
     tries: int = 1
-
-    @property
-    def task_hash(self) -> str:
-        """The hash of the task as it was given."""
-        return self.known_as or self.task.sha256
 
     @property
     def run_id(self) -> str:

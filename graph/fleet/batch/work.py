@@ -10,7 +10,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.configuration.loading import read_user_settings, read_workspace_settings, widening
+from mendgraph.graph.configuration.loading import read_workspace_settings, widening
 from mendgraph.graph.fleet.batch.tasks import (
     LEFT_OPEN,
     WORKER_FAILED,
@@ -22,21 +22,19 @@ from mendgraph.graph.fleet.batch.tasks import (
     failed,
     problems_of,
 )
+from mendgraph.graph.machine.bound_nodes import StopRequest
 from mendgraph.graph.machine.build import SessionOptions
-from mendgraph.graph.machine.run_records import UNDONE, RunRecord
-from mendgraph.graph.machine.stop_request import StopRequest
-from mendgraph.graph.runs.events import Asked, Event
+from mendgraph.graph.machine.run_records import RETRIED, UNDONE, RunRecord
+from mendgraph.graph.runs.events import Asked, Event, RunResult
 from mendgraph.graph.runs.run import Session
-from mendgraph.graph.runs.run_keeper import RETRIED
-from mendgraph.graph.runs.run_result import RunResult
 from mendgraph.graph.runs.runs import get_run
 from mendgraph.nodes.execute_tools.copies.workspace_copies import Copy, compare_copy, make_copy
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
+from mendgraph.nodes.execute_tools.files.failures import invalid
 from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
-from mendgraph.nodes.execute_tools.store.postgres_url import give_workspace_name, uses_postgres
-from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder
-from mendgraph.nodes.execute_tools.store.user_files import is_one_of, trusted_hash
+from mendgraph.nodes.execute_tools.store.database import uses_postgres
+from mendgraph.nodes.execute_tools.store.run_folder import give_workspace_name, workspace_folder
 from mendgraph.nodes.records import JsonMap, Outcome, StopReason, ToolError, ToolErrorCode
 
 GOES_ON: Final = RETRIED | {*LEFT_OPEN, UNDONE}
@@ -44,9 +42,6 @@ GOES_ON: Final = RETRIED | {*LEFT_OPEN, UNDONE}
 
 LONGEST_BUSY_S: Final = 60.0
 """How long a copy may be held by a worker that was killed, or a machine that was lost, before the task has failed."""
-
-ANY_FILE = "*"
-"""What `WorkOrder.trusted` is where the user trusts the folder, whatever its settings are."""
 
 _POLL_S: Final = 0.25
 _NOBODY: Final = "nobody"
@@ -81,16 +76,15 @@ def _work(order: WorkOrder, stop: StopRequest, options: SessionOptions) -> Worke
     if stop.reason:
         return Worked(cancelled(order, stop.reason))
     task = order.task
-    copy = make_copy(task.workspace, task.revision, order.folder, packed=order.packed, without=order.without)
+    copy = make_copy(task.workspace, task.revision, order.folder, without=order.without)
     if isinstance(copy, ToolError):
         return Worked(failed(order, copy))
     context = context_of(order, copy.root)
     if isinstance(context, ToolError):
         return Worked(failed(order, context, StopReason.INVALID_REQUEST))
-    known = _known_run(order, copy.root, stop)
+    known = _known_run(order, copy.root)
     if isinstance(known, ToolError):
-        is_busy = known.code is ToolErrorCode.UNAVAILABLE
-        return Worked(failed(order, known, StopReason.WORKSPACE_BUSY if is_busy else StopReason.STORE_FAILED))
+        return Worked(failed(order, known, StopReason.STORE_FAILED))
     of_session: SessionOptions = {"durability": order.durability, **options, "thread_id": order.run_id}
     with Session(context, **of_session) as session, stop.told(partial(_end_early, session, stop)):
         outcome = _end_of(session, order, stop, known).outcome
@@ -125,11 +119,10 @@ def _worked(order: WorkOrder, copy: Copy, outcome: Outcome, *, resumed: bool) ->
 # --- What the store knows
 
 
-def _known_run(order: WorkOrder, root: str, stop: StopRequest) -> RunRecord | ToolError | None:
+def _known_run(order: WorkOrder, root: str) -> RunRecord | ToolError | None:
     """What the store knows of the task's run, None where it was not begun yet.
 
-    In a shared store the copy has a name that is the same on every machine. The run may have been begun on another
-    one: the copy is then brought to where it stands.
+    In a shared store the copy has a name that is the same on every machine.
     """
     if uses_postgres():
         folder = workspace_folder(root)
@@ -139,25 +132,7 @@ def _known_run(order: WorkOrder, root: str, stop: StopRequest) -> RunRecord | To
     found = get_run(order.run_id, root)
     if isinstance(found, ToolError):
         return None if found.code is ToolErrorCode.NOT_FOUND else found
-    if found.run_id != order.run_id:
-        return None
-    return _rebuilt(order, root, stop) or found
-
-
-def _rebuilt(order: WorkOrder, root: str, stop: StopRequest) -> ToolError | None:
-    if not uses_postgres():
-        return None
-    from mendgraph.nodes.execute_tools.journal.rebuilding import rebuild_workspace
-
-    waited_s = 0.0
-    while True:
-        found = rebuild_workspace(order.run_id, root)
-        if not isinstance(found, ToolError):
-            return None
-        if found.code is not ToolErrorCode.UNAVAILABLE or waited_s >= LONGEST_BUSY_S or stop.reason:
-            return found
-        stop.wait(_POLL_S)
-        waited_s += _POLL_S
+    return found if found.run_id == order.run_id else None
 
 
 # --- The run
@@ -234,32 +209,17 @@ def context_of(order: WorkOrder, root: str) -> AgentContext | ToolError:
         values: dict[str, Any] = {**allowed.model_dump(), **own, **given, **order.task.limits, "workspace": root}
         return AgentContext(**values)
     except ValidationError as error:
-        return _refused(f"The task's settings do not fit together ({problems_of(error)[0]}).")
-
-
-def trusted_settings(workspace: str) -> str:
-    """Which settings file of the folder may also widen what the user allows: the hash of the one that is trusted.
-
-    `ANY_FILE` where the user trusts the folder, "" where neither is trusted.
-    """
-    user = read_user_settings(os.environ)
-    if not isinstance(user, tuple) and is_one_of(workspace, user.trusted):
-        return ANY_FILE
-    return trusted_hash(workspace)
+        return invalid(f"The task's settings do not fit together ({problems_of(error)[0]}).")
 
 
 def _own_settings(order: WorkOrder, root: str, allowed: AgentContext) -> JsonMap | ToolError:
     found = read_workspace_settings(root)
     if isinstance(found, tuple):
-        return _refused("\n".join(map(str, found)))
+        return invalid("\n".join(map(str, found)))
     of_environment = {"base_url"} if os.environ.get("OPENAI_BASE_URL", "").strip() else set()
     own = {name: value for name, value in found.values.items() if name not in of_environment}
-    widens = () if order.trusted in {ANY_FILE, found.sha256} else widening(own, allowed)
+    widens = () if order.trusted == found.sha256 else widening(own, allowed)
     if widens:
         named = ", ".join(widens)
-        return _refused(f"{found.file} of the task's workspace sets {named}, which needs your trust: {_REMEDY}.")
+        return invalid(f"{found.file} of the task's workspace sets {named}, which needs your trust: {_REMEDY}.")
     return own
-
-
-def _refused(message: str) -> ToolError:
-    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)

@@ -5,12 +5,10 @@ from a request.
 """
 
 import os
-import stat
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property, lru_cache
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from mendgraph.graph.configuration.context import AgentContext
@@ -18,24 +16,22 @@ from mendgraph.graph.configuration.loading import shown
 from mendgraph.graph.configuration.narrowing import fields_set, narrowed, refusal, too_wide
 from mendgraph.graph.fleet.serving.tenants import Tenant, Tenants, is_name, parse_tenants
 from mendgraph.nodes.execute_tools.files.failures import quoted
-from mendgraph.nodes.execute_tools.store.database import StoreError, open_postgres
-from mendgraph.nodes.execute_tools.store.database_schema import STORE_TABLES
-from mendgraph.nodes.execute_tools.store.postgres_url import (
+from mendgraph.nodes.execute_tools.store.database import (
+    STORE_URL_VARIABLE,
     PostgresUrl,
-    give_workspace_name,
+    StoreError,
+    open_postgres,
     postgres_url,
     uses_postgres,
 )
-from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder
+from mendgraph.nodes.execute_tools.store.database_schema import STORE_TABLES
+from mendgraph.nodes.execute_tools.store.run_folder import give_workspace_name, workspace_folder
 from mendgraph.nodes.execute_tools.store.run_lock import Owner
 from mendgraph.nodes.execute_tools.store.user_files import read_user_file
 from mendgraph.nodes.records import StopCause, StopReason, ToolError
 
 if TYPE_CHECKING:
-    from mendgraph.nodes.execute_tools.store.postgres_lock import Locks as StoreLocks
-
-Resolver = Callable[[str, str], str | None]
-"""(user, project) -> the absolute folder of that project, None where the user has none of this name."""
+    from mendgraph.nodes.execute_tools.store.postgres import Locks as StoreLocks
 
 
 USER = "langgraph_auth_user"
@@ -47,26 +43,7 @@ class RunRefusedError(RuntimeError):
 
 
 class Locks:
-    """Locks by name, each held once in this process; which is enough for `langgraph dev`, on one machine."""
-
-    def __init__(self) -> None:
-        self._held: dict[str, object] = {}
-
-    def take(self, name: str) -> bool:
-        """Whether it is ours now. StoreError where nobody can tell."""
-        return self._held.setdefault(name, mine := object()) is mine
-
-    def leave(self, name: str) -> None:
-        """Leave it to others."""
-        self._held.pop(name, None)
-
-    def is_held(self, name: str) -> bool:
-        """Whether anybody has this lock. StoreError where nobody can tell."""
-        return name in self._held
-
-
-class PostgresLocks(Locks):
-    """The locks of the shared store, for all servers of the database; each ends with its process."""
+    """Locks by name in the shared store, for all servers of the database; each ends with its process."""
 
     def __init__(self, url: PostgresUrl) -> None:
         """Nothing is connected yet."""
@@ -74,8 +51,7 @@ class PostgresLocks(Locks):
 
     @cached_property
     def _locks(self) -> "StoreLocks":
-        from mendgraph.nodes.execute_tools.store.postgres_connections import connections_to
-        from mendgraph.nodes.execute_tools.store.postgres_lock import Locks as StoreLocks
+        from mendgraph.nodes.execute_tools.store.postgres import Locks as StoreLocks, connections_to
 
         open_postgres(STORE_TABLES)  # whose functions the locks are taken with
         return StoreLocks(connections_to(self.url))
@@ -90,7 +66,7 @@ class PostgresLocks(Locks):
 
     def is_held(self, name: str) -> bool:
         """Whether any process has this lock. StoreError where nobody can tell."""
-        from mendgraph.nodes.execute_tools.store.postgres_lock import postgres_holder
+        from mendgraph.nodes.execute_tools.store.postgres import postgres_holder
 
         return postgres_holder(_key(name)) is not None
 
@@ -103,9 +79,8 @@ def _key(name: str) -> str:
 class Admitter:
     """Admits the runs of one server process. Its methods wait for the disk and the database: call them in a thread."""
 
-    def __init__(self, tenants: Tenants, resolver: Resolver, locks: Locks) -> None:
-        self.tenants = tenants
-        self._resolver, self.locks = resolver, locks
+    def __init__(self, tenants: Tenants, locks: Locks) -> None:
+        self.tenants, self.locks = tenants, locks
 
     def user(self, configurable: Mapping[str, Any]) -> Tenant | StopCause:
         """Who the server says is asking."""
@@ -120,10 +95,10 @@ class Admitter:
     def admit(self, tenant: Tenant, asked: object) -> AgentContext | StopCause:
         """The context of a new turn."""
         fields = fields_set(asked)
-        folder = project_folder(self._resolver, tenant.name, fields.get("workspace"))
+        folder = project_folder(self.tenants.root, tenant.name, fields.get("workspace"))
         return folder if isinstance(folder, StopCause) else narrowed(fields, tenant.allowance, folder)
 
-    def readmit(self, tenant: Tenant, stored: object, project: object) -> AgentContext | StopCause:
+    def readmit(self, tenant: Tenant, stored: object) -> AgentContext | StopCause:
         """The context with which a turn that has begun goes on, which is the one that it began with; or why not.
 
         Its project may have to be made known here first: the turn may have begun on another server.
@@ -132,17 +107,13 @@ class Admitter:
             return refusal("There is nothing to go on with: send a request.")
         if stored.account != tenant.name:
             return refusal("This turn was begun by somebody else.")
-        folder = project_folder(self._resolver, tenant.name, project)
+        folder = project_folder(self.tenants.root, tenant.name, os.path.basename(stored.workspace))
         if isinstance(folder, StopCause):
             return folder
         what = ", ".join(("workspace",) if folder != stored.workspace else too_wide(stored, tenant.allowance))
         if what:
             return refusal(f"The server allows other things than when this turn began ({what}): send a new request.")
         return stored
-
-    def place(self, tenant: Tenant, thread: str) -> "Place":
-        """A place for one run of this user, which is not taken yet."""
-        return Place(self.locks, tenant, thread)
 
 
 class Place:
@@ -227,72 +198,38 @@ def open_admitter() -> Admitter:
         CannotServeError: there is no file, it is wrong, or what it names cannot be used.
     """
     tenants = load_tenants()
+    if not os.path.isdir(tenants.root):
+        raise CannotServeError(f"root: there is no folder {quoted(tenants.root)}: make it, or name another one")
     try:
         url = postgres_url()
-        return Admitter(tenants, load_resolver(tenants), Locks() if url is None else PostgresLocks(url))
-    except (ValueError, StoreError) as error:
+    except StoreError as error:
         raise CannotServeError(" ".join(str(error).split())) from None
+    if url is None:
+        raise CannotServeError(f"Servers share one PostgreSQL database: name it in {STORE_URL_VARIABLE}.")
+    return Admitter(tenants, Locks(url))
 
 
 # --- Where a project lies
 
 
-def load_resolver(tenants: Tenants) -> Resolver:
-    """The function that the tenants file names, or the one that looks below `root`.
+def project_folder(root: str, user: str, project: object) -> str | StopCause:
+    """The real folder `<root>/<user>/<project>`, which has its name in the shared store; or why there is none.
 
-    Raises:
-        ValueError: there is no such function, or no such folder; the message says so in one line.
+    Below the root both are folders themselves, and no links to others.
     """
-    if not tenants.resolver:
-        root = os.path.realpath(tenants.root)
-        if not os.path.isdir(root):
-            raise ValueError(f"root: there is no folder {quoted(tenants.root)}: make it, or name another one")
-        return lambda user, project: _below(root, user, project)
-    module, _, name = tenants.resolver.partition(":")
-    try:
-        found: Any = getattr(import_module(module), name)
-    except Exception as error:
-        said = " ".join(str(error).split())
-        raise ValueError(f"resolver: {tenants.resolver} cannot be loaded ({type(error).__name__}: {said})") from error
-    if not callable(found):
-        raise ValueError(f"resolver: {tenants.resolver} is no function of a user and a project")  # noqa: TRY004 - it is the file that is wrong
-    resolver: Resolver = found
-    return resolver
-
-
-def project_folder(resolver: Resolver, user: str, project: object) -> str | StopCause:
-    """The real folder of a user's project, which has its name in the shared store; or why there is none."""
     if not isinstance(project, str) or project in {"", "."}:
         return refusal('The request names no project: set workspace in its context to one\'s name, such as "website".')
     if not is_name(project):
         shown = quoted(project[:80])
         return refusal(f"{shown} is no project's name: workspace is one name of A-Z a-z 0-9 . _ -, and no path.")
-    try:
-        found = resolver(user, project)
-    except Exception as error:  # noqa: BLE001 - an operator's function may fail in any way, and none of that lets anybody in
-        return refusal(f"The server's resolver failed for the project {project} ({type(error).__name__}).")
-    if found is None:
-        return refusal(f"There is no project {project}. Ask the people who run this server for it.")
-    if not isinstance(found, str) or not os.path.isabs(found) or not os.path.isdir(found):
-        return refusal(f"The server's resolver gave no folder for the project {project}.")
-    real = os.path.realpath(found)
-    named = _name_in_store(real, f"{user}/{project}") if uses_postgres() else None
-    return real if named is None else refusal(named.message)
-
-
-def _name_in_store(folder: str, name: str) -> ToolError | None:
-    records = workspace_folder(folder)
-    return records if isinstance(records, ToolError) else give_workspace_name(records, name)
-
-
-def _below(root: str, user: str, project: str) -> str | None:
-    """The folder `<root>/<user>/<project>`, where both are folders themselves and no links to others."""
-    folder = root
+    folder = os.path.realpath(root)
     for name in (user, project):
         folder = os.path.join(folder, name)
-        try:
-            if not stat.S_ISDIR(os.lstat(folder).st_mode):
-                return None
-        except OSError:
-            return None
+        if os.path.islink(folder) or not os.path.isdir(folder):
+            return refusal(f"There is no project {project}. Ask the people who run this server for it.")
+    if uses_postgres():
+        records = workspace_folder(folder)
+        problem = records if isinstance(records, ToolError) else give_workspace_name(records, f"{user}/{project}")
+        if problem is not None:
+            return refusal(problem.message)
     return folder

@@ -12,15 +12,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from mendgraph.graph.fleet.serving.admission import CannotServeError, Locks, PostgresLocks, open_admitter
+from mendgraph.graph.fleet.serving.admission import CannotServeError, Locks, open_admitter
 from mendgraph.graph.fleet.serving.middleware import TenantMiddleware
 from mendgraph.graph.fleet.serving.request_guard import App
 from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.execute_tools.store.postgres_url import STORE_URL_VARIABLE
 
 _FOLDER: Final = Path(__file__).parent
-CONFIGURATION: Final = _FOLDER / "langgraph.json"
-"""The same graph and users for `langgraph dev`, on one machine: `langgraph dev --config` takes it."""
 _SETTINGS: Final = {
     "AEGRA_CONFIG": str(_FOLDER / "aegra.json"),
     "REDIS_BROKER_ENABLED": "false",  # nothing is queued: a run ends with its server
@@ -60,8 +57,6 @@ def create_app() -> App:
     """
     admitter = open_admitter()
     locks = admitter.locks
-    if not isinstance(locks, PostgresLocks):
-        raise CannotServeError(f"Servers share one PostgreSQL database: name it in {STORE_URL_VARIABLE}.")
     if any(find_spec(name) is None for name in ("aegra_api", "greenlet", "psycopg")):
         raise CannotServeError("The server is an extra: pip install 'mendgraph[serve]'.")
     try:

@@ -1,20 +1,22 @@
-"""ASGI middleware in front of an engine: every request of a user comes through here, or not at all.
+"""In front of an engine: every request of a user comes through here, or not at all.
 
-The engine sees the requests of a table, and of their bodies nothing by which a client could name another thread,
-another user or other parts of the machine, whichever version of the engine would have believed it.
+Users have their own threads and those threads' runs, and the one assistant that is everybody's. The engine sees the
+requests of a table, and of their bodies nothing by which a client could name another thread, another user or other
+parts of the machine, whichever version of the engine would have believed it.
 """
 
 import asyncio
 import json
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
+from langgraph_sdk import Auth
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.fleet.serving.authentication import token_of
+from mendgraph.graph.fleet.serving.admission import open_admitter
 from mendgraph.graph.fleet.serving.request_guard import App, Receive, Refused, Scope, Send, send_json
 from mendgraph.graph.fleet.serving.tenants import Tenant, Tenants
 from mendgraph.graph.machine.redaction import CurrentRedactor
@@ -206,6 +208,66 @@ def read_body(asked: Asked, data: bytes, user: str, scrub: Callable[[JsonMap], A
     if found.metadata.owner not in {"", user} or not named <= {"", asked.thread}:
         return Refused(422, "The request names another user or another thread.")
     return body
+
+
+# --- What the engine asks us
+
+auth = Auth()
+"""Who asks, and what of the engine's own things they may see: what is not allowed here is refused."""
+
+OWNER = "owner"
+"""The key of a thread's metadata that says whose it is."""
+
+
+def token_of(headers: Mapping[Any, Any]) -> str:
+    """The bearer token among the headers, "" where there is none; they are text or bytes."""
+    for name, value in headers.items():
+        if _text(name).lower() == "authorization":
+            scheme, _, token = _text(value).partition(" ")
+            return token.strip() if scheme.lower() == "bearer" else ""
+    return ""
+
+
+@auth.authenticate
+async def authenticate(headers: dict[str, str]) -> Auth.types.MinimalUserDict:
+    """The user who has this token."""
+    tenant = open_admitter().tenants.of_token(token_of(headers))
+    if tenant is None:
+        raise Auth.exceptions.HTTPException(status_code=401, detail="Send the header Authorization: Bearer <token>.")
+    return {"identity": tenant.name, "display_name": tenant.name, "is_authenticated": True}
+
+
+@auth.on
+async def refuse(ctx: Auth.types.AuthContext, value: Any) -> bool:  # noqa: ARG001 - the signature is the server's
+    """Whatever nobody has thought of. Some servers ask for runs by themselves, and have looked whose they are."""
+    return str(ctx.resource) == "runs"
+
+
+@auth.on.threads
+async def own_threads(ctx: Auth.types.AuthContext, value: Any) -> dict[str, str]:
+    """A thread belongs to whoever made it; nobody else learns that it is there."""
+    if isinstance(value, dict) and (value.get("kwargs") or {}).get("webhook"):
+        raise Auth.exceptions.HTTPException(status_code=422, detail="A run may not have a webhook here.")
+    if isinstance(value, dict) and ctx.action in {"create", "create_run", "update"}:
+        metadata = value.get("metadata")
+        if isinstance(metadata, dict):
+            metadata[OWNER] = ctx.user.identity  # in its place: servers look at this very map
+        else:
+            value["metadata"] = {OWNER: ctx.user.identity}
+    return {OWNER: ctx.user.identity}
+
+
+async def known_assistants(ctx: Auth.types.AuthContext, value: Any) -> bool:  # noqa: ARG001 - the same
+    """There is one, the machine itself, and nobody makes others: settings come with each request."""
+    return True
+
+
+auth.on.assistants.read(known_assistants)
+auth.on.assistants.search(known_assistants)
+
+
+def _text(raw: Any) -> str:
+    return raw.decode("latin-1") if isinstance(raw, bytes) else str(raw)
 
 
 # --- The middleware

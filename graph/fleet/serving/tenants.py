@@ -23,8 +23,8 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.configuration.loading import Document, Problem, first_problems, read_document
 from mendgraph.graph.configuration.narrowing import Allowance
-from mendgraph.graph.configuration.settings_file import Document, Problem, first_problems, read_document
 from mendgraph.nodes.language.documents import DocumentProblem
 
 SHORTEST_TOKEN: Final = 32
@@ -38,7 +38,7 @@ _TAKEN: Final = frozenset({"anonymous", "system", "users"})
 """Names that mean something to the engines: what belongs to `system` is everybody's."""
 
 _ELSEWHERE: Final = {
-    "workspace": "a request names the project, and `root` or `resolver` says where that is",
+    "workspace": "a request names the project, which is below `root`",
     "account": "a user's account has the user's name",
     "account_days": "limits of a day are each user's own",
 }
@@ -66,11 +66,10 @@ class Tenant:
 
 @dataclass(frozen=True)
 class Tenants:
-    """All users of a server. Their folders are below `root`, or where the function `resolver` says."""
+    """All users of a server. Their folders are below `root`."""
 
     users: Mapping[str, Tenant]
-    root: str = ""
-    resolver: str = ""
+    root: str
 
     def of_token(self, token: str) -> Tenant | None:
         """Who has this token, None for nobody. All hashes are compared, in constant time."""
@@ -106,7 +105,7 @@ def parse_tenants(text: str, file: str) -> Tenants | tuple[Problem, ...]:
         return problems
     defaults = document.values.get("defaults", {})
     users = {name: _tenant(name, {**defaults, **table}) for name, table in document.values["users"].items()}
-    return Tenants(users, document.values.get("root", ""), document.values.get("resolver", ""))
+    return Tenants(users, document.values["root"])
 
 
 def _tenant(name: str, table: Mapping[str, Any]) -> Tenant:
@@ -135,8 +134,7 @@ class _User(BaseModel):
 class _File(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    root: str = Field("", pattern=r"^(/[^\x00]*)?$")
-    resolver: str = Field("", pattern=r"^([A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*)?$")
+    root: str = Field(pattern=r"^/[^\x00]*$")
     defaults: dict[str, Any] = {}
     users: dict[str, dict[str, Any]] = Field(min_length=1)
 
@@ -158,8 +156,6 @@ def _problems(document: Document) -> _Found:
     except ValidationError as error:
         yield from _told(error)
         return
-    if bool(file.root) == bool(file.resolver):
-        yield ("resolver",), "say where projects are: either root, a folder, or resolver, a function"
     owners: dict[str, str] = {}
     for name, table in file.users.items():
         path = ("users", name)

@@ -17,8 +17,8 @@ from pydantic import Field
 
 from mendgraph.nodes.call_model.prompts.estimates import BYTES_PER_TOKEN, TOKENS_PER_MESSAGE, estimate_tokens
 from mendgraph.nodes.call_model.prompts.profiles import owes_a_value
-from mendgraph.nodes.call_model.prompts.shown_messages import as_map, describe_tool, message_of, native_tool
-from mendgraph.nodes.language.blocks import EXAMPLE_EDITS, render_file
+from mendgraph.nodes.call_model.prompts.prompt import Prompt, as_map, describe_tool, message_of, native_tool, text_size
+from mendgraph.nodes.language.dialects import EXAMPLE_EDITS, render_file
 from mendgraph.nodes.language.documents import parse_quietly
 from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_request
 from mendgraph.nodes.language.names import TEXT_SUFFIXES, asks_for_a_change, is_question, named_paths, reports_a_problem
@@ -27,9 +27,7 @@ from mendgraph.nodes.records import Correction, JsonMap, Record, ToolErrorCode, 
 
 # --- The current turn as facts, read back from the settled messages: it needs no channel, and survives a resume
 
-FOUND_LIMIT = 2_000
-"""Characters of one result that is not a file (a listing, search hits) in a rebuilt request."""
-
+FOUND_LIMIT = 2_000  # characters of one result that is not a file (a listing, search hits) in a rebuilt request
 _REFUSALS = frozenset({ToolErrorCode.PERMISSION_DENIED, ToolErrorCode.APPROVAL_REQUIRED})
 """Codes of what was not allowed: by a rule, by a person, or because there was nobody to ask."""
 
@@ -265,8 +263,7 @@ Source: measured on a 1.5B model, fresh retries at 0.7 to 0.9.
 """
 
 
-MAX_MISSING = 3
-"""Files that a request names and that are not there, of which the model is told."""
+MAX_MISSING = 3  # files that a request names and that are not there, of which the model is told
 
 
 class Focus(NamedTuple):
@@ -274,14 +271,6 @@ class Focus(NamedTuple):
 
     path: str
     name: str
-
-
-class BlockRequest(NamedTuple):
-    """The messages and native tools of a request in block form, and how many tries of this turn have failed."""
-
-    messages: list[JsonMap]
-    tools: list[JsonMap]
-    failures: int
 
 
 def block_request(
@@ -292,7 +281,7 @@ def block_request(
     native: bool,
     asked: int = 0,
     most_tokens: int | None = None,
-) -> BlockRequest:
+) -> Prompt:
     """Make the request anew from the turn's history: earlier turns as they were said, this one as facts.
 
     `asked` counts the corrections of the whole turn, of which some may be settled. Where the request would be larger
@@ -313,7 +302,8 @@ def block_request(
         for message in (message_of("user", f"{task}\n\n{file}"), message_of("assistant", reply))
     ]
     failures = view.failed_steps + max(asked, len(corrections))
-    system = message_of("system", NATIVE_BLOCKS_SYSTEM if native else _system(own))
+    more = ["More tools, called in the same way:", *map(describe_tool, own)] if own else []
+    system = message_of("system", NATIVE_BLOCKS_SYSTEM if native else "\n".join([BLOCKS_SYSTEM, *more]))
     reading = [spec for spec in specs if spec.name in NATIVE_TOOLS]
     tools = [native_tool(spec) for spec in (*reading, *own)] if native else []
     told = partial(_request_text, history[start].text, corrections=corrections, failures=failures)
@@ -324,19 +314,7 @@ def block_request(
         request = bounded_request(history[start].text, view, told, left - TOKENS_PER_MESSAGE)
         earlier = latest_turns(earlier, left - estimated_tokens([message_of("user", request)]))
     messages = [system, *examples, *earlier, message_of("user", request)]
-    return BlockRequest(messages, tools, failures)
-
-
-def retry_temperature(temperature: float | None, failures: int) -> float | None:
-    """The temperature of the next try: the run's own, and from the second failure on at least `RETRY_TEMPERATURE`."""
-    return max(temperature or 0.0, RETRY_TEMPERATURE) if failures > 1 else temperature
-
-
-def _system(own: Sequence[ToolSpec]) -> str:
-    """The block form's short prompt, and a line for each tool of the user's own and for an answer that has a shape."""
-    if not own:
-        return BLOCKS_SYSTEM
-    return "\n".join([BLOCKS_SYSTEM, "More tools, called in the same way:", *map(describe_tool, own)])
+    return Prompt(tuple(messages), tuple(tools), failed_tries=failures)
 
 
 def _request_text(
@@ -354,7 +332,9 @@ def _request_text(
     if is_question(task):
         ending = "\n".join([*failed, "Answer in words."])
     elif failures % 2 and focus and view.evidence and (hidden := without_body(files[focus.path], focus.name)):
-        files[focus.path], ending = hidden, "\n".join([*map(what_must_be, view.evidence), f"Write {focus.name} anew."])
+        # Of code that is not shown only the right value says something.
+        right = (_EXAMPLE_FOUND.sub(r"\1 must \2 \3", each) for each in view.evidence)
+        files[focus.path], ending = hidden, "\n".join([*right, f"Write {focus.name} anew."])
     elif failures:
         ending = f"{ending}\n{_how_to_answer(task, view, missing, focus)}".strip()
     parts = [task.strip(), *(render_file(path, content) for path, content in files.items())]
@@ -392,8 +372,8 @@ def _how_to_answer(task: str, view: TurnView, missing: Sequence[str], focus: Foc
 
 def estimated_tokens(messages: Sequence[JsonMap], tools: Sequence[JsonMap] = ()) -> int:
     """The tokens of messages that hold nothing but text, and of native tools."""
-    told = sum(estimate_tokens(_size(message["content"]), 1) for message in messages)
-    return told + (estimate_tokens(_size(json.dumps(tools)), 0) if tools else 0)
+    told = sum(estimate_tokens(text_size(message["content"]), 1) for message in messages)
+    return told + (estimate_tokens(text_size(json.dumps(tools)), 0) if tools else 0)
 
 
 def latest_turns(earlier: Sequence[JsonMap], most_tokens: int) -> list[JsonMap]:
@@ -416,7 +396,7 @@ def bounded_request(task: str, view: TurnView, told: Callable[[TurnView, Sequenc
     order: list[str | None] = [*others[:-1], None, *others[-1:], *(path for path in view.files if path in named)]
     text, left_out = told(view, ()), list[str]()
     for path in order:
-        if _size(text) <= most_tokens * BYTES_PER_TOKEN:
+        if text_size(text) <= most_tokens * BYTES_PER_TOKEN:
             break
         if path is None:
             view = view.model_copy(update={"found": ()})
@@ -426,10 +406,6 @@ def bounded_request(task: str, view: TurnView, told: Callable[[TurnView, Sequenc
             view = view.model_copy(update={"files": files})
         text = told(view, left_out)
     return text
-
-
-def _size(text: str) -> int:
-    return len(text.encode("utf-8", "replace"))
 
 
 _WORD = re.compile(r"\w+")
@@ -472,11 +448,6 @@ def without_body(text: str, name: str) -> str | None:
     indent = re.match(r"\s*", lines[starts - 1])
     hidden = "\n".join([*lines[:kept], f"{indent[0] if indent else ''}{_ELISION}", *lines[ends:]])
     return hidden if any(node.name == name for node in _nodes(hidden)) else None
-
-
-def what_must_be(found: str) -> str:
-    """What examples found, without what is wrong: of code that is not shown only the right value says something."""
-    return _EXAMPLE_FOUND.sub(r"\1 must \2 \3", found)
 
 
 def _nodes(text: str) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:

@@ -8,23 +8,16 @@ from mendgraph.nodes.records import Record
 BYTES_PER_TOKEN: Final = 3
 """Rate of text that nobody has counted. English and code have 3 to 4 bytes a token, so this errs on the high side."""
 
-TOKENS_PER_MESSAGE: Final = 4
-"""What a chat template puts around a message."""
-
+TOKENS_PER_MESSAGE: Final = 4  # what a chat template puts around a message
 PREAMBLE_TOKENS: Final = 1_000
 """The most that an endpoint is believed to add of its own, such as its instructions on tools.
 
 Source: docs.anthropic.com, tool use: up to 530 tokens.
 """
 
-MOST_BYTES_PER_TOKEN: Final = 8
-"""No text of a conversation has more; a count that says so is not believed."""
-
-SHRINK_MARGIN: Final = 1.1
-"""What is left after something was taken out may be denser than the whole was."""
-
-MOST_TOKENS: Final = 10**12
-"""More than any request has, and few enough that sums of it can be stored."""
+MOST_BYTES_PER_TOKEN: Final = 8  # no text of a conversation has more; a count that says so is not believed
+SHRINK_MARGIN: Final = 1.1  # what is left after something was taken out may be denser than the whole was
+MOST_TOKENS: Final = 10**12  # more than any request has, and few enough that sums of it can be stored
 
 
 class Gauge(Record):

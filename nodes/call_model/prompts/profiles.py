@@ -1,8 +1,8 @@
 """How a model wants to be talked to, by the name that its endpoint gives it.
 
 Names differ from endpoint to endpoint ("Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF", "qwen2.5-coder:1.5b"), so only their
-words count, not case or separators. The family is the first row of `FAMILIES` that the name matches; the size is what
-the name says, otherwise what the family has where nothing is said. A model that nobody knows is taken for a capable
+words count, not case or separators. The first row of `FAMILIES` that the name matches counts; the size is what the
+name says, otherwise what the family has where nothing is said. A model that nobody knows is taken for a capable
 one. What a profile says is where `auto` starts: each field gives way to what a user sets. Which tools
 a model is told of follows from it too.
 """
@@ -36,7 +36,6 @@ class ModelProfile(Record):
     window of the family, input and output together, None where it is not known; a server may be set to less.
     """
 
-    family: str = ""
     small: bool = False
     window_tokens: int | None = None
     protocol: Protocol = Protocol.NATIVE
@@ -52,7 +51,6 @@ class Family(NamedTuple):
     those whose name gives none, and `reasoning` says that they think before they answer, unless told otherwise.
     """
 
-    name: str
     words: str
     window_tokens: int | None
     native: bool = True
@@ -62,59 +60,53 @@ class Family(NamedTuple):
 
 FAMILIES: Final = (
     # Source: the providers' model pages; where members differ, the smallest window.
-    Family("claude", "claude", 200_000),
-    Family("gpt-oss", "gpt-?oss", 131_072, reasoning=True),
-    Family("gpt-5", "gpt-?5|codex", 400_000, reasoning=True),
-    Family("gpt-4.1", r"gpt-?4\.1", 1_047_576),
-    Family("gpt-4o", "gpt-?4o|gpt-?4-turbo", 128_000),
-    Family("gpt-4", "gpt-?4", 8_192),
-    Family("o-series", r"o[134](?![a-z0-9.])", 200_000, reasoning=True),
-    Family("gemini", "gemini", 1_048_576, reasoning=True),
-    Family("grok", "grok", 131_072, reasoning=True),
-    Family("kimi", "kimi|moonshot", 131_072, reasoning=True),
-    Family("glm", "glm|chatglm", 131_072, reasoning=True),
-    Family("minimax", "minimax", 196_608, reasoning=True),
-    Family("nova", "nova-(?:micro|lite|pro|premier)", 128_000),
-    Family("command", "command-?[ar]|c4ai", 128_000),
+    Family("claude", 200_000),
+    Family("gpt-?oss|grok|kimi|moonshot|glm|chatglm", 131_072, reasoning=True),
+    Family("gpt-?5|codex", 400_000, reasoning=True),
+    Family(r"gpt-?4\.1", 1_047_576),
+    Family("gpt-?4o|gpt-?4-turbo", 128_000),
+    Family("gpt-?4", 8_192),
+    Family(r"o[134](?![a-z0-9.])", 200_000, reasoning=True),
+    Family("gemini", 1_048_576, reasoning=True),
+    Family("minimax", 196_608, reasoning=True),
+    Family("nova-(?:micro|lite|pro|premier)|command-?[ar]|c4ai", 128_000),
     # Coders without a call format of their own.
     # Source: 72 of 72 first replies of the 1.5B model; vllm-project/vllm#32926 says the same of the 7B model.
-    Family("qwen2.5-coder", r"qwen-?2\.5-coder|codeqwen", 32_768, native=False, billions=7.0),
-    Family("qwen3-coder", "qwen-?3-coder", 262_144),
+    Family(r"qwen-?2\.5-coder|codeqwen", 32_768, native=False, billions=7.0),
+    Family("qwen-?3-coder", 262_144),
     # Source: llama.cpp, docs/function-calling.md: "seems reluctant to call any tools".
-    Family("deepseek-r1", "deepseek-r1", 131_072, native=False, reasoning=True),
-    Family("deepseek-coder", "deepseek-coder", 16_384, native=False, billions=6.7),
-    Family("deepseek", "deepseek", 131_072),
+    Family("deepseek-r1", 131_072, native=False, reasoning=True),
+    Family("deepseek-coder", 16_384, native=False, billions=6.7),
+    Family("deepseek", 131_072),
     # Source: model cards; tools since Qwen 2.5 (llama.cpp, docs/function-calling.md).
-    Family("qwen3", "qwen-?3", 32_768, reasoning=True),
-    Family("qwq", "qwq", 32_768, reasoning=True),
-    Family("qwen", "qwen", 32_768),
+    Family("qwen-?3|qwq", 32_768, reasoning=True),
+    Family("qwen", 32_768),
     # Source: model cards; tools since Llama 3.1, the one before refuses them (ollama/ollama#5793).
-    Family("hermes-3", "hermes-?[34]", 131_072),
-    Family("llama-3.2", r"llama-?v?3[.p]2", 131_072, billions=3.0),
-    Family("llama-3", r"llama-?v?3(?![.p\d])", 8_192, native=False, billions=8.0),
-    Family("llama", r"llama(?!\.cpp|-cpp)", 131_072),
+    Family("hermes-?[34]", 131_072),
+    Family(r"llama-?v?3[.p]2", 131_072, billions=3.0),
+    Family(r"llama-?v?3(?![.p\d])", 8_192, native=False, billions=8.0),
+    Family(r"llama(?!\.cpp|-cpp)", 131_072),
     # Source: model cards and docs.mistral.ai; without tag or size, "mistral" is the 7B model.
-    Family("codestral", "codestral", 32_768),
-    Family("mistral-7b", "mistral(?:-(?:latest|instruct|7b)|$)", 32_768, billions=7.2),
-    Family("mistral-small", "mistral-small", 32_768),
-    Family("magistral", "magistral", 40_960, reasoning=True),
-    Family("mistral", "mistral|ministral|devstral|pixtral", 131_072),
+    Family("codestral|mistral-small", 32_768),
+    Family("mistral(?:-(?:latest|instruct|7b)|$)", 32_768, billions=7.2),
+    Family("magistral", 40_960, reasoning=True),
+    Family("mistral|ministral|devstral|pixtral", 131_072),
     # Source: model cards (native calls and 128K since Gemma 4); ollama/ollama#9680 for Gemma 3.
-    Family("gemma-4", "gemma-?4", 131_072),
-    Family("gemma-3", "gemma-?3", 32_768, native=False, billions=4.0),
-    Family("gemma", "(?:code|function)?gemma", 8_192, native=False),
+    Family("gemma-?4", 131_072),
+    Family("gemma-?3", 32_768, native=False, billions=4.0),
+    Family("(?:code|function)?gemma", 8_192, native=False),
     # Source: model cards; Phi's chat template has no tools.
-    Family("phi-4-mini", "phi-?4-mini", 131_072, native=False, billions=3.8),
-    Family("phi-4", "phi-?4", 16_384, native=False),
-    Family("phi-3-mini", "phi-?3", 4_096, native=False, billions=3.8),
+    Family("phi-?4-mini", 131_072, native=False, billions=3.8),
+    Family("phi-?4", 16_384, native=False),
+    Family("phi-?3", 4_096, native=False, billions=3.8),
     # Source: model cards; of Granite 4, micro, tiny and nano are the models below 8 billion parameters.
-    Family("granite-mini", r"granite-?[\d.]*-?(?:h-)?(?:micro|tiny|nano)", 131_072, billions=3.0),
-    Family("granite", "granite", 131_072),
+    Family(r"granite-?[\d.]*-?(?:h-)?(?:micro|tiny|nano)", 131_072, billions=3.0),
+    Family("granite", 131_072),
 )
 """Tried in this order: narrower words first."""
 
 _ROWS: Final = tuple((re.compile(rf"(?<![a-z])(?:{family.words})"), family) for family in FAMILIES)
-_UNKNOWN: Final = Family("", "", None)
+_UNKNOWN: Final = Family("", None)
 _SEPARATORS: Final = re.compile(r"[\s/\\:_@+-]+")
 _SIZE: Final = re.compile(
     r"(?<![a-z0-9.])(?:(?P<experts>\d{1,3})x)?[ae]?(?P<billions>\d{1,4}(?:\.\d{1,3})?)b(?![a-z0-9])"
@@ -131,7 +123,6 @@ def find_profile(model: str) -> ModelProfile:
     small = size is not None and size < SMALL_BELOW_BILLIONS
     native = family.native and not small
     return ModelProfile(
-        family=family.name,
         small=small,
         window_tokens=family.window_tokens,
         protocol=Protocol.NATIVE if native else Protocol.TEXT,

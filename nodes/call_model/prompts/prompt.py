@@ -1,41 +1,207 @@
-"""What the model is shown: a short prompt that never changes at the front, then the conversation.
+"""A request as a model is shown it: its messages and tools in the protocol of the turn, each made once.
 
-Three ways of talking share the tools and the history. `native` sends the tools as the endpoint's own schemas. `text`
-describes them in the system prompt and is answered in `tool:` lines. The block form, for small models, has a prompt of
-its own (`nodes.call_model.prompts.block_prompt`). Nothing in these texts would do harm if it came back as a call.
+A history is sent anew at every call, and all but its end has been sent before. So what a message becomes is kept beside
+the message itself: the strong reference makes sure that an address in memory is not taken for another message. Messages
+are never changed in place; whoever did that would be shown what they were.
 """
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final, NamedTuple
+from threading import Lock
+from typing import Any, Final, NamedTuple
 
-from langchain_core.messages import AnyMessage
+import orjson
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
 
-from mendgraph.nodes.call_model.prompts.block_prompt import block_request, retry_temperature
-from mendgraph.nodes.call_model.prompts.profiles import SMALL_STOP
-from mendgraph.nodes.call_model.prompts.shown_messages import ShownMessages, from_map, json_size, message_of, size_of
-from mendgraph.nodes.records import Correction, EditForm, JsonMap, Profile, Protocol, ToolSpec
+from mendgraph.nodes.language.history import EXTRA_FIELDS, TOOL_CALL_EXTRAS, in_openai_form, media_of
+from mendgraph.nodes.records import JsonMap, ToolSpec
 
-NATIVE_SYSTEM = """\
-You are a coding agent. You work on the files of one workspace through tools.
-Read a file before you change it. Make the smallest change that does the task. Paths are relative to the workspace.
-When the task is done, answer in plain text without a tool call."""
+MOST_BYTES: Final = 64 * 1024 * 1024  # what a cache holds at most; then it begins anew
+COPIES: Final = 3
+BESIDES: Final = 6_144  # a message holds about so many times its own size, and these bytes besides
+MOST_TOOL_SETS: Final = 16
+"""Sets of tools that are remembered: one for each way in which the runs of one machine talk to a model."""
 
-TEXT_SYSTEM = """\
-You are a coding agent. You work on the files of one workspace through tools.
-To use a tool, write a line of its own:
-tool: NAME({{"argument": "value"}})
-The argument is one JSON object in compact form. Several lines make several calls; then stop and wait for the results.
-Read a file before you change it. Make the smallest change that does the task. Paths are relative to the workspace.
-When the task is done, answer in plain text without a tool line.
+MEDIA_BYTES: Final = 4_800
+"""What an image counts as, about 1,600 tokens. Source: Anthropic's documentation, "Vision": images up to 1.15 MP."""
 
-Tools:
-{tools}"""
+_FILE_SHARE: Final = 40
+"""A file of other media counts as one byte of text for so many of its own; the endpoint's first count corrects it."""
 
 
-SMALL_TEMPERATURE: Final = 0.0
-"""Of a small model's first try, where nobody asked for another: sampled, it makes more mistakes of form."""
+def describe_tool(spec: ToolSpec) -> str:
+    """One line of the text protocol's tool list: `- name({"argument": type, "optional"?: type}): what it does`."""
+    required = spec.parameters.get("required", [])
+    fields = ", ".join(
+        f'"{name}"{"" if name in required else "?"}: {_type_name(schema)}'
+        for name, schema in spec.parameters.get("properties", {}).items()
+    )
+    return f"- {spec.name}({{{fields}}}): {spec.description}"
+
+
+def _type_name(schema: JsonMap) -> str:
+    if "enum" in schema:
+        return "|".join(map(_compact, schema["enum"]))
+    if "anyOf" in schema:
+        return "|".join(map(_type_name, schema["anyOf"]))
+    if schema.get("type") == "array":
+        return f"[{_type_name(schema.get('items', {}))}]"
+    if schema.get("type") == "object" and "properties" in schema:
+        fields = (f'"{name}": {_type_name(field)}' for name, field in schema["properties"].items())
+        return "{" + ", ".join(fields) + "}"
+    return str(schema.get("type", "any"))
+
+
+def native_tool(spec: ToolSpec) -> JsonMap:
+    """One entry of a request's `tools`, in OpenAI's form, which every chat model of LangChain takes."""
+    function = {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
+    return {"type": "function", "function": function}
+
+
+def message_of(role: str, content: str) -> JsonMap:
+    """A message with nothing but text, in OpenAI's form."""
+    return {"role": role, "content": content}
+
+
+def as_map(message: AnyMessage, *, native: bool) -> JsonMap:
+    """One message of the history in OpenAI's form and in the protocol of this turn, with what its endpoint added."""
+    if isinstance(message, AIMessage):
+        if native and message.tool_calls:
+            return _with_calls(message)
+        lines = [f"tool: {call['name']}({_compact(call['args'])})" for call in message.tool_calls]
+        return message_of("assistant", "\n".join([message.text, *lines]).strip() if lines else message.text)
+    if isinstance(message, ToolMessage):
+        if native:
+            return {**message_of("tool", message.text), "tool_call_id": message.tool_call_id}
+        return message_of("user", f"tool_result({message.text})")
+    role = "system" if message.type == "system" else "user"
+    if media_of(message):
+        said = [message.content] if isinstance(message.content, str) else message.content
+        blocks = [{"type": "text", "text": each} if isinstance(each, str) else each for each in said]
+        return {"role": role, "content": in_openai_form(message) or blocks}
+    return message_of(role, message.text)
+
+
+def _with_calls(message: AIMessage) -> JsonMap:
+    added = message.additional_kwargs
+    extras = added.get(TOOL_CALL_EXTRAS) or {}
+    calls = [
+        {
+            "id": call["id"],
+            "type": "function",
+            "function": {"name": call["name"], "arguments": _compact(call["args"])},
+            **extras.get(call["id"], {}),
+        }
+        for call in message.tool_calls
+    ]
+    fields = {name: added[name] for name in EXTRA_FIELDS if added.get(name)}
+    return {**message_of("assistant", message.text), **fields, "tool_calls": calls}
+
+
+def size_of(message: JsonMap) -> int:
+    """What a message has to say, in bytes of UTF-8: its text as the model reads it, its calls, its media as text."""
+    content = message.get("content") or ""
+    size = text_size(content) if isinstance(content, str) else sum(map(_block_size, content))
+    return size + sum(json_size(message[name]) for name in ("tool_calls", *EXTRA_FIELDS) if message.get(name))
+
+
+def _block_size(block: JsonMap) -> int:
+    if block.get("type") == "text":
+        return text_size(str(block.get("text", "")))
+    return MEDIA_BYTES if block.get("type") == "image_url" else max(MEDIA_BYTES, json_size(block) // _FILE_SHARE)
+
+
+def text_size(text: str) -> int:
+    """The bytes of a text as UTF-8."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+
+
+def json_bytes(value: object) -> bytes:
+    """A JSON value as compact UTF-8; what no UTF-8 can say (half a character) as an escape."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        return json.dumps(value, separators=(",", ":")).encode()
+
+
+def json_size(value: object) -> int:
+    """The bytes of a value as compact JSON."""
+    return len(json_bytes(value))
+
+
+class Shown(NamedTuple):
+    """One message as an OpenAI map and as LangChain's message of this protocol, and its size in bytes."""
+
+    source: AnyMessage
+    map: JsonMap
+    message: AnyMessage
+    size: int
+
+
+class ShownTools(NamedTuple):
+    """The tools of a call: their schemas as OpenAI's maps, the bytes of those, and their lines in the text protocol."""
+
+    specs: tuple[ToolSpec, ...]
+    maps: tuple[JsonMap, ...]
+    size: int
+    lines: str
+
+
+class ShownMessages:
+    """What the messages and tools of all runs of one machine look like to their model. Safe in threads."""
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        """Nothing is known yet; where more than `most_bytes` would be kept, all is forgotten."""
+        self._messages: dict[tuple[int, bool], Shown] = {}
+        self._tools: list[ShownTools] = []
+        self._size, self._most = 0, most_bytes
+        self._lock = Lock()
+
+    def messages(self, history: Sequence[AnyMessage], *, native: bool) -> list[Shown]:
+        """Each message in the protocol of this turn."""
+        found = []
+        for message in history:
+            kept = self._messages.get((id(message), native))
+            found.append(kept if kept is not None and kept.source is message else self._made(message, native))
+        return found
+
+    def tools(self, specs: Sequence[ToolSpec]) -> ShownTools:
+        """The tools; equal ones give the very same object."""
+        for known in self._tools:
+            if known.specs == tuple(specs):
+                return known
+        maps = tuple(map(native_tool, specs))
+        made = ShownTools(tuple(specs), maps, json_size(maps), "\n".join(map(describe_tool, specs)))
+        with self._lock:
+            self._tools = [made, *self._tools[: MOST_TOOL_SETS - 1]]
+        return made
+
+    def _made(self, message: AnyMessage, native: bool) -> Shown:
+        shown = as_map(message, native=native)
+        same = native or not (
+            isinstance(message, ToolMessage) or (isinstance(message, AIMessage) and message.tool_calls)
+        )
+        made = Shown(message, shown, message if same else from_map(shown), size_of(shown))
+        with self._lock:
+            self._size += COPIES * made.size + BESIDES
+            if self._size > self._most:
+                self._messages, self._size = {}, 0
+            self._messages[id(message), native] = made
+        return made
+
+
+def from_map(message: JsonMap) -> AnyMessage:
+    """LangChain's message for a map of `message_of`; a system message stays one."""
+    role, content = message["role"], message["content"]
+    if role == "assistant":
+        return AIMessage(content)
+    return SystemMessage(content) if role == "system" else HumanMessage(content)
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 class Known(NamedTuple):
@@ -77,56 +243,3 @@ class Prompt:
         if self.known is not None:
             return self.known.size + self.known.tools_size
         return sum(map(size_of, self.messages)) + json_size(self.tools)
-
-
-def build_prompt(
-    profile: Profile,
-    specs: Sequence[ToolSpec],
-    history: Sequence[AnyMessage],
-    corrections: Sequence[Correction],
-    temperature: float | None,
-    asked_again: int = 0,
-    shown: ShownMessages | None = None,
-    most_tokens: int | None = None,
-) -> Prompt:
-    """Build the next request from what is shown of the history and the open corrections of this turn.
-
-    `asked_again` counts all corrections of the turn, those that are settled as well. `shown` knows what was sent
-    before. The block form leaves out what passes `most_tokens`; others are made to fit before, by `exchange`.
-    """
-    shown = shown or ShownMessages()
-    native = profile.protocol is Protocol.NATIVE
-    temperature = SMALL_TEMPERATURE if temperature is None and profile.small else temperature
-    if profile.edit_form is EditForm.BLOCKS:
-        messages, tools, failures = block_request(
-            specs, history, corrections, native=native, asked=asked_again, most_tokens=most_tokens
-        )
-        hotter = retry_temperature(temperature, failures) if profile.small else temperature
-        return Prompt(
-            messages=tuple(messages), tools=tuple(tools), stop=_stop(profile), temperature=hotter, failed_tries=failures
-        )
-    offered = shown.tools(specs)
-    system = NATIVE_SYSTEM if native else TEXT_SYSTEM.format(tools=offered.lines)
-    front = message_of("system", system)
-    sent = shown.messages(history, native=native)
-    asked = [
-        message
-        for each in corrections
-        for message in (message_of("assistant", each.reply or "(empty)"), message_of("user", each.prompt))
-    ]
-    return Prompt(
-        messages=(front, *(message.map for message in sent), *asked),
-        tools=offered.maps if native else (),
-        stop=_stop(profile),
-        temperature=temperature,
-        known=Known(
-            (from_map(front), *(each.message for each in sent), *map(from_map, asked)),
-            size_of(front) + sum(each.size for each in sent) + sum(map(size_of, asked)),
-            offered.size if native else 0,
-        ),
-    )
-
-
-def _stop(profile: Profile) -> tuple[str, ...]:
-    """Where a reply in text is cut: a small model writes its tool's result itself. Some endpoints refuse such words."""
-    return SMALL_STOP if profile.small and profile.protocol is not Protocol.NATIVE else ()

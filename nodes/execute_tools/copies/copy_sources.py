@@ -1,35 +1,30 @@
-"""What copies of workspaces are made of: a git repository at a commit, or a folder; also packed as bytes.
+"""What copies of workspaces are made of: a git repository at a commit, or a folder.
 
-Each source fills the folder of a copy, and says what the copy began with, so that a patch can be made later. Packed as
-bytes a repository is one commit with its files, as `git clone --depth 1` brings it (`git archive` would change files as
-their attributes say), a folder a .tar.gz without owners. The same source gives the same bytes.
+Each source fills the folder of a copy, and what the copy began with is kept in a private repository beside the
+workspace, so that a patch can be made later.
 """
 
-import hashlib
-import io
+import errno
 import json
 import os
+import shutil
 import stat
-import tarfile
 import tempfile
-import zlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple, NoReturn, TypeAlias, TypeVar
 
-from mendgraph.nodes.execute_tools.copies.copy_folders import WORKSPACE, CopyFolder, PrivateGit, TreeRecord, record_tree
-from mendgraph.nodes.execute_tools.copies.trees import copy_tree, pack_tree, unpack_tree
 from mendgraph.nodes.execute_tools.files.failures import invalid, os_failure, quoted
-from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, open_directory, open_regular, open_root
+from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_regular, open_root
 from mendgraph.nodes.execute_tools.processes.git import (
     HEAD,
     Repository,
     add_worktree,
-    bare_repository,
     find_commit,
     find_repository,
     find_tree,
     find_uncommitted,
-    git_failure,
+    init_repository,
     malformed_revision,
     records_path,
     run_git,
@@ -39,24 +34,149 @@ from mendgraph.nodes.execute_tools.processes.processes import ProcessResult
 from mendgraph.nodes.execute_tools.store.run_folder import Identity
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer as Buffer
-
+WORKSPACE: Final = "workspace"
 BASE: Final = "base.git"
-RECORD: Final = "base.json"
 
 _NAMED: Final = 3
 """Files that a message names."""
-_GITLINK: Final = "160000"
-_REGULAR: Final = "100"
-_ATTRIBUTES: Final = ".gitattributes"
+
+Result = TypeVar("Result")
+
+
+class CopyError(Exception):
+    """Why a copy cannot be made or compared."""
+
+    def __init__(self, error: ToolError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+def _required(found: Result | ToolError) -> Result:
+    if isinstance(found, ToolError):
+        raise CopyError(found)
+    return found
+
+
+# --- What a copy began with
+
+MOST_PATCH_BYTES: Final = 500_000_000
+"""A patch is held in memory."""
+
+_SETTINGS: Final = (
+    ("core.compression", "1"),
+    ("core.bigFileThreshold", "16m"),
+    ("core.protectNTFS", "false"),
+    ("core.protectHFS", "false"),
+)
+_BYTE_FOR_BYTE: Final = "* -text -ident -filter -working-tree-encoding !diff\n"
+"""Outweighs the `.gitattributes` of the workspace, so that a patch says what the files hold."""
+
+_DIFF: Final = (
+    *("diff-index", "--cached", "-p", "--binary", "--full-index", "--find-renames", "-l400"),
+    *("--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/"),
+)
+_GITLINK: Final = b"160000 "
+
+
+class PrivateGit:
+    """A repository at `path` that the workspace `root` knows nothing of, with the files that it began with.
+
+    Nothing in the workspace decides what it takes: neither attributes nor another repository inside. A file that was
+    there in the beginning stays in view, though it may be ignored later; one that was ignored stays out of it. Methods
+    raise CopyError, and OSError where the disk refuses.
+    """
+
+    def __init__(self, path: str, root: str) -> None:
+        self._path, self._root = path, root
+
+    def make(self, objects: str = "", object_format: str = "sha1") -> None:
+        """Make it; it has what the repository with the folder `objects` has, if one is named."""
+        _required(init_repository(self._path, object_format, _SETTINGS))
+        self._write("info/attributes", _BYTE_FOR_BYTE.encode())
+        if objects:
+            self._write("objects/info/alternates", os.fsencode(json.dumps(objects, ensure_ascii=False)) + b"\n")
+
+    def keep(self, tree: str = "") -> tuple[str, list[bytes]]:
+        """Remember the files as they are: their tree, and the submodules of the known `tree`, which are left out."""
+        modules: list[bytes] = []
+        if tree:
+            self._git("read-tree", tree)
+            self._git("update-index", "-q", "--refresh")  # what is not touched later need not be read again
+            entries = self._git("ls-files", "--stage", "-z").split(b"\0")
+            modules = [entry.partition(b"\t")[2] for entry in entries if entry.startswith(_GITLINK)]
+            self._index(modules, "--force-remove")
+        else:
+            hidden = self._git("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
+            self._write("info/exclude", b"".join(map(_pattern, hidden.split(b"\0")[:-1])))
+        changed = self._look() or bool(modules) or not tree
+        return self._git("write-tree").decode().strip() if changed else tree, modules
+
+    def patch(self, tree: str) -> bytes:
+        """How the files of this tree become what is there now."""
+        with suppress(FileNotFoundError):  # of a comparison that was killed
+            os.unlink(os.path.join(self._path, "index.lock"))
+        self._git("read-tree", "-m", tree)
+        self._look()
+        return self._git(*_DIFF, tree)
+
+    def _look(self) -> bool:
+        """Take all that is there into the index, and out of it what is gone; says whether that was anything."""
+        found = self._git("ls-files", "-z", "--modified", "--others", "--exclude-standard").split(b"\0")[:-1]
+        names = (name for each in found for name in (self._below(each) if each.endswith(b"/") else (each,)))
+        changed = dict.fromkeys(each for each in names if b".git" not in each.lower().split(b"/"))
+        self._index(changed, "--add", "--replace")
+        return bool(changed)
+
+    def _below(self, folder: bytes) -> Iterator[bytes]:
+        """The files of another repository inside, of which git itself would tell the commit alone."""
+        with closing(open_root(self._root)) as root:
+            for above, folders, files, here in os.fwalk(os.fsdecode(folder), dir_fd=root):
+                for name in (*folders, *files):
+                    mode = os.stat(name, dir_fd=here, follow_symlinks=False).st_mode
+                    if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
+                        yield os.fsencode(os.path.join(above, name))
+
+    def _index(self, names: Iterable[bytes], *how: str) -> None:
+        given = b"".join(name + b"\0" for name in names)
+        if given:
+            self._git("update-index", *how, "--remove", "-z", "--stdin", given=given)
+
+    def _git(self, *arguments: str, given: bytes = b"") -> bytes:
+        argv = (f"--git-dir={self._path}", f"--work-tree={self._root}", *arguments)
+        with tempfile.TemporaryFile(dir=self._path) as stream:
+            stream.write(given)
+            stream.seek(0)
+            found = run_git(argv, cwd=self._root, settings=_SETTINGS, given=stream, max_output_bytes=MOST_PATCH_BYTES)
+        if isinstance(found, ProcessResult) and found.truncated:
+            message = f"The patch has more than {MOST_PATCH_BYTES:,} bytes: what was changed is in the copy itself."
+            raise CopyError(ToolError(code=ToolErrorCode.IO_ERROR, message=message))
+        return _required(succeeded(found, "compare the files of the copy in", self._path)).stdout
+
+    def _write(self, name: str, data: bytes) -> None:
+        path = os.path.join(self._path, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(data)
+
+
+def _pattern(name: bytes) -> bytes:
+    """The line of an ignore file that hides this name alone; none can hold a line end."""
+    escaped = b"".join(b"\\" + bytes([byte]) if byte in b"*?[\\ " else bytes([byte]) for byte in name)
+    return b"" if b"\n" in name else b"/" + escaped + b"\n"
+
+
+# --- Sources
 
 
 class Made(NamedTuple):
-    """A copy that is complete but for its note. `root` is the workspace, below the copy's folder."""
+    """A copy that is complete but for its note. `root` is the workspace, below the copy's folder.
+
+    `tree` is what is in it, `base` the commit that it is of; `records` is where a repository knows of it.
+    """
 
     root: str
     base: str
+    tree: str
     notes: tuple[str, ...] = ()
     records: str = ""
 
@@ -73,42 +193,16 @@ class GitSource(NamedTuple):
         """Where the repository keeps what it knows of the worktree in this folder."""
         return records_path(self.repository.common, folder)
 
-    def make(self, folder: CopyFolder) -> Made | ToolError:
+    def make(self, folder: str, handle: int) -> Made:
         """Fill the empty folder."""
-        records = add_worktree(self.repository, self.commit, folder.handle, folder.path, WORKSPACE)
-        if isinstance(records, ToolError):
-            return records
-        tracked = _tracked_files(self.repository, os.path.join(folder.path, WORKSPACE))
-        if isinstance(tracked, ToolError):
-            return tracked
+        records = _required(add_worktree(self.repository, self.commit, handle, folder, WORKSPACE))
         root = os.path.join(WORKSPACE, self.repository.prefix).rstrip("/")
-        git = PrivateGit(os.path.join(folder.path, BASE))
-        problem = git.make(os.path.join(self.repository.common, "objects"), self.repository.object_format)
-        if problem is not None:
-            return problem
-        with closing(open_directory(folder.handle, root.split("/"))) as root_fd:
-            record = record_tree(
-                root_fd, tracked=[name for name, (mode, _) in tracked.files.items() if mode != _GITLINK]
-            )
-            modules = [name for name, (mode, _) in tracked.files.items() if mode == _GITLINK]
-            converted = self._converted(root_fd, tracked, record)
-            base = git.keep(root_fd, converted, tree=self.tree, gone=modules)
-            if isinstance(base, ToolError):
-                return base
-            _write_record(folder, record)
-            notes = (*self.notes, *_modules_note(modules))
-        return Made(root, self.commit, notes, records)
-
-    def _converted(self, root_fd: int, tracked: "_Tracked", record: TreeRecord) -> list[str]:
-        """The files whose bytes are not those of the commit, as git's attributes say that they are converted."""
-        own = os.path.join(self.repository.common, "info", "attributes")
-        if not tracked.has_attributes and not os.path.exists(own):
-            return []
-        new = "sha256" if self.repository.object_format == "sha256" else "sha1"
-        named = ((name, *tracked.files[name]) for name in record.files)
-        return [
-            name for name, mode, blob in named if mode.startswith(_REGULAR) and _blob_id(root_fd, name, new) != blob
-        ]
+        git = PrivateGit(os.path.join(folder, BASE), os.path.join(folder, root))
+        git.make(os.path.join(self.repository.common, "objects"), self.repository.object_format)
+        tree, modules = git.keep(self.tree)
+        named = ", ".join(quoted(os.fsdecode(name)) for name in sorted(modules)[:_NAMED])
+        notes = (*self.notes, f"Submodules are empty folders in a copy: {named}.") if modules else self.notes
+        return Made(root, self.commit, tree, notes, records)
 
 
 class FolderSource(NamedTuple):
@@ -117,50 +211,25 @@ class FolderSource(NamedTuple):
     path: str
     without: tuple[Identity, ...] = ()
 
-    def make(self, folder: CopyFolder) -> Made | ToolError:
+    def make(self, folder: str, handle: int) -> Made:
         """Fill the empty folder."""
-        os.mkdir(WORKSPACE, 0o700, dir_fd=folder.handle)
-        with closing(open_root(self.path)) as source, closing(open_directory(folder.handle, [WORKSPACE])) as target:
+        os.mkdir(WORKSPACE, 0o700, dir_fd=handle)
+        with closing(open_root(self.path)) as source, closing(open_directory(handle, [WORKSPACE])) as target:
             left_out = copy_tree(source, target, self.without)
         named = ", ".join(map(quoted, left_out[:_NAMED]))
-        notes = (f"What is no file or folder was left out, such as {named}.",) if named else ()
-        return keep_beginning(folder, WORKSPACE, notes)
+        return _kept(folder, (f"What is no file or folder was left out, such as {named}.",) if named else ())
 
 
-def keep_beginning(folder: CopyFolder, root: str, notes: tuple[str, ...] = ()) -> Made | ToolError:
-    """Remember the files of a copy that no repository knows. Raises OSError: the disk refuses."""
-    git = PrivateGit(os.path.join(folder.path, BASE))
-    problem = git.make()
-    if problem is not None:
-        return problem
-    with closing(open_directory(folder.handle, root.split("/"))) as root_fd:
-        record = record_tree(root_fd)
-        base = git.keep(root_fd, record.files)
-    if isinstance(base, ToolError):
-        return base
-    _write_record(folder, record)
-    return Made(root, base, notes)
-
-
-def read_record(folder: CopyFolder) -> TreeRecord:
-    """What the copy began with.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it is damaged.
-    """
-    with (
-        closing(open_beneath(folder.handle, (RECORD,), os.O_RDONLY)) as handle,
-        open(handle, "rb", closefd=False) as file,
-    ):
-        try:
-            return TreeRecord.from_json(json.load(file))
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(str(error)) from error
+def _kept(folder: str, notes: tuple[str, ...] = ()) -> Made:
+    """The copy of a folder, whose files no repository knows."""
+    git = PrivateGit(os.path.join(folder, BASE), os.path.join(folder, WORKSPACE))
+    git.make()
+    tree, _ = git.keep()
+    return Made(WORKSPACE, tree, tree, notes)
 
 
 Source: TypeAlias = GitSource | FolderSource
-"""What a copy can be made of. `make` fills its empty folder, and raises OSError where the disk refuses."""
+"""What a copy can be made of. `make` raises CopyError, and OSError where the disk refuses."""
 
 
 def find_source(workspace: str, revision: str = "", without: Iterable[str] = ()) -> Source | ToolError:
@@ -196,7 +265,10 @@ def _git_source(repository: Repository, revision: str) -> GitSource | ToolError 
         return None if stranger else commit
     tree = find_tree(repository, commit)
     if tree is None:
-        return None if not revision and repository.prefix else _not_in(repository, commit)
+        if not revision and repository.prefix:
+            return None
+        message = f"The folder {quoted(repository.prefix)} is not in the commit {commit} of its repository."
+        return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
     if revision:
         return GitSource(repository, commit, tree)
     uncommitted = find_uncommitted(repository)
@@ -219,205 +291,108 @@ def _not_committed(repository: Repository, changed: Sequence[str]) -> ToolError:
     return ToolError(code=ToolErrorCode.CONFLICT, message=message, suggestions=(HEAD,))
 
 
-def _not_in(repository: Repository, commit: str) -> ToolError:
-    message = f"The folder {quoted(repository.prefix)} is not in the commit {commit} of its repository."
-    return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
-
-
 def _no_revision(path: str, revision: str) -> ToolError | None:
     if not revision:
         return None
     message = f"{quoted(path)} is no git repository, so it has no revision {quoted(revision)}: leave the revision out."
-    return malformed_revision(revision) or ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+    return malformed_revision(revision) or invalid(message)
 
 
 def _identities(folders: Iterable[str]) -> tuple[Identity, ...]:
     found = []
     for folder in folders:
-        try:
+        with suppress(OSError):
             status = os.stat(folder)
-        except OSError:
-            continue
-        found.append((status.st_dev, status.st_ino))
+            found.append((status.st_dev, status.st_ino))
     return tuple(found)
 
 
-class _Tracked(NamedTuple):
-    files: Mapping[str, tuple[str, str]]
-    has_attributes: bool
+# --- Trees of files, walked by handle
+
+_NOT_HERE: Final = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF})
+"""What the system answers where it cannot copy by itself. Source: copy_file_range(2)."""
 
 
-def _tracked_files(repository: Repository, top: str) -> _Tracked | ToolError:
-    found = repository.run("ls-files", "--stage", "-z", cwd=top)
-    if isinstance(found, ToolError):
-        return found
-    if found.exit_code or found.truncated:
-        return git_failure(found, "list the files of", repository.path)
-    files: dict[str, tuple[str, str]] = {}
-    has_attributes, inside = False, f"{repository.prefix}/" if repository.prefix else ""
-    for entry in found.stdout.split(b"\0")[:-1]:
-        said, _, raw = entry.partition(b"\t")
-        mode, blob, _stage = said.decode().split(" ")
-        name = os.fsdecode(raw)
-        has_attributes = has_attributes or name.rpartition("/")[2] == _ATTRIBUTES
-        if name.startswith(inside):
-            files[name.removeprefix(inside)] = mode, blob
-    return _Tracked(files, has_attributes)
+class TreeEntry(NamedTuple):
+    """A name in a tree: its whole `path`, the handle of its open `folder`, and what it is."""
+
+    path: str
+    folder: int
+    name: str
+    status: os.stat_result
 
 
-def _modules_note(modules: Collection[str]) -> tuple[str, ...]:
-    named = ", ".join(quoted(name) for name in sorted(modules)[:_NAMED])
-    return (f"Submodules are empty folders in a copy: {named}.",) if modules else ()
+def tree_entries(root_fd: int, without: Collection[Identity] = ()) -> Iterator[TreeEntry]:
+    """All that the open folder holds, by name, each folder before what is in it, but for the folders `without`.
 
-
-def _blob_id(root_fd: int, name: str, algorithm: str) -> str:
-    handle, status = open_regular(root_fd, name.split("/"), os.O_RDONLY)
-    digest: Any = hashlib.new(algorithm, b"blob %d\0" % status.st_size, usedforsecurity=False)
-    with closing(handle):
-        while chunk := os.read(handle, 1_048_576):
-            digest.update(chunk)
-    return str(digest.hexdigest())
-
-
-def _write_record(folder: CopyFolder, record: TreeRecord) -> None:
-    folder.write(RECORD, json.dumps(record.as_json(), ensure_ascii=True, separators=(",", ":")).encode())
-
-
-MOST_PACKED_BYTES: Final = 500_000_000
-"""Of one source: it is held in memory, and goes over the network."""
-
-SOURCE: Final = "source.git"
-
-_FORMAT: Final = "mendgraph_source"
-_LONGEST_HEADER: Final = 20_000
-_CHUNK: Final = 1_048_576
-
-
-class Packed(NamedTuple):
-    """A source as bytes. The same source gives the same `digest`, the SHA-256 of `data`."""
-
-    data: bytes
-    digest: str
-
-
-class PackedSource:
-    """The source in such bytes."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def make(self, folder: CopyFolder) -> Made | ToolError:
-        """Fill the empty folder."""
-        line, newline, _ = self._data[:_LONGEST_HEADER].partition(b"\n")
-        try:
-            header = json.loads(line)
-            kind = str(header["kind"])
-            known = header[_FORMAT] == 2 and kind in {_GIT, _FOLDER} and newline == b"\n"
-        except (ValueError, KeyError, TypeError):
-            known = False
-        if not known:
-            return invalid("These bytes are no packed workspace, or one of another version of mendgraph: pack it anew.")
-        with tempfile.TemporaryFile(dir=folder.path) as file:
-            file.write(memoryview(self._data)[len(line) + 1 :])
-            file.seek(0)
-            if kind == _GIT:
-                return _make_worktree(folder, file, header)
-            os.mkdir(WORKSPACE, 0o700, dir_fd=folder.handle)
+    Raises OSError: a folder cannot be looked into.
+    """
+    for above, folders, files, here in os.fwalk(".", dir_fd=root_fd, onerror=_raise):
+        names = sorted([*folders, *files])
+        folders[:] = sorted(folders)
+        for name in names:
             try:
-                unpack_tree(file, os.path.join(folder.path, WORKSPACE))
-            except (tarfile.TarError, EOFError, zlib.error) as error:
-                return invalid(f"The packed workspace is damaged ({error}): pack it anew.")
-            return keep_beginning(folder, WORKSPACE)
+                status = os.stat(name, dir_fd=here, follow_symlinks=False)
+            except FileNotFoundError:  # it was there a moment ago
+                continue
+            if (status.st_dev, status.st_ino) in without:
+                folders.remove(name)
+            else:
+                yield TreeEntry(os.path.normpath(os.path.join(above, name)), here, name, status)
 
 
-def pack_source(
-    workspace: str, revision: str = "", without: Iterable[str] = (), most_bytes: int = MOST_PACKED_BYTES
-) -> Packed | ToolError:
-    """The workspace as bytes, `most_bytes` at most; what can be a source, see `find_source`."""
-    source = find_source(workspace, revision, without)
-    if isinstance(source, ToolError):
-        return source
-    packed = _Sized(most_bytes)
+def _raise(error: OSError) -> NoReturn:
+    raise error
+
+
+def copy_tree(source_fd: int, target_fd: int, without: Collection[Identity] = ()) -> tuple[str, ...]:
+    """Copy all that the open folder `source_fd` holds into the empty folder `target_fd`, but for the folders `without`.
+
+    Gives the names of special files that were left out. Raises OSError: the disk refuses.
+    """
+    left_out: list[str] = []
+    folders: list[tuple[list[str], os.stat_result]] = [([], os.fstat(source_fd))]
+    for path, here, name, status in tree_entries(source_fd, without):
+        parts = path.split("/")
+        with closing(open_directory(target_fd, parts[:-1])) as there:
+            if stat.S_ISLNK(status.st_mode):
+                os.symlink(os.readlink(name, dir_fd=here), name, dir_fd=there)
+            elif stat.S_ISDIR(status.st_mode):
+                os.mkdir(name, 0o700, dir_fd=there)
+                folders.append((parts, status))
+            elif stat.S_ISREG(status.st_mode):
+                _copy_file(here, there, name)
+            else:
+                left_out.append(path)
+    for parts, status in reversed(folders):  # a folder that nobody may write gets its mode last
+        with closing(open_directory(target_fd, parts)) as folder:
+            _like(folder, status)
+    return tuple(left_out)
+
+
+def _copy_file(here: int, there: int, name: str) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    handle, status = open_regular(here, (name,), os.O_RDONLY)
+    with closing(handle) as source, closing(os.open(name, flags, 0o600, dir_fd=there)) as target:
+        _copy_bytes(source, target)
+        _like(target, status)
+
+
+def _like(handle: int, status: os.stat_result) -> None:
+    os.fchmod(handle, stat.S_IMODE(status.st_mode) & 0o777)
+    os.utime(handle, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def _copy_bytes(source: int, target: int) -> None:
     try:
-        problem = _pack(source, packed)
+        while os.copy_file_range(source, target, 1 << 30):  # shares blocks where the file system can do so
+            pass
+    except AttributeError:  # a system without this call
+        pass
     except OSError as error:
-        return os_failure(error, "pack the workspace", workspace)
-    except _TooLargeError:
-        message = (
-            f"The workspace {quoted(workspace)} has more than {most_bytes:,} bytes when it is packed for other"
-            " machines: take what is not needed out of it, or keep it where all machines see it."
-        )
-        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
-    data = packed.getvalue()
-    return problem or Packed(data, hashlib.sha256(data).hexdigest())
-
-
-class _TooLargeError(Exception):
-    """More bytes than are allowed."""
-
-
-class _Sized(io.BytesIO):
-    def __init__(self, most: int) -> None:
-        super().__init__()
-        self.most = most
-
-    def write(self, data: "Buffer") -> int:
-        if self.tell() + memoryview(data).nbytes > self.most:
-            raise _TooLargeError
-        return super().write(data)
-
-
-_GIT, _FOLDER = "git", "folder"
-_PACK: Final = (
-    *("pack-objects", "--revs", "--stdout", "--quiet", "--threads=1", "--window=0", "--compression=6"),
-    *("--no-reuse-delta", "--no-reuse-object"),
-)
-"""Neither what is packed already nor the number of processors decides about a byte."""
-
-
-def _pack(source: Source, packed: _Sized) -> ToolError | None:
-    if isinstance(source, FolderSource):
-        _write_header(packed, _FOLDER, {})
-        with closing(open_root(source.path)) as root:
-            pack_tree(root, packed, source.without)
-        return None
-    repository = source.repository
-    header = {"commit": source.commit, "prefix": repository.prefix, "format": repository.object_format}
-    _write_header(packed, _GIT, header)
-    with tempfile.TemporaryFile() as wanted:
-        wanted.write(f"--shallow {source.commit}\n{source.commit}\n".encode())
-        wanted.seek(0)
-        done = run_git(
-            _PACK, cwd=repository.path, settings=repository.settings, given=wanted, max_output_bytes=packed.most
-        )
-    if isinstance(done, ProcessResult) and done.truncated:
-        raise _TooLargeError
-    done = succeeded(done, "pack", repository.path)
-    if isinstance(done, ToolError):
-        return done
-    packed.write(done.stdout)
-    return None
-
-
-def _write_header(packed: _Sized, kind: str, more: dict[str, str]) -> None:
-    packed.write(json.dumps({_FORMAT: 2, "kind": kind, **more}, ensure_ascii=True).encode() + b"\n")
-
-
-def _make_worktree(folder: CopyFolder, file: IO[bytes], header: dict[str, Any]) -> Made | ToolError:
-    """A repository that holds this one commit, beside the workspace, and the worktree of it."""
-    path, commit = os.path.join(folder.path, SOURCE), str(header["commit"])
-    problem = bare_repository(path, str(header["format"]), commit, file)
-    if problem is not None:
-        return problem
-    repository = find_repository(path)
-    if repository is None:
-        message = f"There is no repository in {quoted(path)} any more."
-        return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
-    if isinstance(repository, ToolError):
-        return repository
-    repository = repository._replace(prefix=str(header["prefix"]))
-    tree = find_tree(repository, commit)
-    if tree is None:
-        message = f"The packed commit {quoted(commit)} does not hold the workspace: pack it anew."
-        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
-    return GitSource(repository, commit, tree).make(folder)
+        if error.errno not in _NOT_HERE:
+            raise
+    else:
+        return
+    with open(source, "rb", closefd=False) as reader, open(target, "wb", closefd=False) as writer:
+        shutil.copyfileobj(reader, writer, 1_048_576)

@@ -1,19 +1,107 @@
 """Copies of workspaces: made once, whatever is killed meanwhile, compared with their beginning, and taken away.
 
-A copy has a folder of its own with the workspace in it, and beside the workspace what is needed for a patch. While a
-copy is made, compared or removed, its folder is locked.
+A copy has a folder of its own with the workspace in it, beside the workspace what is needed for a patch, and a note of
+what it is, which is written last. While a copy is made, compared or removed, its folder is locked. A folder that is
+neither empty nor ours is never touched.
 """
 
+import fcntl
+import json
 import os
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+import shutil
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, Final, NamedTuple
 
-from mendgraph.nodes.execute_tools.copies.copy_folders import BEGUN, CopyFolder, PrivateGit, changes_since, copy_folder
-from mendgraph.nodes.execute_tools.copies.copy_sources import BASE, GitSource, PackedSource, find_source, read_record
+from mendgraph.nodes.execute_tools.copies.copy_sources import BASE, CopyError, GitSource, PrivateGit, find_source
+from mendgraph.nodes.execute_tools.files.atomic_write import sync_folder, write_temporary
 from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
-from mendgraph.nodes.execute_tools.files.handles import closing, open_directory
+from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, open_root
 from mendgraph.nodes.execute_tools.processes.git import remove_worktree_records
 from mendgraph.nodes.records import ToolError, ToolErrorCode
+
+FINISHED: Final = "copy.json"
+BEGUN: Final = "copy.begun.json"
+
+_LARGEST_NOTE: Final = 1_000_000
+
+
+class CopyFolder:
+    """An open folder that nobody else prepares or removes meanwhile."""
+
+    def __init__(self, path: str, handle: int) -> None:
+        self.path, self.handle = path, handle
+
+    def note(self, name: str = FINISHED) -> Mapping[str, Any] | None:
+        """What is noted of the copy; None where it is not finished, or with `BEGUN` not even begun."""
+        try:
+            with closing(open_beneath(self.handle, (name,), os.O_RDONLY)) as handle:
+                found = json.loads(os.read(handle, _LARGEST_NOTE))
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def write_note(self, note: Mapping[str, Any], name: str = FINISHED) -> None:
+        """Note what the copy is; it is on the disk when this returns. Raises OSError: it could not be written."""
+        temporary, data = f".{name}.new", json.dumps(note, ensure_ascii=True, indent=1).encode()
+        with suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=self.handle)
+        write_temporary(self.handle, temporary, data, mode=0o600)
+        os.rename(temporary, name, src_dir_fd=self.handle, dst_dir_fd=self.handle)
+        sync_folder(self.handle)
+
+    def empty(self) -> ToolError | None:
+        """Take away all that is in it; CONFLICT, and nothing is touched, where this is no folder of a copy.
+
+        Raises OSError: something could not be taken away.
+        """
+        names = os.listdir(self.handle)
+        if names and not {FINISHED, BEGUN, f".{BEGUN}.new"} & set(names):
+            message = (
+                f"{quoted(self.path)} is not empty and holds no copy of a workspace: name another folder, or remove it."
+            )
+            return ToolError(code=ToolErrorCode.CONFLICT, message=message)
+        if FINISHED in names and BEGUN not in names:
+            self.write_note(self.note() or {}, BEGUN)
+        if FINISHED in names:
+            os.unlink(FINISHED, dir_fd=self.handle)
+        for name in sorted(os.listdir(self.handle), key=BEGUN.__eq__):
+            if stat.S_ISDIR(os.stat(name, dir_fd=self.handle, follow_symlinks=False).st_mode):
+                shutil.rmtree(name, dir_fd=self.handle)
+            else:
+                os.unlink(name, dir_fd=self.handle)
+        return None
+
+    def remove(self) -> ToolError | None:
+        """Take away the folder with all that is in it; cut off in the middle, it holds a half-made copy.
+
+        Raises OSError: something could not be taken away.
+        """
+        problem = self.empty()
+        if problem is None:
+            os.rmdir(self.path)
+        return problem
+
+
+@contextmanager
+def copy_folder(path: str, *, make: bool) -> Iterator[CopyFolder | ToolError]:
+    """The folder at this absolute path, made where there is none if `make` says so; NOT_FOUND otherwise."""
+    try:
+        if make:
+            os.makedirs(path, mode=0o700, exist_ok=True)
+        handle = open_root(path)
+    except OSError as error:
+        yield os_failure(error, "use for a copy of a workspace", path)
+        return
+    with closing(handle):
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        try:
+            yield CopyFolder(os.path.realpath(path), handle)
+        finally:
+            with suppress(OSError):
+                fcntl.flock(handle, fcntl.LOCK_UN)  # a copy of this process may have the handle
 
 
 class Copy(NamedTuple):
@@ -47,9 +135,7 @@ def pin_source(workspace: str, revision: str = "") -> Pinned | ToolError:
     return Pinned(found.commit, found.notes) if isinstance(found, GitSource) else Pinned("")
 
 
-def make_copy(
-    workspace: str, revision: str, folder: str, *, packed: bytes | None = None, without: Iterable[str] = ()
-) -> Copy | ToolError:
+def make_copy(workspace: str, revision: str, folder: str, *, without: Iterable[str] = ()) -> Copy | ToolError:
     """The copy in `folder`, made if it is not there yet; CONFLICT where it is one of something else.
 
     One that was moved or copied here is made anew: what is kept of its run is known by the place where it was.
@@ -63,7 +149,7 @@ def make_copy(
             if note is not None and note.get("folder", opened.path) == opened.path:
                 return _known(opened, note, asked)
             _forget(opened, note or opened.note(BEGUN))
-            return opened.empty() or _make(opened, asked, packed, without)
+            return opened.empty() or _make(opened, asked, without)
         except OSError as error:
             return os_failure(error, "make a copy of the workspace in", folder)
 
@@ -85,17 +171,12 @@ def compare_copy(folder: str) -> bytes | ToolError:
             message = f"There is no finished copy of a workspace in {quoted(folder)}."
             return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
         try:
-            before = read_record(opened)
-            with closing(open_directory(opened.handle, str(note["root"]).split("/"))) as root:
-                gone, touched = changes_since(root, before)
-                if not gone and not touched:
-                    return b""
-                return PrivateGit(os.path.join(opened.path, BASE)).patch(root, gone, touched)
+            git = PrivateGit(os.path.join(opened.path, BASE), os.path.join(opened.path, note["root"]))
+            return git.patch(note["tree"])
+        except CopyError as error:
+            return error.error
         except OSError as error:
             return os_failure(error, "compare the copy in", folder)
-        except ValueError as error:
-            message = f"What the copy in {quoted(folder)} began with cannot be read ({error}): make the copy anew."
-            return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
 
 
 def delete_copy(folder: str) -> ToolError | None:
@@ -114,21 +195,20 @@ def delete_copy(folder: str) -> ToolError | None:
     return problem
 
 
-def _make(
-    folder: CopyFolder, asked: Mapping[str, str], packed: bytes | None, without: Iterable[str]
-) -> Copy | ToolError:
+def _make(folder: CopyFolder, asked: Mapping[str, str], without: Iterable[str]) -> Copy | ToolError:
     workspace, revision = asked["workspace"], asked["revision"]
     left_out = (*without, *_own_folders(folder.path, workspace))
-    source = find_source(workspace, revision, left_out) if packed is None else PackedSource(packed)
+    source = find_source(workspace, revision, left_out)
     if isinstance(source, ToolError):
         return source
     begun = {**asked, "records": source.records(folder.path) if isinstance(source, GitSource) else ""}
     folder.write_note(begun, BEGUN)
-    made = source.make(folder)
-    if isinstance(made, ToolError):
+    try:
+        made = source.make(folder.path, folder.handle)
+    except CopyError as error:
         _forget(folder, begun)
         folder.empty()
-        return made
+        return error.error
     note = {**asked, **made._asdict(), "folder": folder.path}
     folder.write_note(note)
     return _copy(folder, note)

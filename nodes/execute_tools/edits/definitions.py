@@ -11,20 +11,12 @@ import ast
 import copy
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Final, NamedTuple
 
-from mendgraph.nodes.execute_tools.edits.asked_edits import (
-    AskedEdits,
-    Merged,
-    asked_edits,
-    block_to_merge,
-    carry_out,
-    del_names,
-    with_new_names,
-)
-from mendgraph.nodes.execute_tools.edits.left_out import elision_in, is_elision, is_placeholder, is_stub, torn_statement
+from mendgraph.nodes.execute_tools.edits.losses import elision_in, is_elision, is_placeholder, is_stub, torn_statement
 from mendgraph.nodes.execute_tools.edits.python_text import (
     DOCSTRING,
     MAIN_GUARD,
@@ -40,6 +32,15 @@ from mendgraph.nodes.execute_tools.edits.python_text import (
     read_python,
     reduced_import,
     statements_in,
+)
+from mendgraph.nodes.execute_tools.edits.request import (
+    AskedEdits,
+    Merged,
+    asked_edits,
+    block_to_merge,
+    carry_out,
+    del_names,
+    with_new_names,
 )
 from mendgraph.nodes.execute_tools.files.text_files import dominant_newline, to_unix
 
@@ -103,21 +104,20 @@ class _Body(NamedTuple):
     prefix: str = ""
 
 
+@dataclass
 class _Merge:
-    """Collects the edits that bring `block` into `source`, with the line ends of `source`, or what speaks against it.
+    """Collects the edits that bring `block` into `source`, or what speaks against it; `asked` is carried out after."""
 
-    `name` is how messages call the file; `asked` is carried out afterwards, so that the block need not hold what goes.
-    """
-
-    def __init__(
-        self, source: PythonText, block: PythonText, name: str, newline: str, asked: AskedEdits, task: str
-    ) -> None:
-        self.source, self.block, self.name, self.newline = source, block, name, newline
-        self.asked, self.task = asked, task
-        self.edits: list[LineEdit] = []
-        self.changed: list[str] = []
-        self.ignored: list[str] = []
-        self.refusals: list[str] = []
+    source: PythonText
+    block: PythonText
+    name: str
+    newline: str
+    asked: AskedEdits
+    task: str
+    edits: list[LineEdit] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
 
     def result(self, *, open_end: bool) -> Merged | Refusal:
         """The merged text, without a last line end if `open_end`, or the first thing that speaks against it."""
@@ -161,7 +161,8 @@ class _Merge:
         body = _Body(source.units)
         named = {unit.key: unit for unit in source.units}
         holders = _holders(source)
-        conditional = {getattr(node, "name", "") for node in _conditional(source)}
+        loose = (node for unit in source.units if unit.kind is UnitKind.OTHER for node in unit.nodes)
+        conditional = {getattr(node, "name", "") for node in statements_in(loose)}
         lone = methods or all(map(_is_assignment, units))
         if not self._is_complete(body, units):
             units = self._without_demonstration(units, named.keys())
@@ -263,7 +264,8 @@ class _Merge:
 
     def _replace(self, body: _Body, old: Unit, new: Unit) -> None:
         label = body.prefix + new.key if new.key else f"line {old.first}"
-        if self._says_the_same(old, new):
+        same = _meaning(old, like=new) == _meaning(new, like=new)
+        if same and not _comments(self.block, new) - _comments(self.source, old):  # then the old layout stays
             return
         if (old.kind is UnitKind.CLASS) is not (new.kind is UnitKind.CLASS):
             kinds = f"a {old.kind} in {self.name} and a {new.kind} in the block"
@@ -290,11 +292,6 @@ class _Merge:
             self._exchange(old, new, label)
         elif after > before or not is_stub(new.node):
             self._refuse(f"Write the class {label} over several lines, as it is in {self.name}.")
-
-    def _says_the_same(self, old: Unit, new: Unit) -> bool:
-        """Whether `new` has neither other code nor a comment that `old` lacks: then the old layout stays."""
-        same = _meaning(old, like=new) == _meaning(new, like=new)
-        return same and not _comments(self.block, new) - _comments(self.source, old)
 
     def _refuse(self, reason: str) -> None:
         self.refusals.append(reason)
@@ -380,8 +377,8 @@ class _Merge:
 def _pair_units(olds: Sequence[Unit], news: Sequence[Unit]) -> tuple[list[tuple[Unit, Unit | None]], list[str]]:
     """Each unit of the block with its namesake in the file, in the block's order, and the names that are ambiguous.
 
-    Namesakes within one side are paired in order, if both sides have equally many. Where a block repeats a unit as it
-    is beside its new form, the new form counts; where it repeats one of several as it is, nothing changes.
+    Namesakes are paired in order, if both sides have equally many. Of a unit that a block repeats as it is beside its
+    new form, the new form counts.
     """
     pairs: list[tuple[Unit, Unit | None]] = []
     ambiguous: list[str] = []
@@ -421,19 +418,13 @@ def _holders(source: PythonText) -> dict[str, list[Unit]]:
     return found
 
 
-def _conditional(text: PythonText) -> Iterator[ast.stmt]:
-    return statements_in(node for unit in text.units if unit.kind is UnitKind.OTHER for node in unit.nodes)
-
-
 def _is_method(node: ast.stmt) -> bool:
     """Whether a function looks like a method: it takes `self` or `cls`, or is decorated as one."""
     if not isinstance(node, Function):
         return False
-    arguments = [*node.args.posonlyargs, *node.args.args]
+    first = [each.arg for each in (*node.args.posonlyargs, *node.args.args)][:1]
     decorators = {getattr(decorator, "id", "") for decorator in node.decorator_list}
-    return (arguments[0].arg if arguments else "") in {"self", "cls"} or bool(
-        decorators & {"staticmethod", "classmethod"}
-    )
+    return first in (["self"], ["cls"]) or not decorators.isdisjoint({"staticmethod", "classmethod"})
 
 
 def _is_assignment(unit: Unit) -> bool:

@@ -4,10 +4,11 @@ import difflib
 import re
 from collections.abc import Iterator
 from itertools import islice
+from posixpath import commonprefix
 from typing import Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.files.text_files import to_unix
-from mendgraph.nodes.execute_tools.secrets.shown_parts import masked_blocks
+from mendgraph.nodes.execute_tools.secrets.redact import masked_blocks
 from mendgraph.nodes.records import ChangeKind, FileChange
 
 MAX_DIFF_LINES = 200
@@ -44,11 +45,11 @@ def unified_diff(path: str, before: str | None, after: str | None) -> str:
     The lines of a private key are shown as marks, also where only one of the texts has its first line.
     """
     old, new = _lines(before or ""), _lines(after or "")
-    start, tail = _common_ends(old, new)
+    start = len(commonprefix([old, new]))
     if start == len(old) == len(new):
         return ""
-    first = max(0, start - _CONTEXT)
-    last = max(0, tail - _CONTEXT)
+    tail = len(commonprefix([old[start:][::-1], new[start:][::-1]]))
+    first, last = max(0, start - _CONTEXT), max(0, tail - _CONTEXT)
     body = list(_hunks(old[first : len(old) - last], new[first : len(new) - last], first))
     hidden = _hidden(before or "") | _hidden(after or "")
     if hidden:
@@ -71,17 +72,6 @@ def _hidden(text: str) -> dict[str, str]:
     """The lines of which a private key takes something, and how they are shown."""
     lines, masked = _lines(text), masked_blocks(to_unix(text))
     return {line: shown for line, shown in zip(lines, _lines(masked), strict=True) if shown != line}
-
-
-def _common_ends(old: list[str], new: list[str]) -> tuple[int, int]:
-    shorter = min(len(old), len(new))
-    start = 0
-    while start < shorter and old[start] == new[start]:
-        start += 1
-    tail = 0
-    while tail < shorter - start and old[-1 - tail] == new[-1 - tail]:
-        tail += 1
-    return start, tail
 
 
 def _hunks(old: list[str], new: list[str], offset: int) -> Iterator[str]:

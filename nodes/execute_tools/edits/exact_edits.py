@@ -7,7 +7,7 @@ ambiguous, and a looser tier is not asked. Pure.
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import accumulate, islice
 from typing import Final, NamedTuple
@@ -16,7 +16,7 @@ from rapidfuzz import fuzz, process
 
 from mendgraph.nodes.execute_tools.files.failures import invalid
 from mendgraph.nodes.execute_tools.files.text_files import BOM, count_lines, dominant_newline, to_unix, with_newline
-from mendgraph.nodes.execute_tools.secrets.shown_parts import first_words, masked_blocks
+from mendgraph.nodes.execute_tools.secrets.redact import first_words, masked_blocks
 from mendgraph.nodes.language.text_protocol import MISSED
 from mendgraph.nodes.records import JsonMap, ToolError
 
@@ -35,7 +35,8 @@ def find_spots(text: str, wanted: str, *, overlapping: bool = True) -> Iterator[
     Overlapping occurrences count by default: an edit of one of them would be a guess. An empty `wanted` is nowhere.
     """
     plain_text, plain_wanted = to_unix(text), to_unix(wanted)
-    widened = _widened_newlines(text) if len(plain_text) != len(text) else []
+    # where each "\r\n" stands once they are all "\n": a later offset is one more for each of them
+    widened = [found.start() - number for number, found in enumerate(re.finditer("\r\n", text))]
     line, seen = 1, 0
     at = plain_text.find(plain_wanted) if plain_wanted else -1
     while at >= 0:
@@ -58,16 +59,6 @@ def replace_spots(text: str, spots: Iterable[Spot], replacement: str) -> str:
         pieces += [text[kept_to : spot.start], with_newline(replacement, newline)]
         kept_to = spot.end
     return "".join([*pieces, text[kept_to:]])
-
-
-def _widened_newlines(text: str) -> list[int]:
-    r"""Where each "\r\n" of the text stands once they are all "\n": a later offset is one more for each of them."""
-    found: list[int] = []
-    at = text.find("\r\n")
-    while at >= 0:
-        found.append(at - len(found))
-        at = text.find("\r\n", at + 2)
-    return found
 
 
 MAX_REGION_LINES = 40
@@ -124,11 +115,39 @@ class Match(NamedTuple):
     replacement: str
 
 
-class _Shift(NamedTuple):
+class Shift(NamedTuple):
     """The blanks that lines of a file have more (`added`) or less (`removed`) at their start than those of a block."""
 
-    added: str
-    removed: str
+    added: str = ""
+    removed: str = ""
+
+    def moved(self, line: str) -> str:
+        """A line of the block as it belongs in the file; what has less than is to be taken away stays as it is."""
+        return self.added + line.removeprefix(self.removed) if line.strip() else line
+
+
+_KEYS: Final[Mapping[Tier, Callable[[str], str]]] = {
+    Tier.EXACT: str,
+    Tier.TRAILING_BLANKS: lambda line: line.rstrip(_BLANKS),
+    Tier.INDENTATION: lambda line: line.strip(_BLANKS),
+}
+
+
+def line_places(lines: Sequence[str], block: Sequence[str], tier: Tier, start: int = 0) -> Iterator[tuple[int, Shift]]:
+    """Where the lines of a block stand, beginning at line `start` or later, and by how much they are moved there.
+
+    Of a file that repeats its words very often, not all places are compared by their indentation.
+    """
+    keyed, sought = list(map(_KEYS[tier], lines)), "".join(f"\n{_KEYS[tier](line)}" for line in block) + "\n"
+    joined = "".join(f"\n{line}" for line in keyed) + "\n"
+    line, seen = start, sum(len(each) + 1 for each in keyed[:start])
+    at, tried = joined.find(sought, seen), 0
+    while at >= 0 and (tried < _TRIED or tier is not Tier.INDENTATION):
+        line, seen, tried = line + joined.count("\n", seen, at), at, tried + 1
+        shift = _shift(lines[line : line + len(block)], block) if tier is Tier.INDENTATION else Shift()
+        if shift is not None:
+            yield line, shift
+        at = joined.find(sought, at + 1)
 
 
 def find_loosely(text: str, wanted: str, replacement: str) -> Match | None:
@@ -142,12 +161,9 @@ def find_loosely(text: str, wanted: str, replacement: str) -> Match | None:
     if _BLANK_END.search(wanted):  # the blanks before a closing quote: they would indent the line that comes next
         wanted, replacement = (_BLANK_END.sub("", each) for each in (wanted, replacement))
     written = text.split("\n")
-    bare = [line.rstrip(_BLANKS) for line in written]
-    block = [line.rstrip(_BLANKS) for line in wanted.removesuffix("\n").split("\n")]
-    for tier, blanks in ((Tier.TRAILING_BLANKS, ""), (Tier.INDENTATION, " \t")):
-        places = _places([line.lstrip(blanks) for line in bare], [line.lstrip(blanks) for line in block])
-        shifts = ((at, _shift(bare[at : at + len(block)], block)) for at in islice(places, _TRIED))
-        found = list(islice(((at, shift) for at, shift in shifts if shift is not None), _LISTED))
+    block = wanted.removesuffix("\n").split("\n")
+    for tier in (Tier.TRAILING_BLANKS, Tier.INDENTATION):
+        found = list(islice(line_places(written, block, tier), _LISTED))
         if not found:
             continue
         indented = _indented(replacement, found[0][1])
@@ -166,24 +182,14 @@ def _spot(written: Sequence[str], starts: Sequence[int], at: int, count: int, *,
     return Spot(starts[at], end, at + 1)
 
 
-def _places(lines: list[str], block: list[str]) -> Iterator[int]:
-    joined, sought = "\n" + "\n".join(lines) + "\n", "\n" + "\n".join(block) + "\n"
-    line, seen = 0, 0
-    at = joined.find(sought)
-    while at >= 0:
-        line, seen = line + joined.count("\n", seen, at), at
-        yield line
-        at = joined.find(sought, at + 1)
-
-
-def _shift(found: list[str], block: list[str]) -> _Shift | None:
+def _shift(found: Sequence[str], block: Sequence[str]) -> Shift | None:
     """By how much all lines of `found` are moved against those of `block`; None where they differ in that."""
-    pairs = [(_indent(there), _indent(here)) for there, here in zip(found, block, strict=True) if here]
-    there, here = pairs[0]
+    pairs = [(_indent(there), _indent(here)) for there, here in zip(found, block, strict=True) if here.strip(_BLANKS)]
+    there, here = pairs[0] if pairs else ("", "")
     if there.endswith(here):
-        shift = _Shift(there.removesuffix(here), "")
+        shift = Shift(there.removesuffix(here))
     elif here.endswith(there):
-        shift = _Shift("", here.removesuffix(there))
+        shift = Shift("", here.removesuffix(there))
     else:
         return None
     fits = all(shift.removed + theirs == shift.added + ours for theirs, ours in pairs)
@@ -194,13 +200,12 @@ def _indent(line: str) -> str:
     return line[: len(line) - len(line.lstrip(" \t"))]
 
 
-def _indented(text: str, shift: _Shift) -> str | None:
+def _indented(text: str, shift: Shift) -> str | None:
     """The text with its lines moved likewise; None where one of them has less than is to be taken away."""
     lines = text.split("\n")
-    told = [line for line in lines if line.strip()]
-    if not all(line.startswith(shift.removed) for line in told):
+    if not all(line.startswith(shift.removed) for line in lines if line.strip()):
         return None
-    return "\n".join(shift.added + line.removeprefix(shift.removed) if line.strip() else line for line in lines)
+    return "\n".join(map(shift.moved, lines))
 
 
 # --- An edit of a model

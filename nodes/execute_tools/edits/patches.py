@@ -16,12 +16,11 @@ it, hunk headers with line numbers as `diff` writes them, which are ignored.
 """
 
 import re
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate, chain, islice
+from itertools import islice, takewhile
 from typing import Final, NamedTuple, TypeAlias
 
-from mendgraph.nodes.execute_tools.edits.exact_edits import nearest_region
+from mendgraph.nodes.execute_tools.edits.exact_edits import Shift, Tier, line_places, nearest_region
 from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.files.text_files import dominant_newline, to_unix
 
@@ -105,7 +104,7 @@ def parse_patch(patch: str) -> tuple[FilePatch, ...] | PatchError:
     try:
         files = tuple(_file(header, lines) for header, *lines in _sections(_between_markers(patch)))
     except _MalformedError as error:
-        return error.error
+        return PatchError(*error.args)
     seen: set[str] = set()
     for file in files:
         for path in _paths(file):
@@ -126,9 +125,7 @@ def _paths(file: FilePatch) -> tuple[str, ...]:
 
 
 class _MalformedError(Exception):
-    def __init__(self, line: int, message: str) -> None:
-        super().__init__(message)
-        self.error = PatchError(line, message)
+    """Of a line and a message, as a `PatchError` is."""
 
 
 class _Numbered(NamedTuple):
@@ -167,10 +164,8 @@ def _sections(lines: Sequence[_Numbered]) -> Iterator[list[_Numbered]]:
 
 
 def _without_gap(lines: list[_Numbered]) -> list[_Numbered]:
-    kept = len(lines)
-    while kept and not lines[kept - 1].text:
-        kept -= 1
-    return lines[:kept]
+    gap = sum(1 for _ in takewhile(lambda line: not line.text, reversed(lines)))
+    return lines[: len(lines) - gap]
 
 
 def _file(header: _Numbered, lines: list[_Numbered]) -> FilePatch:
@@ -242,12 +237,8 @@ def _shown(text: str) -> str:
 
 LISTED_PLACES: Final = 10
 """Places of an ambiguous hunk that a message names."""
-_MOST: Final = LISTED_PLACES + 1
 _MOST_SCOPES: Final = 50
 
-_Key: TypeAlias = Callable[[str], str]
-_KEYS: Final[tuple[_Key, ...]] = (str, str.rstrip, str.strip)
-"""How lines are compared, the tightest first."""
 _HEADER_FITS: Final[tuple[Callable[[str, str], bool], ...]] = (
     lambda line, header: line.rstrip() == header.rstrip(),
     lambda line, header: line.strip() == header.strip(),
@@ -279,11 +270,11 @@ def apply_hunks(text: str, hunks: Sequence[Hunk], path: str) -> Patched | PatchE
         done = found.at
         for sign, line in hunk.lines:
             if sign == "+":
-                lines.append((found.indented(line), newline))
+                lines.append((found.shift.moved(line), newline))
                 continue
             lines += file.ended[done : done + 1] * (sign == " ")
             done += 1
-        inexact += found.key is not str
+        inexact += found.tier is not Tier.EXACT
     lines += file.ended[done:]
     last = newline if text.endswith("\n") or not text else ""
     ends = [*((end or newline) for _, end in lines[:-1]), (lines[-1][1] or last) if last and lines else ""]
@@ -291,15 +282,11 @@ def apply_hunks(text: str, hunks: Sequence[Hunk], path: str) -> Patched | PatchE
 
 
 class _Found(NamedTuple):
-    """Where a hunk fits, how its lines were compared, and the indent of its first line there and in the file."""
+    """Where a hunk fits, and what of its lines differs there."""
 
     at: int
-    key: _Key = str
-    indents: tuple[str, str] = ("", "")
-
-    def indented(self, line: str) -> str:
-        old, new = self.indents
-        return new + line.removeprefix(old) if line and line.startswith(old) else line
+    tier: Tier = Tier.EXACT
+    shift: Shift = Shift()
 
 
 class _File:
@@ -311,7 +298,6 @@ class _File:
         self.ended = [(line.removesuffix("\r"), "\r\n" if line.endswith("\r") else "\n") for line in whole]
         self.ended += [(rest, "")] * bool(rest)
         self.lines = [line for line, _ in self.ended]
-        self._joined: dict[_Key, tuple[str, list[int]]] = {}
 
     def place(self, hunk: Hunk, done: int) -> _Found | PatchError:
         """The one place where the hunk fits, in the lines from `done` on: in the blocks of its headers, or below."""
@@ -321,24 +307,19 @@ class _File:
         if not hunk.old:
             return self._place_of_addition(hunk, scopes, done)
         last = len(self.lines) - len(hunk.old)
-        for key in _KEYS if hunk.ends_file and last >= done else ():
-            if [key(line) for line in self.lines[last:]] == [key(line) for line in hunk.old]:
-                return self._found(hunk, last, key)
+        for tier in Tier if hunk.ends_file and last >= done else ():
+            for at, shift in line_places(self.lines, hunk.old, tier, last):
+                return _Found(at, tier, shift)
         for within in (scopes, [(scopes[0][0], len(self.lines))]):
-            for key in _KEYS:
-                each = (
-                    islice(self._places(hunk.old, max(at, done), end, key), LISTED_PLACES + 1) for at, end in within
-                )
-                places = sorted(set(chain.from_iterable(each)))
+            for tier in Tier:
+                every = line_places(self.lines, hunk.old, tier, max(done, within[0][0]))
+                inside = (each for each in every if any(start <= each[0] < end for start, end in within))
+                places = list(islice(inside, LISTED_PLACES + 1))
                 if places:
-                    return self._found(hunk, places[0], key) if len(places) == 1 else self._ambiguous(hunk, places)
+                    at, shift = places[0]
+                    several = len(places) > 1
+                    return self._ambiguous(hunk, [at for at, _ in places]) if several else _Found(at, tier, shift)
         return self._miss(hunk, done)
-
-    def _found(self, hunk: Hunk, at: int, key: _Key) -> _Found:
-        if key is not str.strip:
-            return _Found(at, key)
-        offset = next(index for index, line in enumerate(hunk.old) if line.strip())
-        return _Found(at, key, (_indent(hunk.old[offset]), _indent(self.lines[at + offset])))
 
     def _scopes(self, hunk: Hunk) -> list[tuple[int, int]] | PatchError:
         """The lines that the headers lead to, each from the last header's line on; without any, the file."""
@@ -371,20 +352,6 @@ class _File:
             return _Found(starts[0]) if len(starts) == 1 else self._ambiguous(hunk, starts)
         message = f"this hunk only adds lines to {quoted(self.path)}, and nothing says where: add lines around them."
         return PatchError(hunk.line, message)
-
-    def _places(self, old: Sequence[str], start: int, end: int, key: _Key) -> Iterator[int]:
-        """Where the old lines stand, in order, beginning at one of these lines."""
-        if key not in self._joined:
-            lines = [key(line) for line in self.lines]
-            starts = [0, *accumulate(len(line) + 1 for line in lines)]
-            self._joined[key] = "".join(f"\n{line}" for line in lines) + "\n", starts
-        text, starts = self._joined[key]
-        wanted = "".join(f"\n{key(line)}" for line in old) + "\n"
-        last = starts[min(end + len(old) - 1, len(self.lines))] + 1
-        at = text.find(wanted, starts[start], last) if start < end else -1
-        while at >= 0:
-            yield bisect_left(starts, at)
-            at = text.find(wanted, at + 1, last)
 
     def _ambiguous(self, hunk: Hunk, places: Sequence[int]) -> PatchError:
         more = " and more" if len(places) > LISTED_PLACES else ""

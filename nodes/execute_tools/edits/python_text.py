@@ -5,6 +5,7 @@ import io
 import re
 import tokenize
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -42,14 +43,6 @@ def moved(lines: Sequence[str], numbers: Iterable[int], indents: tuple[str, str]
         new + line.removeprefix(old) if number not in frozen and line.strip() and line.startswith(old) else line
         for number, line in bare
     ]
-
-
-def dedented(text: str) -> str:
-    """The text without the indent of its first line, wherever that indent stands; the number of lines stays."""
-    lines = text.split("\n")
-    first = next((line for line in lines if line.strip()), "")
-    indent = first[: len(first) - len(first.lstrip())]
-    return "\n".join(line.removeprefix(indent) for line in lines)
 
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
@@ -110,14 +103,10 @@ class PythonText:
     def members(self, unit: Unit) -> tuple[Unit, ...]:
         """The units in the body of a class; none where the body stands on the line of the header."""
         if unit.node not in self._members:
-            self._members[unit.node] = self._read_members(unit)
+            body = unit.node.body if isinstance(unit.node, ast.ClassDef) else []
+            inline = body and self.lines[body[0].lineno - 1].encode()[: body[0].col_offset].strip()
+            self._members[unit.node] = () if inline else tuple(_units(self.lines, body))
         return self._members[unit.node]
-
-    def _read_members(self, unit: Unit) -> tuple[Unit, ...]:
-        body = unit.node.body if isinstance(unit.node, ast.ClassDef) else []
-        if not body or self.lines[body[0].lineno - 1].encode()[: body[0].col_offset].strip():
-            return ()
-        return tuple(_units(self.lines, body))
 
     def tail(self, unit: Unit) -> int:
         """The last line of a unit with the indented comments that follow it, which belong to its body."""
@@ -158,14 +147,15 @@ def read_python(text: str, *, indented: bool = False) -> PythonText | SyntaxProb
 
     An `indented` text is a stretch from inside a class: it is parsed without its indent, and shown with it.
     """
-    code = dedented(text) if indented else text
+    first = next((line for line in text.split("\n") if line.strip()), "") if indented else ""
+    indent = first[: len(first) - len(first.lstrip())]
+    code = "\n".join(line.removeprefix(indent) for line in text.split("\n"))
     tree = parse(code)
     if isinstance(tree, SyntaxProblem):
         return tree
     lines = tuple(lines_of(text))
     comments, inside = _tokens(code)
-    units = tuple(_units(lines, tree.body))
-    return PythonText(lines, units, comments, frozenset(inside - _docstring_lines(tree)))
+    return PythonText(lines, tuple(_units(lines, tree.body)), comments, frozenset(inside - _docstring_lines(tree)))
 
 
 def parse(text: str) -> ast.Module | SyntaxProblem:
@@ -246,29 +236,22 @@ def _tokens(code: str) -> tuple[dict[int, str], set[int]]:
     """The comments by line, and the lines that begin inside a token: only strings go over several lines."""
     comments: dict[int, str] = {}
     inside: set[int] = set()
-    try:
+    with suppress(tokenize.TokenError, SyntaxError):
         for token in tokenize.generate_tokens(io.StringIO(code, newline="").readline):
             if token.type == tokenize.COMMENT:
                 comments[token.start[0]] = token.string
             inside.update(range(token.start[0] + 1, token.end[0] + 1))
-    except (tokenize.TokenError, SyntaxError):
-        return comments, inside
     return comments, inside
 
 
 def _docstring_lines(tree: ast.Module) -> set[int]:
-    found: set[int] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, Function | ast.ClassDef):
-            match node.body[0]:
-                case ast.Expr(value=ast.Constant(value=str())) as docstring:
-                    found.update(range(docstring.lineno + 1, (docstring.end_lineno or 0) + 1))
-                case _:
-                    pass
-    return found
+    firsts = (node.body[0] for node in ast.walk(tree) if isinstance(node, Function | ast.ClassDef))
+    docstrings = (node for node in firsts if isinstance(node, ast.Expr) and _is_text(node.value))
+    return {line for node in docstrings for line in range(node.lineno + 1, (node.end_lineno or 0) + 1)}
 
 
-_NAMED = frozenset({UnitKind.FUNCTION, UnitKind.CLASS, UnitKind.STATEMENT})
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 class NamedUnit(NamedTuple):
@@ -318,7 +301,7 @@ def imported_names(text: PythonText) -> list[ImportedName]:
 
 
 def _is_named(unit: Unit) -> bool:
-    return unit.kind in _NAMED and unit.key not in {DOCSTRING, MAIN_GUARD}
+    return unit.kind not in {UnitKind.IMPORT, UnitKind.OTHER} and unit.key not in {DOCSTRING, MAIN_GUARD}
 
 
 def _plain(unit: Unit) -> str:

@@ -8,26 +8,22 @@ import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
 from math import inf
 from pathlib import Path
 from typing import Final, Self
 
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
 from mendgraph.nodes.execute_tools.files.failures import quoted
-from mendgraph.nodes.execute_tools.files.judged_paths import ContentJudge
+from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge
 from mendgraph.nodes.execute_tools.processes.bubblewrap import SCRATCH
 from mendgraph.nodes.execute_tools.processes.commands import CommandResult, CommandRules, Commands, open_commands
-from mendgraph.nodes.execute_tools.processes.resource_limits import ResourceLimits, evidence_limits
+from mendgraph.nodes.execute_tools.processes.processes import ResourceLimits, evidence_limits
 from mendgraph.nodes.execute_tools.processes.workspace_cover import Denied
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
 
-NOTHING_RAN: Final = 97
-"""The exit code of a test file that cannot be run here. Source: `project_tests`."""
-
-_RUNNER, _REQUEST, _TESTS = "/run/checks/examples.py", "/run/checks/request.json", "/run/checks/tests.py"
-_LARGEST_ANSWER: Final = 1_000_000
-"""Bytes that the examples' program may answer, and that are kept of a check's output."""
+NOTHING_RAN: Final = 97  # the exit code of a test file that cannot be run here. Source: `runner`.
+_RUNNER, _REQUEST = "/run/checks/runner.py", "/run/checks/request.json"
+_LARGEST_ANSWER: Final = 1_000_000  # bytes that the examples' program may answer, and that are kept of a check's output
 _START_S: Final = 5.0
 """How much longer than its examples that program may take: the look for denied files and its own start."""
 _ENV: Final = {
@@ -90,7 +86,7 @@ def open_checks(
 
 @dataclass
 class Checks:
-    """Runs checks in one workspace, one at a time. Made by `open_checks`."""
+    """Runs checks in one workspace, one at a time; ScopeOverError once the call's time is over. See `open_checks`."""
 
     commands: Commands
     rules: CheckRules
@@ -103,18 +99,15 @@ class Checks:
     def run_examples(
         self, modules: list[JsonMap], seconds: float = inf, *, first_decides: bool = False
     ) -> list[JsonMap] | ToolError:
-        """Run the examples of modules, in the form that `example_runner` describes, in `seconds` at most.
+        """Run the examples of modules, in the form that `runner` describes, in `seconds` at most.
 
         With `first_decides` the other modules are not waited for once all is well with the first one. UNAVAILABLE where
         they cannot be run, be it that there is no Python; RESOURCE_LIMIT where they use more than they may.
-
-        Raises:
-            ScopeOverError: the call's time is over.
         """
         limit = min(seconds, self.rules.examples_timeout_s)
         request = {"root": self.commands.root, "seconds": limit, "first_decides": first_decides, "modules": modules}
-        given = {_RUNNER: _source("example_runner"), _REQUEST: json.dumps(request).encode()}
-        result = self._python(given, ["-I", "-B", _RUNNER, _REQUEST], limit + _START_S)
+        given = {_REQUEST: json.dumps(request).encode()}
+        result = self._python(given, ["-I", "-B", _RUNNER, "examples", _REQUEST], limit + _START_S)
         if isinstance(result, ToolError):
             return result
         if result.limit is not None:
@@ -128,33 +121,20 @@ class Checks:
         return ToolError(code=ToolErrorCode.UNAVAILABLE, message="The examples could not be run: no Python answered.")
 
     def run_tests(self, path: str, seconds: float = inf) -> CommandResult | ToolError:
-        """Run a test file of the workspace; `NOTHING_RAN` is the exit code where it cannot be run.
-
-        Raises:
-            ScopeOverError: the call's time is over.
-        """
-        given = {_TESTS: _source("project_tests")}
-        return self._python(given, ["-B", _TESTS, path], min(seconds, self.rules.timeout_s))
+        """Run a test file of the workspace; `NOTHING_RAN` is the exit code where it cannot be run."""
+        return self._python({}, ["-B", _RUNNER, "tests", path], min(seconds, self.rules.timeout_s))
 
     def run_command(self, command: str, seconds: float = inf) -> CommandResult | ToolError:
-        """Run one of the configured commands; NOT_FOUND where its program is not installed.
-
-        Raises:
-            ScopeOverError: the call's time is over.
-        """
+        """Run one of the configured commands; NOT_FOUND where its program is not installed."""
         return self.commands.read_only({}, _ENV).run(self.lines[command], timeout_s=min(seconds, self.rules.timeout_s))
 
     def _python(self, given: Mapping[str, bytes], arguments: list[str], limit: float) -> CommandResult | ToolError:
-        commands = self.commands.read_only(given, _ENV, self.rules.limits)
+        runner = Path(__file__).with_name("runner.py").read_bytes()
+        commands = self.commands.read_only({_RUNNER: runner, **given}, _ENV, self.rules.limits)
         result = commands.run(["sh", "-c", _PYTHON, "sh", *arguments], timeout_s=limit)
         if isinstance(result, CommandResult) and result.exit_code == _NO_PYTHON:
             return ToolError(code=ToolErrorCode.UNAVAILABLE, message="There is no Python that commands can see.")
         return result
-
-
-@cache
-def _source(program: str) -> bytes:
-    return Path(__file__).with_name(f"{program}.py").read_bytes()
 
 
 def _malformed(command: str, reason: str) -> ToolError:

@@ -8,7 +8,7 @@ cannot be run never speaks against an edit.
 import ast
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,18 +25,14 @@ from mendgraph.nodes.execute_tools.evidence.examples import (
     docstring_examples,
     failures,
     last_part,
+    task_examples,
 )
-from mendgraph.nodes.execute_tools.evidence.task_examples import task_examples
 
-LARGEST_TEXT: Final = 200_000
-"""Characters of a text that is judged."""
-MOST_TOLD: Final = 3
-"""Failing examples that a refusal names."""
-
+LARGEST_TEXT: Final = 200_000  # characters of a text that is judged
+MOST_TOLD: Final = 3  # failing examples that a refusal names
 _DAMAGE = re.compile(r"(?:NameError|UnboundLocalError|AttributeError|RecursionError)\b")
 """What an edit that was to change what the code does has not meant."""
-_OWN_DAMAGE = re.compile(r"(?:NameError|UnboundLocalError)\b")
-"""What no change of another file mends."""
+_OWN_DAMAGE = re.compile(r"(?:NameError|UnboundLocalError)\b")  # what no change of another file mends
 
 
 @dataclass(frozen=True)
@@ -69,7 +65,7 @@ def plan_gate(path: str, before: str | None, after: str, task: str) -> GatePlan 
     defined = [name for name in new if name and "." not in name]
     module = posixpath.basename(path).removesuffix(".py")
     asked = task_examples(task, defined, module, [name for name in defined if name not in old])
-    documented = _documented(before or "", after, request, (frozenset(old), frozenset(new)))
+    documented = _documented(before or "", after, request, old.keys(), new.keys())
     named = frozenset(re.findall(r"\w+", task))
     meant = [each for each in documented if each.name in touched or last_part(each.name) in named]
     others = [each for each in documented if each not in meant]
@@ -89,8 +85,9 @@ def gate_verdict(plan: GatePlan, after: ModuleRun, before: ModuleRun | None, sec
 
     `before` is None for a new file.
     """
-    if not after.loaded:
-        return _load_verdict(after, before)
+    if not after.loaded:  # no edit may break what could be imported; of a new file only an unknown name counts
+        was_well = before.loaded if before is not None else is_damage(after.error)
+        return f"the file cannot be imported: {after.error}." if after.own and was_well else None
     baseline = before.results if before is not None else ()
     told = [
         words
@@ -106,22 +103,15 @@ def is_damage(error: str) -> bool:
 
 
 def _documented(
-    before: str, after: str, request: Request, names: tuple[frozenset[str], frozenset[str]]
+    before: str, after: str, request: Request, old: AbstractSet[str], new: AbstractSet[str]
 ) -> list[Example]:
     if request.documents:
         return list(docstring_examples(after))
-    old, new = names
     gone = {last_part(name) for name in old - new}
     kept = [each for each in docstring_examples(before) if each.name == "" or each.name in new]
     added = [each for each in docstring_examples(after) if each.name in new - old]
     outdated = {each.name for each in (*kept, *added) if each.words & gone}
     return [each for each in (*kept, *added) if each.name not in outdated]
-
-
-def _load_verdict(after: ModuleRun, before: ModuleRun | None) -> str | None:
-    """An edit may not break what could be imported; of a new file only an unknown name is held against it."""
-    was_well = before.loaded if before is not None else is_damage(after.error)
-    return f"the file cannot be imported: {after.error}." if after.own and was_well else None
 
 
 def _counts(plan: GatePlan, place: int, now: Result, then: Result) -> bool:
@@ -141,8 +131,7 @@ def _counts(plan: GatePlan, place: int, now: Result, then: Result) -> bool:
 
 # --- What a request asks of names
 
-MOST_LINES: Final = 5
-"""Lines that a sentence names."""
+MOST_LINES: Final = 5  # lines that a sentence names
 
 
 def unmet(request: str, texts: Mapping[str, str]) -> list[str]:
@@ -156,8 +145,7 @@ def unmet(request: str, texts: Mapping[str, str]) -> list[str]:
     told: list[str] = []
     for each in read_request(request).expectations if trees else ():
         for path, tree in trees.items():
-            lines = sorted(set(_use_lines(tree, each.gone, frozenset(modules))))
-            if lines:
+            if lines := sorted(set(_use_lines(tree, each.gone, frozenset(modules)))):
                 told.append(f"{each.gone} is still in {path}, line {', '.join(map(str, lines[:MOST_LINES]))}.")
         if each.defined and not any(each.defined in _defined(tree) for tree in trees.values()):
             told.append(f"{each.defined} is not defined in {' or '.join(trees)}.")

@@ -1,19 +1,24 @@
-"""The examples of a Python text, the definitions that they belong to, and what became of them in words. Pure."""
+"""The examples of a Python text and of a request, and what became of them in words. Pure.
+
+What is read of a request's words, such as `median([1, 2]) should return 1.5`, is a table of usual forms, strictly: a
+value that may be the wrong one, as in "f(1) returns 2", counts only where the request asks for something new. A parser
+has the last word on what is code.
+"""
 
 import ast
+import builtins
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from enum import StrEnum
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.edits.python_text import Function, SyntaxProblem, parse
+from mendgraph.nodes.execute_tools.edits.request import read_request
 from mendgraph.nodes.records import JsonMap
 
-MOST_EXAMPLES: Final = 200
-"""Examples of one text that are run."""
-
+MOST_EXAMPLES: Final = 200  # examples of one text that are run
 _NAMES = re.compile(r"[^\W\d]\w*")
 
 
@@ -61,8 +66,7 @@ class Example:
 
 def docstring_examples(text: str) -> tuple[Example, ...]:
     """The `>>>` examples of all docstrings, in order; none of a text that is not Python."""
-    tree = parse(text)
-    if isinstance(tree, SyntaxProblem):
+    if isinstance(tree := parse(text), SyntaxProblem):
         return ()
     found = (example for name, docstring in _docstrings(tree) if ">>>" in docstring for example in _of(name, docstring))
     return tuple(found)[:MOST_EXAMPLES]
@@ -78,19 +82,7 @@ def grouped(examples: Iterable[Example]) -> list[tuple[Example, ...]]:
 
 def as_request(path: str, text: str | None, examples: Sequence[Example]) -> JsonMap:
     """The form in which `Checks.run_examples` takes the examples of one module."""
-    groups = [
-        [
-            {
-                "source": each.source,
-                "want": each.want,
-                "kind": each.kind.value,
-                "raises": each.raises,
-                "options": [list(option) for option in each.options],
-            }
-            for each in group
-        ]
-        for group in grouped(examples)
-    ]
+    groups = [[asdict(each) for each in group] for group in grouped(examples)]
     return {"path": path, "text": text, "groups": groups}
 
 
@@ -155,8 +147,7 @@ class _WithoutDocstrings(ast.NodeTransformer):
         return None if is_text else node
 
 
-LONGEST_VALUE: Final = 160
-"""Characters of a value, an error or a piece of code that a sentence shows."""
+LONGEST_VALUE: Final = 160  # characters of a value, an error or a piece of code that a sentence shows
 
 
 class Status(StrEnum):
@@ -218,27 +209,205 @@ def failures(examples: Sequence[Example], results: Iterable[Result], seconds: fl
 
 def sentence(example: Example, result: Result, seconds: float, setup: Sequence[str] = ()) -> str:
     """What is wrong, in words; `setup` are the lines of the example before it."""
-    code = _code([*setup, example.source])
+    lines = [" ".join(each.split()) if "\n" in each.strip() else each.strip() for each in (*setup, example.source)]
+    code = "; ".join(lines)
+    code = code if len(code) <= LONGEST_VALUE else _short(lines[-1])
     if result.status is Status.ENDLESS:
         return f"{code} does not end within {seconds:g} s."
     came = f"raises {_short(result.told)}" if result.status is Status.RAISED else f"gives {_short(result.told)}"
-    return f"{code} {came}, but must {_wanted(example)}."
-
-
-def _wanted(example: Example) -> str:
-    if example.kind is Kind.RAISES:
-        return f"raise {example.want}"
-    if example.raises is not None:
-        return f"raise {_short(example.raises)}"
-    return f"give {_short(example.want)}"
-
-
-def _code(sources: Sequence[str]) -> str:
-    lines = [" ".join(each.split()) if "\n" in each.strip() else each.strip() for each in sources]
-    whole = "; ".join(lines)
-    return whole if len(whole) <= LONGEST_VALUE else _short(lines[-1])
+    wanted = f"give {_short(example.want)}"
+    if example.kind is Kind.RAISES or example.raises is not None:
+        wanted = f"raise {example.want if example.raises is None else _short(example.raises)}"
+    return f"{code} {came}, but must {wanted}."
 
 
 def _short(text: str) -> str:
     line = " / ".join(each.rstrip() for each in text.strip().splitlines()) or "nothing"
     return line if len(line) <= LONGEST_VALUE else line[:LONGEST_VALUE] + "..."
+
+
+# --- The examples that a request gives in its words
+
+LONGEST_REQUEST: Final = 20_000  # characters of a request that are read
+LONGEST_CODE: Final = 500  # characters of one piece of code
+_MOST_CALLS: Final = 200
+_MOST_TRIED: Final = 20  # closing brackets or quotes that a piece of code may end with
+_CALL: Final = re.compile(r"(?<![\w.])[^\W\d]\w*(?:\.[^\W\d]\w*)*(?=\()")
+_CLOSER: Final = re.compile(r"[)\]}'\"]")
+_GOES_ON: Final = re.compile(r"\.[^\W\d]\w*(?=\()|(?=\[)")
+_PLAIN: Final = re.compile(
+    r"(?P<number>[-+]?(?:\d[\d_]*(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?)(?!\w|\.\d)|(?P<word>true|false|none|null)\b"
+    r"|(?:an?\s+|the\s+)?empty\s+(?P<empty>list|string|dict(?:ionary)?|tuple|set)\b",
+    re.IGNORECASE,
+)
+_WORDS = {"null": "None", "list": "[]", "string": "''", "dict": "{}", "dictionary": "{}", "tuple": "()"}
+_WORDS |= {"set": "set()", "true": "True", "false": "False", "none": "None"}
+_EXCEPTION: Final = re.compile(r"(?:an?\s+)?([^\W\d]\w*(?:Error|Exception|Warning|Interrupt|Iteration|Exit))\b")
+_PLACE: Final = re.compile(r"\s+(?:in|from|of)\s+[\w./-]+\.py\b")
+_MUST: Final = (
+    r"(?:should|must|shall|(?:has|have|needs|ought|is expected|is supposed)\s+to)\s+(?:now\s+|also\s+|always\s+)?"
+    r"(?:return|give|be|equal|yield|produce|(?P<raise>raise))\b"
+)
+_WANTED: Final = re.compile(
+    rf"\s*+,?\s*+(?:it\s+)?{_MUST}\s*:?\s*|\s*+[,:(]?\s*+(?:is\s+)?expected(?:\s+to\s+be|\s+is)?\s*:?\s*", re.IGNORECASE
+)
+_EQUAL: Final = re.compile(r"\s*(?:===?|->|=>|\u2192|=)\s*")
+_TELLS: Final = re.compile(
+    r"\s*+[,:(]?\s*+(?:it\s+)?(?P<now>(?:currently|now|actually|wrongly|still)\s+)?(?:gives?|returns?|is|yields?|produces?"
+    r"|(?P<got>got|i\s+get|we\s+get)|(?P<raise>raises?|crashes\s+with|fails\s+with))\b\s*:?\s*",
+    re.IGNORECASE,
+)
+_CORRECTED: Final = re.compile(
+    rf"[\s.,;:(\u2013\u2014-]*(?:(?:but|and|where|while)\b\s*)?(?:i\s+|we\s+|it\s+|that\s+|which\s+)?(?:{_MUST}"
+    r"|(?:is\s+|was\s+)?(?:expect(?:ed)?|want(?:ed)?)(?:\s+it)?(?:\s+to\s+be|\s+is|\s+was)?"
+    r"|(?P<instead>(?:instead\s+of|rather\s+than)(?:\s+(?:returning|giving|raising))?))\s*:?\s*",
+    re.IGNORECASE,
+)
+_ENDS: Final = re.compile(
+    r"\s*(?:$|[,;:)\]!?\n(\u2013\u2014]|\.(?!\d|\w)|-(?=\s)|(?:but|and|not|instead|rather|when|where|because|since|as|while"
+    r"|got|which|however|although|though|so|expected|should|must|fails?|holds?|does|is)\b)",
+    re.IGNORECASE,
+)
+_NOT_WANTED: Final = re.compile(
+    r"\b(?:currently|now|today|at\s+the\s+moment|actual(?:ly)?|got|wrong(?:ly)?|bug(?:gy)?|(?:i|we|you)\s+(?:get|see)"
+    r"|why|(?:not|never)\b(?=[^:(;.\n]*\Z|\s+(?:be|right|correct|true|so|happen)\b))\b[^.;\n]*\Z",
+    re.IGNORECASE,
+)
+_IS_WRONG: Final = re.compile(
+    r"\s*+,?\s*+(?:but|not|which)\b|\s*is\s+(?:(?!not\b)\w+\s+)?(?:wrong|incorrect|a\s+bug|not\s+(?:right|correct|expected)"
+    r"|true\s+(?:at\s+the\s+moment|now|today))\b",
+    re.IGNORECASE,
+)
+_SO_THAT: Final = re.compile(
+    r"\b(?:so\s+that|such\s+that|make\s+sure(?:\s+that)?|ensure(?:\s+that)?)\s+\Z", re.IGNORECASE
+)
+_EXPECT: Final = re.compile(r"\bexpect(?:ed|s)?\s+\Z", re.IGNORECASE)
+_TO_BE: Final = re.compile(r"\s*to\s+(?:return|give|be|(?P<raise>raise))\b\s*", re.IGNORECASE)
+_ASSERT: Final = re.compile(r"\bassert[ \t]+([^\n]+)")
+
+
+class _Wanted(NamedTuple):
+    kind: Kind
+    want: str
+    end: int
+
+
+def task_examples(
+    request: str, names: Collection[str], module: str = "", new: Collection[str] = ()
+) -> tuple[Example, ...]:
+    """The examples that call one of `names`, the functions and classes of `module`, which may stand before them.
+
+    Of those that are `new` nothing can be told but what is wanted, as they did not exist when the request was written.
+    """
+    text = request[:LONGEST_REQUEST].replace("`", " ")
+    asserted, plain = _ASSERT.findall(text), _ASSERT.sub(lambda match: " " * len(match[0]), text)
+    found = (*_asserted(asserted, names, module), *_called_examples(plain, names, module, new))
+    return tuple(dict.fromkeys(found))
+
+
+def _asserted(lines: list[str], names: Collection[str], module: str) -> Iterator[Example]:
+    for line in lines:
+        code = _usable(line.strip().rstrip(".").strip(), names, module)
+        if name := _called(code, names):
+            match ast.parse(code, mode="eval").body:
+                case ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]):
+                    yield Example(name, ast.unparse(left), ast.unparse(right), Origin.TASK, Kind.VALUE)
+                case _:
+                    yield Example(name, f"bool({code})", "True", Origin.TASK, Kind.VALUE)
+
+
+def _called_examples(text: str, names: Collection[str], module: str, new: Collection[str]) -> Iterator[Example]:
+    asked, end = read_request(text), 0
+    for match in islice(_CALL.finditer(text), _MOST_CALLS):
+        call = _code_at(text, match.start()) if match.start() >= end else ""
+        code = _usable(call, names, module)
+        if name := _called(code, names):
+            end = match.start() + len(call)
+            place = _PLACE.match(text, end)
+            end = place.end() if place else end
+            creates = name in new or (asked.creates and not asked.repairs)
+            told = _must_be(text, match.start(), end, names, creates=creates)
+            if told is not None and _ENDS.match(text, told.end):
+                yield Example(name, code, told.want, Origin.TASK, told.kind)
+
+
+def _must_be(text: str, start: int, end: int, names: Collection[str], *, creates: bool) -> _Wanted | None:
+    before = text[max(0, start - 120) : start]
+    match = (_EXPECT.search(before) and _TO_BE.match(text, end)) or _WANTED.match(text, end)
+    if match:
+        return _value_at(text, match.end(), names, raises=bool(match.groupdict().get("raise")))
+    equal = _EQUAL.match(text, end)
+    match = equal or _TELLS.match(text, end)
+    if match is None:
+        return None
+    groups = match.groupdict()
+    if (told := _value_at(text, match.end(), names, raises=bool(groups.get("raise")))) is None:
+        return None
+    meant = _SO_THAT.search(before) is not None or creates
+    corrected = _CORRECTED.match(text, told.end)
+    if corrected and not (corrected["instead"] and meant):
+        return _value_at(text, corrected.end(), names, raises=bool(corrected["raise"]))
+    wrong = _NOT_WANTED.search(before) or groups.get("now") or groups.get("got") or _IS_WRONG.match(text, told.end)
+    return told if (equal or meant) and not wrong else None
+
+
+def _value_at(text: str, start: int, names: Collection[str], *, raises: bool) -> _Wanted | None:
+    start += len(text[start:]) - len(text[start:].lstrip(" \t"))
+    if raises:
+        error = _EXCEPTION.match(text, start)
+        return _Wanted(Kind.RAISES, error[1], error.end()) if error else None
+    if plain := _PLAIN.match(text, start):
+        code = plain["number"] or _WORDS[(plain["word"] or plain["empty"]).lower()]
+        return _Wanted(Kind.VALUE, code, plain.end())
+    code = _code_at(text, start)
+    return _Wanted(Kind.VALUE, code, start + len(code)) if _is_plain(code, names) else None
+
+
+def _code_at(text: str, start: int) -> str:
+    """The expression that begins here and ends with the first possible bracket or quote, with what is called of it."""
+    found = 0
+    for closer in islice(_CLOSER.finditer(text, start + 1, start + LONGEST_CODE), _MOST_TRIED):
+        if found and not _GOES_ON.match(text, found):
+            break
+        if _tree(text[start : closer.end()]) is not None:
+            found = closer.end()
+    return text[start:found]
+
+
+def _usable(code: str, names: Collection[str], module: str) -> str:
+    """The code without the module's name, if it is made of literals and calls; else ""."""
+    if module:
+        code = re.sub(rf"(?<![\w.]){re.escape(module)}\.(?=[^\W\d])", "", code)
+    return code if _is_plain(code, names) else ""
+
+
+def _tree(code: str) -> ast.Expression | None:
+    try:
+        return ast.parse(code, mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _is_plain(code: str, names: Collection[str]) -> bool:
+    """Whether it is an expression of literals, and of calls of known names and of builtins."""
+    tree = _tree(code) if 0 < len(code) <= LONGEST_CODE else None
+    if tree is None:
+        return False
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id not in names:
+            callable_name = hasattr(builtins, node.id) or node.id[:1].isupper()
+            if id(node) not in called or not callable_name:
+                return False
+        if isinstance(node, ast.Lambda | ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom | ast.JoinedStr):
+            return False
+        if isinstance(node, ast.Constant) and node.value is ...:
+            return False
+    return True
+
+
+def _called(code: str, names: Collection[str]) -> str:
+    """The first of the names that the code, which is plain or "", calls, or ""."""
+    tree = _tree(code)
+    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call)) if tree else ()
+    return next((func.id for func in calls if isinstance(func, ast.Name) and func.id in names), "")

@@ -53,16 +53,16 @@ def write_temporary(
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(temporary, flags, 0o666 if mode is None else 0o600, dir_fd=directory_fd)
     try:
-        try:
-            _fill(descriptor, data)
+        with closing(descriptor):
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
             if like is not None:
-                _keep_owner(descriptor, like)
+                _keep_owner(descriptor, *like)
             if mode is not None:
                 os.fchmod(descriptor, mode & PERMISSION_BITS)
             write_through(descriptor)
             return os.fstat(descriptor)
-        finally:
-            os.close(descriptor)
     except BaseException:
         with suppress(OSError):
             os.unlink(temporary, dir_fd=directory_fd)
@@ -83,40 +83,23 @@ def write_through(descriptor: int) -> None:
 def name_exclusively(directory_fd: int, temporary: str, name: str) -> None:
     """Give the file `temporary` the name `name` in the same directory, where nothing may be yet.
 
-    Raises:
-        OSError: both names are as they were. FileExistsError where something is.
+    Raises OSError: both names are as they were. FileExistsError where something is.
     """
     try:
         os.link(temporary, name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd, follow_symlinks=False)
-    except FileExistsError:
-        raise
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        _name_without_links(directory_fd, temporary, name)
+        # What knows no hard links cannot refuse in the same step in which it names; looking first comes close.
+        if identity_at(directory_fd, name) is not None:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name) from None
+        _rename(directory_fd, temporary, name)
         return
     with suppress(OSError):
         os.unlink(temporary, dir_fd=directory_fd)
 
 
-def _name_without_links(directory_fd: int, temporary: str, name: str) -> None:
-    """File systems without hard links cannot refuse in the same step in which they name; looking first comes close."""
-    try:
-        os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
-    except FileNotFoundError:
-        os.rename(temporary, name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
-    else:
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
-
-
-def _fill(descriptor: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
-
-
-def _keep_owner(descriptor: int, like: tuple[int, str]) -> None:
-    directory_fd, name = like
+def _keep_owner(descriptor: int, directory_fd: int, name: str) -> None:
     with suppress(OSError):
         old = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
         if stat.S_ISREG(old.st_mode):
@@ -146,18 +129,12 @@ class RenameStep:
     doing: str = ""
     path: str = ""
 
-    @property
-    def replaces(self) -> bool:
-        """Whether the name means a file before and after."""
-        return self.before is not None and self.after is not None
-
 
 def commit(step: RenameStep) -> None:
     """Take the step.
 
-    Raises:
-        OSError: ESTALE if the name means another file than it should, EEXIST if it means one where it should not.
-            What was done is taken back by `undo`.
+    Raises OSError: ESTALE if the name means another file than it should, EEXIST if it means one where it should not.
+    What was done is taken back by `undo`.
     """
     if step.before is not None and identity_at(step.directory_fd, step.name) != step.before:
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
@@ -174,8 +151,7 @@ def commit(step: RenameStep) -> None:
 def undo(step: RenameStep) -> None:
     """Take the step back as far as it was taken, however far that is.
 
-    Raises:
-        OSError: it could not be taken back. What the name meant before is still there as `kept`, if that was given.
+    Raises OSError: it could not be taken back. What the name meant before is still there as `kept`, if that was given.
     """
     if step.after is None:
         if identity_at(step.directory_fd, step.kept) is not None:
@@ -229,9 +205,7 @@ class OpenFolders:
         """The handle of this folder; the caller does not close it.
 
         With a list in `made`, missing folders are made, and it receives their names below the root, outermost first.
-
-        Raises:
-            OSError: there is no such folder, or a part of it is none.
+        Raises OSError: there is no such folder, or a part of it is none.
         """
         key = tuple(parts)
         if key not in self._opened:
@@ -241,8 +215,7 @@ class OpenFolders:
     def deepest(self, parts: Sequence[str]) -> tuple[int, int]:
         """The innermost of these folders that is there, and how many of the parts lead to it.
 
-        Raises:
-            OSError: something else is where a folder should be.
+        Raises OSError: something else is where a folder should be.
         """
         for length in range(len(parts), 0, -1):
             with suppress(FileNotFoundError):
@@ -252,8 +225,7 @@ class OpenFolders:
     def real_name(self, folder: int, *rest: str) -> str | None:
         """The name below the root of an open folder, or of `rest` in it; None where the kernel does not tell.
 
-        Raises:
-            OSError: ESTALE, the folder has been moved out of the root.
+        Raises OSError: ESTALE, the folder has been moved out of the root.
         """
         top, above = handle_name(self.root), handle_name(folder)
         if top is None or above is None:

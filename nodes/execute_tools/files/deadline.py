@@ -1,8 +1,7 @@
 """The clock, calls that are waited for no longer than a deadline, and the scope in which a call may change the world.
 
-A thread cannot be ended from outside. An exception that is sent to it does not reach a call of C, and as long as it is
-on its way Python 3.11 and 3.12 slow down all other threads, and let those that are traced spin for ever. Source:
-measured on 3.11.7. So a thread that is given up loses its scope, and ends when its call does.
+A thread cannot be ended from outside (an exception that is sent to it reaches no call of C, and slows down all others
+meanwhile: measured on 3.11.7). So a thread that is given up loses its scope, and ends when its call does.
 """
 
 import asyncio
@@ -42,8 +41,7 @@ class CancellationScope:
     def effect(self) -> Iterator[None]:
         """Guard one effect, which has to be short.
 
-        Raises:
-            ScopeOverError: the call's time is over, and nothing may change any more.
+        Raises ScopeOverError: the call's time is over, and nothing may change any more.
         """
         with nullcontext() if self._parent is None else self._parent.effect(), self._lock:
             if self._over:

@@ -38,8 +38,7 @@ from mendgraph.nodes.execute_tools.files.change_records import (
 )
 from mendgraph.nodes.execute_tools.files.failures import invalid, os_failure, quoted
 from mendgraph.nodes.execute_tools.files.handles import beginning, closing, open_regular, open_root
-from mendgraph.nodes.execute_tools.files.judged_paths import JudgedPaths
-from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, Place
+from mendgraph.nodes.execute_tools.files.sandbox import JudgedPaths, PathAccess, Place
 from mendgraph.nodes.records import CONTENT_BYTES, ToolError, ToolErrorCode
 
 MOST_CHANGES: Final = 200
@@ -156,7 +155,12 @@ def placed_changes(paths: JudgedPaths, changes: Sequence[Change]) -> list[Placed
         if isinstance(placed, ToolError):
             return placed
         found.append(placed)
-    return _overlap(found) or found
+    taken: set[str] = set()
+    for name in (place.real for each in found for place in (each.place, each.target) if place is not None):
+        if name in taken:
+            return invalid(f"Two of these changes concern {quoted(name)}: make one of them.")
+        taken.add(name)
+    return found
 
 
 def _write(paths: JudgedPaths, change: WriteFile) -> PlacedChange | ToolError:
@@ -212,16 +216,6 @@ def _link(paths: JudgedPaths, path: str, place: Place, doing: str) -> ToolError 
         return None
     message = f"Cannot {doing} {quoted(place.requested)}: it is a symbolic link to {quoted(place.real)}."
     return invalid(f"{message} Name the file itself.", place.real)
-
-
-def _overlap(changes: Sequence[PlacedChange]) -> ToolError | None:
-    places = [place for change in changes for place in (change.place, change.target) if place is not None]
-    taken: set[str] = set()
-    for name in (place.real for place in places):
-        if name in taken:
-            return invalid(f"Two of these changes concern {quoted(name)}: make one of them.")
-        taken.add(name)
-    return None
 
 
 def _conflict(place: Place, doing: str, reason: str) -> ToolError:
@@ -481,7 +475,7 @@ class _Transaction:
                 commit(step)
             except OSError as error:
                 return os_failure(error, step.doing, step.path)
-            if step.replaces:  # the name that the new file had is used up
+            if None not in (step.before, step.after):  # the name that the new file had is used up
                 self._temporaries.remove((step.directory_fd, step.temporary))
         return None
 

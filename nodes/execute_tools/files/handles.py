@@ -41,14 +41,11 @@ def open_root(root: str) -> int:
     return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
-def open_beneath(root_fd: int, parts: Sequence[str], flags: int, mode: int = 0o666) -> int:
-    """Open the file or directory that `parts` lead to below `root_fd`; without parts, `root_fd` once more.
-
-    `mode` is for a file that O_CREAT makes.
-    """
+def open_beneath(root_fd: int, parts: Sequence[str], flags: int) -> int:
+    """Open the file or directory that `parts` lead to below `root_fd`; without parts, `root_fd` once more."""
     if not parts:
         return os.open(".", _DIRECTORY, dir_fd=root_fd)
-    return _walked(root_fd, parts, flags | _FILE, mode)
+    return _walked(root_fd, parts, flags | _FILE)
 
 
 def open_directory(root_fd: int, parts: Sequence[str], *, made: list[str] | None = None) -> int:
@@ -74,7 +71,7 @@ def open_regular(root_fd: int, parts: Sequence[str], flags: int) -> tuple[int, o
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     with closing(_walked(root_fd, parts[:-1], _STEP)) as parent:
         _require_regular(os.stat(_one_part(parts[-1]), dir_fd=parent, follow_symlinks=False))
-        descriptor = _open_part(parts[-1], flags | _FILE, parent, 0)
+        descriptor = _open_part(parts[-1], flags | _FILE, parent)
     try:
         status = os.fstat(descriptor)
         _require_regular(status)
@@ -103,21 +100,23 @@ def handle_name(descriptor: int) -> str | None:
     return None if name.endswith(_DELETED) else name
 
 
-def _walked(root_fd: int, parts: Sequence[str], flags: int, mode: int = 0o666, *, made: list[str] | None = None) -> int:
+def _walked(root_fd: int, parts: Sequence[str], flags: int, *, made: list[str] | None = None) -> int:
     """Open what the parts lead to, the last one with `flags`; see `open_directory` for `made`."""
     names = [_one_part(part) for part in parts]
     here = os.open(".", _STEP if names else flags, dir_fd=root_fd)
     for depth, part in enumerate(names, start=1):
         with closing(here) as parent:
-            if made is not None and _make_directory(part, parent):
-                made.append("/".join(names[:depth]))
-            here = _open_part(part, _STEP if depth < len(names) else flags, parent, mode)
+            if made is not None:
+                with suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=parent)
+                    made.append("/".join(names[:depth]))
+            here = _open_part(part, _STEP if depth < len(names) else flags, parent)
     return here
 
 
-def _open_part(name: str, flags: int, directory_fd: int, mode: int) -> int:
+def _open_part(name: str, flags: int, directory_fd: int) -> int:
     try:
-        return os.open(name, flags, mode, dir_fd=directory_fd)
+        return os.open(name, flags, dir_fd=directory_fd)
     except OSError as error:
         if _is_link(name, directory_fd):
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE)) from error
@@ -134,14 +133,6 @@ def _is_link(name: str, directory_fd: int) -> bool:
     with suppress(OSError):
         return stat.S_ISLNK(os.stat(name, dir_fd=directory_fd, follow_symlinks=False).st_mode)
     return False
-
-
-def _make_directory(name: str, directory_fd: int) -> bool:
-    try:
-        os.mkdir(name, dir_fd=directory_fd)
-    except FileExistsError:
-        return False
-    return True
 
 
 def _require_regular(status: os.stat_result) -> None:

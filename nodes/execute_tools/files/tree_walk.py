@@ -1,4 +1,4 @@
-"""All that lies below a directory, as git would see it."""
+"""All that lies below a directory, as git would see it, and glob patterns over its paths."""
 
 import os
 import re
@@ -8,8 +8,7 @@ from fnmatch import translate
 from typing import Final, Literal, NamedTuple, Self, TypeAlias
 
 from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_root
-from mendgraph.nodes.execute_tools.files.judged_paths import JudgedPaths
-from mendgraph.nodes.execute_tools.files.sandbox import Place
+from mendgraph.nodes.execute_tools.files.sandbox import JudgedPaths, Place
 from mendgraph.nodes.records import ToolError
 
 GIT_DIRECTORY = ".git"
@@ -49,8 +48,7 @@ def _entry(found: os.DirEntry[str], prefix: str) -> Entry:
 def judged_entries(paths: JudgedPaths, place: Place) -> list[Entry] | ToolError:
     """What the directory holds, or the judge's denial of the one that was opened, whatever it was called before.
 
-    Raises:
-        OSError: it is no directory, or it cannot be read.
+    Raises OSError: it is no directory, or it cannot be read.
     """
     with closing(open_root(paths.root)) as top, closing(open_directory(top, place.parts)) as directory:
         name = paths.opened_name(directory, top, place, for_write=False)
@@ -214,7 +212,10 @@ def _rule(line: str) -> _Rule | None:
 
 def _block(rules: Sequence[_Rule]) -> _Block:
     literals = {
-        f"{'/' * rule.anchored}{rule.pattern}{slash}" for rule in rules if rule.is_plain for slash in _ends(rule)
+        f"{'/' * rule.anchored}{rule.pattern}{slash}"
+        for rule in rules
+        if rule.is_plain
+        for slash in (("/",) if rule.only_directories else ("", "/"))
     }
     others = [rule for rule in rules if not rule.is_plain]
 
@@ -230,10 +231,6 @@ def _block(rules: Sequence[_Rule]) -> _Block:
         expression(only_directories=True),
         globs,
     )
-
-
-def _ends(rule: _Rule) -> tuple[str, ...]:
-    return ("/",) if rule.only_directories else ("", "/")
 
 
 def _ignore_segments(pattern: str) -> Segments:
@@ -274,3 +271,62 @@ def _visible(
     entries = sorted(found, key=lambda entry: entry.path)
     rules = rules.within(place.real, entries, read_file)
     return [(entry, rules) for entry in entries if not rules.ignores(entry)]
+
+
+# --- Globs, matched in time that no pattern can blow up
+
+NO_MATCHES = "no matches found; try list_files, check alternate naming, or broaden the filters"
+"""Source: spec 3, zero-result feedback."""
+MORE_MATCHES = "there are more matches; narrow the pattern or the path"
+
+MAX_PATTERN_CHARACTERS = 500
+MAX_ALTERNATIVES = 64
+_GROUP: Final = re.compile(r"\{([^{}]*)\}")
+
+
+@dataclass(frozen=True)
+class PathGlob:
+    """A compiled pattern: for each alternative, its segments; None stands for `**`, any number of folders."""
+
+    alternatives: tuple[Segments, ...]
+
+    def matches(self, path: str) -> bool:
+        """Whether the whole relative path, with "/" between its parts, fits one of the alternatives."""
+        parts = path.split("/")
+        return any(fits(segments, parts) for segments in self.alternatives)
+
+
+def parse_glob(pattern: str) -> PathGlob | None:
+    """`*`, `?`, `[a-z]` within one part of a path, `**` over parts, `{a,b}` alternatives; letter case counts.
+
+    A pattern without "/" matches the name in any folder, as in .gitignore, and one that begins with "/" nothing. None
+    stands for a pattern that is too long or has more than 64 alternatives.
+    """
+    if len(pattern) > MAX_PATTERN_CHARACTERS:
+        return None
+    alternatives: list[Segments] = []
+    for alternative in _expand(pattern):
+        if len(alternatives) == MAX_ALTERNATIVES:
+            return None
+        alternatives.append(_segments(alternative))
+    return PathGlob(tuple(alternatives))
+
+
+def _segments(pattern: str) -> Segments:
+    anywhere = "/" not in pattern
+    parts = [part for at, part in enumerate(pattern.split("/")) if part != "." and (part or not at)]
+    if anywhere or not parts:
+        parts = ["**", *parts]
+    if pattern.endswith("/"):
+        parts.append("**")
+    return segments_of(parts)
+
+
+def _expand(pattern: str) -> Iterator[str]:
+    """The pattern once for each choice in its `{a,b}` groups, which may be nested."""
+    group = _GROUP.search(pattern)
+    if group is None:
+        yield pattern
+        return
+    for choice in group[1].split(","):
+        yield from _expand(f"{pattern[: group.start()]}{choice}{pattern[group.end() :]}")

@@ -27,16 +27,15 @@ from mendgraph.nodes.execute_tools.store.database import (
     open_database,
     store_errors,
     transaction,
+    uses_postgres,
 )
-from mendgraph.nodes.execute_tools.store.postgres_url import uses_postgres
 from mendgraph.nodes.records import Effect, JsonMap
 
 
 def idempotency_key(thread: str, step: int, index: int, tool: str, arguments: JsonMap) -> str:
     """The key of the call at place `index` of a step: the same whenever this step is run again. 64 hex digits.
 
-    Raises:
-        TypeError: something in the arguments is no JSON value.
+    Raises TypeError: something in the arguments is no JSON value.
     """
     return _digest([thread, step, index, tool, arguments])
 
@@ -44,22 +43,17 @@ def idempotency_key(thread: str, step: int, index: int, tool: str, arguments: Js
 def call_fingerprint(tool: str, arguments: JsonMap) -> str:
     """What a call does, whoever makes it and when: the same for the same arguments in any order. 64 hex digits.
 
-    Raises:
-        TypeError: something in the arguments is no JSON value.
+    Raises TypeError: something in the arguments is no JSON value.
     """
     return _digest([tool, arguments])
 
 
 def _digest(value: list[object]) -> str:
-    return hashlib.sha256(_canonical(value)).hexdigest()
-
-
-def _canonical(value: list[object]) -> bytes:
-    """The value as JSON with sorted keys; lone surrogates and integers beyond 64 bits have a form of their own."""
     try:
-        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-    except TypeError:
-        return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+        data = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    except TypeError:  # lone surrogates and integers beyond 64 bits have a form of their own
+        data = json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+    return hashlib.sha256(data).hexdigest()
 
 
 UNDO_EFFECT = "undo"
@@ -234,11 +228,6 @@ class Journal:
         where = "WHERE thread = ? AND step >= ? AND effect <> ? AND state = ? ORDER BY 1 DESC"
         with self._opened() as database:
             return list(_changes(database, where, thread, from_step, UNDO_EFFECT, ChangeState.DONE))
-
-    def all_changes(self) -> list[RecordedChange]:
-        """The changes of all runs, whatever their state, oldest first."""
-        with self._opened() as database:
-            return list(_changes(database, "ORDER BY 1"))
 
     def backup(self, sha256: str) -> bytes | None:
         """The bytes with this hash, None where they were not kept or are damaged."""

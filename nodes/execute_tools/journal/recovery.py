@@ -8,10 +8,9 @@ followed. Rules are not asked: nothing is restored but what was there before the
 import errno
 import hashlib
 import os
-from collections.abc import Sequence
 from contextlib import suppress
 from enum import Enum, auto
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.files.atomic_write import (
     PERMISSION_BITS,
@@ -33,24 +32,12 @@ from mendgraph.nodes.execute_tools.files.change_records import (
 )
 from mendgraph.nodes.execute_tools.files.file_changes import listed
 from mendgraph.nodes.execute_tools.files.handles import open_regular
+from mendgraph.nodes.execute_tools.journal.journal import Journal
 
 _SOMETHING_ELSE: Final = frozenset(
     {errno.ENOTDIR, errno.EISDIR, errno.ESTALE, errno.ELOOP, errno.ENXIO, errno.EACCES, errno.EPERM, errno.EEXIST}
 )
 """What the system answers where a link, a directory or a file that may not be read is where a file of ours was."""
-
-
-class OpenChanges(Protocol):
-    """The journal, as far as a recovery needs it. All methods raise StoreError where it cannot be used."""
-
-    def open_changes(self) -> Sequence[RecordedChange]:
-        """The changes of which nobody knows how they ended, oldest first."""
-
-    def backup(self, sha256: str) -> bytes | None:
-        """The bytes with this hash, None where they were not kept."""
-
-    def settle(self, token: str, state: ChangeState) -> None:
-        """Write down how a change ended."""
 
 
 class Recovered(NamedTuple):
@@ -66,16 +53,15 @@ class Recovered(NamedTuple):
     sentence: str
 
 
-def recover(journal: OpenChanges, root: str) -> tuple[Recovered, ...]:
+def recover(journal: Journal, root: str) -> tuple[Recovered, ...]:
     """Decide all changes that are open in the journal; nobody may be at work in the workspace `root` meanwhile.
 
-    Raises:
-        StoreError: the journal cannot be used. What is still open is decided by the next recovery.
+    Raises StoreError: the journal cannot be used. What is still open is decided by the next recovery.
     """
     return tuple(_recovered(journal, root, change) for change in journal.open_changes())
 
 
-def _recovered(journal: OpenChanges, root: str, change: RecordedChange) -> Recovered:
+def _recovered(journal: Journal, root: str, change: RecordedChange) -> Recovered:
     names = listed([effect.path for effect in change.effects])
     try:
         with OpenFolders(root) as folders:
@@ -115,7 +101,7 @@ _NOTHING: Final = _Found(FileState())
 class _Recovery:
     """Brings one change to an end. Every method raises OSError where the disk refuses."""
 
-    def __init__(self, journal: OpenChanges, folders: OpenFolders, change: RecordedChange) -> None:
+    def __init__(self, journal: Journal, folders: OpenFolders, change: RecordedChange) -> None:
         self._journal, self._folders, self._change = journal, folders, change
 
     def run(self) -> tuple[ChangeState, tuple[str, ...]]:

@@ -1,9 +1,11 @@
 """Files become again what they were before a run, or before one of its steps: time travel for the workspace.
 
 All that a run did to one path counts as one: how the path was before the first change, and how the last one left it.
-First it is looked at all files that the run changed, and nothing is done where somebody else has changed one of them
-since. Then they are restored in changes that are recorded like those of a run, so that a kill in the middle harms
-nothing: whoever restores again goes on. Only when all is done the run's own changes count as taken back.
+Nothing is done where somebody else has changed one of the files since. They are restored in changes that are recorded
+like those of a run, so that whoever restores again after a kill goes on.
+
+The other way round, a fresh copy of a workspace becomes again as a run has left it elsewhere. The copy has to begin
+where the run began; what the run was doing when it was cut off is left to the recovery.
 """
 
 import errno
@@ -124,31 +126,26 @@ class RestorePlan(NamedTuple):
 
 def net_effects(changes: Sequence[RecordedChange]) -> tuple[NetEffect, ...]:
     """What these changes of a run, newest first, did to each path in all; sorted, without what came to nothing."""
-    effects = path_effects(changes[::-1])
+    found: dict[str, NetEffect] = {}
+    for effect in (effect for change in reversed(changes) for effect in change.effects):
+        earlier = found.get(effect.path, NetEffect(effect.path, effect.before, effect.before))
+        gap = earlier.gap or not _may_be_one(earlier.after, effect.before)
+        found[effect.path] = NetEffect(effect.path, earlier.before, effect.after, gap)
+    effects = (found[path] for path in sorted(found))
     return tuple(
         each for each in effects if each.before.mode != each.after.mode or not is_state(each.after, each.before)
     )
 
 
-def path_effects(changes: Sequence[RecordedChange], bits: int = PERMISSION_BITS) -> tuple[NetEffect, ...]:
-    """What these changes, oldest first, did to each path in all, sorted. Of modes only these bits are compared."""
-    found: dict[str, NetEffect] = {}
-    for effect in (effect for change in changes for effect in change.effects):
-        earlier = found.get(effect.path, NetEffect(effect.path, effect.before, effect.before))
-        gap = earlier.gap or not _may_be_one(earlier.after, effect.before, bits)
-        found[effect.path] = NetEffect(effect.path, earlier.before, effect.after, gap)
-    return tuple(found[path] for path in sorted(found))
+def is_state(now: FileState, wanted: FileState) -> bool:
+    """Whether a file is as it is wanted, as far as that is known."""
+    return UNKNOWN_SHA256 not in (now.sha256, wanted.sha256) and _may_be_one(now, wanted)
 
 
-def is_state(now: FileState, wanted: FileState, bits: int = PERMISSION_BITS) -> bool:
-    """Whether a file is as it is wanted, as far as that is known; of the mode these bits count."""
-    return UNKNOWN_SHA256 not in (now.sha256, wanted.sha256) and _may_be_one(now, wanted, bits)
-
-
-def _may_be_one(one: FileState, other: FileState, bits: int) -> bool:
+def _may_be_one(one: FileState, other: FileState) -> bool:
     if UNKNOWN_SHA256 not in (one.sha256, other.sha256) and one.sha256 != other.sha256:
         return False
-    return one.mode is None or other.mode is None or one.mode & bits == other.mode & bits
+    return one.mode is None or other.mode is None or one.mode & PERMISSION_BITS == other.mode & PERMISSION_BITS
 
 
 def restore_plan(
@@ -312,7 +309,11 @@ class _Restoring:
         failure = self._remove(plan.directories)  # an undo that was cut off may have emptied them
         if failure is not None or not plan.phases:
             return failure
-        call = self._journal.begin(self._key())
+        # A call of its own for each undo, so that what it changes is told apart from what the run did.
+        execution = f"{UNDO_TOOL}-{secrets.token_hex(8)}"
+        fingerprint = call_fingerprint(UNDO_TOOL, {"run": self._run, "from_step": self._from_step})
+        key = CallKey(self._run, execution, self._from_step, 0, UNDO_TOOL, UNDO_EFFECT, fingerprint)
+        call = self._journal.begin(key)
         workspace = self._workspace.recorded(self._journal.recorder(call))
         restored = 0
         for steps in plan.phases:
@@ -327,12 +328,6 @@ class _Restoring:
         self._journal.end(call, json.dumps({"restored": restored}))
         return None
 
-    def _key(self) -> CallKey:
-        """A call of its own for each undo, so that what it changes is told apart from what the run did."""
-        execution = f"{UNDO_TOOL}-{secrets.token_hex(8)}"
-        fingerprint = call_fingerprint(UNDO_TOOL, {"run": self._run, "from_step": self._from_step})
-        return CallKey(self._run, execution, self._from_step, 0, UNDO_TOOL, UNDO_EFFECT, fingerprint)
-
     def _batches(self, steps: Sequence[RestoreStep]) -> Iterator[list[Change]]:
         """The steps as changes of a bounded size each."""
         batch: list[Change] = []
@@ -342,7 +337,9 @@ class _Restoring:
             data = kept_bytes(self._journal, self._root_fd, step.path, wanted) if wanted else b""
             if data is None:
                 raise StoreError(f"The backup of {quoted(step.path)} is gone or damaged: nothing can bring it back.")
-            batch.append(_change(step, data))
+            now, goal = step.now.sha256, step.goal
+            replaced = WriteFile(step.path, data, now, goal.mode, even_read_only=True)
+            batch.append(replaced if goal.sha256 else DeleteFile(step.path, now, even_read_only=True))
             size += len(data)
             if len(batch) == MOST_CHANGES or size >= MOST_BYTES:
                 yield batch
@@ -363,12 +360,6 @@ class _Restoring:
                 if error.errno not in _STAYS:
                     return os_failure(error, "delete", name)
         return None
-
-
-def _change(step: RestoreStep, data: bytes) -> Change:
-    if not step.goal.sha256:
-        return DeleteFile(step.path, step.now.sha256, even_read_only=True)
-    return WriteFile(step.path, data, step.now.sha256, step.goal.mode, even_read_only=True)
 
 
 def _refusal(left: Sequence[LeftFile]) -> ToolError:

@@ -12,13 +12,10 @@ import idna
 from mendgraph.nodes.execute_tools.files.failures import invalid, quoted
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
-DISABLED: Final = "Network access is disabled in this Environment."
-"""Source: spec 4."""
+DISABLED: Final = "Network access is disabled in this Environment."  # Source: spec 4
 _ALLOWED: Final = "`allowed_hosts` (`--allow-host`)"
 _REMEDY: Final = f"Whoever starts the run can name hosts in {_ALLOWED}."
-MAX_URL_CHARACTERS: Final = 8_000
-"""Source: RFC 9110, section 4.1, what every reader should support."""
-
+MAX_URL_CHARACTERS: Final = 8_000  # Source: RFC 9110, section 4.1, what every reader should support
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _LISTED_HOSTS: Final = 10
 _URL: Final = re.compile(
@@ -93,9 +90,8 @@ def judge_url(url: str, rules: NetworkRules) -> Target | ToolError:
     INVALID_ARGUMENT for what is no http or https URL, PERMISSION_DENIED for what the rules do not name.
     """
     if not rules.hosts:
-        return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=f"{DISABLED} {_REMEDY}")
-    target = read_url(url)
-    if isinstance(target, ToolError):
+        return _denied(f"{DISABLED} {_REMEDY}")
+    if isinstance(target := read_url(url), ToolError):
         return target
     about_host = [each for each in _patterns(rules.hosts) if each.has_host(target.host)]
     if not about_host:
@@ -133,8 +129,7 @@ def judge_redirect(origin: Target, location: str, rules: NetworkRules) -> Target
 
 def parse_host_entry(entry: str) -> HostPattern | None:
     """One entry of a list of hosts, or None where it is none."""
-    match = _AUTHORITY.fullmatch(entry)
-    if match is None:
+    if (match := _AUTHORITY.fullmatch(entry)) is None:
         return None
     port = _port(match["port"] or "", 0)
     if port is None or (match["port"] is not None and not port):
@@ -183,11 +178,9 @@ def canonical_host(host: str) -> str:
 
 def read_url(url: str) -> Target | ToolError:
     """Where `url` leads, whether or not that is allowed; INVALID_ARGUMENT for what is no http or https URL."""
-    problem = _unreadable(url)
-    if problem:
+    if problem := _unreadable(url):
         return invalid(problem)
-    match = _URL.fullmatch(url)
-    if match is None:
+    if (match := _URL.fullmatch(url)) is None:
         return invalid(f"{quoted(url)} is no absolute URL: write it as https://host/path.")
     scheme = match["scheme"].lower()
     if scheme not in _DEFAULT_PORTS:

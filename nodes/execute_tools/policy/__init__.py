@@ -1,1 +1,1 @@
-"""What an environment allows of a call: limits, roles, retries, circuits, and what is written down of it. Pure."""
+"""Alerts: what somebody should know of a run. Pure."""

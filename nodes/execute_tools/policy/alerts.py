@@ -6,20 +6,11 @@ from statistics import median
 
 from mendgraph.nodes.records import JsonMap, Record
 
-WINDOW = 8
-"""How many of the latest outcomes count; as long as there are fewer, the missing ones count as good."""
-
-THRESHOLD = 0.5
-"""An alert is raised when the rate of failures passes this."""
-
-ALL_CLEAR = 0.25
-"""Down to this rate, or below it, a new crossing is worth a new alert: a rate that wavers is told once."""
-
-COST_FACTOR = 3.0
-"""A model call is dear when it costs more than this times the median of the latest ones."""
-
-FEWEST_COSTS = 4
-"""A median of fewer calls says nothing."""
+WINDOW = 8  # how many of the latest outcomes count; as long as there are fewer, the missing ones count as good
+THRESHOLD = 0.5  # an alert is raised when the rate of failures passes this
+ALL_CLEAR = 0.25  # down to this rate, or below it, a new crossing is worth a new alert: a rate that wavers is told once
+COST_FACTOR = 3.0  # A model call is dear when it costs more than this times the median of the latest ones
+FEWEST_COSTS = 4  # A median of fewer calls says nothing
 
 
 class AlertKind(StrEnum):

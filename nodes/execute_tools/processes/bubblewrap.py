@@ -14,20 +14,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.processes.processes import (
     ProcessResult,
+    ResourceLimits,
     Taker,
+    Watch,
+    command_limits,
     kill_group,
     outputs,
     run_process,
     start_process,
 )
-from mendgraph.nodes.execute_tools.processes.resource_limits import LimitReached, ResourceLimits, Watch, command_limits
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 PROGRAM_FOLDERS: Final = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")
@@ -66,11 +68,10 @@ _PATIENCE_MS = 2_000
 class View:
     """What a program sees beside the system; names are absolute.
 
-    `root` is the workspace, open as `root_fd`. `readable` folders of the machine are shown read-only. `read_only`
-    pairs the handle of what lies in the workspace with its name. `hidden_files` cannot be opened, and
-    `hidden_folders` look empty; neither can be changed, moved or removed. `given` pairs the handle of a text with
-    the name of the file that it becomes, outside of the workspace. With `root_read_only` the workspace itself is
-    shown as it is and cannot be changed. `limits` bound what all processes of the program use together.
+    `root` is the workspace, open as `root_fd`. `readable` folders of the machine are shown read-only. `read_only` pairs
+    the handle of what lies in the workspace with its name. `hidden_files` cannot be opened, and `hidden_folders` look
+    empty; neither can be changed, moved or removed. `given` pairs the handle of a text with the name of the file that
+    it becomes, outside of the workspace. With `root_read_only` the workspace cannot be changed.
     """
 
     root: str
@@ -90,12 +91,12 @@ class View:
         return (self.root_fd, *(handle for handle, _ in (*self.read_only, *self.given)))
 
 
-def sandbox_options(view: View, system: Sequence[str], status_fd: int, block_fd: int) -> list[str]:
-    """The options of bubblewrap for this view; `system` are those of `system_options`. Later mounts cover earlier ones.
+def sandbox_options(view: View, status_fd: int, block_fd: int) -> list[str]:
+    """The options of bubblewrap for this view. Later mounts cover earlier ones.
 
     What bubblewrap did is reported as JSON on `status_fd`. The program starts when something comes from `block_fd`.
     """
-    options = [*_NAMESPACES, *system]
+    options = [*_NAMESPACES, *_system_options()]
     for handle, name in view.given:
         options += ("--perms", "0444", "--ro-bind-data", str(handle), name)
     options += ("--proc", "/proc", "--dev", "/dev")
@@ -114,16 +115,12 @@ def sandbox_options(view: View, system: Sequence[str], status_fd: int, block_fd:
     return [*options, "--chdir", view.cwd, "--json-status-fd", str(status_fd), "--block-fd", str(block_fd)]
 
 
-def system_options() -> list[str]:
-    """The options that show this machine's system, read-only."""
+def _system_options() -> list[str]:
+    """Those that show this machine's system, read-only."""
     options = ["--ro-bind", "/usr", "/usr"]
-    for name in _SYSTEM_LINKS:
-        if os.path.islink(name):
-            options += ("--symlink", os.readlink(name), name)
-        else:
-            options += ("--ro-bind-try", name, name)
-    for name in _SYSTEM_FILES:
-        options += ("--ro-bind-try", name, name)
+    for name in (*_SYSTEM_LINKS, *_SYSTEM_FILES):
+        linked = name in _SYSTEM_LINKS and os.path.islink(name)
+        options += ("--symlink", os.readlink(name), name) if linked else ("--ro-bind-try", name, name)
     return options
 
 
@@ -155,20 +152,15 @@ def bubblewrap_path() -> str | None:
 
 @functools.cache
 def _start_problem(program: str) -> str | None:
-    with ExitStack() as stack:
-        root, folder = (stack.enter_context(closing(open_root(name))) for name in ("/usr", "/usr/bin"))
-        nobody = stack.enter_context(closing(os.open(os.devnull, os.O_WRONLY)))
-        given = stack.enter_context(_texts())
-        view = View("/run/probe", root, "/", given=given, read_only=((folder, "/run/probe/bin"),))
-        ready = stack.enter_context(closing(os.open(os.devnull, os.O_RDONLY)))
-        options = stack.enter_context(_options_file(sandbox_options(view, system_options(), nobody, ready)))
+    with closing(open_root("/usr")) as root:
+        options = sandbox_options(View("/run/probe", root, "/"), status_fd=1, block_fd=0)
         found = run_process(
-            [program, "--args", str(options), "--", "true"],
+            [program, *options, "--", "true"],
             cwd="/",
             timeout_s=_PROBE_S,
             max_output_bytes=10_000,
             env={"PATH": ":".join(PROGRAM_FOLDERS)},
-            pass_fds=(options, nobody, ready, *view.handles),
+            pass_fds=(root,),
         )
     if isinstance(found, ProcessResult):
         if found.exit_code == 0:
@@ -183,14 +175,15 @@ def _start_problem(program: str) -> str | None:
 class Sandboxed:
     """A program and all that it starts, inside the sandbox.
 
-    `process` is bubblewrap itself, outside of it; its exit code is the program's, or 128 and the signal.
+    `process` is bubblewrap itself, outside of it; its exit code is the program's, or 128 and the signal. `watch`, once
+    its limits are set, says which of them is reached.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], status_fd: int) -> None:
         self.process, self._status_fd, self._status = process, status_fd, bytearray()
         self._first: int | None = None
         self._first_fd: int | None = None
-        self._watch: Watch | None = None
+        self.watch: Watch | None = None
 
     def limit(self, view: View) -> ToolError | None:
         """Bound what the program may use, which does not run yet; UNAVAILABLE where that fails, and it must not run."""
@@ -206,8 +199,8 @@ class Sandboxed:
         with suppress(OSError):  # an old kernel; bubblewrap's --die-with-parent does the same, a little later
             self._first_fd = os.pidfd_open(self._first)
         try:
-            self._watch = Watch(self._first, view.limits, _IN_MEMORY, None if view.root_read_only else view.root_fd)
-            while not self._watch.opens() and self.process.poll() is None:
+            self.watch = Watch(self._first, view.limits, _IN_MEMORY, None if view.root_read_only else view.root_fd)
+            while not self.watch.opens() and self.process.poll() is None:
                 if time.monotonic() > deadline:
                     return _unlimited(f"bubblewrap mounted nothing within {_PROBE_S:g} s")
                 time.sleep(_MOUNTING_S)
@@ -228,14 +221,6 @@ class Sandboxed:
             while chunk := os.read(self._status_fd, 4_096):
                 self._learn(chunk)
         return any("exit-code" in each for each in self._reports())
-
-    def exceeded(self) -> LimitReached | None:
-        """The limit that is exceeded right now; it is looked for every 50 ms at most, so this may be asked often."""
-        return None if self._watch is None else self._watch.look()
-
-    def met(self, exit_code: int, said: bytes) -> LimitReached | None:
-        """The limit at which the program, which has ended with this exit code and these words, failed by itself."""
-        return None if self._watch is None else self._watch.met(exit_code, said)
 
     def terminate(self) -> None:
         """Ask the program and its group to end."""
@@ -260,11 +245,10 @@ class Sandboxed:
         for stream in (self.process.stdout, self.process.stderr):
             if stream is not None:
                 stream.close()
-        os.close(self._status_fd)
         if self._first_fd is not None:
             os.close(self._first_fd)
-        if self._watch is not None:
-            self._watch.close()
+        if self.watch is not None:
+            self.watch.close()
 
     def _learn(self, chunk: bytes) -> bool:
         self._status += chunk
@@ -296,22 +280,18 @@ def started(view: View, command: Sequence[str], env: Mapping[str, str]) -> Itera
         return
     (reader, writer), (blocked, go) = os.pipe(), os.pipe()
     os.set_blocking(reader, False)
-    with closing(go):  # after the sandbox is killed: the program would take that for the sign to start
-        try:
-            with _texts() as given, closing(writer), closing(blocked):
-                view = replace(view, given=(*given, *view.given))
-                with _options_file(sandbox_options(view, system_options(), writer, blocked)) as options:
-                    process = start_process(
-                        [program, "--args", str(options), "--", *command],
-                        cwd="/",
-                        env=env,
-                        pass_fds=(options, writer, blocked, *view.handles),
-                    )
-        except BaseException:
-            os.close(reader)
-            raise
+    with closing(reader), closing(go):  # after the sandbox is killed: the program would take that for the sign to start
+        with _texts() as given, closing(writer), closing(blocked):
+            view = replace(view, given=(*given, *view.given))
+            options = sandbox_options(view, writer, blocked)
+            with text_handle(b"".join(os.fsencode(each) + b"\0" for each in options)) as file:  # too long for arguments
+                process = start_process(
+                    [program, "--args", str(file), "--", *command],
+                    cwd="/",
+                    env=env,
+                    pass_fds=(file, writer, blocked, *view.handles),
+                )
         if isinstance(process, ToolError):
-            os.close(reader)
             yield process
             return
         running = Sandboxed(process, reader)
@@ -324,11 +304,6 @@ def started(view: View, command: Sequence[str], env: Mapping[str, str]) -> Itera
         finally:
             running.kill()
             running.close()
-
-
-def _options_file(options: Sequence[str]) -> AbstractContextManager[int]:
-    """A file in memory with the options: they are too many for a command line, and nobody else should read them."""
-    return text_handle(b"".join(os.fsencode(each) + b"\0" for each in options))
 
 
 @contextmanager

@@ -1,10 +1,8 @@
 """What a command changed in the workspace: its files are known before it begins, and compared when it has ended.
 
-The program itself is not asked. So what somebody else writes meanwhile is taken for the command's work; and nobody
-watches `.git`, denied directories and what git ignores. Of files that are small, and not too many, the bytes before are
-kept and recorded for an undo; the others are told by name. The second look sees with the eyes of the first: what was
-ignored then, or could not be looked into, stays out of sight, so that no file seems to be new because somebody has
-changed a `.gitignore` or opened a folder.
+What somebody else writes meanwhile is taken for the command's work; nobody watches `.git`, denied directories and what
+git ignores. Of files that are small, and not too many, the bytes before are kept for an undo; the others are told by
+name. What was ignored at the first look, or could not be looked into, stays out of sight at the second.
 """
 
 import hashlib
@@ -17,13 +15,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, Self, TypeVar
 
 from mendgraph.nodes.execute_tools.files.change_records import UNKNOWN_SHA256, ChangeRecorder, FileEffect, FileState
 from mendgraph.nodes.execute_tools.files.file_changes import LARGEST_BACKUP
-from mendgraph.nodes.execute_tools.files.file_reads import BeneathReader
 from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_root
-from mendgraph.nodes.execute_tools.files.judged_paths import JudgedPaths
+from mendgraph.nodes.execute_tools.files.sandbox import JudgedPaths
 from mendgraph.nodes.execute_tools.files.tree_walk import (
     DEEPEST,
     GIT_DIRECTORY,
@@ -32,7 +29,7 @@ from mendgraph.nodes.execute_tools.files.tree_walk import (
     Entry,
     IgnoreRules,
 )
-from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.execute_tools.files.workspace import BeneathReader, Workspace
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.records import ChangeKind
 
@@ -48,6 +45,11 @@ class Status(NamedTuple):
     size: int
     mtime_ns: int
     ctime_ns: int
+
+    @classmethod
+    def of(cls, found: os.stat_result) -> Self:
+        """What the kernel says."""
+        return cls(found.st_dev, found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
     @property
     def is_regular(self) -> bool:
@@ -86,14 +88,14 @@ class Unwatched(NamedTuple):
 
 
 def look_through(
-    paths: JudgedPaths, root_fd: int, *, most: int, deadline: float, known: Tree | None = None, again: bool = False
+    paths: JudgedPaths, root_fd: int, *, most: int, deadline: float, known: Tree, again: bool = False
 ) -> Tree | Unwatched:
     """All that is there now, without `.git`, denied directories and what `.gitignore` files hide.
 
     It ends after `most` entries, and at `deadline` (of the monotonic clock). What `known` says of names under the same
     rules is not asked again; with `again` its rules hold on in every directory that it knows.
     """
-    tree, known = Tree(), known or Tree()
+    tree = Tree()
     pending: list[tuple[str, IgnoreRules]] = [("", IgnoreRules())]
     left = most
     while pending:
@@ -139,11 +141,7 @@ def _entries(root_fd: int, folder: str) -> dict[str, Status] | None:
             for entry in found:
                 if entry.name.casefold() != GIT_DIRECTORY:
                     with suppress(FileNotFoundError):  # it was there a moment ago
-                        is_ = entry.stat(follow_symlinks=False)
-                        status = Status(
-                            is_.st_dev, is_.st_ino, is_.st_mode, is_.st_size, is_.st_mtime_ns, is_.st_ctime_ns
-                        )
-                        entries[entry.name] = status
+                        entries[entry.name] = Status.of(entry.stat(follow_symlinks=False))
     except FileNotFoundError:  # the same
         return {}
     except OSError:
@@ -166,18 +164,14 @@ def _rules(
 
 _UNOPENED: Final = Unwatched("the workspace cannot be opened")
 
-_MOST_INDEXES: Final = 2
-"""Workspaces whose files are remembered; each holds as many bytes as the limits allow."""
-
 
 class WatchLimits(NamedTuple):
     """How much is done for the sake of one command.
 
     A workspace with more than `entries` files and directories is not watched: two looks at 20,000 of them take 0.3 s.
     The contents of at most `files` files of at most `file_bytes` are known, `all_bytes` together, those that were
-    changed last first: to read 10,000 takes about 0.5 s, once, and they stay in memory. What is there afterwards is
-    known by its hash at least, up to `hashed_bytes`, so that a large file that is new can be removed again. `before_s`
-    seconds, which are the command's own, and `after_s`, which come on top, bound the two looks with what they read.
+    changed last first: to read 10,000 takes about 0.5 s, once. Up to `hashed_bytes`, what is there afterwards is known
+    by its hash. `before_s` seconds, which are the command's own, and `after_s`, which are not, bound the two looks.
     """
 
     entries: int = 50_000
@@ -197,16 +191,22 @@ class Content(NamedTuple):
     sha256: str
 
 
+class Snapshot(NamedTuple):
+    """What was seen of a workspace, and the contents that are known."""
+
+    tree: Tree
+    contents: dict[str, Content]
+
+
 @dataclass
 class FileIndex:
     """What was seen of a workspace last. Whoever uses it takes its `turn`."""
 
-    tree: Tree | None = None
-    contents: dict[str, Content] = field(default_factory=dict)
+    seen: Snapshot = field(default_factory=lambda: Snapshot(Tree(), {}))
     turn: threading.Lock = field(default_factory=threading.Lock)
 
 
-@lru_cache(maxsize=_MOST_INDEXES)
+@lru_cache(maxsize=2)  # each holds as many bytes as the limits allow
 def file_index(root: str) -> FileIndex:  # noqa: ARG001 - it is the key of the cache
     """The index of the workspace with this real path."""
     return FileIndex()
@@ -216,29 +216,21 @@ class _ContentReader:
     """Reads contents for one look until one of the limits is reached, or the deadline."""
 
     def __init__(self, files: BeneathReader, limits: WatchLimits, deadline: float) -> None:
-        self._reader, self._limits, self._deadline = files, limits, deadline
+        self._reader, self.limits, self._deadline = files, limits, deadline
         self._files, self._bytes = limits.files, limits.all_bytes
 
     def allows(self, status: Status) -> bool:
         size = status.size
-        if not status.is_regular or self._files == 0 or size > min(self._limits.file_bytes, self._bytes):
+        if not status.is_regular or self._files == 0 or size > min(self.limits.file_bytes, self._bytes):
             return False
         self._files, self._bytes = self._files - 1, self._bytes - size
         return True
 
-    def read(self, name: str, status: Status) -> Content | None:
-        data = self._data(name, status, self._limits.file_bytes)
-        return None if data is None else Content(status, data, hashlib.sha256(data).hexdigest())
-
-    def sha256(self, name: str, status: Status) -> str | None:
-        """The hash of a file whose content is not allowed; None where it cannot be had, or there is no time for it."""
-        data = self._data(name, status, self._limits.hashed_bytes)
-        return None if data is None else hashlib.sha256(data).hexdigest()
-
-    def _data(self, name: str, status: Status, most: int) -> bytes | None:
+    def read(self, name: str, status: Status, most: int) -> Content | None:
         if not status.is_regular or status.size > most or time.monotonic() > self._deadline:
             return None
-        return self._reader.read(name, most)
+        data = self._reader.read(name, most)
+        return None if data is None else Content(status, data, hashlib.sha256(data).hexdigest())
 
 
 class CommandChange(NamedTuple):
@@ -262,32 +254,26 @@ class CommandChanges(NamedTuple):
     made: tuple[str, ...] = ()
 
 
-class Snapshot(NamedTuple):
-    """A workspace before a command."""
-
-    tree: Tree
-    contents: dict[str, Content]
-
-
 def snapshot(paths: JudgedPaths, index: FileIndex, limits: WatchLimits, deadline: float) -> Snapshot | Unwatched:
     """The files that are there now, with the contents that the limits allow; what `index` has is not read again."""
     deadline = min(deadline, time.monotonic() + limits.before_s)
     try:
         with closing(open_root(paths.root)) as root, BeneathReader(paths, root) as files:
-            tree = look_through(paths, root, most=limits.entries, deadline=deadline, known=index.tree)
+            tree = look_through(paths, root, most=limits.entries, deadline=deadline, known=index.seen.tree)
             if isinstance(tree, Unwatched):
                 return tree
             reader, contents = _ContentReader(files, limits, deadline), dict[str, Content]()
             newest_first = sorted(tree.files.items(), key=lambda file: (-file[1].mtime_ns, file[0]))
             for name, status in sorted(file for file in newest_first if reader.allows(file[1])):
-                known = index.contents.get(name)
-                content = known if known is not None and known.status == status else reader.read(name, status)
+                known = index.seen.contents.get(name)
+                unchanged = known is not None and known.status == status
+                content = known if unchanged else reader.read(name, status, limits.file_bytes)
                 if content is not None:
                     contents[name] = content
     except OSError:
         return _UNOPENED
-    index.tree, index.contents = tree, contents
-    return Snapshot(tree, contents)
+    index.seen = Snapshot(tree, contents)
+    return index.seen
 
 
 def changed(
@@ -306,7 +292,7 @@ def changed(
             changes = tuple(_compared(paths, before, after, _ContentReader(files, limits, deadline), contents))
     except OSError:
         return _UNOPENED
-    index.tree, index.contents = after, contents
+    index.seen = Snapshot(after, contents)
     made = sorted(name[:-1] for name in after.folders.keys() - before.tree.folders.keys())
     return CommandChanges(changes, tuple(made))
 
@@ -322,14 +308,15 @@ def _compared(
             continue
         old, new = before.contents.get(name), None
         if now is not None and reader.allows(now):
-            new = reader.read(name, now)
+            new = reader.read(name, now, reader.limits.file_bytes)
         if new is not None:
             contents[name] = new
         if old is not None and paths.denial(name, for_write=False) is not None:
             old = None  # other rules held when it was read
         sha256 = None
         if now is not None and not _is_moved(name, now, origins, before, after):
-            sha256 = new.sha256 if new is not None else reader.sha256(name, now)
+            seen = new or reader.read(name, now, reader.limits.hashed_bytes)
+            sha256 = seen and seen.sha256
         states = _state(was, old and old.sha256), _state(now, sha256)
         if states[0] != states[1] or old is None:
             kind = ChangeKind.CREATED if was is None else ChangeKind.DELETED if now is None else ChangeKind.EDITED
@@ -381,18 +368,16 @@ def watched(
     try:
         paths = workspace._paths.of_any_extension()  # noqa: SLF001 - what a program may change has any extension
         before = snapshot(paths, index, limits, deadline)
+        problem = ""
         try:
             result = run()
-        except BaseException:
-            with suppress(StoreError):
-                record_changes(workspace.recorder, changed(paths, index, limits, before))
-            raise
-        changes = changed(paths, index, limits, before)
-        try:
-            record_changes(workspace.recorder, changes)
-        except StoreError as error:
-            return WatchedRun(result, changes, str(error))
-        return WatchedRun(result, changes)
+        finally:
+            changes = changed(paths, index, limits, before)
+            try:
+                record_changes(workspace.recorder, changes)
+            except StoreError as error:
+                problem = str(error)
+        return WatchedRun(result, changes, problem)
     finally:
         index.turn.release()
 

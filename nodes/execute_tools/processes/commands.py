@@ -18,12 +18,17 @@ from typing import Final, Self
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, ScopeOverError
 from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
 from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, open_root
-from mendgraph.nodes.execute_tools.files.judged_paths import ContentJudge, JudgedPaths
-from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, check_workspace
+from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge, JudgedPaths, PathAccess, check_workspace
 from mendgraph.nodes.execute_tools.processes import bubblewrap
 from mendgraph.nodes.execute_tools.processes.bubblewrap import HOME, PROGRAM_FOLDERS, SCRATCH
-from mendgraph.nodes.execute_tools.processes.processes import Ends, EndsOfOutput, read_until
-from mendgraph.nodes.execute_tools.processes.resource_limits import Limit, LimitReached, ResourceLimits, command_limits
+from mendgraph.nodes.execute_tools.processes.processes import (
+    Ends,
+    Limit,
+    LimitReached,
+    ResourceLimits,
+    command_limits,
+    read_until,
+)
 from mendgraph.nodes.execute_tools.processes.workspace_cover import (
     Cover,
     Denied,
@@ -47,11 +52,10 @@ _NEVER_SHOWN = ("/dev", "/proc", "/run", "/sys")
 class CommandRules:
     """Which programs a run may start, and how.
 
-    `programs` are allowed by bare name (`make`), or by exactly this path: absolute, or relative to the workspace
-    (`.venv/bin/pytest`). One with an absolute path may be called by its last part as well. After `soft_timeout_s`
-    seconds a command is asked to end, `grace_s` later all of it is killed. Of each of its outputs `max_output_bytes`
-    are kept, half of them from the end. `readable` names more folders of the machine that programs may read, such as
-    that of a language's own installation. `limits` bound what all processes of a command use together.
+    `programs` are allowed by bare name (`make`), or by exactly this path: absolute, or relative to the workspace. One
+    with an absolute path may be called by its last part as well. After `soft_timeout_s` seconds a command is asked to
+    end, `grace_s` later all of it is killed. Of each of its outputs `max_output_bytes` are kept, half of them from the
+    end. `readable` are more folders of the machine that programs may read.
     """
 
     programs: tuple[str, ...] = ()
@@ -143,10 +147,9 @@ _LOOK_AGAIN_S = 0.2
 class CommandResult:
     """What a command did. A failing exit code is a result as well.
 
-    `signal` is the one that ended it, 0 for none: as in a shell, `exit_code` is then 128 more. `timed_out` says that
-    it was ended after `limit_s` seconds. `limit` is the one of its `ResourceLimits` at which it ended or was ended.
-    `made_denied` are names that are denied, or where git keeps its own, and that were not there before or meant
-    something else; None where the workspace could not be looked through once more.
+    `timed_out` says that it was ended after `limit_s` seconds. `limit` is the one of its `ResourceLimits` at which it
+    ended or was ended. `made_denied` are names that are denied, or where git keeps its own, and that were not there
+    before or meant something else; None where the workspace could not be looked through once more.
     """
 
     exit_code: int
@@ -160,7 +163,7 @@ class CommandResult:
 
     @property
     def signal(self) -> int:
-        """See above; a program may give such an exit code by itself."""
+        """The one that ended it, 0 for none: as in a shell, the exit code is then 128 more."""
         number = self.exit_code - 128
         return number if number in signal.valid_signals() else 0
 
@@ -186,7 +189,6 @@ def open_commands(
         root=real,
         rules=rules,
         env=command_environment(real, readable),
-        limits=rules.limits,
         _denied=remembered,
         _holds=HeldSecrets(contents),
         _paths=JudgedPaths(real, functools.partial(_judged, remembered)),
@@ -194,8 +196,8 @@ def open_commands(
     )
 
 
-def _judged(denied: Denied, name: str, for_write: bool) -> ToolError | None:
-    message = f"No command may {'change' if for_write else 'run in'} {quoted(name)}."
+def _judged(denied: Denied, name: str, for_write: bool) -> ToolError | None:  # noqa: ARG001 - as a judge of paths is asked
+    message = f"No command may run in {quoted(name)}."
     return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message) if denied(name) else None
 
 
@@ -204,18 +206,14 @@ class Commands:
     """Starts programs in one workspace, one at a time, each inside a sandbox of its own (see `bubblewrap`).
 
     Made by `open_commands`. A program sees the workspace under its real name and may change it, but for `.git`, the
-    settings of mendgraph, and denied files, which it cannot even open. There is no network, no other process, no home
-    and no secret of ours. Sockets, pipes and devices that are there when it starts are hidden. A file with another name
-    outside of the workspace (a hard link, as uv and pnpm make them to their caches) is changed there as well.
-
-    With `scope`, none is started once it is revoked, and one that runs is killed. `given` are texts that programs find
-    under these absolute names, which lie below `/run`.
+    settings of mendgraph, and denied files, which it cannot even open. A file with another name outside of the
+    workspace, a hard link, is changed there as well. With `scope`, none is started once it is revoked, and one that
+    runs is killed. `given` are texts that programs find under these absolute names, which lie below `/run`.
     """
 
     root: str
     rules: CommandRules
     env: Mapping[str, str]
-    limits: ResourceLimits
     _denied: Denied
     _holds: HeldSecrets
     _paths: JudgedPaths
@@ -233,7 +231,8 @@ class Commands:
         self, given: Mapping[str, bytes], env: Mapping[str, str], limits: ResourceLimits | None = None
     ) -> Self:
         """The same commands for programs that may look at the workspace and change nothing, with more variables."""
-        return replace(self, looks_only=True, given=given, env={**self.env, **env}, limits=limits or self.limits)
+        rules = replace(self.rules, limits=limits or self.rules.limits)
+        return replace(self, looks_only=True, given=given, env={**self.env, **env}, rules=rules)
 
     def run(self, argv: Sequence[str], cwd: str = ".", timeout_s: float | None = None) -> CommandResult | ToolError:
         """Run a program with its arguments, without a shell and without input, and wait until all of it is gone.
@@ -272,7 +271,7 @@ class Commands:
         with ExitStack() as protection:
             problem = None
             if not self.looks_only:
-                problem = protection.enter_context(protected_git(root, started + limit))
+                problem = protection.enter_context(protected_git(root))
                 protection.enter_context(kept_settings(root))
             before = problem or find_cover(root, self._denied, started + limit, self._holds)
             if isinstance(before, ToolError):
@@ -288,23 +287,30 @@ class Commands:
                 result = self._wait(view, command, started, limit)
             if self.looks_only or isinstance(result, ToolError):
                 return result
-            return self._looked_after(result, root, before)
+            deadline = max(result.limit_s - result.seconds, 0.0) + time.monotonic() + _LOOK_AGAIN_S
+            after = find_cover(root, self._denied, deadline, self._holds)
+            made = None if isinstance(after, ToolError) else after.made_since(before)
+            shown = made and tuple(name.encode(errors="backslashreplace").decode() for name in made)
+            return replace(result, made_denied=shown)
 
     def _wait(
         self, view: bubblewrap.View, command: Sequence[str], started: float, limit: float
     ) -> CommandResult | ToolError:
-        stdout, stderr = (EndsOfOutput(self.rules.max_output_bytes) for _ in range(2))
+        stdout, stderr = (Ends(most=self.rules.max_output_bytes) for _ in range(2))
         with ExitStack() as stack:
             with self.scope.effect():
                 running = stack.enter_context(bubblewrap.started(view, command, self.env))
             if isinstance(running, ToolError):
                 return running
             takers = running.takers(stdout.take, stderr.take)
-            exceeded: list[LimitReached] = []
+            watch, exceeded = running.watch, list[LimitReached]()
 
             def check() -> None:
                 self._check_scope()
-                if not exceeded and (found := self._printed(stdout, stderr) or running.exceeded()) is not None:
+                size, most = stdout.size + stderr.size, self.rules.limits.output_bytes
+                found = watch.look() if watch is not None else None
+                found = LimitReached(Limit.OUTPUT, size, most) if size > most else found
+                if not exceeded and found is not None:
                     exceeded.append(found)
                     running.kill()
 
@@ -314,33 +320,23 @@ class Commands:
                 read_until(running.process, takers, started + limit + self.rules.grace_s, check)
             running.kill()
             if in_time and not running.has_run() and running.process.returncode >= 0:
-                return _not_started(command[0], stderr.ends())
-            code, said = _exit_code(running.process.returncode), (stdout.ends(), stderr.ends())
+                return _not_started(command[0], stderr)
+            code = running.process.returncode
+            code = code if code >= 0 else 128 - code
+            said = b"\n".join(each.head + each.tail for each in (stdout, stderr))
             return CommandResult(
                 exit_code=code,
-                stdout=said[0],
-                stderr=said[1],
+                stdout=stdout,
+                stderr=stderr,
                 seconds=time.monotonic() - started,
                 limit_s=limit,
                 timed_out=not in_time and not exceeded,
-                limit=exceeded[0]
-                if exceeded
-                else running.met(code, b"\n".join(each.head + each.tail for each in said)),
+                limit=exceeded[0] if exceeded else watch.met(code, said) if watch else None,
             )
-
-    def _printed(self, *outputs: EndsOfOutput) -> LimitReached | None:
-        size, most = sum(each.size for each in outputs), self.limits.output_bytes
-        return LimitReached(Limit.OUTPUT, size, most) if size > most else None
 
     def _check_scope(self) -> None:
         with self.scope.effect():
             pass
-
-    def _looked_after(self, result: CommandResult, root: int, before: Cover) -> CommandResult:
-        deadline = max(result.limit_s - result.seconds, 0.0) + time.monotonic() + _LOOK_AGAIN_S
-        after = find_cover(root, self._denied, deadline, self._holds)
-        made = None if isinstance(after, ToolError) else after.made_since(before)
-        return replace(result, made_denied=made and tuple(_shown(name) for name in made))
 
     def _view(self, root: int, cover: Cover, beside: tuple[str, ...], handles: ExitStack) -> bubblewrap.View:
         read_only = [
@@ -357,7 +353,7 @@ class Commands:
             hidden_folders=tuple(map(self._absolute, cover.folders)),
             given=tuple(given),
             root_read_only=self.looks_only,
-            limits=self.limits,
+            limits=self.rules.limits,
         )
 
     def _folder(self, root: int, cwd: str) -> str | ToolError:
@@ -382,14 +378,6 @@ def _not_started(program: str, stderr: Ends) -> ToolError:
     reason = (lines.splitlines() or ["bubblewrap gave no reason"])[-1].removeprefix("bwrap: ")
     message = f"{quoted(program)} could not be started in the sandbox ({reason})."
     return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
-
-
-def _shown(name: str) -> str:
-    return name.encode(errors="backslashreplace").decode()
-
-
-def _exit_code(code: int) -> int:
-    return code if code >= 0 else 128 - code
 
 
 def output_text(ends: Ends) -> str:

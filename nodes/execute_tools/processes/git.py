@@ -9,7 +9,7 @@ import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, Final, NamedTuple
 
@@ -77,15 +77,6 @@ def git_environment(settings: Settings = ()) -> dict[str, str]:
     return {**path, **_ENVIRONMENT, **given, "GIT_CONFIG_COUNT": str(len(pairs))}
 
 
-def git_program() -> str | ToolError:
-    """The path of `git`, or UNAVAILABLE with the remedy."""
-    program = shutil.which("git")
-    if program is not None:
-        return os.path.abspath(program)
-    message = "The program 'git' is needed for copies of workspaces and for patches: install your system's package git."
-    return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
-
-
 def run_git(
     arguments: Sequence[str],
     *,
@@ -93,34 +84,31 @@ def run_git(
     settings: Settings = (),
     given: IO[bytes] | None = None,
     max_output_bytes: int = MOST_OUTPUT,
+    env: Mapping[str, str] | None = None,
 ) -> ProcessResult | ToolError:
     """What `git` printed, and its exit code; an error only where it could not be run to its end.
 
-    The open file `given` is its input.
+    The open file `given` is its input. `env` is its environment instead of `git_environment`.
     """
-    program = git_program()
-    if isinstance(program, ToolError):
-        return program
+    program = shutil.which("git")
+    if program is None:
+        needed = "The program 'git' is needed for copies of workspaces and for patches"
+        message = f"{needed}: install your system's package git."
+        return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
     return run_process(
-        [program, *arguments],
+        [os.path.abspath(program), *arguments],
         cwd=cwd,
         timeout_s=GIT_TIMEOUT_S,
         max_output_bytes=max_output_bytes,
-        env=git_environment(settings),
+        env=git_environment(settings) if env is None else env,
         given=given,
     )
 
 
-def _git_message(result: ProcessResult) -> str:
-    lines = [line for line in result.stderr.decode(errors="replace").splitlines() if line.strip()]
-    last = next((line for line in lines if line.startswith(("fatal:", "error:"))), lines[-1] if lines else "")
-    text = last.removeprefix("fatal: ").removeprefix("error: ").strip() or f"exit code {result.exit_code}"
-    return plain_text(text, LONGEST_QUOTE)
-
-
 def git_failure(result: ProcessResult, doing: str, path: str) -> ToolError:
     """The error for `doing` (such as "make a worktree of") with the repository at `path`, and what can be done."""
-    if _DUBIOUS in result.stderr.decode(errors="replace"):
+    said = result.stderr.decode(errors="replace")
+    if _DUBIOUS in said:
         message = (
             f"Git does not trust the repository {quoted(path)}, as it belongs to another user. If you trust it, say so:"
             f" git config --global --add safe.directory {path!r}"
@@ -129,7 +117,10 @@ def git_failure(result: ProcessResult, doing: str, path: str) -> ToolError:
     full = next((number for number, words in _FULL.items() if any(each in result.stderr for each in words)), None)
     if full is not None:
         return os_failure(OSError(full, os.strerror(full)), doing, path)
-    message = f"Git could not {doing} {quoted(path)}: {_git_message(result).rstrip('.')}."
+    lines = [line for line in said.splitlines() if line.strip()]
+    last = next((line for line in lines if line.startswith(("fatal:", "error:"))), lines[-1] if lines else "")
+    text = last.removeprefix("fatal: ").removeprefix("error: ").strip() or f"exit code {result.exit_code}"
+    message = f"Git could not {doing} {quoted(path)}: {plain_text(text, LONGEST_QUOTE).rstrip('.')}."
     return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
 
 
@@ -138,25 +129,6 @@ def succeeded(result: ProcessResult | ToolError, doing: str, path: str) -> Proce
     if isinstance(result, ToolError) or not result.exit_code:
         return result
     return git_failure(result, doing, path)
-
-
-def users_safe_directories() -> tuple[str, ...]:
-    """The folders that the user, or the machine, has declared safe for git, in the order of the configuration."""
-    program = git_program()
-    if isinstance(program, ToolError):
-        return ()
-    names = ("PATH", "HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
-    env = {name: os.environ[name] for name in names if name in os.environ}
-    found = run_process(
-        [program, "config", "--null", "--get-all", "safe.directory"],
-        cwd="/",
-        timeout_s=GIT_TIMEOUT_S,
-        max_output_bytes=1_000_000,
-        env=env,
-    )
-    if isinstance(found, ToolError) or found.exit_code:
-        return ()
-    return tuple(os.fsdecode(each) for each in found.stdout.split(b"\0")[:-1])
 
 
 HEAD: Final = "HEAD"
@@ -210,7 +182,11 @@ def find_repository(path: str) -> Repository | ToolError | None:
     settings: tuple[tuple[str, str], ...] = ()
     found = run_git(("rev-parse", *_FOUND), cwd=path)
     if isinstance(found, ProcessResult) and found.exit_code and _DUBIOUS.encode() in found.stderr:
-        settings = tuple(("safe.directory", folder) for folder in users_safe_directories())
+        names = ("PATH", "HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
+        env = {name: os.environ[name] for name in names if name in os.environ}  # what the user has declared safe
+        safe = run_git(("config", "--null", "--get-all", "safe.directory"), cwd="/", env=env)
+        folders = safe.stdout.split(b"\0")[:-1] if isinstance(safe, ProcessResult) else []
+        settings = tuple(("safe.directory", os.fsdecode(folder)) for folder in folders)
         found = run_git(("rev-parse", *_FOUND), cwd=path, settings=settings)
     if isinstance(found, ToolError):
         return found
@@ -299,9 +275,6 @@ def filters_off(repository: Repository, cwd: str | None = None) -> tuple[tuple[s
     return tuple((f"{name}.{setting}", value) for name in sorted(names) for setting, value in off)
 
 
-ATTEMPTS: Final = 5
-"""How often a worktree is begun: meanwhile another program may take away the folder `worktrees` while it is empty."""
-
 _WORKTREES: Final = "worktrees"
 _LOCKED: Final = "locked"
 _POINTER: Final = ".git"
@@ -327,10 +300,14 @@ def add_worktree(repository: Repository, commit: str, folder_fd: int, folder: st
     try:
         with _turn(repository.common):
             _remove_records(repository.common, own, folder)
-            problem = _begin(repository, commit, os.path.join(folder, own))
-        if problem is not None:
-            return problem
-        records = _records_of(folder_fd, own)
+            path = os.path.join(folder, own)
+            made = repository.run("worktree", "add", "--quiet", "--detach", "--no-checkout", "--lock", path, commit)
+        made = succeeded(made, "make a worktree of", repository.path)
+        if isinstance(made, ToolError):
+            return made
+        with closing(os.open(f"{own}/{_POINTER}", os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder_fd)) as handle:
+            pointer = os.fsdecode(os.read(handle, 10_000))
+        records = os.path.realpath(pointer.removeprefix("gitdir: ").removesuffix("\n"))
         os.rename(own, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
         with open(os.path.join(records, "gitdir"), "wb") as file:
             file.write(os.fsencode(os.path.join(os.path.realpath(folder), name, _POINTER)) + b"\n")
@@ -363,20 +340,6 @@ def _turn(common: str) -> Iterator[None]:
         yield
 
 
-def _begin(repository: Repository, commit: str, path: str) -> ToolError | None:
-    failure: ToolError | None = None
-    for _ in range(ATTEMPTS):
-        made = repository.run("worktree", "add", "--quiet", "--detach", "--no-checkout", "--lock", path, commit)
-        if isinstance(made, ToolError):
-            return made
-        if not made.exit_code:
-            return None
-        failure = git_failure(made, "make a worktree of", repository.path)
-        if os.path.lexists(path):
-            break
-    return failure
-
-
 def _check_out(repository: Repository, path: str) -> ToolError | None:
     careful = repository._replace(settings=(*repository.settings, *filters_off(repository, path)))
     failure = careful.run("reset", "--quiet", "--hard", "--no-recurse-submodules", cwd=path)
@@ -392,11 +355,6 @@ def _check_out(repository: Repository, path: str) -> ToolError | None:
     return failure.model_copy(update={"message": message})
 
 
-def _records_of(folder_fd: int, name: str) -> str:
-    with closing(os.open(f"{name}/{_POINTER}", os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder_fd)) as handle:
-        return os.path.realpath(os.fsdecode(os.read(handle, 10_000)).removeprefix("gitdir: ").removesuffix("\n"))
-
-
 def _remove_records(common: str, own: str, folder: str) -> None:
     records, pointer = os.path.join(common, _WORKTREES, own), ""
     if not os.path.isdir(records) or os.path.islink(records):
@@ -408,22 +366,6 @@ def _remove_records(common: str, own: str, folder: str) -> None:
         shutil.rmtree(records)
         with suppress(OSError):  # others are in there
             os.rmdir(os.path.join(common, _WORKTREES))
-
-
-def bare_repository(path: str, object_format: str, commit: str, pack: IO[bytes]) -> ToolError | None:
-    """Make a repository at `path` that knows one commit without those before it, from the open file with its objects.
-
-    Raises OSError: the disk refuses.
-    """
-    problem = init_repository(path, object_format)
-    if problem is not None:
-        return problem
-    with open(os.path.join(path, "shallow"), "w", encoding="ascii") as file:
-        file.write(f"{commit}\n")
-    stored = succeeded(
-        run_git(("index-pack", "--stdin", "--fix-thin"), cwd=path, given=pack), "store the packed commit in", path
-    )
-    return stored if isinstance(stored, ToolError) else None
 
 
 def init_repository(path: str, object_format: str, settings: Settings = ()) -> ToolError | None:

@@ -1,6 +1,15 @@
-"""Other programs: bounded in time and output, alone in their process group, with a clean environment."""
+"""Other programs: bounded in time, output and what they use, alone in their process group, with a clean environment.
+
+Limits that a process inherits are set on a sandbox's first process before the program starts; Linux 5.14 and newer
+count processes for each sandbox by itself, though never for root. What they use together is bounded by a watcher: it
+adds up the processes that the sandbox's own `/proc` shows and what lies in its file systems in memory, every 50 ms. A
+fork bomb of root's made 250 to 500 processes before it was ended, and on a busy machine up to 10,000; an ordinary
+user's makes none beyond the limit. Source: getrlimit(2), proc(5); measured with Linux 6.18 and 6.1.
+"""
 
 import os
+import re
+import resource
 import selectors
 import shutil
 import signal
@@ -8,14 +17,17 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cache, partial
+from pathlib import Path
 from typing import IO, Final
 
 from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
-from mendgraph.nodes.execute_tools.files.file_reads import OpenedFile
+from mendgraph.nodes.execute_tools.files.handles import closing
+from mendgraph.nodes.execute_tools.files.workspace import OpenedFile
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 INHERITED: Final = ("PATH", "LANG", "HOME")
@@ -39,45 +51,29 @@ class ProcessResult:
     truncated: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass
 class Ends:
-    """The two ends of an output of `size` bytes. Without `left_out` bytes between them, they are all of it."""
+    """The two ends of an output of `size` bytes, `most` in all. They are all of it without `left_out` bytes between."""
 
     head: bytes = b""
     tail: bytes = b""
     size: int = 0
+    most: int = field(default=0, compare=False)
 
     @property
     def left_out(self) -> int:
         """Bytes between head and tail that nobody kept."""
         return self.size - len(self.head) - len(self.tail)
 
-
-class EndsOfOutput:
-    """Keeps the first and the last bytes of what it is given, `most` in all, however much that is."""
-
-    def __init__(self, most: int) -> None:
-        self._most_tail = most // 2
-        self._most_head = most - self._most_tail
-        self._head, self._tail, self.size = bytearray(), bytearray(), 0
-
     def take(self, chunk: bytes) -> bool:
         """The next piece."""
         self.size += len(chunk)
-        room = self._most_head - len(self._head)
-        self._head += chunk[:room]
-        self._tail += chunk[room:]
-        if len(self._tail) > self._most_tail + _CHUNK:
-            self._cut()
+        most_tail = self.most // 2
+        room = self.most - most_tail - len(self.head)
+        self.head += chunk[:room]
+        tail = self.tail + chunk[room:]
+        self.tail = tail[max(0, len(tail) - most_tail) :]
         return True
-
-    def ends(self) -> Ends:
-        """What is kept by now."""
-        self._cut()
-        return Ends(bytes(self._head), bytes(self._tail), self.size)
-
-    def _cut(self) -> None:
-        del self._tail[: max(0, len(self._tail) - self._most_tail)]
 
 
 def run_process(
@@ -224,3 +220,285 @@ def search_handles(
         max_output_bytes=max_output_bytes,
         pass_fds=[file.stream.fileno() for file in files],
     )
+
+
+# --- What all processes of one sandbox may use together
+
+CGROUPS: Final = "/sys/fs/cgroup"
+
+
+def own_groups() -> Iterator[str]:
+    """The folder of our control group (of version 2), and those above it."""
+    with suppress(OSError):
+        own = next((line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line[:3] == "0::"), "/")
+        place = Path(f"{CGROUPS}{own}")
+        yield from (str(each) for each in (place, *place.parents) if str(each).startswith(CGROUPS))
+
+
+_MB: Final = 1_000_000
+_GIB: Final = 1_073_741_824
+
+
+@dataclass(frozen=True)
+class ResourceLimits:
+    """`processes` counts threads as well; `memory_bytes` includes what lies in `/tmp`, `/dev/shm` and the home.
+
+    Each of those three holds `scratch_bytes` at most. A file may have `file_bytes`, and a process `open_files`. On the
+    disk of the workspace a program may use `disk_bytes` more than when it was started, and print `output_bytes`.
+    """
+
+    processes: int
+    memory_bytes: int
+    scratch_bytes: int = _GIB
+    file_bytes: int = 4 * _GIB
+    open_files: int = 8_192
+    disk_bytes: int = 8 * _GIB
+    output_bytes: int = _GIB
+
+
+class Limit(StrEnum):
+    """Which limit a program has reached."""
+
+    PROCESSES, MEMORY, MACHINE_MEMORY = "processes", "memory", "machine_memory"
+    FILE_SIZE, DISK, OUTPUT = "file_size", "disk", "output"
+
+
+@dataclass(frozen=True)
+class LimitReached:
+    """A limit that a program has reached, with the figures; 0 where nobody knows what was reached."""
+
+    limit: Limit
+    reached: int
+    allowed: int
+
+    def __str__(self) -> str:
+        """What follows the program's name, with the remedy."""
+        reached, allowed = (
+            f"{each:,}" if self.limit is Limit.PROCESSES else f"{each / _MB:,.0f} MB"
+            for each in (self.reached, self.allowed)
+        )
+        return _WORDS[self.limit].format(reached=reached, allowed=allowed)
+
+
+_WORDS: Final = {
+    Limit.PROCESSES: "came to its limit of {allowed} processes and threads ({reached} were seen): let it do less at"
+    " once (such as `-j 4`).",
+    Limit.MEMORY: "was stopped: all its processes together used {reached} of memory, and may use {allowed}. Let it do"
+    " less at once, or work on less data.",
+    Limit.MACHINE_MEMORY: "was stopped: the machine had {reached} of memory left, and {allowed} have to stay free.",
+    Limit.FILE_SIZE: "came to its limit of {allowed} for one file: let it write several, or less.",
+    Limit.DISK: "was stopped: the disk of the workspace held {reached} more than before, and {allowed} are allowed.",
+    Limit.OUTPUT: "was stopped: it printed {reached}, and may print {allowed}. Let it write to a file.",
+}
+
+
+@cache
+def command_limits() -> ResourceLimits:
+    """Those of programs that a person allowed: room for `make -j`, `pytest -n auto`, and half of the memory."""
+    return ResourceLimits(processes=512 + 64 * (os.cpu_count() or 1), memory_bytes=max(_GIB // 2, usable_memory() // 2))
+
+
+@cache
+def evidence_limits() -> ResourceLimits:
+    """Those of code that nobody allowed by name: enough for the tests of one module."""
+    memory = min(max(_GIB // 2, usable_memory() // 8), 4 * _GIB)
+    return ResourceLimits(
+        processes=64 + 16 * (os.cpu_count() or 1),
+        memory_bytes=memory,
+        scratch_bytes=_GIB // 4,
+        file_bytes=_GIB // 4,
+        open_files=1_024,
+    )
+
+
+def usable_memory() -> int:
+    """Bytes of memory of this machine, or of the container or service that we are in, where that has less."""
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    names = [f"{folder}/memory.max" for folder in own_groups()]
+    for name in (*names, f"{CGROUPS}/memory/memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):  # "max" is no number
+            found.append(int(Path(name).read_text()))
+    return min(found)
+
+
+_INTERVAL_S: Final = 0.05
+_SHARE: Final = 4
+"""After a look that took long, so many times as long passes before the next: it costs a fifth of a core at most."""
+_OWN_PROCESSES: Final = 1
+"""Bubblewrap's own in the sandbox, which is its process 1."""
+_FILE_IN_MEMORY: Final = 1_024
+"""Bytes of kernel memory for each file of a file system in memory. Source: slabinfo(5), 720 and 192 for inode, name."""
+_LEAST_LEFT: Final = 32
+"""One part in so many of the machine's memory has to stay available: what no list of processes shows uses it, too."""
+_NICE: Final = 5
+"""The sandbox yields to whoever watches it, though not so much that a busy machine lets its time run out."""
+
+_USED = re.compile(rb"^(Threads|RssAnon|RssShmem|VmSwap|VmPTE):\s+(\d+)", re.MULTILINE)
+_SHARED_OUT = re.compile(rb"^(?:Pss_Anon|Pss_Shmem|SwapPss):\s+(\d+)", re.MULTILINE)
+_WRITTEN = re.compile(rb"^write_bytes: (\d+)", re.MULTILINE)
+_NO_FORK = re.compile(
+    rb"[Cc]annot fork|fork: .*temporarily unavailable|BlockingIOError: \[Errno 11\]|start new thread|native thread"
+    rb"|new OS thread"
+)
+"""What common programs say when no further process can be started; of the others, C's words for the error."""
+_TOO_LARGE: Final = b"File too large"
+
+
+class Watch:
+    """Enforces the limits of one sandbox, whose first process is `first`, until it is closed.
+
+    To be made while that process waits, before the program starts. `in_memory` names the file systems in memory that
+    the program may write to, `disk_fd` is a handle on the disk that it may write to.
+    """
+
+    def __init__(
+        self, first: int, limits: ResourceLimits, in_memory: Sequence[str], disk_fd: int | None = None
+    ) -> None:
+        self._first, self._limits, self._in_memory, self._disk_fd = first, limits, in_memory, disk_fd
+        self._most, self._next = 0, time.monotonic() + _INTERVAL_S
+        self._proc: int | None = None
+        self._scratch: list[int] = []
+        self._disk = None if disk_fd is None else os.fstatvfs(disk_fd)
+        total, available = _machine_memory()
+        self._floor = min(total // _LEAST_LEFT, available // 2)
+        _inherit(first, limits)
+
+    def opens(self) -> bool:
+        """Whether all is mounted in the sandbox, so that it can be looked at; only then may the program start.
+
+        Raises PermissionError: it may not be looked at.
+        """
+        root = f"/proc/{self._first}/root"
+        try:
+            if os.stat(f"{root}/proc").st_dev == os.stat("/proc").st_dev:
+                return False
+            self._scratch += (os.open(f"{root}{name}", os.O_PATH | os.O_DIRECTORY) for name in self._in_memory)
+            self._proc = os.open(f"{root}/proc", os.O_RDONLY | os.O_DIRECTORY)
+        except (FileNotFoundError, ProcessLookupError):  # not yet, or not any more
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close the handles. The sandbox has to be gone."""
+        for handle in (*self._scratch, *(() if self._proc is None else (self._proc,))):
+            os.close(handle)
+
+    def look(self) -> LimitReached | None:
+        """Which limit is exceeded right now, if it is time to look again; whoever asks has to kill the sandbox."""
+        started = time.monotonic()
+        if started < self._next:
+            return None
+        found, left = self._disk_excess(), _machine_memory()[1]
+        if found is None and left < self._floor:
+            found = LimitReached(Limit.MACHINE_MEMORY, left, self._floor)
+        if found is None and self._proc is not None:
+            found = self._excess(self._proc)
+        ended = time.monotonic()
+        self._next = ended + max(_INTERVAL_S, _SHARE * (ended - started))
+        return found
+
+    def met(self, exit_code: int, said: bytes) -> LimitReached | None:
+        """The limit at which a program failed by itself, with this exit code as a shell says it, and these words."""
+        limits = self._limits
+        if exit_code == 0:
+            return None
+        if self._most >= limits.processes or _NO_FORK.search(said):
+            return LimitReached(Limit.PROCESSES, max(self._most, limits.processes), limits.processes)
+        if exit_code == 128 + signal.SIGXFSZ or _TOO_LARGE in said:
+            return LimitReached(Limit.FILE_SIZE, limits.file_bytes, limits.file_bytes)
+        return None
+
+    def _excess(self, proc: int) -> LimitReached | None:
+        limits = self._limits
+        numbers = [name for name in os.listdir(proc) if name.isdigit() and name != "1"]
+        if len(numbers) > limits.processes:
+            return LimitReached(Limit.PROCESSES, len(numbers), limits.processes)
+        scratch = sum(map(_scratch_bytes, self._scratch))
+        used = [_usage(proc, number) for number in numbers]
+        tasks = sum(threads for threads, _, _ in used)
+        self._most = max(self._most, tasks)
+        if tasks > limits.processes:
+            return LimitReached(Limit.PROCESSES, tasks, limits.processes)
+        memory = scratch + sum(size for _, size, _ in used)
+        if memory > limits.memory_bytes:  # pages that forks share are counted for each of them, so look closer
+            memory = scratch + sum(_share(proc, place, size) for _, size, place in used)
+        return LimitReached(Limit.MEMORY, memory, limits.memory_bytes) if memory > limits.memory_bytes else None
+
+    def _disk_excess(self) -> LimitReached | None:
+        if self._disk is None or self._disk_fd is None:
+            return None
+        allowed, before, now = self._limits.disk_bytes, self._disk, os.fstatvfs(self._disk_fd)
+        grown = (before.f_bfree - now.f_bfree) * now.f_frsize
+        taken = grown > allowed and (self._written() * 2 > grown or now.f_bfree * 2 < before.f_bfree)
+        return LimitReached(Limit.DISK, grown, allowed) if taken else None
+
+    def _written(self) -> int:
+        """Bytes that the sandbox's processes have written to disks; others may be at work on this one."""
+        proc = self._proc
+        names = [] if proc is None else [each for each in os.listdir(proc) if each.isdigit()]
+        return sum(int(each[1]) for name in names if proc and (each := _WRITTEN.search(_content(proc, f"{name}/io"))))
+
+
+def _inherit(first: int, limits: ResourceLimits) -> None:
+    values = {resource.RLIMIT_FSIZE: limits.file_bytes, resource.RLIMIT_NOFILE: limits.open_files}
+    if [int(each) for each in re.findall(r"\d+", os.uname().release)[:2]] >= [5, 14]:  # older ones count all of a user
+        values[resource.RLIMIT_NPROC] = limits.processes + _OWN_PROCESSES
+    for name, value in {**values, resource.RLIMIT_CORE: 0}.items():
+        soft, hard = (
+            value if old == resource.RLIM_INFINITY else min(old, value) for old in resource.prlimit(first, name)
+        )
+        resource.prlimit(first, name, (soft, hard))
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, first, _NICE)
+    with suppress(OSError):  # where memory runs out nevertheless, the kernel takes these processes first
+        Path(f"/proc/{first}/oom_score_adj").write_text("1000")
+
+
+def _machine_memory() -> Sequence[int]:
+    text = Path("/proc/meminfo").read_text()
+    return [int(each) * 1_024 for each in re.findall(r"^Mem(?:Total|Available):\s+(\d+)", text, re.MULTILINE)]
+
+
+def _scratch_bytes(handle: int) -> int:
+    now = os.fstatvfs(handle)
+    return (now.f_blocks - now.f_bfree) * now.f_frsize + (now.f_files - now.f_ffree) * _FILE_IN_MEMORY
+
+
+def _usage(proc: int, number: str) -> tuple[int, int, str]:
+    """Threads of a process, bytes of its memory, and the place that tells them; nothing of one that is gone.
+
+    A process whose first thread has ended tells of no memory there, but its other threads do.
+    """
+    text = _content(proc, f"{number}/status")
+    found = {name: int(value) for name, value in _USED.findall(text)}
+    threads = found.pop(b"Threads", 0)
+    if found or threads < 2:
+        return threads, sum(found.values()) * 1_024, number
+    with suppress(OSError):
+        for thread in os.listdir(f"/proc/self/fd/{proc}/{number}/task"):
+            place = f"{number}/task/{thread}"
+            found = {name: int(value) for name, value in _USED.findall(_content(proc, f"{place}/status"))}
+            if found.pop(b"Threads", 0) and found:
+                return threads, sum(found.values()) * 1_024, place
+    return threads, 0, number
+
+
+def _share(proc: int, place: str, otherwise: int) -> int:
+    try:
+        parts = _SHARED_OUT.findall(_read(proc, f"{place}/smaps_rollup"))
+    except PermissionError:
+        return otherwise
+    except OSError:  # it has ended
+        return 0
+    return sum(map(int, parts)) * 1_024 if parts else otherwise
+
+
+def _content(proc: int, name: str) -> bytes:
+    with suppress(OSError):  # it has ended
+        return _read(proc, name)
+    return b""
+
+
+def _read(proc: int, name: str) -> bytes:
+    with closing(os.open(name, os.O_RDONLY, dir_fd=proc)) as handle:
+        return os.read(handle, 65_536)

@@ -1,9 +1,8 @@
 """What of a workspace no program may see or change: denied files, by name or for what they hold, and git's own.
 
-The whole tree is looked through by handle, without following links: what a link leads to has a name of its own, or is
-not there for a program. All names (hard links) of denied files and of git's own are hidden, and sockets, pipes and
-devices, which lead out of the sandbox. A denied name that a program makes is found by looking again. A folder that we
-may not read is hidden, but not the other names of its files.
+The whole tree is looked through by handle, without following links. All names (hard links) of denied files and of git's
+own are hidden, and sockets, pipes and devices, which lead out of the sandbox. A denied name that a program makes is
+found by looking again. A folder that we may not read is hidden, but not the other names of its files.
 """
 
 import errno
@@ -14,12 +13,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
-from typing import Final
+from functools import lru_cache
+from typing import Final, Literal
 
 from mendgraph.nodes.execute_tools.files.failures import os_failure
 from mendgraph.nodes.execute_tools.files.handles import beginning, closing, open_beneath, open_regular, open_root
-from mendgraph.nodes.execute_tools.files.judged_paths import ContentJudge
+from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge
 from mendgraph.nodes.execute_tools.files.tree_walk import GIT_DIRECTORY
 from mendgraph.nodes.execute_tools.store.user_files import SETTINGS_FILE
 from mendgraph.nodes.records import ToolError, ToolErrorCode
@@ -48,7 +47,7 @@ _REMEMBERED: Final = 200_000
 _SETTLED_NS: Final = 1_000_000_000
 """After which a change of a file shows in its times. Source: file systems count in steps of up to a second."""
 
-_Look = Callable[[int, str, int], None]
+_Inside = Literal["", "hidden", "shown"]
 
 
 @dataclass
@@ -71,10 +70,7 @@ class Cover:
 
 
 class HeldSecrets:
-    """Which files are denied for what they hold; each is read again only after it has changed.
-
-    `judge` is asked once about each name, as names are judged for good.
-    """
+    """Which files are denied for what they hold; each is read again only after it has changed."""
 
     def __init__(self, judge: ContentJudge) -> None:
         self._judge = lru_cache(_REMEMBERED)(judge)
@@ -105,11 +101,7 @@ class HeldSecrets:
         return self._known[key]
 
 
-def _holds_nothing(_folder_fd: int, _entry: "os.DirEntry[str]", _name: str) -> bool:
-    return False
-
-
-def find_cover(root_fd: int, denied: Denied, deadline: float, holds: Holds = _holds_nothing) -> Cover | ToolError:
+def find_cover(root_fd: int, denied: Denied, deadline: float, holds: Holds = lambda *_: False) -> Cover | ToolError:
     """What is to be covered now; TIMEOUT at `deadline` (of the monotonic clock), UNAVAILABLE where it is too much.
 
     `holds` says which files are denied for what they hold (see `HeldSecrets`).
@@ -162,31 +154,31 @@ class _GivenUpError(Exception):
 
 
 class _Search:
-    """Looks through a workspace."""
-
     def __init__(self, denied: Denied, deadline: float, holds: Holds) -> None:
         self._denied, self._deadline, self._holds = denied, deadline, holds
         self.cover = Cover()
         self._seen: list[str] = []
         self._linked: set[tuple[int, int]] = set()
 
-    def look(self, folder_fd: int, prefix: str, depth: int) -> None:
-        """Look through one open folder; `prefix` is its own name with a "/" at the end, or ""."""
-        for entry in self._entries(folder_fd):
-            self._judge(folder_fd, entry, f"{prefix}{entry.name}", depth)
+    def look(self, folder_fd: int, prefix: str, depth: int, inside: _Inside = "") -> None:
+        """Look through one open folder; `prefix` is its own name with a "/" at the end, or "".
 
-    def look_inside(self, folder_fd: int, prefix: str, depth: int, *, shown: bool) -> None:
-        """Look through an open folder that is hidden, or is `shown` read-only, for ways around that."""
+        `inside` a folder that is hidden, or is shown read-only, only ways around that are looked for.
+        """
         for entry in self._entries(folder_fd):
-            name = f"{prefix}{entry.name}"
+            name, is_folder = f"{prefix}{entry.name}", entry.is_dir(follow_symlinks=False)
             if entry.is_symlink():
                 continue
-            if entry.is_dir(follow_symlinks=False):
-                self._enter(folder_fd, entry, name, depth, partial(self.look_inside, shown=shown), hide=shown)
-            elif entry.is_file(follow_symlinks=False):
+            if not is_folder and not entry.is_file(follow_symlinks=False):
+                self._hide_way_out(entry, name, inside)
+                continue
+            below = inside or self._judge(folder_fd, entry, name, is_folder=is_folder)
+            if is_folder:
+                self._enter(folder_fd, entry, name, depth, below)
+            elif below:
                 self._note(entry)
-            elif shown:
-                self._hide_way_out(entry, name)
+            else:
+                self._seen.append(name)
 
     def add_other_names(self, root_fd: int) -> None:
         """Hide what is the same file as one that is denied or git's own."""
@@ -196,52 +188,40 @@ class _Search:
                 if _identity(os.stat(name, dir_fd=root_fd, follow_symlinks=False)) in self._linked:
                     self.cover.files.append(name)
 
-    def _judge(self, folder_fd: int, entry: "os.DirEntry[str]", name: str, depth: int) -> None:
+    def _judge(self, folder_fd: int, entry: "os.DirEntry[str]", name: str, *, is_folder: bool) -> _Inside:
+        """Put it on its list, if it is denied, git's own or the settings; what that makes of what is inside of it."""
         cover = self.cover
-        is_folder, is_git = entry.is_dir(follow_symlinks=False), entry.name == GIT_DIRECTORY
-        if entry.is_symlink():
-            return
-        if not is_folder and not entry.is_file(follow_symlinks=False):
-            self._hide_way_out(entry, name)
-            if self._is_denied(name):
-                cover.inodes[name] = entry.inode()
-        elif is_git or self._is_denied(name) or (not is_folder and self._holds(folder_fd, entry, name)):
-            cover.inodes[name] = entry.inode()
-            (cover.repositories if is_git else cover.folders if is_folder else cover.files).append(name)
-            if is_folder:
-                self._enter(folder_fd, entry, name, depth, partial(self.look_inside, shown=is_git), hide=is_git)
-            else:
-                self._note(entry)
+        below: _Inside = "hidden"
+        if entry.name == GIT_DIRECTORY:
+            listed, below = cover.repositories, "shown"
+        elif self._is_denied(name) or (not is_folder and self._holds(folder_fd, entry, name)):
+            listed = cover.folders if is_folder else cover.files
+        elif entry.name == SETTINGS_FILE:  # what the agent is set by stays as it is, under all of its names
+            listed, below = cover.settings, "" if is_folder else "shown"
         else:
-            if entry.name == SETTINGS_FILE:  # what the agent is set by stays as it is, under all of its names
-                cover.inodes[name] = entry.inode()
-                cover.settings.append(name)
-                self._note(entry)
-            elif not is_folder:
-                self._seen.append(name)
-            if is_folder:
-                self._enter(folder_fd, entry, name, depth, self.look)
+            return ""
+        cover.inodes[name] = entry.inode()
+        listed.append(name)
         if max(len(cover.repositories), len(cover.settings)) > MOST_REPOSITORIES:
             raise _GivenUpError(_too_much())
+        return below
 
-    def _enter(
-        self, parent_fd: int, entry: "os.DirEntry[str]", name: str, depth: int, look: _Look, *, hide: bool = True
-    ) -> None:
-        """One folder further down; `hide` it if we may not read it, because a program could change its mode."""
+    def _enter(self, parent_fd: int, entry: "os.DirEntry[str]", name: str, depth: int, inside: _Inside) -> None:
+        """One folder further down; hide it if we may not read it, because a program could change its mode."""
         if depth >= DEEPEST:
             message = f"The workspace has more than {DEEPEST} folders below each other, so no command is run in it."
             raise _GivenUpError(ToolError(code=ToolErrorCode.UNAVAILABLE, message=message))
         try:
             folder = open_beneath(parent_fd, (entry.name,), os.O_RDONLY | os.O_DIRECTORY)
         except PermissionError:
-            if hide:
+            if inside != "hidden":
                 self.cover.folders.append(name)
                 self.cover.inodes[name] = entry.inode()
         except OSError:  # it was there a moment ago
             return
         else:
             with closing(folder):
-                look(folder, f"{name}/", depth + 1)
+                self.look(folder, f"{name}/", depth + 1, inside)
 
     def _entries(self, folder_fd: int) -> "list[os.DirEntry[str]]":
         self._check_time()
@@ -264,10 +244,14 @@ class _Search:
             if status.st_nlink > 1:
                 self._linked.add(_identity(status))
 
-    def _hide_way_out(self, entry: "os.DirEntry[str]", name: str) -> None:
+    def _hide_way_out(self, entry: "os.DirEntry[str]", name: str, inside: _Inside) -> None:
+        """Hide a socket, a pipe or a device, unless it is inside of what is hidden."""
         with suppress(FileNotFoundError):
             entry.stat(follow_symlinks=False)
-            self.cover.files.append(name)
+            if inside != "hidden":
+                self.cover.files.append(name)
+            if not inside and self._is_denied(name):
+                self.cover.inodes[name] = entry.inode()
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
@@ -282,29 +266,19 @@ def _too_much() -> ToolError:
     return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
 
-_LOCK_POLL_S = 0.01
-
-
 @contextmanager
-def protected_git(root_fd: int, deadline: float) -> Iterator[ToolError | None]:
+def protected_git(root_fd: int) -> Iterator[ToolError | None]:
     """See to it that there is a `.git` that can be made read-only, or say why there is none.
 
-    Where there is no repository it is an empty folder. Commands of several runs share it by a lock on `root_fd`, and
-    the last one takes it away; one that a killed run left behind is taken away as well. On a file system without locks
-    it stays.
+    Where there is no repository it is an empty folder, which commands of several runs share by a lock on `root_fd`; the
+    last one takes it away. On a file system without locks it stays.
     """
-    problem = _shared_lock(root_fd, deadline)
-    if problem is not None:
-        yield problem
-        return
+    with suppress(OSError):  # a file system without locks
+        fcntl.flock(root_fd, fcntl.LOCK_SH)
     try:
-        problem = _made_placeholder(root_fd)
-        yield problem
+        yield _made_placeholder(root_fd)
     finally:
-        with suppress(OSError):
-            if problem is None:
-                fcntl.flock(root_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody else needs it
-                os.rmdir(GIT_DIRECTORY, dir_fd=root_fd)
+        _remove_placeholder(root_fd)
         with suppress(OSError):
             fcntl.flock(root_fd, fcntl.LOCK_UN)  # closing is not enough: a copy of this process may have the handle
 
@@ -312,37 +286,23 @@ def protected_git(root_fd: int, deadline: float) -> Iterator[ToolError | None]:
 def remove_placeholder(root: str) -> None:
     """Take away the empty `.git` that a command left whose run was killed, unless another command needs it."""
     with suppress(OSError), closing(open_root(root)) as root_fd:
-        fcntl.flock(root_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _remove_placeholder(root_fd)
+
+
+def _remove_placeholder(root_fd: int) -> None:
+    with suppress(OSError):
+        fcntl.flock(root_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody else needs it
         os.rmdir(GIT_DIRECTORY, dir_fd=root_fd)
-
-
-def _shared_lock(root_fd: int, deadline: float) -> ToolError | None:
-    while True:
-        try:
-            fcntl.flock(root_fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                message = "Another program has locked the workspace (flock), so no command is run in it: end that one."
-                return ToolError(code=ToolErrorCode.TIMEOUT, message=message)
-            time.sleep(_LOCK_POLL_S)
-        except OSError:  # a file system without locks
-            return None
-        else:
-            return None
 
 
 def _made_placeholder(root_fd: int) -> ToolError | None:
     """Make an empty `.git` where there is none; why not, if it cannot be made or protected."""
     try:
-        os.mkdir(GIT_DIRECTORY, dir_fd=root_fd)
-    except FileExistsError:
-        pass
-    except OSError as error:
-        return None if error.errno == errno.EROFS else os_failure(error, "protect", GIT_DIRECTORY)
-    try:
+        with suppress(FileExistsError):
+            os.mkdir(GIT_DIRECTORY, dir_fd=root_fd)
         status = os.stat(GIT_DIRECTORY, dir_fd=root_fd, follow_symlinks=False)
     except OSError as error:
-        return os_failure(error, "protect", GIT_DIRECTORY)
+        return None if error.errno == errno.EROFS else os_failure(error, "protect", GIT_DIRECTORY)
     if not stat.S_ISLNK(status.st_mode):
         return None
     message = "'.git' is a symbolic link, which cannot be made read-only, so no command is run in this workspace."

@@ -16,13 +16,9 @@ SHORTEST_VALUE: Final = 6
 """Characters of the shortest value that is looked for: shorter ones are all over ordinary text."""
 SHORTEST_WORD: Final = 16
 """Characters of the shortest one that is made of letters of one case: shorter ones may be words, like `postgres`."""
-SHORTEST_NUMBER: Final = 9
-"""Digits of the shortest one that is a number: shorter ones may be counts, years and ports."""
-SHORTEST_LINE: Final = 16
-"""Characters of the shortest line of a longer value that is looked for by itself."""
-SHORTEST_BASE64: Final = 10
-"""Characters of base64 that have to be the value's own wherever in a longer text it stands."""
-
+SHORTEST_NUMBER: Final = 9  # digits of the shortest one that is a number: shorter ones may be counts, years and ports
+SHORTEST_LINE: Final = 16  # characters of the shortest line of a longer value that is looked for by itself
+SHORTEST_BASE64: Final = 10  # characters of base64 that have to be the value's own wherever in a longer text it stands
 SHORTEST_KEY: Final = 12
 """Characters of the shortest key of a model that is looked for: those of local servers are words, like `lm-studio`."""
 
@@ -41,7 +37,8 @@ def known_values(environment: Mapping[str, str]) -> tuple[str, ...]:
         password = ""
         if "://" in value:
             password = url_password(value)
-            found.update(dict.fromkeys(_passwords_in_query(value)))
+            query = parse_qsl(value.partition("?")[2])  # as in PostgreSQL's `?password=`
+            found.update(dict.fromkeys(text for name, text in query if is_secret_key(name)))
         if password:
             found.update(dict.fromkeys((password, unquote(password))))
         elif is_findable(value) and _is_secret_variable(name):
@@ -71,13 +68,11 @@ def is_findable(value: str) -> bool:
 
 def forms_of(values: Iterable[str]) -> tuple[str, ...]:
     """Each form in which these values may stand in a text, the longest first."""
-    found = {form for value in values for form in _forms(value.strip()) if form}
+    whole = [value.strip() for value in values if is_findable(value.strip())]
+    lines = [line.strip() for value in whole if len(value.splitlines()) > 1 for line in value.splitlines()]
+    found = {form for value in whole for form in _spellings(value) if form}
+    found.update(line for line in lines if len(line) >= SHORTEST_LINE and is_findable(line))
     return tuple(sorted(found, key=lambda form: (-len(form), form)))
-
-
-def _passwords_in_query(value: str) -> Iterator[str]:
-    """Those behind the question mark of an address, as PostgreSQL's `?password=`."""
-    yield from (text for name, text in parse_qsl(value.partition("?")[2]) if is_secret_key(name))
 
 
 @lru_cache(maxsize=1024)  # names, never values: a run asks about the same ones at every step
@@ -85,15 +80,6 @@ def _is_secret_variable(name: str) -> bool:
     if name.upper() in _NO_SECRET:
         return False
     return names_a_literal(name) or is_secret_key(name) or bool(_KEY_NAME.search(name.upper()))
-
-
-def _forms(value: str) -> Iterator[str]:
-    if not is_findable(value):
-        return
-    yield from _spellings(value)
-    lines = [line.strip() for line in value.splitlines()]
-    if len(lines) > 1:
-        yield from (line for line in lines if len(line) >= SHORTEST_LINE and is_findable(line))
 
 
 def _spellings(value: str) -> Iterator[str]:

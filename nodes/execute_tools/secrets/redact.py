@@ -12,8 +12,10 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
 
-from mendgraph.nodes.execute_tools.secrets.assignments import assignment_spans, fold, has_secret_word
 from mendgraph.nodes.execute_tools.secrets.keys import (
+    assignment_spans,
+    fold,
+    has_secret_word,
     is_about,
     is_secret_key,
     is_secret_number,
@@ -21,11 +23,9 @@ from mendgraph.nodes.execute_tools.secrets.keys import (
     names_a_literal,
 )
 from mendgraph.nodes.execute_tools.secrets.known_secrets import SHORTEST_VALUE, forms_of
-from mendgraph.nodes.execute_tools.secrets.shapes import SHORTEST_TOKEN, shape_spans
+from mendgraph.nodes.execute_tools.secrets.shapes import SHORTEST_TOKEN, key_block_spans, open_block, shape_spans
 
-PLACEHOLDER: Final = "***"
-"""Stands in records (logs, traces, alerts) for what was taken out. Source: spec 4."""
-
+PLACEHOLDER: Final = "***"  # stands in records (logs, traces, alerts) for what was taken out. Source: spec 4.
 MARK: Final = "[redacted secret]"
 """Stands in content (results, messages, replies, streamed text, final bytes) for what was taken out.
 
@@ -36,10 +36,7 @@ a URL or a shell's quotes would have to escape.
 _LINK = re.compile(r"[\s=:,>($}]")
 """Stands where a secret is told by a name or a word before it, and not by its value or by signs of its own."""
 
-_PASSES: Final = 4
-"""Times that a text is gone through at most, until nothing more is found."""
-
-
+_PASSES: Final = 4  # times that a text is gone through at most, until nothing more is found
 Shown = TypeVar("Shown")
 
 
@@ -74,17 +71,13 @@ class Redactor:
     """
 
     values: Iterable[str] = field(default=(), repr=False)
-    _forms: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    forms: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    """The known values in each form in which they may stand somewhere, the longest first."""
 
     def __post_init__(self) -> None:
         values = tuple(self.values)
         object.__setattr__(self, "values", values)
-        object.__setattr__(self, "_forms", forms_of(value for value in values if value not in MARK))
-
-    @property
-    def forms(self) -> tuple[str, ...]:
-        """The known values in each form in which they may stand somewhere, the longest first."""
-        return self._forms
+        object.__setattr__(self, "forms", forms_of(value for value in values if value not in MARK))
 
     def value(self, value: Any) -> Any:
         """A copy made of plain JSON values, with each secret replaced by `***`; `***` alone where that fails."""
@@ -104,13 +97,22 @@ class Redactor:
 
     def final(self, data: bytes) -> bytes:
         """The bytes that leave, without what is known and without what has a secret's shape; JSON stays JSON."""
-        return fail_closed(lambda: self._final(data), MARK.encode())
+
+        def final() -> bytes:
+            text = data.decode("utf-8", "surrogateescape")
+            shown = self._replaced(text, MARK, names=False)
+            if shown is text:
+                return data
+            broken = _is_json(text) and not _is_json(shown)
+            return json.dumps(MARK).encode() if broken else shown.encode("utf-8", "surrogateescape")
+
+        return fail_closed(final, MARK.encode())
 
     def spans(self, text: str, *, names: bool = True) -> list[tuple[int, int]]:
         """Where the secrets in a text stand, in order and apart; without `names` only those known or with a shape."""
         if len(text) < SHORTEST_VALUE:
             return []
-        found = [span for form in self._forms if form in text for span in _occurrences(text, form)]
+        found = [span for form in self.forms if form in text for span in _occurrences(text, form)]
         linked = _LINK.search(text) is not None
         if not linked and len(text) < SHORTEST_TOKEN:
             return _joined(found)
@@ -122,17 +124,7 @@ class Redactor:
 
     def pending(self, text: str) -> int:
         """Where a known value begins that what follows this text may end, or the text's length."""
-        starts = (_unfinished(text, form) for form in self._forms)
-        return min(starts, default=len(text))
-
-    def _final(self, data: bytes) -> bytes:
-        text = data.decode("utf-8", "surrogateescape")
-        shown = self._replaced(text, MARK, names=False)
-        if shown is text:
-            return data
-        if _is_json(text) and not _is_json(shown):
-            return json.dumps(MARK).encode()
-        return shown.encode("utf-8", "surrogateescape")
+        return min((_unfinished(text, form) for form in self.forms), default=len(text))
 
     def _replaced(self, text: str, mark: str, *, names: bool = True) -> str:
         for _ in range(_PASSES):
@@ -145,8 +137,7 @@ class Redactor:
     def _document(self, text: str, kind: "_Kind") -> str:
         """A text; where it is a JSON document, what its strings say once they are read as well."""
         shown = self._replaced(text, kind.mark)
-        parsed = _parsed(shown)
-        if parsed is None:
+        if (parsed := _parsed(shown)) is None:
             return shown
         walked = self._walked(parsed, kind)
         return shown if walked == parsed else _dumped(walked, shown)
@@ -258,8 +249,6 @@ def _unfinished(text: str, form: str) -> int:
 
 
 def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    if not spans:
-        return spans
     joined: list[tuple[int, int]] = []
     for start, end in sorted(spans):
         if joined and start <= joined[-1][1]:
@@ -270,7 +259,6 @@ def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _plain(value: Any) -> Any:
-    """A record as a map; of bytes only the length; of anything else its type."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     if is_dataclass(value) and not isinstance(value, type):
@@ -304,7 +292,174 @@ def _is_json(text: str) -> bool:
 
 
 def _dumped(value: Any, like: str) -> str:
-    """The JSON document, laid out like the other one."""
     indent = 2 if "\n" in like.strip() else None
     close = None if indent is not None or ": " in like or ", " in like else (",", ":")
     return json.dumps(value, ensure_ascii=like.isascii(), indent=indent, separators=close)
+
+
+# --- Parts of a text: files with keys in them, pieces between whole words, streams
+#
+# What is shown may be the middle of a key without its first line, or what a cut leaves of a secret that is told by how
+# it begins, by how long it is, or by the name before it. So what stands around a part is looked at with it. The number
+# of lines stays as it is.
+
+_BEGIN: Final = "-----BEGIN"
+_INK = re.compile(r"\S(?:[^\n]*\S)?")  # A line without the spaces around it
+
+
+def masked_blocks(text: str) -> str:
+    """The text with `MARK` in each line of each block of a key; the same object where there is none."""
+    if _BEGIN not in text:
+        return text
+    pieces = list(_pieces(text, 0, len(text)))
+    return "".join(pieces) if len(pieces) > 1 else text
+
+
+def masked_lines(text: str) -> dict[int, str]:
+    """The lines of which a block of a key takes something, by number from 1, with `MARK` in its place."""
+    masked = masked_blocks(text)
+    if masked is text:
+        return {}
+    pairs = zip(text.split("\n"), masked.split("\n"), strict=True)
+    return {number: shown for number, (line, shown) in enumerate(pairs, start=1) if shown != line}
+
+
+def _pieces(text: str, at: int, end: int) -> Iterator[str]:
+    """The text from `at` to `end` in pieces, an odd number of them, of which every second is a masked block."""
+    for start, stop in key_block_spans(text):
+        if start >= end:
+            break
+        yield text[at:start]
+        block = text[start : min(stop, end)]  # a mark in each line of it that says something
+        yield _INK.sub(lambda line: MARK if any(map(str.isalnum, line[0])) else line[0], block)
+        at = min(stop, end)
+    yield text[at:end]
+
+
+MARGIN: Final = 1_024
+"""Characters on each side of a piece that are looked at with it: room for a name before its value, and for the value.
+
+What is longer is one word, as a rule, and so is not cut.
+"""
+
+_BREAK = re.compile(r"[\s(){}\[\]<>,;\u2e80-\U0010ffff]")
+"""Stands between words. Quotes, `=` and `:` do not: a name and its value stay together."""
+
+
+def whole_words(text: str, start: int, end: int, mark: str = MARK) -> tuple[str, int, int]:
+    """The whole words of `text[start:end]` with `mark` for each secret, and where the piece begins and ends.
+
+    A secret that one of the ends cuts is a mark as a whole; `start` and `end` lie in the text. The piece is "" where no
+    word is whole, and `mark` where the text cannot be looked through.
+    """
+    before = max(0, start - MARGIN)
+    window = text[before : end + MARGIN]
+    spans = fail_closed(lambda: _DEFAULT.spans(window), None)
+    if spans is None:
+        return mark, start, end
+    first = _first(window, start - before, spans)
+    last = max(first, _last(window, end - before, spans))
+    return without_spans(window, spans, mark, first, last), before + first, before + last
+
+
+def next_piece(text: str, start: int, end: int, mark: str = MARK) -> tuple[str, int]:
+    """What `text[start:end]` says with `mark` for each secret, and where it ends, so that the next piece begins there.
+
+    It ends where a word or a secret does; only a word that fills it is cut. A secret that `start` or `end` lies in is a
+    mark in the pieces on both sides, if the text begins before it.
+    """
+    spans = fail_closed(lambda: _DEFAULT.spans(text), None)
+    if spans is None:
+        return mark, end
+    last = _last(text, end, spans)
+    last = last if last > start else min(end, len(text))
+    covered = max((stop for begin, stop in spans if begin < last), default=last)
+    return without_spans(text, spans, mark, start, last), max(covered, last)
+
+
+def first_words(text: str, most: int, mark: str = MARK) -> str:
+    """The text itself if it is at most `most` characters long, else the whole words among the first of them."""
+    return text if len(text) <= most else whole_words(text, 0, most, mark)[0]
+
+
+def _first(window: str, at: int, spans: list[tuple[int, int]]) -> int:
+    """The first place from `at` on where a word or a secret begins, or where the secret begins that `at` is inside."""
+    if at == 0 or _BREAK.match(window, at - 1):
+        return next((start for start, stop in spans if start < at < stop), at)
+    for start, stop in spans:
+        if start <= at < stop:
+            return start
+    found = _BREAK.search(window, at)
+    places = [start for start, _ in spans if start >= at]
+    return min([*places, found.start() if found else len(window)])
+
+
+def _last(window: str, at: int, spans: list[tuple[int, int]]) -> int:
+    """The last place up to `at` where a word or a secret ends, or where the secret ends that `at` is inside."""
+    for start, stop in spans:
+        if start < at <= stop:
+            return stop
+    if at >= len(window) or _BREAK.match(window, at):
+        return min(at, len(window))
+    places = [stop for _, stop in spans if stop <= at]
+    breaks = [found.end() for found in _BREAK.finditer(window, 0, at)]
+    return max([0, *places, *breaks[-1:]])
+
+
+CONTEXT: Final = 1024  # characters of what has been shown that are looked at again: room for a name before its value
+_LONG: Final = 2048
+"""Characters held back from which on they are looked at only when an eighth more has come: it takes linear time."""
+
+_WORD_END = re.compile(r"[\s\u2e80-\U0010ffff][^\s\u2e80-\U0010ffff]*+\Z")
+"""The last place where a word ends: only known values and blocks of keys go on beyond it."""
+
+
+class RedactedStream:
+    """One text in pieces. What `feed` and `close` return is, put together, `redactor.text` of the whole.
+
+    Two things differ: documents in JSON are read when they are whole, which a stream never is, and a value whose name
+    comes only behind it has been shown by then. Ordinary text is held back until its word ends; the start of a key's
+    block or of a known value until it is known what it is.
+    """
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._shown = ""
+        self._held = ""
+        self._wait = 0
+
+    def feed(self, piece: str) -> str:
+        """Take the next piece; what may be shown now."""
+        self._held += piece
+        if len(self._held) < self._wait:
+            return ""
+        shown = fail_closed(lambda: self._show(self._safe_end()), None)
+        if shown is None:
+            self._held = ""
+        return MARK if shown is None else shown
+
+    def close(self) -> str:
+        """No piece follows; the rest."""
+        return fail_closed(lambda: self._show(len(self._held)), MARK)
+
+    def _safe_end(self) -> int:
+        """The characters held back about which nothing that follows can change anything."""
+        if (word_end := _WORD_END.search(self._held)) is None:
+            return 0
+        text = self._shown + self._held
+        end = len(self._shown) + word_end.start() + 1
+        block = open_block(text)
+        end = min(end, self._redactor.pending(text), len(text) if block is None else block)
+        return max(0, end - len(self._shown))
+
+    def _show(self, count: int) -> str:
+        """Take that many characters from what is held back, and fewer where a secret goes on beyond them."""
+        self._wait = len(self._held) * 9 // 8 if not count and len(self._held) > _LONG else 0
+        if not count:
+            return ""
+        text, begin = self._shown + self._held, len(self._shown)
+        spans = self._redactor.spans(text)
+        end = next((start for start, stop in spans if start < begin + count < stop), begin + count)
+        end = max(begin, end)
+        self._shown, self._held = text[max(0, end - CONTEXT) : end], text[end:]
+        return without_spans(text, spans, MARK, begin, end) if end > begin else ""

@@ -1,4 +1,4 @@
-"""Private keys in blocks of text: PEM, OpenSSH, PGP, whole or cut, with escaped or numbered lines too. Pure.
+"""What secrets look like: private keys in blocks of text, keys with a prefix, logins in URLs and commands. Pure.
 
 Only single characters repeat possessively: Python before 3.11.5 is wrong about groups that do (gh-106052).
 """
@@ -55,31 +55,22 @@ def open_block(text: str) -> int | None:
 def _block_end(text: str, start: int) -> tuple[int | None, bool]:
     """Where the block whose first line ends at `start` ends, None where no key follows; and whether it is whole."""
     found = _FIRST.match(text, start)
-    if found is None:
-        return _short_block_end(text, start)
+    if found is None:  # less than a line of key: it ends with its last line, or is cut off by the end of the text
+        if (footer := _FOOTER.match(text, start)) is None:
+            cut = _CUT.match(text, start)
+            return (cut.end() if cut else None), False
+        body = text[start : text.rindex("-----END", start, footer.end())]
+        return (footer.end() if _ONLY_KEY.fullmatch(body) else None), True
     end = found.end()
     while (found := _NEXT.match(text, end)) is not None:
         end = found.end()
-    footer = _FOOTER.match(text, end)
-    if footer is not None:
+    if (footer := _FOOTER.match(text, end)) is not None:
         return footer.end(), True
     last = _LAST.match(text, end)
     return (last.end() if last else end), False
 
 
-def _short_block_end(text: str, start: int) -> tuple[int | None, bool]:
-    """The end of a block with less than a line of key: with its last line, or cut off by the end of the text."""
-    footer = _FOOTER.match(text, start)
-    if footer is not None:
-        body = text[start : text.rindex("-----END", start, footer.end())]
-        return (footer.end() if _ONLY_KEY.fullmatch(body) else None), True
-    cut = _CUT.match(text, start)
-    return (cut.end() if cut else None), False
-
-
-SHORTEST_TOKEN: Final = 15
-"""Characters of the shortest key that a prefix tells."""
-
+SHORTEST_TOKEN: Final = 15  # characters of the shortest key that a prefix tells
 _TOKEN_BYTES: Final = bytes(
     byte if chr(byte).isascii() and (chr(byte).isalnum() or chr(byte) in "_-.+/=~:") else 32 for byte in range(256)
 )
@@ -146,16 +137,11 @@ def _is_random_key(found: str) -> bool:
 
 
 def _is_login(found: str) -> bool:
-    """Whether it is base64 of `user:password`."""
     try:
         text = base64.b64decode(found.rstrip("=") + "=" * (-len(found.rstrip("=")) % 4), altchars=b"-_").decode()
     except ValueError:
         return False
     return text.isprintable() and ":" in text
-
-
-def _is_credential(found: str) -> bool:
-    return looks_secret(found) or _is_login(found)
 
 
 def _is_url_login(found: str) -> bool:
@@ -212,7 +198,6 @@ def _folded(words: str, pattern: str, accepts: Callable[[str], bool]) -> Shape:
 
 
 def _is_password(found: str) -> bool:
-    """Whether the password of a command line is none of an example's, no variable, and no word."""
     if found.startswith(("$", "-", "<", "/")) or is_filler(found):
         return False
     return any(not (char.isalpha() or char in "._-") for char in found) or looks_secret(found)
@@ -450,7 +435,7 @@ SHAPES: Final = (
         "authorization",
         r"""authorization\\{0,7}+["']?[ \t]{0,4}+[:=,][ \t]{0,4}+\\{0,7}+["']?"""
         r"""(?:[a-z][a-z0-9-]{1,20}[ \t]{1,2}+)?(?P<secret>[a-z0-9._~+/=-]{8,4096}+)""",
-        _is_credential,
+        lambda found: looks_secret(found) or _is_login(found),
     ),
     _folded(
         "auth",

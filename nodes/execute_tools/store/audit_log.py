@@ -1,13 +1,11 @@
 """What was done, written down: one event, one line, in files that are turned over before they grow too large."""
 
-import fcntl
 import json
 import os
 import stat
 import threading
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from enum import Enum
 from math import isfinite
 from typing import Final
@@ -16,13 +14,7 @@ from mendgraph.nodes.execute_tools.files.handles import closing
 from mendgraph.nodes.records import JsonMap
 
 FILE_NAME = "audit.jsonl"
-LOCK_NAME = ".audit.lock"
 
-LONGEST_WAIT_S = 2.0
-"""How long a write waits for its turn. After that it appends all the same, and leaves the rest to others."""
-
-_POLL_S = 0.002
-_LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -30,8 +22,8 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 class AuditLog:
     """Appends to `audit.jsonl` in `folder`; older lines are in `audit.jsonl.1`, `.2` and so on, `keep` files in all.
 
-    Any number of threads and processes may write. It never raises and holds nothing open; the events that could not
-    be written are counted in `lost`. Secrets have to be taken out before.
+    Any number of threads may write. It never raises and holds nothing open; the events that could not be written are
+    counted in `lost`. Secrets have to be taken out before.
     """
 
     def __init__(self, folder: str, max_bytes: int = 5_000_000, keep: int = 3) -> None:
@@ -45,10 +37,9 @@ class AuditLog:
         line = audit_line(record)
         with self._lock:
             try:
-                with closing(os.open(self._folder, _DIRECTORY)) as folder_fd, _turn(folder_fd) as ours:
-                    if ours:
-                        self._turn_over(folder_fd, len(line))
-                    whole = _append(folder_fd, line, mend=ours)
+                with closing(os.open(self._folder, _DIRECTORY)) as folder_fd:
+                    self._turn_over(folder_fd, len(line))
+                    whole = _append(folder_fd, line)
             except Exception:  # noqa: BLE001 - whatever stands in the way, the run goes on
                 whole = False
             self.lost += not whole
@@ -68,45 +59,16 @@ class AuditLog:
             os.unlink(FILE_NAME, dir_fd=folder_fd)
 
 
-@contextmanager
-def _turn(folder_fd: int) -> Iterator[bool]:
-    """Keeps others out, be it in this process; False where that took too long, or the file system has no locks.
-
-    The kernel's lock itself: a line is written for every call, and `filelock` takes longer than all the rest of it.
-    Source: measured, 64 to 97 microseconds against 4.
-    """
-    with closing(os.open(LOCK_NAME, _LOCK, 0o600, dir_fd=folder_fd)) as descriptor:
-        deadline = time.monotonic() + LONGEST_WAIT_S
-        while (ours := _locked(descriptor)) is False and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
-        try:
-            yield bool(ours)
-        finally:
-            if ours:
-                fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing is not enough: a copy of this process may have it
-
-
-def _locked(descriptor: int) -> bool | None:
-    """Take the lock: False while others have it, None where there is none to be had."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return None
-    return True
-
-
-def _append(folder_fd: int, line: bytes, *, mend: bool) -> bool:
+def _append(folder_fd: int, line: bytes) -> bool:
     """Write the line in one call; says whether all of it is there.
 
-    With `mend`, what a full disk or a kill has torn is ended first, so that it spoils no line but its own.
+    What a full disk or a kill has torn is ended first, so that it spoils no line but its own.
     """
     with closing(os.open(FILE_NAME, _APPEND, 0o600, dir_fd=folder_fd)) as descriptor:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             return False
-        torn = mend and status.st_size > 0 and os.pread(descriptor, 1, status.st_size - 1) != b"\n"
+        torn = status.st_size > 0 and os.pread(descriptor, 1, status.st_size - 1) != b"\n"
         data = b"\n" + line if torn else line
         return os.write(descriptor, data) == len(data)
 
@@ -119,11 +81,10 @@ _SIZES: Final = ((4_000, 1_000, 12), (400, 100, 6), (40, 10, 3), (8, 2, 2))
 
 
 def audit_line(record: JsonMap) -> bytes:
-    r"""The record as JSON, in UTF-8 with one line end, within `LONGEST_LINE` bytes. Never raises.
+    r"""The record as JSON, in ASCII with one line end, within `LONGEST_LINE` bytes. Never raises.
 
-    What cannot be printed (control, bidirectional, invisible and unassigned characters, line separators, lone
-    surrogates) is escaped as in \u202e. What JSON has no form for is shown by its type, like <bytes>. Long strings
-    and large collections are cut, and say so.
+    Other characters are escaped as in \u202e, so that none steers a terminal. What JSON has no form for is shown by its
+    type, like <bytes>. Long strings and large collections are cut, and say so.
     """
     try:
         lines = (_line(_plain(record, *size)) for size in _SIZES)
@@ -133,16 +94,8 @@ def audit_line(record: JsonMap) -> bytes:
 
 
 def _line(plain: object) -> bytes:
-    text = json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
-    if not text.isprintable():
-        text = "".join(each if each.isprintable() else _escape(each) for each in text)
-    return text.encode() + b"\n"
-
-
-def _escape(character: str) -> str:
-    r"""`\uXXXX`, and two of these for a character beyond U+FFFF. Source: RFC 8259, section 7."""
-    units = character.encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+    text = json.dumps(plain, ensure_ascii=True, separators=(",", ":"))
+    return text.replace("\x7f", "\\u007f").encode() + b"\n"
 
 
 def _plain(value: object, characters: int, values: int, depth: int) -> object:
@@ -154,13 +107,12 @@ def _plain(value: object, characters: int, values: int, depth: int) -> object:
         cut = f"{value[:characters]}… ({len(value)} characters)"
         return value if len(value) <= characters else cut
     if depth and isinstance(value, Mapping):
-        shown = {_key(key, characters): _plain(value[key], characters, values, depth - 1) for key in [*value][:values]}
+        shown = {
+            str(_plain(str(key), characters, 0, 0)): _plain(value[key], characters, values, depth - 1)
+            for key in [*value][:values]
+        }
         return shown if len(value) <= values else {**shown, "…": f"{len(value) - values} more"}
     if depth and isinstance(value, list | tuple):
         found = [_plain(each, characters, values, depth - 1) for each in value[:values]]
         return found if len(value) <= values else [*found, f"… {len(value) - values} more"]
     return f"<{type(value).__name__[:100]}>"
-
-
-def _key(key: object, characters: int) -> str:
-    return str(_plain(key if isinstance(key, str) else str(key), characters, 0, 0))

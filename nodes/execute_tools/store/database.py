@@ -7,19 +7,24 @@ SQL that is for both has "?" for values, `RETURNING id` and `ON CONFLICT DO NOTH
 import os
 import sqlite3
 import stat
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 from urllib.parse import quote
 
 from mendgraph.nodes.execute_tools.files.change_records import RecordError
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
 from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
 from mendgraph.nodes.execute_tools.store.database_schema import FORMAT, SQLITE_TABLES, STORE_TABLES, PostgresTables
-from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, workspace_folder_path
+from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, workspace_folder_path, workspace_name
+from mendgraph.nodes.records import ToolError
 
 if TYPE_CHECKING:
-    from mendgraph.nodes.execute_tools.store.postgres_database import PostgresDatabase
+    from mendgraph.nodes.execute_tools.store.postgres import PostgresDatabase
 
 FILE_NAME = "store.sqlite"
 
@@ -110,9 +115,12 @@ def postgres_database(folder: str) -> "PostgresDatabase | None":
 
     Raises StoreError: as `open_postgres`.
     """
-    from mendgraph.nodes.execute_tools.store.postgres_url import uses_postgres, workspace_name
-
-    return open_postgres(STORE_TABLES, workspace_name(folder)) if uses_postgres() else None
+    if not uses_postgres():
+        return None
+    name = workspace_name(folder)
+    if isinstance(name, ToolError):
+        raise StoreError(name.message)
+    return open_postgres(STORE_TABLES, name)
 
 
 def open_postgres(tables: PostgresTables, workspace: str = "") -> "PostgresDatabase | None":
@@ -121,46 +129,62 @@ def open_postgres(tables: PostgresTables, workspace: str = "") -> "PostgresDatab
     `workspace` is whose rows the views mean; "" for tables that all workspaces share. Raises StoreError: it cannot be
     used, or is not of this version, or the extra `postgres` is missing.
     """
-    from mendgraph.nodes.execute_tools.store.postgres_url import postgres_url
-
     url = postgres_url()
     if url is None:
         return None
-    from mendgraph.nodes.execute_tools.store.postgres_database import opened
+    from mendgraph.nodes.execute_tools.store.postgres import opened
 
     return opened(url, tables, workspace)
 
 
-def open_file(folder: str) -> sqlite3.Connection:
-    """A connection to the database in this folder, which is made where there is none.
+class FileKind(NamedTuple):
+    """What a file of ours is. `statements` make its tables; `own_programs` says that triggers are among them.
 
-    What is committed is on the disk. There is no transaction but those that a caller begins with `BEGIN IMMEDIATE`. Any
-    thread may use the connection, one at a time; who opens it closes it. Raises StoreError: the file is no database of
-    ours, or one of another format, or cannot be used.
+    `refused` is what another file is not, `old` what to do with one of an older `format`.
     """
-    path = os.path.join(folder, FILE_NAME)
+
+    mark: int
+    format: int
+    statements: tuple[str, ...]
+    refused: str
+    old: str
+    synchronous: str = "FULL"
+    own_programs: bool = False
+
+
+STORE_FILE: Final = FileKind(
+    APPLICATION_ID, FORMAT, SQLITE_TABLES, "not a database", "finish its runs with that version"
+)
+
+
+def open_file(folder: str) -> sqlite3.Connection:
+    """A connection to the database in this folder; see `opened_file`. What is committed is on the disk."""
+    return opened_file(os.path.join(folder, FILE_NAME), STORE_FILE)
+
+
+def opened_file(path: str, kind: FileKind, wait_s: float = LONGEST_WAIT_S) -> sqlite3.Connection:
+    """A connection to the database in a file of this kind, which is made where there is none.
+
+    There is no transaction but those that a caller begins with `BEGIN IMMEDIATE`. Any thread may use the connection,
+    one at a time; who opens it closes it. Text that is no UTF-8 comes out with marks in the place of the damage, so
+    that the other rows can be read. Raises StoreError: the file is no database of ours, or one of another format, or
+    cannot be used within `wait_s`.
+    """
+    check_file(path)
     with store_errors(path):
-        connection = connect_to(path)
+        connection = connect_to(path, wait_s)
         try:
-            _prepare(connection, path)
+            _prepare(connection, path, kind)
         except BaseException:
             connection.close()
             raise
         return connection
 
 
-def connect_to(path: str) -> sqlite3.Connection:
-    """A connection to the database in a file of ours, for any thread, one at a time; who opens it closes it.
-
-    Text that is no UTF-8 comes out with marks in the place of the damage, so that the other rows can be read.
-
-    Raises:
-        sqlite3.Error: it cannot be opened.
-        StoreError: it is a link, a pipe or a device.
-    """
-    check_file(path)
-    connection = sqlite3.connect(path, timeout=LONGEST_WAIT_S, isolation_level=None, check_same_thread=False)
-    connection.text_factory = _text
+def connect_to(path: str, wait_s: float) -> sqlite3.Connection:
+    """A connection to the file at this path, whatever it is. Raises sqlite3.Error: it cannot be opened."""
+    connection = sqlite3.connect(path, timeout=wait_s, isolation_level=None, check_same_thread=False)
+    connection.text_factory = partial(str, encoding="utf-8", errors="replace")
     return connection
 
 
@@ -169,8 +193,6 @@ def run_names(root: str, base: str | None = None) -> list[tuple[str, str]]:
 
     `base` as in `run_folder`. Nothing is asked of PostgreSQL.
     """
-    from mendgraph.nodes.execute_tools.store.postgres_url import uses_postgres
-
     with suppress(sqlite3.Error, StoreError, RuntimeError):
         if uses_postgres():
             return []
@@ -200,25 +222,6 @@ def check_file(path: str) -> None:
             raise StoreError(message)
 
 
-def refuse_programs(connection: sqlite3.Connection, path: str) -> None:
-    """Refuse a file with triggers or views, which are none of ours: they would run with each statement.
-
-    Raises StoreError: it has some.
-    """
-    connection.execute("PRAGMA trusted_schema = OFF")
-    found = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchone()
-    if found:
-        message = (
-            f"The database {quoted(path)} has the trigger or view {quoted(str(found[0]))}, which mendgraph never makes:"
-            " somebody else has changed it. Put a backup in its place, or move it away."
-        )
-        raise StoreError(message)
-
-
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "replace")
-
-
 @contextmanager
 def store_errors(path: str) -> Iterator[None]:
     """Whatever the database at `path` or the disk refuses comes out as a `StoreError`.
@@ -228,7 +231,11 @@ def store_errors(path: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise StoreError(_sentence(error, path)) from error
+        code = _code(error)
+        if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
+            raise StoreError(_damaged(path, str(error))) from error
+        reason = _REASONS.get(code, f"{str(error).rstrip('.')}. Try again, or move it away and begin with a new one")
+        raise StoreError(f"The database {quoted(path)} cannot be used: {reason}.") from error
     except UnicodeDecodeError as error:  # SQLite's own words about a damaged schema
         raise StoreError(_damaged(path, "its tables have no names")) from error
     except UnicodeEncodeError as error:
@@ -242,17 +249,16 @@ def store_errors(path: str) -> Iterator[None]:
 def transaction(database: Database) -> Iterator[None]:
     """All of what is done inside, or none of it; it is on the disk afterwards."""
     if not isinstance(database, sqlite3.Connection):
-        with cast("PostgresDatabase", database).transaction():
+        with cast("PostgresDatabase", database).connection():
             yield
         return
-    connection = database
-    connection.execute("BEGIN IMMEDIATE")
+    database.execute("BEGIN IMMEDIATE")
     try:
         yield
-        connection.execute("COMMIT")
+        database.execute("COMMIT")
     except BaseException:
-        if connection.in_transaction:  # a full disk may have rolled it back already
-            connection.execute("ROLLBACK")
+        if database.in_transaction:  # a full disk may have rolled it back already
+            database.execute("ROLLBACK")
         raise
 
 
@@ -273,8 +279,8 @@ def write_ahead(connection: sqlite3.Connection) -> None:
             return
 
 
-def _prepare(connection: sqlite3.Connection, path: str) -> None:
-    connection.execute("PRAGMA synchronous = FULL")
+def _prepare(connection: sqlite3.Connection, path: str, kind: FileKind) -> None:
+    connection.execute(f"PRAGMA synchronous = {kind.synchronous}")
     connection.execute("PRAGMA fullfsync = ON")  # macOS: through the disk's own cache, as fsync does elsewhere
     if _is_empty(connection):
         connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
@@ -282,11 +288,30 @@ def _prepare(connection: sqlite3.Connection, path: str) -> None:
         write_ahead(connection)
         with transaction(connection):
             if _is_empty(connection):  # nobody was faster
-                marks = (f"PRAGMA application_id = {APPLICATION_ID}", f"PRAGMA user_version = {FORMAT}")
-                for statement in (*SQLITE_TABLES, *marks):
+                marks = (f"PRAGMA application_id = {kind.mark}", f"PRAGMA user_version = {kind.format}")
+                for statement in (*kind.statements, *marks):
                     connection.execute(statement)
-    _check_format(connection, path)
-    refuse_programs(connection, path)
+    elsewhere = f"set {DATA_DIR_VARIABLE} to another folder"
+    if _number(connection, "PRAGMA application_id") != kind.mark:
+        message = f"The file {quoted(path)} is {kind.refused} of mendgraph: move it away, or {elsewhere}."
+        raise StoreError(message)
+    found = _number(connection, "PRAGMA user_version")
+    if found != kind.format:
+        raise other_format(f"The database {quoted(path)}", found, kind.format, elsewhere, kind.old)
+    if not kind.own_programs:
+        _refuse_programs(connection, path)
+
+
+def _refuse_programs(connection: sqlite3.Connection, path: str) -> None:
+    """Refuse a file with triggers or views, which are none of ours: they would run with each statement."""
+    connection.execute("PRAGMA trusted_schema = OFF")
+    found = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchone()
+    if found:
+        message = (
+            f"The database {quoted(path)} has the trigger or view {quoted(str(found[0]))}, which mendgraph never makes:"
+            " somebody else has changed it. Put a backup in its place, or move it away."
+        )
+        raise StoreError(message)
 
 
 def _is_empty(connection: sqlite3.Connection) -> bool:
@@ -295,21 +320,9 @@ def _is_empty(connection: sqlite3.Connection) -> bool:
     )
 
 
-def _check_format(connection: sqlite3.Connection, path: str) -> None:
-    elsewhere = f"set {DATA_DIR_VARIABLE} to another folder"
-    if _number(connection, "PRAGMA application_id") != APPLICATION_ID:
-        message = f"The file {quoted(path)} is not a database of mendgraph: move it away, or {elsewhere}."
-        raise StoreError(message)
-    found = _number(connection, "PRAGMA user_version")
-    if found != FORMAT:
-        raise other_format(f"The database {quoted(path)}", found, FORMAT, elsewhere)
-
-
-def other_format(what: str, found: int, known: int, elsewhere: str) -> StoreError:
+def other_format(what: str, found: int, known: int, elsewhere: str, old: str = STORE_FILE.old) -> StoreError:
     """The error for tables of another version; `elsewhere` is what can be done beside another version of mendgraph."""
-    age, remedy = (
-        ("a newer", "update mendgraph") if found > known else ("an older", "finish its runs with that version")
-    )
+    age, remedy = ("a newer", "update mendgraph") if found > known else ("an older", old)
     written = f"{what} was written by {age} mendgraph (format {found}, this one knows {known})"
     return StoreError(f"{written}: {remedy}, or {elsewhere}.")
 
@@ -323,16 +336,88 @@ def _code(error: sqlite3.Error) -> int:
     return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)) & 0xFF
 
 
-def _sentence(error: sqlite3.Error, path: str) -> str:
-    code = _code(error)
-    if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
-        return _damaged(path, str(error))
-    reason = _REASONS.get(code, f"{str(error).rstrip('.')}. Try again, or move it away and begin with a new one")
-    return f"The database {quoted(path)} cannot be used: {reason}."
-
-
 def _damaged(path: str, reason: str) -> str:
     return (
         f"The database {quoted(path)} is damaged, or no database at all ({reason}): put a backup in its place, or"
         " move it away and begin with a new one."
     )
+
+
+# --- Which PostgreSQL database holds the store
+
+STORE_URL_VARIABLE: Final = "MENDGRAPH_STORE_URL"
+"""Holds the URL of the PostgreSQL database in which all is kept; only the environment has it, as with its password."""
+
+_MODULES: Final = ("psycopg", "langgraph.checkpoint.postgres")
+_HOW: Final = "postgresql://user:password@host:5432/database"
+_UNREADABLE: Final = (
+    f"{STORE_URL_VARIABLE} cannot be read: write {_HOW}, and the signs @ : / ? # % of a password as %40 %3A %2F %3F %23"
+    " %25."
+)
+
+
+@dataclass(frozen=True)
+class PostgresUrl:
+    """A URL, which nobody shows, what it is called, and what of it must never be told."""
+
+    url: str = field(repr=False)
+    name: str
+    secrets: tuple[str, ...] = field(repr=False)
+
+    def clean(self, text: str) -> str:
+        """The text on one line, without what must never be told."""
+        for secret in self.secrets:
+            text = text.replace(secret, "***")
+        return " ".join("".join(char if char.isprintable() else " " for char in text).split())
+
+
+def uses_postgres() -> bool:
+    """Whether runs are kept in a shared database rather than in one for each workspace."""
+    return bool(os.environ.get(STORE_URL_VARIABLE, "").strip())
+
+
+def postgres_url() -> PostgresUrl | None:
+    """The shared database, None where each workspace has its own.
+
+    Raises StoreError: the variable holds something else than the URL of a PostgreSQL database, or what speaks to one is
+    not installed.
+    """
+    given = os.environ.get(STORE_URL_VARIABLE, "").strip()
+    return read_url(given) if given else None
+
+
+@lru_cache(8)
+def read_url(given: str) -> PostgresUrl:
+    """The parts of a URL, as libpq reads them. Raises StoreError: it is none of a PostgreSQL database."""
+    if not given.lower().startswith(("postgresql://", "postgres://")):
+        message = f"{STORE_URL_VARIABLE} is no URL of a PostgreSQL database: write {_HOW}, or remove the variable."
+        raise StoreError(message)
+    if not all(map(_is_there, _MODULES)):
+        message = (
+            f"{STORE_URL_VARIABLE} names a PostgreSQL database, and what speaks to one is not installed:"
+            " pip install 'mendgraph[postgres]'."
+        )
+        raise StoreError(message)
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import conninfo_to_dict
+
+    try:
+        parts = {name: str(value) for name, value in conninfo_to_dict(given).items()}
+    except ProgrammingError:
+        raise StoreError(_UNREADABLE) from None
+    database = parts.get("dbname") or parts.get("user") or "?"
+    if set(parts.get("dbname", "")) & set("@:/"):  # most likely of a password that was not written as it has to be
+        raise StoreError(_UNREADABLE)
+    hidden = [value for name, value in parts.items() if "pass" in name and value]
+    place = parts.get("host") or parts.get("hostaddr") or "this machine"
+    port = f":{parts['port']}" if "port" in parts else ""
+    forms = (given, *hidden, *(quote(each, safe="") for each in hidden))
+    found = PostgresUrl(given, "", tuple(sorted(forms, key=len, reverse=True)))
+    return replace(found, name=found.clean(f"{quoted(database)} on {place}{port}"))
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return sys.modules.get(module) is not None or find_spec(module) is not None
+    except ImportError:
+        return False

@@ -12,9 +12,6 @@ from typing import Final, NamedTuple
 FORMAT: Final = 2
 """Which tables there are and what a stored value means; raised with every change of either."""
 
-SCHEMA_NAME: Final = "mendgraph"
-"""Of PostgreSQL."""
-
 FENCED: Final = "MG001"
 """The SQLSTATE with which `enter` refuses who has lost its lock."""
 
@@ -240,6 +237,6 @@ END $$
 )
 """What every part needs. `enter` begins each transaction: it says whose rows are meant, and refuses who was fenced off.
 
-A workspace has two advisory locks, with the seeds 0 and 1: a run holds the first; by the second each transaction and
-the next holder exclude each other, so that after `take` has given a new epoch nobody with an older one is writing.
+A run holds the advisory lock of its workspace with the seed 0; by the one with the seed 1 each transaction and the next
+holder exclude each other, so that after `take` has given a new epoch nobody with an older one is writing.
 """

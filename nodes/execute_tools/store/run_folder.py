@@ -4,14 +4,16 @@ import errno
 import hashlib
 import os
 import re
+import secrets
 import shutil
 import stat
 from contextlib import suppress
 from typing import Final
 
+from mendgraph.nodes.execute_tools.files.atomic_write import name_exclusively, sync_folder, write_temporary
 from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
-from mendgraph.nodes.execute_tools.files.file_reads import OpenedFile
-from mendgraph.nodes.execute_tools.files.handles import closing
+from mendgraph.nodes.execute_tools.files.handles import closing, open_root
+from mendgraph.nodes.execute_tools.files.workspace import OpenedFile
 from mendgraph.nodes.language.names import LARGEST_NUMBER, number_of, reference_of, unknown_reference
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
@@ -86,15 +88,6 @@ def records_folders(base: str | None = None) -> tuple[str, ...]:
     return tuple(os.path.join(base, kind) for kind in (RUNS, WORKSPACES, SPENDING))
 
 
-def folder_identity(path: str) -> Identity | None:
-    """The folder that the name leads to, however its links go; None where nothing is there."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
-
-
 def folder_name(thread_id: str) -> str:
     """A name for the thread's folder: a readable beginning made of harmless characters, and a hash that is its own."""
     return _name(thread_id, thread_id.encode("utf-8", "surrogatepass"), "run")
@@ -165,20 +158,13 @@ def _open_private(name: str, parent_fd: int) -> int:
     if not stat.S_ISDIR(status.st_mode):
         raise _NotOursError
     descriptor = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=parent_fd)
-    try:
-        _make_private(descriptor)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
-def _make_private(descriptor: int) -> None:
     status = os.fstat(descriptor)
     if status.st_uid != os.geteuid():
+        os.close(descriptor)
         raise _NotOursError
     if status.st_mode & 0o777 != 0o700:
         os.fchmod(descriptor, 0o700)
+    return descriptor
 
 
 # --- Results that are too large for a model's window
@@ -291,3 +277,90 @@ def copy_artifacts(run_id: str, new_run_id: str) -> None:
             return
         for name in names:
             shutil.copytree(os.path.join(run_folder_path(run_id), name), os.path.join(target, name), symlinks=True)
+
+
+# --- The name of a workspace in a shared store: a file in its folder of records, which moves with it
+
+_NAME_FILE: Final = "shared_name"
+
+LONGEST_NAME: Final = 200
+"""Characters. Each row of the shared store has it."""
+
+_NAME: Final = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._@+=/-]{{0,{LONGEST_NAME - 1}}}")
+
+
+def workspace_name(folder: str) -> str | ToolError:
+    """The name of the workspace whose folder of records this is; a random one is given where it has none.
+
+    The error says that it cannot be read or written, or is no name.
+    """
+    return _given(folder, secrets.token_hex(16))
+
+
+def known_workspace_name(folder: str) -> str | None:
+    """The name of the workspace; None where none was given yet, or it cannot be read. Nothing is made."""
+    found = _read_name(folder)
+    return None if isinstance(found, ToolError) else found
+
+
+def give_workspace_name(folder: str, name: str) -> ToolError | None:
+    """Give the workspace whose folder of records this is a name of one's own, such as "<user>/<project>".
+
+    The same name once more is no error. CONFLICT says that it has another one, under which its runs are kept;
+    INVALID_ARGUMENT, which signs a name is made of.
+    """
+    if not _NAME.fullmatch(name):
+        message = (
+            f"A workspace cannot be called {quoted(name)} in a shared store: give up to {LONGEST_NAME} letters, digits"
+            " and signs out of '._@+=/-', the first of them a letter or digit."
+        )
+        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+    found = _given(folder, name)
+    if isinstance(found, ToolError):
+        return found
+    if found != name:
+        message = (
+            f"The workspace is called {quoted(found)} in the shared store and cannot be called {quoted(name)} as well:"
+            " its runs are kept under the first name."
+        )
+        return ToolError(code=ToolErrorCode.CONFLICT, message=message)
+    return None
+
+
+def _given(folder: str, name: str) -> str | ToolError:
+    """The name that the workspace has, which is `name` where it had none."""
+    found = _read_name(folder)
+    if found is None:
+        found = _write_name(folder, name) or _read_name(folder) or name
+    return found
+
+
+def _read_name(folder: str) -> str | ToolError | None:
+    path = os.path.join(folder, _NAME_FILE)
+    try:
+        with closing(os.open(path, _READ_FLAGS)) as descriptor:
+            name = os.read(descriptor, 4 * LONGEST_NAME).decode("ascii", "replace").removesuffix("\n")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return os_failure(error, "read", path)
+    if _NAME.fullmatch(name):
+        return name
+    message = f"The file {quoted(path)} holds no name of a workspace: put back what it held, or remove it."
+    return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
+
+
+def _write_name(folder: str, name: str) -> ToolError | None:
+    """Make the file, whole and on the disk, unless somebody was faster."""
+    new = f".{_NAME_FILE}.{secrets.token_hex(8)}"
+    try:
+        with closing(open_root(folder)) as handle:
+            write_temporary(handle, new, f"{name}\n".encode("ascii"), mode=0o600)
+            try:
+                name_exclusively(handle, new, _NAME_FILE)
+            except FileExistsError:
+                os.unlink(new, dir_fd=handle)
+            sync_folder(handle)
+    except OSError as error:
+        return os_failure(error, "name the workspace in", folder)
+    return None

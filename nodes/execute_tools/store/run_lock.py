@@ -5,11 +5,9 @@ A workspace is locked on this machine and, where the store is in PostgreSQL, on 
 
 import json
 import os
-from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from filelock import FileLock, Timeout
@@ -17,12 +15,12 @@ from filelock import FileLock, Timeout
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
 from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
 from mendgraph.nodes.execute_tools.files.handles import closing
-from mendgraph.nodes.execute_tools.store.database import StoreError, postgres_database
-from mendgraph.nodes.execute_tools.store.postgres_url import known_workspace_name, uses_postgres
+from mendgraph.nodes.execute_tools.store.database import StoreError, postgres_database, uses_postgres
+from mendgraph.nodes.execute_tools.store.run_folder import known_workspace_name
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 if TYPE_CHECKING:
-    from mendgraph.nodes.execute_tools.store.postgres_lock import Locks
+    from mendgraph.nodes.execute_tools.store.postgres import Locks
 
 _POLL_S: Final = 0.01
 _POSTGRES_POLL_S: Final = 0.05
@@ -37,10 +35,6 @@ _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLO
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 @dataclass(frozen=True)
 class Owner:
     """Who holds a lock: a run, the process that it runs in, and since when, in UTC. By default it is us, and now.
@@ -50,27 +44,11 @@ class Owner:
 
     run_id: str
     pid: int = field(default_factory=os.getpid)
-    since: str = field(default_factory=_now)
+    since: str = field(default_factory=lambda: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
     host: str = ""
 
 
-class _Lock(ABC):
-    """Is acquired before a `with` or inside, and released at its end."""
-
-    @abstractmethod
-    def release(self) -> None:
-        """Leave it to others; one that is not held is left alone."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.release()
-
-
-class RunLock(_Lock):
+class RunLock:
     """A lock in `folder`, which is there and private. `what` says in an error where the holder is at work.
 
     Of all locks of one name one is held at a time, among all processes and within each; none is held twice. The kernel
@@ -81,6 +59,13 @@ class RunLock(_Lock):
     def __init__(self, folder: str, name: str = "run", what: str = "in this workspace") -> None:
         self._folder, self._name, self._what = folder, f"{name}.lock", what
         self._held: FileLock | None = None
+
+    def __enter__(self) -> Self:
+        """Acquire it before, or inside."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     def acquire(self, owner: Owner, wait_s: float = 0.0) -> ToolError | None:
         """Take the lock within `wait_s` seconds; None says that it is ours.
@@ -156,15 +141,14 @@ def written_owner(folder: str, name: str) -> Owner | None:
 def is_alive(pid: int) -> bool:
     """Whether there is such a process on this machine."""
     try:
-        os.kill(pid, 0)
+        with suppress(PermissionError):
+            os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:
-        return True
     return True
 
 
-class WorkspaceLock(_Lock):
+class WorkspaceLock(RunLock):
     """The lock of the workspace whose folder of records this is; otherwise as `RunLock`.
 
     PostgreSQL's lock is held as long as this process is connected to the server; one that loses it for good finds that
@@ -172,8 +156,7 @@ class WorkspaceLock(_Lock):
     """
 
     def __init__(self, folder: str, what: str = "in this workspace") -> None:
-        self._folder, self._what = folder, what
-        self._own = RunLock(folder, what=what)
+        super().__init__(folder, what=what)
         self._shared: tuple[Locks, str] | None = None
 
     def acquire(self, owner: Owner, wait_s: float = 0.0) -> ToolError | None:
@@ -183,7 +166,7 @@ class WorkspaceLock(_Lock):
         the code of its reason.
         """
         latest = monotonic_s() + wait_s
-        refused = self._own.acquire(owner, wait_s)
+        refused = super().acquire(owner, wait_s)
         if refused is not None:
             return refused
         try:
@@ -191,10 +174,10 @@ class WorkspaceLock(_Lock):
         except StoreError as error:
             refused = ToolError(code=ToolErrorCode.IO_ERROR, message=str(error))
         except BaseException:
-            self._own.release()
+            super().release()
             raise
         if refused is not None:
-            self._own.release()
+            super().release()
         return refused
 
     def release(self) -> None:
@@ -203,27 +186,24 @@ class WorkspaceLock(_Lock):
         if shared is not None:
             locks, workspace = shared
             locks.release(workspace)
-        self._own.release()
+        super().release()
 
     def _acquire_in_postgres(self, owner: Owner, latest: float) -> ToolError | None:
         database = postgres_database(self._folder)
         if database is None:
             return None
-        from mendgraph.nodes.execute_tools.store.postgres_lock import postgres_holder
+        from mendgraph.nodes.execute_tools.store.postgres import postgres_holder
 
         noticed = monotonic_s() + _NOTICED_S
         while not database.locks.take(database.workspace, owner):
             if monotonic_s() >= latest:
                 holder = postgres_holder(database.workspace)
-                if _is_at_work(holder) or monotonic_s() >= noticed:
+                alive = holder is not None and (bool(holder.host) or is_alive(holder.pid))
+                if alive or monotonic_s() >= noticed:
                     return busy(holder, self._what)
             pause(_POSTGRES_POLL_S)
         self._shared = database.locks, database.workspace
         return None
-
-
-def _is_at_work(holder: Owner | None) -> bool:
-    return holder is not None and (bool(holder.host) or is_alive(holder.pid))
 
 
 def lock_holder(folder: str, name: str = "run") -> Owner | None:
@@ -237,25 +217,19 @@ def lock_holder(folder: str, name: str = "run") -> Owner | None:
     with suppress(OSError):
         if owner is not None and _is_held(os.path.join(folder, f"{name}.lock")):
             return owner
-    return _elsewhere(folder) if name == "run" and uses_postgres() else None
-
-
-def _elsewhere(folder: str) -> Owner | None:
-    workspace = known_workspace_name(folder)
+    workspace = known_workspace_name(folder) if name == "run" and uses_postgres() else None
     if workspace is None:
         return None
     with suppress(StoreError, ImportError):
-        from mendgraph.nodes.execute_tools.store.postgres_lock import postgres_holder
+        from mendgraph.nodes.execute_tools.store.postgres import postgres_holder
 
         return postgres_holder(workspace)
     return None
 
 
 def _is_held(path: str) -> bool:
-    lock = FileLock(path, mode=0o600, thread_local=False, fallback_to_soft=False)
     try:
-        lock.acquire(timeout=0)
+        with FileLock(path, mode=0o600, timeout=0, thread_local=False, fallback_to_soft=False):
+            return False
     except Timeout:
         return True
-    lock.release()
-    return False

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -42,16 +43,11 @@ def spending_file(name: str, base: str | None = None) -> str | ToolError:
         return folder
     path = os.path.join(folder, name)
     try:
-        with closing(os.open(path, _NEW_FILE, 0o600)):
-            return path
-    except FileExistsError:
-        if os.path.isdir(path):
-            return os_failure(IsADirectoryError(errno.EISDIR, ""), "open", path)
-        if os.access(path, os.R_OK | os.W_OK):
-            return path
-        return os_failure(PermissionError(errno.EACCES, ""), "open", path)
+        with suppress(FileExistsError), closing(os.open(path, _NEW_FILE, 0o600)):
+            pass
     except OSError as error:
         return os_failure(error, "open", path)
+    return path
 
 
 def configuration_file(name: str) -> str | ToolError:
@@ -106,6 +102,23 @@ def read_bytes(path: str, most: int = MOST_BYTES, name: str = "") -> bytes | Too
         message = f"Cannot read {quoted(name)}: it has more than {most:,} bytes."
         return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
     return data
+
+
+def write_whole(path: str, data: bytes) -> None:
+    """Put a whole new file in the place of the old one, and onto the disk. Raises OSError: the disk refuses."""
+    folder, name = os.path.split(path)
+    new = os.path.join(folder, f".{name[:100]}.{secrets.token_hex(8)}")
+    try:
+        with os.fdopen(os.open(new, _NEW_FILE, 0o644), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, path)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(new)
+    with closing(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as handle:
+        os.fsync(handle)
 
 
 def read_user_file(path: str) -> str | ToolError:
@@ -181,12 +194,6 @@ def trust(root: str, sha256: str) -> ToolError | None:
     except OSError as error:
         return os_failure(error, "write", path)
     return None
-
-
-def is_one_of(root: str, folders: tuple[str, ...]) -> bool:
-    """Whether one of these absolute names, `~` allowed, leads to this very folder."""
-    own = os.path.realpath(root)
-    return any(os.path.realpath(os.path.expanduser(each)) == own for each in folders)
 
 
 # --- The requests that a person has typed in the chats of a workspace

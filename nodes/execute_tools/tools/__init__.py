@@ -18,21 +18,6 @@ from mendgraph.nodes.execute_tools.tools.write_file import append_file, write_fi
 def default_tools() -> tuple[Tool, ...]:
     """The tools of a coding agent, in the order in which a model reads of them."""
     return (
-        read_file,
-        list_files,
-        glob_files,
-        search_files,
-        edit_file,
-        multi_edit,
-        write_file,
-        append_file,
-        move_file,
-        delete_file,
-        edit_blocks,
-        apply_patch,
-        run_command,
-        http_get,
-        update_plan,
-        run_checks,
-        final_answer,
-    )
+        read_file, list_files, glob_files, search_files, edit_file, multi_edit, write_file, append_file, move_file,
+        delete_file, edit_blocks, apply_patch, run_command, http_get, update_plan, run_checks, final_answer,
+    )  # fmt: skip

@@ -1,7 +1,6 @@
 """The tool that applies a patch to several files, all or nothing."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from pydantic import Field
 
@@ -19,7 +18,7 @@ from mendgraph.nodes.execute_tools.edits.patches import (
 )
 from mendgraph.nodes.execute_tools.files.failures import invalid, quoted
 from mendgraph.nodes.execute_tools.files.text_files import BOM, TextForm, encode_text, text_of, unstorable
-from mendgraph.nodes.execute_tools.files.workspace import Change, ChangedFile, DeleteFile, MoveFile, WriteFile
+from mendgraph.nodes.execute_tools.files.workspace import Change, DeleteFile, MoveFile, WriteFile
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, tool
 from mendgraph.nodes.execute_tools.tools.saving import changed, judged_syntax, load_current, outdated
 from mendgraph.nodes.records import EditForm, Effect, FileChange, JsonMap, ToolError, ToolErrorCode
@@ -43,12 +42,12 @@ class _Planned:
     data: JsonMap
 
 
-def _paths(arguments: JsonMap) -> list[str]:
-    patch = arguments.get("patch")
-    return patched_paths(patch) if isinstance(patch, str) else []
-
-
-@tool(effect=Effect.WRITE, one_change=True, paths_of=_paths, edit_forms=(EditForm.PATCH,))
+@tool(
+    effect=Effect.WRITE,
+    one_change=True,
+    paths_of=lambda arguments: patched_paths(str(arguments.get("patch", ""))),
+    edit_forms=(EditForm.PATCH,),
+)
 def apply_patch(context: ToolContext, arguments: ApplyPatchArguments) -> ToolAnswer:
     """Apply a patch in the V4A format to one or more files: all of it is applied, or nothing.
 
@@ -56,30 +55,32 @@ def apply_patch(context: ToolContext, arguments: ApplyPatchArguments) -> ToolAns
     a file that has changed since it was read is to be read again.
     Its paths stand in the patch, so guard learns them from there.
     """
-    problem = unstorable(arguments.patch, "patch")
-    if problem:
+    if problem := unstorable(arguments.patch, "patch"):
         return invalid(problem)
-    files = parse_patch(arguments.patch)
-    if isinstance(files, PatchError):
+    if isinstance(files := parse_patch(arguments.patch), PatchError):
         return _error(files)
     planned: list[_Planned] = []
     for file in files:
-        plan = _planned(context, file)
+        if isinstance(file, AddedFile):
+            plan = _added(context, file)
+        else:
+            plan = _deleted(context, file) if isinstance(file, DeletedFile) else _updated(context, file)
         if isinstance(plan, ToolError):
             return plan
         planned.append(plan)
     done = context.workspace.change_files([each.change for each in planned])
     if isinstance(done, ToolError):
         return done
-    pairs = list(zip(planned, done, strict=True))
-    changes = [change for plan, file in pairs for change in _changes(plan, file)]
-    return changed(changes, files=[_file_data(plan, file) for plan, file in pairs])
-
-
-def _planned(context: ToolContext, file: FilePatch) -> _Planned | ToolError:
-    if isinstance(file, AddedFile):
-        return _added(context, file)
-    return _deleted(context, file) if isinstance(file, DeletedFile) else _updated(context, file)
+    changes: list[FileChange] = []
+    told: list[JsonMap] = []
+    for plan, now in zip(planned, done, strict=True):
+        after = plan.after._replace(sha256=now.sha256)
+        if now.target:
+            changes += [file_change(now.path, plan.before, NO_FILE), file_change(now.target, NO_FILE, after)]
+        else:
+            changes.append(file_change(now.path, plan.before, after))
+        told.append({"path": now.path, **({"target": now.target} if now.target else {}), **plan.data})
+    return changed(changes, files=told)
 
 
 def _added(context: ToolContext, file: AddedFile) -> _Planned | ToolError:
@@ -92,22 +93,18 @@ def _added(context: ToolContext, file: AddedFile) -> _Planned | ToolError:
 
 
 def _deleted(context: ToolContext, file: DeletedFile) -> _Planned | ToolError:
-    content = context.workspace.read_file(file.path)
-    if isinstance(content, ToolError):
+    if isinstance(content := context.workspace.read_file(file.path), ToolError):
         return _in_line(file, content)
     before = Version(content.sha256, text_of(content.data))
-    refusal = outdated(context, content.path, before)
-    if refusal:
+    if refusal := outdated(context, content.path, before):
         return _in_line(file, refusal)
     return _Planned(DeleteFile(file.path, content.sha256), before, NO_FILE, {"action": "deleted"})
 
 
 def _updated(context: ToolContext, file: UpdatedFile) -> _Planned | ToolError:
-    before = load_current(context, file.path)
-    if isinstance(before, ToolError):
+    if isinstance(before := load_current(context, file.path), ToolError):
         return _in_line(file, before)
-    patched = apply_hunks(before.file.text, file.hunks, before.path)
-    if isinstance(patched, PatchError):
+    if isinstance(patched := apply_hunks(before.file.text, file.hunks, before.path), PatchError):
         return _error(patched)
     same = patched.text == before.file.text
     if same and not file.target:
@@ -122,18 +119,6 @@ def _updated(context: ToolContext, file: UpdatedFile) -> _Planned | ToolError:
     if file.target:
         change = MoveFile(file.path, file.target, before.sha256, None if same else encoded)
     return _Planned(change, before.version, Version("", patched.text), data)
-
-
-def _changes(plan: _Planned, file: ChangedFile) -> list[FileChange]:
-    after = plan.after._replace(sha256=file.sha256)
-    if not file.target:
-        return [file_change(file.path, plan.before, after)]
-    return [file_change(file.path, plan.before, NO_FILE), file_change(file.target, NO_FILE, after)]
-
-
-def _file_data(plan: _Planned, file: ChangedFile) -> dict[str, Any]:
-    target = {"target": file.target} if file.target else {}
-    return {"path": file.path, **target, **plan.data}
 
 
 def _error(error: PatchError) -> ToolError:

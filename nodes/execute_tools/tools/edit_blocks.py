@@ -7,14 +7,14 @@ from pydantic import Field
 
 from mendgraph.nodes.execute_tools.argument_schema import FilePath, ToolArguments
 from mendgraph.nodes.execute_tools.edits.definitions import Refusal, identical, replace_definitions
-from mendgraph.nodes.execute_tools.edits.left_out import (
+from mendgraph.nodes.execute_tools.edits.losses import (
     keys_inside,
     lost_definitions,
     lost_keys,
     why_not_whole,
     why_too_little,
 )
-from mendgraph.nodes.execute_tools.edits.python_text import PythonText, SyntaxProblem, parse, read_python
+from mendgraph.nodes.execute_tools.edits.python_text import SyntaxProblem, parse, read_python
 from mendgraph.nodes.execute_tools.edits.request import read_request
 from mendgraph.nodes.execute_tools.files.failures import invalid, quoted
 from mendgraph.nodes.execute_tools.files.text_files import BOM, unstorable, with_newline
@@ -42,27 +42,20 @@ def edit_blocks(context: ToolContext, arguments: EditBlocksArguments) -> ToolAns
     problem = unstorable(content, "content") or ("" if content.strip() else "content is empty: give the new text.")
     if problem:
         return invalid(problem)
-    before = load_current(context, arguments.path)
-    if isinstance(before, LoadedText):
+    if isinstance(before := load_current(context, arguments.path), LoadedText):
         return _edit(context, before, content)
     if before.code is not ToolErrorCode.NOT_FOUND:
         return before
-    return _create(context, arguments.path, content)
-
-
-def _create(context: ToolContext, path: str, content: str) -> ToolAnswer:
-    changed: list[str] = []
-    if _is_python(path):
-        code = read_python(content)
-        if isinstance(code, SyntaxProblem):
-            return _not_python(quoted(path), code)
-        changed = _names(code)
-    return _save(context, path, content, None, changed=changed, action="created")
+    names: list[str] = []
+    if _is_python(arguments.path):
+        if isinstance(code := read_python(content), SyntaxProblem):
+            return _not_python(quoted(arguments.path), code)
+        names = list(dict.fromkeys(unit.key for unit in code.units if unit.key))
+    return _save(context, arguments.path, content, None, changed=names, action="created")
 
 
 def _edit(context: ToolContext, before: LoadedText, content: str) -> ToolAnswer:
-    by_name = _is_python(before.path) and not isinstance(parse(before.file.text), SyntaxProblem)
-    if not by_name:
+    if not _is_python(before.path) or isinstance(parse(before.file.text), SyntaxProblem):
         return _replace(context, before, content)
     merged = replace_definitions(before.file.text, content, before.name, task=context.task, path=before.path)
     if isinstance(merged, Refusal):
@@ -80,9 +73,7 @@ def _replace(context: ToolContext, before: LoadedText, content: str) -> ToolAnsw
         return shown_unread(context, before)
     text = with_newline(content, before.file.form.newline)
     refusal = _excerpt(before, text, context.task)
-    if refusal:
-        return refusal
-    return _save(context, before.path, text, before, changed=[], action="replaced")
+    return refusal or _save(context, before.path, text, before, changed=[], action="replaced")
 
 
 def _save(context: ToolContext, path: str, text: str, before: LoadedText | None, **data: Any) -> ToolAnswer:
@@ -90,7 +81,6 @@ def _save(context: ToolContext, path: str, text: str, before: LoadedText | None,
 
 
 def _excerpt(before: LoadedText, text: str, task: str) -> ToolError | None:
-    """Why a text is not taken for the whole file."""
     old, name = before.file.text, before.name
     if text == old:
         return _unchanged(before)
@@ -102,8 +92,7 @@ def _excerpt(before: LoadedText, text: str, task: str) -> ToolError | None:
     code = parse(text) if _is_python(before.path) else None
     if isinstance(code, SyntaxProblem):
         return _not_python(name, code)
-    lost = _lost(before, text, task)
-    if lost:
+    if lost := _lost(before, text, task):
         return invalid(f"The block would drop {', '.join(lost)} from {name}. Send the whole text, or use edit_file.")
     return None
 
@@ -130,7 +119,3 @@ def _not_python(name: str, problem: SyntaxProblem) -> ToolError:
 
 def _is_python(path: str) -> bool:
     return path.endswith((".py", ".pyi"))
-
-
-def _names(code: PythonText) -> list[str]:
-    return list(dict.fromkeys(unit.key for unit in code.units if unit.key))

@@ -1,9 +1,12 @@
 """The tools that replace exact texts in a file: one, or several at once."""
 
+from functools import partial
+from typing import Final
+
 from pydantic import Field
 
 from mendgraph.nodes.execute_tools.argument_schema import FilePath, ToolArguments
-from mendgraph.nodes.execute_tools.edits.exact_edits import EQUAL, Replacement, Tier, replace_text, tier_data
+from mendgraph.nodes.execute_tools.edits.exact_edits import EQUAL, Tier, replace_text, tier_data
 from mendgraph.nodes.execute_tools.files.failures import invalid
 from mendgraph.nodes.execute_tools.files.text_files import BOM, count_lines, unstorable
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, tool
@@ -21,7 +24,10 @@ class EditFileArguments(ToolArguments):
     replace_all: bool = False
 
 
-@tool(effect=Effect.WRITE, one_change=True, path_fields=("path",), edit_forms=(EditForm.REPLACE,))
+_FORMS: Final = (EditForm.REPLACE,)
+
+
+@tool(effect=Effect.WRITE, one_change=True, path_fields=("path",), edit_forms=_FORMS)
 def edit_file(context: ToolContext, arguments: EditFileArguments) -> ToolAnswer:
     """Replace a text that occurs exactly once in a file, or create a file.
 
@@ -30,13 +36,11 @@ def edit_file(context: ToolContext, arguments: EditFileArguments) -> ToolAnswer:
     A text that is nowhere as it is may differ in blanks at the ends of lines, or in how deep all of it is indented.
     Bytes outside of the replaced text, BOM, line ends and the mode of the file are kept.
     """
-    problem = unstorable(arguments.new_str, "new_str")
-    if problem:
+    if problem := unstorable(arguments.new_str, "new_str"):
         return invalid(problem)
     if arguments.old_str == arguments.new_str:
         return invalid(EQUAL)
-    before = load_current(context, arguments.path)
-    if isinstance(before, ToolError):
+    if isinstance(before := load_current(context, arguments.path), ToolError):
         if before.code is not ToolErrorCode.NOT_FOUND or arguments.old_str:
             return before
         text = arguments.new_str.removeprefix(BOM)
@@ -51,8 +55,7 @@ def edit_file(context: ToolContext, arguments: EditFileArguments) -> ToolAnswer:
     return save_text(context, arguments.path, text, before, **data)
 
 
-MAX_EDITS = 50
-"""Edits in one call: whoever has more to change writes the file anew."""
+MAX_EDITS = 50  # edits in one call: whoever has more to change writes the file anew
 
 
 class TextEdit(ToolArguments):
@@ -72,26 +75,21 @@ class MultiEditArguments(ToolArguments):
     )
 
 
-@tool(
-    effect=Effect.WRITE,
-    one_change=True,
-    path_fields=("path",),
-    edit_forms=(EditForm.REPLACE,),
-    seldom_in=(EditForm.REPLACE,),
-)
+@tool(effect=Effect.WRITE, one_change=True, path_fields=("path",), edit_forms=_FORMS, seldom_in=_FORMS)
 def multi_edit(context: ToolContext, arguments: MultiEditArguments) -> ToolAnswer:
     """Replace several exact texts of one file in one step: all of the edits are made, or none.
 
     Each edit follows the rules of edit_file. The file is written once.
     """
-    before = load_current(context, arguments.path)
-    if isinstance(before, ToolError):
+    if isinstance(before := load_current(context, arguments.path), ToolError):
         return before
     text = before.file.text
     replacements = lines_changed = 0
     tiers: list[Tier] = []
     for number, edit in enumerate(arguments.edits, start=1):
-        done = _edited(text, before.name, edit)
+        problem = unstorable(edit.new_str, "new_str")
+        replaced = partial(replace_text, text, before.name, edit.old_str, edit.new_str, replace_all=edit.replace_all)
+        done = invalid(problem) if problem else replaced()
         if isinstance(done, ToolError):
             where = f"Edit {number} of {len(arguments.edits)} failed, so none was made: "
             told = done.model_copy(update={"message": where + done.message})
@@ -102,16 +100,6 @@ def multi_edit(context: ToolContext, arguments: MultiEditArguments) -> ToolAnswe
         lines_changed += done.lines_changed
     if text == before.file.text:
         return invalid(f"The edits undo each other, so nothing of {before.name} would change.")
-    loosest = max(tiers, key=list(Tier).index)
     data = {"edits": len(arguments.edits), "replacements": replacements, "lines_changed": lines_changed}
-    data |= tier_data(loosest)
+    data |= tier_data(max(tiers, key=list(Tier).index))
     return save_text(context, arguments.path, text, before, **data)
-
-
-def _edited(text: str, name: str, edit: TextEdit) -> Replacement | ToolError:
-    problem = unstorable(edit.new_str, "new_str")
-    return (
-        invalid(problem)
-        if problem
-        else replace_text(text, name, edit.old_str, edit.new_str, replace_all=edit.replace_all)
-    )

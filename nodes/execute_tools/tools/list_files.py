@@ -9,15 +9,14 @@ from pydantic import Field
 
 from mendgraph.nodes.execute_tools.argument_schema import FolderPath, ToolArguments
 from mendgraph.nodes.execute_tools.files.failures import invalid
-from mendgraph.nodes.execute_tools.files.path_globs import (
+from mendgraph.nodes.execute_tools.files.tree_walk import (
     MAX_PATTERN_CHARACTERS,
     MORE_MATCHES,
     NO_MATCHES,
     PathGlob,
     parse_glob,
-    relative_glob,
 )
-from mendgraph.nodes.execute_tools.files.workspace import Entry
+from mendgraph.nodes.execute_tools.files.workspace import Entry, relative_glob
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, ToolOutput, tool
 from mendgraph.nodes.language.names import is_reference, only_read
 from mendgraph.nodes.records import Effect, ToolError
@@ -36,25 +35,19 @@ def list_files(context: ToolContext, arguments: ListFilesArguments) -> ToolAnswe
     """List a directory."""
     if is_reference(arguments.path):
         return invalid(only_read(arguments.path))
-    entries = context.workspace.list_directory(arguments.path)
-    if isinstance(entries, ToolError):
+    if isinstance(entries := context.workspace.list_directory(arguments.path), ToolError):
         return entries
     counts = Counter(entry.kind for entry in entries)
     return ToolOutput.ok(
-        entries=[_shown(entry) for entry in entries[:MAX_ENTRIES]],
+        entries=[entry.path + "/" * (entry.kind == "directory") for entry in entries[:MAX_ENTRIES]],
         directories=counts["directory"],
         files=len(entries) - counts["directory"],
         has_more=len(entries) > MAX_ENTRIES,
     )
 
 
-def _shown(entry: Entry) -> str:
-    return entry.path + ("/" if entry.kind == "directory" else "")
-
-
 MAX_PATHS = 200
-MAX_VISITED = 200_000
-"""Entries that one search looks at, which takes a few seconds."""
+MAX_VISITED = 200_000  # entries that one search looks at, which takes a few seconds
 
 
 class GlobFilesArguments(ToolArguments):
@@ -67,17 +60,14 @@ class GlobFilesArguments(ToolArguments):
 @tool(effect=Effect.READ, path_fields=("path",))
 def glob_files(context: ToolContext, arguments: GlobFilesArguments) -> ToolAnswer:
     """Find files below a directory by name, but for what .gitignore names."""
-    pattern = relative_glob(context.workspace, arguments.pattern)
-    if isinstance(pattern, ToolError):
+    if isinstance(pattern := relative_glob(context.workspace, arguments.pattern), ToolError):
         return pattern
-    glob = parse_glob(pattern)
-    if glob is None:
+    if (glob := parse_glob(pattern)) is None:
         message = f"The pattern is too long or has too many alternatives; at most {MAX_PATTERN_CHARACTERS} characters."
         return invalid(message)
     if is_reference(arguments.path):
         return invalid(only_read(arguments.path))
-    listed = context.workspace.list_directory(arguments.path)
-    if isinstance(listed, ToolError):
+    if isinstance(listed := context.workspace.list_directory(arguments.path), ToolError):
         return listed
     walk = context.workspace.walk(arguments.path)
     base = dirname(listed[0].path) if listed else ""

@@ -1,6 +1,7 @@
 """The tools that move and delete files."""
 
 from dataclasses import replace
+from typing import Final
 
 from pydantic import Field
 
@@ -21,21 +22,17 @@ class MoveFileArguments(ToolArguments):
     target: str = Field(description="New workspace-relative path.")
 
 
-@tool(
-    effect=Effect.WRITE,
-    one_change=True,
-    path_fields=("path", "target"),
-    edit_forms=(EditForm.REPLACE, EditForm.BLOCKS),
-    seldom_in=(EditForm.BLOCKS,),
-)
+_FORMS: Final = (EditForm.REPLACE, EditForm.BLOCKS)
+
+
+@tool(effect=Effect.WRITE, one_change=True, path_fields=("path", "target"), edit_forms=_FORMS, seldom_in=_FORMS[1:])
 def move_file(context: ToolContext, arguments: MoveFileArguments) -> ToolAnswer:
     """Move or rename a file; nothing is overwritten.
 
     Missing directories above the target are made. Mode and content are kept, so no reading is asked for, and moving a
     file is not reading it: what the thread knows of it goes along.
     """
-    before = context.workspace.read_file(arguments.path)
-    if isinstance(before, ToolError):
+    if isinstance(before := context.workspace.read_file(arguments.path), ToolError):
         return before
     if context.workspace.exists(arguments.target):
         return conflict(
@@ -58,25 +55,17 @@ class DeleteFileArguments(ToolArguments):
     path: FilePath
 
 
-@tool(
-    effect=Effect.WRITE,
-    one_change=True,
-    path_fields=("path",),
-    edit_forms=(EditForm.REPLACE, EditForm.BLOCKS),
-    seldom_in=(EditForm.BLOCKS,),
-)
+@tool(effect=Effect.WRITE, one_change=True, path_fields=("path",), edit_forms=_FORMS, seldom_in=_FORMS[1:])
 def delete_file(context: ToolContext, arguments: DeleteFileArguments) -> ToolAnswer:
     """Delete a text file that you have read.
 
     A directory stays, also an empty one, and so does a symbolic link.
     """
-    before = load_text(context, arguments.path, "deleted")
-    if isinstance(before, ToolError):
+    if isinstance(before := load_text(context, arguments.path, "deleted"), ToolError):
         return before
     if not was_read(context, before):
         return conflict(f"{before.name} exists, and was not read yet: read_file it before you delete it.")
-    refusal = outdated(context, before.path, before.version)
-    if refusal:
+    if refusal := outdated(context, before.path, before.version):
         return refusal
     done = context.workspace.change_files([DeleteFile(arguments.path, before.sha256)])
     if isinstance(done, ToolError):

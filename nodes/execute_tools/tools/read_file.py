@@ -7,20 +7,17 @@ from pydantic import Field
 
 from mendgraph.nodes.execute_tools.argument_schema import FilePath, ToolArguments
 from mendgraph.nodes.execute_tools.files.failures import invalid, quoted
-from mendgraph.nodes.execute_tools.files.file_reads import FileContent, read_whole
 from mendgraph.nodes.execute_tools.files.text_files import decode_text, why_not_text
+from mendgraph.nodes.execute_tools.files.workspace import read_whole
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, ToolOutput, tool
-from mendgraph.nodes.execute_tools.secrets.shown_parts import masked_blocks, next_piece
+from mendgraph.nodes.execute_tools.secrets.redact import masked_blocks, next_piece
 from mendgraph.nodes.language.names import is_reference, unknown_reference
 from mendgraph.nodes.records import Effect, JsonMap, ToolError
 
 MAX_FILE_BYTES = 50_000_000
 MAX_LINE_CHARACTERS = 2000
-AROUND = 8_192
-"""Characters of a line that are looked at on both sides of what is shown of it: no secret that redaction knows is
-longer."""
-MAX_PAGE_BYTES = 48_000
-"""Bytes of JSON after which a page ends, so that the result is not clipped in its middle later."""
+AROUND = 8_192  # characters of a line that are looked at on both sides of what is shown: no known secret is longer
+MAX_PAGE_BYTES = 48_000  # bytes of JSON after which a page ends, so that the result is not clipped in its middle later
 
 
 class ReadFileArguments(ToolArguments):
@@ -39,8 +36,12 @@ def read_file(context: ToolContext, arguments: ReadFileArguments) -> ToolAnswer:
     A page has `limit` lines, and `context.max_lines` at most; it ends early once it holds 48,000 bytes of JSON. A line
     is cut at 2000 characters, and says where it goes on. Lines of a private key are marks, wherever the page begins.
     """
-    kept = is_reference(arguments.path)
-    content = _kept(context, arguments.path) if kept else context.workspace.read_file(arguments.path, MAX_FILE_BYTES)
+    kept = is_reference(arguments.path)  # a result that was too large to show; it is no file of the workspace
+    if kept:
+        opened = context.kept.open(arguments.path) if context.kept else unknown_reference(arguments.path, ())
+        content = opened if isinstance(opened, ToolError) else read_whole(opened, MAX_FILE_BYTES)
+    else:
+        content = context.workspace.read_file(arguments.path, MAX_FILE_BYTES)
     if isinstance(content, ToolError):
         return content
     name, file = quoted(content.path), decode_text(content.data)
@@ -58,12 +59,6 @@ def read_file(context: ToolContext, arguments: ReadFileArguments) -> ToolAnswer:
     limit = min(arguments.limit or context.max_lines, context.max_lines)
     output = ToolOutput.ok(path=content.path, **_page(lines, start, min(total, start + limit - 1), column))
     return output if kept else replace(output, files_read={content.path: content.sha256})
-
-
-def _kept(context: ToolContext, reference: str) -> FileContent | ToolError:
-    """A result that was kept because it was too large to show; it is no file of the workspace."""
-    opened = context.kept.open(reference) if context.kept else unknown_reference(reference, ())
-    return opened if isinstance(opened, ToolError) else read_whole(opened, MAX_FILE_BYTES)
 
 
 def _page(lines: list[str], start: int, last: int, column: int) -> JsonMap:
@@ -90,7 +85,6 @@ def _page(lines: list[str], start: int, last: int, column: int) -> JsonMap:
 
 
 def _bare(lines: list[str], number: int) -> str:
-    """The line without its end."""
     line = lines[number - 1]
     return line.removesuffix("\r") if number < len(lines) else line
 

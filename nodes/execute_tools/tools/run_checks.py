@@ -13,7 +13,6 @@ from mendgraph.nodes.execute_tools.evidence.checks import NOTHING_RAN, Checks
 from mendgraph.nodes.execute_tools.evidence.evidence_gate import LARGEST_TEXT, is_damage, unmet
 from mendgraph.nodes.execute_tools.evidence.examples import (
     Example,
-    ModuleRun,
     Status,
     as_request,
     both,
@@ -21,21 +20,17 @@ from mendgraph.nodes.execute_tools.evidence.examples import (
     docstring_examples,
     failures,
     read_run,
+    task_examples,
 )
-from mendgraph.nodes.execute_tools.evidence.task_examples import task_examples
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.processes.commands import CommandResult, last_words
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.tools.saving import LoadedText, load_text
 from mendgraph.nodes.records import Effect, ToolError, ToolErrorCode
 
-MOST_TOLD = 5
-"""Failures that one result names."""
-LONGEST_OUTPUT = 600
-"""Characters of a failing program's output that are told."""
-MOST_TESTS = 5
-"""Test files that one call runs."""
-
+MOST_TOLD = 5  # failures that one result names
+LONGEST_OUTPUT = 600  # characters of a failing program's output that are told
+MOST_TESTS = 5  # test files that one call runs
 _CIRCULAR = "partially initialized module"
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 
@@ -48,8 +43,6 @@ class RunChecksArguments(ToolArguments):
 
 @dataclass
 class _Report:
-    """What was run by now, what failed, and why something could not be run."""
-
     ran: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     not_run: list[str] = field(default_factory=list)
@@ -106,13 +99,16 @@ def _run_examples(
     if not examples:
         return
     modules = [as_request(path, texts[path], found) for path, found in examples.items()]
-    answers = checks.run_examples(modules, deadline - monotonic_s())
-    if isinstance(answers, ToolError):
+    if isinstance(answers := checks.run_examples(modules, deadline - monotonic_s()), ToolError):
         report.not_run.append(answers.message)
         return
     for (path, found), answer in zip(examples.items(), answers, strict=True):
         run = read_run(answer, len(found))
-        told = _failed_examples(path, found, run, checks.rules.examples_timeout_s)
+        if run.loaded:
+            told = [words for _, words in failures(found, run.results, checks.rules.examples_timeout_s)]
+        else:
+            damaged = run.own and (is_damage(run.error) or _CIRCULAR in run.error)
+            told = [f"{path} cannot be imported: {run.error}."] if damaged else []
         report.failed += told
         if not told and any(each.status is Status.PASSED for each in run.results):
             report.ran.append(f"examples of {path}")
@@ -122,13 +118,6 @@ def _examples(task: str, path: str, text: str) -> tuple[Example, ...]:
     names = [name for name in definitions(text) if name and "." not in name]
     asked = task_examples(task, names, posixpath.basename(path).removesuffix(".py"))
     return both(asked, docstring_examples(text))
-
-
-def _failed_examples(path: str, examples: Sequence[Example], run: ModuleRun, seconds: float) -> list[str]:
-    if not run.loaded:
-        damaged = is_damage(run.error) or _CIRCULAR in run.error
-        return [f"{path} cannot be imported: {run.error}."] if run.own and damaged else []
-    return [words for _, words in failures(examples, run.results, seconds)]
 
 
 def _test_files(context: ToolContext, paths: Sequence[str]) -> list[str]:
@@ -149,27 +138,21 @@ def _possible_tests(path: str) -> Iterable[str]:
 
 
 def _run_tests(context: ToolContext, checks: Checks, path: str, report: _Report, deadline: float) -> None:
-    result = checks.run_tests(path, deadline - monotonic_s())
-    if isinstance(result, CommandResult):
+    if isinstance(result := checks.run_tests(path, deadline - monotonic_s()), CommandResult):
         if result.exit_code == NOTHING_RAN:
             return
         if result.limit is not None:
             report.not_run.append(f"{path} {result.limit}")
             return
         missing = _MISSING.search(_output(result))
-        if result.exit_code and missing and not _is_own(context, missing[1]):
+        places = [f"{folder}{missing[1]}{end}" for folder in ("", "src/") for end in ("", ".py")] if missing else []
+        if result.exit_code and missing and not any(map(context.workspace.exists, places)):
             report.not_run.append(f"{path} needs {missing[1]}, which is not installed where checks can see it.")
             return
     _note(report, path, result)
 
 
-def _is_own(context: ToolContext, module: str) -> bool:
-    places = (module, f"{module}.py", f"src/{module}", f"src/{module}.py")
-    return any(context.workspace.exists(place) for place in places)
-
-
 def _note(report: _Report, name: str, result: CommandResult | ToolError) -> None:
-    """Write down what a program came to: exit code 0 means passed."""
     if isinstance(result, ToolError):
         report.not_run.append(result.message)
     elif result.limit is not None:

@@ -14,11 +14,8 @@ from mendgraph.nodes.execute_tools.tools.saving import file_changes, shown
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult
 
 COMMANDS_ARE_OFF = "Commands are off in this run: name the programs in `allowed_programs` (`--allow-program`)."
-
-_MOST_NAMES = 50
-"""Denied names that a program made: so many are told."""
-_MOST_CHANGED = 20
-"""Changed files that the model is told by name."""
+_MOST_NAMES = 50  # denied names that a program made: so many are told
+_MOST_CHANGED = 20  # changed files that the model is told by name
 _UNKNOWN = "unknown, as the workspace could not be looked through"
 
 
@@ -52,18 +49,17 @@ def run_command(context: ToolContext, arguments: RunCommandArguments) -> ToolAns
         return commands.run(arguments.argv, arguments.cwd, seconds - (monotonic_s() - started))
 
     result, changes, unrecorded = watched(context.workspace, run, seconds)
-    told = _result(arguments.argv[0], result, changes)
+    program = arguments.argv[0]
     if unrecorded:
-        told = ToolResult(ok=False, error=_not_recorded(arguments.argv[0], unrecorded))
+        message = f"{program} has run, but what it changed could not be recorded, so it cannot be undone. {unrecorded}"
+        told = ToolResult(ok=False, error=ToolError(code=ToolErrorCode.IO_ERROR, message=message, fatal=True))
+    elif isinstance(result, ToolError):
+        told = ToolResult(ok=False, error=result)
+    elif result.timed_out or result.limit is not None:
+        told = ToolResult(ok=False, error=_ended(program, result, changes))
+    else:
+        told = ToolResult(ok=True, data=_data(result) | _changed_files(result, changes))
     return ToolOutput(told, () if isinstance(changes, Unwatched) else file_changes(changes))
-
-
-def _result(program: str, result: CommandResult | ToolError, changes: CommandChanges | Unwatched) -> ToolResult:
-    if isinstance(result, ToolError):
-        return ToolResult(ok=False, error=result)
-    if result.timed_out or result.limit is not None:
-        return ToolResult(ok=False, error=_ended(program, result, changes))
-    return ToolResult(ok=True, data=_data(result) | _changed_files(result, changes))
 
 
 def _data(result: CommandResult) -> JsonMap:
@@ -95,11 +91,6 @@ def _names(result: CommandResult, changes: CommandChanges) -> list[str]:
 def _listed(names: Sequence[str], most: int) -> list[str]:
     more = len(names) - most
     return [*names[:most], *([f"... and {more} more"] if more > 0 else [])]
-
-
-def _not_recorded(program: str, reason: str) -> ToolError:
-    message = f"{program} has run, but what it changed could not be recorded, so it cannot be undone. {reason}"
-    return ToolError(code=ToolErrorCode.IO_ERROR, message=message, fatal=True)
 
 
 def _ended(program: str, result: CommandResult, changes: CommandChanges | Unwatched) -> ToolError:

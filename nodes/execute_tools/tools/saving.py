@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mendgraph.nodes.execute_tools.edits.diffs import NO_FILE, Version, file_change
-from mendgraph.nodes.execute_tools.edits.syntax_gate import broken_by
+from mendgraph.nodes.execute_tools.edits.losses import broken_by
 from mendgraph.nodes.execute_tools.evidence.checks import Checks
 from mendgraph.nodes.execute_tools.evidence.evidence_gate import gate_verdict, plan_gate
 from mendgraph.nodes.execute_tools.evidence.examples import as_request, read_run
-from mendgraph.nodes.execute_tools.files.change_records import FileState
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.files.failures import invalid, quoted
 from mendgraph.nodes.execute_tools.files.text_files import (
@@ -26,8 +25,7 @@ from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, Tool
 from mendgraph.nodes.execute_tools.tools.read_file import ReadFileArguments, read_file
 from mendgraph.nodes.records import FileChange, JsonMap, ToolError, ToolErrorCode, ToolResult
 
-_SHARE = 3
-"""The gate may take one part in so many of the call's time."""
+_SHARE = 3  # the gate may take one part in so many of the call's time
 
 
 @dataclass(frozen=True)
@@ -51,19 +49,16 @@ class LoadedText:
 
 def load_text(context: ToolContext, path: str, done: str = "edited") -> LoadedText | ToolError:
     """The file, or why it cannot be `done`: NOT_FOUND where nothing is there, INVALID_ARGUMENT if it is no text."""
-    content = context.workspace.read_file(path)
-    if isinstance(content, ToolError):
+    if isinstance(content := context.workspace.read_file(path), ToolError):
         return content
-    file = decode_text(content.data)
-    if file is None:
+    if (file := decode_text(content.data)) is None:
         return invalid(f"{quoted(content.path)} is {why_not_text(content.data)}; only UTF-8 text can be {done}.")
     return LoadedText(content.path, content.sha256, file)
 
 
 def load_current(context: ToolContext, path: str) -> LoadedText | ToolError:
     """The same, or CONFLICT where this thread knows the file with another content."""
-    before = load_text(context, path)
-    if isinstance(before, ToolError):
+    if isinstance(before := load_text(context, path), ToolError):
         return before
     return outdated(context, before.path, before.version) or before
 
@@ -77,8 +72,7 @@ def save_text(context: ToolContext, path: str, text: str, before: LoadedText | N
     form = before.file.form if before else TextForm()
     target = before.path if before else path
     old_text = before.file.text if before else None
-    judged = judged_syntax(context, target, old_text, text)
-    if isinstance(judged, ToolError):
+    if isinstance(judged := judged_syntax(context, target, old_text, text), ToolError):
         return judged
     if (contradicted := judged_evidence(context, target, old_text, text)) is not None:
         return contradicted
@@ -117,13 +111,12 @@ def judged_evidence(context: ToolContext, path: str, before: str | None, after: 
     Raises:
         ScopeOverError: the call's time is over.
     """
-    name = _relative(context, path)
-    if not context.gated or not isinstance(context.checks, Checks) or name is None:
+    name = posixpath.normpath(path.removeprefix(f"{context.workspace.root}/"))
+    if not context.gated or not isinstance(context.checks, Checks) or not context.checks.rules.evidence:
         return None
-    if not context.checks.rules.evidence:
+    if name.startswith(("/", "..")):  # who writes the file will say so
         return None
-    plan = plan_gate(name, before, after, context.task)
-    if plan is None:
+    if (plan := plan_gate(name, before, after, context.task)) is None:
         return None
     modules = [as_request(name, after, plan.examples)]
     if before is not None:
@@ -137,12 +130,6 @@ def judged_evidence(context: ToolContext, path: str, before: str | None, after: 
     if told is None:
         return None
     return ToolError(code=ToolErrorCode.CHECK_FAILED, message=f"With this edit {told} So nothing was changed.")
-
-
-def _relative(context: ToolContext, path: str) -> str | None:
-    """The path below the workspace, or None where it leads out of it: who writes the file will say so."""
-    clean = posixpath.normpath(path.removeprefix(f"{context.workspace.root}/"))
-    return None if clean.startswith(("/", "..")) else clean
 
 
 def outdated(context: ToolContext, path: str, now: Version) -> ToolError | None:
@@ -187,12 +174,9 @@ def shown_unread(context: ToolContext, before: LoadedText) -> ToolAnswer:
     return replace(shown, result=ToolResult(ok=True, data={**shown.result.data, "changed": False, "note": note}))
 
 
-MOST_CHANGES = 200
-"""Changed files of one command that the run tells of; the journal has all of them."""
-MOST_DIFF_CHARACTERS = 100_000
-"""Of all diffs of one command together: they stay in the run's state."""
-_DIFFS_S = 0.3
-"""How long diffs are made: a formatter may have rewritten hundreds of files."""
+MOST_CHANGES = 200  # changed files of one command that the run tells of; the journal has all of them
+MOST_DIFF_CHARACTERS = 100_000  # of all diffs of one command together: they stay in the run's state
+_DIFFS_S = 0.3  # how long diffs are made: a formatter may have rewritten hundreds of files
 
 
 def file_changes(changes: CommandChanges) -> tuple[FileChange, ...]:
@@ -209,16 +193,11 @@ def file_changes(changes: CommandChanges) -> tuple[FileChange, ...]:
 
 
 def _change(change: CommandChange, *, diff: bool) -> FileChange:
-    before, after = change.before, change.after
-    return file_change(
-        shown(change.path),
-        _version(before, change.before_data if diff else None),
-        _version(after, change.after_data if diff else None),
+    before, after = (
+        Version(state.sha256, None if data is None or not diff else text_of(data))
+        for state, data in ((change.before, change.before_data), (change.after, change.after_data))
     )
-
-
-def _version(state: FileState, data: bytes | None) -> Version:
-    return Version(state.sha256, None if data is None else text_of(data))
+    return file_change(shown(change.path), before, after)
 
 
 def shown(name: str) -> str:

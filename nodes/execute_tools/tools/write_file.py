@@ -1,5 +1,7 @@
 """The tools that write a whole file, or add text to its end. Source: spec 4's `append_file`."""
 
+from typing import Final
+
 from pydantic import Field
 
 from mendgraph.nodes.execute_tools.argument_schema import FilePath, ToolArguments
@@ -39,11 +41,9 @@ def write_file(context: ToolContext, arguments: WriteFileArguments) -> ToolAnswe
     One that is there and was not read is shown instead, and nothing is written. A file that is replaced keeps its BOM
     and, if it ends its lines with CRLF, those: read_file does not show them.
     """
-    problem = unstorable(arguments.content, "content")
-    if problem:
+    if problem := unstorable(arguments.content, "content"):
         return invalid(problem)
-    before = load_text(context, arguments.path)
-    if isinstance(before, LoadedText):
+    if isinstance(before := load_text(context, arguments.path), LoadedText):
         return _overwrite(context, arguments, before)
     if before.code is not ToolErrorCode.NOT_FOUND:
         return before
@@ -75,13 +75,10 @@ class AppendFileArguments(ToolArguments):
     content: str = Field(description="Text to add at the end.")
 
 
-@tool(
-    effect=Effect.WRITE,
-    one_change=True,
-    path_fields=("path",),
-    edit_forms=(EditForm.REPLACE, EditForm.BLOCKS),
-    seldom_in=(EditForm.REPLACE, EditForm.BLOCKS),
-)
+_FORMS: Final = (EditForm.REPLACE, EditForm.BLOCKS)
+
+
+@tool(effect=Effect.WRITE, one_change=True, path_fields=("path",), edit_forms=_FORMS, seldom_in=_FORMS)
 def append_file(context: ToolContext, arguments: AppendFileArguments) -> ToolAnswer:
     """Add text at the end of a file, on a line of its own; creates the file if there is none.
 
@@ -92,8 +89,7 @@ def append_file(context: ToolContext, arguments: AppendFileArguments) -> ToolAns
     problem = unstorable(content, "content") or ("" if content else "content is empty: there is nothing to append.")
     if problem:
         return invalid(problem)
-    before = load_current(context, arguments.path)
-    if isinstance(before, LoadedText):
+    if isinstance(before := load_current(context, arguments.path), LoadedText):
         return _append(context, arguments.path, content, before)
     if before.code is not ToolErrorCode.NOT_FOUND:
         return before

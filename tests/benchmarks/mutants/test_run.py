@@ -24,7 +24,7 @@ def test_a_files_tests_are_those_of_its_package_and_the_attacks_on_it() -> None:
 def test_modules_that_depend_on_the_mutated_one_are_not_imported_before_it() -> None:
     ahead = _independent_of("mendgraph.nodes.guard.policy")
     assert "mendgraph.nodes.records" in ahead
-    assert "mendgraph.nodes.guard.paths" in ahead
+    assert "mendgraph.nodes.guard.file_rules" in ahead
     assert "mendgraph.nodes.guard.policy" not in ahead
     assert not {
         "mendgraph.graph.machine.build",

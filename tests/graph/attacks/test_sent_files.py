@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mendgraph.graph import cli
-from mendgraph.graph.configuration.settings_file import MOST_PROBLEMS
+from mendgraph.graph.configuration.loading import CONFIG_VARIABLE, MOST_PROBLEMS
 
 NO_FILES = ("pipe", "endless", "circle", "folder", "sparse")
 
@@ -43,8 +43,8 @@ def told(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
         ("t.batch/batch.json", ("batch", "good.jsonl")),
         ("t.batch/begun.jsonl", ("batch", "good.jsonl")),
         ("t.batch/results.jsonl", ("batch", "good.jsonl")),
-        ("s.toml", ("config", "check", "s.toml")),
-        (".mendgraph.toml", ("config", "show")),
+        ("s.toml", ("config",)),
+        (".mendgraph.toml", ("config",)),
     ],
 )
 def test_what_is_no_file_of_its_kind_is_not_waited_for(
@@ -62,6 +62,7 @@ def test_what_is_no_file_of_its_kind_is_not_waited_for(
         (tmp_path / name).unlink(missing_ok=True)
         words = (*words, "--out", "t.batch")
     (tmp_path / "good.jsonl").write_text(f'{{"id": "a", "prompt": "x", "workspace": "{tmp_path}"}}\n')
+    monkeypatch.setenv(CONFIG_VARIABLE, str(tmp_path / "s.toml") if name == "s.toml" else "")
     make(tmp_path / name, kind)
     code, error = told(capsys, *words)
     assert code in {2, 4}
@@ -75,7 +76,8 @@ def test_what_is_wrong_with_a_large_file_is_told_of_its_beginning(
     monkeypatch.chdir(tmp_path)
     Path("t.jsonl").write_text("[1]\n" * 100_000)
     Path("s.toml").write_text("".join(f"k{number} = 1\n" for number in range(60_000)))
-    for words in (("batch", "t.jsonl"), ("config", "check", "s.toml")):
+    for words, settings in ((("batch", "t.jsonl"), ""), (("config",), str(tmp_path / "s.toml"))):
+        monkeypatch.setenv(CONFIG_VARIABLE, settings)
         code, error = told(capsys, *words)
         assert (code, error.count("\n")) == (2, MOST_PROBLEMS + 1)
         assert error.endswith(f"there may be more: the first {MOST_PROBLEMS} problems are told\n")

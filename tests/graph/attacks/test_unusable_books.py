@@ -32,15 +32,15 @@ def broken(folder: Path, kind: str) -> str:
         return f"The database {str(path)!r} is damaged, or no database at all (file is not a database): put a backup"
     if kind == "folder":
         path.mkdir()
-        return f"Cannot open {str(path)!r}: it is a directory, and a file is needed."
+        return f"The database {str(path)!r} is a link, a pipe, a device or a folder, and a file is needed"
     with closing(sqlite3.connect(path)) as database:
         database.execute("CREATE TABLE theirs (a)")
         if kind == "newer":
             database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             database.execute("PRAGMA user_version = 4")
-    newer = "of another version of mendgraph (format 4, this one knows 3): update mendgraph"
-    what = newer if kind == "newer" else "no spending book of mendgraph: move it away"
-    return f"The file {str(path)!r} is {what}, or set MENDGRAPH_DATA_DIR to another folder."
+    newer = f"database {str(path)!r} was written by a newer mendgraph (format 4, this one knows 3): update mendgraph"
+    what = newer if kind == "newer" else f"file {str(path)!r} is no spending book of mendgraph: move it away"
+    return f"The {what}, or set MENDGRAPH_DATA_DIR to another folder."
 
 
 @pytest.mark.parametrize("kind", ["text", "folder", "theirs", "newer"])

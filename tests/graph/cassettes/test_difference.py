@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from mendgraph.graph.cassettes.difference import MOST_LINES, difference
+from mendgraph.graph.cassettes.player import MOST_LINES, difference
 
 
 def of(recorded: Any, sent: Any) -> list[str]:

@@ -14,13 +14,7 @@ from hypothesis import given, settings, strategies as st
 from langgraph.checkpoint.memory import InMemorySaver
 
 from mendgraph.graph.cassettes.cassette_file import CassetteFile, context_on, parse
-from mendgraph.graph.cassettes.from_run import (
-    WrittenCassette,
-    cassette_from_run,
-    library_of,
-    read_run,
-    tests_root as root_of,
-)
+from mendgraph.graph.cassettes.from_run import WrittenCassette, cassette_from_run, read_run, tests_root as root_of
 from mendgraph.graph.cassettes.servers import Reciter
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.langchain.chat_models import endpoint_model
@@ -365,27 +359,6 @@ def test_without_a_file_it_is_the_workspace_or_the_folder_outside_of_it(tmp_path
     work = str(tmp_path / "work")
     assert root_of(f"{work}/tests", work) == (work, False)
     assert root_of(f"{tmp_path}/tests", work) == (f"{tmp_path}/tests", False)
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "library"),
-    [
-        ("pytest.ini", "[pytest]\nmendgraph_cassettes = kept/here/\n", "kept/here"),
-        ("pytest.ini", "[pytest]\naddopts = -q\n", "cassettes"),
-        ("pyproject.toml", "[tool.pytest.ini_options]\nmendgraph_cassettes = 'a'\n", "a"),
-        ("setup.cfg", "[tool:pytest]\nmendgraph_cassettes = ./a%b\n", "a%b"),
-        ("pytest.ini", "[pytest]\nmendgraph_cassettes = ../kept\n", None),
-        ("pyproject.toml", "[tool.pytest]\nmendgraph_cassettes = '/kept'\n", None),
-    ],
-)
-def test_cassettes_go_where_the_project_keeps_them(tmp_path: Path, name: str, text: str, library: str | None) -> None:
-    (tmp_path / name).write_text(text, encoding="utf-8")
-    found = library_of(str(tmp_path))
-    assert found == library or (isinstance(found, ToolError) and "which is no folder below it" in found.message)
-    assert isinstance(found, ToolError) == (library is None)
-    if library is None:
-        own = project(tmp_path / "own")
-        assert "no folder below" in refusal(own, played(own, Say("Done."))).message
 
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)

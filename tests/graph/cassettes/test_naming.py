@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from mendgraph.graph.cassettes.naming import cassette_name, is_name, unused
+from mendgraph.graph.cassettes.cassette_file import cassette_name, is_name
 
 
 @pytest.mark.parametrize(
@@ -41,8 +41,3 @@ def test_parameters_that_differ_have_files_that_differ_on_every_system(one: str,
 def test_a_chosen_name_is_no_path(name: object) -> None:
     assert not is_name(name)
     assert is_name("a.B-1_c")
-
-
-def test_unused_is_what_no_test_of_a_whole_module_names() -> None:
-    files = ["test_a/one.yaml", "test_a/two.yaml", "test_b/one.yaml", "test_a/deep/one.yaml", "one.yaml"]
-    assert unused(files, ["test_a/one.yaml"], ["test_a.py", "test_c.py"]) == ["test_a/two.yaml"]

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.nodes.call_model.prices import Price
+from mendgraph.nodes.call_model.ledger import Price
 from mendgraph.nodes.heal.corrective_prompt import SelfHealingConfig
 from mendgraph.nodes.records import EditForm, JsonMap, Profile, Protocol
 
@@ -69,7 +69,6 @@ def test_the_profile_follows_the_model_unless_it_is_chosen(
         protocol=Protocol(protocol),
         edit_form=EditForm(edit_form),
         embedded=embedded,
-        family={SMALL: "qwen2.5-coder", TELLER: "qwen2.5-coder", LARGE: "gpt-5", "": ""}[model],
         small=model == SMALL,
         steps_down=steps_down,
         reasoning=model == LARGE,

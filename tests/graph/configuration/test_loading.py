@@ -17,7 +17,7 @@ from mendgraph.graph.configuration.loading import (
     load_prices,
     widening,
 )
-from mendgraph.nodes.call_model.prices import Price, PriceList, find_price
+from mendgraph.nodes.call_model.ledger import Price, find_price
 from mendgraph.nodes.execute_tools.store import user_files
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
@@ -115,8 +115,8 @@ def test_what_is_no_small_text_is_refused(root: Path, data: bytes, problem: str)
 def test_settings_that_do_not_go_together_are_told(root: Path) -> None:
     write(root, user="usd_per_million_input = 1.0\n")
     assert said(root) == ["/user.toml: usd_per_million_input and usd_per_million_output are given together"]
-    trusted = f'trusted_workspaces = ["{root}"]\n'
-    write(root, "usd_per_million_cached_input = 1.0\n", trusted)
+    write(root, "usd_per_million_cached_input = 1.0\n", "")
+    user_files.trust(str(root), user_files.hash_of((root / OWN).read_bytes()))
     assert said(root) == [f"{OWN}: usd_per_million_cached_input needs usd_per_million_input as well"]
     write(root, "", "")
     found = load_context(str(root), max_steps=0)
@@ -146,14 +146,14 @@ def text_of(values: dict[str, str]) -> str:
 def test_a_repository_adds_nothing_to_what_the_user_allows(
     root: Path, user: dict[str, str], own: dict[str, str], trusted: bool
 ) -> None:
-    trust = f'trusted_workspaces = ["{root}"]\n' if trusted else ""
-    write(root, text_of(own), trust + text_of(user))
+    write(root, text_of(own), text_of(user))
+    user_files.trust(str(root), user_files.hash_of((root / OWN).read_bytes()) if trusted else "0" * 64)
     alone = load_context(str(root), workspace_file=False)
     both = load_context(str(root))
     assert isinstance(alone, AgentContext)
     if trusted:
         assert isinstance(both, AgentContext)
-        write(root, "", trust + text_of({**user, **own}))
+        write(root, "", text_of({**user, **own}))
         assert load_context(str(root)) == both
     elif isinstance(both, AgentContext):
         order = ["read-only", "ask", "auto"]
@@ -244,7 +244,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def price(name: str) -> Price | None:
     prices = load_prices()
-    assert isinstance(prices, PriceList)
+    assert isinstance(prices, dict)
     return find_price(prices, name)
 
 

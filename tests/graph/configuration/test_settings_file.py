@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.configuration.settings_file import Settings, parse_settings, program_problem
+from mendgraph.graph.configuration.loading import Settings, parse_settings, program_problem
 
 
 @pytest.mark.parametrize(
@@ -22,15 +22,15 @@ def test_what_only_a_shell_understands_is_none(entry: str, problem: str) -> None
 KEY = "ghp_" + "a8F3kLq9ZxT2vB7nM4cR6wY1pD5sH0jG2uE8"
 
 
-def said(text: str, *, of_user: bool = False) -> list[str]:
-    found = parse_settings(text, "f.toml", of_user=of_user)
+def said(text: str) -> list[str]:
+    found = parse_settings(text, "f.toml")
     assert isinstance(found, tuple), found
     return [str(each) for each in found]
 
 
 def test_fields_stand_at_the_top_with_their_names() -> None:
     text = 'mode = "ask"\n\nmax_steps = 5\n[tool_quotas]\nread_file = 3\n'
-    assert parse_settings(text, "f.toml", of_user=False) == Settings(
+    assert parse_settings(text, "f.toml") == Settings(
         "f.toml",
         {"mode": "ask", "max_steps": 5, "tool_quotas": {"read_file": 3}},
         {"mode": 1, "max_steps": 3, "tool_quotas": 4},
@@ -65,13 +65,12 @@ LOGIN = "base_url: base_url may hold no user name or password: put the key into 
         ('allowed_private_hosts = ["a b"]', "1: allowed_private_hosts: 'a b' is no host"),
         ('allowed_programs = ["make all"]', "1: allowed_programs: 'make all' is not one program: give the program"),
         ("max_stepz = 3", "1: there is no setting max_stepz: did you mean max_steps or max_steps_soft?"),
-        ("zzzzzz = 3", "1: there is no setting zzzzzz; `mendgraph config show` lists all"),
+        ("zzzzzz = 3", "1: there is no setting zzzzzz; `mendgraph config` lists all"),
         (
             "[limits]\nmax_steps = 3",
             "1: there is no setting limits: max_steps and all settings stand at the top of the",
         ),
         ('workspace = "/"', "1: workspace cannot be set in a file: name the folder with --root, or start in it"),
-        ('trusted_workspaces = ["/"]', "1: trusted_workspaces may only stand in your own configuration file"),
         ("a = 1\n= 2", "2:1: this is no TOML: Invalid statement"),
     ],
 )
@@ -82,25 +81,16 @@ def test_a_problem_names_file_line_and_field_and_what_helps(text: str, problem: 
 
 @pytest.mark.parametrize("name", ["api_key", "token"])
 def test_a_key_belongs_into_the_environment(name: str) -> None:
-    [problem] = said(f'{name} = "{KEY}"', of_user=True)
+    [problem] = said(f'{name} = "{KEY}"')
     assert "put the key into the environment variable OPENAI_API_KEY" in problem
     assert KEY not in problem
 
 
 @pytest.mark.parametrize("text", [f'model = "{KEY}"', f'[answer_schema]\na = "{KEY}"'])
 def test_a_value_that_looks_like_a_secret_is_refused_and_not_repeated(text: str) -> None:
-    [problem] = said(text, of_user=True)
+    [problem] = said(text)
     assert "holds what looks like a secret: put the key into" in problem
     assert KEY not in problem
-
-
-@pytest.mark.parametrize("value", ["1", '["relative"]', '["/a", "/b\\u0000"]'])
-def test_trusted_folders_are_a_list_of_absolute_names(value: str) -> None:
-    assert said(f"trusted_workspaces = {value}", of_user=True) == [
-        'f.toml:1: trusted_workspaces should be a list of absolute folders, such as ["~/work/project"]'
-    ]
-    good = parse_settings('trusted_workspaces = ["~/a", "/b"]', "f.toml", of_user=True)
-    assert good == Settings("f.toml", trusted=("~/a", "/b"))
 
 
 NAMES = st.sampled_from(sorted(AgentContext.model_fields.keys() - {"workspace"}))
@@ -112,7 +102,7 @@ VALUES_OF_SETTINGS_FILE = st.sampled_from(
 @given(st.dictionaries(NAMES, VALUES_OF_SETTINGS_FILE, max_size=6))
 def test_what_is_taken_is_a_context_and_what_is_not_is_named(given_values: dict[str, str]) -> None:
     text = "".join(f"{name} = {value}\n" for name, value in given_values.items())
-    found = parse_settings(text, "f.toml", of_user=True)
+    found = parse_settings(text, "f.toml")
     if isinstance(found, Settings):
         assert list(found.values) == list(given_values)
         assert [found.lines[name] for name in given_values] == list(range(1, len(given_values) + 1))

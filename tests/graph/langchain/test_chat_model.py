@@ -183,9 +183,6 @@ def test_a_call_that_is_cancelled_takes_its_chat_model_along() -> None:
     assert ended == ["closed"]
 
 
-# --- What ends early, and what is whole all the same
-
-
 # --- Connections
 
 

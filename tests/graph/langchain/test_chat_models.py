@@ -8,7 +8,6 @@ from typing import Any
 
 import httpx2
 import pytest
-from langchain_anthropic import ChatAnthropic
 from langchain_core.language_models.fake_chat_models import FakeListChatModel, GenericFakeChatModel
 from langchain_core.messages import AIMessage
 from langchain_openai import ChatOpenAI
@@ -89,19 +88,6 @@ def test_fake_models_of_langchain_say_one_reply_after_the_other() -> None:
     ):
         model = given_model(own)
         assert [replied(model).text, replied(model).text] == ["a", "b"]
-
-
-def test_anthropic_keeps_the_prefixes_that_end_at_the_tools_the_front_and_the_last_message() -> None:
-    with FAMILIES["anthropic"]([say("Hello")]) as server:
-        own = ChatAnthropic(base_url=server.url, api_key=SecretStr(server.key), model_name=server.model)  # type: ignore[call-arg]
-        reply = replied(given_model(own), TOOLS)
-    assert reply.text == "Hello"
-    [asked_for] = server.requests
-    body = asked_for.body
-    marked = {"cache_control": {"type": "ephemeral"}}
-    assert [tool.get("cache_control") for tool in body["tools"]] == [None, marked["cache_control"]]
-    assert body["system"] == [{"type": "text", "text": "Be brief.", **marked}]
-    assert body["cache_control"] == marked["cache_control"]  # which the API takes for the last message
 
 
 # --- A provider's, by its name

@@ -89,18 +89,6 @@ def test_what_a_cut_off_step_has_read_and_written_is_known_to_the_next_turn(
     assert machine.get_state(THREAD).values["files_read"] == expected
 
 
-# --- call_model
-
-
-# --- parse and heal
-
-
-# --- execute_tools
-
-
-# --- loop_check
-
-
 # --- Several runs
 
 
@@ -127,19 +115,6 @@ def test_runs_of_one_machine_do_not_meet(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize(("says", "told"), [(False, "SYSTEM_ERROR"), (True, "FINISHED"), (None, "FINISHED")])
-def test_an_image_is_shown_to_a_model_unless_it_says_that_it_takes_none(
-    says: bool | None, told: str, tmp_path: Path
-) -> None:
-    model = ScriptedModel([DONE])
-    model.profile = {} if says is None else {"image_inputs": says}
-    image: Any = {"type": "image", "base64": "AAAA", "mime_type": "image/png"}
-    request: Any = {"messages": [HumanMessage([{"type": "text", "text": "What is this?"}, image])]}
-    outcome = build_graph(model=model).invoke(request, context=AgentContext(workspace=str(tmp_path)))["outcome"]
-    assert outcome.kind.value == told
-    assert ["image" in str(call.prompt.messages) for call in model.calls] == [True] * (told == "FINISHED")
-
-
 CAUSE = StopCause(reason=StopReason.WORKSPACE_BUSY, message="Later.")
 
 
@@ -157,34 +132,25 @@ def test_a_turn_that_a_server_refuses_ends_where_it_begins(before: dict[str, Any
     assert [each.text for each in update["messages"].value] == ["My key is [redacted secret]."]
 
 
-def test_a_window_that_an_endpoint_named_is_forgotten_with_the_turn(tmp_path: Path) -> None:
+def test_a_window_that_an_endpoint_refused_is_forgotten_with_the_turn(tmp_path: Path) -> None:
     """The next turn may have another model."""
-    overflow = ProviderFailure(kind=ProviderErrorKind.CONTEXT_OVERFLOW, message="maximum context length is 2000 tokens")
+    overflow = ProviderFailure(kind=ProviderErrorKind.CONTEXT_OVERFLOW, message="The prompt is too long.")
     replies: list[Any] = [overflow, *(message_of(reply, Protocol.NATIVE) for reply in (DONE, DONE))]
     machine = build_graph(InMemorySaver(serde=serializer()), model=ScriptedModel(replies))
     context, seen = AgentContext(workspace=str(tmp_path), protocol="native"), []
     for request in ("Look. " + "word " * 3_000, "Go on."):
         machine.invoke({"messages": [HumanMessage(request)]}, THREAD, context=context)
         seen.append(machine.get_state(THREAD).values["window"].tokens)
-    assert seen == [2_000, None]
+    assert seen[0] > 3_000
+    assert seen[1] is None
 
 
 INVENTING = Say('tool: read_file({"path": "a.py"})\ntool_result({"ok":true,"data":{}})\nIt is 7.')
 
 
-CALLED, RESCUED = Say('read_file(path="a.py")'), ("reply.rescued", {"dialect": "python_call"})
-
-
 PRINTED = Say('```json\n{"name": "read_file", "arguments": {"path": "a.py"}}\n```')
-
-
 BROKEN = Say('tool: reed({"path": "a.py"})')
-
-
 READ = use(("read_file", {"path": "a.py"}))
-
-
-CALLED, RESCUED = Say('read_file(path="a.py")'), ("reply.rescued", {"dialect": "python_call"})
 
 
 def heard(folder: Path, *replies: Use | Say, **context: Any) -> tuple[list[tuple[str, JsonMap]], JsonMap]:
@@ -205,7 +171,6 @@ def heard(folder: Path, *replies: Use | Say, **context: Any) -> tuple[list[tuple
     [
         ((READ, DONE), [], {}),
         ((PRINTED, DONE), [("reply.rescued", {"dialect": "json"})], {"replies_rescued": 1}),
-        ((CALLED, PRINTED, DONE), [RESCUED, ("reply.rescued", {"dialect": "json"})], {"replies_rescued": 2}),
         ((INVENTING, DONE), [("reply.cut", {})], {"replies_cut": 1}),
         ((BROKEN, READ, DONE), [], {"replies_asked_again": 1}),
         (

@@ -16,8 +16,7 @@ from langgraph.types import Command
 from pydantic import SecretStr
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.build import build_graph, with_keys
-from mendgraph.graph.machine.compiled import Machine
+from mendgraph.graph.machine.build import BuildArguments, Machine, build_graph, checked
 from mendgraph.graph.machine.state import serializer
 from mendgraph.graph.runs.run import Session
 from mendgraph.nodes.execute_tools.registry import tool
@@ -227,11 +226,12 @@ def test_a_session_keeps_its_thread_somewhere() -> None:
 
 
 def test_the_key_of_a_chat_model_is_a_secret_and_the_word_that_a_local_server_takes_is_none() -> None:
-    def with_key(key: str) -> tuple[str, ...]:
-        return with_keys(("mine",), ChatOpenAI(model="m", api_key=SecretStr(key)))
+    def with_key(key: str) -> Any:
+        return checked(BuildArguments(model=ChatOpenAI(model="m", api_key=SecretStr(key)), secrets=("mine",))).secrets
 
     assert with_key("sk-proj-4f9Qz81LmX2") == ("mine", "sk-proj-4f9Qz81LmX2")
-    assert with_key("not-needed") == with_key("lm-studio") == with_keys(("mine",), "gpt-5-mini") == ("mine",)
+    assert with_key("not-needed") == with_key("lm-studio") == ("mine",)
+    assert checked(BuildArguments(model="gpt-5-mini", secrets=("mine",))).secrets == ("mine",)
 
 
 def test_a_person_may_stop_the_run(folder: Path) -> None:

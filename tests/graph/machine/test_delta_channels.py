@@ -76,17 +76,6 @@ def channel_of(kind: Any, frequency: int = 100) -> Any:
     return channel.from_checkpoint(channel.checkpoint())
 
 
-# --- Equal to add_messages
-
-
-@given(WRITES)
-def test_after_each_write_the_history_is_what_add_messages_makes_of_it(drawn: list[Any]) -> None:
-    writes, channel = possible(drawn), channel_of(Messages)
-    for write, expected in zip(writes, after_each(writes), strict=True):
-        channel.update([write])
-        assert channel.get() == expected
-
-
 # --- Messages without an id
 
 NAMELESS: dict[str, Any] = {
@@ -98,9 +87,6 @@ NAMELESS: dict[str, Any] = {
     "a message": HumanMessage("hello"),
     "a chunk": AIMessageChunk(content="hello"),
 }
-
-
-# --- The other two
 
 
 # --- Snapshots

@@ -76,20 +76,8 @@ HEAD = "--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,3 @@\n one\n"
     ("call", "text"),
     [
         (EDIT, f"{HEAD}-two\n+2\n three"),
-        (
-            ("multi_edit", {"path": "a.txt", "edits": [{"old_str": "two", "new_str": "2"}]}),
-            f"{HEAD}-two\n+2\n three",
-        ),
-        (
-            ("write_file", {"path": "a.txt", "content": "one\n"}),
-            "--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1 @@\n one\n-two\n-three",
-        ),
         (("write_file", {"path": "new/b.txt", "content": "b\n"}), "--- /dev/null\n+++ b/new/b.txt\n@@ -0,0 +1 @@\n+b"),
         (("write_file", {"path": "e.txt", "content": ""}), "--- /dev/null\n+++ b/e.txt"),
-        (
-            ("append_file", {"path": "a.txt", "content": "four\n"}),
-            "--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,4 @@\n one\n two\n three\n+four",
-        ),
         (("delete_file", {"path": "a.txt"}), "--- a/a.txt\n+++ /dev/null\n@@ -1,3 +0,0 @@\n-one\n-two\n-three"),
         (("move_file", {"path": "a.txt", "target": "c.txt"}), "rename from a.txt\nrename to c.txt"),
         (

@@ -10,11 +10,10 @@ from mendgraph.graph.machine.model_runtime import ModelRuntime, book_thread
 from mendgraph.graph.machine.state import AgentState
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.nodes.call_model.budget import APIUsageStats
-from mendgraph.nodes.call_model.embedded.weights import CONTEXT_TOKENS
 from mendgraph.nodes.call_model.endpoint import ModelChoice
-from mendgraph.nodes.call_model.ledger import Entry, RunLimits, Spending
+from mendgraph.nodes.call_model.ledger import FREE, PRICES_VARIABLE, Entry, Price, RunLimits, Spending
 from mendgraph.nodes.call_model.model import GuardedModel
-from mendgraph.nodes.call_model.prices import FREE, PRICES_VARIABLE, Price
+from mendgraph.nodes.call_model.weights import CONTEXT_TOKENS
 from mendgraph.nodes.records import Profile
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
@@ -36,7 +35,7 @@ def calling(model: Any = None) -> Iterator[ModelRuntime]:
 
 
 def guarded(bound: ModelRuntime, model: str, base_url: str) -> GuardedModel:
-    connected = bound._connect(ModelChoice(model=model, base_url=base_url))
+    connected = bound._connect(None, ModelChoice(model=model, base_url=base_url))
     assert isinstance(connected, GuardedModel)
     return connected
 

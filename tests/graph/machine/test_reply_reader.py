@@ -6,13 +6,12 @@ import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.reply_reader import reply_reader, rescue
 from mendgraph.graph.machine.state import AgentState
-from mendgraph.graph.machine.tool_runtime import ToolRuntime
+from mendgraph.graph.machine.tool_runtime import ToolRuntime, reply_reader
 from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
 from mendgraph.nodes.language.history import settle_exchange
 from mendgraph.nodes.parse.answers import TurnFacts
-from mendgraph.nodes.parse.reading import Reader
+from mendgraph.nodes.parse.reading import Reader, rescue
 from mendgraph.nodes.records import (
     CallResult,
     ChangeKind,

@@ -20,7 +20,6 @@ from mendgraph.nodes.records import (
     LoopRecord,
     LoopVerdict,
     OutcomeKind,
-    Profile,
     Protocol,
     Reading,
     StopCause,
@@ -81,29 +80,6 @@ def test_no_way_back_to_the_model_passes_the_budget(source: str, state: Any) -> 
     assert way != ("call_model" if spent else "BUDGET_STOP")
 
 
-@pytest.mark.parametrize(
-    ("more", "way"),
-    [
-        ({"max_steps": 3}, "call_model"),
-        ({"max_steps": 2}, "BUDGET_STOP"),
-        ({"max_steps": 2, "max_calls_per_turn": 2}, "BUDGET_STOP"),
-        ({"max_calls_per_turn": 2}, "BUDGET_STOP"),
-        ({"max_seconds": 5.0}, "BUDGET_STOP"),
-    ],
-)
-@pytest.mark.parametrize("source", ["heal", "loop_check"])
-def test_a_limit_that_is_reached_ends_the_cycle(more: Any, way: str, source: str) -> None:
-    state: Any = {
-        "stop": None,
-        "reading": Reading.MALFORMED,
-        "loop": LoopRecord(),
-        "spending": Spending(usage=APIUsageStats(2, 10, 10, 2), steps=2, seconds=6.0),
-        "context": AgentContext(**more),
-        "profile": Profile(),
-    }
-    assert after(source, state) == way
-
-
 def test_the_table_is_the_compiled_graph() -> None:
     drawn = build_graph().get_graph()
     assert {(edge.source, edge.target) for edge in drawn.edges} == {(t.source, t.target) for t in TRANSITIONS}
@@ -116,33 +92,6 @@ def test_the_table_is_the_picture_in_the_readme() -> None:
     found = block.search(text_of("README.md"))
     assert found is not None, "README.md has no Mermaid block between <!-- machine --> and <!-- /machine -->"
     assert found[1] == routes.mermaid()
-
-
-def reachable(start: str, edges: set[tuple[str, str]]) -> set[str]:
-    found, waiting = {start}, [start]
-    while waiting:
-        at = waiting.pop()
-        new = {target for source, target in edges if source == at} - found
-        found |= new
-        waiting += new
-    return found
-
-
-EDGES = {(t.source, t.target) for t in TRANSITIONS}
-
-
-def test_every_node_is_reached_and_reaches_an_end() -> None:
-    assert reachable("__start__", EDGES) == {"__start__", "__end__", *NODES}
-    assert {node for node in NODES if "__end__" not in reachable(node, EDGES)} == set()
-
-
-def test_every_cycle_calls_the_model() -> None:
-    without = {edge for edge in EDGES if "call_model" not in edge}
-    assert {node for source, node in without if source in reachable(node, without)} == set()
-
-
-def test_nothing_runs_but_what_guard_has_judged() -> None:
-    assert {source for source, target in EDGES if target == "execute_tools"} == {"guard"}
 
 
 def line_of_notes(number: int) -> Message:

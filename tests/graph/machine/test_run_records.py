@@ -1,28 +1,42 @@
+"""How a run that was begun goes on, as its newest state says."""
+
 from typing import Any
 
-from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.run_records import RunRecord, find_run, run_record
-from mendgraph.nodes.records import ToolError, ToolErrorCode
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage
 
-CONTEXT = AgentContext(workspace="/w", max_seconds=1.5)
+from mendgraph.graph.machine.run_records import RETRIED, ResumePlan, resume_plan
+from mendgraph.nodes.records import Outcome, OutcomeKind, StopReason
 
-
-def record(run_id: str = "abc", **changed: Any) -> RunRecord:
-    row = (
-        *(run_id, "task", "2026-01-01T00:00:00.000+00:00", "2026-01-02T00:00:00.000+00:00", 2, "request", "ended"),
-        *("FINISHED", "answered", "message", "answer", '["a.py", "é"]', CONTEXT.model_dump_json(), "sync", "", None),
-    )
-    return RunRecord(**{**vars(run_record(row)), **changed})
+ASKED = HumanMessage("Mend it.", id="run-1")
+SAID = AIMessage("Done.", id="a")
 
 
-# --- By name
+def outcome(kind: OutcomeKind, reason: StopReason) -> Outcome:
+    return Outcome(kind=kind, reason=reason, message="x")
 
-RUNS = [record("abc"), record("abd"), record("xyz")]
+
+FINISHED = outcome(OutcomeKind.FINISHED, StopReason.ANSWERED)
 
 
-def test_a_beginning_of_several_ids_is_refused_with_them() -> None:
-    assert find_run("ab", RUNS) == ToolError(
-        code=ToolErrorCode.INVALID_ARGUMENT,
-        message="2 runs of this workspace begin with 'ab': give more of the id.",
-        suggestions=("abc", "abd"),
-    )
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, ResumePlan.SEND_AGAIN),
+        ({"messages": [HumanMessage("x", id="run-0"), SAID], "outcome": FINISHED}, ResumePlan.SEND_AGAIN),
+        ({"messages": [ASKED], "outcome": None}, ResumePlan.GO_ON),
+        ({"messages": [SAID, ASKED], "outcome": FINISHED}, ResumePlan.GO_ON),
+        ({"messages": [ASKED, SAID], "outcome": FINISHED}, ResumePlan.NOTHING),
+    ],
+)
+def test_the_request_the_outcome_and_the_last_message_decide(values: dict[str, Any], expected: ResumePlan) -> None:
+    assert resume_plan(values, "run-1") is expected
+
+
+@pytest.mark.parametrize("reason", [*sorted(RETRIED), StopReason.WALL_CLOCK])
+@pytest.mark.parametrize("kind", [OutcomeKind.BUDGET_STOP])
+def test_a_run_that_ended_early_goes_back_only_where_nothing_was_said_of_the_work(
+    kind: OutcomeKind, reason: StopReason
+) -> None:
+    values = {"messages": [ASKED, SAID], "outcome": outcome(kind, reason)}
+    assert resume_plan(values, "run-1") is (ResumePlan.GO_BACK if reason in RETRIED else ResumePlan.NEW_TURN)

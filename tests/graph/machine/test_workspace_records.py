@@ -11,7 +11,6 @@ from mendgraph.graph.machine.workspace import WorkspaceRecords, decide_open_chan
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState
 from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal
 from mendgraph.nodes.execute_tools.store import run_folder
-from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
 from mendgraph.nodes.execute_tools.trace import TraceEvent, TraceSink
 from mendgraph.nodes.records import ToolError, ToolErrorCode
@@ -97,21 +96,6 @@ def test_the_empty_git_folder_of_a_command_that_was_killed_is_taken_away(
     Path(root, ".git").mkdir()
     assert decide_open_changes(Journal(folder), root) == ()
     assert [path.name for path in Path(root).iterdir()] == left
-
-
-def test_a_change_that_cannot_be_brought_to_an_end_holds_everything_up(
-    root: str, folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begin_a_change(folder)
-    Path(root, "a.txt").write_bytes(OLD)
-
-    def full(*_: object) -> None:
-        raise StoreError("the disk is full")
-
-    monkeypatch.setattr(Journal, "settle", full)
-    refused = decide_open_changes(Journal(folder), root)
-    assert isinstance(refused, ToolError)
-    assert "the disk is full" in refused.message
 
 
 def test_a_step_that_waits_too_long_is_told_who_works_there(

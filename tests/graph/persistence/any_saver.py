@@ -7,7 +7,7 @@ from typing import Any
 
 from mendgraph.graph.machine.state import serializer
 from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
-from mendgraph.nodes.execute_tools.store.database import open_database, open_file, postgres_database
+from mendgraph.nodes.execute_tools.store.database import open_database, open_file, open_postgres, postgres_database
 
 
 def opened_saver(folder: Path, quick: Collection[str] = ()) -> Any:
@@ -15,9 +15,10 @@ def opened_saver(folder: Path, quick: Collection[str] = ()) -> Any:
     shared = postgres_database(str(folder))
     if shared is None:
         return SqliteStoreSaver(open_file(str(folder)), str(folder / "store.sqlite"), serializer(), quick)
-    from mendgraph.graph.persistence.postgres_saver import PostgresStoreSaver, with_checkpoints
+    from mendgraph.graph.persistence.postgres_saver import CHECKPOINTS, PostgresStoreSaver
 
-    return PostgresStoreSaver(with_checkpoints(shared), serializer(), quick)
+    open_postgres(CHECKPOINTS)
+    return PostgresStoreSaver(shared, serializer(), quick)
 
 
 def found_rows(folder: Path, question: str) -> list[Any]:

@@ -11,10 +11,10 @@ from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from mendgraph.graph.machine.state import serializer
-from mendgraph.graph.persistence.postgres_saver import PostgresStoreSaver, with_checkpoints
+from mendgraph.graph.persistence.postgres_saver import CHECKPOINTS, PostgresStoreSaver
 from mendgraph.nodes.execute_tools.store.database import StoreError, open_postgres
 from mendgraph.nodes.execute_tools.store.database_schema import STORE_TABLES
-from mendgraph.nodes.execute_tools.store.postgres_database import PostgresDatabase
+from mendgraph.nodes.execute_tools.store.postgres import PostgresDatabase
 
 CONFIG = RunnableConfig(configurable={"thread_id": "t", "checkpoint_ns": ""})
 SECRET = "-".join(("plum", "51", "orchard"))
@@ -23,7 +23,8 @@ SECRET = "-".join(("plum", "51", "orchard"))
 def opened(workspace: str = "w", quick: tuple[str, ...] = ()) -> PostgresStoreSaver:
     database = open_postgres(STORE_TABLES, workspace)
     assert database is not None
-    return PostgresStoreSaver(with_checkpoints(database), serializer((SECRET,)), quick)
+    open_postgres(CHECKPOINTS)
+    return PostgresStoreSaver(database, serializer((SECRET,)), quick)
 
 
 @pytest.fixture

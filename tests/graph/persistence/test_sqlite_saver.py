@@ -142,9 +142,6 @@ def test_a_step_of_a_run_is_stored_in_three_transactions_and_little_of_it_twice(
     assert more["values"] == 4 * (5 + 3)  # the checkpoints, and the writes to the three channels that grow
 
 
-# --- From any thread
-
-
 # --- From an event loop
 
 
@@ -250,12 +247,3 @@ def test_what_the_disk_refuses_is_told_and_nothing_is_lost(file_saver: SqliteSto
     with pytest.raises(StoreError, match="the disk is full"):
         saver.put(CONFIG, {**empty_checkpoint(), "channel_values": {"a": "x" * 100_000}}, {}, {})
     assert [found.metadata["step"] for found in saver.list(CONFIG)] == [1]
-
-
-def test_without_a_checkpoint_the_history_is_that_of_the_newest(saver: Any) -> None:
-    assert saver.get_delta_channel_history(config=CONFIG, channels=["messages"]) == {"messages": {"writes": []}}
-    parent = put(saver, 1)
-    saver.put_writes(parent, [("messages", ["m"])], "task")
-    put(saver, 2, parent)
-    found = saver.get_delta_channel_history(config=CONFIG, channels=["messages"])
-    assert found["messages"]["writes"] == [("task", "messages", ["m"])]

@@ -149,9 +149,6 @@ def test_text_that_no_database_holds_is_made_harmless(store: Store) -> None:
     assert record.context.answer_schema == {"title": "\ufffd"}
 
 
-# --- Finding runs
-
-
 # --- Forgetting runs
 
 

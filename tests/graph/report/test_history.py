@@ -9,8 +9,7 @@ from mendgraph.graph.machine.routes import Transition
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.report.history import END, START, History, course_of, read_history
 from mendgraph.graph.runs.run import Session
-from mendgraph.nodes.guard.approvals import Grant
-from mendgraph.nodes.records import LoopRecord, LoopVerdict, ModelReply, Verdict, VerdictKind
+from mendgraph.nodes.records import LoopRecord, LoopVerdict, ModelReply
 from tests.doubles.history_model import HistoryModel
 from tests.graph.report.visits import ALLOWED, CALL, DONE, history, step, visit
 from tests.graph.runs.run_plays import DOWN, LINES, context, cut_off, played, project
@@ -31,7 +30,7 @@ def test_a_run_from_its_start_to_its_end(tmp_path: Path) -> None:
     assert [each.target for each in found.visits] == [*nodes[1:], END]
     assert all(each.transition for each in found.visits)
     assert all(each.ended and each.seconds >= 0 for each in found.visits)
-    assert (found.whole, found.requests) == (True, ("Mend add.",))
+    assert found.requests == ("Mend add.",)
 
 
 def test_of_a_run_without_checkpoints_nothing_is_known(tmp_path: Path) -> None:
@@ -51,7 +50,6 @@ def test_a_run_that_is_taken_up_again_says_so(tmp_path: Path) -> None:
         list(session.resume())
     found = read(folder, run_id)
     assert [each.node for each in found.visits if each.taken_up] == ["call_model"]
-    assert found.whole
 
 
 def test_of_turns_that_were_kept_at_their_end_no_visit_is_made_up(tmp_path: Path) -> None:
@@ -60,7 +58,7 @@ def test_of_turns_that_were_kept_at_their_end_no_visit_is_made_up(tmp_path: Path
         session.work("Mend add.")
         session.work("Once more.")
     found = read(folder, session.thread_id)
-    assert (found.visits, found.whole) == ((), False)
+    assert found.visits == ()
     assert found.requests == ("Mend add.", "Once more.")
 
 
@@ -99,12 +97,5 @@ def test_calls_with_their_verdicts_and_results() -> None:
         asked=(first, again),
     )
     (call,) = step(SAID, guard, visit("execute_tools", "loop_check", after={"results": [DONE]})).calls
-    assert (call.item, call.verdict, call.result, call.asked) == (edited, ALLOWED, DONE, True)
+    assert (call.item, call.verdict, call.result) == (edited, ALLOWED, DONE)
     assert call.was == {"index": 0, "arguments": {"path": "a.py"}}
-
-
-def test_what_a_person_had_allowed_before() -> None:
-    ruled = Verdict(kind=VerdictKind.ALLOW, rule="ask_before_write")
-    before = {"items": [CALL, CALL], "grants": [Grant(thread="t", rule="ask_before_write", tool="edit_file")]}
-    guard = visit("guard", "execute_tools", before=before, after={"verdicts": [ruled, ALLOWED]})
-    assert [call.granted for call in step(SAID, guard).calls] == [True, False]

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from mendgraph.graph.report.history import History, Judged, Step, Visit
-from mendgraph.graph.report.step_view import Texts
+from mendgraph.graph.report.page import Texts
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.records import CallResult, ToolCall, ToolResult, Verdict, VerdictKind
 
@@ -29,7 +29,7 @@ def step(*visits: Visit, number: int = 1) -> Step:
 
 def history(*visits: Visit, **more: Any) -> History:
     """A history of these visits."""
-    return History(**{"visits": visits, "whole": True, "values": {}, "requests": (), **more})
+    return History(**{"visits": visits, "values": {}, "requests": (), **more})
 
 
 def judged(**more: Any) -> Judged:

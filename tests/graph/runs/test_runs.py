@@ -154,6 +154,7 @@ def test_the_newest_runs_are_kept_and_those_that_can_go_on(in_any_store: Path) -
     stopped = played(in_any_store, (use(("list_files", {})),) * 9, max_calls_per_turn=1).thread_id
     assert prune_runs(str(in_any_store)) == Pruned((), 0)
     assert prune_runs(str(in_any_store), older_than_days=1) == Pruned((), 0)
+    assert error(prune_runs(str(in_any_store), keep=-1)).code is ToolErrorCode.INVALID_ARGUMENT
     pruned = prune_runs(str(in_any_store), keep=3)
     assert isinstance(pruned, Pruned)
     assert pruned.run_ids == (runs[2], runs[1], runs[0])
@@ -297,6 +298,13 @@ def test_an_unknown_run_is_an_error_that_says_where_to_look(folder: Path, name: 
     )
 
 
+def test_a_beginning_of_several_ids_is_refused_with_them(folder: Path) -> None:
+    for run_id in ("abc", "abd"):
+        run_task("Look.", context(folder), model=HistoryModel((Say("Done."),)), thread_id=run_id)
+    refused = error(get_run("ab", str(folder)))
+    assert (refused.code, {*refused.suggestions}) == (ToolErrorCode.INVALID_ARGUMENT, {"abc", "abd"})
+
+
 @pytest.mark.parametrize(
     ("damage", "name"),
     [
@@ -345,22 +353,3 @@ def test_a_file_of_which_nothing_was_kept_is_named_without_a_diff(folder: Path) 
     assert run_diffs(run.thread_id, str(folder)) == (
         RunDiff("large.bin", "", "what it held before was not kept, or is damaged"),
     )
-
-
-def test_what_somebody_else_changed_is_not_touched(folder: Path) -> None:
-    run = played(folder)
-    (folder / "calc.py").write_text("mine\n", encoding="utf-8")
-    mine = tree(folder)
-    refused = error(undo_run(run.thread_id, str(folder)))
-    assert (refused.code, refused.suggestions, tree(folder)) == (
-        ToolErrorCode.CONFLICT,
-        ("calc.py",),
-        mine,
-    )
-    done = undo_run(run.thread_id, str(folder), skip_changed=True)
-    assert isinstance(done, Restored)
-    assert ([each.path for each in done.left], (folder / "calc.py").read_text()) == (
-        ["calc.py"],
-        "mine\n",
-    )
-    assert set(tree(folder)) == {"calc.py", "notes.txt"}

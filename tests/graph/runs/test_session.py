@@ -1,7 +1,6 @@
 """A session of turns, and what it gives back."""
 
 import asyncio
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +11,20 @@ from langgraph.checkpoint.memory import InMemorySaver
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.redaction import ScrubbingSerializer
 from mendgraph.graph.machine.state import serializer
-from mendgraph.graph.runs.events import Asked, CallsRead, Ended, Event, StepDone, Text, ToolStarted
+from mendgraph.graph.persistence.store import Store
+from mendgraph.graph.runs.events import Asked, Ended, Event, Text
 from mendgraph.graph.runs.run import Session
+from mendgraph.graph.runs.runs import list_runs
 from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.records import OutcomeKind, Protocol, StopReason
+from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
+from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
+from mendgraph.nodes.records import OutcomeKind, Protocol, StopReason, ToolError, ToolErrorCode
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import Chunked, ScriptedServer
-from tests.runs.playing import changed_files, write_files
+from tests.runs.playing import write_files
 from tests.runs.scenario import Use, message_of, use
-from tests.runs.scenarios_of_work import CALC, DONE, EDIT, MENDED, READ, TASK
+from tests.runs.scenarios_of_work import CALC, DONE, EDIT, READ, TASK
 
 
 @pytest.fixture
@@ -82,48 +85,51 @@ def test_a_store_that_fails_in_the_middle_ends_the_turn(in_any_store: Path, monk
 
     failed = (OutcomeKind.SYSTEM_ERROR, StopReason.STORE_FAILED, "the disk is full")
     with Session(context(in_any_store), model=told(DONE)) as session, monkeypatch.context() as patch:
-        patch.setattr(type(session._keeper.saver), "put", full)
+        patch.setattr(type(session._machine.checkpointer), "put", full)
         for last in ([*session.stream(TASK)][-1], asyncio.run(turn(session))):
             assert isinstance(last, Ended)
             assert (last.outcome.kind, last.outcome.reason, last.outcome.message) == failed
 
 
-# --- Sessions
+# --- The workspace is a run's own while it works, and each turn is written down first
 
 
-def test_a_session_tells_its_turn_event_by_event(folder: Path) -> None:
-    with Session(context(folder), model=told(use(EDIT), DONE)) as session:
-        events: list[Event] = list(session.stream(TASK))
-    told_of = [event for event in events if isinstance(event, CallsRead | ToolStarted | StepDone | Text | Ended)]
-    kinds = [kind for kind, _ in groupby(map(type, told_of))]
-    assert kinds == [CallsRead, ToolStarted, StepDone, Text, Ended]
-    assert events[-1] == Ended(session.result().outcome)
+def is_free(folder: Path) -> bool:
+    """Whether another run may work here."""
+    with RunLock(workspace_folder_path(str(folder))) as lock:
+        return lock.acquire(Owner("other")) is None
 
 
-def test_a_session_asks_and_goes_on(in_any_store: Path) -> None:
-    with Session(context(in_any_store, mode="ask"), model=told(use(EDIT), DONE)) as session:
-        *_, asked = session.stream(TASK)
-        assert isinstance(asked, Asked)
-        assert [call["tool"] for call in asked.request["calls"]] == ["edit_file"]
-        answered = list(session.answer("approve"))
-    assert isinstance(answered[-1], Ended)
-    assert [type(event) for event in answered if isinstance(event, ToolStarted)] == [ToolStarted]
-    assert changed_files(in_any_store, CALC) == {"calc.py": MENDED}
+@pytest.mark.parametrize(("method", "begin"), [("begin_turn", lambda each: each.stream(TASK)), ("run", Session.resume)])
+def test_a_store_that_fails_is_why_the_turn_cannot_begin_and_nothing_stays_locked(
+    in_any_store: Path, monkeypatch: pytest.MonkeyPatch, method: str, begin: Any
+) -> None:
+    monkeypatch.setattr(Store, method, full)
+    with Session(context(in_any_store), model=told()) as session:
+        [ended] = begin(session)
+        assert (ended.outcome.reason, ended.outcome.message) == (StopReason.STORE_FAILED, "the disk is full")
+        assert is_free(in_any_store)
 
 
-def test_a_reply_is_one_message_however_it_was_streamed(folder: Path) -> None:
-    """Source: spec 2, "clean history": one assistant message for each reply."""
-    with (
-        ScriptedServer([Chunked(Say("It adds two numbers."), 4)]) as server,
-        Session(context(folder, base_url=server.base_url, model="m")) as session,
-    ):
-        texts = [event.text for event in session.stream("What is add?") if isinstance(event, Text)]
-        result = session.result()
-    assert texts == ["It ", "adds ", "two ", "numbers."]  # by the word: a secret may span pieces
-    assert [(type(message), message.content) for message in result.messages] == [
-        (HumanMessage, "What is add?"),
-        (AIMessage, "It adds two numbers."),
-    ]
+def test_a_change_that_cannot_be_brought_to_an_end_is_why_the_turn_cannot_begin(
+    in_any_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = ToolError(code=ToolErrorCode.IO_ERROR, message="A change of a.txt cannot be brought to an end yet.")
+    monkeypatch.setattr("mendgraph.graph.runs.session.decide_open_changes", lambda *_: refused)
+    with Session(context(in_any_store), model=told()) as session:
+        [ended] = session.stream(TASK)
+        assert isinstance(ended, Ended)
+        assert (ended.outcome.reason, ended.outcome.message) == (StopReason.WORKSPACE_FAILED, refused.message)
+        assert is_free(in_any_store)
+
+
+def test_with_a_saver_of_the_users_own_nothing_is_written_down_but_the_workspace_is_taken(in_any_store: Path) -> None:
+    settings: Any = {"model": told(use(EDIT), DONE), "checkpointer": InMemorySaver()}
+    with Session(context(in_any_store, mode="ask"), **settings) as session:
+        assert isinstance(session.work(TASK), Asked)
+        assert not is_free(in_any_store)
+        session.work_on("approve")
+        assert (is_free(in_any_store), list_runs(str(in_any_store))) == (True, ())
 
 
 # --- The history of a thread
@@ -139,6 +145,21 @@ def test_history_grows_by_two_in_a_plain_turn_and_by_four_in_a_tool_turn(folder:
     assert shape(plain) == ["human", "ai"]
     assert shape(both[len(plain) :]) == ["human", "ai", "tool", "ai"]
     assert both[: len(plain)] == plain
+
+
+def test_a_reply_is_one_message_however_it_was_streamed(folder: Path) -> None:
+    """Source: spec 2, "clean history": one assistant message for each reply."""
+    with (
+        ScriptedServer([Chunked(Say("It adds two numbers."), 4)]) as server,
+        Session(context(folder, base_url=server.base_url, model="m")) as session,
+    ):
+        texts = [event.text for event in session.stream("What is add?") if isinstance(event, Text)]
+        result = session.result()
+    assert texts == ["It ", "adds ", "two ", "numbers."]  # by the word: a secret may span pieces
+    assert [(type(message), message.content) for message in result.messages] == [
+        (HumanMessage, "What is add?"),
+        (AIMessage, "It adds two numbers."),
+    ]
 
 
 def test_a_thread_is_taken_up_again(folder: Path) -> None:

@@ -4,23 +4,13 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-import psycopg
 import pytest
 
-from mendgraph.graph.spending.database import FILE_NAME, SPENDING_TABLES, reading
 from mendgraph.graph.spending.store import SpendingStore, accounts_spent, spent_by_day
 from mendgraph.nodes.call_model.ledger import RunLimits, Used
-from mendgraph.nodes.execute_tools.store.postgres_url import STORE_URL_VARIABLE
+from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE
 from mendgraph.nodes.records import StopCause, StopReason, ToolError
 from tests.graph.spending.spending_entries import NO_LIMIT, Clock, entry, reserved, rows
-
-
-def test_who_only_looks_makes_no_tables(tmp_path: Path) -> None:
-    with reading(str(tmp_path)) as database:
-        assert database is None
-    assert (tmp_path / FILE_NAME).stat().st_size == 0
-    assert rows(tmp_path, "SELECT count(*) FROM sqlite_master") == [(0,)]
-
 
 LIMITED = RunLimits(account="a", max_tokens_per_account=10_000)
 NOWHERE = "postgresql://u:sesame@/none?host=/nowhere"
@@ -72,16 +62,3 @@ def test_a_database_that_is_not_there_is_told_without_its_password(
     for message in (refusal.message, days.message):
         assert STORE_URL_VARIABLE in message
         assert "sesame" not in message
-
-
-def test_the_tables_are_those_of_a_file(shared_store: str, store: SpendingStore, tmp_path: Path) -> None:
-    assert store.newest() == 0
-    query = "SELECT column_name FROM information_schema.columns WHERE table_name = %s ORDER BY ordinal_position"
-    with psycopg.connect(shared_store) as connection:
-        shared = {name: connection.execute(query, (name,)).fetchall() for name in ("entries", "days", "accounts")}
-    with pytest.MonkeyPatch.context() as patch, closing(SpendingStore(str(tmp_path))) as own:
-        patch.delenv(STORE_URL_VARIABLE)
-        assert own.newest() == 0
-        for name, columns in shared.items():
-            assert [column[1:2] for column in rows(tmp_path, f"PRAGMA table_info({name})")] == columns
-    assert (SPENDING_TABLES.name, SPENDING_TABLES.format) == ("spending", 2)

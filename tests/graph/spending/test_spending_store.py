@@ -81,14 +81,6 @@ def test_the_last_turn_of_a_thread_is_marked_too_and_entries_are_asked_for_up_to
     assert store.lost("demo", number) == (as_reserved(entry("demo", tokens=500)), last)
 
 
-# --- Long after
-
-
-# --- Closed
-
-
-# --- Limits of a day and of an account
-
 # --- The limits of a day
 
 
@@ -176,13 +168,6 @@ def test_with_an_account_a_day_is_that_of_the_account_and_without_one_it_is_ever
     reserved(other, entry(tokens=200), capped("b", max_tokens_per_day=500))
     clock.now += timedelta(hours=1)
     reserved(store, entry(tokens=500), capped("a", max_tokens_per_day=500))
-
-
-def test_an_account_that_is_full_is_told_before_a_day_that_ends(store: SpendingStore) -> None:
-    limits = capped(max_tokens_per_account=10, max_tokens_per_day=10)
-    refusal = store.reserve(entry(tokens=11), limits)
-    assert isinstance(refusal, StopCause)
-    assert refusal.reason is StopReason.ACCOUNT_LIMIT
 
 
 # --- Many at once

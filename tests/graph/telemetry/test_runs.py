@@ -1,19 +1,14 @@
 """Whole runs, as OpenTelemetry is told of them."""
 
 import asyncio
-import json
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
-from opentelemetry import trace
-from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.trace import SpanKind, StatusCode
 
 from mendgraph.graph.configuration.context import AgentContext
@@ -76,12 +71,10 @@ def test_what_is_told_of_a_run(tmp_path: Path, told: Told) -> None:
     write_files(tmp_path, {"a.txt": "one\n"})
     with ScriptedServer([READ, DONE]) as server:
         run_task("Look.", context(tmp_path, server.base_url), thread_id="t")
-        port = int(server.base_url.split(":")[2].split("/")[0])
     agent, chat, tool, last = told.spans
     assert dict(agent.attributes or {}) == {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": "mendgraph",
-        "gen_ai.agent.version": version("mendgraph"),
         "gen_ai.conversation.id": "t",
         "gen_ai.provider.name": "openai",
         "gen_ai.request.model": "m",
@@ -102,8 +95,6 @@ def test_what_is_told_of_a_run(tmp_path: Path, told: Told) -> None:
         "gen_ai.response.finish_reasons": ("tool_calls",),
         "gen_ai.usage.input_tokens": 10,
         "gen_ai.usage.output_tokens": 5,
-        "server.address": "127.0.0.1",
-        "server.port": port,
     }
     assert {**(tool.attributes or {}), "gen_ai.tool.call.id": "c"} == {
         "gen_ai.operation.name": "execute_tool",
@@ -119,30 +110,6 @@ def test_what_is_told_of_a_run(tmp_path: Path, told: Told) -> None:
     ]
     assert "one" not in told.text()
     assert "Look." not in told.text()
-
-
-def test_what_is_said_is_told_only_where_it_is_wanted(
-    tmp_path: Path, told: Told, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DEPLOY_TOKEN", WORD)
-    monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "true")
-    write_files(tmp_path, {"a.txt": f"one {WORD}\n"})
-    with ScriptedServer([READ, Say(f"Done: {WORD}.")]) as server:
-        run_task(f"Look for {WORD}.", context(tmp_path, server.base_url))
-    _, chat, tool, last = told.spans
-    first, second = (json.loads(str((each.attributes or {})["gen_ai.input.messages"])) for each in (chat, last))
-    assert first == [{"role": "user", "parts": [{"type": "text", "content": "Look for [redacted secret]."}]}]
-    assert [message["role"] for message in second] == ["user", "assistant", "tool"]
-    assert json.loads(str((last.attributes or {})["gen_ai.output.messages"])) == [
-        {
-            "role": "assistant",
-            "parts": [{"type": "text", "content": "Done: [redacted secret]."}],
-            "finish_reason": "stop",
-        }
-    ]
-    assert json.loads(str((tool.attributes or {})["gen_ai.tool.call.arguments"]))["path"] == "a.txt"
-    assert "one [redacted secret]" in str((tool.attributes or {})["gen_ai.tool.call.result"])
-    assert WORD not in told.text()
 
 
 def test_a_failed_run_is_an_error(tmp_path: Path, told: Told) -> None:
@@ -168,62 +135,6 @@ def test_what_breaks_a_run_is_told_and_raised(tmp_path: Path, told: Told, monkey
     assert (told.spans[0].attributes or {})["error.type"] == "RuntimeError"
 
 
-class Broken(SpanProcessor):
-    """Fails at every turn."""
-
-    def on_start(self, *_: Any, **__: Any) -> None:
-        raise RuntimeError("broken")
-
-    def on_end(self, *_: Any) -> None:
-        raise RuntimeError("broken")
-
-
-def test_a_listener_that_breaks_breaks_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(Broken())
-    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
-    write_files(tmp_path, {"a.txt": "one\n"})
-    with ScriptedServer([READ, DONE]) as server:
-        assert run_task("Look.", context(tmp_path, server.base_url)).outcome.answer == "Done."
-
-
-class Listener(BaseCallbackHandler):
-    """Hears what LangChain's callbacks are told, as LangSmith does."""
-
-    def __init__(self) -> None:
-        self.heard: list[str] = []
-
-    def on_chain_start(self, serialized: Any, inputs: Any, **_: Any) -> None:
-        self.heard.append(repr((serialized, inputs)))
-
-    def on_chain_end(self, outputs: Any, **_: Any) -> None:
-        self.heard.append(repr(outputs))
-
-
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_callbacks_hear_no_secret_of_a_request(
-    asynchronous: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DEPLOY_TOKEN", WORD)
-    listener = Listener()
-    config: Any = {"callbacks": [listener]}
-    asked: Any = {"messages": [HumanMessage(f"Look for {WORD}.")]}
-    with ScriptedServer([DONE]) as server:
-        run, machine = context(tmp_path, server.base_url), build_graph()
-        if asynchronous:
-            asyncio.run(machine.ainvoke(asked, config, context=run))
-        else:
-            machine.invoke(asked, config, context=run)
-    assert "Look for [redacted secret]." in listener.heard[0]
-    assert WORD not in "".join(listener.heard)
-    assert asked["messages"][0].text == f"Look for {WORD}."
-
-
-def events(told: Told) -> list[tuple[str, dict[str, object]]]:
-    agent = told.named("invoke_agent mendgraph")
-    return [(event.name, dict(event.attributes or {})) for event in agent.events]
-
-
 def test_a_run_that_asks_waits_and_its_answer_is_a_span_of_its_own(tmp_path: Path, told: Told) -> None:
     write = Calls([("write_file", '{"path": "b.txt", "content": "two"}')])
     with (
@@ -233,6 +144,5 @@ def test_a_run_that_asks_waits_and_its_answer_is_a_span_of_its_own(tmp_path: Pat
         assert isinstance(session.work("Write."), Asked)
         session.work_on("approve")
     agents = [span for span in told.spans if span.name == "invoke_agent mendgraph"]
-    assert [(each.attributes or {}).get("mendgraph.waiting_for_approval") for each in agents] == [True, None]
     assert [(each.attributes or {})["gen_ai.conversation.id"] for each in agents] == ["t", "t"]
     assert agents[0].status.status_code is StatusCode.UNSET

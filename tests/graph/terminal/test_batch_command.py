@@ -15,9 +15,8 @@ from rich.console import Console
 from mendgraph.graph import cli
 from mendgraph.graph.fleet.batch.batch_folder import BatchEnd, BatchResult, Tally
 from mendgraph.graph.fleet.batch.tasks import TaskResult, TaskUsage, Worked, WorkOrder, failed
-from mendgraph.graph.machine.stop_request import StopRequest
-from mendgraph.graph.terminal.batch_command import exit_code_of_batch
-from mendgraph.graph.terminal.batch_progress import BatchProgress
+from mendgraph.graph.machine.bound_nodes import StopRequest
+from mendgraph.graph.terminal.batch_command import BatchProgress, exit_code_of_batch
 from mendgraph.graph.terminal.process_end import ExitCode
 from mendgraph.nodes.execute_tools.copies.workspace_copies import Pinned
 from mendgraph.nodes.records import OutcomeKind, ToolError, ToolErrorCode
@@ -218,7 +217,6 @@ def shown(out: Console, err: Console) -> None:
     with closing(BatchProgress(out, err)) as progress:
         progress.began(Tally(finished=1), 3)
         for result in (GOOD, BAD, OPEN):
-            progress.task_began(result.id)
             progress.task_ended(result)
         assert progress.stopping("by Ctrl-C") is err.is_terminal
 

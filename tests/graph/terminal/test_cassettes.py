@@ -76,12 +76,11 @@ def test_a_run_becomes_a_test(run: Run, folder: Path) -> None:
     [
         (("from-run",), "Missing argument 'RUN'"),
         (("from-run", "nothing"), "There is no run 'nothing' in this workspace"),
-        (("lint", "nowhere"), "There is no folder 'nowhere'"),
         (("serve", "nowhere.yaml"), "there is no cassette nowhere.yaml"),
         (("serve", "calc.py"), "calc.py is"),
         (("serve", "calc.py", "--port", "70000"), "less than or equal to 65535"),
         (("sing",), "No such command 'sing'"),
-        (("lint", "--max-calls", "3"), "--max-calls is for new runs"),
+        (("from-run", "x", "--max-calls", "3"), "--max-calls is for new runs"),
     ],
 )
 def test_a_mistake_is_one_line(run: Run, words: tuple[str, ...], said: str) -> None:
@@ -90,31 +89,10 @@ def test_a_mistake_is_one_line(run: Run, words: tuple[str, ...], said: str) -> N
     assert said in err
 
 
-def test_lint_tells_each_finding_in_a_line(run: Run, folder: Path) -> None:
-    (folder / "cassettes").mkdir()
-    assert run("cassette", "lint") == (0, "nothing to mend\n", "")
-    cassette(folder / "cassettes", EXCHANGE.model_copy(update={"response": b"/home/me/x"}))
-    code, out, err = run("cassette", "lint")
-    assert (code, err) == (1, "")
-    assert out.startswith("cassettes/one.yaml:21: holds a home directory; ")
-    assert out.endswith("\n1 finding\n")
-    code, out, err = run("cassette", "lint", "--json")
-    (finding,) = json.loads(out)
-    assert (code, finding["path"], finding["line"]) == (1, "cassettes/one.yaml", 21)
-
-
-@pytest.mark.parametrize(
-    ("path", "use"),
-    [("/v1/responses", "use it with OPENAI_BASE_URL={}"), ("/v1/messages", "give its address to the client")],
-)
-def test_who_serves_says_how_it_is_used(
-    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, path: str, use: str
-) -> None:
+def test_the_address_of_another_api_is_for_its_client(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mendgraph.graph.terminal.run_commands.until_stopped", lambda announce: announce())
-    out = run("cassette", "serve", str(cassette(folder, EXCHANGE.model_copy(update={"path": path}))))[1]
-    announced = out.splitlines()[0]
-    address = announced.partition(" on ")[2].partition(" until ")[0]
-    assert announced.endswith(f"until Ctrl-C; {use.format(address)}")
+    file = cassette(folder, EXCHANGE.model_copy(update={"path": "/v1/messages"}))
+    assert "until Ctrl-C; give its address to the client\n" in run("cassette", "serve", str(file))[1]
 
 
 def test_a_port_that_is_taken_is_told(run: Run, folder: Path) -> None:

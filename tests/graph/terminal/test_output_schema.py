@@ -1,26 +1,22 @@
-"""What the commands of a chat answer to programs is as published."""
+"""What programs are given is as published."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 
-from mendgraph.graph import cli
 from mendgraph.graph.runs.events import Asked, Event, FellBack, Paid, Text, ToolStarted, Traced
 from mendgraph.graph.terminal.answers import as_json
 from mendgraph.graph.terminal.chat import chat
-from mendgraph.graph.terminal.output_lines import event_as_map
-from mendgraph.graph.terminal.output_schema import line_schema, object_schema
+from mendgraph.graph.terminal.output_lines import event_as_map, line_schema, object_schema
 from mendgraph.graph.terminal.process_end import ExitCode
 from mendgraph.graph.terminal.turns import run_once
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.records import JsonMap, ProviderErrorKind, ProviderFailure, ToolCall
-from tests.doubles.replies import Say
-from tests.doubles.scripted_model import ScriptedModel
-from tests.graph.terminal.played_terminal import BUG, FIX, READ, Terminal
+from tests.graph.terminal.played_terminal import FIX, READ, Terminal
 from tests.graph.terminal.signalled_models import Interrupted, InterruptedTwice
 
 LINES = ["fix", "/diff", "/plan", "/usage", "/model", "/undo", "/undoo", "/help", "/exit"]
@@ -32,61 +28,11 @@ def test_each_command_answers_as_published(tmp_path: Path, json_lines: bool) -> 
     terminal = Terminal(tmp_path, [FIX, "Fixed."], lines=LINES, as_json=True, json_lines=json_lines)
     assert chat(terminal.setup) is ExitCode.FINISHED
     told = [json.loads(line) for line in terminal.out.splitlines()][-len(NAMES) :]
-    judge = Draft202012Validator(line_schema() if json_lines else object_schema())
+    judge = Draft202012Validator(_strict(line_schema() if json_lines else object_schema()))
     for name, value in zip(NAMES, told, strict=True):
         judge.validate(value)
         assert set(value) == ({name, "event"} if json_lines else {name})
         assert value.get("event", name) == name
-
-
-SCHEMA = object_schema()
-RUN = "RUN"
-"""Stands for the id of a run."""
-
-COMMANDS: Sequence[tuple[Sequence[str], str, bool]] = [
-    (["runs"], "RunObject", True),
-    (["runs", "show", RUN], "ShownRun", False),
-    (["report", RUN], "WrittenReport", False),
-    (["fork", RUN, "--at", "1"], "ForkedRun", False),
-    (["undo", RUN], "RestoredObject", False),
-    (["usage"], "DayObject", True),
-    (["usage", "--accounts"], "AccountSpent", True),
-    (["doctor", "--offline"], "DoctorObject", False),
-    (["doctor", "--bundle"], "Written", False),
-    (["config"], "SettingsObject", False),
-    (["config", "check"], "CheckedFiles", False),
-    (["config", "trust", "--forget"], "TrustObject", False),
-    (["config", "check", "none.toml"], "ErrorObject", False),
-    (["model", "status"], "WeightsObject", False),
-    (["runs", "prune", "--keep", "9"], "PrunedRuns", False),
-]
-"""Commands, the definition of what they answer, and whether they answer with a list of it."""
-
-
-def _validator(name: str) -> Draft202012Validator:
-    """That of one definition, which allows no key that it does not name."""
-    definitions: JsonMap = SCHEMA["$defs"]
-    return Draft202012Validator({**definitions[name], "additionalProperties": False, "$defs": definitions})
-
-
-def test_answer_objects_each_command_answers_as_published(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    project, elsewhere = tmp_path / "project", tmp_path / "elsewhere"
-    for each in (project, elsewhere):
-        each.mkdir()
-    terminal = Terminal(project, [FIX, "Fixed."])
-    assert run_once(terminal.setup, "Fix add") == 0
-    for command, name, listed in COMMANDS:
-        monkeypatch.chdir(elsewhere if command[0] == "doctor" else project)
-        words = [project.name if word == RUN else word for word in command]
-        cli.main(["--json", *words])
-        told = json.loads(capsys.readouterr().out)
-        Draft202012Validator(SCHEMA).validate(told)
-        values = told if listed else [told]
-        for value in values:
-            _validator(name).validate(value)
-        assert values or name == "LintFinding", command
 
 
 SECRET = "hunter2-hunter2"  # noqa: S105 - a made-up one
@@ -151,43 +97,6 @@ def test_what_is_no_value_of_json_is_told_by_its_type() -> None:
     assert shown == {"event": "asked", "request": {"calls": ["<object>"], "kind": None}}
 
 
-# --- The option
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs the command on a model that fixes a bug in the current folder: exit code, standard output and error."""
-    (tmp_path / "calc.py").write_text(BUG, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    model = ScriptedModel([Say(FIX), Say("It adds now.")])
-    monkeypatch.setattr(cli, "_session_options", lambda: {"model": model})
-
-    def called(*words: str) -> tuple[int, str, str]:
-        code = cli.main([*words, "--protocol", "text"])
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
-
-    return called
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--json", "--json-lines", "Fix it"], "--json and --json-lines exclude each other"),
-        (["--json-lines", "runs"], "--json-lines is for what works on a task"),
-        (["--json-lines", "--nope", "Fix it"], "No such option: --nope"),
-    ],
-)
-def test_what_is_wrong_with_the_command_is_the_last_json_line(run: Run, words: list[str], message: str) -> None:
-    code, out, err = run(*words)
-    (line,) = [json.loads(each) for each in out.splitlines()]
-    assert (code, line["event"], line["error"]["code"]) == (2, "error", "usage_error")
-    assert line["error"]["message"].startswith(message)
-    assert err.startswith(f"mendgraph: {message}")
-
-
 DOWN = ProviderFailure(kind=ProviderErrorKind.AUTHENTICATION, message="The endpoint refuses the key.")
 BROKEN, SECRETS = "tool: read_file(", 'tool: read_file({"path": ".env"})'
 
@@ -204,13 +113,6 @@ RUNS: Mapping[str, tuple[list[Any], dict[str, Any], ExitCode]] = {
     "odd text": (["half \ud83d a \x1b[2J pair\r\n", "Done."], {}, ExitCode.FINISHED),
 }
 
-REFUSED = {
-    "refused": ["permission_denied"],
-    "nobody asked": ["approval_required"],
-    "repeated": ["loop_override"],
-}
-"""The codes of what was not allowed."""
-
 
 def _strict(schema: Any) -> Any:
     """The same schema, which allows no key that it does not name."""
@@ -224,14 +126,7 @@ def _strict(schema: Any) -> Any:
     return strict
 
 
-OBJECTS = Draft202012Validator(_strict(object_schema()))
 SCHEMA_OF_LINES = Draft202012Validator(_strict(line_schema()))
-
-
-def _values(text: str) -> Iterator[JsonMap]:
-    assert text.isascii()
-    for line in text.splitlines():
-        yield json.loads(line, parse_constant=pytest.fail)
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -239,7 +134,8 @@ def test_each_line_of_each_kind_of_run_is_as_published(tmp_path: Path, name: str
     script, options, code = RUNS[name]
     terminal = Terminal(tmp_path, script, as_json=True, json_lines=True, **options)
     assert run_once(terminal.setup, "Does it add?") is code
-    shown = list(_values(terminal.out))
+    assert terminal.out.isascii()
+    shown = [json.loads(line, parse_constant=pytest.fail) for line in terminal.out.splitlines()]
     for each in shown:
         SCHEMA_OF_LINES.validate(each)
     ends = [each["event"] for each in shown if each["event"] in {"ended", "error"}]

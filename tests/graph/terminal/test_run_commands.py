@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 
 from mendgraph.graph import cli
-from mendgraph.graph.runs.runs import get_run
 from mendgraph.nodes.execute_tools.store.database import FILE_NAME
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder, workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
-from mendgraph.nodes.records import ToolError
 from tests.doubles.replies import Say
 from tests.graph.runs.run_plays import cut_off, listed, played, project, tree, use
 
@@ -134,25 +132,6 @@ def test_a_refusal_names_the_files_and_changes_nothing(run: Run, folder: Path) -
     assert (folder / "calc.py").read_text(encoding="utf-8") == "mine\n"
 
 
-# --- Forks
-
-
-def test_a_fork_says_how_to_go_on(run: Run, folder: Path) -> None:
-    done = played(folder).thread_id
-    code, out, err = run("fork", done[:8], "--at", "3")
-    new = get_run("", str(folder))
-    assert not isinstance(new, ToolError)
-    begun = f"run {new.run_id[:8]} begins where run {done[:8]} was after step 3"
-    assert (code, err) == (0, "")
-    assert out.splitlines() == [
-        "restored calc.py",
-        "removed docs/calc.md",
-        "brought back notes.txt",
-        "removed docs/, which was empty",
-        f"{begun}; go on with: mendgraph resume {new.run_id[:8]}",
-    ]
-
-
 # --- Mistakes
 
 
@@ -202,36 +181,23 @@ def test_a_mistake_is_one_line(run: Run, words: list[str], message: str) -> None
     assert err.startswith(f"mendgraph: {message}")
 
 
-@pytest.fixture
-def run_report(folder: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
-    """Runs the command in this process: exit code, standard output, standard error."""
-
-    def called(*words: str) -> tuple[int, str, str]:
-        code = cli.main(words)
-        shown = capfdbinary.readouterr()
-        return code, shown.out.decode(), shown.err.decode()
-
-    assert folder.is_dir()
-    return called
-
-
-def test_the_page_is_written_and_what_is_there_is_written_over_only_by_force(folder: Path, run_report: Run) -> None:
+def test_the_page_is_written_and_what_is_there_is_written_over_only_by_force(folder: Path, run: Run) -> None:
     run_id = played(folder).thread_id
     path = folder / f"mendgraph-{run_id[:8]}.html"
-    code, out, err = run_report("report", "-o", "-")
+    code, out, err = run("report", "-o", "-")
     assert (code, err, path.exists()) == (0, "", False)
     assert out.startswith("<!doctype html>")
     assert out.endswith("</html>\n")
     path.write_text("mine")
-    code, out, err = run_report("report")
+    code, out, err = run("report")
     assert (code, out) == (2, "")
     assert err == f"mendgraph: '{path}' is there already: name another file, or write over it with --force.\n"
     assert path.read_text() == "mine"
-    assert run_report("report", "--force") == (0, f"report of run {run_id[:8]}: {path}\n", "")
+    assert run("report", "--force") == (0, f"report of run {run_id[:8]}: {path}\n", "")
     assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
-def test_a_page_that_cannot_be_made_is_one_line(folder: Path, run_report: Run) -> None:
+def test_a_page_that_cannot_be_made_is_one_line(folder: Path, run: Run) -> None:
     played(folder)
     (folder / "link.html").symlink_to("/etc/hostname")
     for words, code, message in (
@@ -240,5 +206,5 @@ def test_a_page_that_cannot_be_made_is_one_line(folder: Path, run_report: Run) -
         ("-o .", 2, "it is a directory, and a file is needed"),
         ("-o link.html --force", 4, "link.html"),
     ):
-        found, out, err = run_report("report", *words.split())
+        found, out, err = run("report", *words.split())
         assert (found, out, message in err) == (code, "", True), err

@@ -193,7 +193,11 @@ def test_an_implied_call_is_not_shown() -> None:
         ("Fixed it.", "Fixed it.\nAnd more.", "mendgraph: Fixed it.\nFixed it.\nAnd more.\n"),
         ("", "Fixed it.", "mendgraph: Fixed it.\n"),
         ("Fixed it.", "", "mendgraph: Fixed it.\n"),
-        ("So:\n```\ntool: x({})\n```\nso.", "So:\n```\ntool: x({})\n```\nso.", "mendgraph: So:\nso.\n"),
+        (
+            "So:\n```\ntool: x({})\n```\nso.",
+            "So:\n```\ntool: x({})\n```\nso.",
+            "mendgraph: So:\nSo:\n```\ntool: x({})\n```\nso.\n",
+        ),
     ],
 )
 def test_an_answer_is_shown_unless_it_was_seen_as_it_came(said: str, answer: str, out: str) -> None:

@@ -105,12 +105,6 @@ def test_it_says_what_is_going_on(event: Event, words: str) -> None:
     assert Shown().note(event).startswith(f"{words} · 0:00 · ")
 
 
-def test_a_run_that_is_to_stop_says_so_whatever_happens_next() -> None:
-    shown = Shown()
-    shown.line.stopping()
-    assert shown.note(ToolStarted(call())).startswith("stopping after the running step")
-
-
 USED = {
     "total_calls": 95,
     "calls_in_current_turn": 4,
@@ -173,7 +167,7 @@ def test_terminals_have_one_unless_they_cannot_or_do_not_want_it(environment: di
     assert is_live(console(TerminalFile(), 200, **environment)) is expected
 
 
-def test_it_is_there_while_a_turn_is_at_work_and_its_time_is_the_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_there_while_a_turn_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(status_line, "REFRESH_S", 0.001)
     shown = Shown()
 
@@ -185,8 +179,6 @@ def test_it_is_there_while_a_turn_is_at_work_and_its_time_is_the_turns(monkeypat
 
     asyncio.run(part(" · 0:03 · "))
     assert shown.terminal.shown == []
-    shown.now_s += 100.0  # a person is asked
-    asyncio.run(part(" · 0:06 · "))
 
 
 def test_it_goes_when_a_turn_is_cut_off_and_where_the_terminal_is_gone() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
-from mendgraph.nodes.begin_turn.turn_start import NOT_RUN, CutOffState, close_step, cut_off_items, scrubbed
+from mendgraph.nodes.begin_turn.turn_start import NOT_RUN, BeginTurnState, close_step, cut_off_items, scrubbed
 from mendgraph.nodes.language.history import close_dangling_calls, settle_exchange
 from mendgraph.nodes.records import (
     CallError,
@@ -38,12 +38,12 @@ HISTORY: list[AnyMessage] = [HumanMessage("Mend it.", id="1"), HumanMessage("And
 CANCELLED = ToolResult.failure(ToolErrorCode.CANCELLED, NOT_RUN)
 
 
-def state(protocol: Protocol = Protocol.NATIVE, **more: Any) -> CutOffState:
+def state(protocol: Protocol = Protocol.NATIVE, **more: Any) -> BeginTurnState:
     calls = tuple(RawCall(call_id=c.call_id, tool=c.tool, arguments=c.raw_arguments) for c in (EDIT, RUN))
     text = f"tool: edit_file({EDIT.raw_arguments})\ntool: run_command({RUN.raw_arguments})"
     reply = ModelReply(calls=calls) if protocol is Protocol.NATIVE else ModelReply(text=text)
     values = {"outcome": None, "reading": Reading.CALLS, "reply": reply, "items": [EDIT, RUN], "results": []}
-    return CutOffState(**{**values, "profile": Profile(protocol=protocol), **more})  # type: ignore[typeddict-item]
+    return BeginTurnState(**{**values, "profile": Profile(protocol=protocol), **more})  # type: ignore[typeddict-item]
 
 
 @pytest.mark.parametrize("protocol", Protocol)

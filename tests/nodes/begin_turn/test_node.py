@@ -4,9 +4,8 @@ from typing import Any, NamedTuple
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from mendgraph.nodes.begin_turn.node import BeginTurnState, begin_turn
-from mendgraph.nodes.begin_turn.turn_start import FRESH_TURN, TurnResources, read_ahead
-from mendgraph.nodes.language.content_blocks import media_of, media_problem
+from mendgraph.nodes.begin_turn.node import begin_turn
+from mendgraph.nodes.begin_turn.turn_start import FRESH_TURN, BeginTurnState, TurnResources, read_ahead
 from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, close_dangling_calls
 from mendgraph.nodes.records import EditForm, Plan, PlanStep, Profile, Protocol, StopCause, StopReason
 
@@ -68,7 +67,7 @@ def test_a_turn_begins_fresh_and_keeps_the_plan() -> None:
 def test_named_files_are_read_before_the_model_is_asked(protocol: Protocol) -> None:
     profile = Profile(protocol=protocol)
     state = BeginTurnState(messages=[HumanMessage("Fix calc.py and other.py")])
-    assert begun(state, profile) == fresh(profile=profile, preload=read_ahead(["calc.py"], protocol))
+    assert begun(state, profile) == fresh(profile=profile, preload=read_ahead(["calc.py"]))
     for checked in (True, False):
         assert begun(state, profile, read_ahead=False, checked=checked) == fresh(profile=profile)
 
@@ -99,31 +98,7 @@ def test_without_a_request_there_is_nothing_to_do(history: list[AnyMessage]) -> 
     assert begun(BeginTurnState(messages=history), BLOCKS) == fresh(profile=BLOCKS, stop=stop)
 
 
-def test_an_empty_state_has_no_request() -> None:
-    assert begun(BeginTurnState())["stop"].message == NO_REQUEST
-
-
 @pytest.mark.parametrize("history", [[], [HumanMessage("Fix calc.py")]])
 def test_a_problem_of_the_context_is_told_first(history: list[AnyMessage]) -> None:
     stop = StopCause(reason=StopReason.INVALID_REQUEST, message="There is no folder 'x'.")
     assert begun(BeginTurnState(messages=history), problem=stop.message) == fresh(stop=stop)
-
-
-@pytest.mark.parametrize(
-    ("content", "kinds"),
-    [
-        ("Fix it", ()),
-        (["Fix it", {"type": "image", "base64": "aGk=", "mime_type": "image/png"}], ("image",)),
-        ([{"type": "input_image"}, {"type": "image_url"}, {"type": "document"}], ("image", "file")),
-        ([{"type": "video"}], ("video",)),
-    ],
-)
-def test_what_a_request_holds_beside_its_text_is_known(content: Any, kinds: tuple[str, ...]) -> None:
-    assert media_of(HumanMessage(content)) == kinds
-
-
-def test_content_that_a_model_does_not_take_is_named_with_the_model() -> None:
-    assert media_problem((), "m") == ""
-    problem = media_problem(("image", "file"), "m")
-    assert problem.startswith("The request holds content of the kind 'image' and content of the kind 'file', which m ")
-    assert "which the model does not take" in media_problem(("audio",), "")

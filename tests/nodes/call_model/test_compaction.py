@@ -5,17 +5,19 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from mendgraph.nodes.call_model.compaction import (
+from mendgraph.nodes.call_model.window import (
     TARGET,
     TRIGGER,
+    WHOLE,
     Budget,
     Compacted,
-    CompactionKind,
     NeedsSummary,
+    StandIns,
+    Window,
     compact,
+    shown,
     summary_request,
 )
-from mendgraph.nodes.call_model.window import WHOLE, StandIns, Window, shown
 from mendgraph.nodes.language.history import is_request
 from mendgraph.nodes.records import Plan, PlanStep, Protocol, StopCause
 from tests.nodes.call_model.window_histories import exchange, histories, read, size_of, tokens, with_ids
@@ -58,7 +60,7 @@ def test_old_results_are_cleared_first(protocol: Protocol) -> None:
     cleared = [str(message.id) for message in history[2:-6:2]]
     assert done == Compacted(
         window=Window(cleared=tuple(cleared[: len(done.window.cleared)])),
-        kind=CompactionKind.CLEARED,
+        kind="cleared",
         tokens_before=tokens(history) + 900,
         tokens_after=tokens(shown(history, done.window)) + 900,
     )
@@ -74,7 +76,7 @@ def test_where_clearing_is_not_enough_the_model_sums_up_the_beginning(protocol: 
     assert [message["role"] for message in asked.messages] == ["system", "user"]
     done = asked.conclude(f"```json\n{GOOD}\n```")
     view = shown(history, done.window)
-    assert (done.kind, done.window.no_summary) == (CompactionKind.SUMMARISED, False)
+    assert (done.kind, done.window.no_summary) == ("summarised", False)
     assert (
         view[0].text
         == done.window.head
@@ -100,11 +102,11 @@ def test_a_useless_summary_lets_the_window_slide(reply: str) -> None:
     assert isinstance(asked, NeedsSummary)
     done = asked.conclude(reply)
     assert done.window == asked.fallback.window.model_copy(update={"no_summary": True})
-    assert done.kind is CompactionKind.SLID
+    assert done.kind == "slid"
     assert TASK.text in done.window.head
     again = look(history, Window(no_summary=True))
     assert isinstance(again, Compacted)
-    assert again.kind is CompactionKind.SLID
+    assert again.kind == "slid"
 
 
 def test_a_second_summary_takes_up_the_first_and_a_slide_keeps_it() -> None:
@@ -191,7 +193,7 @@ def test_three_hundred_steps_on_16k_never_overflow_and_seldom_compact(protocol: 
         assert paired(view)
     assert 5 <= len(done) <= 30
     assert all(each.tokens_after < 0.7 * each.tokens_before for each in done)
-    assert asked == (1 if reply == GARBAGE else [each.kind for each in done].count(CompactionKind.SUMMARISED))
+    assert asked == (1 if reply == GARBAGE else [each.kind for each in done].count("summarised"))
 
 
 def test_what_does_not_fit_is_clipped() -> None:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from mendgraph.graph.machine.stop_request import StopRequest
+from mendgraph.graph.machine.bound_nodes import StopRequest
 from mendgraph.nodes.call_model import driver
 from mendgraph.nodes.call_model.driver import Hands, OnText, Script, aperform, perform
 from mendgraph.nodes.call_model.endpoint import ModelChoice
-from mendgraph.nodes.call_model.model import Answer, Call, Effect, Model, Send, Sent, Stopped, Update, Wait
+from mendgraph.nodes.call_model.model import Answer, Call, Effect, Model, Sent, Stopped, Update, Wait
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
 
@@ -19,8 +19,8 @@ BUSY = ProviderFailure(kind=ProviderErrorKind.RATE_LIMITED, message="busy")
 CONNECT = ModelChoice(model="m", base_url=None)
 
 
-def sending(seed: int) -> Send:
-    return Send(call=Call(prompt=Prompt(messages=()), max_output_tokens=50, timeout_s=1.0, seed=seed))
+def sending(seed: int) -> Call:
+    return Call(prompt=Prompt(messages=()), max_output_tokens=50, timeout_s=1.0, seed=seed)
 
 
 class Echo(Model):

@@ -6,19 +6,21 @@ from langchain_core.messages import HumanMessage
 
 from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats
 from mendgraph.nodes.call_model.endpoint import ModelChoice
-from mendgraph.nodes.call_model.exchange import CallModelState, CallSettings, exchange
+from mendgraph.nodes.call_model.exchange import CallModelState, CallSettings, build_prompt, exchange
 from mendgraph.nodes.call_model.ledger import Mending, RunLimits, Spending
-from mendgraph.nodes.call_model.model import Answer, Booked, Call, Effect, Reserve, Send, Sent, Wait
+from mendgraph.nodes.call_model.model import Answer, Call, Effect, Reserve, Sent, Wait
 from mendgraph.nodes.call_model.paid_call import CallBudget
 from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_tokens
-from mendgraph.nodes.call_model.prompts.prompt import build_prompt
 from mendgraph.nodes.records import (
     Correction,
     EditForm,
+    FinishReason,
     ModelReply,
     Profile,
+    Protocol,
     ProviderErrorKind,
     ProviderFailure,
+    RawCall,
     StopCause,
     StopReason,
 )
@@ -63,18 +65,18 @@ def play(
         except StopIteration as end:
             return effects, end.value
         answer = None
-        if isinstance(effect, ModelChoice | Send | Wait):
+        if isinstance(effect, ModelChoice | Call | Wait):
             effects.append(effect)
         if isinstance(effect, ModelChoice):
             answer = unreachable
-        elif isinstance(effect, Send):
+        elif isinstance(effect, Call):
             answer = Sent(result=next(answers), seconds=2.0)
         elif isinstance(effect, Reserve):
-            answer = Booked(number=0)
+            answer = 0
 
 
-def sending(max_output_tokens: int = 2_048, timeout_s: float = 300.0, seed: int | None = None) -> Send:
-    return Send(call=Call(prompt=PROMPT, max_output_tokens=max_output_tokens, timeout_s=timeout_s, seed=seed))
+def sending(max_output_tokens: int = 2_048, timeout_s: float = 300.0, seed: int | None = None) -> Call:
+    return Call(prompt=PROMPT, max_output_tokens=max_output_tokens, timeout_s=timeout_s, seed=seed)
 
 
 def used_up(
@@ -112,10 +114,10 @@ def test_corrections_that_are_settled_count_as_tries_of_the_turn(opened: int, as
         profile=Profile(edit_form=EditForm.BLOCKS),
     )
     [_, call], update = play([REPLY], settings_of(seed=10), given)
-    assert isinstance(call, Send)
-    assert call.call.prompt == build_prompt(given["profile"], [], [TASK], given["corrections"], 0.0, asked)
-    assert (call.call.prompt.failed_tries, call.call.seed) == (tries, 10 + tries)
-    gauge = Gauge(size=call.call.prompt.size, messages=len(call.call.prompt.messages), tokens=70)
+    assert isinstance(call, Call)
+    assert call.prompt == build_prompt(given["profile"], [], [TASK], given["corrections"], 0.0, asked)
+    assert (call.prompt.failed_tries, call.seed) == (tries, 10 + tries)
+    gauge = Gauge(size=call.prompt.size, messages=len(call.prompt.messages), tokens=70)
     assert update["spending"] == used_up(1, 70, 3, 2.0, gauge).model_copy(
         update={"mending": Mending(asked_again=asked)}
     )
@@ -136,13 +138,6 @@ def test_a_call_that_does_not_fit_is_not_even_connected(limits: dict[str, Any], 
     assert "step" not in update
 
 
-def test_a_request_that_can_be_made_no_smaller_is_not_sent_twice() -> None:
-    effects, update = play([failed(ProviderErrorKind.CONTEXT_OVERFLOW)], settings_of(), state())
-    assert effects == [CONNECT, sending()]
-    assert (update["stop"].reason, update["stop"].diagnostics) == (StopReason.CONTEXT_OVERFLOW, ("context_overflow!",))
-    assert "nothing more can be left out" in update["stop"].message
-
-
 @pytest.mark.parametrize(
     ("kind", "max_seconds", "is_clock"),
     [
@@ -160,10 +155,52 @@ def test_a_timeout_at_the_end_of_the_turn_is_the_turns(
     assert update["stop"] == (clock if is_clock else gave_up(kind))
 
 
-# --- What is asked
+THOUGHT = ModelReply(reasoning="Hm. " * 9, finish_reason=FinishReason.LENGTH, input_tokens=70, output_tokens=2_048)
+TAGGED = THOUGHT.model_copy(update={"reasoning": "", "text": "<think>Hm."})
+COUNTED = THOUGHT.model_copy(update={"reasoning": "", "reasoning_tokens": 2_048})
 
 
-# --- What is answered
+def roomy(session: int, per_call: int | None = 2_048) -> CallSettings:
+    api = APILimits(max_output_tokens_per_session=session)
+    return settings_of(limits=RunLimits(api=api, max_output_tokens_per_call=per_call))
 
 
-# --- When it may be made
+def asked_for(effects: list[Effect]) -> list[int]:
+    return [effect.max_output_tokens for effect in effects if isinstance(effect, Call)]
+
+
+@pytest.mark.parametrize("thought", [THOUGHT, TAGGED, COUNTED], ids=["reasoning", "in the text", "only counted"])
+def test_a_model_that_thinks_longer_than_the_budget_lets_it_ends_the_run(thought: ModelReply) -> None:
+    effects, update = play([thought], roomy(20_000), state())
+    assert (len(asked_for(effects)), update["reply"]) == (1, None)
+    assert update["stop"].reason is StopReason.MAX_OUTPUT_TOKENS
+    assert update["stop"].message.startswith("The model's thoughts took all 2,048 output tokens")
+    assert update["spending"].usage.total_output_tokens == 2_048
+
+
+def test_a_limit_of_the_chat_model_itself_is_named_and_no_second_call_is_paid() -> None:
+    thought = THOUGHT.model_copy(update={"allowed_tokens": 1_024})
+    effects, update = play([thought], roomy(20_000), state())
+    assert asked_for(effects) == [2_048]
+    assert "all 1,024 output tokens of its reply, which is the limit of the chat model" in update["stop"].message
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        THOUGHT.model_copy(update={"text": "So:"}),
+        THOUGHT.model_copy(update={"finish_reason": FinishReason.STOP}),
+        THOUGHT.model_copy(update={"reasoning": ""}),
+        THOUGHT.model_copy(update={"calls": (RawCall(call_id="x", tool="f", arguments="{"),)}),
+    ],
+    ids=["text", "it ended by itself", "no thoughts", "calls"],
+)
+def test_what_is_more_than_thoughts_is_the_reply(reply: ModelReply) -> None:
+    effects, update = play([reply], roomy(20_000), state())
+    assert (len(asked_for(effects)), update["reply"]) == (1, reply)
+
+
+def test_a_model_without_native_tools_is_talked_to_in_text_from_then_on() -> None:
+    given = state(profile=Profile(protocol=Protocol.NATIVE))
+    assert play([REPLY.model_copy(update={"without_tools": True})], settings_of(), given)[1]["profile"] == Profile()
+    assert "profile" not in play([REPLY], settings_of(), given)[1]

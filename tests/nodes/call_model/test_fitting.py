@@ -1,5 +1,4 @@
 import json
-from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
@@ -7,17 +6,25 @@ from hypothesis import given, settings, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from mendgraph.nodes.call_model import exchange as script_of
-from mendgraph.nodes.call_model.compaction import SUMMARY_SYSTEM
-from mendgraph.nodes.call_model.exchange import MOST_ROUNDS, OUTPUT_SHARE, Conversation, Fitted, fit, overflow_window
+from mendgraph.nodes.call_model.exchange import (
+    MOST_ROUNDS,
+    OUTPUT_SHARE,
+    CallModelState,
+    CallSettings,
+    Fitted,
+    build_prompt,
+    fit,
+)
 from mendgraph.nodes.call_model.ledger import RunLimits, Spending
-from mendgraph.nodes.call_model.model import Answer, Booked, Effect, Emit, Reserve, Send, Sent, Settle, Stopped
+from mendgraph.nodes.call_model.model import Answer, Call, Effect, Emit, Reserve, Sent, Settle, Stopped
 from mendgraph.nodes.call_model.paid_call import CallBudget
 from mendgraph.nodes.call_model.prompts.estimates import estimate_input
-from mendgraph.nodes.call_model.prompts.prompt import build_prompt
-from mendgraph.nodes.call_model.window import WHOLE, Window
+from mendgraph.nodes.call_model.window import SUMMARY_SYSTEM, WHOLE, Window
 from mendgraph.nodes.language.project_notes import ProjectNotes
 from mendgraph.nodes.records import (
+    ChangeKind,
     EditForm,
+    FileChange,
     ModelReply,
     Plan,
     PlanStep,
@@ -54,8 +61,14 @@ TALKS = history(20, 0, said="I look at it. " * 200)
 """About as many, none of them in results."""
 
 
-def conversation(messages: Sequence[AnyMessage], profile: Profile = NATIVE, **more: Any) -> Conversation:
-    return Conversation(history=messages, profile=profile, **more)
+def conversation(messages: list[AnyMessage], profile: Profile = NATIVE, **more: Any) -> CallModelState:
+    return cast("CallModelState", {"messages": messages, "profile": profile, "spending": Spending(), **more})
+
+
+def whole(given: CallModelState) -> int:
+    """The tokens of a request that holds all, as estimated."""
+    prompt = build_prompt(given["profile"], [], given["messages"], (), None)
+    return estimate_input(prompt.size, len(prompt.messages), Spending().gauge)
 
 
 def estimate(fitted: Fitted, spending: Spending | None = None) -> int:
@@ -73,15 +86,18 @@ class Endpoint:
 
     def play(
         self,
-        given: Conversation,
+        given: CallModelState,
         window_tokens: int | None,
         *,
         window: Window = WHOLE,
         spending: Spending | None = None,
         limits: RunLimits = LIMITS,
-        overflow: str | None = None,
+        refused: bool = False,
     ) -> Fitted:
-        script = fit(given, window, spending or Spending(), CallBudget(limits=limits), window_tokens, overflow)
+        if refused:
+            window = window.model_copy(update={"tokens": whole(given)})
+        settings = CallSettings(CallBudget(limits=limits), window_tokens=window_tokens)
+        script = fit(given, settings, (), window, spending or Spending(), refused=refused)
         answer: Answer = None
         while True:
             try:
@@ -91,17 +107,17 @@ class Endpoint:
             answer = None
             self.effects.append(effect)
             if isinstance(effect, Reserve):
-                answer = self.result if isinstance(self.result, StopCause) else Booked(number=1)
-            elif isinstance(effect, Send) and isinstance(self.result, ModelReply | ProviderFailure):
+                answer = self.result if isinstance(self.result, StopCause) else 1
+            elif isinstance(effect, Call) and isinstance(self.result, ModelReply | ProviderFailure):
                 answer = Sent(result=self.result, seconds=1.0)
-            elif isinstance(effect, Send) and isinstance(self.result, Stopped):
+            elif isinstance(effect, Call) and isinstance(self.result, Stopped):
                 answer = self.result
 
     @property
     def asked(self) -> int:
         """How often the model was asked for a summary."""
-        sends = [effect for effect in self.effects if isinstance(effect, Send)]
-        assert all(send.call.quiet and send.call.prompt.messages[0]["content"] == SUMMARY_SYSTEM for send in sends)
+        sends = [effect for effect in self.effects if isinstance(effect, Call)]
+        assert all(send.quiet and send.prompt.messages[0]["content"] == SUMMARY_SYSTEM for send in sends)
         return len(sends)
 
     @property
@@ -139,7 +155,8 @@ def test_notes_of_the_project_give_way_before_the_request_does() -> None:
 def test_what_cannot_be_cleared_is_summed_up_and_that_is_paid() -> None:
     endpoint = Endpoint()
     plan = Plan(steps=(PlanStep(title="mend add"),))
-    fitted = endpoint.play(conversation(TALKS, plan=plan, changed=("src/a.py",)), 20_000)
+    change = FileChange(path="src/a.py", kind=ChangeKind.EDITED, sha256_before="a", sha256_after="b", diff="")
+    fitted = endpoint.play(conversation(TALKS, plan=plan, changes=[change]), 20_000)
     assert (endpoint.compactions, endpoint.asked) == (["summarised"], 1)
     assert (fitted.spending.usage[:3], fitted.window.no_summary) == ((1, 900, 40), False)
     assert fitted.prompt is not None
@@ -179,12 +196,12 @@ def test_a_stop_in_the_middle_of_a_summary_ends_it_and_what_was_sent_is_paid() -
 # --- After an endpoint's refusal
 
 
-def test_a_refusal_that_names_the_window_is_believed_from_then_on() -> None:
+def test_after_a_refusal_half_is_sent_and_the_window_is_known_to_be_smaller() -> None:
     endpoint = Endpoint()
-    fitted = endpoint.play(conversation(READS), None, overflow="maximum context length is 12000 tokens")
-    assert fitted.window.tokens == 12_000
+    fitted = endpoint.play(conversation(READS), None, refused=True)
+    assert fitted.window.tokens == whole(conversation(READS))
     assert endpoint.compactions == ["cleared"]
-    assert estimate(fitted) + MOST <= 12_000
+    assert estimate(fitted) <= whole(conversation(READS)) * 0.55
     later = Endpoint()
     assert later.play(conversation(READS), None, window=fitted.window).prompt == fitted.prompt
     assert later.effects == []
@@ -229,12 +246,11 @@ def test_the_block_form_leaves_out_by_itself_and_moves_no_window() -> None:
     assert (fitted.most_output or 0) >= MOST
 
 
-@pytest.mark.parametrize(("overflow", "tokens"), [("too long", None), ("n_ctx is 4096", 4_096)])
-def test_after_a_refusal_the_block_form_shows_half(overflow: str, tokens: int | None) -> None:
-    before = estimate(Endpoint().play(conversation(block_history(20), BLOCKS), tokens))
-    fitted = Endpoint().play(conversation(block_history(20), BLOCKS), None, overflow=overflow)
-    assert (fitted.window.tokens, fitted.stop) == (tokens, None)
-    assert estimate(fitted) <= before // 2
+def test_after_a_refusal_the_block_form_shows_half() -> None:
+    given = conversation(block_history(20), BLOCKS)
+    fitted = Endpoint().play(given, None, refused=True)
+    assert (fitted.window.tokens, fitted.stop) == (whole(given), None)
+    assert estimate(fitted) <= whole(given) // 2
 
 
 # --- Whatever the history
@@ -245,15 +261,15 @@ def test_after_a_refusal_the_block_form_shows_half(overflow: str, tokens: int | 
     messages=histories(),
     window_tokens=st.none() | st.integers(1_024, 9_000),
     reply=st.sampled_from([GOOD, DOWN, ModelReply(text="{}"), ModelReply(text="no", input_tokens=1, output_tokens=1)]),
-    overflow=st.sampled_from([None, None, "too long", "maximum context length is 3000"]),
+    refused=st.booleans(),
     most=st.integers(16, 9_000),
 )
 def test_what_is_sent_fits_or_nothing_is(
-    messages: list[AnyMessage], window_tokens: int | None, reply: ModelReply, overflow: str | None, most: int
+    messages: list[AnyMessage], window_tokens: int | None, reply: ModelReply, refused: bool, most: int
 ) -> None:
     endpoint = Endpoint(reply)
     limits = RunLimits(max_output_tokens_per_call=most)
-    fitted = endpoint.play(conversation(messages), window_tokens, limits=limits, overflow=overflow)
+    fitted = endpoint.play(conversation(messages), window_tokens, limits=limits, refused=refused)
     known = min((each for each in (window_tokens, fitted.window.tokens) if each), default=None)
     assert len(endpoint.compactions) <= MOST_ROUNDS
     assert endpoint.asked <= 1
@@ -266,30 +282,5 @@ def test_what_is_sent_fits_or_nothing_is(
     assert any(message["role"] == "user" and "Request" in message["content"] for message in fitted.prompt.messages)
     if known is not None:
         assert estimate(fitted) + min(most, known // OUTPUT_SHARE) <= known
-    if overflow is not None:
+    if refused:
         assert fitted.window != WHOLE
-
-
-@pytest.mark.parametrize(
-    ("message", "window"),
-    [
-        (
-            "This model's maximum context length is 8192 tokens. However, your messages resulted in 8545 tokens.",
-            8192,
-        ),
-        ("request (9001 tokens) exceeds the available context size (8192 tokens), try increasing it", 8192),
-        ('{"type": "exceed_context_size_error", "n_prompt_tokens": 1407, "n_ctx": 256}', 256),
-        ("prompt is too long: 212345 tokens > 200000 maximum", 200_000),
-        (
-            "The input token count (1196265) exceeds the maximum number of tokens allowed (1048575).",
-            1_048_575,
-        ),
-        ("input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease input", 200_000),
-        ("Range of input length should be [1, 30720]", 30_720),
-        ("Prompt contains 40000 tokens, too large for model with 32768 maximum context length", 32_768),
-        ("The server is busy, 4096 requests are waiting", None),
-        ("", None),
-    ],
-)
-def test_the_window_is_read_from_what_endpoints_say(message: str, window: int | None) -> None:
-    assert overflow_window(message) == window

@@ -6,7 +6,9 @@ from hypothesis import given, strategies as st
 
 from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats
 from mendgraph.nodes.call_model.ledger import (
+    FREE,
     Entry,
+    Price,
     Reservation,
     RunLimits,
     Spending,
@@ -17,7 +19,6 @@ from mendgraph.nodes.call_model.ledger import (
     unknown_price,
     usage_report,
 )
-from mendgraph.nodes.call_model.prices import FREE, Price
 from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS, Gauge, estimate_input
 from mendgraph.nodes.records import StopCause, StopReason
 from tests.nodes.call_model.spendings import spent
@@ -82,7 +83,6 @@ def leave(estimated: int, most: int = 2_048, seconds: float | None = None, cost:
             501,
             stopped(StopReason.MAX_INPUT_TOKENS, "The next call needs about 501 input tokens, and 500 are left."),
         ),
-        (spent(0, 99_500), {}, 500, leave(500)),
         (spent(0, 0, 49_984), {}, 1, leave(1, 16)),
         (
             spent(0, 400, 300),
@@ -125,7 +125,6 @@ def test_a_reservation_is_cut_to_what_is_left(
             stopped(StopReason.MAX_COST, "The next call may cost more than is left of max_cost_usd=0.01."),
         ),
         (0.0, 0.01, Price(input=10.0, output=0.0), 1_000, leave(1_000, cost=0.01)),
-        (0.0, 0.01, Price(input=10.0, output=0.0, cached_input=0.0), 1_000, leave(1_000, cost=0.01)),
         (0.0, 0.02, Price(input=10.0, output=0.0, cached_input=20.0), 1_000, leave(1_000, cost=0.02)),
         (0.0, 0.02, Price(input=10.0, output=0.0, cache_write=20.0), 1_000, leave(1_000, cost=0.02)),
         (0.0, 0.01, Price(input=0.0, output=5e-324), 1, leave(1, cost=0.0)),
@@ -138,9 +137,6 @@ def test_a_reservation_is_cut_to_what_can_be_paid(
     limits = RunLimits(max_cost_usd=cap, api=APILimits(max_input_tokens_per_session=1_000_000))
     wanted = leave(estimated, cost=1.0) if expected is None else expected
     assert reserve(spent(cost_usd=cost), limits, estimated, price) == wanted
-
-
-# --- The call that is held back
 
 
 # --- What a killed process has spent, and what an endpoint counted

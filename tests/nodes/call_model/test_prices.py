@@ -2,16 +2,7 @@ from importlib import resources
 
 import pytest
 
-from mendgraph.nodes.call_model.prices import (
-    FREE,
-    Price,
-    PriceList,
-    cost_of,
-    find_price,
-    most_cost,
-    parse_prices,
-    with_own,
-)
+from mendgraph.nodes.call_model.ledger import FREE, Price, cost_of, find_price, most_cost, parse_prices
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 LIST = """
@@ -41,33 +32,28 @@ CLAUDE = Price(input=3.0, output=15.0, cached_input=0.3, cache_write=3.75)
 GEMINI, ON_VERTEX = Price(input=1.0, output=2.0), Price(input=8.0, output=9.0)
 
 
-def parsed(text: str) -> PriceList:
+def parsed(text: str) -> dict[str, Price]:
     prices = parse_prices(text, "prices.toml")
-    assert isinstance(prices, PriceList)
+    assert isinstance(prices, dict)
     return prices
 
 
 def test_a_list_is_read_by_name_and_by_provider() -> None:
-    assert parsed(LIST) == PriceList(
-        prices={
-            "gpt-4o": GPT_4O,
-            "openai/gpt-4o": GPT_4O,
-            "gpt-4o-2024-05-13": OLD_4O,
-            "openai/gpt-4o-2024-05-13": OLD_4O,
-            "claude-x-1": CLAUDE,
-            "anthropic/claude-x-1": CLAUDE,
-            "gemini-x": GEMINI,
-            "google/gemini-x": GEMINI,
-            "gemini-y": ON_VERTEX,
-            "google_vertexai/gemini-y": ON_VERTEX,
-            "openai/gpt-oss-20b": OSS,
-            "groq/openai/gpt-oss-20b": OSS,
-        },
-        dated="2026-02-28",
-        source="the providers' own pages",
-    )
-    assert parsed("") == PriceList()
-    assert parsed('dated = "2026-02-28"').dated == "2026-02-28"
+    assert parsed(LIST) == {
+        "gpt-4o": GPT_4O,
+        "openai/gpt-4o": GPT_4O,
+        "gpt-4o-2024-05-13": OLD_4O,
+        "openai/gpt-4o-2024-05-13": OLD_4O,
+        "claude-x-1": CLAUDE,
+        "anthropic/claude-x-1": CLAUDE,
+        "gemini-x": GEMINI,
+        "google/gemini-x": GEMINI,
+        "gemini-y": ON_VERTEX,
+        "google_vertexai/gemini-y": ON_VERTEX,
+        "openai/gpt-oss-20b": OSS,
+        "groq/openai/gpt-oss-20b": OSS,
+    }
+    assert parsed("") == {}
 
 
 @pytest.mark.parametrize(
@@ -89,15 +75,6 @@ def test_a_list_is_read_by_name_and_by_provider() -> None:
 )
 def test_a_price_is_found_and_never_guessed(name: str, price: Price | None) -> None:
     assert find_price(parsed(LIST), name) == price
-
-
-def test_the_users_own_prices_replace_those_of_the_same_name() -> None:
-    own = parsed('[mine]\n"gpt-4o" = { input = 1, output = 2 }\n"big-1" = { input = 3, output = 4 }')
-    both = with_own(parsed(LIST), own)
-    names = ("gpt-4o", "mine/gpt-4o", "openai/gpt-4o", "big-1", "gpt-4o-2024-05-13")
-    mine, big = Price(input=1, output=2), Price(input=3, output=4)
-    assert [find_price(both, name) for name in names] == [mine, mine, GPT_4O, big, OLD_4O]
-    assert (both.dated, both.source) == ("2026-02-28", "the providers' own pages")
 
 
 @pytest.mark.parametrize(
@@ -124,8 +101,7 @@ def test_a_broken_list_says_what_is_wrong(text: str, problem: str) -> None:
 def test_the_shipped_list_is_whole() -> None:
     text = resources.files("mendgraph.nodes.call_model").joinpath("prices.toml").read_text(encoding="utf-8")
     shipped = parsed(text)
-    assert (shipped.dated, len(shipped.prices)) == ("2026-02-05", 2 * 80)
-    assert shipped.source == "litellm 1.81.10, model_prices_and_context_window_backup.json"
+    assert len(shipped) == 2 * 80
     assert find_price(shipped, "gpt-4o-2024-08-06") == GPT_4O
     assert find_price(shipped, "gpt-4o-2024-05-13") == OLD_4O
     sonnet = Price(input=3.0, output=15.0, cached_input=0.3, cache_write=3.75)
@@ -134,8 +110,8 @@ def test_the_shipped_list_is_whole() -> None:
         == find_price(shipped, "anthropic:claude-sonnet-4-5")
         == sonnet
     )
-    assert [name for name in shipped.prices if "claude" in name and shipped.prices[name].cache_write is None] == []
-    assert [name for name, price in shipped.prices.items() if (price.cached_input or 0.0) > price.input] == []
+    assert [name for name in shipped if "claude" in name and shipped[name].cache_write is None] == []
+    assert [name for name, price in shipped.items() if (price.cached_input or 0.0) > price.input] == []
 
 
 # --- What tokens cost

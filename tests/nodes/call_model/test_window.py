@@ -4,16 +4,13 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from mendgraph.nodes.call_model.compaction import Memory
 from mendgraph.nodes.call_model.window import (
     LONGEST_ERROR,
     MOST_STAND_INS,
     WHOLE,
+    Memory,
     StandIns,
     Window,
-    noted_request,
-    notes_before,
-    notes_tokens,
     shown,
     with_notes,
     without_results,
@@ -172,9 +169,3 @@ def test_notes_come_first_in_one_message_with_the_request() -> None:
     assert view[1] is REPLY
     again = with_notes([ASKED, REPLY, ASKED], NOTES, made)
     assert again[0] is view[0]
-
-
-def test_a_request_in_block_form_ends_with_notes_and_request() -> None:
-    said = noted_request([{"role": "system", "content": "s"}, {"role": "user", "content": "Mend it."}], NOTES)
-    assert said == ({"role": "system", "content": "s"}, {"role": "user", "content": notes_before(NOTES, "Mend it.")})
-    assert notes_tokens(NOTES) > len(notes_text(NOTES)) // 5

@@ -12,15 +12,11 @@ from pathlib import Path
 from typing import Any
 
 PROGRAM = r"""
-import json, os, signal, subprocess, sys, time
+import json, os, signal, sys, time
 
 pids, tools, behaviour = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3]
-apart = "apart" in behaviour
-children = [subprocess.Popen(["sleep", "60"], start_new_session=apart)] if "child" in behaviour else []
 with open(pids, "a") as file:
-    file.write("".join(f"{pid}\n" for pid in (os.getpid(), *(child.pid for child in children))))
-if "stubborn" in behaviour:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    file.write(f"{os.getpid()}\n")
 if "tidy" in behaviour:
     signal.signal(signal.SIGTERM, lambda *_: (open(pids + ".tidied", "w").close(), os._exit(0)))
 
@@ -34,8 +30,6 @@ if "banner" in behaviour:
     print("Server ready", flush=True)
 if "dead" in behaviour:
     sys.exit(3)
-while "flood" in behaviour:
-    print("x" * 100)
 for line in sys.stdin:
     asked = json.loads(line)
     method = asked.get("method")
@@ -56,10 +50,6 @@ for line in sys.stdin:
     elif "refuses" in behaviour:
         say({"id": asked["id"], "error": {"code": -32602, "message": "no such \x1b tool"}})
         continue
-    elif "giant" in behaviour:
-        sys.stdout.write("x" * (9 * 1024 * 1024))
-        sys.stdout.flush()
-        continue
     else:
         if "chatty" in behaviour:
             say({"id": 900, "method": "roots/list"})
@@ -69,8 +59,6 @@ for line in sys.stdin:
             say({"id": "odd", "result": {}})
         answer = {"content": [{"type": "text", "text": json.dumps(asked["params"])}]}
     say({"id": asked["id"], "result": answer})
-if "stubborn" in behaviour:
-    time.sleep(60)
 """
 
 ECHO = {"name": "echo", "description": "Echoes.", "inputSchema": {"type": "object", "properties": {"a": {}}}}

@@ -57,10 +57,7 @@ def test_a_recursive_model_is_cut() -> None:
     [
         ({}, ["path: field required"]),
         ({"path": 1}, ["path: input should be a valid string"]),
-        (
-            {"path": "a", "limit": "x"},
-            ["limit: input should be a valid integer, unable to parse string as an integer"],
-        ),
+        ({"path": "a", "limit": "x"}, ["limit: input should be a valid integer, unable to parse string as an integer"]),
         ({"path": "a", "limit": 0}, ["limit: input should be greater than or equal to 1"]),
         ({"path": "a", "limits": 3}, ["limits: unknown argument, did you mean 'limit'?"]),
         ({"path": "a", "zzzz": 3}, ["zzzz: unknown argument (known: path, limit, steps)"]),

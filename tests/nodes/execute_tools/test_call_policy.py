@@ -1,23 +1,29 @@
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from math import inf, nan
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
 from mendgraph.nodes.execute_tools.call_policy import (
+    MOST_BREAKERS,
     OPEN_RULES,
+    BreakerConfig,
+    Breakers,
     CallPolicy,
     CallRules,
+    CircuitBreaker,
     PolicyMemory,
     RateLimit,
     RetryPolicy,
+    allowed_tools,
 )
 from mendgraph.nodes.execute_tools.files.deadline import ScopeOverError
-from mendgraph.nodes.execute_tools.policy.circuit_breaker import BreakerConfig
 from mendgraph.nodes.execute_tools.registry import Tool, ToolOutput
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
 from mendgraph.nodes.execute_tools.tool_run import GuardrailError, RetryableToolError, ToolRun, refused
-from mendgraph.nodes.records import Effect, ToolError, ToolErrorCode
+from mendgraph.nodes.records import Effect, ToolError, ToolErrorCode, ToolSpec
 
 
 class Arguments(BaseModel):
@@ -26,7 +32,7 @@ class Arguments(BaseModel):
 
 class Clock:
     def __init__(self) -> None:
-        self.now = 100.0
+        self.now = 0.0
 
     def __call__(self) -> float:
         return self.now
@@ -54,11 +60,7 @@ def policy(rules: CallRules = OPEN_RULES, clock: Clock | None = None, **options:
 @pytest.mark.parametrize(
     ("rules", "effect", "message"),
     [
-        (
-            CallRules(allowed=frozenset({"b", "a"})),
-            Effect.READ,
-            "The tool t is not allowed in this run. Allowed are: a, b.",
-        ),
+        (CallRules(allowed=frozenset("ba")), Effect.READ, "The tool t is not allowed in this run. Allowed are: a, b."),
         (CallRules(allowed=frozenset()), Effect.NONE, "The tool t is not allowed in this run. Allowed are: none."),
         (CallRules(read_only=True), Effect.WRITE, "This environment is read-only, so t is refused."),
         (CallRules(read_only=True), Effect.EXECUTE, "This environment is read-only, so t is refused."),
@@ -90,13 +92,8 @@ def test_a_quota_counts_the_calls_of_the_turn() -> None:
     limited = policy(CallRules(quotas={"t": 2}), used=used)
     assert limited.take(TOOL) is None
     assert used == {"t": 2}
-    failure = limited.take(TOOL)
-    assert failure == refused(
-        "t",
-        "The quota of t is used up: it may be called 2 times. Go on with what you have.",
-        ToolErrorCode.RATE_LIMITED,
-        "QuotaError",
-    )
+    message = "The quota of t is used up: it may be called 2 times. Go on with what you have."
+    assert limited.take(TOOL) == refused("t", message, ToolErrorCode.RATE_LIMITED, "QuotaError")
     assert limited.take(make(name="u")) is None
     assert used == {"t": 2, "u": 1}
 
@@ -173,16 +170,20 @@ def test_what_is_offered_may_be_used(rules: CallRules, names: set[str]) -> None:
     assert {each.name for each in tools if policy(rules).permit(each, {}) is None} == names
 
 
-@pytest.mark.parametrize(("retries", "backoff"), [(-1, 0.5), (1, -0.5), (1, float("inf")), (1, float("nan"))])
-def test_a_policy_that_makes_no_sense_is_refused(retries: int, backoff: float) -> None:
-    with pytest.raises(ValueError, match="finite and not negative, unlike"):
-        RetryPolicy(max_retries=retries, backoff_s=backoff)
-
-
-@pytest.mark.parametrize(("calls", "seconds"), [(0, 1.0), (-1, 1.0), (1, 0.0), (1, -1.0), (1, float("inf"))])
-def test_a_limit_that_makes_no_sense_is_refused(calls: int, seconds: float) -> None:
-    with pytest.raises(ValueError, match="A rate limit needs at least one call and a positive time, not RateLimit"):
-        RateLimit(calls, seconds)
+@pytest.mark.parametrize(
+    ("settings", "numbers", "message"),
+    [
+        *(
+            (RetryPolicy, each, "finite and not negative, unlike")
+            for each in ((-1, 0.5), (1, -0.5), (1, inf), (1, nan))
+        ),
+        *((RateLimit, each, "A rate limit needs at least one call") for each in ((0, 1), (-1, 1), (1, 0), (1, inf))),
+        *((BreakerConfig, each, "A circuit breaker needs a failure") for each in ((0, 1.0), (1, 0.0), (1, inf))),
+    ],
+)
+def test_what_makes_no_sense_is_refused(settings: Any, numbers: tuple[float, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        settings(*numbers)
 
 
 @pytest.mark.parametrize(
@@ -224,3 +225,143 @@ def test_the_keys_of_rates_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mendgraph.nodes.execute_tools.call_policy.MOST_KEYS", 2)
     memory, once = PolicyMemory(Clock()), RateLimit(1, 10.0)
     assert [memory.take(key, once) for key in "abacb"] == [0.0, 0.0, 10.0, 0.0, 0.0]
+
+
+# --- Circuits
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def opened(clock: Clock) -> CircuitBreaker:
+    """A breaker that opened at 0 s and may be tried at 10 s."""
+    breaker = CircuitBreaker(BreakerConfig(failures=2, open_s=10.0), clock)
+    breaker.failed()
+    breaker.failed()
+    return breaker
+
+
+def test_failures_in_a_row_open_it(clock: Clock) -> None:
+    breaker = CircuitBreaker(BreakerConfig(failures=3, open_s=10.0), clock)
+    for each in (breaker.failed, breaker.failed, breaker.succeeded, breaker.failed, breaker.failed, breaker.abandoned):
+        each()
+    assert breaker.admit() == 0.0
+    breaker.failed()
+    clock.now = 4.0
+    assert breaker.admit() == 6.0
+
+
+@pytest.mark.parametrize(
+    ("report", "waits"), [("succeeded", [0.0, 0.0]), ("failed", [10.0, 10.0]), ("abandoned", [0.0, 10.0])]
+)
+def test_one_probe_may_try_and_its_report_decides(clock: Clock, report: str, waits: list[float]) -> None:
+    breaker = opened(clock)
+    clock.now = 10.0
+    assert [breaker.admit(), breaker.admit()] == [0.0, 10.0]
+    getattr(breaker, report)()
+    assert [breaker.admit(), breaker.admit()] == waits
+
+
+def test_the_late_word_of_an_older_call_changes_nothing(clock: Clock) -> None:
+    breaker = opened(clock)
+    clock.now = 4.0
+    for each in (breaker.succeeded, breaker.failed, breaker.abandoned):
+        each()
+    assert breaker.admit() == 6.0
+
+
+def test_a_probe_that_never_reports_does_not_keep_it_shut_for_good(clock: Clock) -> None:
+    breaker = opened(clock)
+    clock.now = 10.0
+    breaker.admit()
+    clock.now = 19.0
+    assert breaker.admit() == 1.0
+    clock.now = 20.0
+    assert [breaker.admit(), breaker.admit()] == [0.0, 10.0]
+
+
+def test_breakers_are_kept_by_name_for_all_threads_and_bounded(clock: Clock) -> None:
+    breakers = Breakers(BreakerConfig(), clock)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: [breakers.of(f"tool {number}") for number in range(5)], range(8)))
+    assert all(each == found[0] for each in found)
+    for number in range(MOST_BREAKERS):
+        breakers.of(f"other {number}")
+    assert breakers.of("tool 0") is not found[0][0]
+
+
+# --- Roles
+
+
+def spec(name: str, effect: Effect, *, terminal: bool = False) -> ToolSpec:
+    return ToolSpec(name=name, description="d", parameters={}, effect=effect, terminal=terminal)
+
+
+SPECS = (
+    spec("plan", Effect.NONE),
+    spec("read_file", Effect.READ),
+    spec("write_file", Effect.WRITE),
+    spec("run_command", Effect.EXECUTE),
+    spec("http_get", Effect.NETWORK),
+    spec("final_answer", Effect.EXECUTE, terminal=True),
+)
+LOOKING = {"plan", "read_file", "final_answer"}
+EVERYTHING = LOOKING | {"write_file", "run_command", "http_get"}
+
+
+@pytest.mark.parametrize(
+    ("role", "tools"),
+    [
+        (None, EVERYTHING),
+        ("reader", LOOKING),
+        ("editor", LOOKING | {"write_file"}),
+        ("operator", EVERYTHING),
+        ("tester", {"read_file", "run_command", "final_answer"}),
+        ("mute", {"final_answer"}),
+    ],
+)
+def test_what_a_role_may_use(role: str | None, tools: set[str]) -> None:
+    custom = {"tester": ["read_file", "run_command"], "mute": [], "broken": ["no such tool"]}
+    assert allowed_tools(role, custom, iter(SPECS)) == frozenset(tools)
+
+
+@pytest.mark.parametrize(
+    ("role", "error"),
+    [
+        (
+            "raeder",
+            ToolError(
+                code=ToolErrorCode.INVALID_ARGUMENT,
+                message="There is no role 'raeder'. Did you mean reader or editor or tester?",
+                suggestions=("reader", "editor", "tester"),
+            ),
+        ),
+        (
+            "xyz",
+            ToolError(
+                code=ToolErrorCode.INVALID_ARGUMENT,
+                message="There is no role 'xyz'. There are: editor, operator, reader, tester.",
+                suggestions=("editor", "operator", "reader", "tester"),
+            ),
+        ),
+        (
+            "tester",
+            ToolError(
+                code=ToolErrorCode.UNKNOWN_TOOL,
+                message="The role 'tester' names an unknown tool, 'raed_file'. Did you mean read_file or write_file?",
+                suggestions=("read_file", "write_file"),
+            ),
+        ),
+    ],
+)
+def test_unknown_names_are_errors_that_say_what_was_meant(role: str, error: ToolError) -> None:
+    assert allowed_tools(role, {"tester": ["read_file", "raed_file"]}, SPECS) == error
+
+
+def test_a_built_in_role_cannot_be_widened() -> None:
+    assert allowed_tools("reader", {"reader": ["write_file"]}, SPECS) == ToolError(
+        code=ToolErrorCode.INVALID_ARGUMENT,
+        message="The role 'reader' is built in and cannot be redefined: give yours another name.",
+    )

@@ -1,4 +1,6 @@
 import asyncio
+import threading
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +10,15 @@ import pytest
 from pydantic import BaseModel
 
 from mendgraph.nodes.execute_tools.call_policy import CallPolicy, CallRules, PolicyMemory, RetryPolicy
-from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig, GuardrailError, RetryableToolError, ToolRun
+from mendgraph.nodes.execute_tools.engine import (
+    Engine,
+    EngineConfig,
+    GuardrailError,
+    RetryableToolError,
+    ToolRun,
+    await_tool,
+    call_tool,
+)
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
@@ -22,7 +32,6 @@ class Arguments(BaseModel):
 
 Body = Callable[[ToolContext, Any], Any]
 Runner = Callable[[Engine, ToolCall, ToolContext], ToolRun]
-
 CHANGE = FileChange(path="a", kind=ChangeKind.CREATED, sha256_before="", sha256_after="x", diff="")
 GUARDED_RUN = "guard.input.start guard.input.ok tool.invoke.start tool.invoke.ok guard.output.start guard.output.ok"
 RESOLVED = "tool.resolve.start tool.resolve.ok args.parse.start args.parse.ok"
@@ -79,9 +88,6 @@ def failing(error: BaseException) -> Body:
     return body
 
 
-# --- The way of a call -----------------------------------------------------------------------------------------
-
-
 def test_a_good_call_passes_every_phase_in_order(run: Runner, sink: TraceSink, context: ToolContext) -> None:
     done = run(engine(sink, make(ok, Effect.READ)), call(x="2"), context)
     assert replace(done, ms=0) == ToolRun("c", "t", ToolOutput.ok(x=2), attempts=1)
@@ -112,8 +118,6 @@ def test_bad_arguments(run: Runner, sink: TraceSink, context: ToolContext) -> No
     assert names(sink.events) == "tool.resolve.start tool.resolve.ok args.parse.start args.parse.fail"
     assert sink.events[-1].payload == {"tool_name": "t", "err": reasons}
 
-
-# --- What a tool raises ----------------------------------------------------------------------------------------
 
 ENDINGS: list[tuple[BaseException, str, ToolErrorCode, str]] = [
     (ValueError("bad"), "user_error:bad", ToolErrorCode.INVALID_ARGUMENT, "tool.invoke.user_error"),
@@ -179,9 +183,6 @@ def test_what_is_retryable_is_retried_and_attempts_are_counted_truly(
     assert invoked == ["tool.invoke.start", *retried, *(["tool.invoke.ok"] if not error else [])]
 
 
-# --- Guardrails ------------------------------------------------------------------------------------------------
-
-
 def test_an_output_guardrail_blocks_the_result_but_the_change_stays_on_record(
     run: Runner, sink: TraceSink, context: ToolContext
 ) -> None:
@@ -200,9 +201,6 @@ def test_an_output_guardrail_blocks_the_result_but_the_change_stays_on_record(
         error_type="GuardrailError",
     )
     assert names(sink.events).endswith("tool.invoke.ok guard.output.start guard.output.block")
-
-
-# --- The cache -------------------------------------------------------------------------------------------------
 
 
 def counted(counts: list[int]) -> Body:
@@ -256,9 +254,6 @@ def test_no_retry_is_waited_for_that_the_time_left_does_not_reach(
     assert (done.error, done.attempts) == ("tool_error:x", 1)
 
 
-# --- Results ---------------------------------------------------------------------------------------------------
-
-
 def test_a_result_that_is_not_json_is_an_error_and_the_change_stays_on_record(
     run: Runner, sink: TraceSink, context: ToolContext
 ) -> None:
@@ -267,3 +262,126 @@ def test_a_result_that_is_not_json_is_an_error_and_the_change_stays_on_record(
     reason = "its result cannot be used (Type is not JSON serializable: object)"
     assert (done.error, done.attempts, done.output.changes) == (f"tool_error:{reason}", 1, (CHANGE,))
     assert done.result == ToolResult.failure(ToolErrorCode.IO_ERROR, f"t failed: TypeError: {reason}")
+
+
+# --- One attempt
+
+
+class Nothing(BaseModel):
+    pass
+
+
+def tool_of(function: Callable[..., Any], effect: Effect = Effect.READ) -> Tool:
+    return Tool("t", "d", Nothing, effect, function)
+
+
+def both(tool: Tool, context: ToolContext, timeout_s: float = 5) -> list[object]:
+    return [call_tool(tool, context, {}, timeout_s), asyncio.run(await_tool(tool, context, {}, timeout_s))]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_after_its_deadline_a_tool_changes_nothing(context: ToolContext, tmp_path: Path, asynchronous: bool) -> None:
+    tried = threading.Event()
+
+    def write(given: ToolContext, _: Nothing) -> ToolOutput:
+        try:
+            while given.scope is not None and not given.scope.over:
+                threading.Event().wait(0.01)
+        finally:
+            try:
+                given.workspace.write_file("late.txt", b"late", expected_sha256="")
+            finally:
+                tried.set()
+        return ToolOutput.ok()
+
+    async def awrite(given: ToolContext, _: Nothing) -> ToolOutput:
+        try:
+            await asyncio.sleep(20)
+        finally:
+            try:
+                given.workspace.write_file("late.txt", b"late", expected_sha256="")
+            finally:
+                tried.set()
+        return ToolOutput.ok()
+
+    tool = tool_of(awrite if asynchronous else write, Effect.WRITE)
+    ways: list[Callable[[], object]] = [
+        lambda: call_tool(tool, context, {}, 0.05),
+        lambda: asyncio.run(await_tool(tool, context, {}, 0.05)),
+    ]
+    for way in ways:
+        tried.clear()
+        with pytest.raises(TimeoutError):
+            way()
+        assert tried.wait(5)
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sleeping_tool_is_given_up_at_once_and_leaves_nothing(context: ToolContext) -> None:
+    """In the main thread, and in an event loop (async)."""
+
+    def sleep(*_: object) -> ToolOutput:
+        time.sleep(30)
+        return ToolOutput.ok()
+
+    async def asleep(*_: object) -> ToolOutput:
+        await asyncio.sleep(30)
+        return ToolOutput.ok()
+
+    ways: list[Callable[[], object]] = [
+        lambda: call_tool(tool_of(sleep), context, {}, 0.2),
+        lambda: call_tool(tool_of(asleep), context, {}, 0.2),
+        lambda: asyncio.run(await_tool(tool_of(asleep), context, {}, 0.2)),
+    ]
+    for way in ways:
+        started = time.monotonic()
+        with pytest.raises(TimeoutError):
+            way()
+        assert time.monotonic() - started < 0.5
+        for thread in threading.enumerate():
+            if thread.name == "tool":
+                thread.join(1)
+        assert [thread.name for thread in threading.enumerate() if thread.name == "tool"] == []
+
+
+def test_a_coroutine_that_does_not_let_itself_be_cancelled_is_left_behind(context: ToolContext) -> None:
+    release = asyncio.Event()
+
+    async def stubborn(*_: object) -> ToolOutput:
+        while not release.is_set():
+            try:
+                await asyncio.sleep(20)
+            except asyncio.CancelledError:
+                continue
+        return ToolOutput.ok()
+
+    async def inside() -> None:
+        with pytest.raises(TimeoutError):
+            await await_tool(tool_of(stubborn), context, {}, 0.05)
+        release.set()
+
+    asyncio.run(inside())
+
+
+def test_a_tool_that_keeps_its_own_time_is_waited_for_a_little_longer(context: ToolContext) -> None:
+    def slow(*_: object) -> ToolOutput:
+        time.sleep(0.1)
+        return ToolOutput.ok(own=True)
+
+    assert both(replace(tool_of(slow), self_timed=True), context, 0.01) == [ToolOutput.ok(own=True)] * 2
+
+
+def test_an_async_tool_that_exits_does_not_end_the_event_loop(context: ToolContext) -> None:
+    async def leave(*_: object) -> ToolOutput:
+        raise SystemExit(3)
+
+    with pytest.raises(RuntimeError, match="SystemExit: 3"):
+        asyncio.run(await_tool(tool_of(leave), context, {}, 5))
+
+
+def test_a_cancellation_of_its_own_is_an_error_of_the_tool(context: ToolContext) -> None:
+    async def leave(*_: object) -> ToolOutput:
+        raise asyncio.CancelledError
+
+    with pytest.raises(RuntimeError, match="CancelledError was raised"):
+        asyncio.run(await_tool(tool_of(leave), context, {}, 5))

@@ -5,16 +5,13 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.execute_tools.call_policy import CallRules, RateLimit
+from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, CallRules, RateLimit
 from mendgraph.nodes.execute_tools.environment import Environment
-from mendgraph.nodes.execute_tools.policy.circuit_breaker import BreakerConfig
 from mendgraph.nodes.execute_tools.registry import ToolOutput
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
 from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode
 from tests.nodes.execute_tools.action_doubles import Do, Later, echo, fail
-
-# --- Files -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -37,27 +34,14 @@ def test_paths_that_lead_out_are_blocked(tmp_path: Path, action: str, field: str
     )
 
 
-# --- Network ---------------------------------------------------------------------------------------------------
-
-
-# --- Time and retries ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("name", "effect", "retries"),
     [
-        ("sleepy", None, 1),
-        ("http_get", None, 1),
-        ("read_file", None, 1),
-        ("write_file", None, 0),
-        ("append_file", None, 0),
-        ("http_post", None, 0),
-        ("sleepy", Effect.READ, 1),
-        ("sleepy", Effect.NETWORK, 1),
-        ("sleepy", Effect.WRITE, 0),
-        ("sleepy", Effect.EXECUTE, 0),
+        ("sleepy", None, 1), ("http_get", None, 1), ("read_file", None, 1), ("write_file", None, 0),
+        ("append_file", None, 0), ("http_post", None, 0), ("sleepy", Effect.READ, 1), ("sleepy", Effect.NETWORK, 1),
+        ("sleepy", Effect.WRITE, 0), ("sleepy", Effect.EXECUTE, 0),
     ],
-)
+)  # fmt: skip
 def test_a_timeout_is_retried_unless_something_is_known_to_change(
     name: str, effect: Effect | None, retries: int
 ) -> None:
@@ -86,9 +70,6 @@ def test_a_timeout_of_the_actions_own_keeps_its_words() -> None:
 def test_async_actions_run_as_well() -> None:
     assert Environment().execute(Later(0), {"a": 1}).data == {"a": 1}
     assert Environment().execute(Do("hidden", lambda **given: Later(0).execute(**given)), {"a": 1}).data == {"a": 1}
-
-
-# --- Policy ----------------------------------------------------------------------------------------------------
 
 
 def test_a_validator_may_give_objects_and_cannot_change_the_callers_map() -> None:
@@ -128,9 +109,6 @@ def test_the_same_key_has_its_effect_once() -> None:
     assert action.calls == [{"cents": 5}, {"cents": 5}]
 
 
-# --- What is told ----------------------------------------------------------------------------------------------
-
-
 def test_every_action_is_logged_without_secrets(tmp_path: Path) -> None:
     records: list[JsonMap] = []
     known = "xyzzy-" + "plugh-4711"
@@ -150,7 +128,7 @@ def test_every_action_is_logged_without_secrets(tmp_path: Path) -> None:
 
 class Fighting:
     def __repr__(self) -> str:
-        raise SystemExit(1)
+        raise ZeroDivisionError
 
 
 def circle() -> JsonMap:
@@ -197,11 +175,6 @@ def test_any_object_goes_in_and_out_as_it_is_and_is_told_in_words(value: Any, to
     assert (result.ok, result.error, result.args) == (True, None, {"thing": told})
     assert result.data is action.calls[0]["thing"] is value
     assert records[0]["data"] == told
-
-
-@pytest.mark.parametrize("error", [RuntimeError("disk full"), SystemExit(1)])
-def test_a_logger_that_breaks_breaks_nothing(error: BaseException) -> None:
-    assert Environment(logger=lambda _: fail(error)()).execute(Do("add", lambda: 3), {}).data == 3
 
 
 @pytest.mark.parametrize("at", ["action", "logger", "value"])

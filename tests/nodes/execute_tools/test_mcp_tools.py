@@ -1,6 +1,5 @@
 import asyncio
 import os
-import signal
 import sys
 import threading
 import time
@@ -167,6 +166,7 @@ def test_names_that_become_the_same_are_refused(tmp_path: Path) -> None:
     ("schema", "reason"),
     [
         ({"$ref": "https://x.org/x.json"}, "a schema that cannot be used: its reference 'https://x.org/x.json' leads"),
+        ({"properties": {"a": {"maximum": 2**70}}}, "a schema that cannot be used: Integer exceeds 64-bit range"),
         ({"type": "string"}, "a schema that cannot be used: its type has to be 'object'"),
         ({"properties": {"a\nb": {}}}, "a schema that cannot be used: it has the unreadable name 'a b'"),
         ({"properties": {"description": {"enum": ["x" * 70_000]}}}, "a schema of 70"),
@@ -195,26 +195,19 @@ def test_inside_an_event_loop_the_sync_way_says_what_to_await() -> None:
 # --- Conversations
 
 
-@pytest.mark.parametrize("behaviour", ["banner", "stubborn child", "chatty"])
+@pytest.mark.parametrize("behaviour", ["banner", "chatty"])
 def test_a_program_is_asked_and_ended(
-    tmp_path: Path, context: ToolContext, behaviour: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, context: ToolContext, behaviour: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     [echo] = loaded({"s": program(tmp_path, behaviour)})
     assert called(echo, context) == ECHOED
-    assert (running(tmp_path), caplog.records) == ([], [])
-
-
-def test_a_process_that_left_its_group_holds_nobody_up(tmp_path: Path) -> None:
-    assert loaded({"s": program(tmp_path, "child apart")})
-    [left] = running(tmp_path)
-    os.kill(left, signal.SIGKILL)
+    assert (running(tmp_path), capfd.readouterr().err) == ([], "")
 
 
 @pytest.mark.parametrize(
     ("behaviour", "message"),
     [
         ("dies", "failed: it ended; it said: a line for people \\x1b[31m out of memory"),
-        ("giant", "failed: it sent a message of more than 8388608 bytes"),
         ("refuses", "failed: no such \\x1b tool"),
     ],
 )
@@ -234,17 +227,11 @@ def test_a_server_that_never_begins_to_talk_is_unavailable(tmp_path: Path) -> No
     assert running(tmp_path) == []
 
 
-@pytest.mark.parametrize("behaviour", ["hang stubborn child", "flood"])
-def test_a_program_that_hangs_is_given_up_in_time(tmp_path: Path, context: ToolContext, behaviour: str) -> None:
-    [echo] = loaded({"s": program(tmp_path)})
-    late = ToolError(
-        code=ToolErrorCode.TIMEOUT, message="The MCP server 's' did not answer within 0.5 s, and was given up."
-    )
-    if behaviour == "flood":
-        assert load_mcp_tools_sync({"s": program(tmp_path, behaviour)}, timeout_s=0.5) == late
-    else:
-        [echo] = loaded({"s": program(tmp_path, behaviour)})
-        assert echo.s(replace(context, seconds_left=0.5), a=1) == ToolOutput.failed(late)
+def test_a_program_that_hangs_is_given_up_in_time(tmp_path: Path, context: ToolContext) -> None:
+    [echo] = loaded({"s": program(tmp_path, "hang")})
+    message = "The MCP server 's' did not answer within 0.5 s, and was given up."
+    late = ToolError(code=ToolErrorCode.TIMEOUT, message=message)
+    assert echo.s(replace(context, seconds_left=0.5), a=1) == ToolOutput.failed(late)
     assert running(tmp_path) == []
 
 

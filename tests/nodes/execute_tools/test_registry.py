@@ -8,14 +8,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
 
 from mendgraph.nodes.execute_tools.argument_schema import argument_schema
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
-from mendgraph.nodes.execute_tools.registry import (
-    ActionRegistry,
-    Signature,
-    ToolContext,
-    ToolOutput,
-    read_signature,
-    tool,
-)
+from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext, ToolOutput, read_signature, tool
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolSpec
 
 
@@ -225,14 +218,10 @@ class Point(BaseModel):
     y: int = 0
 
 
-def read(function: Callable[..., Any], path_fields: tuple[str, ...] = ()) -> Signature:
-    return read_signature(function, path_fields)
-
-
 def called(function: Callable[..., Any], **arguments: Any) -> Any:
     """What the function gives back for these arguments, as a model would write them."""
-    signature = read(function, ("path",))
-    return signature.run(Context(), signature.arguments.model_validate(arguments))
+    model, run = read_signature(function, ("path",))
+    return run(Context(), model.model_validate(arguments))
 
 
 def _first(context: Context, a: int) -> object:
@@ -266,9 +255,9 @@ def _untyped(context: Any, point: Point) -> object:
 
 @pytest.mark.parametrize("function", [_model_first, _model_alone, _untyped])
 def test_a_single_model_stands_for_all_arguments(function: Callable[..., Any]) -> None:
-    signature = read(function)
-    assert signature.arguments is Point
-    assert signature.run(Context(), Point(x=1)) == (Context(), 1)
+    model, run = read_signature(function, ())
+    assert model is Point
+    assert run(Context(), Point(x=1)) == (Context(), 1)
 
 
 def _extras(context: Context, path: str = "", **rest: Any) -> object:
@@ -281,7 +270,7 @@ def test_extras_need_no_type_and_none_takes_the_place_of_the_context() -> None:
         return ctx, x, kwargs
 
     assert called(untyped, x="1", other=[2]) == (Context(), 1, {"other": [2]})
-    assert argument_schema(read(untyped).arguments)["additionalProperties"] is True
+    assert argument_schema(read_signature(untyped, ())[0])["additionalProperties"] is True
     with pytest.raises(TypeError, match="context"):
         called(_extras, context="forged")
 
@@ -340,5 +329,5 @@ def test_a_signature_that_says_too_little_is_refused_with_the_remedy(
     function: Callable[..., Any], message: str
 ) -> None:
     with pytest.raises(TypeError) as caught:
-        read(function)
+        read_signature(function, ())
     assert str(caught.value).startswith(f"The tool {function.__name__!r} {message}")

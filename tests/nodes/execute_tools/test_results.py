@@ -1,13 +1,32 @@
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from email.message import Message
+from http import HTTPStatus
 from typing import Any
+from urllib.error import HTTPError, URLError
 
+import httpx2
 import orjson
 import pytest
 from pydantic import BaseModel, SecretStr
 
 from mendgraph.nodes.execute_tools.registry import ToolOutput
-from mendgraph.nodes.execute_tools.tool_run import LARGEST_RESULT, LONGEST_MESSAGE, clip, is_usable, plain_output
+from mendgraph.nodes.execute_tools.tool_run import (
+    LARGEST_RESULT,
+    LONGEST_MESSAGE,
+    LONGEST_REASON,
+    GuardrailError,
+    RetryableToolError,
+    ToolRun,
+    bad_arguments,
+    blocked,
+    clip,
+    is_usable,
+    plain_output,
+    raised,
+    reason_of,
+    unknown_tool,
+)
 from mendgraph.nodes.records import ToolError, ToolErrorCode, ToolResult
 
 ERROR = ToolError(code=ToolErrorCode.NOT_FOUND, message="m")
@@ -144,3 +163,94 @@ def test_the_result_always_fits(data: dict[str, Any]) -> None:
     assert len(texts) == 1
     assert said[-1] == 'all of it: read_file path="@result/1"'
     assert size(clip(ToolResult(ok=True, data=data))) <= LARGEST_RESULT
+
+
+class UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
+Code = ToolErrorCode
+UNKNOWN = "There is no tool 'raed'. Did you mean read?", "There is no tool 'zzz'. There are: list, read."
+UNFIT = "The arguments of t do not fit: a: b; x: wrong."
+LATE = "t took too long and was given up: ask for less at a time."
+REFUSED = "t failed: ConnectionRefusedError: [Errno 111] x"
+
+
+@pytest.mark.parametrize(
+    ("failure", "error", "code", "message"),
+    [
+        (unknown_tool("raed", ("list", "read")), "unknown_tool", Code.UNKNOWN_TOOL, UNKNOWN[0]),
+        (unknown_tool("zzz", ("list", "read")), "unknown_tool", Code.UNKNOWN_TOOL, UNKNOWN[1]),
+        (bad_arguments("t", ["a: b", "x: wrong"]), "bad_args:a: b; x: wrong", Code.INVALID_ARGUMENT, UNFIT),
+        (blocked("t", GuardrailError("no"), 0), "guardrail:no", Code.PERMISSION_DENIED, "no"),
+        (raised("t", ValueError("bad"), 1), "user_error:bad", Code.INVALID_ARGUMENT, "bad"),
+        (raised("t", RetryableToolError("x"), 2), "tool_error:x", Code.IO_ERROR, "t failed: RetryableToolError: x"),
+        (raised("t", TimeoutError(), 1), "tool_error:timeout", Code.TIMEOUT, LATE),
+        (raised("t", KeyError(), 1), "tool_error:KeyError", Code.IO_ERROR, "t failed: KeyError: KeyError"),
+        (raised("t", SystemExit(3), 1), "tool_error:3", Code.IO_ERROR, "t failed: SystemExit: 3"),
+        (raised("t", ConnectionRefusedError(111, "x"), 1), "tool_error:[Errno 111] x", Code.UNAVAILABLE, REFUSED),
+    ],
+)
+def test_the_error_table(failure: ToolRun, error: str, code: ToolErrorCode, message: str) -> None:
+    told = failure.result.error
+    assert told is not None
+    assert (failure.error, told.code, told.message) == (error, code, message)
+
+
+def with_code(code: int) -> Exception:
+    """What a client raises that has codes of its own, such as that of a database."""
+    error = RuntimeError("it failed")
+    vars(error)["code"] = code
+    return error
+
+
+REQUEST = httpx2.Request("GET", "http://a.example")
+
+
+def code_of(run: ToolRun) -> ToolErrorCode | None:
+    return None if run.result.error is None else run.result.error.code
+
+
+@pytest.mark.parametrize(
+    ("error", "outage"),
+    [
+        (httpx2.ConnectError("refused"), True),
+        (httpx2.HTTPStatusError("down", request=REQUEST, response=httpx2.Response(503)), True),
+        (httpx2.HTTPStatusError("gone", request=REQUEST, response=httpx2.Response(404)), False),
+        (httpx2.UnsupportedProtocol("no such protocol"), False),
+        (URLError(ConnectionResetError("reset")), True),
+        (HTTPError("http://a.example", 502, "bad gateway", Message(), None), True),
+        (FileNotFoundError(2, "no such file"), False),
+        (with_code(HTTPStatus.BAD_GATEWAY), True),
+        (with_code(1062), False),
+    ],
+)
+def test_an_endpoint_that_is_down_is_unavailable(error: BaseException, outage: bool) -> None:
+    assert (code_of(raised("t", error, 1)) is ToolErrorCode.UNAVAILABLE) is outage
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (RuntimeError("x"), "x"),
+        (RuntimeError(), "RuntimeError"),
+        (UnspeakableError(), "UnspeakableError"),
+        (RuntimeError("key sk-abcdefghijkl1234mnop"), "key ***"),
+        (RuntimeError("xyz " * 10_000), "xyz " * (LONGEST_REASON // 4)),
+        (OSError("x" * 9_999), "OSError (its text is one word of 9999 characters, too long to be shown)"),
+        (RuntimeError("a " * 995 + "key sk-abcdefghijkl1234mnop " + "b " * 9), "a " * 995 + "key ***"),
+        (RuntimeError("a " * 995 + "quokka-4471-lantern-88"), "a " * 995),
+    ],
+)
+def test_a_reason_is_short_without_secrets_and_never_empty(error: BaseException, reason: str) -> None:
+    assert reason_of(error) == reason
+
+
+def test_an_interrupt_is_no_reason() -> None:
+    class Interrupted(Exception):  # noqa: N818 - it is none
+        def __str__(self) -> str:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        reason_of(Interrupted())

@@ -10,14 +10,7 @@ from mendgraph.nodes.guard.approvals import page_answer, page_fields, read_decis
 
 EDIT = {"path": "a.py", "old_str": "1", "new_str": "2", "replace_all": False}
 DIFF = {"kind": "diff", "text": "-1\n+2", "truncated": False}
-ONE: Any = {
-    "index": 0,
-    "tool": "edit_file",
-    "path": "a.py",
-    "rule": "ask",
-    "arguments": EDIT,
-    "preview": DIFF,
-}
+ONE: Any = {"index": 0, "tool": "edit_file", "path": "a.py", "rule": "ask", "arguments": EDIT, "preview": DIFF}
 RUN = {"command": "pytest"}
 TWO: Any = {"index": 2, "tool": "run_command", "path": "", "rule": "ask", "arguments": RUN}
 APPROVE = {"action": "approve"}
@@ -47,6 +40,7 @@ def test_a_file_cannot_end_the_block_in_which_it_is_shown() -> None:
         ([{"type": "response", "args": "No."}], {key: {"action": "reject", "reason": "No."} for key in ("0", "2")}),
         ([{"type": "edit", "args": {"action": "2 calls", "args": {}}}], {}),
         ([{"type": "accept"}, {"type": "accept"}], None),
+        ([{"args": None}], None),
         ({"decisions": [{"type": "approve"}, {"type": "reject", "message": "No."}]},
          {"0": APPROVE, "2": {"action": "reject", "reason": "No."}}),
         ({"decisions": [{"type": "respond", "message": "Later."}]}, {"0": {"action": "reject", "reason": "Later."}}),
@@ -92,7 +86,6 @@ def test_nothing_but_a_word_for_yes_lets_a_call_run_as_it_is(answer: Any) -> Non
     ("path", "said"),
     [
         ("nodes/a-b.py", "nodes/a-b.py"),
-        ("nodes/__init__.py", "`nodes/__init__.py`"),
         ("![x](https:/evil.test/a.png)", "`![x](https:/evil.test/a.png)`"),
         ("a`](b)``.py", "``` a`](b)``.py ```"),
         ("a\n\n# Approved\n.py", "`a  # Approved .py`"),

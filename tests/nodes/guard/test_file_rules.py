@@ -30,33 +30,14 @@ from mendgraph.nodes.records import ToolErrorCode
 
 BLOCKED = {
     "env_file": [
-        *(".env", "prod.env", ".env.local", "app/.env.production", "x.env.y", ".env.example", ".env-local", ".env_ci"),
-        *(
-            ".ENV",
-            ".env.",
-            ".env ",
-            ".e\u200bnv",
-            "\uff0eenv",
-            ".env~",
-            ".env.swp",
-            "prod.env.old",
-            "a\\.env",
-            "a.env.\\b",
-            "/project/.env",
-        ),
+        *(".env", "prod.env", ".env.local", "app/.env.production", "x.env.y", ".env.example", ".env-local"),
+        *(".env_ci", ".ENV", ".env.", ".env ", ".e\u200bnv", "\uff0eenv", ".env~", ".env.swp", "prod.env.old"),
+        *("a\\.env", "a.env.\\b", "/project/.env"),
     ],
     "private_key": [
         *("server.pem", "server.key", "a.p12", "a.pfx", "a.crt", "a.cer", "a.p8", "putty.ppk", "a.jks", "a.keystore"),
-        *(
-            "SERVER.PEM",
-            "server.key.bak",
-            "a.pem.backup",
-            "a.key.save",
-            "a.p12.tmp",
-            "server.key.",
-            ".pem",
-            "certs/ca.\uff43\uff52\uff54",
-        ),
+        *("SERVER.PEM", "server.key.bak", "a.pem.backup", "a.key.save", "a.p12.tmp", "server.key.", ".pem"),
+        "certs/ca.\uff43\uff52\uff54",
     ],
     "system_path": [
         *("/etc", "/etc/passwd", "/usr/bin/env", "/bin/sh", "/sbin/init", "/var/log/syslog", "/System/x", "/Library/x"),
@@ -79,30 +60,23 @@ BLOCKED = {
 BENIGN = [
     *("environment.py", "env.py", ".environment", "venv/x.py", "dotenv.md", ".envrc", "env", "docs/env.example"),
     *("monkey.py", "keyboard.key.md", "key", "keys.py", "hotkeys.json", "pem.py", "certificates.md", "turkey"),
-    *("[...nextauth].ts", "[...slug].tsx", "...", "..a/b", "a..b", "src/*.py"),
-    *("etc/config.py", "usr/x.py", "bin/run", "var/x"),
-    *("/private/var/folders/a/b.py", "/private/tmp/x.py", "/private/var/tmp/x", "/home/u/x.py"),
-    *("/Users/u/Library/x.py", "src/etc/passwd"),
-    *(".gitignore", ".github/workflows/ci.yml", ".gitattributes", "git/x.py", "my.git.md", "digit.py", "legit/.keep"),
-    *("secrets_manager.py", "secrets.py", "credentials.py", "credential_helper.md", "id_rsa.pub", "valid_rsa.py"),
-    *("docs/ssh.md", "ssh/client.go", "src/aws/client.py", "aws.tf", "kube/deployment.yaml", "k8s/secret.yaml"),
-    *(
-        "gcloud/README.md",
-        "gcloud/storage/client.py",
-        "docker/Dockerfile",
-        "docker-compose.yml",
-        "azure/functions.json",
-    ),
-    *("gnupg.py", ".gcloudignore", ".dockerignore", ".secrets.baseline", "secretary.py", "password_policy.md"),
-    *("history.py", "HISTORY.md", "docs/history.rst", "src/history/index.ts", "bash_history.py", "_history.scss"),
-    *("keyboard.key.ts", "keychain.ts", "test.pem.md", "wallet.py", "cookies", "src/cookies/index.ts", "cookies.py"),
-    *("id_rsa_test.go", "id_rsa.md", "docs/id_rsa.pub", "test_id_rsa.py", "ssh_host_rsa_key.pub", "known_hosts.py"),
-    *("package.json", "package-lock.json", "tsconfig.json", "composer.json", "auth.json", "config/hub.ts", "hosts.yml"),
+    *("[...nextauth].ts", "[...slug].tsx", "...", "..a/b", "a..b", "src/*.py", "etc/config.py", "usr/x.py"),
+    *("bin/run", "var/x", "/private/var/folders/a/b.py", "/private/tmp/x.py", "/private/var/tmp/x", "/home/u/x.py"),
+    *("/Users/u/Library/x.py", "src/etc/passwd", ".gitignore", ".github/workflows/ci.yml", ".gitattributes"),
+    *("git/x.py", "my.git.md", "digit.py", "legit/.keep", "secrets_manager.py", "secrets.py", "credentials.py"),
+    *("credential_helper.md", "id_rsa.pub", "valid_rsa.py", "docs/ssh.md", "ssh/client.go", "src/aws/client.py"),
+    *("aws.tf", "kube/deployment.yaml", "k8s/secret.yaml", "gcloud/README.md", "gcloud/storage/client.py"),
+    *("docker/Dockerfile", "docker-compose.yml", "azure/functions.json", "gnupg.py", ".gcloudignore"),
+    *(".dockerignore", ".secrets.baseline", "secretary.py", "password_policy.md", "history.py", "HISTORY.md"),
+    *("docs/history.rst", "src/history/index.ts", "bash_history.py", "_history.scss", "keyboard.key.ts"),
+    *("keychain.ts", "test.pem.md", "wallet.py", "cookies", "src/cookies/index.ts", "cookies.py", "id_rsa_test.go"),
+    *("id_rsa.md", "docs/id_rsa.pub", "test_id_rsa.py", "ssh_host_rsa_key.pub", "known_hosts.py", "package.json"),
+    *("package-lock.json", "tsconfig.json", "composer.json", "auth.json", "config/hub.ts", "hosts.yml"),
     *("terraform/main.tf", "terraform.tfstate.md", "variables.tf", "dev.tfvars", "gradle.properties", "settings.xml"),
     *("credentials.yml.enc", "config/credentials.rb", "login.json", "logins.py", "netrc.py", "pgpass.md", "boto.py"),
     *("kdbx.py", "docs/kdbx.md", "vault.py", "vault_pass.md", "shadow", "shadow.css", "etc/hosts", "robots.txt"),
-    *("pip.conf", "nuget.config", ".yarnrc.yml", ".hgrc", ".curlrc", "server.cfg", "service_account.py", "client.json"),
-    *("npmrc.md", "test_secrets.json.py", "config.json", "pyproject.toml", "token.py", "calc.py", "."),
+    *("pip.conf", "nuget.config", ".yarnrc.yml", ".hgrc", ".curlrc", "server.cfg", "service_account.py"),
+    *("client.json", "npmrc.md", "test_secrets.json.py", "config.json", "pyproject.toml", "token.py", "calc.py", "."),
 ]
 
 
@@ -138,16 +112,6 @@ _PARTS = ["/", "..", ".git", ".env", "a.env.b", "~", "\\", "x.Pem", "etc", "usr2
 def test_what_the_document_blocks_is_blocked(path: str) -> None:
     opened = [ours.__name__ for ours, theirs in DOCUMENT.items() if theirs(Path(path)) and not ours(Path(path))]
     assert opened == []
-
-
-def test_the_default_rules_are_the_five_of_the_specification_in_order() -> None:
-    assert (
-        FileGuardrailRule("env_file", "Environment variable files", is_env_file),
-        FileGuardrailRule("private_key", "Private keys and certificates", is_private_key),
-        FileGuardrailRule("system_path", "System directories", is_system_path),
-        FileGuardrailRule("git_internal", "Git internal files", is_git_internal),
-        FileGuardrailRule("sensitive_config", "Sensitive configuration files", is_sensitive_config),
-    ) == DEFAULT_GUARDRAIL_RULES
 
 
 INVISIBLE = st.sampled_from("\u200b\u200d\u2060\ufeff\u00ad\U000e0041")
@@ -215,30 +179,6 @@ def edit_file(path: str, old_str: str, new_str: str) -> dict[str, Any]:
 
 
 protected = create_protected_edit_file_tool(edit_file)
-
-
-def test_the_protected_tool_does_not_call_the_tool_for_a_blocked_file(tmp_path: Path) -> None:
-    assert protected(str(tmp_path / ".env"), "a", "b") == {
-        "path": str(tmp_path / ".env"),
-        "action": "blocked",
-        "reason": "security_guardrail",
-        "violations": [{"rule": "env_file", "description": "Environment variable files"}],
-    }
-
-
-def test_the_protected_tool_hands_everything_else_on_unchanged(tmp_path: Path) -> None:
-    path = str(tmp_path / "calc.py")
-    assert protected(path, old_str="a", new_str="b") == {"path": path, "action": "edited", "text": "ab"}  # type: ignore[call-arg]  # spec 1 names the parameters, Callable cannot
-    open_door = create_protected_edit_file_tool(edit_file, rules=())
-    assert open_door(".env", "a", "b") == {"path": ".env", "action": "edited", "text": "ab"}
-
-
-@pytest.mark.parametrize(("name", "leads_to"), [("notes.txt", ".env"), (".env", "notes.txt")])
-def test_the_protected_tool_judges_the_name_and_what_it_links_to(tmp_path: Path, name: str, leads_to: str) -> None:
-    (tmp_path / leads_to).touch()
-    (tmp_path / name).symlink_to(tmp_path / leads_to)
-    blocked = protected(str(tmp_path / name), "a", "b")
-    assert (blocked["action"], blocked["path"]) == ("blocked", str(tmp_path / leads_to))
 
 
 @pytest.mark.parametrize("path", ["a\0b", "loop"])

@@ -165,9 +165,7 @@ def test_the_answer_becomes_the_verdicts(ask: tuple[Any, Ask]) -> None:
 
 def test_an_edited_call_takes_the_place_of_the_models(ask: tuple[Any, Ask]) -> None:
     after = ask[1]({"decisions": {"0": {"action": "edit", "arguments": {"path": "d.py"}}}})
-    assert after["items"][0] == call("1", "write", "d.py")
-    assert after["verdicts"][0].edited == ("path",)
-    assert after["verdicts"][0].kind is VerdictKind.ALLOW
+    assert (after["items"][0], after["verdicts"][0].edited) == (call("1", "write", "d.py"), ("path",))
 
 
 @pytest.mark.parametrize(

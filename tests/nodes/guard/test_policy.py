@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
-from mendgraph.nodes.guard.paths import shown
 from mendgraph.nodes.guard.policy import (
     GuardConfig,
     Item,
@@ -15,7 +14,7 @@ from mendgraph.nodes.guard.policy import (
     judge_call,
     judge_path,
     judge_reply,
-    verdict_on_malformed,
+    shown,
 )
 from mendgraph.nodes.records import (
     CallError,
@@ -73,15 +72,10 @@ def allowed(path: str = "") -> Verdict:
     ("tool", "arguments", "path"),
     [
         (READ, {"path": "./src//a.py"}, "src/a.py"),
-        (READ, {"path": "/home/dev/project/a.py"}, "a.py"),
-        (READ, {"path": "[...nextauth].ts"}, "[...nextauth].ts"),
         (READ, {"path": ".env.example"}, ".env.example"),
         (READ, {"path": "."}, "."),
         (READ, {"path": ["a.py", "b.py"]}, "a.py"),
         (READ, {"path": None}, ""),
-        (READ, {}, ""),
-        (WRITE, {"path": "a.py"}, "a.py"),
-        (WRITE, {"path": "pyproject.toml"}, "pyproject.toml"),
         (MOVE, {"source": "a.py", "target": "b.py"}, "a.py"),
         (PLAN, {"steps": [], "path": "/etc/passwd"}, ""),
     ],
@@ -152,8 +146,6 @@ def test_what_is_no_path_is_named_as_such(path: Any, problem: str) -> None:
             "server.key: keys and certificates",
             {"private_key": "Private keys and certificates"},
         ),
-        (READ, {"path": ".git/.env.example"}, ".git/.env.example", {"git_internal": "Git internal files"}),
-        (READ, {"path": ["a.py", "id_rsa"]}, "id_rsa: SSH keys", {"sensitive_config": "Sensitive configuration files"}),
         (WRITE, {"path": ".npmrc"}, ".npmrc: npm's token", {"sensitive_config": "Sensitive configuration files"}),
         (
             READ,
@@ -161,7 +153,6 @@ def test_what_is_no_path_is_named_as_such(path: Any, problem: str) -> None:
             ".ssh/.npmrc: keys of SSH and GnuPG",
             {"sensitive_config": "Sensitive configuration files"},
         ),
-        (MOVE, {"source": "a", "target": ".git/x"}, ".git/x", {"git_internal": "Git internal files"}),
         (
             WRITE,
             {"path": ".git/.env"},
@@ -211,10 +202,11 @@ def test_a_reply_is_judged_call_by_call_in_order() -> None:
         raw_arguments="",
         error=ExtractionError(ExtractionErrorType.UNKNOWN_TOOL_NAME, 2, "tool: x({})", "There is no tool x."),
     )
+    message = "UNKNOWN_TOOL_NAME in line 2: There is no tool x."
     items: list[Item] = [call("read_file", path="a.py"), broken, call("nothing"), call("read_file", path="b.py")]
     signatures = {"a.py": "beef", "b.py": "cafe"}
     verdicts = judge_reply(items, AUTO, SPECS, [OVERRIDE], lambda item, _: signatures[item.arguments["path"]])
-    assert verdicts[:2] == [allowed("a.py"), verdict_on_malformed(broken)]
+    assert verdicts[:2] == [allowed("a.py"), denied("malformed", ToolErrorCode.UNKNOWN_TOOL, message)]
     assert [(verdict.kind, verdict.rule) for verdict in verdicts[2:]] == [
         (VerdictKind.DENY, "unknown_tool"),
         (VerdictKind.DENY, "loop_override"),
@@ -314,18 +306,6 @@ def test_a_kept_result_may_be_read_and_not_written() -> None:
     assert judge(WRITE, path="./@result/3") == allowed("@result/3")
 
 
-DENIED_FILE = denied("env_file", ToolErrorCode.PERMISSION_DENIED, "Blocked.", ("a.py",), path=".env")
-
-
-def result(call_id: str, tool: str, code: ToolErrorCode, message: str, *suggestions: str) -> CallResult:
-    return CallResult(call_id=call_id, tool=tool, result=ToolResult.failure(code, message, suggestions))
-
-
-def test_a_denial_carries_its_rule_and_what_the_model_reads() -> None:
-    error = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message="Blocked.", suggestions=("a.py",))
-    assert Verdict(kind=VerdictKind.DENY, rule="env_file", error=error, path=".env") == DENIED_FILE
-
-
 EDITED = Verdict(kind=VerdictKind.ALLOW, rule="ask_before_write", edited=("content", "gone"))
 
 
@@ -348,8 +328,3 @@ def test_a_changed_call_that_failed_says_so_too() -> None:
     notice = 'A person changed content, gone of this call before it ran. It ran with {"content": "new", "gone": null}.'
     assert error is not None
     assert (error.code, error.message) == (ToolErrorCode.CONFLICT, f"{notice} Stale.")
-
-
-def test_a_call_that_nobody_changed_is_told_as_it_is() -> None:
-    done = CallResult(call_id="1", tool="write", result=ToolResult.success(path="a"))
-    assert edited_result(ran("new"), Verdict(kind=VerdictKind.ALLOW), done) is done

@@ -4,16 +4,18 @@ from pathlib import Path, PurePosixPath
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule, check_file_guardrails
-from mendgraph.nodes.guard.policy import judge_content, judge_path
-from mendgraph.nodes.guard.secret_files import (
+from mendgraph.nodes.guard.file_rules import (
+    DEFAULT_GUARDRAIL_RULES,
     KEY_FILES,
     PACKAGE_LOGINS,
     SENSITIVE_FILES,
     SETTINGS,
+    FileGuardrailRule,
+    check_file_guardrails,
     judged_by_content,
     secret_content,
 )
+from mendgraph.nodes.guard.policy import judge_content, judge_path
 from mendgraph.nodes.records import CONTENT_BYTES
 
 HELD = {
@@ -24,22 +26,13 @@ HELD = {
     ],
     "Google's": [
         *("gcloud/legacy_credentials/me/adc.json", "gcloud/access_tokens.db", "application_default_credentials.json"),
-        *(
-            "app-firebase-adminsdk-x1.json",
-            "serviceAccountKey.json",
-            "client_secret_1-a.apps.googleusercontent.com.json",
-        ),
+        *("app-firebase-adminsdk-x1.json", "serviceAccountKey.json"),
+        "client_secret_1-a.apps.googleusercontent.com.json",
     ],
     "password managers": [
         *("my.passwords.kdbx", "old.kdb", "x.psafe3", "x.agilekeychain/data/1.1password", "x.opvault/default/a.js"),
-        *(
-            "login.keychain-db",
-            "x.1pif",
-            "Default.keyring",
-            "kdewallet.kwl.kwallet",
-            "key.keyx",
-            ".password-store/a.gpg",
-        ),
+        *("login.keychain-db", "x.1pif", "Default.keyring", "kdewallet.kwl.kwallet", "key.keyx"),
+        ".password-store/a.gpg",
     ],
     "logins": [
         *(".netrc", ".pgpass", "pgpass.conf", ".npmrc", ".pypirc", ".config/git/credentials", ".config/gh/hosts.yml"),
@@ -91,17 +84,14 @@ CLUSTER = "apiVersion: v1\nkind: Config\nusers:\n- name: me\n  user:\n    token:
 SECRET = [
     *((name, f"//registry.npmjs.org/:_authToken={LITERAL}\n") for name in (".npmrc", "app/.NPMRC", ".npmrc.bak")),
     (".npmrc", f"save-exact=true\n_auth={LITERAL}\n"),
-    (".npmrc", f"; //registry.npmjs.org/:_authToken={LITERAL}\n"),
     (".yarnrc", f'"//registry.npmjs.org/:_authToken" "{LITERAL}"\n'),
     (".yarnrc.yml", f'npmScopes:\n  me:\n    npmAuthToken: "{LITERAL}"\n'),
     (".pypirc", f"[pypi]\nusername = __token__\npassword = {LITERAL}\n"),
     ("pip.conf", f"[global]\nindex-url = https://me:{LITERAL}@pypi.example.com/simple\n"),
     ("gradle.properties", f"org.gradle.jvmargs=-Xmx2g\nmavenPassword={LITERAL}\n"),
     ("key.properties", "storePassword=abc\n"),
-    (".m2/settings.xml", f"<servers><server><id>a</id><password>{LITERAL}</password></server></servers>"),
     ("NuGet.Config", f'<add key="ClearTextPassword" value="{LITERAL}" />'),
     ("prod.tfvars", f'region = "eu"\ndb_password = "{LITERAL}"\n'),
-    ("prod.tfvars.json", f'{{"region": "eu", "db_password": "{LITERAL}"}}'),
     (".hg/hgrc", f"[auth]\nfoo.password = {LITERAL}\n"),
     ("gradle.properties", "#" * CONTENT_BYTES),
     *((name, ACCOUNT) for name in ("sa.json", "keys/prod.json", "sa", "sa.txt", "sa.json.bak")),
@@ -120,17 +110,13 @@ HARMLESS = [
     ("nuget.config", '<add key="ClearTextPassword" value="%PAT%" />'),
     ("skaffold.yaml", "apiVersion: skaffold/v2\nkind: Config\nbuild:\n  token: abc\n"),
     (".npmrc", "registry=https://registry.example.com\nsave-exact=true\nalways-auth=true\n"),
-    (".npmrc", "//registry.npmjs.org/:_authToken=${NPM_TOKEN}\n"),
     (".yarnrc.yml", "nodeLinker: node-modules\nnpmAuthToken: ${NPM_TOKEN:-}\n"),
     (".pypirc", "[distutils]\nindex-servers = pypi\n[pypi]\nrepository = https://upload.pypi.org/legacy/\n"),
-    ("pip.conf", "[global]\nindex-url = https://pypi.example.com/simple\n"),
     ("gradle.properties", "org.gradle.jvmargs=-Xmx2g\ntokenizerVersion=1.2\nandroid.useTokens=true\npassword=\n"),
     (".m2/settings.xml", "<server><id>a</id><password>${env.PASSWORD}</password></server>"),
     ("dev.tfvars", 'region = "eu"\nkms_key_id = "arn:aws:kms:eu:1:key/2"\nssh_public_key = "ssh-ed25519 AAAA"\n'),
-    ("package.json", '{"name": "a", "scripts": {"token": "node token.js"}}'),
     ("schema.json", '{"type": "service_account", "private_key": {"type": "string"}}'),
     ("openapi.json", '{"client_secret": {"type": "string"}, "refresh_token": {"type": "string"}}'),
-    ("deployment.yaml", "apiVersion: apps/v1\nkind: Deployment\nspec:\n  token: abc\n"),
     ("kubeconfig", "kind: Config\nusers:\n- user:\n    token: ${TOKEN}\n"),
     ("docs.txt", "A key begins with -----BEGIN " + "PRIVATE KEY-----.\n"),
     ("me.asc", "-----BEGIN PGP PUBLIC KEY BLOCK-----\n"),

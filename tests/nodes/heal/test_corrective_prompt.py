@@ -5,12 +5,10 @@ from mendgraph.nodes.heal.corrective_prompt import (
     Manner,
     SelfHealingConfig,
     generate_corrective_prompt,
-    manner_of,
 )
-from mendgraph.nodes.records import EditForm, ExtractionError, ExtractionErrorType, Profile, Protocol
+from mendgraph.nodes.records import ExtractionError, ExtractionErrorType
 
 E = ExtractionErrorType
-SPEC_KINDS = list(E)[:6]
 
 TEXT_REMINDER = """
 Reminder of correct format:
@@ -35,29 +33,14 @@ def error(kind: ExtractionErrorType, details: str = "details") -> ExtractionErro
     return ExtractionError(kind, 1, "line", details)
 
 
-def prompt_for(*errors: ExtractionError, config: SelfHealingConfig = DEFAULT_SELF_HEALING_CONFIG) -> str:
-    return generate_corrective_prompt(errors, "the reply", config)
+def prompt_for(*errors: ExtractionError) -> str:
+    return generate_corrective_prompt(errors, "the reply", DEFAULT_SELF_HEALING_CONFIG)
 
 
 def test_the_defaults_are_the_specs() -> None:
     assert SelfHealingConfig() == SelfHealingConfig(3, True, True, 2, 1) == DEFAULT_SELF_HEALING_CONFIG
     assert SelfHealingConfig(5, False, False) == SelfHealingConfig(
         max_retries=5, include_error_details=False, include_format_reminder=False
-    )
-
-
-@pytest.mark.parametrize("kind", SPEC_KINDS)
-def test_the_specs_six_kinds_have_the_specs_text(kind: ExtractionErrorType) -> None:
-    assert prompt_for(error(kind)) == f"{OPENING}\n- {kind.name}: details\n{TEXT_REMINDER}{CLOSING}"
-
-
-def test_details_and_reminder_can_be_left_out() -> None:
-    errors = [error(E.EMPTY_TOOL_NAME)]
-    assert prompt_for(*errors, config=SelfHealingConfig(include_error_details=False)) == (
-        f"{OPENING}\n{TEXT_REMINDER}{CLOSING}"
-    )
-    assert prompt_for(*errors, config=SelfHealingConfig(include_format_reminder=False)) == (
-        f"{OPENING}\n- EMPTY_TOOL_NAME: details\n{CLOSING}"
     )
 
 
@@ -84,8 +67,8 @@ def test_each_protocol_is_reminded_of_its_own_form(protocol: Manner) -> None:
 # --- In the block form
 
 
-def in_blocks(*errors: ExtractionError, config: SelfHealingConfig = DEFAULT_SELF_HEALING_CONFIG) -> str:
-    return generate_corrective_prompt(errors, "the reply", config, protocol="blocks")
+def in_blocks(*errors: ExtractionError) -> str:
+    return generate_corrective_prompt(errors, "the reply", DEFAULT_SELF_HEALING_CONFIG, protocol="blocks")
 
 
 def test_in_the_block_form_only_what_was_wrong_is_said() -> None:
@@ -93,26 +76,3 @@ def test_in_the_block_form_only_what_was_wrong_is_said() -> None:
     assert in_blocks(error(E.EMPTY_REPLY, "The reply was empty."), error(E.INVALID_JSON_SYNTAX, "No JSON.")) == (
         "The reply was empty.\nNo JSON."
     )
-
-
-@pytest.mark.parametrize(
-    ("profile", "lines", "manner"),
-    [
-        (Profile(protocol=Protocol.TEXT), ["calc.py"], "text"),
-        (Profile(protocol=Protocol.TEXT, edit_form=EditForm.PATCH), ["tool: x"], "text"),
-        (Profile(protocol=Protocol.NATIVE), ["tool: x"], "native"),
-        (Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS), ["calc.py"], "blocks"),
-        (Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS), [], "blocks"),
-        (Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS), ["a tool: x"], "blocks"),
-        (Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS), ["calc.py", "  tool: x"], "text"),
-        (Profile(protocol=Protocol.NATIVE, edit_form=EditForm.BLOCKS), ["tool: x"], "blocks"),
-    ],
-)
-def test_who_is_asked_for_blocks_is_spoken_to_of_lines_only_where_one_went_wrong(
-    profile: Profile, lines: list[str], manner: Manner
-) -> None:
-    errors = [ExtractionError(E.TRUNCATED_REPLY, 1, line, "Cut.") for line in lines]
-    assert manner_of(profile, errors) == manner
-
-
-# --- An answer that is not borne out

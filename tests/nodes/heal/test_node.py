@@ -21,7 +21,6 @@ from mendgraph.nodes.records import (
 
 CONFIG = SelfHealingConfig(max_retries=2, max_schema_repairs=1)
 DIALECT = '{"name": "read_file", "arguments": {"path": "a"}}'
-OTHER_FORMS = (Kind.MISSING_TOOL_PREFIX, Kind.INVALID_JSON_SYNTAX)
 CALL = ToolCall(call_id="call_3_0", tool="read_file", arguments={"path": "a"}, raw_arguments='{"path": "a"}')
 BROKEN = CallError(
     call_id="call_3_1",
@@ -78,12 +77,9 @@ def test_a_call_in_another_form_is_read_as_it_is(protocol: Protocol, text: str) 
     }
 
 
-@pytest.mark.parametrize("kind", OTHER_FORMS)
-def test_a_call_with_or_without_its_prefix_may_be_in_another_form(kind: Kind) -> None:
-    update, asked = healed(kind, ModelReply(text=DIALECT), [CALL])
-    assert (asked, update["items"]) == ([(DIALECT, 3)], [CALL])
-    several = [error(kind), error(kind)]
-    update, asked = healed(kind, ModelReply(text=DIALECT), [CALL], errors=several)
+def test_of_several_errors_none_is_read_as_it_is() -> None:
+    several = [error(Kind.MISSING_TOOL_PREFIX)] * 2
+    update, asked = healed(Kind.MISSING_TOOL_PREFIX, ModelReply(text=DIALECT), [CALL], errors=several)
     assert (asked, "items" in update) == ([], False)
 
 

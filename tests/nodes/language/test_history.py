@@ -133,10 +133,7 @@ ASK, NEXT = HumanMessage("Fix it."), HumanMessage("And now?")
             [ASK, calling("x", "y"), answer("y"), answer("x"), NEXT],
             [ASK, calling("x", "y"), answer("x"), answer("y"), NEXT],
         ),
-        (
-            [ASK, calling("x", "y"), answer("y"), NEXT],
-            [ASK, calling("x", "y"), cancelled("x"), answer("y"), NEXT],
-        ),
+        ([ASK, calling("x", "y"), answer("y"), NEXT], [ASK, calling("x", "y"), cancelled("x"), answer("y"), NEXT]),
         ([ASK, answer("x"), NEXT], [ASK, NEXT]),
         ([answer("x"), calling("x"), NEXT], [calling("x"), cancelled("x"), NEXT]),
         ([calling("x"), answer("x", "1"), answer("x", "2"), NEXT], [calling("x"), answer("x", "1"), NEXT]),
@@ -144,10 +141,7 @@ ASK, NEXT = HumanMessage("Fix it."), HumanMessage("And now?")
             [calling("x"), calling("x"), answer("x"), NEXT],
             [calling("x"), cancelled("x"), calling("x"), answer("x"), NEXT],
         ),
-        (
-            [calling("x", "x"), answer("x", "1"), NEXT],
-            [calling("x", "x"), answer("x", "1"), cancelled("x"), NEXT],
-        ),
+        ([calling("x", "x"), answer("x", "1"), NEXT], [calling("x", "x"), answer("x", "1"), cancelled("x"), NEXT]),
         ([calling(None), NEXT], [calling(None), cancelled(""), NEXT]),
     ],
 )

@@ -1,37 +1,10 @@
-import json
-from typing import Any
-
 import pytest
-from hypothesis import given, settings, strategies as st
 
-from mendgraph.nodes.language.json_arguments import ArgumentProblem, ReadCall, decode_arguments, read_native_calls
+from mendgraph.nodes.language.text_protocol import ArgumentProblem, decode_arguments
+from mendgraph.nodes.parse.reading import ReadCall, read_native_calls
 from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, RawCall, ToolInvocation
 
 INVALID = ExtractionErrorType.INVALID_JSON_SYNTAX
-
-json_values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**63), 2**64 - 1)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
-    max_leaves=12,
-)
-
-
-@settings(max_examples=30)
-@given(value=st.dictionaries(st.text(), json_values, max_size=5), ascii_only=st.booleans())
-def test_what_json_writes_is_read_back(value: dict[str, Any], ascii_only: bool) -> None:
-    assert decode_arguments(json.dumps(value, ensure_ascii=ascii_only)) == value
-
-
-@given(text=st.text() | st.text(alphabet='{}[]":,\\u0d8 e1-\n', max_size=60))
-def test_any_text_gives_an_object_or_a_bounded_problem(text: str) -> None:
-    outcome = decode_arguments(text)
-    assert isinstance(outcome, dict | ArgumentProblem)
-    if isinstance(outcome, ArgumentProblem):
-        assert len(outcome.details) < 400
 
 
 @pytest.mark.parametrize(
@@ -44,34 +17,23 @@ def test_any_text_gives_an_object_or_a_bounded_problem(text: str) -> None:
         ),
         ('{"a": 1} {}', "JSON parse error: Extra data at position 9. JSON: '{\"a\": 1} {}'"),
         ("[1]", 'The arguments must be one JSON object such as {"param": "value"}, not an array.'),
-        ('"a"', 'The arguments must be one JSON object such as {"param": "value"}, not a string.'),
         ("null", 'The arguments must be one JSON object such as {"param": "value"}, not null.'),
-        ("true", 'The arguments must be one JSON object such as {"param": "value"}, not true or false.'),
         ("1.5", 'The arguments must be one JSON object such as {"param": "value"}, not a number.'),
         (
             '{"old_str": "a", "b": 1, "old_str": "c"}',
             "Duplicate key 'old_str': write each key once, and one call for each change.",
         ),
-        ('{"a": [{"b": 1, "b": 1}]}', "Duplicate key 'b': write each key once, and one call for each change."),
         ('{"a": NaN}', "NaN is not a JSON value. Write a number, null or a string."),
-        ('{"a": -Infinity}', "-Infinity is not a JSON value. Write a number, null or a string."),
         ('{"a": 1e999}', "The number 1e999 is too large. Send it as a string."),
         (
             '{"a": 18446744073709551616}',
             "The integer 18446744073709551616 does not fit in 64 bits. Send it as a string.",
         ),
         (
-            '{"a": -9223372036854775809}',
-            "The integer -9223372036854775809 does not fit in 64 bits. Send it as a string.",
-        ),
-        (
             '{"a": "\\ud83d"}',
             "A string holds half of a surrogate pair (\\ud800 to \\udfff). Write the whole character.",
         ),
-        (
-            '{"\ud83d": 1}',
-            "A string holds half of a surrogate pair (\\ud800 to \\udfff). Write the whole character.",
-        ),
+        ('{"\ud83d": 1}', "A string holds half of a surrogate pair (\\ud800 to \\udfff). Write the whole character."),
         (
             '{"a": ' + "[" * 64 + "]" * 64 + "}",
             "The arguments are nested deeper than 64 levels. Send a flatter object.",
@@ -98,11 +60,7 @@ def raw(call_id: str, tool: str = "list_files", arguments: str = "{}") -> RawCal
             ToolInvocation("read_file", {"path": "a(b).py"}, 0),
         ),
         (raw("a", " list_files ", ""), "list_files", ToolInvocation("list_files", {}, 0)),
-        (
-            raw("a", " "),
-            "",
-            ExtractionError(ExtractionErrorType.EMPTY_TOOL_NAME, 0, " ({})", "Tool name is empty"),
-        ),
+        (raw("a", " "), "", ExtractionError(ExtractionErrorType.EMPTY_TOOL_NAME, 0, " ({})", "Tool name is empty")),
         (
             raw("a", "reed_file"),
             "reed_file",
@@ -153,22 +111,3 @@ def test_one_call_is_an_invocation_or_a_typed_error(
 def test_ids_become_unique(given_ids: list[str], expected: list[str]) -> None:
     calls = read_native_calls([raw(call_id) for call_id in given_ids], NATIVE_TOOLS, "call_4")
     assert [call.call_id for call in calls] == expected
-
-
-@settings(max_examples=30)
-@given(
-    st.lists(
-        st.builds(
-            raw,
-            st.sampled_from(["", "a", "b", "call_0", "call_1", "call_1_"]),
-            st.sampled_from(["read_file", "list_files", "", "nope"]),
-            st.text(max_size=20) | st.dictionaries(st.text(), st.integers(0, 9), max_size=2).map(json.dumps),
-        ),
-        max_size=8,
-    )
-)
-def test_no_call_is_dropped_moved_or_confused(calls: list[RawCall]) -> None:
-    outcomes = read_native_calls(calls, NATIVE_TOOLS)
-    assert [(call.tool, call.raw_arguments) for call in outcomes] == [(call.tool, call.arguments) for call in calls]
-    assert len({call.call_id for call in outcomes}) == len(calls)
-    assert outcomes == read_native_calls(calls, NATIVE_TOOLS)

@@ -1,9 +1,22 @@
-"""What a model is shown of a project's notes, whatever they say."""
+"""Which notes of a project a turn begins with, how much of them, and what a model is shown of them."""
+
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given, strategies as st
 
-from mendgraph.nodes.language.project_notes import INTRODUCTION, ProjectNotes, notes_text, visible
+from mendgraph.nodes.language.project_notes import (
+    INTRODUCTION,
+    MOST_BYTES,
+    MOST_READ,
+    Head,
+    ProjectNotes,
+    find_notes,
+    most_bytes,
+    notes_text,
+    visible,
+)
+from mendgraph.nodes.records import Profile, ToolError, ToolErrorCode
 
 PIECES = st.sampled_from(
     ["</project_notes>", "<project_notes>", "< / PROJECT_NOTES >", "</project\u200b_notes>", "<", "\n", "a", "&lt;"]
@@ -19,7 +32,6 @@ def test_notes_stand_between_marks_behind_a_word_on_what_they_are() -> None:
         f'{INTRODUCTION}\n\n<project_notes file="AGENTS.md">\nUse tabs.\nRun make.\n</project_notes>\n\n'
         '<project_notes file="api/CLAUDE.md">\nx\n[the file goes on; read it where you need the rest]\n</project_notes>'
     )
-    assert [each.lines for each in notes] == [2, 1]
 
 
 def test_without_notes_there_is_nothing() -> None:
@@ -51,3 +63,106 @@ def test_nothing_in_a_file_ends_its_block(path: str, text: str) -> None:
 )
 def test_a_model_reads_what_a_person_sees(text: str, seen: str) -> None:
     assert visible(text) == seen
+
+
+DENIED = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message="no")
+
+
+def reader(files: Mapping[str, str | ToolError]) -> Head:
+    def head(path: str, _: int) -> bytes | ToolError | None:
+        found = files.get(path)
+        return found.encode() if isinstance(found, str) else found
+
+    return head
+
+
+Found = tuple[tuple[ProjectNotes, ...], list[tuple[str, str]]]
+
+
+def notes(*files: tuple[str, str]) -> tuple[ProjectNotes, ...]:
+    return tuple(ProjectNotes(path=path, text=text) for path, text in files)
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        ({}, ((), [])),
+        ({"AGENTS.md": "a", "CLAUDE.md": "c"}, (notes(("AGENTS.md", "a")), [])),
+        ({"CLAUDE.md": "c"}, (notes(("CLAUDE.md", "c")), [])),
+        ({"AGENTS.md": " \n", "CLAUDE.md": "c"}, (notes(("CLAUDE.md", "c")), [])),
+        ({"AGENTS.md": DENIED, "CLAUDE.md": "c"}, (notes(("CLAUDE.md", "c")), [("AGENTS.md", "no")])),
+        ({"api/AGENTS.md": "x", "AGENTS.md": "a"}, (notes(("AGENTS.md", "a"), ("api/AGENTS.md", "x")), [])),
+        ({"web/AGENTS.md": "x"}, ((), [])),
+    ],
+)
+def test_agents_come_before_claude_in_each_folder_of_the_request(
+    files: Mapping[str, str | ToolError], found: Found
+) -> None:
+    assert find_notes("Mend api/v1/calc.py.", reader(files), str, MOST_BYTES) == found
+
+
+def test_all_notes_together_are_bounded_and_a_cut_is_told() -> None:
+    files = {"AGENTS.md": "one\ntwo\nthree\n", "api/AGENTS.md": "four\nfive"}
+    found = find_notes("Look at api/a.py", reader(files), str, 12)
+    assert found[0] == (
+        ProjectNotes(path="AGENTS.md", text="one\ntwo", cut=True),
+        ProjectNotes(path="api/AGENTS.md", text="four", cut=True),
+    )
+
+
+def test_notes_whose_first_line_has_no_room_are_left_out_and_the_next_folder_has_its_turn() -> None:
+    files = {"AGENTS.md": "too long a line\nb", "CLAUDE.md": "c", "api/AGENTS.md": "four"}
+    assert find_notes("Look at api/a.py", reader(files), str, 5) == (notes(("api/AGENTS.md", "four")), [])
+
+
+def test_without_room_nothing_is_read() -> None:
+    def read(path: str, _: int) -> bytes:
+        raise AssertionError(path)
+
+    assert find_notes("Look at a/b.py", read, str, 0) == ((), [])
+
+
+@pytest.mark.parametrize(
+    ("request_text", "folders"),
+    [
+        ("Hello", [""]),
+        ("Mend a/b/c.py and a/d.py", ["", "a/", "a/b/"]),
+        ("Mend ../x/a.py and /etc/a.py and ./s/a.py", ["", "s/"]),
+        ("Mend '/etc/my a.py' and '../x/my b.py' and 's/my c.py'", ["", "s/"]),
+        ("Mend a/b/c/d/e/f.py", ["", "a/", "a/b/", "a/b/c/"]),
+    ],
+)
+def test_folders_are_those_around_named_files_and_few(request_text: str, folders: list[str]) -> None:
+    looked: list[str] = []
+    find_notes(request_text, lambda path, _: looked.append(path), str, MOST_BYTES)
+    assert [path.removesuffix("AGENTS.md") for path in looked if path.endswith("AGENTS.md")] == folders
+
+
+def test_notes_take_a_small_part_of_a_window_and_nothing_of_a_small_model() -> None:
+    assert [most_bytes(Profile(), each) for each in (None, 128_000, 8_192)] == [MOST_BYTES, MOST_BYTES, 3_072]
+    assert most_bytes(Profile(small=True), None) == 0
+
+
+@given(text=st.text(alphabet="ab\n\u00e4\U0001f600"), most=st.integers(1, 40))
+def test_a_cut_text_is_whole_lines_that_fit(text: str, most: int) -> None:
+    found, _ = find_notes("", reader({"AGENTS.md": text}), str, most)
+    for note in found:
+        assert len(note.text.encode()) <= most
+        assert text.strip().startswith(note.text)
+        assert note.cut is (note.text != text.strip())
+        assert not note.cut or text.strip()[len(note.text)].isspace()
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"\xef\xbb\xbfhi\xe2\x80\x8b\r\n", "hi"),
+        (b"a\n" * MOST_READ, "a\n" * 3 + "a"),
+        (b"\xff\xfea\x00", "'AGENTS.md' is not read as notes: it is no UTF-8 text."),
+        (b"a\0b", "'AGENTS.md' is not read as notes: it is no UTF-8 text."),
+        (b"a" * (MOST_READ + 1), ""),
+    ],
+)
+def test_only_text_is_read(data: bytes, said: str) -> None:
+    found, unread = find_notes("", lambda path, _: data if path == "AGENTS.md" else None, str, 8)
+    assert "".join([*(note.text for note in found), *(reason for _, reason in unread)]) == said

@@ -10,9 +10,19 @@ from mendgraph.nodes.language.text_protocol import (
     extract_in_order,
     extract_tool_invocations_with_errors,
     format_extraction_errors,
+    parse_text_results,
     parse_tool_line,
+    render_native_result,
+    render_text_results,
 )
-from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, ToolInvocation
+from mendgraph.nodes.records import (
+    CallResult,
+    ExtractionError,
+    ExtractionErrorType,
+    ToolErrorCode,
+    ToolInvocation,
+    ToolResult,
+)
 
 KNOWN = frozenset({"read_file", "list_files", "edit_file"})
 AVAILABLE = "Available: ['edit_file', 'list_files', 'read_file']"
@@ -73,14 +83,11 @@ UNCLOSED = [(E.MISSING_CLOSING_PAREN, 1)]
         (f"{MULTI_LINE}\n{LIST}", [("list_files", {}, 8)], UNCLOSED),
         ('tool: edit_file({"path": "a"})\n```\ny\n```\n', [("edit_file", {"path": "a"}, 1)], []),
         (f"Example:\n```text\n{LIST}\n```\nDone.", [("list_files", {}, 3)], []),
-        (f"~~~\n```\n{LIST}\n", [("list_files", {}, 3)], []),
-        (f"```tool: x```\n{LIST}", [("list_files", {}, 2)], []),
         # A forgotten quote or brace costs one line, and what stands in an unclosed string never runs.
         ('tool: read_file({"path": "a\ntool: read_file({"path": "b"})', [("read_file", {"path": "b"}, 2)], UNCLOSED),
         (f"{READ_A}\n{LIST}", [("list_files", {}, 2)], UNCLOSED),
         (f'tool: edit_file({{"path": "a", "new_str": "# How\n{LIST}\n', [], UNCLOSED),
         (f'tool: edit_file({{"new_str": "a\nb"}} and so on\n{LIST}', [("list_files", {}, 3)], UNCLOSED),
-        (f'tool: edit_file({{"a": "x\ny", "a": ""}})\n{LIST}', [("list_files", {}, 3)], UNCLOSED),
         (f'tool: nope({{"a": "\n{LIST}"}})', [], [(E.UNKNOWN_TOOL_NAME, 1)]),
         ("tool: read_file\n(\ntool: read_file(", [], [(E.MISSING_OPENING_PAREN, 1), (E.MISSING_CLOSING_PAREN, 3)]),
     ],
@@ -187,15 +194,7 @@ def scanning_work(text: str) -> int:
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        'tool: x({"\n',
-        'tool: x({"a":"\n',
-        'tool: x({",":"\n',
-        "tool: x({[\n",
-        'tool: x({"\\\n',
-        "tool: x(\n",
-    ],
+    "line", ['tool: x({"\n', 'tool: x({"a":"\n', 'tool: x({",":"\n', "tool: x({[\n", 'tool: x({"\\\n', "tool: x(\n"]
 )
 def test_many_broken_calls_cost_linear_work(line: str) -> None:
     text = line * (20_000 // len(line))
@@ -219,3 +218,62 @@ def test_errors_are_formatted_as_the_spec_says() -> None:
             "    Details: gone",
         ]
     )
+
+
+def call_result(tool: str, result: ToolResult) -> CallResult:
+    return CallResult(call_id="c", tool=tool, result=result)
+
+
+ABSENT = ToolResult.failure(ToolErrorCode.NOT_FOUND, "No such file: a.py", ("b.py",))
+ABSENT_JSON = '"ok":false,"error":{"code":"not_found","message":"No such file: a.py","suggestions":["b.py"]}}'
+
+
+def test_text_results_are_one_line_each_in_order() -> None:
+    results = [call_result("read_file", ToolResult.success(text="é\n")), call_result("list_files", ABSENT)]
+    assert render_text_results(results) == (
+        'tool_result({"tool":"read_file","ok":true,"data":{"text":"é\\n"}})\n'
+        'tool_result({"tool":"list_files",' + ABSENT_JSON + ")"
+    )
+    assert render_text_results([]) == ""
+
+
+def test_a_native_result_is_the_envelope_alone() -> None:
+    assert render_native_result(call_result("read_file", ABSENT)) == "{" + ABSENT_JSON
+
+
+@pytest.mark.parametrize(
+    ("content", "escaped"),
+    [
+        ("\ud83d", "\\ud83d"),
+        ("\u2028\u2029\x85\x7f", "\\u2028\\u2029\\u0085\\u007f"),
+        ("\x00\x1b[31m", "\\u0000\\u001b[31m"),
+        ("\U0001f600", "\U0001f600"),
+    ],
+)
+def test_what_breaks_lines_or_cannot_be_sent_is_escaped(content: str, escaped: str) -> None:
+    rendered = render_native_result(call_result("t", ToolResult.success(text=content)))
+    assert rendered == '{"ok":true,"data":{"text":"' + escaped + '"}}'
+    assert rendered.encode().decode() == rendered
+
+
+any_text = st.text(st.characters()) | st.text(alphabet='tool_result({"\n\r\u2028\ud800})', max_size=30)
+any_result = st.dictionaries(any_text, any_text | st.integers() | st.lists(any_text, max_size=3), max_size=4).map(
+    lambda data: ToolResult(ok=True, data=data)
+) | st.builds(ToolResult.failure, st.sampled_from(ToolErrorCode), any_text, st.lists(any_text, max_size=3).map(tuple))
+
+
+@settings(max_examples=30)
+@given(st.lists(st.builds(call_result, any_text, any_result), max_size=5))
+def test_results_are_read_back(results: list[CallResult]) -> None:
+    rendered = render_text_results(results)
+    assert len(rendered.splitlines()) == len(results)
+    assert parse_text_results(rendered) == [{"tool": item.tool, **item.result.as_map()} for item in results]
+
+
+def test_other_lines_are_passed_over() -> None:
+    text = "Results:\ntool_result(oops)\ntool_result([1])\ntool_result(" + "[" * 100_000 + ')\ntool_result({"ok":true})'
+    assert parse_text_results(text) == [{"ok": True}]
+
+
+def test_a_value_that_is_no_json_is_shown_as_text() -> None:
+    assert render_native_result(call_result("t", ToolResult.success(odd={1}))) == '{"ok":true,"data":{"odd":"{1}"}}'

@@ -2,7 +2,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import strategies as st
 
 from mendgraph.nodes.parse.answers import (
     NOTHING_DONE,
@@ -10,7 +9,6 @@ from mendgraph.nodes.parse.answers import (
     TurnFacts,
     answer_problems,
     echoes,
-    is_placeholder_content,
     paths_to_check,
     schema_problem,
     unfounded,
@@ -35,24 +33,17 @@ def turn(request: str, *, met: int = 0, insistent: bool = False, faulty: bool = 
     [
         (CLAIM, turn(ORDER), CLAIMED),
         (CLAIM, turn(REPORT), CLAIMED),
-        (CLAIM, turn(ORDER, met=3), CLAIMED),
         (CLAIM, turn(ORDER, met=3, insistent=True), SHORT_CLAIMED),
         (CLAIM, turn(TALK), None),
-        (CLAIM, turn("Thank you."), None),
         (CLAIM, turn(QUESTION), None),
-        (CLAIM, turn(QUESTION, insistent=True), None),
         (CLAIM, turn(""), None),
         (NO_CLAIM, turn(ORDER), IDLE),
         (NO_CLAIM, turn(ORDER, met=1), None),
         (NO_CLAIM, turn(ORDER, met=1, insistent=True), SHORT_IDLE),
         (NO_CLAIM, turn(REPORT), None),
         (NO_CLAIM, turn(REPORT, insistent=True), SHORT_IDLE),
-        (NO_CLAIM, turn(REPORT, met=2, insistent=True), SHORT_IDLE),
-        (NO_CLAIM, turn(QUESTION), None),
         (NO_CLAIM, turn(QUESTION, insistent=True), None),
-        (NO_CLAIM, turn(TALK), None),
         (NO_CLAIM, turn(TALK, insistent=True), None),
-        ("", turn(ORDER), IDLE),
         (NO_CLAIM, turn(TALK, insistent=True, faulty=True), SHORT_IDLE),
         (NO_CLAIM, turn(TALK, faulty=True), None),
         (NO_CLAIM, turn(QUESTION, insistent=True, faulty=True), None),
@@ -68,21 +59,13 @@ def test_what_did_not_happen_speaks_against_an_answer(answer: str, facts: TurnFa
     [
         (TurnFacts(request=ORDER), (), None),
         (TurnFacts(request=ORDER, changed=("a.py",)), ("b.py",), None),
-        (TurnFacts(request=ORDER, checked=True), (), None),
         (TurnFacts(request=ORDER, checked=True, changed=("a.md", "b.json")), ("c.toml",), None),
         (TurnFacts(request=ORDER, checked=True, changed=("a.py",)), (), ("a.py",)),
         (TurnFacts(request=TALK, checked=True), ("a.pyi",), ("a.pyi",)),
-        (
-            TurnFacts(request=ORDER, checked=True, changed=("b.py", "a.md")),
-            ("c.py", "b.py"),
-            ("b.py", "a.md", "c.py"),
-        ),
+        (TurnFacts(request=ORDER, checked=True, changed=("b.py", "a.md")), ("c.py", "b.py"), ("b.py", "a.md", "c.py")),
         (TurnFacts(request=ORDER, configured=True), (), ()),
         (TurnFacts(request=QUESTION, configured=True), (), None),
-        (TurnFacts(request=REPORT, configured=True), (), None),
-        (TurnFacts(request=QUESTION, configured=True, changed=("a.md",)), (), ("a.md",)),
         (TurnFacts(request=TALK, configured=True), ("a.md",), ("a.md",)),
-        (TurnFacts(request=ORDER, configured=True, checked=True), (), ()),
     ],
 )
 def test_checks_come_before_an_answer_where_they_can_tell_something(
@@ -111,10 +94,6 @@ def problems(value: Any, schema: dict[str, Any] | None) -> list[str]:
         ),
         ({"$ref": "#"}, "answer_schema cannot be followed: maximum recursion depth exceeded"),
         (ELSEWHERE, "answer_schema cannot be followed: Unresolvable: file:///etc/hostname"),
-        (
-            {"allOf": [{"$ref": "http://127.0.0.1:9/x"}]},
-            "answer_schema cannot be followed: Unresolvable: http://127.0.0.1:9/x",
-        ),
     ],
 )
 def test_what_is_no_schema_is_refused_before_the_run(schema: dict[str, Any], problem: str) -> None:
@@ -124,11 +103,9 @@ def test_what_is_no_schema_is_refused_before_the_run(schema: dict[str, Any], pro
 @pytest.mark.parametrize(
     ("value", "schema", "expected"),
     [
-        ("anything", None, []),
         (None, None, []),
         ({"count": 3}, COUNT, []),
         (None, {"type": ["integer", "null"]}, []),
-        (None, {}, []),
         (None, COUNT, [ASK]),
         ({"count": 0}, COUNT, ["value.count: 0 is less than the minimum of 1"]),
         ({}, COUNT, ["value: 'count' is a required property"]),
@@ -142,13 +119,6 @@ def test_what_is_no_schema_is_refused_before_the_run(schema: dict[str, Any], pro
 )
 def test_what_is_wrong_with_an_answer(value: Any, schema: dict[str, Any] | None, expected: list[str]) -> None:
     assert problems(value, schema) == expected
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=6,
-)
 
 
 def test_a_schema_that_no_checkpoint_can_hold_is_refused() -> None:
@@ -166,67 +136,6 @@ def test_a_reference_to_a_file_of_this_machine_is_not_followed(tmp_path: Path) -
     assert str(schema_problem(schema)).startswith("answer_schema cannot be followed: ")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "whole new file",
-        "The whole new file.\n",
-        "complete file content",
-        "# full code of the file",
-        "new content here",
-        "[new content here]",
-        "# your code here\n",
-        "// new code goes here",
-        "<!-- text here -->",
-        "<action>",
-        "<new text>",
-        "<file-content>",
-        "<content>",
-        "...",
-        " ...\n",
-        "…",
-        "TEXT",
-        "NEW_TEXT",
-        "NEW CONTENT",
-    ],
-)
-def test_placeholders_for_texts(text: str) -> None:
-    assert is_placeholder_content(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "\n",
-        "..",
-        "text",
-        "value",
-        "new content",
-        "new file",
-        "{name}",
-        "[value]",
-        "<br>",
-        "<code>",
-        "<text>",
-        "<path>",
-        "SELECT",
-        "return value",
-        "here",
-        "def f(): ...",
-        "class A(Protocol):\n    def f(self) -> int: ...\n",
-        "x = [1, ..., 3]",
-        "print('your code here')",
-        "# your code here\nx = 1",
-        "The whole new file is written by save().",
-        "..." + " " * 300 + "x",
-        "x" * 100_000,
-    ],
-)
-def test_real_texts(text: str) -> None:
-    assert not is_placeholder_content(text)
-
-
 TOLD = ("The block has no closing fence.  Send it\nagain.", "Yes.", "")
 
 
@@ -235,10 +144,8 @@ TOLD = ("The block has no closing fence.  Send it\nagain.", "Yes.", "")
     [
         ("The block has no closing fence. Send it again.", True),
         ("Well: the block? The block has no closing fence. Send it again. Done.", True),
-        ("has no closing  fence.", True),
         ("no closing fence", True),
         ("no closing fenc", False),
-        ("Yes.", False),
         ("", False),
         ("The block is closed. Send it again.", False),
     ],

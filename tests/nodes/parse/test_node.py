@@ -1,9 +1,6 @@
-import json
-
 import pytest
 
-from mendgraph.nodes.language.blocks import EXAMPLE_EDITS
-from mendgraph.nodes.language.dialects import describe_dialect
+from mendgraph.nodes.language.dialects import EXAMPLE_EDITS, describe_dialect
 from mendgraph.nodes.parse.answers import TurnFacts
 from mendgraph.nodes.parse.node import ParseState, parse
 from mendgraph.nodes.parse.reading import Reader, ReplyReading
@@ -154,21 +151,6 @@ def test_definitions_are_no_call_although_they_use_a_tools_name() -> None:
     [edit, _] = parsed(BLOCKS, f"```python\n{code}```").items
     assert isinstance(edit, ToolCall)
     assert (edit.tool, edit.arguments["path"]) == ("edit_blocks", "calc.py")
-
-
-# --- Bodies of calls
-
-
-# --- Texts that only stand for others
-
-
-@pytest.mark.parametrize("content", ["<content>", "...", "TEXT", "# your code here\n", "whole new file"])
-def test_a_text_that_only_stands_for_one_is_not_written(content: str) -> None:
-    details = f"content {content.strip()!r} only stands for a text: write the text itself."
-    [error] = parsed(NATIVE, "", raw("write_file", json.dumps({"path": "b.py", "content": content}))).errors
-    assert (error.error_type, error.details) == (Kind.INVALID_ARGUMENTS, f"write_file: {details}")
-    [error] = parsed(BLOCKS, f"calc.py\n```python\n{content}\n```").errors
-    assert (error.error_type, error.details) == (Kind.INVALID_ARGUMENTS, f"edit_blocks: {details}")
 
 
 # --- The examples of the prompt

@@ -6,7 +6,7 @@ from hypothesis import given, settings, strategies as st
 
 from mendgraph.nodes.language.dialects import describe_dialect
 from mendgraph.nodes.parse.answers import NOTHING_DONE, TurnFacts
-from mendgraph.nodes.parse.reading import Reader, ReplyReading, check_call, read_reply
+from mendgraph.nodes.parse.reading import Reader, ReplyReading, cut_invented, read_reply
 from mendgraph.nodes.records import (
     Answer,
     CallError,
@@ -18,7 +18,6 @@ from mendgraph.nodes.records import (
     Protocol,
     Reading,
     ToolCall,
-    ToolInvocation,
 )
 from tests.nodes.parse.readings import (
     BLOCKS,
@@ -79,11 +78,6 @@ def test_lines_and_native_calls_of_one_reply_are_all_read() -> None:
     found = read(TEXT, GOOD, raw("read_file", '{"path": "b.py"}'))
     items: list[ToolCall | CallError] = [reading_file("call_3_1"), reading_file("call_3_0", "b.py", 0)]
     assert found == ReplyReading(Reading.CALLS, items, [])
-
-
-def test_in_a_native_turn_a_call_in_text_is_no_call_and_no_answer() -> None:
-    details = describe_dialect("tool_line")
-    assert read(NATIVE, GOOD) == malformed(Kind.MISSING_TOOL_PREFIX, GOOD, details)
 
 
 @EITHER
@@ -189,9 +183,6 @@ def test_an_answer_that_only_repeats_what_was_told_is_none() -> None:
     assert read(BLOCKS, told.told[0]).reading is Reading.ANSWER
 
 
-# --- The block form in the native protocol
-
-
 # --- An answer is held against what happened
 
 IDLE = TurnFacts(request="Fix calc.py.")
@@ -217,14 +208,6 @@ def test_a_final_answer_that_is_not_borne_out_keeps_its_call(how: Reader) -> Non
     error = ExtractionError(Kind.UNFOUNDED_CLAIM, 0, "It adds.", PROBLEM)
     item = CallError(call_id="x" if calls else "call_3_0", tool="final_answer", raw_arguments=arguments, error=error)
     assert read(how._replace(turn=IDLE), text, *calls) == ReplyReading(Reading.MALFORMED, [item], [error])
-
-
-def test_check_call_names_the_tool_and_each_problem() -> None:
-    checked = check_call(ToolInvocation("read_file", {"path": 1, "limit": -1}, 4), "x", '{"path": 1}', TEXT)
-    assert isinstance(checked, CallError)
-    assert checked.error[:3] == (Kind.INVALID_ARGUMENTS, 4, '{"path": 1}')
-    assert checked.error.details.startswith("read_file: ")
-    assert {"path", "limit"} <= set(checked.error.details.replace(":", " ").replace("'", " ").split())
 
 
 def judged(found: ReplyReading) -> list[tuple[str, str, Any]]:
@@ -312,9 +295,7 @@ WRITE = '{"name": "write_file", "arguments": {"path": "a.md", "content": "x\n' +
 
 @pytest.mark.parametrize("how", [TEXT, BLOCKS], ids=["text", "blocks"])
 def test_what_a_call_in_another_form_writes_never_runs(how: Reader) -> None:
-    text = f"```json\n{WRITE}\n```"
-    assert [error.error_type for error in read(how, f"I write it.\n{text}").errors] == [Kind.MISSING_TOOL_PREFIX]
-    beside = read(how, f"{GOOD}\nThen:\n{text}\n{GOOD}").items
+    beside = read(how, f"{GOOD}\nThen:\n```json\n{WRITE}\n```\n{GOOD}").items
     kinds = [item.error.error_type if isinstance(item, CallError) else item.tool for item in beside]
     assert kinds == ["read_file", Kind.MISSING_TOOL_PREFIX, "read_file"]
 
@@ -323,3 +304,49 @@ def test_what_a_call_in_another_form_writes_never_runs(how: Reader) -> None:
 def test_a_line_that_only_names_the_file_is_the_heading_of_its_block(tool: str) -> None:
     found = read(BLOCKS, f'tool: {tool}({{"path": "calc.py"}})\n```python\n{CODE}```')
     assert [(item.tool, type(item)) for item in found.items][:1] == [("edit_blocks", ToolCall)]
+
+
+KNOWN = frozenset({"read_file", "write_file"})
+CALL_LINE = 'tool: read_file({"path": "a.py"})\n'
+RESULT = 'tool_result({"tool":"read_file","ok":true,"data":{"content":"x"}})\n'
+
+
+@pytest.mark.parametrize(
+    ("kept", "cut"),
+    [
+        ("", RESULT),
+        ("I read it.\n", f"{RESULT}tool: write_file({{}})"),
+        (CALL_LINE, f"{RESULT}{CALL_LINE}"),
+        (CALL_LINE, f"user: {RESULT}"),
+        (CALL_LINE, "User:\nNow edit it."),
+        (CALL_LINE, "### User\nNow edit it."),
+        (CALL_LINE, "tool_result: x"),
+        (CALL_LINE, "<|im_start|>user\nx"),
+        (CALL_LINE, "<tool_response>\nx"),
+        ('{"name": "read_file", "arguments": {}}\n', "user: x"),
+        ("<tool_call>\n{}\n</tool_call>\n", "<tool_response>\nx"),
+        ("Action: read_file\nAction Input: {}\n", "Observation: x"),
+        ('tool: write_file({"content": "\nuser: x\n"})\n', "user: x"),
+    ],
+)
+def test_what_was_invented_is_cut(kept: str, cut: str) -> None:
+    assert cut_invented(kept + cut, KNOWN) == kept
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "user: what one types is marked so.\nassistant: that is the model.",
+        "### User\n\nWho uses it.",
+        "A result is a line such as `tool_result({...})`.",
+        f"  {RESULT}",
+        f"The log:\n```\n{RESULT}```\n",
+        'tool: write_file({"path": "a", "content": "\ntool_result(x)\nuser: x\n"})',
+        f"{CALL_LINE}```\nuser: x\n```\n",
+        f"{CALL_LINE}### User guide\n",
+        f"{CALL_LINE}A user: x\n",
+    ],
+)
+def test_what_was_not_invented_stays(text: str) -> None:
+    assert cut_invented(text, KNOWN) == text

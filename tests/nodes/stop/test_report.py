@@ -1,4 +1,5 @@
 import pytest
+from langchain_core.messages import AIMessage
 
 from mendgraph.nodes.records import (
     Answer,
@@ -15,6 +16,7 @@ from mendgraph.nodes.records import (
     ToolErrorCode,
     ToolResult,
 )
+from mendgraph.nodes.stop.node import StopState, finish, give_up
 from mendgraph.nodes.stop.report import checks_of, finished, stopped, wrap_up
 
 USAGE = {"total_calls": 2}
@@ -118,3 +120,21 @@ def checked(data: str | None = None, code: ToolErrorCode = ToolErrorCode.CHECK_F
 )
 def test_the_outcome_says_what_the_last_checks_came_to(results: list[CallResult], checks: str) -> None:
     assert checks_of(results) == checks
+
+
+FAILED = result("There is no c.py.")
+
+
+@pytest.mark.parametrize("kind", [OutcomeKind.BUDGET_STOP, OutcomeKind.SYSTEM_ERROR])
+def test_the_account_is_the_last_message(kind: OutcomeKind) -> None:
+    outcome = stopped(kind, CAUSE, PLAN, [CHANGES[0]], USAGE)
+    assert give_up(StopState(plan=PLAN, changes=[CHANGES[0]], results=[FAILED]), kind, CAUSE, USAGE) == {
+        "outcome": outcome,
+        "messages": [AIMessage(wrap_up(outcome, PLAN, [FAILED]))],
+    }
+
+
+def test_what_was_found_before_anything_was_changed_is_not_said_of_the_work() -> None:
+    found = checked()
+    assert finish(StopState(results=[found]), {})["outcome"].checks == ""
+    assert give_up(StopState(results=[found]), OutcomeKind.SYSTEM_ERROR, CAUSE, {})["outcome"].checks == ""

@@ -62,6 +62,11 @@ def test_half_done_and_wrong_work_is_not_accepted(name: str, path: str, old: str
         ("toml_version", "pyproject.toml", 'schema-version = "1.4.2"', 'schema-version = "1.5.0"'),
         ("markdown_usage", "README.md", "Copies files between buckets.", "Copies files."),
         ("ini_server", "app.ini", "; read once, when the program starts\n", ""),
+        ("rename_fetch_user", "store.py", "def fetch_all", "def load_all"),
+        ("move_timeout", "settings.py", "RETRIES = 3\n", ""),
+        ("order_discount", "order.py", "discount: float = 0", "discount: float = 5"),
+        ("shared_format_money", "money.py", '"EUR"', '"USD"'),
+        ("reply_to_argument", "mailer.py", "reply_to):", "reply_to=None):"),
         ("new_word_count", "words.py", "text.lower()", "text"),
         ("new_stack_tests", "test_stack.py", "(2, 1, 0)", "(1, 2, 0)"),
         ("new_luhn", "luhn.py", "value - 9 if value > 9 else value", "value"),
@@ -86,22 +91,6 @@ def test_half_of_the_files_is_not_enough(name: str) -> None:
     task = TASKS[name]
     for path in task.solution:
         assert verdict(task, {each: text for each, text in task.solution.items() if each != path}) is not None
-
-
-@pytest.mark.parametrize(
-    ("name", "path", "old", "new"),
-    [
-        ("rename_fetch_user", "store.py", "def fetch_all", "def load_all"),
-        ("move_timeout", "settings.py", "RETRIES = 3\n", ""),
-        ("order_discount", "order.py", "discount: float = 0", "discount: float = 5"),
-        ("shared_format_money", "money.py", "EUR", "USD"),
-        ("reply_to_argument", "mailer.py", "reply_to):", "reply_to=None):"),
-    ],
-)
-def test_what_was_not_asked_for_is_not_accepted(name: str, path: str, old: str, new: str) -> None:
-    task = TASKS[name]
-    text = task.solution.get(path) or task.files[path]
-    assert verdict(task, {**task.solution, path: text.replace(old, new)}) is not None
 
 
 def test_a_function_that_stays_beside_the_imported_one_is_not_accepted() -> None:

@@ -1,6 +1,6 @@
 """A batch in its folder: what is begun, what is written, what ends it. The work is scripted."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,8 @@ from mendgraph.graph.fleet.batch.batch import Batch, Terms, changed_since
 from mendgraph.graph.fleet.batch.batch_folder import BatchEnd, BatchFolder, BatchResult, Tally, open_batch_folder
 from mendgraph.graph.fleet.batch.local import ThreadExecutor
 from mendgraph.graph.fleet.batch.tasks import BatchTask, TaskResult, Worked, WorkOrder, failed
-from mendgraph.graph.machine.stop_request import StopRequest
+from mendgraph.graph.machine.bound_nodes import StopRequest
 from mendgraph.graph.spending.store import AccountSpent
-from mendgraph.nodes.execute_tools.copies.workspace_copies import Copy
 from mendgraph.nodes.execute_tools.files.failures import os_failure
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.graph.fleet.batch.scripted_work import done
@@ -21,20 +20,8 @@ from tests.graph.fleet.batch.scripted_work import done
 ERROR = ToolError(code=ToolErrorCode.RATE_LIMITED, message="The limit is reached.")
 
 
-class Watching:
-    """Writes down what it hears."""
-
-    def __init__(self) -> None:
-        self.heard: list[str] = []
-
-    def began(self, tally: Tally, total: int | None) -> None:
-        self.heard.append(f"{tally.done}/{total}")
-
-    def task_began(self, task_id: str) -> None:
-        self.heard.append(f"+{task_id}")
-
-    def task_ended(self, result: TaskResult) -> None:
-        self.heard.append(f"-{result.id} {result.reason}")
+def heard_by(told: list[str]) -> Callable[[TaskResult], None]:
+    return lambda result: told.append(f"{result.id} {result.reason}")
 
 
 @pytest.fixture
@@ -66,18 +53,19 @@ def batch(tasks: Any, folder: BatchFolder, terms: Terms | None = None, **options
     return Batch(tasks, folder, ThreadExecutor(1), terms or Terms(), **options)
 
 
-def test_a_batch_is_watched_and_every_task_is_ordered_once(folder: BatchFolder, orders: list[WorkOrder]) -> None:
-    watching = Watching()
-    found = batch([task("a"), task("b")], folder).run(watching)
+def test_a_batch_is_heard_and_every_task_is_ordered_once(folder: BatchFolder, orders: list[WorkOrder]) -> None:
+    told: list[str] = []
+    found = batch([task("a"), task("b")], folder).run(heard_by(told))
     assert found == BatchResult(folder.batch, folder.path, BatchEnd.COMPLETE, "Each task has its result.", 2, Tally(2))
-    assert watching.heard == ["0/2", "+a", "-a answered", "+b", "-b answered"]
+    assert told == ["a answered", "b answered"]
     first = orders[0]
-    assert (first.folder, first.known_as) == (f"{folder.path}/work/a", task("a").sha256)
+    assert (first.folder, first.task_hash) == (f"{folder.path}/work/a", task("a").sha256)
     assert (first.given, first.trusted, first.own_settings) == ("{}", "", False)
     assert first.without == (folder.path, f"{folder.path}/work")
-    again = Watching()
-    assert batch([task("a"), task("b"), task("c")], folder).run(again).tally == Tally(3)
-    assert again.heard == ["2/3", "+c", "-c answered"]
+    again = batch([task("a"), task("b"), task("c")], folder)
+    assert (again.tally, again.total) == (Tally(2), 3)
+    assert again.run(heard_by(told)).tally == Tally(3)
+    assert told[2:] == ["c answered"]
 
 
 def test_caps_are_those_of_the_batchs_own_account(folder: BatchFolder, orders: list[WorkOrder]) -> None:
@@ -135,24 +123,19 @@ def test_a_limit_that_a_task_meets_is_that_of_all(
 ) -> None:
     answers = iter([AccountSpent(account="x"), spent])
     monkeypatch.setattr(whole, "account_spent", lambda _: next(answers))
-    watching = Watching()
+    told: list[str] = []
     terms = Terms(max_cost_usd=0.5, max_tokens=9)
-    found = batch([task("a", "limit"), task("b")], folder, terms).run(watching)
+    found = batch([task("a", "limit"), task("b")], folder, terms).run(heard_by(told))
     assert words in found.message
     assert (found.end, found.tally.done, len(orders)) == (BatchEnd.LIMIT, 0, 1)
-    assert watching.heard == ["0/2", "+a", "-a account_limit"]
+    assert told == ["a account_limit"]
     assert folder.done == {}
 
 
 def test_a_batch_that_is_cancelled_says_by_whom(folder: BatchFolder, orders: list[WorkOrder]) -> None:
     stopped = batch([task("a"), task("b")], folder)
 
-    class Stopping(Watching):
-        def task_ended(self, result: TaskResult) -> None:
-            stopped.cancel("by the test")
-            super().task_ended(result)
-
-    found = stopped.run(Stopping())
+    found = stopped.run(lambda _: stopped.cancel("by the test"))
     assert (found.end, found.total, found.tally, len(orders)) == (BatchEnd.CANCELLED, 2, Tally(1), 1)
     assert found.message == "It was stopped by the test. 1 task is left: start the same batch again to go on."
 
@@ -189,11 +172,10 @@ def test_a_copy_of_which_no_patch_could_be_made_is_not_removed(
         return Worked(done(order).result.model_copy(update={"base": "c0ffee", "error": ERROR}))
 
     monkeypatch.setattr("mendgraph.graph.fleet.batch.local.work", work)
-    for _ in range(2):  # neither now nor by what the next start tidies up
-        place = Path(folder.path, "work", "a")
-        place.mkdir(exist_ok=True)
-        batch([task("a")], folder, remove_copies=True).run()
-        assert place.exists()
+    place = Path(folder.path, "work", "a")
+    place.mkdir()
+    batch([task("a")], folder, remove_copies=True).run()
+    assert place.exists()
 
 
 def test_tasks_that_have_changed_are_named_ten_at_most(folder: BatchFolder) -> None:
@@ -211,35 +193,13 @@ def test_tasks_that_have_changed_are_named_ten_at_most(folder: BatchFolder) -> N
 
 
 @pytest.mark.usefixtures("orders")
-def test_what_watches_may_fail(folder: BatchFolder) -> None:
-    class Failing(Watching):
-        def task_ended(self, result: TaskResult) -> None:
-            raise BrokenPipeError(result.id)
+def test_what_hears_may_fail(folder: BatchFolder) -> None:
+    def failing(result: TaskResult) -> None:
+        raise BrokenPipeError(result.id)
 
     with pytest.raises(BrokenPipeError):
-        batch([task("a"), task("b")], folder).run(Failing())
+        batch([task("a"), task("b")], folder).run(failing)
     assert [*folder.done] == ["a"]
-
-
-@pytest.mark.usefixtures("orders")
-def test_copies_are_removed_those_of_earlier_starts_as_well(
-    folder: BatchFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    removed: list[str] = []
-    forgotten: list[tuple[str, str]] = []
-
-    def found(place: str) -> Copy | None:
-        return Copy("/root", "", place) if place.endswith("a") else None
-
-    monkeypatch.setattr(whole, "delete_copy", removed.append)
-    monkeypatch.setattr(whole, "open_copy", found)
-    monkeypatch.setattr(whole, "forget_run", lambda root, run: forgotten.append((root, run)))
-    batch([task("a")], folder).run()
-    for name in ("a", "other"):
-        Path(folder.path, "work", name).mkdir()
-    assert batch([task("a"), task("b")], folder, remove_copies=True).run().ok
-    assert removed == [f"{folder.path}/work/a", f"{folder.path}/work/b"]
-    assert forgotten == [("/root", f"{folder.batch}-a")]
 
 
 @pytest.mark.usefixtures("orders")
@@ -255,5 +215,5 @@ def test_results_are_not_written_any_more_once_the_disk_was_full(
 
     monkeypatch.setattr(BatchFolder, "begin", begin)
     two = Batch([task("a"), task("b")], folder, ThreadExecutor(2), Terms(own_settings=True))
-    assert two.run(Watching()).end is BatchEnd.FAILED
+    assert two.run().end is BatchEnd.FAILED
     assert folder.done == {}

@@ -8,16 +8,8 @@ from typing import Any
 
 import pytest
 
-from mendgraph.graph.fleet.batch.batch_folder import (
-    BatchFolder,
-    Done,
-    forget_run,
-    is_batch_folder,
-    open_batch_folder,
-    read_results,
-)
+from mendgraph.graph.fleet.batch.batch_folder import BatchFolder, Done, open_batch_folder, read_results
 from mendgraph.graph.fleet.batch.tasks import BatchTask, TaskResult, TaskUsage, Worked
-from mendgraph.nodes.execute_tools.store.run_folder import run_folder, workspace_folder
 from mendgraph.nodes.records import OutcomeKind, ToolError, ToolErrorCode
 
 TASK = BatchTask(id="a", prompt="p", workspace="/w")
@@ -38,10 +30,8 @@ def refusal(path: Path) -> ToolError:
 
 
 def test_what_was_written_is_known_at_the_next_start(tmp_path: Path) -> None:
-    assert not is_batch_folder(str(tmp_path / "out"))
     with opened(tmp_path / "out") as folder:
         name = folder.batch
-        assert folder.is_new
         folder.begin(TASK)
         folder.begin(TASK)
         folder.pin(("/w", ""), "c0ffee")
@@ -58,7 +48,7 @@ def test_what_was_written_is_known_at_the_next_start(tmp_path: Path) -> None:
         {"workspace": "/w", "revision": "", "commit": "c0ffee"},
     ]
     with opened(tmp_path / "out") as again:
-        assert (again.batch, again.is_new) == (name, False)
+        assert again.batch == name
         assert again.done["a"] == Done("f00", OutcomeKind.FINISHED, USAGE)
         assert again.begun == {"a": TASK.sha256}
         assert again.pins == {("/w", ""): "c0ffee"}
@@ -182,13 +172,3 @@ def test_names_that_are_no_utf_8_are_escaped_and_can_be_read_again(tmp_path: Pat
     assert [*read_results(str(tmp_path))] == [written]
     with opened(tmp_path) as again:
         assert [*again.done] == [RESULT.id]
-
-
-def test_what_is_kept_of_a_run_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
-    folders: list[Any] = [run_folder("0a-a"), workspace_folder(str(tmp_path))]
-    for folder in folders:
-        Path(folder, "x").write_text("")
-    forget_run(str(tmp_path), "0a-a")
-    forget_run(str(tmp_path), "0a-a")
-    assert [os.path.exists(folder) for folder in folders] == [False, False]

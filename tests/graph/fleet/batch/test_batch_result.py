@@ -44,13 +44,12 @@ def test_a_batch_says_in_words_how_it_ended(tally: Tally, end: BatchEnd, words: 
 
 
 TASK = BatchTask(id="a.1", prompt="p", workspace="/w")
-ORDER = WorkOrder("0a1b", TASK, "{}", "/out/work/a.1", known_as="f00", tries=2)
+ORDER = WorkOrder("0a1b", TASK, "{}", "/out/work/a.1", task_hash="f00", tries=2)
 ERROR = ToolError(code=ToolErrorCode.NOT_FOUND, message="it is not there")
 
 
 def test_an_order_names_the_run_the_account_and_the_store() -> None:
     assert (ORDER.run_id, ORDER.account, ORDER.shared_name) == ("0a1b-a.1", "batch/0a1b", "batch/0a1b/a.1")
-    assert (ORDER.task_hash, ORDER._replace(known_as="").task_hash) == ("f00", TASK.sha256)
 
 
 def test_orders_and_what_comes_of_them_can_be_sent() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.execute_tools.copies.copy_sources import pack_source
 from mendgraph.nodes.execute_tools.copies.workspace_copies import (
     Copy,
     Pinned,
@@ -40,10 +39,8 @@ def task(workspace: Path, revision: str = "") -> Any:
     return SimpleNamespace(workspace=str(workspace), revision=revision)
 
 
-def prepare_copy(
-    source: Any, folder: str, packed: bytes | None = None, without: Sequence[str] = ()
-) -> Copy | ToolError:
-    return make_copy(source.workspace, source.revision, folder, packed=packed, without=without)
+def prepare_copy(source: Any, folder: str, without: Sequence[str] = ()) -> Copy | ToolError:
+    return make_copy(source.workspace, source.revision, folder, without=without)
 
 
 def pin_revision(source: Any) -> Pinned | ToolError:
@@ -54,8 +51,8 @@ def remove_copy(copy: Copy | str) -> ToolError | None:
     return delete_copy(copy if isinstance(copy, str) else copy.folder)
 
 
-def copied(source: Any, folder: Path, packed: bytes | None = None) -> Copy:
-    copy = prepare_copy(source, str(folder), packed)
+def copied(source: Any, folder: Path) -> Copy:
+    copy = prepare_copy(source, str(folder))
     assert isinstance(copy, Copy), copy
     return copy
 
@@ -64,12 +61,6 @@ def patch_of(copy: Copy) -> bytes:
     patch = compare_copy(copy.folder)
     assert isinstance(patch, bytes), patch
     return patch
-
-
-def packed(source: Any) -> bytes:
-    made = pack_source(source.workspace, source.revision)
-    assert not isinstance(made, ToolError), made
-    return made.data
 
 
 def apply(patch: bytes, folder: str) -> None:
@@ -82,45 +73,35 @@ def place() -> Iterator[Path]:
         yield folder
 
 
-SOURCES = ("repository", "bare", "shallow", "folder", "packed repository", "packed folder")
+SOURCES = ("repository", "bare", "shallow", "folder")
 
 
-def sources(place: Path, kind: str) -> tuple[Any, bytes | None]:
-    """A source of this kind, and its bytes where another machine is to make the copy."""
+def source_of(place: Path, kind: str) -> Any:
     main = repository(place / "main")
-    name = kind.removeprefix("packed ")
-    if name == "bare":
+    if kind == "bare":
         git(main, "clone", "--quiet", "--bare", ".", str(place / "bare.git"))
-        source = task(place / "bare.git")
-    elif name == "shallow":
+        return task(place / "bare.git")
+    if kind == "shallow":
         git(main, "commit", "--quiet", "--allow-empty", "-m", "second")
         git(place, "clone", "--quiet", "--depth", "1", f"file://{main}", "shallow")
-        source = task(place / "shallow")
-    elif name == "folder":
-        source = task(write(place / "folder", FILES))
-    else:
-        source = task(main)
-    if name == kind:
-        return source, None
-    data = packed(source)
-    source.workspace += ".elsewhere"
-    return source, data
+        return task(place / "shallow")
+    return task(write(place / "folder", FILES) if kind == "folder" else main)
 
 
 @pytest.mark.parametrize("kind", SOURCES)
 def test_a_copy_is_made_once_compared_and_taken_away(place: Path, kind: str) -> None:
-    source, data = sources(place, kind)
+    source = source_of(place, kind)
     folder = place / "copies/one"
-    copy = copied(source, folder, data)
+    copy = copied(source, folder)
     assert (copy.root, copy.folder, copy.notes) == (str(folder / "workspace"), str(folder), ())
     assert tree(folder / "workspace") == {name: (False, text.encode()) for name, text in FILES.items()}
     assert compare_copy(copy.folder) == b""
     write(Path(copy.root), {"a.txt": "b\n", "new/c": "c", "x.log": "ignored", "build/d": "ignored"})
     patch = patch_of(copy)
-    assert open_copy(str(folder)) == prepare_copy(source, str(folder), data) == copy
+    assert open_copy(str(folder)) == prepare_copy(source, str(folder)) == copy
     assert patch_of(copy) == patch
     assert (Path(copy.root) / "a.txt").read_text() == "b\n"
-    other = copied(source, place / "copies/two", data)
+    other = copied(source, place / "copies/two")
     assert other.base == copy.base
     apply(patch, other.root)
     assert tree(Path(other.root)) == {
@@ -189,14 +170,13 @@ def test_what_is_not_committed_is_told_before_anything_is_made(place: Path) -> N
 
 def test_a_folder_of_a_repository_is_the_workspace(place: Path) -> None:
     main = repository(place / "main", {**FILES, "src/.gitattributes": "*.py text eol=crlf\n"})
-    for data in (None, packed(task(main / "src"))):
-        copy = copied(task(main / "src"), place / ("packed" if data else "plain"), data)
-        assert copy.root.endswith("/workspace/src")
-        assert tree(Path(copy.root))["b.py"] == (False, b"b = 1\r\n")
-        assert compare_copy(copy.folder) == b""
-        write(Path(copy.root), {"b.py": "b = 2\r\n", "c.py": "c"})
-        assert b"diff --git a/c.py b/c.py" in patch_of(copy)
-        assert b"-b = 1\r\n+b = 2\r\n" in patch_of(copy)
+    copy = copied(task(main / "src"), place / "plain")
+    assert copy.root.endswith("/workspace/src")
+    assert tree(Path(copy.root))["b.py"] == (False, b"b = 1\r\n")
+    assert compare_copy(copy.folder) == b""
+    write(Path(copy.root), {"b.py": "b = 2\r\n", "c.py": "c"})
+    assert b"diff --git a/c.py b/c.py" in patch_of(copy)
+    assert b"-b = 1\r\n+b = 2\r\n" in patch_of(copy)
     (main / "out").mkdir()
     write(main / "out", {"x": "x"})
     assert tree(Path(copied(task(main / "out"), place / "stranger").root)) == {"x": (False, b"x")}
@@ -278,19 +258,19 @@ def test_one_copy_is_made_once_by_many(place: Path) -> None:
     assert git(main, "worktree", "list").count("detached") == 1
 
 
-@pytest.mark.parametrize("kind", ["repository", "folder", "packed repository"])
+@pytest.mark.parametrize("kind", ["repository", "folder"])
 def test_a_copy_that_was_cut_off_is_made_anew(place: Path, kind: str) -> None:
-    source, data = sources(place, kind)
-    whole = copied(source, place / "whole", data)
+    source = source_of(place, kind)
+    whole = copied(source, place / "whole")
     nth, cut = 1, 0
-    while killed(nth, lambda: prepare_copy(source, str(place / "one"), data), EVENTS | {"subprocess.Popen"}):
+    while killed(nth, lambda: prepare_copy(source, str(place / "one")), EVENTS | {"subprocess.Popen"}):
         cut += 1
         nth += 4
         if cut % 2:  # what a cut-off copy has left can also be taken away
             assert remove_copy(str(place / "one")) is None
             assert not (place / "one").exists()
     assert cut > 2
-    copy = copied(source, place / "one", data)
+    copy = copied(source, place / "one")
     assert tree(Path(copy.root)) == tree(Path(whole.root))
     assert (compare_copy(copy.folder), copy.base) == (b"", whole.base)
     while killed(nth := nth // 2, lambda: remove_copy(copy)) and nth > 1:

@@ -2,7 +2,6 @@
 
 import os
 import pickle
-import shutil
 import signal
 import socket
 import subprocess
@@ -18,14 +17,11 @@ from typing import Any
 import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.fleet.batch import on_ray, ray_node, work as working
-from mendgraph.graph.fleet.batch.on_ray import EXTRA_MISSING, RayExecutor, for_nodes, needed, ray_executor
-from mendgraph.graph.fleet.batch.ray_node import BATCH_DIR_VARIABLE, batch_dir, do, look
+from mendgraph.graph.fleet.batch import on_ray, work as working
+from mendgraph.graph.fleet.batch.on_ray import EXTRA_MISSING, RayExecutor, do, look, needed, ray_executor, url_for_nodes
 from mendgraph.graph.fleet.batch.tasks import MOST_TRIES, BatchTask, TaskResult, Worked, WorkOrder
-from mendgraph.graph.machine.stop_request import StopRequest
-from mendgraph.nodes.execute_tools.copies.copy_sources import pack_source
-from mendgraph.nodes.execute_tools.journal import rebuilding
-from mendgraph.nodes.execute_tools.store.postgres_url import STORE_URL_VARIABLE
+from mendgraph.graph.machine.bound_nodes import StopRequest
+from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 from mendgraph.nodes.records import JsonMap, OutcomeKind, ToolError, ToolErrorCode
 from tests.architecture.product import ROOT
@@ -71,8 +67,7 @@ class Played:
 
     def __init__(self, answer: Answer, looks: tuple[Any, ...] = ()) -> None:
         self.answer, self.looks, self.closed = answer, looks, False
-        self.submitted: list[tuple[WorkOrder, Any, dict[str, Any]]] = []
-        self.put_in: list[bytes] = []
+        self.submitted: list[tuple[WorkOrder, dict[str, Any]]] = []
         self.cancelled: list[tuple[Any, bool]] = []
 
     def remote(self, _: object) -> Any:
@@ -84,7 +79,7 @@ class Played:
             if name == "look":
                 return iter(self.looks).__next__ if not self.looks else self._next_look
             order = pickle.loads(arguments[0])  # noqa: S301 - our own
-            self.submitted.append((order, arguments[1], options))
+            self.submitted.append((order, options))
             future: Future[Any] = Future()
             found = self.answer(order)
             if isinstance(found, Exception):
@@ -113,10 +108,6 @@ class Played:
         ]
         return [{"Alive": False, "Resources": {"CPU": 1.0}}, *known, {"Alive": True, "Resources": {}}]
 
-    def put(self, data: bytes) -> str:
-        self.put_in.append(data)
-        return f"source {len(self.put_in)}"
-
     def cancel(self, reference: Any, *, force: bool, recursive: bool) -> None:
         self.cancelled.append((reference, force))
         assert not recursive
@@ -141,16 +132,11 @@ def played(cluster: Played, workers: int | None = None) -> RayExecutor:
     return RayExecutor(cluster, workers)  # type: ignore[arg-type]
 
 
-def on_node(monkeypatch: pytest.MonkeyPatch, disk: Path) -> None:
-    monkeypatch.setenv(DATA_DIR_VARIABLE, str(disk / "data"))
-    monkeypatch.setenv(BATCH_DIR_VARIABLE, str(disk / "copies"))
-
-
 @pytest.fixture(autouse=True)
 def own_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "RAY_ADDRESS"):
         monkeypatch.delenv(name, raising=False)
-    on_node(monkeypatch, tmp_path / "first")
+    monkeypatch.setenv(DATA_DIR_VARIABLE, str(tmp_path / "data"))
 
 
 @pytest.fixture
@@ -160,36 +146,12 @@ def project(tmp_path: Path) -> Path:
     return tmp_path / "project"
 
 
-def test_a_source_is_sent_once_and_tasks_share_the_cpus(project: Path) -> None:
+def test_tasks_share_the_cpus(project: Path) -> None:
     cluster = Played(worked)
     results = [*played(cluster, 8).run(order(number, project) for number in range(9))]
     assert sorted(each.result.id for each in results) == [f"t{number}" for number in range(9)]
-    assert (len(cluster.put_in), cluster.closed) == (1, True)
-    assert {source for _, source, _ in cluster.submitted} == {"source 1"}
-    assert cluster.submitted[0][2] == {"num_cpus": 0.25, "scheduling_strategy": "SPREAD"}
-
-
-def test_sources_that_no_task_needs_any_more_are_let_go(tmp_path: Path) -> None:
-    cluster = Played(worked)
-    places = [tmp_path / str(number) for number in range(6)]
-    for place in places:
-        place.mkdir()
-        (place / "a.txt").write_text(place.name)
-    orders = [order(number, place) for number, place in enumerate([*places, places[5], places[0]])]
-    assert len([*played(cluster, 1).run(iter(orders))]) == 8
-    assert len(cluster.put_in) == 7
-
-
-def test_a_source_that_cannot_be_sent_is_its_tasks_result(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> str:
-        raise RayError("the object store is full")
-
-    cluster = Played(worked)
-    monkeypatch.setattr(cluster, "put", refuse)
-    first, second = [each.result for each in played(cluster).run(iter([order(0, project), order(1, project / "x")]))]
-    assert "could not be put into the cluster's object store (RayError)" in first.message
-    assert {first.reason, second.reason} == {"workspace_failed"}
-    assert cluster.submitted == []
+    assert cluster.closed
+    assert cluster.submitted[0][1] == {"num_cpus": 0.25, "scheduling_strategy": "SPREAD"}
 
 
 def test_a_task_whose_node_dies_is_tried_again_some_times(project: Path) -> None:
@@ -249,14 +211,17 @@ def test_a_batch_that_is_left_ends_what_is_at_work(project: Path) -> None:
 def test_the_address_goes_with_the_order_and_the_key_does_not(monkeypatch: pytest.MonkeyPatch, project: Path) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-nobody")
     monkeypatch.setenv("OPENAI_BASE_URL", "https://models.example/v1")
-    sent = for_nodes(order(1, project, AgentContext(model="m")))
+    url = url_for_nodes(AgentContext(model="m"))
+    assert url == "https://models.example/v1"
+    cluster = Played(worked)
+    assert [*RayExecutor(cluster, 1, url=url).run(iter([order(1, project)]))]  # type: ignore[arg-type]
+    sent = cluster.submitted[0][0]
     assert sent.given == '{"base_url": "https://models.example/v1"}'
     assert b"sk-of-nobody" not in pickle.dumps(sent)
-    own = AgentContext(model="m", base_url="https://other.example/v1")
-    for context in (own, AgentContext(model="anthropic:claude-sonnet-4-5")):  # whose package knows its address
-        assert for_nodes(order(1, project, context)).given == "{}"
+    for context in (CONTEXT, AgentContext(model="anthropic:claude-sonnet-4-5")):  # whose package knows its address
+        assert url_for_nodes(context) == ""
     monkeypatch.setenv("OPENAI_BASE_URL", "https://user:word@models.example/v1")
-    assert for_nodes(order(1, project, AgentContext(model="m"))).given == "{}"
+    assert url_for_nodes(AgentContext(model="m")) == ""
 
 
 def test_the_variables_with_keys_are_those_of_the_endpoints(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,8 +233,8 @@ def test_the_variables_with_keys_are_those_of_the_endpoints(monkeypatch: pytest.
     assert "The embedded model is not for a cluster" in refused(context=AgentContext(model="local")).message
 
 
-def refused(**options: Any) -> ToolError:
-    found = ray_executor(**options)
+def refused(context: AgentContext = CONTEXT, **options: Any) -> ToolError:
+    found = ray_executor(context, **options)
     assert isinstance(found, ToolError)
     return found
 
@@ -321,7 +286,7 @@ def test_all_nodes_are_looked_at_before_anything_begins(
 ) -> None:
     cluster = Played(worked, looks)
     monkeypatch.setattr(on_ray, "_connect", lambda _: cluster)
-    found = ray_executor()
+    found = ray_executor(CONTEXT)
     assert isinstance(found, ToolError) == cluster.closed == bool(problem)
     assert not isinstance(found, ToolError) or problem in found.message
 
@@ -335,14 +300,14 @@ def test_a_look_that_is_stopped_leaves_the_cluster(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(cluster, "get", stopped)
     monkeypatch.setattr(on_ray, "_connect", lambda _: cluster)
     with pytest.raises(KeyboardInterrupt):
-        ray_executor()
+        ray_executor(CONTEXT)
     assert cluster.closed
 
 
 def test_a_node_of_another_version_says_so() -> None:
     call = on_ray._caller()
-    assert call("0.0.7", "look", ()) == version("mendgraph")
-    assert call(version("mendgraph"), "look", ()) is None
+    assert call("0.0.7", "look", (), "") == version("mendgraph")
+    assert call(version("mendgraph"), "look", (), "") is None
 
 
 def test_ray_takes_no_signal_over() -> None:
@@ -359,8 +324,9 @@ PROGRAM = """
 import os, signal, sys
 before = dict(os.environ), signal.getsignal(signal.SIGTERM)
 os.chdir(sys.argv[1])  # who would have imported this one, had it been sent to the workers
+from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.batch.on_ray import ray_executor
-executor = ray_executor()
+executor = ray_executor(AgentContext(model="m", base_url="http://127.0.0.1:1/v1"))
 import ray
 assert sys.argv[1] not in ray.get(ray.remote(num_cpus=0)(lambda: sys.path).remote())
 [node] = ray.nodes()
@@ -399,47 +365,25 @@ def test_a_cluster_that_is_started_here_leaves_nothing_behind(tmp_path: Path) ->
 # --- What a node does
 
 
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    return repository(tmp_path / "repository")
-
-
-def sent(project: Path, base_url: str) -> tuple[bytes, bytes]:
-    """The first task as it is sent, and its source."""
-    (task,) = some(project, 1)
-    packed = pack_source(task.workspace, task.revision)
-    assert not isinstance(packed, ToolError)
-    context = batch_play.context(base_url)
-    return pickle.dumps(WorkOrder("abcdef12", task, context.model_dump_json(), "/elsewhere")), packed.data
+def sent(tmp_path: Path, base_url: str) -> bytes:
+    """The first task as it is sent."""
+    (task,) = some(repository(tmp_path / "repository"), 1)
+    context = batch_play.context(base_url).model_dump_json()
+    return pickle.dumps(WorkOrder("abcdef12", task, context, str(tmp_path / "work" / "t0")))
 
 
 def test_a_node_says_what_it_lacks_and_never_what_is_in_its_variables(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-nobody")
-    assert look(("OPENAI_API_KEY",)) is None
-    said = look(("OPENAI_API_KEY", "NOT_THERE"))
+    assert look(("OPENAI_API_KEY",), str(tmp_path)) is None
+    said = look(("OPENAI_API_KEY", "NOT_THERE"), "")
     assert said is not None
     assert "has no NOT_THERE: set it in the environment of `ray start` there" in said["message"]
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv(BATCH_DIR_VARIABLE, str(tmp_path / "file" / "copies"))
-    assert "make the node's folder" in str(look(()))
-    monkeypatch.delenv(BATCH_DIR_VARIABLE)
-    assert batch_dir().endswith("mendgraph/batch")
+    assert "does not see the folder '/no/such'" in str(look((), "/no/such"))
 
 
-def test_an_order_is_done_from_its_packed_source_in_the_nodes_folder(repo: Path, tmp_path: Path) -> None:
-    with ScriptedServer(then=batch_play.answer) as server:
-        data, packed = sent(repo, server.base_url)
-        shutil.rmtree(repo)
-        done = do(data, packed)
-    assert (done.result.kind, done.result.resumed) == (OutcomeKind.FINISHED, False)
-    assert done.result.copy_path.startswith(str(tmp_path / "first" / "copies" / "abcdef12" / "t0"))
-    assert os.path.isdir(done.result.copy_path)
-    assert b"two, two" in done.patch
-
-
-def test_a_cancel_of_ray_stops_the_session(monkeypatch: pytest.MonkeyPatch, repo: Path) -> None:
+def test_a_cancel_of_ray_stops_the_session(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     reasons: list[str] = []
     result = TaskResult(id="t0", kind=OutcomeKind.BUDGET_STOP, reason="cancelled")
 
@@ -451,13 +395,13 @@ def test_a_cancel_of_ray_stops_the_session(monkeypatch: pytest.MonkeyPatch, repo
                 stop.wait(0.01)
         return Worked(result)
 
-    monkeypatch.setattr(ray_node, "work", work)
-    assert do(*sent(repo, "http://127.0.0.1:1/v1")) == Worked(result)
+    monkeypatch.setattr(on_ray, "work", work)
+    assert do(sent(tmp_path, "http://127.0.0.1:1/v1")) == Worked(result)
     assert {*reasons} == {"by whoever runs the batch"}
 
 
 @pytest.mark.usefixtures("shared_store")
-def test_a_run_of_a_lost_node_goes_on_where_it_was(repo: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_run_of_a_lost_node_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked, goes_on = threading.Event(), threading.Event()
 
     def answer(request: JsonMap) -> Reply:
@@ -468,41 +412,24 @@ def test_a_run_of_a_lost_node_goes_on_where_it_was(repo: Path, monkeypatch: pyte
 
     ended: list[Worked] = []
     with ScriptedServer(then=answer) as server:
-        data, packed = sent(repo, server.base_url)
-        one: WorkOrder = pickle.loads(data)  # noqa: S301 - our own
-        one = one._replace(packed=packed, folder=f"{batch_dir()}/abcdef12/t0")
-        stop = StopRequest()
-        worker = threading.Thread(target=lambda: ended.append(working.work(one, stop)))
+        data, stop = sent(tmp_path, server.base_url), StopRequest()
+        worker = threading.Thread(target=lambda: ended.append(working.work(pickle.loads(data), stop)))  # noqa: S301 - our own
         worker.start()
         assert asked.wait(60.0)
         stop.ask("by the test")  # which drops the model call at work
         worker.join()
         goes_on.set()
         assert (ended[0].result.reason, len(server.requests)) == ("cancelled", 2)
-        shutil.rmtree(tmp_path / "first")
-        on_node(monkeypatch, tmp_path / "second")
-        again = do(data, packed)
+        monkeypatch.setenv(DATA_DIR_VARIABLE, str(tmp_path / "of the other node"))
+        again = do(data)
     assert (again.result.kind, again.result.resumed, len(server.requests)) == (OutcomeKind.FINISHED, True, 4)
     assert again.result.changed == ("new0.txt", "old0.txt")  # the step that was stopped had ended whole
-    assert [*(tmp_path / "second" / "copies").glob("*/*")] == []
 
 
 @pytest.mark.usefixtures("shared_store")
-@pytest.mark.parametrize(
-    ("code", "reason"),
-    [(ToolErrorCode.UNAVAILABLE, "workspace_busy"), (ToolErrorCode.CONFLICT, "store_failed")],
-)
-def test_a_run_that_cannot_be_taken_over_is_a_typed_result(
-    repo: Path, monkeypatch: pytest.MonkeyPatch, code: ToolErrorCode, reason: str
-) -> None:
-    held = ToolError(code=code, message="Somebody has it.")
-    monkeypatch.setattr(working, "LONGEST_BUSY_S", 0.5)
-    monkeypatch.setattr(rebuilding, "rebuild_workspace", lambda *_: held)
-    with ScriptedServer(then=batch_play.answer) as server:
-        data, packed = sent(repo, server.base_url)
-        assert do(data, packed).result.kind is OutcomeKind.FINISHED
-        result = do(data, packed).result
-    assert (result.reason, result.error) == (reason, held)
-    for name in ("get_run", "give_workspace_name"):
-        monkeypatch.setattr(working, name, lambda *_: held)
-        assert do(data, packed).result.error == held
+@pytest.mark.parametrize("name", ["get_run", "give_workspace_name"])
+def test_a_store_that_fails_is_a_typed_result(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
+    held = ToolError(code=ToolErrorCode.CONFLICT, message="Somebody has it.")
+    monkeypatch.setattr(working, name, lambda *_: held)
+    result = do(sent(tmp_path, "http://127.0.0.1:1/v1")).result
+    assert (result.reason, result.error) == ("store_failed", held)

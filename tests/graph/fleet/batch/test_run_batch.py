@@ -9,7 +9,7 @@ import pytest
 
 from mendgraph import BatchResult, BatchTask, TaskResult, run_batch
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.fleet.batch.batch import Crew, Ready, Terms, check_crew, prepare, terms_problem
+from mendgraph.graph.fleet.batch.batch import Batch, Crew, Terms, check_crew, prepare, terms_problem
 from mendgraph.graph.fleet.batch.local import ProcessExecutor, ThreadExecutor
 from mendgraph.graph.fleet.batch.tasks import Worked, failed
 from mendgraph.graph.machine.build import SessionOptions
@@ -80,19 +80,23 @@ def file(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(("processes", "kind"), [(1, ThreadExecutor), (2, ProcessExecutor)])
 def test_a_batch_is_ready_in_its_folder(file: Path, processes: int, kind: type) -> None:
     ready = prepare(str(file), Terms(), Crew(2, processes))
-    assert isinstance(ready, Ready)
+    assert isinstance(ready, Batch)
     with ready.folder:
         assert ready.folder.path == str(file.parent / "tasks.batch")
-        assert isinstance(ready.batch.executor, kind)
+        assert isinstance(ready.executor, kind)
     again = prepare(file, Terms(), Crew())
-    assert isinstance(again, Ready)
+    assert isinstance(again, Batch)
     again.folder.close()
 
 
-def test_a_workspace_that_is_not_there_is_told_before_a_folder_is_made(file: Path) -> None:
+def test_a_workspace_that_is_not_there_is_told_before_anything_begins(file: Path) -> None:
     file.write_text(LINE.replace('"w"', '"none"'))
     assert isinstance(prepare(str(file), Terms(), Crew()), tuple)
-    assert sorted(path.name for path in file.parent.iterdir()) == ["tasks.jsonl", "w"]
+    file.write_text(LINE)
+    ready = prepare(str(file), Terms(), Crew())
+    assert isinstance(ready, Batch)
+    with ready.folder:
+        assert ready.folder.begun == {}
 
 
 def test_tasks_of_a_program_are_looked_at_as_well(file: Path) -> None:
@@ -110,7 +114,7 @@ def test_tasks_of_a_program_are_looked_at_as_well(file: Path) -> None:
 def test_a_folder_that_cannot_be_taken_is_an_error(file: Path) -> None:
     assert isinstance(prepare(str(file), Terms(), Crew(), out=str(file.parent)), ToolError)
     first = prepare(str(file), Terms(), Crew())
-    assert isinstance(first, Ready)
+    assert isinstance(first, Batch)
     with first.folder:
         first.folder.begin(BatchTask(id="a", prompt="old", workspace="w"))
     changed = prepare(str(file), Terms(), Crew())
@@ -167,14 +171,15 @@ def test_the_cluster_is_asked_when_ray_is_to_do_the_work(file: Path, monkeypatch
     error = ToolError(code=ToolErrorCode.UNAVAILABLE, message="There is no cluster.")
     asked: list[dict[str, object]] = []
 
-    def ray_executor(**options: object) -> ToolError:
-        asked.append(options)
+    def ray_executor(context: AgentContext, folder: str, **options: object) -> ToolError:
+        asked.append({"context": context, "folder": folder, **options})
         return error
 
     monkeypatch.setitem(sys.modules, "mendgraph.graph.fleet.batch.on_ray", SimpleNamespace(ray_executor=ray_executor))
     terms = Terms(AgentContext(model="m"), {"max_steps": 3})
     assert prepare(str(file), terms, Crew(2, 1, "ray", "head:1")) is error
-    assert asked == [{"workers": 2, "address": "head:1", "context": AgentContext(model="m", max_steps=3)}]
+    asking = {"workers": 2, "address": "head:1", "context": AgentContext(model="m", max_steps=3)}
+    assert asked == [asking | {"folder": str(file.parent / "tasks.batch")}]
     ready = prepare([], terms, Crew(), out=str(file.parent / "tasks.batch"))
-    assert isinstance(ready, Ready)
+    assert isinstance(ready, Batch)
     ready.folder.close()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
-from mendgraph.graph.configuration.settings_file import Problem
+from mendgraph.graph.configuration.loading import Problem
 from mendgraph.graph.fleet.batch.tasks import BatchTask, ReadTask, Sources, find_sources, numbered, read_task_file
 from tests.runs.batching import repository
 

@@ -11,17 +11,15 @@ import pytest
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.batch import work as working
 from mendgraph.graph.fleet.batch.tasks import BatchTask, Worked, WorkOrder
-from mendgraph.graph.fleet.batch.work import ANY_FILE, context_of, trusted_settings, work
+from mendgraph.graph.fleet.batch.work import context_of, work
+from mendgraph.graph.machine.bound_nodes import StopRequest
 from mendgraph.graph.machine.build import SessionOptions
-from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.runs.run import Session
 from mendgraph.nodes.execute_tools.copies.workspace_copies import Copy, make_copy
 from mendgraph.nodes.execute_tools.registry import tool
-from mendgraph.nodes.execute_tools.store.postgres_url import known_workspace_name
-from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
+from mendgraph.nodes.execute_tools.store.run_folder import known_workspace_name, workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
-from mendgraph.nodes.execute_tools.store.user_files import trust
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind, ToolError, ToolErrorCode
 from tests.doubles.replies import Calls, Reply, Say
@@ -167,17 +165,9 @@ def test_a_higher_cap_lets_a_run_go_on_that_was_begun_under_the_lower_one(
 def test_the_copy_is_known_in_the_shared_store(
     tmp_path: Path, model: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rebuilt: list[tuple[str, str]] = []
     monkeypatch.setattr(working, "uses_postgres", lambda: True)
-    monkeypatch.setattr(
-        "mendgraph.nodes.execute_tools.journal.rebuilding.rebuild_workspace",
-        lambda run, root: rebuilt.append((run, root)),
-    )
     root = work(order(tmp_path, model)).result.copy_path
     assert known_workspace_name(workspace_folder_path(root)) == "batch/0a/a"
-    assert rebuilt == []
-    work(order(tmp_path, model))
-    assert rebuilt == [("0a-a", root)]
     other = work(order(tmp_path, model)._replace(batch="0b")).result
     assert (other.reason, other.error and other.error.code) == ("store_failed", ToolErrorCode.CONFLICT)
 
@@ -270,8 +260,7 @@ def test_what_widens_is_refused_unless_it_is_trusted(tmp_path: Path) -> None:
     assert refused.code is ToolErrorCode.INVALID_ARGUMENT
     assert ".mendgraph.toml of the task's workspace sets allowed_programs, which needs your trust" in refused.message
     sha256 = hashlib.sha256(WIDE.encode()).hexdigest()
-    for trusted in (sha256, ANY_FILE):
-        assert context_in(limited(trusted=trusted), tmp_path).allowed_programs == ("make",)
+    assert context_in(limited(trusted=sha256), tmp_path).allowed_programs == ("make",)
 
 
 def test_the_environment_names_the_endpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,17 +284,3 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     found = context_of(limited(), str(tmp_path))
     assert isinstance(found, ToolError)
     assert found.message.startswith(".mendgraph.toml:1")
-
-
-def test_a_folder_is_trusted_by_its_file_or_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setenv("MENDGRAPH_CONFIG", "")
-    root = tmp_path / "root"
-    root.mkdir()
-    assert trusted_settings(str(root)) == ""
-    assert trust(str(root), "ab" * 32) is None
-    assert trusted_settings(str(root)) == "ab" * 32
-    config = tmp_path / "config.toml"
-    config.write_text(f'trusted_workspaces = ["{root}"]\n')
-    monkeypatch.setenv("MENDGRAPH_CONFIG", str(config))
-    assert trusted_settings(str(root)) == ANY_FILE

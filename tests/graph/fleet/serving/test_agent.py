@@ -1,62 +1,186 @@
-"""What the configurations of servers name."""
+"""The machine as servers run it, without a server."""
 
 import asyncio
-import json
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
+from starlette.exceptions import HTTPException
 
-from mendgraph.graph.fleet.serving.admission import TENANTS_VARIABLE, CannotServeError, open_admitter
-from mendgraph.graph.fleet.serving.agent import app, graph, lifespan
-from mendgraph.graph.fleet.serving.engine import CONFIGURATION
-from mendgraph.graph.fleet.serving.machine import ServedMachine
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.fleet.serving.admission import Admitter, CannotServeError, Place, RunRefusedError, open_admitter
+from mendgraph.graph.fleet.serving.agent import ServedMachine, graph, served
+from mendgraph.graph.fleet.serving.tenants import Tenant, Tenants
+from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.routes import NODES
-from tests.architecture.product import ROOT
+from mendgraph.graph.machine.state import serializer
+from tests.doubles.replies import Say
+from tests.doubles.scripted_server import ScriptedServer
+from tests.graph.fleet.serving.memory_locks import MemoryLocks
+from tests.runs.scenario import use
+from tests.runs.scenarios_of_work import CALC, EDIT, MENDED, TASK
+from tests.runs.studio import told
+
+ANN = Tenant("ann", (), AgentContext(account="ann", max_steps=9), runs_at_once=1)
+HELLO = {"messages": [("user", "Hello.")]}
 
 
-def test_the_machine_is_served_without_a_saver_of_its_own() -> None:
+def admitter(root: Path, ann: Tenant = ANN) -> Admitter:
+    return Admitter(Tenants({"ann": ann}, root=str(root)), MemoryLocks())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Ann's project."""
+    path = tmp_path.resolve() / "ann" / "website"
+    path.mkdir(parents=True)
+    return path
+
+
+@pytest.fixture
+def machine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> ServedMachine:
+    """As a server has it, which puts its own saver in."""
+    monkeypatch.setenv("OPENAI_API_KEY", "k-1234567890")
+    found = admitter(folder.parent.parent)
+    return served(build_graph(), lambda: found).copy({"checkpointer": InMemorySaver()})
+
+
+def config(user: str = "ann") -> Any:
+    return {"configurable": {"thread_id": "t1", "langgraph_auth_user": {"identity": user}}}
+
+
+def run(machine: ServedMachine, request: Any, user: str = "ann", **context: Any) -> Any:
+    async def parts() -> Any:
+        told = machine.astream(request, config(user), context=context, stream_mode="values")
+        return [part async for part in told][-1]
+
+    return asyncio.run(parts())
+
+
+def test_the_machine_is_served_without_a_saver_of_its_own_and_opens_nothing_yet() -> None:
     assert isinstance(graph, ServedMachine)
     assert graph.checkpointer is None
     assert set(graph.get_graph().nodes) == {"__start__", "__end__", *NODES}
-
-
-def test_nothing_is_opened_before_it_is_needed() -> None:
     open_admitter.cache_clear()
     with pytest.raises(CannotServeError):
         graph.admitter()
 
 
-def test_both_servers_load_the_same() -> None:
-    read = {
-        path.name: json.loads(path.read_text("utf-8"))
-        for path in (CONFIGURATION, Path(CONFIGURATION.parent, "aegra.json"))
-    }
-    assert read["langgraph.json"]["graphs"] == {"mendgraph": "mendgraph.graph.fleet.serving.agent:graph"}
-    assert read["aegra.json"]["graphs"] == {"mendgraph": "./agent.py:graph"}
-    assert [each["auth"]["path"] for each in read.values()] == ["mendgraph.graph.fleet.serving.authentication:auth"] * 2
-    of_studio = json.loads((ROOT / "langgraph.json").read_text("utf-8"))
-    assert read["langgraph.json"]["checkpointer"] == of_studio["checkpointer"]
-    closed = {"disable_mcp", "disable_a2a", "disable_store"}
-    assert {name for name, value in read["langgraph.json"]["http"].items() if value is True} == closed
+def test_a_servers_saver_gets_our_serializer(machine: ServedMachine) -> None:
+    assert isinstance(machine.checkpointer, InMemorySaver)
+    assert type(machine.checkpointer.serde) is type(serializer())
+    assert machine.copy().checkpointer is machine.checkpointer
 
 
-@pytest.fixture(autouse=True)
-def forgotten() -> Iterator[None]:
-    open_admitter.cache_clear()
-    yield
-    open_admitter.cache_clear()
+def test_a_turn_runs_with_what_its_user_may(machine: ServedMachine, folder: Path, tmp_path: Path) -> None:
+    with ScriptedServer([Say("Hello, Ann.")]) as model:
+        own = ANN.context.model_copy(update={"base_url": model.base_url, "evidence": False})
+        its = admitter(tmp_path, Tenant("ann", (), own, ("m",)))
+        machine.admitter = lambda: its
+        ended = run(machine, HELLO, workspace="website", model="m", max_steps=50)
+    assert ended["outcome"].answer == "Hello, Ann."
+    held = asyncio.run(machine.aget_state(config())).values
+    assert (held["context"].workspace, held["context"].max_steps) == (str(folder), 9)
+    assert held["run_id"] == "ann/t1"
 
 
-async def start() -> str:
-    async with lifespan(app):
-        return "started"
+def test_a_turn_that_asked_goes_on_with_the_answer(machine: ServedMachine, folder: Path, tmp_path: Path) -> None:
+    (folder / "calc.py").write_text(CALC["calc.py"], encoding="utf-8")
+    with told(use(EDIT), Say("Done.")) as model:
+        own = AgentContext(account="ann", base_url=model.base_url, model="m", evidence=False, read_ahead=False)
+        its = admitter(tmp_path, Tenant("ann", (), own))
+        machine.admitter = lambda: its
+        run(machine, {"messages": [("user", TASK)]}, workspace="website", mode="ask")
+        assert (folder / "calc.py").read_text(encoding="utf-8") == CALC["calc.py"]
+        ended = run(machine, Command(resume="approve"))
+    assert ended["outcome"].kind == "FINISHED"
+    assert (folder / "calc.py").read_text(encoding="utf-8") == MENDED
 
 
-def test_a_server_starts_with_its_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with pytest.raises(CannotServeError):
-        asyncio.run(start())
-    path = tmp_path / "tenants.toml"
-    path.write_text(f'root = "{tmp_path}"\n[users.ann]\ntoken_sha256 = []\n', encoding="utf-8")
-    monkeypatch.setenv(TENANTS_VARIABLE, str(path))
-    assert asyncio.run(start()) == "started"
+@pytest.mark.parametrize(
+    ("user", "context", "said"),
+    [
+        ("bob", {"workspace": "website"}, "Nobody knows who asks"),
+        ("ann", {}, "names no project"),
+        ("ann", {"workspace": "website", "mode": "all"}, "does not fit: mode"),
+    ],
+)
+def test_a_turn_that_is_not_admitted_ends_at_once(
+    machine: ServedMachine, user: str, context: dict[str, Any], said: str, folder: Path
+) -> None:
+    ended = run(machine, HELLO, user, **context)
+    assert (ended["outcome"].kind, ended["outcome"].reason) == ("SYSTEM_ERROR", "invalid_request")
+    assert said in ended["outcome"].message
+    assert list(folder.iterdir()) == []
+
+
+def test_a_user_without_a_place_is_told(machine: ServedMachine) -> None:
+    place = Place(machine.admitter().locks, ANN, "t0")
+    assert place.take() is None
+    ended = run(machine, HELLO, workspace="website")
+    place.leave()
+    assert (ended["outcome"].kind, ended["outcome"].reason) == ("SYSTEM_ERROR", "workspace_busy")
+
+
+@pytest.mark.parametrize("request_", [HELLO, None])
+def test_beside_another_run_nothing_is_written(machine: ServedMachine, request_: Any) -> None:
+    locks = machine.admitter().locks
+    assert locks.take("thread t1")
+    with pytest.raises(RunRefusedError, match="Another run of this thread is at work"):
+        run(machine, request_, workspace="website")
+    locks.leave("thread t1")
+    assert asyncio.run(machine.aget_state(config())).values == {}
+
+
+@pytest.mark.parametrize(
+    ("request_", "user", "said"),
+    [
+        (None, "ann", "There is nothing to go on with"),
+        ({}, "ann", "There is nothing to go on with"),
+        (Command(resume="approve"), "bob", "Nobody knows who asks"),
+        (None, "bob", "Nobody knows who asks"),
+        (Command(update={"context": {}}), "ann", "written by its runs alone"),
+        (Command(goto="execute_tools"), "ann", "written by its runs alone"),
+    ],
+)
+def test_what_goes_on_is_refused_without_a_trace(machine: ServedMachine, request_: Any, user: str, said: str) -> None:
+    with pytest.raises(RunRefusedError, match=said):
+        run(machine, request_, user)
+    assert asyncio.run(machine.aget_state(config())).values == {}
+
+
+def test_a_turn_that_was_cut_off_before_it_began_begins(machine: ServedMachine, folder: Path) -> None:
+    async def cut_off() -> None:
+        begun = machine.astream(HELLO, config(), context={"workspace": "website"}, interrupt_before=["begin_turn"])
+        assert [part async for part in begun] == [{"__interrupt__": ()}]
+
+    asyncio.run(cut_off())
+    ended = run(machine, None, workspace="website", max_steps=0)
+    assert "does not fit: max_steps" in ended["outcome"].message
+    asyncio.run(cut_off())
+    ended = run(machine, {})
+    assert "names no project" in ended["outcome"].message
+    assert list(folder.iterdir()) == []
+
+
+def test_what_goes_on_needs_a_place_as_well(machine: ServedMachine) -> None:
+    place = Place(machine.admitter().locks, ANN, "t0")
+    assert place.take() is None
+    with pytest.raises(RunRefusedError, match="ann has 1 run at work on these servers"):
+        run(machine, None)
+    place.leave()
+
+
+@pytest.mark.parametrize("write", [ServedMachine.aupdate_state, ServedMachine.abulk_update_state])
+def test_nobody_writes_a_thread_but_its_runs(machine: ServedMachine, write: Callable[..., Any]) -> None:
+    with pytest.raises(HTTPException) as refused:
+        asyncio.run(write(machine, config(), {"context": AgentContext()}, as_node="begin_turn"))
+    assert refused.value.status_code == 403
+    for other in (machine.update_state, machine.bulk_update_state):
+        with pytest.raises(HTTPException):
+            other(config(), {"context": AgentContext()})
+    with pytest.raises(RunRefusedError, match="run by `astream` alone"):
+        machine.invoke(HELLO, config())  # type: ignore[call-overload]

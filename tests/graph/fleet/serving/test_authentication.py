@@ -10,14 +10,7 @@ import pytest
 from langgraph_sdk import Auth
 
 from mendgraph.graph.fleet.serving.admission import TENANTS_VARIABLE, open_admitter
-from mendgraph.graph.fleet.serving.authentication import (
-    auth,
-    authenticate,
-    known_assistants,
-    own_threads,
-    refuse,
-    token_of,
-)
+from mendgraph.graph.fleet.serving.middleware import auth, authenticate, known_assistants, own_threads, refuse, token_of
 from mendgraph.graph.fleet.serving.tenants import token_hash
 
 TOKEN = "a-token-that-ann-alone-knows-0123456789"  # noqa: S105
@@ -29,6 +22,7 @@ def users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     path = tmp_path / "tenants.toml"
     path.write_text(f'root = "{tmp_path}"\n[users.ann]\ntoken_sha256 = ["{token_hash(TOKEN)}"]\n', encoding="utf-8")
     monkeypatch.setenv(TENANTS_VARIABLE, str(path))
+    monkeypatch.setenv("MENDGRAPH_STORE_URL", "postgresql://nobody@nowhere/none")
     open_admitter.cache_clear()
     yield
     open_admitter.cache_clear()

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from mendgraph.graph.fleet.serving import engine
-from mendgraph.graph.fleet.serving.admission import TENANTS_VARIABLE, CannotServeError, Locks, open_admitter
+from mendgraph.graph.fleet.serving.admission import TENANTS_VARIABLE, CannotServeError, open_admitter
 from mendgraph.graph.fleet.serving.engine import alone, connection_variables, create_app, run_server
+from tests.graph.fleet.serving.memory_locks import MemoryLocks
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +60,7 @@ def test_every_driver_reads_the_same_variables() -> None:
 
 
 def test_one_starts_after_the_other() -> None:
-    locks, told = Locks(), []
+    locks, told = MemoryLocks(), []
 
     async def start(name: str) -> None:
         async with alone(locks, "starting"):

@@ -175,14 +175,10 @@ def test_the_server_may_ask_itself(server: Server) -> None:
     assert "not known" in asyncio.run(asked("/noauthentication"))
 
 
-@pytest.mark.parametrize("path", ["langgraph.json", "graph/fleet/serving/langgraph.json"])
-def test_the_configurations_say_the_same(path: str) -> None:
-    """In front of `langgraph dev`, with and without users, stands the guard, and CORS is for the same origins."""
-    http: Any = json.loads((ROOT / path).read_text("utf-8"))["http"]
-    assert http["app"] in {
-        "mendgraph.graph.fleet.serving.request_guard:app",
-        "mendgraph.graph.fleet.serving.agent:app",
-    }
+def test_the_configuration_says_the_same() -> None:
+    """In front of `langgraph dev` stands the guard, and CORS is for the same origins."""
+    http: Any = json.loads((ROOT / "langgraph.json").read_text("utf-8"))["http"]
+    assert http["app"] == "mendgraph.graph.fleet.serving.request_guard:app"
     assert (tuple(http["cors"]["allow_origins"]), http["cors"]["allow_origin_regex"]) == (
         STUDIO_ORIGINS,
         LOOPBACK_ORIGINS,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.fleet.serving.tenants import RUNS_AT_ONCE, Tenant, Tenants, is_name, parse_tenants, token_hash
+from mendgraph.graph.fleet.serving.tenants import Tenant, Tenants, is_name, parse_tenants, token_hash
 
 TOKEN = "mg_0123456789012345678901234567890123456789"  # noqa: S105
 HASH = token_hash(TOKEN)
@@ -42,11 +42,6 @@ def test_what_holds_for_all_holds_for_each_who_says_nothing_else() -> None:
     assert HASH not in repr(found)
 
 
-def test_a_function_may_say_where_projects_are() -> None:
-    found = tenants(f'resolver = "company.folders:find"\n{ANN}')
-    assert (found.root, found.resolver, found.users["ann"].runs_at_once) == ("", "company.folders:find", RUNS_AT_ONCE)
-
-
 def test_a_token_is_that_of_one_user() -> None:
     found = tenants(f"{ROOT}{ANN}[users.bob]\ntoken_sha256 = []\n")
     assert found.of_token(TOKEN) is found.users["ann"]
@@ -73,10 +68,8 @@ def test_a_name_is_one_folders(name: str) -> None:
         ("root = ", ["t.toml:1: this is no TOML: "]),
         (ROOT, ["t.toml: users: Field required"]),
         (f"{ROOT}[users]\n", ["t.toml:2: users: Dictionary should have at least 1 item"]),
-        (ANN, ["t.toml: resolver: say where projects are: either root, a folder, or resolver, a function"]),
-        (f'{ROOT}resolver = "a:b"\n{ANN}', ["t.toml:2: resolver: say where projects are"]),
+        (ANN, ["t.toml: root: Field required"]),
         (f'root = "srv"\n{ANN}', ["t.toml:1: root: String should match pattern"]),
-        (f'resolver = "a b"\n{ANN}', ["t.toml:1: resolver: String should match pattern"]),
         (f"{ROOT}extra = 1\n{ANN}", ["t.toml:2: extra: Extra inputs are not permitted"]),
         (f"{ROOT}[users]\nann = 1\n", ["t.toml:3: users.ann: Input should be a valid dictionary"]),
         (f"{ROOT}[defaults]\ntoken_sha256 = []\n{ANN}", ["t.toml:2: defaults: a token belongs to one user"]),

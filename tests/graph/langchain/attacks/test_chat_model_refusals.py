@@ -4,19 +4,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from langchain_core.language_models import BaseChatModel
 
-from mendgraph.graph.langchain.chat_model import MOST_ADAPTATIONS, ChatModel
-from mendgraph.graph.langchain.chat_models import given_model
-from mendgraph.graph.langchain.failures import LIMIT, STREAM, TOOLS, Learned, Lessons, Refusal
+from mendgraph.graph.langchain.chat_model import MOST_ADAPTATIONS
+from mendgraph.graph.langchain.failures import LIMIT, STREAM, TOOLS, Learned, Refusal
 from mendgraph.nodes.call_model.endpoint import ModelOptions
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
-from mendgraph.nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure
+from mendgraph.nodes.records import JsonMap, ProviderErrorKind, ProviderFailure
 from tests.doubles.scripted_server import Reply, Say, ScriptedServer, Status
 from tests.graph.langchain.asked_models import MESSAGES, TOOL, ask, at, replied
-from tests.providers.clients import client
-from tests.providers.servers import FAMILIES, say
 
 
 def in_text() -> Prompt:
@@ -116,29 +112,6 @@ def test_an_endpoint_that_goes_on_refusing_is_given_up() -> None:
     assert (result.kind, len(server.requests)) == (ProviderErrorKind.BAD_REQUEST, MOST_ADAPTATIONS + 1)
 
 
-NATIVE = FULL.model_copy(update={"prompt": replace(FULL.prompt, stop=()), "seed": None})
-
-
-@pytest.mark.parametrize(
-    ("family", "options", "adapted"),
-    [
-        ("openai_gpt5", {}, set()),
-        ("no_streaming", {}, {"stream"}),
-        ("no_tools", {}, {"tools"}),
-        ("anthropic", {"thinking": None}, set()),
-    ],
-)
-def test_providers_packages_learn_in_the_same_way(family: str, options: JsonMap, adapted: set[str]) -> None:
-    with FAMILIES[family]([say("Hello"), say("Hello")], play="position") as server:
-        chat: BaseChatModel = client(server, **options)
-        model: ChatModel = given_model(chat)
-        first, second = ask(model, NATIVE)[0], ask(model, NATIVE)[0]
-    assert isinstance(first, ModelReply), first
-    assert isinstance(second, ModelReply), second
-    assert (first.text, second.text) == ("Hello", "Hello")
-    assert (set(first.adapted), second.adapted) == (adapted, ())
-
-
 # --- What one refusal teaches
 
 
@@ -153,17 +126,9 @@ def refusal(message: str, parameter: str = "", status: int | None = 400) -> Refu
 @pytest.mark.parametrize(
     ("message", "parameter", "learned"),
     [
-        (
-            "Unsupported value: 'temperature' does not support 0.2 with this model. Only the default is supported.",
-            "temperature",
-            "temperature",
-        ),
         ("stop: Extra inputs are not permitted", "stop", "stop"),
-        ("Unknown name: stream_options", "", "stream_options"),
         ("Invalid schema", "response_format.json_schema", "response_format"),
-        ("registry.ollama.ai/library/m does not support tools", "", TOOLS),
         ('"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set', "", TOOLS),
-        ("Your organization must be verified to stream this model.", "stream", STREAM),
         ("The conversation must begin with a user's message", "", ""),
         ("The stopwatch has stopped", "", ""),
         ("top_k is not supported", "top_k", ""),
@@ -211,14 +176,3 @@ def test_a_limit_that_is_too_large_is_lowered_to_what_the_refusal_allows(message
     assert known.learn(refusal(message), SENT, WANTED) == ("" if most is None else "max_tokens")
     assert (known.limited(WANTED), known.limited(100)) == (most or WANTED, 100)
     assert known.learn(refusal(message), SENT, WANTED) == ""  # what is repeated teaches nothing
-
-
-def test_lessons_are_kept_for_each_model_at_each_endpoint_until_they_are_forgotten() -> None:
-    lessons = Lessons()
-    made = lessons.of("", "http://a", "m", lambda: Learned("max_tokens"))
-    assert made.limit_name == "max_tokens"
-    assert lessons.of("", "http://a", "m") is made
-    others = [lessons.of(*key) for key in (("", "http://b", "m"), ("", "http://a", "n"), ("p", "http://a", "m"))]
-    assert made not in others
-    lessons.forget()
-    assert lessons.of("", "http://a", "m") is not made

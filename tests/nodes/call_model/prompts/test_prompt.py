@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
 
-from mendgraph.nodes.call_model.prompts.prompt import NATIVE_SYSTEM, TEXT_SYSTEM, Prompt, build_prompt
-from mendgraph.nodes.call_model.prompts.shown_messages import (
+from mendgraph.nodes.call_model.exchange import NATIVE_SYSTEM, TEXT_SYSTEM, build_prompt
+from mendgraph.nodes.call_model.prompts.prompt import (
     MEDIA_BYTES,
+    Prompt,
     ShownMessages,
     as_map,
     describe_tool,

@@ -62,7 +62,6 @@ def denied(message: str) -> ToolResult:
     [
         ([], TurnView()),
         ([[read("a.py", "x = 1\n"), read("b.py", "")]], TurnView(files={"a.py": "x = 1\n", "b.py": ""})),
-        ([[read("a.py", "old")], [read("a.py", "new")]], TurnView(files={"a.py": "new"})),
         ([[read("a.py", "old")], [edited("a.py")]], TurnView(changed=("a.py",))),
         (
             [[edited("a.json", syntax="no longer parses as JSON: line 1")]],
@@ -78,34 +77,22 @@ def denied(message: str) -> ToolResult:
             [[read("a.py", "old"), read("b.py", "b")], [edited("a.py")], [read("a.py", "new")]],
             TurnView(files={"b.py": "b", "a.py": "new"}, changed=("a.py",)),
         ),
-        ([[edited("a.py", content="new")]], TurnView(files={"a.py": "new"}, changed=("a.py",))),
         (
             [[read("a.py", "x")], [ToolResult.success(path="a.py", replacements=1)], [edited("b.py"), edited("a.py")]],
             TurnView(changed=("a.py", "b.py")),
         ),
         (
-            [[ToolResult.success(n=1)], [ToolResult.success(n=2), ToolResult.success(**LISTING)]],
-            TurnView(found=('{"n": 2}', "The workspace has: calc.py, src/")),
-        ),
-        (
             [[ToolResult.success(matches=[{"path": "a.py", "line": 3, "text": "  def add():\n"}])]],
             TurnView(found=("a.py, line 3: def add():",)),
         ),
-        ([[ToolResult.success(matches=[])]], TurnView()),
         (
             [[read("a.py", "x")], [read("a.py", "new", changed=False)]],
             TurnView(files={"a.py": "new"}, failures=("a.py is shown above: make the edit again.",), failed_steps=1),
         ),
         ([[ToolResult.success(text="x" * 3_000)]], TurnView(found=(json.dumps({"text": "x" * 3_000})[:FOUND_LIMIT],))),
-        ([[ToolResult.success()]], TurnView()),
-        ([[failed("one"), failed("two")]], TurnView(failures=("one", "two"), failed_steps=1)),
         ([[failed("one")], [failed("two")]], TurnView(failures=("two",), failed_steps=2)),
         ([[failed("one")], [read("a.py", "x")]], TurnView(files={"a.py": "x"}, failures=("one",), failed_steps=1)),
         ([[failed("one")], [edited("a.py")]], TurnView(changed=("a.py",), failed_steps=1)),
-        (
-            [[edited("a.py"), failed("two")]],
-            TurnView(changed=("a.py",), failures=("two",), failed_steps=1),
-        ),
         (
             [[read("a.py", "x"), found("one"), found("two")]],
             TurnView(files={"a.py": "x"}, evidence=("one", "two")),
@@ -115,23 +102,14 @@ def denied(message: str) -> ToolResult:
             TurnView(files={"a.py": "x"}, evidence=("one",), failures=("two",), failed_steps=1),
         ),
         (
-            [[found("one"), failed("no a.py")], [edited("b.py")]],
-            TurnView(changed=("b.py",), evidence=("one",), failed_steps=1),
-        ),
-        (
             [[read("a.py", "x"), refused("one")]],
             TurnView(files={"a.py": "x"}, failures=("one",), failed_steps=1),
         ),
-        ([[ToolResult.success(checks="passed", paths=["a.py"])]], TurnView()),
         (
             [[edited("a.py"), ToolResult.success(checks="none")], [failed("one")]],
             TurnView(changed=("a.py",), failures=("one",), failed_steps=1),
         ),
         ([[denied("Not .env.")]], TurnView(failures=("Not .env.",), failed_steps=1, refused=True)),
-        (
-            [[denied("Not .env.")], [edited("a.py")], [read("b.py", "")]],
-            TurnView(files={"b.py": ""}, changed=("a.py",), failed_steps=1, refused=True),
-        ),
         (
             [[failed("one"), failed("Not taken as the final answer.", ToolErrorCode.CANCELLED)]],
             TurnView(failures=("one",), failed_steps=1),

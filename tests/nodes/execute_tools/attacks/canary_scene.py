@@ -130,7 +130,7 @@ def without_redaction(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(Redactor, name, lambda _, given: given)
     patch.setattr(Redactor, "spans", lambda *_, **__: [])
     patch.setattr(Redactor, "pending", lambda _, text: len(text))
-    patch.setattr(Redactor, "forms", ())
+    patch.setattr("mendgraph.nodes.execute_tools.secrets.redact.forms_of", lambda _: ())
     patch.setattr("mendgraph.graph.langchain.failures._without_secrets", lambda text, _: text)
 
 

@@ -63,17 +63,13 @@ def cassette_run(scene: Scene, protocol: Protocol) -> None:
         with cassette("canary/run", live, library=scene.folder / "cassettes") as tape:
             over_a_database(scene, protocol, tape.base_url)
     # What an endpoint says is recorded as it was said, so only what we sent is looked for.
-    requests = [json.dumps(each, ensure_ascii=False) for each in tape.requests]
+    requests = [json.dumps(json.loads(each.request), ensure_ascii=False) for each in tape.exchanges]
     scene.places["cassette"] = "\n".join(requests)
 
 
 def raw_run(scene: Scene, protocol: Protocol) -> None:
     """The graph's own `invoke`: what a person typed is in the input, and so in the first checkpoint."""
-    spellings: list[Any] = [
-        [HumanMessage(REQUEST)],
-        [{"role": "user", "content": REQUEST}],
-        REQUEST,
-    ]
+    spellings: list[Any] = [[HumanMessage(REQUEST)], [{"role": "user", "content": REQUEST}], REQUEST]
     for number, messages in enumerate(spellings):
         model = ScriptedModel([Say(f"I was told {PLANTED.reply}.")])
         with closing(sqlite3.connect(scene.folder / f"raw{number}.db", check_same_thread=False)) as database:
@@ -99,12 +95,7 @@ def found_by(run: Run, scene: Scene, protocol: Protocol) -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize(
-    ("run", "protocol"),
-    [
-        (session_run, Protocol.NATIVE),
-        (cassette_run, Protocol.NATIVE),
-        (raw_run, Protocol.TEXT),
-    ],
+    ("run", "protocol"), [(session_run, Protocol.NATIVE), (cassette_run, Protocol.NATIVE), (raw_run, Protocol.TEXT)]
 )
 def test_a_run_writes_no_secret(scene: Scene, run: Run, protocol: Protocol) -> None:
     assert found_by(run, scene, protocol) == {}

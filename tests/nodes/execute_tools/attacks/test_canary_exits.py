@@ -67,13 +67,7 @@ def own_tools(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("own_tools")
-@pytest.mark.parametrize(
-    ("protocol", "words"),
-    [
-        (Protocol.TEXT, ()),
-        (Protocol.NATIVE, ("--json", "--debug")),
-    ],
-)
+@pytest.mark.parametrize(("protocol", "words"), [(Protocol.TEXT, ()), (Protocol.NATIVE, ("--json", "--debug"))])
 def test_the_terminal_shows_no_secret(
     scene: Scene, protocol: Protocol, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,8 +11,7 @@ from typing import Final
 
 import pytest
 
-from mendgraph.nodes.execute_tools.files.file_reads import FileContent
-from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.guard.policy import judge_path
 from mendgraph.nodes.records import ToolError, ToolErrorCode
@@ -21,7 +20,6 @@ from tests.nodes.execute_tools.attacks.layouts import SECRET, build, picture
 DENIED, INVALID, MISSING = ToolErrorCode.PERMISSION_DENIED, ToolErrorCode.INVALID_ARGUMENT, ToolErrorCode.NOT_FOUND
 NO_FILE: Final = "a directory, a pipe or a socket inside: it cannot be read, and nothing is wrong with its name"
 LONG_CHAIN = tuple(f"{number} => {number + 1}" for number in range(60))
-
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the rows have /proc, and names that macOS refuses")
 
 KINDS: dict[str, tuple[tuple[str, ...], str | ToolErrorCode]] = {

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from hypothesis import given, settings, strategies as st
 
-from mendgraph.nodes.execute_tools.files.file_reads import FileContent
-from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
 from mendgraph.nodes.records import ToolError
 from tests.nodes.execute_tools.attacks.layouts import picture
 from tests.nodes.execute_tools.files.layout import allow

@@ -6,8 +6,17 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mendgraph.nodes.execute_tools.copies import workspace_copies
-from mendgraph.nodes.execute_tools.copies.workspace_copies import Copy, compare_copy, delete_copy, make_copy, open_copy
+from mendgraph.nodes.execute_tools.copies import copy_sources
+from mendgraph.nodes.execute_tools.copies.copy_sources import PrivateGit
+from mendgraph.nodes.execute_tools.copies.workspace_copies import (
+    BEGUN,
+    FINISHED,
+    Copy,
+    compare_copy,
+    delete_copy,
+    make_copy,
+    open_copy,
+)
 from mendgraph.nodes.records import ToolError
 from tests.memory_folder import memory_folder
 from tests.nodes.execute_tools.processes.git_places import Tree, committed, git, repository, tree, write
@@ -48,20 +57,20 @@ def test_a_disk_that_refuses_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("mendgraph.nodes.execute_tools.copies.copy_folders.CopyFolder.write_note", full)
+        patch.setattr("mendgraph.nodes.execute_tools.copies.workspace_copies.CopyFolder.write_note", full)
         assert error(make_copy(str(main), "", str(tmp_path / "two"))).endswith("the disk is full.")
     with monkeypatch.context() as patch:
-        patch.setattr(workspace_copies, "changes_since", full)
+        patch.setattr(PrivateGit, "patch", full)
         assert (
             error(compare_copy(copy.folder))
             == f"io_error: Cannot compare the copy in '{copy.folder}': the disk is full."
         )
     with monkeypatch.context() as patch:
-        patch.setattr("mendgraph.nodes.execute_tools.copies.copy_folders._remove", full)
+        patch.setattr("mendgraph.nodes.execute_tools.copies.workspace_copies.CopyFolder.empty", full)
         assert (
             error(delete_copy(copy.folder)) == f"io_error: Cannot remove the copy in '{copy.folder}': the disk is full."
         )
-    assert (open_copy(copy.folder), delete_copy(copy.folder)) == (None, None)
+    assert (delete_copy(copy.folder), open_copy(copy.folder)) == (None, None)
 
 
 def test_a_copy_that_was_moved_is_made_anew(tmp_path: Path) -> None:
@@ -207,3 +216,34 @@ def test_a_changed_file_of_the_same_size_and_time_is_found(tmp_path: Path) -> No
     path.write_bytes(b"2")
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert b"+2" in patch_of(copy)
+
+
+def test_a_patch_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = made(write(tmp_path / "main", {"a": "a"}), tmp_path / "one")
+    write(Path(copy.root), {"b": "a\n" * 1_000})
+    monkeypatch.setattr(copy_sources, "MOST_PATCH_BYTES", 500)
+    message = "io_error: The patch has more than 500 bytes: what was changed is in the copy itself."
+    assert error(compare_copy(copy.folder)) == message
+
+
+def test_a_comparison_goes_on_after_a_kill_and_is_the_same_once_more(tmp_path: Path) -> None:
+    copy = made(write(tmp_path / "main", {"a": "a", ".gitignore": "x [1]\n"}), tmp_path / "one")
+    (tmp_path / "one/base.git/index.lock").touch()
+    write(Path(copy.root), {".gitignore": "a\n", "x [1]": "x"})
+    (Path(copy.root) / "a").unlink()
+    first = patch_of(copy)
+    assert b"deleted file" in first
+    write(Path(copy.root), {"a": "b"})
+    assert b"-a\n" in patch_of(copy).replace(b"\n\\ No newline at end of file", b"")
+    assert b"deleted file" not in patch_of(copy)
+
+
+@pytest.mark.parametrize("note", [FINISHED, BEGUN])
+def test_only_a_folder_of_ours_is_emptied(tmp_path: Path, note: str) -> None:
+    ours, other = (
+        write(tmp_path / "ours", {note: "{}", "workspace/deep/file": "x"}),
+        write(tmp_path / "other", {"x": "x"}),
+    )
+    assert delete_copy(str(ours)) is None
+    assert error(delete_copy(str(other))).startswith("conflict: ")
+    assert (ours.exists(), os.listdir(other)) == (False, ["x"])

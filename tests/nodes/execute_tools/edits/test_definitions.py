@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mendgraph.nodes.execute_tools.edits import definitions
-from mendgraph.nodes.execute_tools.edits.asked_edits import Merged
 from mendgraph.nodes.execute_tools.edits.definitions import Refusal, replace_definitions
 from mendgraph.nodes.execute_tools.edits.python_text import SyntaxProblem
+from mendgraph.nodes.execute_tools.edits.request import Merged
 
 CALC = "def add(a, b):\n    return a - b\n\n\ndef sub(a, b):\n    return a - b\n"
 
@@ -45,9 +45,7 @@ def class_of(name: str, number: int) -> Piece:
 
 NAMES = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=6, unique=True)
 
-
 KINDS = st.sampled_from([function, assignment, class_of])
-
 
 GAPS = st.sampled_from(["", "\n", "\n\n\n", "# note\n", "\nprint('x')\n\n", "\nif x:\n    import y\n", "    \n"])
 
@@ -109,7 +107,6 @@ def test_no_text_makes_it_raise(source: str, block: str) -> None:
         ("# mine\n", "    def f():\n        return\n", Merged("# mine\n\ndef f():\n    return\n", ("f",))),
         ("x = 1\n", "    def f():\n        return", Merged("x = 1\n\n\ndef f():\n    return\n", ("f",))),
         ("x = 1", "def f(): return", Merged("x = 1\n\n\ndef f(): return", ("f",))),
-        ("x = 1\r\ny = 2", "y = 3", Merged("x = 1\r\ny = 3", ("y",))),
         (
             "class A:\n\tdef f(self):\n\t\treturn 1\n",
             "def f(self):\n\treturn 2\n",
@@ -231,9 +228,7 @@ def merged(block: str, *, source: str = SOURCE, task: str = "") -> Merged:
 
 REPLACED = [
     ("def area(r):\n    return PI * r**2\n", "    return PI * r  # wrong\n", "    return PI * r**2\n", ["area"]),
-    ('"""Forms."""', '"""Shapes."""', '"""Forms."""', ["the docstring"]),
     ("def area(r):\n    return PI * r  # right\n", "# wrong", "# right", ["area"]),
-    ("class Circle:\n    sides = 1\n", "sides: int = 0", "sides: int = 1", ["Circle.sides"]),
     (
         "class Circle:\n    # other methods stay\n    def size(self):\n        return 3\n    ...\n",
         "return 1",
@@ -247,12 +242,6 @@ REPLACED = [
         ["Circle.grow"],
     ),
     (
-        "@final\nclass Square(Shape):\n    def size(self):\n        return 2\n",
-        "class Sq",
-        "@final\nclass Sq",
-        ["Square"],
-    ),
-    (
         "class Circle(Shape, Round):\n\n    # x\n    sides: int = 0\n",
         "Circle(Shape)",
         "Circle(Shape, Round)",
@@ -260,7 +249,6 @@ REPLACED = [
     ),
     ("class Empty(Shape):\n    x = 1\n", "Empty: pass\n", "Empty(Shape):\n    x = 1\n", ["Empty"]),
 ]
-
 
 ADDED = [
     (
@@ -271,18 +259,11 @@ ADDED = [
     ),
     ("TWO = 2\n\ndef area(r):\n    return PI * r\n", "# area of", "TWO = 2\n\n\n# area of", ["TWO"]),
     (
-        "class Circle:\n    def size(self):\n        return 1\n    def cut(self): return 0\n",
-        "        return 1\n",
-        "        return 1\n\n    def cut(self): return 0\n",
-        ["Circle.cut"],
-    ),
-    (
         "class Circle:\n    colour = 1\n",
         "        self.r += 1\n",
         "        self.r += 1\n\n    colour = 1\n",
         ["Circle.colour"],
     ),
-    ("class Point:\n    x = 1\n", "    pass\n", "    pass\n\n    x = 1\n", ["Point.x"]),
     (
         'class Square:\n    """Four."""\n',
         "class Square(Shape):\n",
@@ -306,13 +287,7 @@ def test_what_has_a_namesake_replaces_it_and_what_is_new_is_added(
 
 
 @pytest.mark.parametrize(
-    "block",
-    [
-        SOURCE,
-        "class Point: pass\n",
-        "class Empty:\n    pass\n",
-        "import math\nprint(area(1))\n...\n",
-    ],
+    "block", [SOURCE, "class Point: pass\n", "class Empty:\n    pass\n", "import math\nprint(area(1))\n...\n"]
 )
 def test_equal_code_changes_nothing(block: str) -> None:
     found = replace_definitions(SOURCE, block, "f.py")
@@ -380,7 +355,6 @@ def test_statements_without_a_name_are_left_aside_or_replaced_in_a_whole_text() 
     ("block", "changed"),
     [
         ("sides = 4\n", ("Circle.sides",)),
-        ("    sides = 4\n", ("Circle.sides",)),
         ("sides = 4\n\n\ndef area(r):\n    return 0\n", ("sides", "area")),
     ],
 )
@@ -414,10 +388,7 @@ def test_an_example_with_its_values_is_left_aside() -> None:
         ("a = 1\nb = 2", "c = 1\nb = 1\na = 1", "a = 1\nc = 1\nb = 1"),
         ("a = 1\na = 2", "a = 3\na = 4", "a = 3\na = 4"),
         ("a = 1", "a = 1\na = 2", "a = 2"),
-        ("a = 1", "a = 2\na = 3", None),
         ("def f():\n    # why\n    return 1\n", "def f(): return 1", None),
-        ("def f(): return 1", "def f():\n    # why\n    return 1\n", "def f():\n    # why\n    return 1"),
-        ("@a\ndef f(): return 1", "def f(): return 1", None),
         ("@a\ndef f(): return 1", "def f(): return 2", "@a\ndef f(): return 2"),
         ("x: list[int] = [1]", "x = [2]  # x", "x: list[int] = [2]  # x"),
     ],
@@ -431,10 +402,8 @@ def test_which_unit_stands_for_which(old: str, block: str, new: str | None) -> N
     ("source", "block", "text"),
     [
         ("import a\n", "import a as b", "import a\nimport a as b\n"),
-        ("from a import b\n", "from a import b, c as d", "from a import b\nfrom a import c as d\n"),
         ("def f():\n    import a\n", "import a", "import a\n\n\ndef f():\n    import a\n"),
         ('"""Doc."""\n\nx = 1\n', "import a", '"""Doc."""\n\nimport a\n\nx = 1\n'),
-        ("# licence\nx = 1\n", "import a", "# licence\nimport a\n\nx = 1\n"),
         (
             "import a\nx = 1\nimport b\ndef f(): pass\nimport c\n",
             "import d",
@@ -445,7 +414,6 @@ def test_which_unit_stands_for_which(old: str, block: str, new: str | None) -> N
             "def f(): return 1",
             "x = 1\n\n\ndef f(): return 1\n\n\nif __name__ == 'x':\n    f()\n",
         ),
-        ("# mine\r\n", "import x\nf()\n", "# mine\r\n\r\nimport x\r\nf()\r\n"),
     ],
 )
 def test_where_imports_and_new_definitions_go(source: str, block: str, text: str) -> None:

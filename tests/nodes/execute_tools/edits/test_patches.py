@@ -55,7 +55,6 @@ WHOLE = """\
 *** End Patch
 """
 
-
 WHOLE_PARSED: tuple[FilePatch, ...] = (
     AddedFile("hello.txt", "Hello\n\nworld\n", 2),
     UpdatedFile(
@@ -99,7 +98,6 @@ BODIES: list[tuple[str, tuple[FilePatch, ...]]] = [
         "*** Update File: a.py\n *** End Patch\n-*** Add File: x\n+@@ y\n",
         (updated(hunk(" *** End Patch", "-*** Add File: x", "+@@ y")),),
     ),
-    ("*** Add File: a.py\n+*** End Patch\n", (AddedFile("a.py", "*** End Patch\n", 2),)),
     # line numbers of other diffs
     (
         "*** Update File: a.py\n@@ -1,3 +1,4 @@ def f():\n-x\n@@ -9 +10 @@\n-y\n",
@@ -108,8 +106,6 @@ BODIES: list[tuple[str, tuple[FilePatch, ...]]] = [
     # a move alone, an empty file, spaces around markers
     ("*** Update File: a.py\n*** Move to: b.py\n", (updated(target="b.py"),)),
     ("*** Add File: a.py\n", (AddedFile("a.py", "", 2),)),
-    ("*** Add File: a.py\n+x\n\n\n*** Delete File: b\n", (AddedFile("a.py", "x\n", 2), DeletedFile("b", 6))),
-    ("  *** Delete File:  a b.py  \n", (DeletedFile("a b.py", 2),)),
     # other line ends than "\n" belong to the line
     ("*** Add File: a\n+x\x0cy\u2028z\n", (AddedFile("a", "x\x0cy\u2028z\n", 2),)),
 ]
@@ -123,27 +119,23 @@ def test_what_is_read(body: str, files: tuple[FilePatch, ...], newline: str) -> 
 
 HEADERS = "here a file begins, with '*** Add File:', '*** Update File:' or '*** Delete File:' and its path, not"
 
-
 MADE = "a hunk is made of lines that begin with ' ', '-' or '+', after '@@'"
-
 
 MALFORMED: list[tuple[str, int, str]] = [
     (" \n\n", 1, "a patch begins with '*** Begin Patch', and it is empty."),
     ("\nSure!\n*** Begin Patch", 2, "a patch begins with '*** Begin Patch', not with 'Sure!'."),
     ("*** Begin Patch", 1, "a patch ends with '*** End Patch', not with '*** Begin Patch'."),
     (f"*** Begin Patch\n{'x' * 90}", 2, f"a patch ends with '*** End Patch', not with '{'x' * 80}...'."),
-    ("*** Begin Patch\n*** End Patch", 1, "the patch is empty: it names no file to change."),
     ("*** Begin Patch\n\n*** End Patch", 2, "the patch is empty: it names no file to change."),
-    (patch("*** Rename File: a\n"), 2, f"{HEADERS} '*** Rename File: a'."),
-    (patch("*** Delete File: a\n-x\n"), 3, f"{HEADERS} '-x'."),
     (
-        patch("*** Delete File: a\n*** End Patch\n*** Begin Patch\n*** Delete File: b\n"),
+        patch("*** Delete File: a\n*** End Patch\n"),
         3,
         "nothing may follow '*** End Patch': put all files into one patch.",
     ),
-    (patch("*** Delete File:\n"), 2, "'*** Delete File:' needs the path of a file after it."),
-    (patch("*** Update File: a\n*** Move to:\n-x\n"), 3, "'*** Move to:' needs the path of a file after it."),
     (patch("*** Update File: a\n"), 2, "the update of 'a' has no hunks: say what changes."),
+    (patch("*** Rename File: a\n"), 2, f"{HEADERS} '*** Rename File: a'."),
+    (patch("*** Delete File: a\n-x\n"), 3, f"{HEADERS} '-x'."),
+    (patch("*** Delete File:\n"), 2, "'*** Delete File:' needs the path of a file after it."),
     (patch("*** Add File: a\n+x\ny\n"), 4, "each line of an added file begins with '+', and this one is 'y'."),
     (
         patch("*** Update File: a\nx\n"),
@@ -151,11 +143,6 @@ MALFORMED: list[tuple[str, int, str]] = [
         "a hunk is made of lines that begin with ' ', '-' or '+', after '@@', not 'x'.",
     ),
     (patch("*** Update File: a\n@@ f\n"), 3, f"{MADE}."),
-    (
-        patch("*** Update File: a\n-x\ny\n"),
-        4,
-        "a hunk is made of lines that begin with ' ', '-' or '+', after '@@', not 'y'.",
-    ),
     (patch("*** Update File: a\n" + "@@ f\n" * 11 + "-x\n"), 3, "a hunk may have 10 '@@' lines, and this has more."),
     (
         patch("*** Update File: a\n*** Move to: b\n-x\n*** Add File: b\n"),
@@ -217,12 +204,9 @@ def error_of(text: str, body: str) -> PatchError:
     [
         ("a\nb\nc\n", "@@\n a\n-b\n+B\n c\n", "a\nB\nc\n"),
         ("a\nb\nc\n", " a\n+x\n+y\n", "a\nx\ny\nb\nc\n"),
-        ("a\nb\nc\n", "-a\n-b\n-c\n", ""),
         ("a\nb\nc\nd\n", "-a\n+A\n@@\n-d\n+D\n", "A\nb\nc\nD\n"),
-        ("a\nb\n", " a\n b\n", "a\nb\n"),
         ("", "+x\n", "x\n"),
         ("a\n", "@@\n+x\n*** End of File\n", "a\nx\n"),
-        ("x\na\nx\n", "-x\n+y\n*** End of File\n", "x\na\ny\n"),
         # a wrong "*** End of File" does not matter where the lines stand in one place only
         ("a\nb\n", "-a\n*** End of File\n", "b\n"),
     ],
@@ -238,9 +222,7 @@ def test_a_hunk_is_applied_where_it_fits(text: str, body: str, result: str) -> N
         ("a\r\nb\r\nc\r\n", " a\n-b\n+x\n+y\n", "a\r\nx\r\ny\r\nc\r\n"),
         # a last line without line end stays one
         ("a\nb", "-b\n+x\n", "a\nx"),
-        ("a\r\nb", " b\n+x\n", "a\r\nb\r\nx"),
         ("a\r\nb", "-b\n", "a"),
-        ("a", "-a\n", ""),
         # lines are ended by "\n" and nothing else
         ("a\x0cb\u2028c\nd\n", "-d\n+e\n", "a\x0cb\u2028c\ne\n"),
     ],
@@ -253,7 +235,6 @@ def test_bytes_outside_of_the_change_are_kept(text: str, body: str, result: str)
     ("text", "body", "result"),
     [
         ("a  \nb\n", " a\n-b\n+c\n", "a  \nc\n"),
-        ("a\nb\n", " a \t\n-b  \n+c\n", "a\nc\n"),
         ("    a\n    b\n", " a\n-b\n+c\n+\n+  d\n", "    a\n    c\n\n      d\n"),
         ("a\n\n  b\n", "     a\n \n-      b\n+      c\n+\n+d\n", "a\n\n  c\n\nd\n"),
     ],
@@ -263,12 +244,7 @@ def test_spaces_around_lines_matter_only_where_nothing_else_fits(text: str, body
 
 
 @pytest.mark.parametrize(
-    ("headers", "line"),
-    [
-        (("class B:",), 12),
-        (("class A:", "    def g(self):"), 6),
-        (("class B", "def f"), 12),
-    ],
+    ("headers", "line"), [(("class B:",), 12), (("class A:", "    def g(self):"), 6), (("class B", "def f"), 12)]
 )
 def test_headers_lead_to_a_block(headers: Sequence[str], line: int) -> None:
     body = "".join(f"@@ {each}\n" for each in headers) + "-        x = 1\n+        x = 2\n"
@@ -282,7 +258,6 @@ def test_headers_lead_to_a_block(headers: Sequence[str], line: int) -> None:
     [
         # what the hunk before has passed is no place any more
         ("def f():\n  x\n  y\n  x\n", "@@ def f():\n   x\n-  y\n@@ def f():\n-  x\n+  z\n", "def f():\n  x\n  z\n"),
-        ("h\na\nh\nb\n", "-a\n+A\n@@ h\n+z\n", "h\nA\nh\nz\nb\n"),
         # the whole line goes before its beginning
         ("# A B\nx\n# A\nx\n", "@@ # A\n-x\n+y\n", "# A B\nx\n# A\ny\n"),
         # a hunk begins in the block, and may end below it
@@ -304,12 +279,9 @@ AMBIGUOUS = "add lines around it, or '@@' with the function or class above it, u
     ("text", "body", "places"),
     [
         (CALC, "-        x = 1\n", "3, 7, 13"),
-        (CALC, "@@ class A:\n-        x = 1\n", "3, 7"),
         (CALC, "@@ def f(self):\n+        y = 1\n", "3, 13"),
-        ("x\nx\nx\n", "-x\n-x\n", "1, 2"),
         ("a\nx\nx\n", " a\n@@\n-x\n", "2, 3"),
         ("x\n" * (LISTED_PLACES + 1), "-x\n", "1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and more"),
-        ("x\n" * LISTED_PLACES, "-x\n", "1, 2, 3, 4, 5, 6, 7, 8, 9, 10"),
     ],
 )
 def test_a_hunk_that_fits_in_several_places_is_refused(text: str, body: str, places: str) -> None:
@@ -320,7 +292,6 @@ def test_a_hunk_that_fits_in_several_places_is_refused(text: str, body: str, pla
 
 MISSES: list[tuple[str, str, PatchError]] = [
     (CALC, "@@ class C:\n-x\n", PatchError(3, "the line 'class C:' after '@@' does not occur in 'a.py'.")),
-    (CALC, "@@ class B:\n@@ def g\n-x\n", PatchError(3, "the line 'def g' after '@@' does not occur in 'a.py'.")),
     (
         CALC,
         "@@\n def g(self):\n-    x = 2\n",
@@ -344,11 +315,6 @@ MISSES: list[tuple[str, str, PatchError]] = [
         "a\nb\n",
         "@@\n+x\n",
         PatchError(3, "this hunk only adds lines to 'a.py', and nothing says where: add lines around them."),
-    ),
-    (
-        "",
-        "-x\n",
-        PatchError(3, "the lines of this hunk do not occur in 'a.py'. Nothing in it is near: read_file it first."),
     ),
 ]
 

@@ -3,7 +3,7 @@ import sys
 import pytest
 from hypothesis import given, strategies as st
 
-from mendgraph.nodes.execute_tools.edits.python_text import PythonText, SyntaxProblem, Unit, parse, read_python
+from mendgraph.nodes.execute_tools.edits.python_text import PythonText, SyntaxProblem, Unit, read_python
 
 
 def read(text: str) -> PythonText:
@@ -44,10 +44,6 @@ def test_a_text_that_only_the_tokenizer_rejects_has_its_units() -> None:
     text = "\x0c\\\r\n"  # from Python 3.12 on the parser rejects it as well
     found = read_python(text)
     assert isinstance(found, SyntaxProblem) if sys.version_info >= (3, 12) else told(read(text).units) == []
-
-
-def test_warnings_of_the_parser_are_silent() -> None:
-    assert not isinstance(parse('x = "\\d"'), SyntaxProblem)
 
 
 @given(st.text(alphabet="ab =:()\"'#\n\r\t\\@,;", max_size=40))

@@ -12,7 +12,7 @@ from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, op
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, ScopeOverError
 from mendgraph.nodes.execute_tools.processes import bubblewrap
 from mendgraph.nodes.execute_tools.processes.commands import CommandResult
-from mendgraph.nodes.execute_tools.processes.resource_limits import Limit, ResourceLimits
+from mendgraph.nodes.execute_tools.processes.processes import Limit, ResourceLimits
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
 from tests.nodes.execute_tools.processes.command_place import secret
 
@@ -105,8 +105,7 @@ def test_the_python_of_the_workspace_where_it_starts(tmp_path: Path, program: st
 
 
 @pytest.mark.parametrize(
-    ("app", "said", "code"),
-    [("def add(a, b):\n    return a + b\n", "", 0), (APP, "assert add(2, 3) == 5", 1)],
+    ("app", "said", "code"), [("def add(a, b):\n    return a + b\n", "", 0), (APP, "assert add(2, 3) == 5", 1)]
 )
 def test_a_test_file_passes_or_fails(tmp_path: Path, app: str, said: str, code: int) -> None:
     (tmp_path / "app.py").write_text(app)

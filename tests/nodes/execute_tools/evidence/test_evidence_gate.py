@@ -43,22 +43,11 @@ def untouched():
     return 0
 '''
 
-
 MEDIAN = BEFORE.replace("// 2]", "// 3]")
-
-
 FIX, HINTS, CHANGE = "Fix median", "Add type hints to median", "Change median to use the lower of both"
-
-
 PASSED, DIFFERENT = Result(Status.PASSED), Result(Status.DIFFERENT, "9")
-
-
 RAISED, ENDLESS, UNKNOWN = Result(Status.RAISED, "ValueError: x"), Result(Status.ENDLESS), Result()
-
-
 DAMAGED = Result(Status.RAISED, "NameError: name 'x' is not defined")
-
-
 ALL = ["half(4)", "median([1, 2, 3])", "median([1, 2, 3, 4])", "untouched()"]
 
 
@@ -267,11 +256,7 @@ def test_what_is_not_as_asked(texts: dict[str, str], told: list[str]) -> None:
 
 
 BARE = "def add(a, b):\n    return a - b\n"
-
-
 WRONG, RIGHT = BARE.replace("a - b", "b - a"), BARE.replace("-", "+")
-
-
 TASK = "add(2, 3) should return 5"
 
 

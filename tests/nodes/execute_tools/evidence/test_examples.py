@@ -73,7 +73,6 @@ def doc(name: str, source: str, want: str = "", raises: str | None = None, *flag
 
 ERROR = "Traceback (most recent call last):\nValueError: nothing"
 
-
 ALL = (
     doc("", "RATE", "2"),
     doc("price", "price(1)", "2"),

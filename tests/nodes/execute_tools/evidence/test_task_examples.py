@@ -1,11 +1,9 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from mendgraph.nodes.execute_tools.evidence.examples import Example, Kind, Origin
-from mendgraph.nodes.execute_tools.evidence.task_examples import LONGEST_REQUEST, task_examples
+from mendgraph.nodes.execute_tools.evidence.examples import LONGEST_REQUEST, Example, Kind, Origin, task_examples
 
 NAMES = ("add", "median", "slugify", "f", "total", "Stack", "parse")
-
 
 VALUES = [
     ("median([1, 2, 3, 4]) gives 3, expected 2.5", "median([1, 2, 3, 4])", "2.5"),
@@ -50,7 +48,6 @@ VALUES = [
     ("I'd like to have a small function f: f(2) gives 4", "f(2)", "4"),
 ]
 
-
 OTHERS = [
     ("assert f(3)", Kind.VALUE, "bool(f(3))", "True"),
     ('f("") should raise ValueError', Kind.RAISES, 'f("")', "ValueError"),
@@ -58,39 +55,18 @@ OTHERS = [
     ("f(-1) returns None, but should raise ValueError", Kind.RAISES, "f(-1)", "ValueError"),
 ]
 
-
 NOTHING = [
-    "median([1, 2, 3, 4]) currently returns 3",
-    "median([1, 2, 3, 4]) gives 3, which is wrong",
-    "total([]) raises ZeroDivisionError",
-    "Fix the bug: add(2, 3) returns -1",
-    "Currently: slugify('a b') -> 'a b'",
-    "slugify('a b') -> 'a b', but that is wrong",
-    "Why does add(2, 3) return -1?",
-    "This must not be: f(1) == 2",
-    "f(1) == 2 is wrong",
-    "f(1) == 2 is true at the moment",
-    "I need add(2, 3) to be quick. add(2, 3) is 5",
-    "add(2, 3) should not return 5",
-    "add(2, 3) is 5, not 6",
-    "add(a, b) should return 5",
-    "add(2, 3) should return x",
-    "add(2, 3) should return 5 items",
-    "add(2, 3) should be 5%",
-    "slugify('A b') should return a-b",
-    "unknown(2) should return 5",
-    "obj.add(2, 3) should return 5",
-    "add(...) should return 5",
-    "add(2, 3 should return 5",
-    "def add(a=1, b=2) -> int",
-    "Write a function add(2, 3)",
-    "f(lambda: 1) should return 1",
-    "f('a should return 1",
-    "assert unknown(2) == 5",
-    "assert add(2, 3) ==",
-    "That is all that we assert .",
-    "",
-]
+    "median([1, 2, 3, 4]) currently returns 3", "median([1, 2, 3, 4]) gives 3, which is wrong",
+    "total([]) raises ZeroDivisionError", "Fix the bug: add(2, 3) returns -1", "Currently: slugify('a b') -> 'a b'",
+    "slugify('a b') -> 'a b', but that is wrong", "Why does add(2, 3) return -1?", "This must not be: f(1) == 2",
+    "f(1) == 2 is wrong", "f(1) == 2 is true at the moment", "I need add(2, 3) to be quick. add(2, 3) is 5",
+    "add(2, 3) should not return 5", "add(2, 3) is 5, not 6", "add(a, b) should return 5",
+    "add(2, 3) should return x", "add(2, 3) should return 5 items", "add(2, 3) should be 5%",
+    "slugify('A b') should return a-b", "unknown(2) should return 5", "obj.add(2, 3) should return 5",
+    "add(...) should return 5", "add(2, 3 should return 5", "def add(a=1, b=2) -> int", "Write a function add(2, 3)",
+    "f(lambda: 1) should return 1", "f('a should return 1", "assert unknown(2) == 5", "assert add(2, 3) ==",
+    "That is all that we assert .", "",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("request_text", "source", "want"), VALUES)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState
-from mendgraph.nodes.execute_tools.files.judged_paths import PathJudge
+from mendgraph.nodes.execute_tools.files.sandbox import PathJudge
 from mendgraph.nodes.execute_tools.files.workspace import Change, ChangedFile, Workspace
 from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal
 from mendgraph.nodes.records import ToolError

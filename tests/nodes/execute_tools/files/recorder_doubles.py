@@ -3,11 +3,14 @@
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, RecordedChange
+from mendgraph.nodes.execute_tools.journal.journal import Journal
+from mendgraph.nodes.execute_tools.journal.recovery import Recovered, recover
 from mendgraph.nodes.execute_tools.store.database import StoreError
 
 
@@ -46,6 +49,11 @@ class MemoryJournal:
         """The only change."""
         [found] = self.changes.values()
         return found
+
+
+def recovered(journal: MemoryJournal, root: Path) -> tuple[Recovered, ...]:
+    """What a recovery makes of the changes that are open in it."""
+    return recover(cast("Journal", journal), str(root))
 
 
 class WatchingJournal(MemoryJournal):

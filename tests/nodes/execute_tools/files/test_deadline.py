@@ -1,5 +1,4 @@
 import asyncio
-import contextvars
 import signal
 import threading
 import time
@@ -52,13 +51,6 @@ def no_thread_is_left() -> bool:
 def test_a_call_returns_its_result(bounded: Bounded) -> None:
     assert bounded(5, lambda: 1) == 1
     assert no_thread_is_left()
-
-
-@pytest.mark.parametrize("error", [ValueError("x"), SystemExit(1), KeyboardInterrupt(), TimeoutError("its own")])
-def test_a_call_raises_what_it_raised(error: BaseException) -> None:
-    for way in (in_a_thread, here):
-        with pytest.raises(type(error)):
-            way(5, lambda: fail(error))
 
 
 @pytest.mark.parametrize(
@@ -164,12 +156,6 @@ def test_an_effect_that_has_begun_is_finished_first() -> None:
     assert done == [True]
 
 
-def test_context_variables_are_seen_in_the_worker(bounded: Bounded) -> None:
-    variable = contextvars.ContextVar("variable", default="no")
-    variable.set("yes")
-    assert bounded(5, variable.get) == "yes"
-
-
 def test_the_event_loop_stays_free() -> None:
     async def both() -> bool:
         event = threading.Event()
@@ -197,14 +183,6 @@ def test_what_still_runs_in_the_loop_is_cancelled_when_its_thread_is_left() -> N
         return waiting.cancelled()
 
     assert asyncio.run(left())
-
-
-def test_after_its_end_nothing_begins() -> None:
-    scope = CancellationScope()
-    scope.revoke()
-    with pytest.raises(ScopeOverError, match="the time of this call is over"), scope.effect():
-        pytest.fail("the effect began")
-    assert not scope.busy
 
 
 def test_what_runs_is_finished_under_a_closed_scope_and_nothing_else_begins() -> None:

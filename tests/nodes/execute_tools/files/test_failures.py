@@ -27,10 +27,6 @@ def test_a_full_disk_is_known(number: int, full: bool) -> None:
     assert is_disk_full(os_failure(OSError(number, "x"), "copy", "the disk is full.")) is full
 
 
-def test_an_error_without_a_number_is_named_by_its_type() -> None:
-    assert os_failure(OSError(), "read", "a").message == "Cannot read 'a': OSError."
-
-
 @pytest.mark.parametrize(
     ("path", "shown"),
     [

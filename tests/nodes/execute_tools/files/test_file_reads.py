@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.execute_tools.files.file_reads import BeneathReader, OpenedFile
 from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_regular, open_root
-from mendgraph.nodes.execute_tools.files.judged_paths import JudgedPaths
-from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.execute_tools.files.sandbox import JudgedPaths
+from mendgraph.nodes.execute_tools.files.workspace import BeneathReader, OpenedFile, Workspace
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.files.layout import allow, code_of, content, no_env
 
@@ -62,7 +61,7 @@ def test_a_read_error_of_the_disk_is_an_error_of_the_tool(
     )
 
 
-MODULE = "mendgraph.nodes.execute_tools.files.file_reads"
+MODULE = "mendgraph.nodes.execute_tools.files.workspace"
 
 
 def read(root: Path, *names: str, most: int = 100) -> list[bytes | None]:

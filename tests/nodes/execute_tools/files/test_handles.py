@@ -95,17 +95,6 @@ def test_errors_say_what_is_there(
     assert caught.value.errno == number
 
 
-def test_a_new_file_is_made_and_never_through_a_link(tree: Path, root_fd: int) -> None:
-    (tree / "dangling").symlink_to(tree.parent / "outside" / "new.txt")
-    flags = os.O_WRONLY | os.O_CREAT
-    for extra in (0, os.O_EXCL):
-        with pytest.raises(OSError, match=os.strerror(errno.ESTALE)):
-            open_beneath(root_fd, ("dangling",), flags | extra, 0o600)
-    assert os.listdir(tree.parent / "outside") == ["secret.txt"]
-    os.close(open_beneath(root_fd, ("d", "new.txt"), flags | os.O_EXCL, 0o600))
-    assert stat.S_IMODE((tree / "d" / "new.txt").stat().st_mode) == 0o600
-
-
 def test_directories_are_not_made_through_a_link(tree: Path, root_fd: int) -> None:
     made: list[str] = []
     with pytest.raises(OSError, match=os.strerror(errno.ESTALE)):

@@ -4,8 +4,7 @@ from pathlib import Path
 import pytest
 
 from mendgraph.nodes.execute_tools.files import file_changes
-from mendgraph.nodes.execute_tools.files.file_changes import MOST_CHANGES, PlacedChange, placed_changes
-from mendgraph.nodes.execute_tools.files.judged_paths import JudgedPaths
+from mendgraph.nodes.execute_tools.files.file_changes import MOST_CHANGES
 from mendgraph.nodes.execute_tools.files.workspace import Change, DeleteFile, MoveFile, Workspace, WriteFile
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.files.file_trees import A, B
@@ -19,12 +18,11 @@ INVALID, CONFLICT, PERMISSION = (
 )
 
 
-# --- Where changes take place
-
-
-def placed(root: Path, *changes: Change) -> list[PlacedChange] | ToolError:
+def refused(root: Path, *changes: Change) -> ToolError:
+    """The refusal of these changes, of which none is made."""
     before = tree_of(root)
-    found = placed_changes(JudgedPaths(str(root), no_env), changes)
+    found = Workspace(str(root), no_env).change_files(changes)
+    assert isinstance(found, ToolError)
     assert tree_of(root) == before
     return found
 
@@ -65,8 +63,7 @@ UNPLACED: list[tuple[Change, ToolErrorCode, str]] = [
 @pytest.mark.parametrize(("change", "code", "message"), UNPLACED)
 def test_what_cannot_be_done(root: Path, change: Change, code: ToolErrorCode, message: str) -> None:
     (root / "dangling").symlink_to("src/nothing")
-    found = placed(root, change)
-    assert isinstance(found, ToolError)
+    found = refused(root, change)
     assert (found.code, found.message) == (code, message)
 
 
@@ -82,7 +79,7 @@ SPELLINGS: dict[str, Callable[[str], Change]] = {
 @pytest.mark.parametrize("kind", SPELLINGS)
 @pytest.mark.parametrize("path", [".env", "innocent.txt", "new/.env"])
 def test_what_the_judge_denies_is_denied_at_both_ends(root: Path, kind: str, path: str) -> None:
-    assert placed(root, SPELLINGS[kind](path)) == DENIAL
+    assert refused(root, SPELLINGS[kind](path)) == DENIAL
 
 
 OVERLAPS: list[tuple[tuple[Change, ...], str]] = [
@@ -100,17 +97,15 @@ def test_two_changes_of_one_file_are_refused_under_whatever_names(
 ) -> None:
     (root / "folder").symlink_to("src")
     for order in (changes, changes[::-1]):
-        assert placed(root, *order) == ToolError(
+        assert refused(root, *order) == ToolError(
             code=INVALID, message=f"Two of these changes concern {name}: make one of them."
         )
 
 
-@pytest.mark.parametrize(("count", "fits"), [(MOST_CHANGES, True), (MOST_CHANGES + 1, False)])
-def test_the_number_of_changes_is_bounded(root: Path, count: int, fits: bool) -> None:
-    found = placed(root, *(WriteFile(f"new/{number}", b"") for number in range(count)))
-    assert isinstance(found, list) is fits
-    if isinstance(found, ToolError):
-        assert found.message == "201 files are too many for one change: 200 are allowed."
+def test_the_number_of_changes_is_bounded(root: Path, workspace: Workspace) -> None:
+    changes = [WriteFile(f"new/{number}", b"") for number in range(MOST_CHANGES + 1)]
+    assert refused(root, *changes).message == "201 files are too many for one change: 200 are allowed."
+    assert isinstance(workspace.change_files(changes[1:]), tuple)
 
 
 def test_without_a_recorder_no_file_is_too_large(

@@ -13,8 +13,7 @@ from hypothesis import given, strategies as st
 
 from mendgraph.nodes.execute_tools.files import tree_walk
 from mendgraph.nodes.execute_tools.files.handles import closing, open_directory
-from mendgraph.nodes.execute_tools.files.judged_paths import JudgedPaths
-from mendgraph.nodes.execute_tools.files.sandbox import Place
+from mendgraph.nodes.execute_tools.files.sandbox import JudgedPaths, Place
 from mendgraph.nodes.execute_tools.files.tree_walk import (
     DEEPEST,
     LARGEST_IGNORE_FILE,

@@ -1,13 +1,10 @@
-import errno
-import os
 from pathlib import Path
 
 import pytest
 
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, ScopeOverError
-from mendgraph.nodes.execute_tools.files.file_reads import FileContent
 from mendgraph.nodes.execute_tools.files.tree_walk import Entry
-from mendgraph.nodes.execute_tools.files.workspace import DeleteFile, MoveFile, Workspace, WriteFile
+from mendgraph.nodes.execute_tools.files.workspace import DeleteFile, FileContent, MoveFile, Workspace, WriteFile
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.files.layout import code_of, content, no_env, sha, tree_of
 from tests.nodes.execute_tools.files.recorder_doubles import MemoryJournal
@@ -82,15 +79,3 @@ def test_a_directory_is_listed_directories_first_and_without_git(workspace: Work
 def test_what_cannot_be_listed(workspace: Workspace, path: str, code: ToolErrorCode) -> None:
     assert code_of(workspace.list_directory(path)) is code
     assert list(workspace.walk(path)) == []
-
-
-def test_an_unreadable_directory_is_a_typed_error(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: int) -> None:
-        raise PermissionError(errno.EACCES, "")
-
-    monkeypatch.setattr(os, "scandir", refuse)
-    assert code_of(workspace.list_directory("src")) is ToolErrorCode.PERMISSION_DENIED
-    assert list(workspace.walk()) == []
-
-
-# --- Names -----------------------------------------------------------------------------------------------------

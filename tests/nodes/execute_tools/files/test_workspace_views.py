@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mendgraph.nodes.execute_tools.files.file_changes import ChangedFile
-from mendgraph.nodes.execute_tools.files.file_reads import FileContent
 from mendgraph.nodes.execute_tools.files.workspace import (
     ApprovedWorkspace,
     DeleteFile,
     DryChange,
     DryWorkspace,
+    FileContent,
     MoveFile,
     Pin,
     Workspace,

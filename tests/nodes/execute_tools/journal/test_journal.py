@@ -18,8 +18,7 @@ from mendgraph.nodes.execute_tools.files.change_records import (
 )
 from mendgraph.nodes.execute_tools.journal import journal as module
 from mendgraph.nodes.execute_tools.journal.journal import UNDO_EFFECT, CallKey, Journal, RecordedCall
-from mendgraph.nodes.execute_tools.store.database import Database, StoreError, open_database, transaction
-from mendgraph.nodes.execute_tools.store.postgres_url import uses_postgres
+from mendgraph.nodes.execute_tools.store.database import Database, StoreError, open_database, transaction, uses_postgres
 from tests.broken_stores import make_unusable
 from tests.nodes.execute_tools.files.layout import sha
 
@@ -54,24 +53,11 @@ def recorded(
 # --- Calls
 
 
-def test_a_call_that_never_began_is_not_found(journal: Journal) -> None:
-    journal.begin(KEY)
-    others = [("other", "task", 0), ("run", "other", 0), ("run", "task", 1)]
-    assert [journal.find(*other) for other in others] == [None, None, None]
-
-
 def test_a_call_is_found_with_what_came_of_it(journal: Journal) -> None:
     call = journal.begin(KEY)
     assert journal.find("run", "task", 0) == RecordedCall(call, KEY, None, ())
     journal.end(call, '{"ok": true}')
     assert journal.find("run", "task", 0) == RecordedCall(call, KEY, '{"ok": true}', ())
-
-
-def test_a_call_without_an_effect_is_noted_once_it_has_ended(journal: Journal) -> None:
-    journal.note(KEY, '"read"')
-    found = journal.find("run", "task", 0)
-    assert found is not None
-    assert (found.key, found.outcome, found.changes) == (KEY, '"read"', ())
 
 
 def test_a_call_that_begins_again_is_another_one_and_the_changes_of_the_first_stay(journal: Journal) -> None:
@@ -159,17 +145,6 @@ def test_what_a_run_changed_is_what_is_done_from_a_step_on_newest_first(journal:
     assert journal.changes_of("run") == [again, second, first]
     assert journal.changes_of("run", 2) == [second]
     assert journal.changes_of("run", 3) == []
-
-
-def test_changes_that_a_person_took_back_are_told_no_more(journal: Journal) -> None:
-    kept, *gone = [recorded(journal, token, key=KEY._replace(execution=token)) for token in "abc"]
-    journal.revert([change.token for change in gone])
-    assert journal.changes_of("run") == [kept]
-    found = journal.find("run", "b", 0)
-    assert found is not None
-    assert [change.state for change in found.changes] == [ChangeState.REVERTED]
-    journal.revert([])
-    assert journal.changes_of("run") == [kept]
 
 
 def test_a_change_that_cannot_be_written_down_whole_is_not_written_down_at_all(

@@ -12,10 +12,10 @@ from mendgraph.nodes.execute_tools.files.atomic_write import TEMPORARY_SUFFIX, R
 from mendgraph.nodes.execute_tools.files.change_records import UNKNOWN_SHA256, ChangeState, FileEffect, FileState
 from mendgraph.nodes.execute_tools.files.handles import handle_name
 from mendgraph.nodes.execute_tools.files.workspace import Change, DeleteFile, MoveFile, Workspace, WriteFile
-from mendgraph.nodes.execute_tools.journal.recovery import Recovered, recover
+from mendgraph.nodes.execute_tools.journal.recovery import Recovered
 from tests.nodes.execute_tools.files.file_trees import failing
 from tests.nodes.execute_tools.files.layout import allow, sha
-from tests.nodes.execute_tools.files.recorder_doubles import MemoryJournal, WatchingJournal, killed_at
+from tests.nodes.execute_tools.files.recorder_doubles import MemoryJournal, WatchingJournal, killed_at, recovered
 
 DONE, UNDONE, FOREIGN, OPEN = ChangeState.DONE, ChangeState.UNDONE, ChangeState.FOREIGN, ChangeState.INTENDED
 
@@ -55,7 +55,7 @@ class Place(NamedTuple):
         return Workspace(str(self.root), allow).recorded(self.journal).change_files(changes)
 
     def recover(self) -> tuple[Recovered, ...]:
-        return recover(self.journal, str(self.root))
+        return recovered(self.journal, self.root)
 
     def tree(self) -> Tree:
         """Every name with its mode and what it holds, folders without their times."""
@@ -332,7 +332,7 @@ def test_what_is_recovered_is_on_the_disk_before_that_is_written_down(
     journal = WatchingJournal(lambda: sorted(synced))
     journal.changes, journal.backups = place.journal.changes, place.journal.backups
     monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(handle_name(descriptor) or ""))
-    assert [each.state for each in recover(journal, str(place.root))] == [state]
+    assert [each.state for each in recovered(journal, place.root)] == [state]
     assert journal.seen == [[str(place.root / name) for name in folders]]
 
 

@@ -5,14 +5,15 @@ from collections.abc import Sequence
 import httpcore2
 import pytest
 
-from mendgraph.nodes.execute_tools.network.checked_connections import (
+from mendgraph.nodes.execute_tools.network.network import (
     CheckedBackend,
     Deadline,
+    HttpResponse,
+    Network,
     RefusedConnectionError,
     allowed_addresses,
     why_forbidden,
 )
-from mendgraph.nodes.execute_tools.network.network import HttpResponse, Network
 from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules, Target
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.network.loopback_servers import (

@@ -69,18 +69,14 @@ def test_a_real_connection_to_a_host_that_may_be_private(host: str) -> None:
 @pytest.mark.parametrize(
     ("location", "part"),
     [
-        ("http://evil.test/", "Domain 'evil.test' not allowed"),
-        ("//evil.test/", "Domain 'evil.test' not allowed"),
+        ("http://evil.test/", "Domain 'evil.test' not allowed"), ("//evil.test/", "Domain 'evil.test' not allowed"),
         ("http://inner.test/", "its address 10.0.0.1 is private"),
         ("http://good.test:22/", "Port 22 of 'good.test' not allowed"),
-        ("http://127.0.0.1/", "Domain '127.0.0.1' not allowed"),
-        ("http://2130706433/", "is no host"),
-        ("http://good.test@evil.test/", "user name or password"),
-        ("ftp://good.test/", "not http or https"),
-        ("file:///etc/passwd", "not http or https"),
-        ("http://good.test\\@evil.test/", "percent-encoded"),
+        ("http://127.0.0.1/", "Domain '127.0.0.1' not allowed"), ("http://2130706433/", "is no host"),
+        ("http://good.test@evil.test/", "user name or password"), ("ftp://good.test/", "not http or https"),
+        ("file:///etc/passwd", "not http or https"), ("http://good.test\\@evil.test/", "percent-encoded"),
     ],
-)
+)  # fmt: skip
 def test_a_redirect_that_is_not_followed(location: str, part: str) -> None:
     """The listener stands for every host there is: only the first request reaches it."""
     with Listener(http_answer(status="302 Found", location=location)) as listener:

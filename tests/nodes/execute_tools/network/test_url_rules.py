@@ -69,39 +69,27 @@ def test_a_host_that_is_not_listed(url: str, shown: str) -> None:
 @pytest.mark.parametrize(
     ("url", "part"),
     [
-        ("", "no absolute URL"),
-        ("//good.test/", "no absolute URL"),
-        ("http:good.test", "no absolute URL"),
-        ("file:///etc/passwd", "not http or https"),
-        ("http://good.test@evil.test/", "user name or password"),
-        ("http://user:word@good.test/", "user name or password"),
-        ("http://good.test:80:80/", "is no host"),
-        ("http://good.test:0/", "is no host"),
-        ("http://good.test:٨٠/", "is no host"),
-        ("http:///a", "is no host"),
-        ("http://good..test/", "is no host"),
-        ("http://good%2etest/", "is no host"),
-        (f"http://{'a' * 64}.test/", "is no host"),
-        ("http://[::1/", "is no host"),
-        ("http://[::1%25lo]/", "is no host"),
-        ("http://good.test\\@evil.test/", r"the character '\\'"),
+        ("", "no absolute URL"), ("//good.test/", "no absolute URL"), ("http:good.test", "no absolute URL"),
+        ("file:///etc/passwd", "not http or https"), ("http://good.test@evil.test/", "user name or password"),
+        ("http://user:word@good.test/", "user name or password"), ("http://good.test:80:80/", "is no host"),
+        ("http://good.test:0/", "is no host"), ("http://good.test:٨٠/", "is no host"), ("http:///a", "is no host"),
+        ("http://good..test/", "is no host"), ("http://good%2etest/", "is no host"),
+        (f"http://{'a' * 64}.test/", "is no host"), ("http://[::1/", "is no host"),
+        ("http://[::1%25lo]/", "is no host"), ("http://good.test\\@evil.test/", r"the character '\\'"),
         ("http://good.test/a b", "the character ' '"),
         ("http://good.test/\r\nHost: evil.test", r"the character '\r'"),
         ("http://good\u200b.test/", r"the character '\u200b'"),
         ("http://good.test/\u202e", r"the character '\u202e'"),
         (f"http://good.test/{'a' * 8000}", "8017 characters; 8000 are the most"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_url_that_all_readers_agree_on(url: str, part: str) -> None:
     code, message = error_of(url)
     assert code is ToolErrorCode.INVALID_ARGUMENT
     assert part in message
 
 
-@pytest.mark.parametrize(
-    "host",
-    ["2130706433", "0x7f000001", "0177.0.0.1", "127.1", "1.2.3.0x4"],
-)
+@pytest.mark.parametrize("host", ["2130706433", "0x7f000001", "0177.0.0.1", "127.1", "1.2.3.0x4"])
 def test_numbers_that_other_readers_take_for_an_address_are_refused(host: str) -> None:
     rules = NetworkRules(hosts=("*",))
     assert error_of(f"http://{host}/", rules)[0] is ToolErrorCode.INVALID_ARGUMENT
@@ -124,11 +112,7 @@ def test_a_star_is_any_host_on_the_usual_ports_and_none_of_them_private() -> Non
 
 @pytest.mark.parametrize(
     ("location", "url"),
-    [
-        ("/b", "https://good.test/b"),
-        ("../b", "https://good.test/b"),
-        ("http://good.test:80/b#c", "http://good.test/b"),
-    ],
+    [("/b", "https://good.test/b"), ("../b", "https://good.test/b"), ("http://good.test:80/b#c", "http://good.test/b")],
 )
 def test_where_a_redirect_leads(location: str, url: str) -> None:
     target = judge_redirect(Target("https", "good.test", 443, "/x/y"), location, RULES)

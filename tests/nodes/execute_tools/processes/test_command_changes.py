@@ -9,24 +9,26 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mendgraph.nodes.execute_tools.files.change_records import FileEffect, FileState
-from mendgraph.nodes.execute_tools.files.file_reads import BeneathReader
-from mendgraph.nodes.execute_tools.files.handles import open_directory
-from mendgraph.nodes.execute_tools.files.judged_paths import JudgedPaths, PathJudge
-from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_root
+from mendgraph.nodes.execute_tools.files.sandbox import JudgedPaths, PathJudge
+from mendgraph.nodes.execute_tools.files.tree_walk import Entry, IgnoreRules
+from mendgraph.nodes.execute_tools.files.workspace import BeneathReader, Workspace
 from mendgraph.nodes.execute_tools.processes.command_changes import (
     CommandChange,
     CommandChanges,
     FileIndex,
+    Tree,
     Unwatched,
     WatchedRun,
     WatchLimits,
     changed,
+    look_through,
     snapshot,
     watched,
 )
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.records import ChangeKind, ToolError
-from tests.nodes.execute_tools.files.layout import DENIAL, no_env, sha
+from tests.nodes.execute_tools.files.layout import DENIAL, allow, no_env, sha
 
 CREATED, EDITED, DELETED = ChangeKind.CREATED, ChangeKind.EDITED, ChangeKind.DELETED
 LIMITS = WatchLimits(before_s=600.0, after_s=600.0)
@@ -321,8 +323,76 @@ def test_what_a_command_changed_before_it_was_cut_off_is_recorded(place: Path, p
     assert recorder.told == ([] if problem else told)
 
 
-def test_a_record_that_cannot_be_written_is_told_with_the_changes(place: Path) -> None:
-    workspace = Workspace(str(place), no_env).recorded(Recorder("the disk is full"))
-    found = watched(workspace, lambda: (place / "c").write_bytes(b""), 600.0, LIMITS)
-    change = CommandChange("c", ChangeKind.CREATED, NO_FILE, is_(b""), None, b"")
-    assert found == WatchedRun(0, CommandChanges((change,)), "the disk is full")
+# --- What one look sees
+
+
+def make(root: Path, *names: str) -> None:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("x")
+
+
+def look(
+    root: Path, known: Tree | None = None, *, again: bool = False, most: int = 1_000, seconds: float = 600.0
+) -> Tree | Unwatched:
+    with closing(open_root(str(root))) as handle:
+        paths = JudgedPaths(str(root), no_env)
+        return look_through(
+            paths, handle, most=most, deadline=monotonic() + seconds, known=known or Tree(), again=again
+        )
+
+
+def tree(root: Path, known: Tree | None = None, *, again: bool = False) -> Tree:
+    found = look(root, known, again=again)
+    assert isinstance(found, Tree)
+    return found
+
+
+def names(root: Path, known: Tree | None = None, *, again: bool = False) -> tuple[list[str], list[str]]:
+    found = tree(root, known, again=again)
+    return sorted(found.files), sorted(found.folders)
+
+
+def test_denied_directories_and_git_are_not_entered(tmp_path: Path) -> None:
+    make(tmp_path, ".git/config", "sub/.git", "secret/.env/key", "src/a")
+    assert names(tmp_path) == (["src/a"], ["", "secret/", "src/", "sub/"])
+
+
+def test_a_second_look_knows_what_the_first_one_was_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(tmp_path, "src/a.py", "src/a.log", "build/x")
+    (tmp_path / ".gitignore").write_text("*.log\nbuild/\n")
+    first = tree(tmp_path)
+    asked: list[str] = []
+    ignores = IgnoreRules.ignores
+
+    def noting(self: IgnoreRules, entry: Entry) -> bool:
+        asked.append(entry.path)
+        return ignores(self, entry)
+
+    monkeypatch.setattr(IgnoreRules, "ignores", noting)
+    make(tmp_path, "src/b.py", "src/b.log")
+    assert names(tmp_path, first) == ([".gitignore", "src/a.py", "src/b.py"], ["", "src/"])
+    assert sorted(asked) == ["src/b.log", "src/b.py"]
+
+
+def test_a_look_again_keeps_the_rules_of_what_it_knows(tmp_path: Path) -> None:
+    make(tmp_path, "a.log", "a.py", "deep/b.log", "deep/b.py")
+    (tmp_path / ".gitignore").write_text("*.log\n")
+    first = tree(tmp_path)
+    (tmp_path / ".gitignore").write_text("*.py\n")
+    (tmp_path / "deep" / ".gitignore").write_text("*\n")
+    make(tmp_path, "new.py", "new.log", "made/c.log", "made/c.py")
+    assert names(tmp_path, first, again=True) == (
+        [".gitignore", "a.py", "deep/.gitignore", "deep/b.py", "made/c.py", "new.py"],
+        ["", "deep/", "made/"],
+    )
+
+
+def test_no_ignore_file_is_read_through_a_link(root: Path) -> None:
+    (root.parent / "outside" / "rules").write_text("*\n")
+    (root / ".gitignore").symlink_to(root.parent / "outside" / "rules")
+    with closing(open_root(str(root))) as handle:
+        found = look_through(JudgedPaths(str(root), allow), handle, most=100, deadline=monotonic() + 600, known=Tree())
+    assert isinstance(found, Tree)
+    assert "a.py" in found.files
+    (root.parent / "outside" / "rules").unlink()

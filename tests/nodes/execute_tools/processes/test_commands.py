@@ -46,12 +46,6 @@ def test_arguments_are_no_shell_line(place: Place) -> None:
     assert json.loads(result.stdout.head) == words
 
 
-def test_it_runs_in_the_folder_named(place: Place) -> None:
-    assert place.says("pwd") == f"{place.root}\n"
-    assert place.result("sh", "-c", "pwd", cwd="src").stdout.head.decode() == f"{place.root}/src\n"
-    assert place.result("sh", "-c", "pwd", cwd=f"{place.root}/src").stdout.head.decode() == f"{place.root}/src\n"
-
-
 def test_a_program_of_the_workspace_does_not_stand_in_for_one_of_the_system(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,10 +194,7 @@ def test_a_program_that_may_only_look_changes_nothing(tmp_path: Path) -> None:
 RULES = CommandRules(("sh", "tools/own", "/opt/x", "no-such-program"))
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["ls", "/usr/bin/sh", "../sh", "SH", "tools/../tools/own", "own", ""],
-)
+@pytest.mark.parametrize("name", ["ls", "/usr/bin/sh", "../sh", "SH", "tools/../tools/own", "own", ""])
 def test_a_program_that_is_not_allowed_is_refused(name: str) -> None:
     message = f"{name!r} may not be run: allowed are sh, tools/own, /opt/x, no-such-program."
     refused = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message, suggestions=RULES.programs)

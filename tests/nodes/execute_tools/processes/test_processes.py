@@ -3,29 +3,22 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
 
-from mendgraph.nodes.execute_tools.files.workspace import OpenedFile, Workspace
 from mendgraph.nodes.execute_tools.processes.processes import (
     Ends,
-    EndsOfOutput,
     ProcessResult,
-    handle_path,
     kill_group,
     outputs,
     read_until,
     ripgrep_path,
     run_process,
-    search_handles,
     start_process,
 )
 from mendgraph.nodes.records import ToolError, ToolErrorCode
-from tests.nodes.execute_tools.files.layout import allow
 
 
 def python(program: str, cwd: Path, timeout_s: float = 10, most: int = 10_000) -> ProcessResult | ToolError:
@@ -45,11 +38,6 @@ def gone(pid: int) -> bool:
             return True
         time.sleep(0.01)
     return False
-
-
-def test_both_outputs_and_the_exit_code_come_back(tmp_path: Path) -> None:
-    program = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"
-    assert python(program, tmp_path) == ProcessResult(3, b"out\n", b"err\n")
 
 
 def test_the_environment_is_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,13 +86,13 @@ def test_ripgrep_is_looked_for_on_the_path_last(monkeypatch: pytest.MonkeyPatch)
 
 @given(st.lists(st.binary(max_size=50)), st.integers(min_value=1, max_value=60))
 def test_the_ends_of_an_output_are_those_of_the_whole_however_it_came(chunks: list[bytes], most: int) -> None:
-    kept = EndsOfOutput(most)
+    kept = Ends(most=most)
     assert [kept.take(chunk) for chunk in chunks] == [True] * len(chunks)
     whole, tail = b"".join(chunks), most // 2
     head = most - tail
     rest = whole[head:]
-    assert kept.ends() == Ends(whole[:head], rest[max(0, len(rest) - tail) :], len(whole))
-    assert kept.ends().left_out == max(0, len(whole) - most)
+    assert kept == Ends(whole[:head], rest[max(0, len(rest) - tail) :], len(whole))
+    assert kept.left_out == max(0, len(whole) - most)
 
 
 def test_reading_stops_when_its_check_says_so_or_its_deadline_has_come(tmp_path: Path) -> None:
@@ -122,30 +110,3 @@ def test_reading_stops_when_its_check_says_so_or_its_deadline_has_come(tmp_path:
 
 def _refuse() -> None:
     raise RuntimeError("enough")
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> Iterator[list[OpenedFile]]:
-    (tmp_path / "one").write_bytes(b"1\n")
-    (tmp_path / "two").write_bytes(b"2\n")
-    workspace = Workspace(str(tmp_path), allow)
-    with ExitStack() as stack:
-        opened = [workspace.open_file(name) for name in ("two", "one")]
-        yield [stack.enter_context(each) for each in opened if isinstance(each, OpenedFile)]
-
-
-def search(
-    program: str, files: list[OpenedFile], timeout_s: float = 20, most: int = 10_000
-) -> ProcessResult | ToolError:
-    return search_handles([sys.executable, "-c", program], files, timeout_s=timeout_s, max_output_bytes=most)
-
-
-def test_the_program_reads_the_open_files_whatever_their_names_mean_by_now(
-    files: list[OpenedFile], tmp_path: Path
-) -> None:
-    (tmp_path / "one").unlink()
-    (tmp_path / "two").unlink()
-    (tmp_path / "two").symlink_to("/etc/passwd")
-    program = "import sys; print(*sys.argv[1:]); print([open(name).read() for name in sys.argv[1:]]); sys.exit(3)"
-    names = f"{handle_path(files[0])} {handle_path(files[1])}\n"
-    assert search(program, files) == ProcessResult(3, f"{names}['2\\n', '1\\n']\n".encode(), b"")

@@ -5,17 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.execute_tools.processes import resource_limits
+from mendgraph.nodes.execute_tools.processes import processes
 from mendgraph.nodes.execute_tools.processes.commands import CommandResult
-from mendgraph.nodes.execute_tools.processes.resource_limits import (
+from mendgraph.nodes.execute_tools.processes.processes import (
     Limit,
     LimitReached,
     ResourceLimits,
     command_limits,
-    control_group,
     evidence_limits,
-    group_parent,
-    group_says,
     usable_memory,
 )
 from tests.nodes.execute_tools.processes.command_place import Place, alive, opened, unique
@@ -25,16 +22,13 @@ GIB = 2**30
 
 @pytest.mark.parametrize(
     ("cores", "memory", "command", "evidence"),
-    [
-        (2, 1 * GIB, (640, GIB // 2), (96, GIB // 2)),
-        (64, 512 * GIB, (4_608, 256 * GIB), (1_088, 4 * GIB)),
-    ],
+    [(2, 1 * GIB, (640, GIB // 2), (96, GIB // 2)), (64, 512 * GIB, (4_608, 256 * GIB), (1_088, 4 * GIB))],
 )
 def test_the_limits_follow_the_machine(
     monkeypatch: pytest.MonkeyPatch, cores: int, memory: int, command: tuple[int, int], evidence: tuple[int, int]
 ) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
-    monkeypatch.setattr(resource_limits, "usable_memory", lambda: memory)
+    monkeypatch.setattr(processes, "usable_memory", lambda: memory)
     found = (command_limits.__wrapped__(), evidence_limits.__wrapped__())
     assert [(each.processes, each.memory_bytes) for each in found] == [command, evidence]
 
@@ -43,53 +37,8 @@ def test_a_container_has_less_memory_than_its_machine(tmp_path: Path, monkeypatc
     for name, limit in (("outer", "300000000\n"), ("outer/own", "max\n")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "memory.max").write_text(limit)
-    monkeypatch.setattr(resource_limits, "own_groups", lambda: iter([f"{tmp_path}/outer/own", f"{tmp_path}/outer"]))
+    monkeypatch.setattr(processes, "own_groups", lambda: iter([f"{tmp_path}/outer/own", f"{tmp_path}/outer"]))
     assert usable_memory() == 300_000_000
-
-
-@pytest.fixture
-def parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "cgroup.subtree_control").write_text("cpu memory pids\n")
-    (tmp_path / "cgroup.procs").touch()
-    monkeypatch.setattr(resource_limits, "own_groups", lambda: iter([f"{tmp_path}/none", str(tmp_path)]))
-    monkeypatch.setattr(resource_limits, "group_parent", group_parent.__wrapped__)
-    return tmp_path
-
-
-def test_a_group_bounds_its_processes_before_one_is_in_it(parent: Path) -> None:
-    folder = control_group(77, processes=21, memory_bytes=64_000_000)
-    assert folder is not None
-    assert (folder.parent, folder.match(f"mendgraph-{os.getpid()}-*")) == (parent, True)
-    assert {each.name: each.read_text() for each in folder.iterdir()} == {
-        "pids.max": "21",
-        "memory.max": "64000000",
-        "memory.swap.max": "0",
-        "memory.oom.group": "1",
-        "cgroup.procs": "77",
-    }
-
-
-def test_what_happened_in_a_group(tmp_path: Path) -> None:
-    assert (group_says(None, "memory.peak"), group_says(tmp_path, "memory.events", "oom_kill")) == (0, 0)
-    (tmp_path / "memory.events").write_text("low 0\noom 3\noom_kill 2\n")
-    (tmp_path / "memory.peak").write_text("63\n")
-    assert (group_says(tmp_path, "memory.peak"), group_says(tmp_path, "memory.events", "oom_kill")) == (63, 2)
-
-
-def test_a_group_that_takes_no_process_is_not_used(parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: Path, value: str) -> None:
-        raise PermissionError(value)
-
-    monkeypatch.setattr(Path, "write_text", refuse)
-    assert control_group(77, processes=21, memory_bytes=64) is None
-    assert list(parent.glob("mendgraph-*")) == []
-
-
-def test_a_group_that_was_left_by_a_killed_run_is_taken_away(parent: Path) -> None:
-    for name in ("mendgraph-999999999-0", f"mendgraph-{os.getpid()}-7", "other"):
-        (parent / name).mkdir()
-    assert resource_limits.group_parent() == str(parent)
-    assert {each.name for each in parent.iterdir() if each.is_dir()} == {f"mendgraph-{os.getpid()}-7", "other"}
 
 
 MB = 1_000_000
@@ -99,11 +48,8 @@ LIMITS = ResourceLimits(
 ROOM = ResourceLimits(processes=20, memory_bytes=400 * MB)
 
 
-@pytest.fixture(params=["the watcher", *(["control groups"] if resource_limits.group_parent() else [])])
-def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-    """A workspace; with control groups where this machine lets us make some, and without."""
-    if request.param == "the watcher":
-        monkeypatch.setattr(resource_limits, "group_parent", lambda: None)
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
     root = tmp_path.resolve() / "root"
     root.mkdir()
     handles = len(os.listdir("/dev/fd"))
@@ -121,10 +67,7 @@ TOO_MUCH = {
     "processes": (f"{FORKS.format('time.sleep(60)')}time.sleep(60)", Limit.PROCESSES),
     "zombies": (f"{FORKS.format('os._exit(0)')}time.sleep(60)", Limit.PROCESSES),
     "memory": (KEEP, Limit.MEMORY),
-    "memory of many": (
-        f"{FORKS.replace('100', '9').format(KEEP.replace('90', '9'))}time.sleep(60)",
-        Limit.MEMORY,
-    ),
+    "memory of many": (f"{FORKS.replace('100', '9').format(KEEP.replace('90', '9'))}time.sleep(60)", Limit.MEMORY),
     "memory of a thread whose process looks dead": (
         f"def keep():\n    {KEEP}\nthreading.Thread(target=keep).start(); ctypes.CDLL(None).pthread_exit(None)",
         Limit.MEMORY,
@@ -171,7 +114,7 @@ def test_memory_that_no_process_shows_is_ended_where_the_machine_has_none_left(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = iter([[32_000 * MB, 3_000 * MB]])
-    monkeypatch.setattr(resource_limits, "_machine_memory", lambda: next(told, [32_000 * MB, 900 * MB]))
+    monkeypatch.setattr(processes, "_machine_memory", lambda: next(told, [32_000 * MB, 900 * MB]))
     result = place.result("sleep", "60")
     assert str(result.limit) == "was stopped: the machine had 900 MB of memory left, and 1,000 MB have to stay free."
 
@@ -186,23 +129,6 @@ def test_a_program_inherits_its_limits_and_cannot_raise_them(place: Place) -> No
     assert said.stdout.head.decode().split() == [str(20 * MB), "64", "0"]
 
 
-@pytest.mark.parametrize(
-    ("happened", "script", "told"),
-    [
-        ({"memory.events": "oom_kill 1"}, "kill -KILL $$", LimitReached(Limit.MEMORY, 64 * MB, 64 * MB)),
-        ({"pids.events": "max 9"}, "exit 1", LimitReached(Limit.PROCESSES, 20, 20)),
-        ({}, "echo 'sh: Cannot fork' >&2; exit 2", LimitReached(Limit.PROCESSES, 20, 20)),
-    ],
-)
-def test_what_a_control_group_tells(
-    place: Place,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    happened: dict[str, str],
-    script: str,
-    told: LimitReached | None,
-) -> None:
-    for name, text in happened.items():
-        (tmp_path / name).write_text(text)
-    monkeypatch.setattr(resource_limits, "control_group", lambda *_, **__: tmp_path)
-    assert place.result("sh", "-c", script).limit == told
+def test_a_refused_fork_is_known_by_its_words(place: Place) -> None:
+    result = place.result("sh", "-c", "echo 'sh: Cannot fork' >&2; exit 2")
+    assert result.limit == LimitReached(Limit.PROCESSES, 20, 20)

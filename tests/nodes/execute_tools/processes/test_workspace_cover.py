@@ -1,12 +1,11 @@
 """No command changes, replaces or makes the settings of mendgraph. Skipped where no sandbox starts."""
 
-import fcntl
 import os
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -171,20 +170,6 @@ def test_too_many_ways_out_are_refused(tmp_path: Path, monkeypatch: pytest.Monke
     assert find_ways_out((str(tmp_path / "no"),), "/w", time.monotonic() + 60) == ()
 
 
-def test_a_way_out_that_a_program_made_is_not_told_unless_its_name_is_denied(tmp_path: Path) -> None:
-    put(tmp_path, "1.env")
-    before = cover_of(tmp_path)
-    put_ways_out(tmp_path)
-    put(tmp_path, "2.env", "a/.git/x")
-    (tmp_path / "1.env").rename(tmp_path / "3.env")
-    put(tmp_path, "1.env")
-    os.mkfifo(tmp_path / "4.env")
-    after = cover_of(tmp_path)
-    assert isinstance(before, Cover)
-    assert isinstance(after, Cover)
-    assert after.made_since(before) == ("1.env", "2.env", "3.env", "4.env", "a/.git")
-
-
 # --- What the cover is worth
 
 
@@ -223,8 +208,8 @@ def test_other_names_of_what_is_protected_are_no_way_to_it(place: Place) -> None
 
 
 @contextmanager
-def protected(root: Path, seconds: float = 60) -> Iterator[ToolError | None]:
-    with closing(open_root(str(root))) as handle, protected_git(handle, time.monotonic() + seconds) as problem:
+def protected(root: Path) -> Iterator[ToolError | None]:
+    with closing(open_root(str(root))) as handle, protected_git(handle) as problem:
         yield problem
 
 
@@ -238,27 +223,6 @@ def test_an_absent_git_gets_a_placeholder_for_a_while(tmp_path: Path) -> None:
     with protected(tmp_path):
         pass
     assert (tmp_path / ".git/config").exists()
-
-
-@pytest.mark.parametrize("first_ends_first", [True, False])
-def test_the_last_of_several_commands_takes_the_placeholder_away(tmp_path: Path, first_ends_first: bool) -> None:
-    with ExitStack() as first, ExitStack() as second:
-        for each in (first, second):
-            assert each.enter_context(protected(tmp_path)) is None
-        made = (tmp_path / ".git").stat().st_ino
-        (first if first_ends_first else second).close()
-        assert (tmp_path / ".git").stat().st_ino == made
-        (second if first_ends_first else first).close()
-        assert not (tmp_path / ".git").exists()
-
-
-def test_a_workspace_that_somebody_else_has_locked_is_refused(tmp_path: Path) -> None:
-    with closing(open_root(str(tmp_path))) as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        with protected(tmp_path, seconds=0.05) as problem:
-            message = "Another program has locked the workspace (flock), so no command is run in it: end that one."
-            assert problem == ToolError(code=ToolErrorCode.TIMEOUT, message=message)
-            assert not (tmp_path / ".git").exists()
 
 
 @pytest.mark.parametrize("pointer", ["", "gitdir: /", "gitdir: ../outside/worktrees/x", "\0"])
@@ -324,17 +288,10 @@ def test_settings_stay_as_they_are(place: Place, attack: str) -> None:
     path.write_text(TEXT)
     os.link(path, place.root / "other-name")
     assert TEXT in place.says(f"cat {SETTINGS_FILE}; {attack}")
-    assert (path.read_text(), path.is_symlink(), names(place.root)) == (
-        TEXT,
-        False,
-        [SETTINGS_FILE],
-    )
+    assert (path.read_text(), path.is_symlink(), names(place.root)) == (TEXT, False, [SETTINGS_FILE])
 
 
-@pytest.mark.parametrize(
-    "attack",
-    [f"{make} {SETTINGS_FILE}" for make in ("echo evil >", "ln -s src/a.py")],
-)
+@pytest.mark.parametrize("attack", [f"{make} {SETTINGS_FILE}" for make in ("echo evil >", "ln -s src/a.py")])
 def test_settings_that_a_command_makes_are_set_aside_and_told(place: Place, attack: str) -> None:
     result = place.result("sh", "-c", attack)
     assert result.exit_code == 0

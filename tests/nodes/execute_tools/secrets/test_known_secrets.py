@@ -21,15 +21,9 @@ def test_each_long_line_of_a_value_is_known() -> None:
 
 
 _FINDABLE = [
-    "abc12!",
-    "key-123456",
-    "test-token-of-the-server",
-    "hunter2",
-    "a" * 8 + "bcdefghi",
-    "123456789",
-    "p@ss word",
+    "abc12!", "key-123456", "test-token-of-the-server", "hunter2", "a" * 8 + "bcdefghi", "123456789", "p@ss word",
     "/x8K+qP2/zz==",
-]
+]  # fmt: skip
 _TRIVIAL = """
     true none None null password changeme secret test testing abc a1b2c secret123 my-secret postgres Postgres POSTGRES
     12345678 /run/secrets/db ./a/b ~/key test-token
@@ -51,30 +45,20 @@ def test_trivial_values_are_not(value: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "known"),
     [
-        ("OPENAI_API_KEY", "key-123456", ("key-123456",)),
-        ("GITHUB_TOKEN", "abc123!", ("abc123!",)),
-        ("DB_PASSWORD", "hunter2", ("hunter2",)),
-        ("ENCRYPTION_KEY", "abc123!", ("abc123!",)),
-        ("MY_PAT", "abc123!", ("abc123!",)),
-        ("lower_secret", "abc123!", ("abc123!",)),
+        ("OPENAI_API_KEY", "key-123456", ("key-123456",)), ("GITHUB_TOKEN", "abc123!", ("abc123!",)),
+        ("DB_PASSWORD", "hunter2", ("hunter2",)), ("ENCRYPTION_KEY", "abc123!", ("abc123!",)),
+        ("MY_PAT", "abc123!", ("abc123!",)), ("lower_secret", "abc123!", ("abc123!",)),
         ("DATABASE_URL", "postgres://me:hunter2@db/x", ("hunter2",)),
         ("DATABASE_URL", "postgres://me:hun%40ter2@db/x", ("hun%40ter2", "hun@ter2")),
-        ("DATABASE_URL", "postgres://me:password@db/x", ()),
-        ("DATABASE_URL", "postgres://db/x", ()),
+        ("DATABASE_URL", "postgres://me:password@db/x", ()), ("DATABASE_URL", "postgres://db/x", ()),
         ("STORE_URL", "postgresql://db/x?user=me&password=hun%40ter2", ("hun@ter2",)),
         ("STORE_URL", "postgresql://me:hunter2@db/x?sslpassword=hunter3", ("hunter3", "hunter2")),
-        ("STORE_URL", "no address?password=hunter2", ()),
-        ("DB_PASSWORD", "postgres", ()),
-        ("API_KEY", "", ()),
-        ("GITHUB_TOKEN_FILE", "/run/secrets/token1", ()),
-        ("MAX_TOKENS", "1234567890", ()),
-        ("TOKENIZERS_PARALLELISM", "abc123!", ()),
-        ("PWD", "/home/me/abc123!", ()),
-        ("OLDPWD", "/home/me/abc123!", ()),
-        ("HOME", "/home/abc123!", ()),
-        ("KEYBOARD", "abc123!", ()),
+        ("STORE_URL", "no address?password=hunter2", ()), ("DB_PASSWORD", "postgres", ()), ("API_KEY", "", ()),
+        ("GITHUB_TOKEN_FILE", "/run/secrets/token1", ()), ("MAX_TOKENS", "1234567890", ()),
+        ("TOKENIZERS_PARALLELISM", "abc123!", ()), ("PWD", "/home/me/abc123!", ()),
+        ("OLDPWD", "/home/me/abc123!", ()), ("HOME", "/home/abc123!", ()), ("KEYBOARD", "abc123!", ()),
     ],
-)
+)  # fmt: skip
 def test_secrets_of_an_environment(name: str, value: str, known: tuple[str, ...]) -> None:
     assert known_values({name: value}) == known
 

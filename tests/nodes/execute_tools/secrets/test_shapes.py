@@ -1,6 +1,6 @@
 import pytest
 
-from mendgraph.nodes.execute_tools.secrets.assignments import fold
+from mendgraph.nodes.execute_tools.secrets.keys import fold
 from mendgraph.nodes.execute_tools.secrets.shapes import key_block_spans, open_block, shape_spans, url_password
 from tests.nodes.execute_tools.secrets.samples import BASE64, BLOCKS, HEX, KEYS, MIXED, joined
 from tests.nodes.execute_tools.secrets.ways import PASS, WORD
@@ -21,26 +21,18 @@ def test_each_key_is_found_as_a_whole(key: str) -> None:
 @pytest.mark.parametrize(
     ("text", "secret"),
     [
-        ("https://me:hunter2@example.org/x", "me:hunter2"),
-        ("postgres://me:p@ss1@db", "me:p@ss1"),
-        (f"https://{MIXED[:40]}@git.example.org", MIXED[:40]),
-        ("Bearer abcdef0123456789", "abcdef0123456789"),
-        ("bearer\tabcdef0123456789", "abcdef0123456789"),
-        ("Basic dXNlcjpwYXNzd29yZA==", "dXNlcjpwYXNzd29yZA=="),
-        (f"authorization: Token {HEX}", HEX),
-        (f"'Authorization': 'ApiKey {MIXED[:20]}'", MIXED[:20]),
+        ("https://me:hunter2@example.org/x", "me:hunter2"), ("postgres://me:p@ss1@db", "me:p@ss1"),
+        (f"https://{MIXED[:40]}@git.example.org", MIXED[:40]), ("Bearer abcdef0123456789", "abcdef0123456789"),
+        ("bearer\tabcdef0123456789", "abcdef0123456789"), ("Basic dXNlcjpwYXNzd29yZA==", "dXNlcjpwYXNzd29yZA=="),
+        (f"authorization: Token {HEX}", HEX), (f"'Authorization': 'ApiKey {MIXED[:20]}'", MIXED[:20]),
         ('{"auth": "dXNlcjpwYXNzd29yZA=="}', "dXNlcjpwYXNzd29yZA=="),
-        ("//r.io/:_auth=dXNlcjpwYXNzd29yZA==", "dXNlcjpwYXNzd29yZA=="),
-        ("Server=a;Pwd=x1!y;", "x1!y"),
-        ("pwd=x1!y;server=a", "x1!y"),
-        ("AccountKey=" + MIXED[:40] + "==", MIXED[:40] + "=="),
-        (f"?x=1&sig={MIXED[:40]}%3D", f"{MIXED[:40]}%3D"),
-        (f"&X-Amz-Signature={HEX}", HEX),
-        (f"Cookie: a=b; PHPSESSID={MIXED[:26]}; c", MIXED[:26]),
-        ("login me password s3cr3t!", "s3cr3t!"),
+        ("//r.io/:_auth=dXNlcjpwYXNzd29yZA==", "dXNlcjpwYXNzd29yZA=="), ("Server=a;Pwd=x1!y;", "x1!y"),
+        ("pwd=x1!y;server=a", "x1!y"), ("AccountKey=" + MIXED[:40] + "==", MIXED[:40] + "=="),
+        (f"?x=1&sig={MIXED[:40]}%3D", f"{MIXED[:40]}%3D"), (f"&X-Amz-Signature={HEX}", HEX),
+        (f"Cookie: a=b; PHPSESSID={MIXED[:26]}; c", MIXED[:26]), ("login me password s3cr3t!", "s3cr3t!"),
         (f"https://discord.com/api/webhooks/123456789012345678/{MIXED[:68]}", MIXED[:68]),
     ],
-)
+)  # fmt: skip
 def test_secrets_are_known_by_what_stands_before_them(text: str, secret: str) -> None:
     assert taken(text) == [secret]
 
@@ -48,16 +40,12 @@ def test_secrets_are_known_by_what_stands_before_them(text: str, secret: str) ->
 @pytest.mark.parametrize(
     ("value", "password"),
     [
-        ("postgres://me:hunter2@db/x", "hunter2"),
-        ("postgres://me:hun%40ter2@db/x", "hun%40ter2"),
-        ("redis://:hunter2@host", "hunter2"),
-        ("postgres://postgres:postgres@db/x", ""),
-        ("postgres://zebra:zebra@db/x", ""),
-        ("postgres://me@db/x", ""),
-        (f"https://{MIXED[:40]}@db/x", ""),
+        ("postgres://me:hunter2@db/x", "hunter2"), ("postgres://me:hun%40ter2@db/x", "hun%40ter2"),
+        ("redis://:hunter2@host", "hunter2"), ("postgres://postgres:postgres@db/x", ""),
+        ("postgres://zebra:zebra@db/x", ""), ("postgres://me@db/x", ""), (f"https://{MIXED[:40]}@db/x", ""),
         ("hunter2", ""),
     ],
-)
+)  # fmt: skip
 def test_the_password_of_a_url(value: str, password: str) -> None:
     assert url_password(value) == password
 
@@ -103,21 +91,13 @@ def test_a_block_is_open_until_its_last_line(block: str) -> None:
     ("text", "found"),
     [
         (f"curl -u me:{WORD}\nmysql -p{PASS}\n", [f"me:{WORD}", PASS]),
-        (f"sshpass -p {WORD} mysql -p{PASS}", [WORD, PASS]),
-        (f"curl \\\n  -s \\\n  -u me:{WORD}", [f"me:{WORD}"]),
-        (f"curl -H 'X: a; b' -u 'me:{WORD}'", [f"me:{WORD}"]),
-        (f"curl -u '{WORD}:' u", [f"{WORD}:"]),
-        (f"curl a | sort -u me:{WORD}", []),
-        (f"curl a; tar -u me:{WORD}", []),
-        (f"curl a\nsort -u me:{WORD}", []),
-        (f"docker run -p {WORD}", []),
-        (f"docker login -p {WORD}", [WORD]),
-        (f"login -p {WORD}", []),
-        (f"/usr/bin/curl -u me:{WORD}", [f"me:{WORD}"]),
-        (f"my-curl -u me:{WORD}", []),
-        (f"mysql -p {WORD}", []),
+        (f"sshpass -p {WORD} mysql -p{PASS}", [WORD, PASS]), (f"curl \\\n  -s \\\n  -u me:{WORD}", [f"me:{WORD}"]),
+        (f"curl -H 'X: a; b' -u 'me:{WORD}'", [f"me:{WORD}"]), (f"curl -u '{WORD}:' u", [f"{WORD}:"]),
+        (f"curl a | sort -u me:{WORD}", []), (f"curl a; tar -u me:{WORD}", []), (f"curl a\nsort -u me:{WORD}", []),
+        (f"docker run -p {WORD}", []), (f"docker login -p {WORD}", [WORD]), (f"login -p {WORD}", []),
+        (f"/usr/bin/curl -u me:{WORD}", [f"me:{WORD}"]), (f"my-curl -u me:{WORD}", []), (f"mysql -p {WORD}", []),
         ("curl -u 1000:1000", []),
     ],
-)
+)  # fmt: skip
 def test_the_program_decides_what_an_option_means(text: str, found: list[str]) -> None:
     assert taken(text) == sorted(found)

@@ -35,12 +35,6 @@ def test_a_result_is_kept_and_read_again(tmp_path: Path) -> None:
     assert (read(kept, "@result/1"), read(kept, "@result/2")) == (b"one\n", "zwei é\n".encode())
 
 
-def test_what_no_text_file_holds_is_replaced(tmp_path: Path) -> None:
-    kept = Artifacts(str(tmp_path))
-    assert kept.keep("a\0b\ud800c") == "@result/1"
-    assert read(kept, "@result/1") == "a\u2400b?c".encode()
-
-
 # --- What is not kept ------------------------------------------------------------------------------------------
 
 

@@ -16,8 +16,10 @@ from mendgraph.nodes.execute_tools.store import database
 from mendgraph.nodes.execute_tools.store.database import (
     APPLICATION_ID,
     FILE_NAME,
+    STORE_FILE,
     StoreError,
     open_file,
+    opened_file,
     run_names,
     store_errors,
     transaction,
@@ -133,10 +135,9 @@ def test_a_file_that_is_no_database_is_refused_and_stays_as_it_is(tmp_path: Path
     assert path.read_bytes() == before
 
 
-def test_a_lock_that_is_held_too_long_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "LONGEST_WAIT_S", 0.0)
+def test_a_lock_that_is_held_too_long_is_told(tmp_path: Path) -> None:
     path = str(tmp_path / FILE_NAME)
-    with closing(open_file(str(tmp_path))) as one, closing(open_file(str(tmp_path))) as two, transaction(one):
+    with closing(open_file(str(tmp_path))) as one, closing(opened_file(path, STORE_FILE, 0.0)) as two, transaction(one):
         with pytest.raises(StoreError) as caught, store_errors(path), transaction(two):
             pass
         assert str(caught.value) == (
@@ -145,10 +146,11 @@ def test_a_lock_that_is_held_too_long_is_told(tmp_path: Path, monkeypatch: pytes
         )
 
 
-def test_a_making_that_is_cut_off_leaves_nothing_half_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "SQLITE_TABLES", (*SQLITE_TABLES, "CREATE TABLE no such ("))
-    refusal(tmp_path)
-    monkeypatch.undo()
+def test_a_making_that_is_cut_off_leaves_nothing_half_made(tmp_path: Path) -> None:
+    with pytest.raises(StoreError):
+        opened_file(
+            str(tmp_path / FILE_NAME), STORE_FILE._replace(statements=(*SQLITE_TABLES, "CREATE TABLE no such ("))
+        )
     with closing(open_file(str(tmp_path))) as connection:
         assert "runs" in tables(connection)
 

@@ -14,7 +14,6 @@ from mendgraph.nodes.execute_tools.store.user_files import (
     SETTINGS_FILE,
     configuration_file,
     hash_of,
-    is_one_of,
     read_settings_file,
     read_user_file,
     spending_file,
@@ -40,13 +39,6 @@ def test_a_spending_file_is_made_in_the_data_folder_and_is_its_owners(
     assert stat.S_IMODE((folder / "spending" / "a.sqlite").stat().st_mode) == 0o600
     assert stat.S_IMODE((folder / "spending").stat().st_mode) == 0o700
     assert (folder / "spending" / "a.sqlite").read_bytes() == b""
-
-
-def test_a_spending_file_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "spending" / "a.sqlite").mkdir(parents=True)
-    path = str(tmp_path / "spending" / "a.sqlite")
-    message = f"Cannot open {path!r}: it is a directory, and a file is needed."
-    assert spending_file("a.sqlite", str(tmp_path)) == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
 
 
 def test_without_a_home_there_is_no_spending_file(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,11 +132,3 @@ def test_without_a_place_for_records_nothing_is_trusted(root: str, monkeypatch: 
 
 def _no_home(root: str) -> str:
     raise RuntimeError(root)
-
-
-def test_a_folder_is_one_of_those_that_lead_to_it(root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "link").symlink_to(root)
-    for folders, found in (((root,), True), (("~/root",), True), (("/nowhere", "~/link/"), True), (("~",), False)):
-        assert is_one_of(root, folders) is found
-        assert is_one_of(os.path.join(root, "sub"), folders) is False

@@ -7,8 +7,6 @@ from mendgraph.nodes.records import JsonMap, ToolErrorCode
 from tests.nodes.execute_tools.conftest import Bench
 
 CALC = "def add(a, b):\n    return a - b\n\n\ndef sub(a, b):\n    return a - b\n"
-
-
 MISS = "old_str does not occur in 'calc.py'."
 
 

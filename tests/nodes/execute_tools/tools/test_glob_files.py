@@ -2,7 +2,7 @@ import sys
 
 import pytest
 
-from mendgraph.nodes.execute_tools.files.path_globs import MAX_PATTERN_CHARACTERS, parse_glob
+from mendgraph.nodes.execute_tools.files.tree_walk import MAX_PATTERN_CHARACTERS, parse_glob
 from mendgraph.nodes.execute_tools.registry import Tool, ToolOutput
 from mendgraph.nodes.execute_tools.tools.list_files import MAX_ENTRIES, MAX_PATHS, glob_files, list_files
 from mendgraph.nodes.execute_tools.tools.search_files import search_files

@@ -6,8 +6,7 @@ import pytest
 from mendgraph.nodes.execute_tools.evidence.checks import NOTHING_RAN, CheckRules, Checks
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
 from mendgraph.nodes.execute_tools.processes.commands import CommandResult
-from mendgraph.nodes.execute_tools.processes.processes import Ends
-from mendgraph.nodes.execute_tools.processes.resource_limits import Limit, LimitReached
+from mendgraph.nodes.execute_tools.processes.processes import Ends, Limit, LimitReached
 from mendgraph.nodes.execute_tools.registry import ToolContext
 from mendgraph.nodes.execute_tools.tools.run_checks import LONGEST_OUTPUT, run_checks
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode, ToolResult

@@ -18,7 +18,7 @@ from mendgraph.nodes.execute_tools.processes.commands import (
     open_commands,
     output_text,
 )
-from mendgraph.nodes.execute_tools.processes.processes import Ends, EndsOfOutput
+from mendgraph.nodes.execute_tools.processes.processes import Ends
 from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.execute_tools.tools.run_command import run_command
@@ -29,8 +29,6 @@ from tests.nodes.execute_tools.files.layout import sha
 from tests.nodes.execute_tools.files.recorder_doubles import BrokenJournal, MemoryJournal
 
 RESULT = CommandResult(0, Ends(), Ends(), 0.1, 30.0)
-
-
 MODULE = import_module("mendgraph.nodes.execute_tools.tools.run_command")
 
 
@@ -131,13 +129,7 @@ def test_a_timeout_is_a_failure_with_the_end_of_the_output(bench: Bench, result:
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [
-        {},
-        {"argv": []},
-        {"argv": ["make"], "timeout_s": 0},
-        {"argv": ["make"], "shell": True},
-    ],
+    "arguments", [{}, {"argv": []}, {"argv": ["make"], "timeout_s": 0}, {"argv": ["make"], "shell": True}]
 )
 def test_arguments_that_are_refused(arguments: JsonMap) -> None:
     assert isinstance(run_command.validate(arguments), list)
@@ -265,9 +257,9 @@ def test_a_machine_without_a_sandbox_offers_no_commands(tmp_path: Path, monkeypa
 
 
 def ends_of(data: bytes, most: int) -> Ends:
-    kept = EndsOfOutput(most)
+    kept = Ends(most=most)
     kept.take(data)
-    return kept.ends()
+    return kept
 
 
 @pytest.mark.parametrize(

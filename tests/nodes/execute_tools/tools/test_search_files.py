@@ -17,7 +17,6 @@ from tests.nodes.execute_tools.secrets.samples import BASE64, BLOCKS, MIXED
 
 MODULE = sys.modules[search_files.run.__module__]
 
-
 FILES: dict[str, str | bytes] = {
     "a.py": "import os\n\n\ndef add(a, b):\n    return a + b\n",
     "src/b.py": "def Add(x):\n    return x\n",

@@ -5,8 +5,9 @@ import pytest
 from langchain_core.messages import HumanMessage
 from pydantic import Field
 
+from mendgraph.nodes.call_model.exchange import build_prompt
 from mendgraph.nodes.call_model.prompts.profiles import offered_tools
-from mendgraph.nodes.call_model.prompts.prompt import Prompt, build_prompt
+from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.execute_tools.argument_schema import ToolArguments
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool
 from mendgraph.nodes.execute_tools.tools import default_tools
@@ -33,7 +34,6 @@ EFFECTS = {
     "run_checks": Effect.READ,
     "final_answer": Effect.NONE,
 }
-
 
 NEED_LEAVE = {"run_command", "http_get"}
 
@@ -76,13 +76,10 @@ def _size(value: object) -> int:
 
 
 FILE = "Workspace-relative path under the project root."
-
-
 FOLDER = "Directory under the project root (use `.` for root)."
 
 
 """Source: spec 2, section "Tool Schema Updates"."""
-
 
 WITH_PATH = [tool for tool in default_tools() if "path" in tool.path_fields]
 

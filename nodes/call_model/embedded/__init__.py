@@ -1,1 +1,0 @@
-"""The embedded model: its weights, its server, and how they are fetched."""

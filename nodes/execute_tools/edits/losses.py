@@ -1,0 +1,260 @@
+"""What an edit would lose: code that a block leaves out, the rest of a file, or that a text parses. Pure.
+
+To see whether it parses, nothing is made of a text but a syntax tree or a stream of events: no object, no alias is ever
+resolved.
+"""
+
+import ast
+import json
+import posixpath
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from types import EllipsisType
+from typing import Final
+
+import yaml
+
+from mendgraph.nodes.execute_tools.edits.python_text import PythonText, SyntaxProblem, Unit, parse, statements_in
+from mendgraph.nodes.execute_tools.files.text_files import count_lines
+from mendgraph.nodes.language.documents import DocumentProblem, read_toml
+
+_SHOWN_CHARACTERS: Final = 60
+_ELISION: Final = re.compile(
+    r"#\W*(?:(?:the )?(?:rest|remaining|existing|previous|other) (?:\w+ ){0,6}?"
+    r"(?:code|function|methods?|class|file|body|implementation|logic|unchanged|same|remains?|here|before)"
+    r"|unchanged|same as (?:before|above)|no changes?(?: needed)?(?: here)?|(?:code )?omitted(?: for brevity)?"
+    r"|(?:your|add|implementation|implement) (?:\w+ ){0,3}?here)\W*",
+    re.IGNORECASE,
+)
+
+
+def is_elision(comment: str) -> bool:
+    """Whether a whole comment says that code was left out, or is still to be written."""
+    return comment.lstrip("# ").startswith(("...", "…")) or _ELISION.fullmatch(comment) is not None
+
+
+def elision_in(old: tuple[PythonText, Unit], new: tuple[PythonText, Unit]) -> str:
+    """What in `new` stands for code of `old` that it does not repeat, in words; "" where it is complete.
+
+    What stands for nothing because `old` says it too, or has no code, is complete.
+    """
+    (old_text, old_unit), (new_text, new_unit) = old, new
+    if is_stub(old_unit.node):
+        return ""
+    if is_stub(new_unit.node) and "NotImplementedError" not in new_unit.meaning:
+        return f"line {new_unit.first} gives {new_unit.key or 'the statement'} no body"
+    known = {old_text.comments.get(line) for line in range(old_unit.first, old_text.tail(old_unit) + 1)}
+    for line in range(new_unit.first, new_text.tail(new_unit) + 1):
+        comment = new_text.comments.get(line, "")
+        if comment and comment not in known and is_elision(comment):
+            return f"line {line} says `{comment}`"
+    dots = _ellipses(new_unit)
+    return f"line {dots[-1]} says `...`" if len(dots) > len(_ellipses(old_unit)) else ""
+
+
+def torn_statement(text: PythonText) -> str:
+    """A `return` or `yield` outside of any function, which shows that the lines before it are missing; "" without."""
+    for node in statements_in(node for unit in text.units for node in unit.nodes):
+        if isinstance(node, ast.Return) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Yield)):
+            return f"line {node.lineno} `{text.lines[node.lineno - 1].strip()[:_SHOWN_CHARACTERS]}`"
+    return ""
+
+
+def is_stub(node: ast.stmt) -> bool:
+    """Whether a statement with a body has nothing in it but a docstring, `pass`, `...` or NotImplementedError."""
+    body: list[ast.stmt] = getattr(node, "body", [])
+    return bool(body) and all(map(_does_nothing, body))
+
+
+def is_placeholder(node: ast.stmt) -> bool:
+    """Whether a statement is `pass` or `...`."""
+    match node:
+        case ast.Pass() | ast.Expr(value=ast.Constant(value=EllipsisType())):
+            return True
+        case _:
+            return False
+
+
+def _does_nothing(node: ast.stmt) -> bool:
+    match node:
+        case ast.Expr(value=ast.Constant(value=str())):
+            return True
+        case ast.Raise(exc=ast.expr() as error):
+            return "NotImplementedError" in ast.dump(error)
+        case _:
+            return is_placeholder(node)
+
+
+def _ellipses(unit: Unit) -> list[int]:
+    inner = (node for each in unit.nodes for node in ast.walk(each))
+    return sorted(node.lineno for node in inner if isinstance(node, ast.Expr) and is_placeholder(node))
+
+
+# --- A block in place of a whole file
+
+SMALLEST_SHARE: Final = 0.3
+"""A shorter text than this share of the old one is taken for an excerpt, once the old one is long enough to judge."""
+JUDGED_LINES: Final = 20
+
+_COMMENT: Final = re.compile(r"[ \t]*(?:#|//|/\*|--|<!--|;|%)(.*?)(?:\*/|-->)?[ \t]*", re.MULTILINE)
+_DEFINITION: Final = re.compile(r"^(?:async[ \t]+def|def|class)[ \t]+(\w+)", re.MULTILINE)
+_DIFF: Final = re.compile(r"^(?:@@ |--- \S.*\n\+\+\+ )", re.MULTILINE)
+_JSON_KEY: Final = re.compile(r'"((?:[^"\\\n]|\\.)*+)"[ \t]*+:')
+_KEY: Final = re.compile(r"""^[ \t]*+(?:-[ \t]+)?(?:\[+([\w."'-]+)\]+|["']?([\w.-]+)["']?[ \t]*+[:=])""", re.MULTILINE)
+_CONFIGURATION: Final = (".toml", ".yaml", ".yml", ".ini", ".cfg", ".properties")
+_ADDS: Final = re.compile(r"\b(?:add|append|insert)(?:s|ing)?\b", re.IGNORECASE)
+_SHRINKS: Final = re.compile(
+    r"\b(?:remov|delet|drop|short|summar|empt|clear|only|replac|rewrit|simplif|trim|reduc|clean)", re.IGNORECASE
+)
+
+
+def why_not_whole(old: str, new: str) -> str:
+    """What gives `new` away as a part of `old`, as a clause ("it ..."); "" if it may be whole."""
+    known = {line.strip() for line in old.splitlines()}
+    for line in map(str.strip, new.splitlines()):
+        comment = _COMMENT.fullmatch(line)
+        elided = line in {"...", "…"} or (comment and is_elision("# " + comment[1].strip()))
+        if elided and line not in known:
+            return f"it says `{line}` in place of text"
+    if _DIFF.search(new) and not _DIFF.search(old):
+        return "it is a diff"
+    if count_lines(old) > JUDGED_LINES and len(new) < SMALLEST_SHARE * len(old):
+        return f"it has {count_lines(new)} lines where the file has {count_lines(old)}"
+    return ""
+
+
+def why_too_little(old: str, new: str, task: str) -> str:
+    """What speaks against `new` in place of all of a short text, as a clause ("it ..."), if the task does not ask so.
+
+    A model that is to add a line often gives only that line.
+    """
+    if _SHRINKS.search(task):
+        return ""
+    lines = [line.strip() for line in old.splitlines() if line.strip()]
+    given = {line.strip() for line in new.splitlines()}
+    kept = sum(line in given for line in lines)
+    fewer = count_lines(new) < count_lines(old) and 2 * kept < len(lines)
+    if fewer or (lines and not kept and _ADDS.search(task)):
+        return f"it holds {kept} of the {len(lines)} lines that the file has"
+    return ""
+
+
+def lost_keys(path: str, old: str, new: str) -> tuple[str, ...]:
+    """The keys and sections that the old text of a configuration file has and the new one lacks; neither must parse."""
+    pattern = _JSON_KEY if path.endswith(".json") else _KEY if path.endswith(_CONFIGURATION) else None
+    if pattern is None:
+        return ()
+    kept = set(_keys(pattern, new))
+    return tuple(dict.fromkeys(key for key in _keys(pattern, old) if key not in kept))
+
+
+def keys_inside(text: str, names: Collection[str]) -> set[str]:
+    """The keys that stand inside of those of these names in a JSON text; none where it does not parse."""
+    found: set[str] = set()
+
+    def noted(pairs: list[tuple[str, object]]) -> set[str]:
+        """Called for the innermost objects first: all keys of each, which those around it can see."""
+        inner = {key: _united(value) for key, value in pairs}
+        found.update(*(keys for key, keys in inner.items() if key in names))
+        return set(inner).union(*inner.values())
+
+    try:
+        json.loads(text, object_pairs_hook=noted)
+    except (ValueError, RecursionError):
+        return set()
+    return found
+
+
+def _united(value: object) -> set[str]:
+    if isinstance(value, list):
+        return set().union(*map(_united, value))
+    return value if isinstance(value, set) else set()
+
+
+def lost_definitions(old: str, new: str) -> tuple[str, ...]:
+    """Top-level Python functions and classes that `old` has and `new` lacks; neither has to parse."""
+    kept = set(_DEFINITION.findall(new))
+    return tuple(dict.fromkeys(name for name in _DEFINITION.findall(old) if name not in kept))
+
+
+def _keys(pattern: re.Pattern[str], text: str) -> Iterable[str]:
+    return ["".join(group or "" for group in found.groups()) for found in pattern.finditer(text)]
+
+
+# --- A text that parses no more
+
+LARGEST_JUDGED: Final = 1_000_000
+"""Characters of a text that is judged."""
+DEEPEST_YAML: Final = 100
+"""Levels of a YAML text that is judged: libyaml's time grows with the square of the depth of brackets."""
+
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_CANNOT_TELL: Final = SyntaxProblem(0, "cannot be judged")
+"""Like what `parse` says of a text that is too much for it: a problem without a line."""
+
+
+def syntax_problem(path: str, text: str) -> str | None:
+    """`line 3: '(' was never closed`, or None where the text parses, is of no known kind, or cannot be judged.
+
+    Python is judged by the Python that runs this, which may be older than the text.
+    """
+    problem = _judged(path, text)
+    if problem is None or not problem.line:
+        return None
+    return str(problem._replace(line=min(problem.line, max(1, count_lines(text)))))
+
+
+def broken_by(path: str, before: str | None, after: str) -> str | None:
+    """`no longer parses as Python: line 3: '(' was never closed`, or None.
+
+    Only a text that parsed can be broken: a new file (`before` is None) or JSON with comments cannot.
+    """
+    problem = syntax_problem(path, after)
+    if problem is None or before is None or _judged(path, before) is not None:
+        return None
+    return f"no longer parses as {_LANGUAGES[_suffix(path)][0]}: {problem}"
+
+
+def _judged(path: str, text: str) -> SyntaxProblem | None:
+    language = _LANGUAGES.get(_suffix(path))
+    if language is None or len(text) > LARGEST_JUDGED:
+        return _CANNOT_TELL
+    try:
+        found = language[1](text)
+    except (ValueError, RecursionError, MemoryError):
+        return _CANNOT_TELL
+    return SyntaxProblem(found.line, found.message) if isinstance(found, SyntaxProblem | DocumentProblem) else None
+
+
+def _suffix(path: str) -> str:
+    return posixpath.splitext(path)[1].lower()
+
+
+def _json(text: str) -> SyntaxProblem | None:
+    try:
+        json.loads(text, parse_int=str, parse_float=str)
+    except json.JSONDecodeError as error:
+        return SyntaxProblem(error.lineno, error.msg)
+    return None
+
+
+def _yaml(text: str) -> SyntaxProblem | None:
+    depth = 0
+    try:
+        for event in yaml.parse(text, Loader=_LOADER):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > DEEPEST_YAML:
+                return _CANNOT_TELL
+    except yaml.MarkedYAMLError as error:
+        return SyntaxProblem(error.problem_mark.line + 1 if error.problem_mark else 0, str(error.problem))
+    except yaml.reader.ReaderError as error:
+        return SyntaxProblem(text[: text.find(chr(error.character))].count("\n") + 1, error.reason)
+    return None
+
+
+_LANGUAGES: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
+    **dict.fromkeys((".py", ".pyi"), ("Python", parse)),
+    ".json": ("JSON", _json),
+    ".toml": ("TOML", read_toml),
+    **dict.fromkeys((".yaml", ".yml"), ("YAML", _yaml)),
+}

@@ -1,0 +1,376 @@
+"""The program that runs examples and tests inside the sandbox; it is never imported by the agent itself.
+
+It is started in the workspace by whatever Python that has (3.9 or newer), and knows nothing but the standard library.
+As `python -B runner.py tests FILE` it runs a test file: with pytest where that is installed, else with unittest, which
+is given the functions `test_...` without parameters as well. Exit code 0: all passed; 1: some failed, and the output
+says which; `NOTHING_RAN`: there was nothing that can be run here.
+
+As `python -I -B runner.py examples REQUEST` it runs examples of modules. The request is a JSON file:
+
+    {"root": "/workspace", "seconds": 5.0, "first_decides": false,
+     "modules": [{"path": "pkg/a.py", "text": "..." or null, "groups": [[...]]}]}
+
+Each module is loaded in a process of its own, 16 at once. `text` stands for what the file holds. With `first_decides`
+the others are not waited for once all is well with the first. The examples of a group share names.
+The answer is a JSON line on the standard output, one entry for each module: `{"loaded": true, "results": [["passed",
+""], ...]}`, or with `"loaded": false` the reason as `error`, and whether the module is to blame for it as `own`. What
+an example prints is compared, and kept from the answer.
+"""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib
+import importlib.machinery
+import importlib.util
+import inspect
+import io
+import json
+import math
+import os
+import resource
+import select
+import signal
+import sys
+import time
+import traceback
+import types
+import unittest
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+NOTHING_RAN = 97
+_NOTHING_COLLECTED = 5  # Source: pytest's exit codes
+LONGEST = 300  # characters of a value or an error message that are told
+MOST_AT_ONCE = 16  # processes of modules: all of them together may use only so much
+MOST_MEMORY = 4_294_967_296  # bytes of address space of each module's process
+UNDECIDED = (ImportError, OSError, EOFError, MemoryError, SyntaxError)
+"""What says more of the sandbox than of the code: no network, no input, nothing to write to, another Python."""
+
+Result = tuple[str, str]
+"""One of passed, different (with the value), raised (with the error), endless, unknown."""
+
+
+class TextLoader(importlib.machinery.SourceFileLoader):
+    def __init__(self, name: str, path: str, text: str) -> None:
+        super().__init__(name, path)
+        self.text = text
+
+    def path_stats(self, path: Any) -> Any:
+        """Unknown, so that no compiled file is looked for."""
+        raise OSError(path)
+
+    def get_data(self, _path: Any) -> bytes:
+        return self.text.encode()
+
+
+class TextFinder:
+    """Gives the text wherever the file is what an import leads to."""
+
+    def __init__(self, path: str, text: str) -> None:
+        self.path, self.text = path, text
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, _target: Any = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """The module of this name, if it is the one."""
+        tail = name.rpartition(".")[2]
+        for folder in sys.path if path is None else path:
+            for found in (os.path.join(folder, tail, "__init__.py"), os.path.join(folder, tail + ".py")):
+                if found == self.path:
+                    return self.spec(name)
+                if os.path.isfile(found):
+                    return None
+        return None
+
+    def spec(self, name: str) -> importlib.machinery.ModuleSpec | None:
+        return importlib.util.spec_from_file_location(
+            name,
+            self.path,
+            loader=TextLoader(name, self.path, self.text),
+            submodule_search_locations=[os.path.dirname(self.path)] if self.path.endswith("/__init__.py") else None,
+        )
+
+
+class Checker(doctest.OutputChecker):
+    """Takes equal values for equal that are only written in another way: the order of a set, the last digit of a float.
+
+    Values of other types are different ones.
+    """
+
+    def check_output(self, want: str, got: str, optionflags: int) -> bool:
+        """As its base, and by value where both are literals."""
+        if super().check_output(want, got, optionflags):
+            return True
+        try:
+            return same(ast.literal_eval(got.strip()), ast.literal_eval(want.strip()))
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            return False
+
+
+class Recorder(doctest.DocTestRunner):
+    def __init__(self, tell: Any, path: str) -> None:
+        super().__init__(checker=Checker(), verbose=False)
+        self.tell, self.path = tell, path
+
+    def report_start(self, *_: Any) -> None:
+        self.tell("began", "")
+
+    def report_success(self, *_: Any) -> None:
+        self.tell("passed", "")
+
+    def report_failure(self, *told: Any) -> None:
+        """See `Result`; the last argument is what came instead, the traceback where that was an error."""
+        got = told[-1].strip()
+        if "Traceback (most recent call last):" in got:
+            self.tell("raised", got.splitlines()[-1][:LONGEST])
+        else:
+            self.tell("different", shortened(got))
+
+    def report_unexpected_exception(self, *told: Any) -> None:
+        self.tell(*raised(told[-1][1], self.path))
+
+
+def same(one: Any, other: Any, strict: bool = True) -> bool:
+    """Whether two values are equal and, if `strict`, of the same types; floats are, but for their last digits.
+
+    Otherwise 2 and 2.0 are equal as well, as a person writes them; True and 1 never are.
+    """
+    if isinstance(one, bool) is not isinstance(other, bool) or (strict and type(one) is not type(other)):
+        return False
+    if isinstance(one, float) and isinstance(other, (int, float)):
+        return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12) or (math.isnan(one) and math.isnan(other))
+    if isinstance(one, (list, tuple)) and type(one) is type(other):
+        return len(one) == len(other) and all(same(*pair, strict) for pair in zip(one, other))  # noqa: B905 - Python 3.9
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key], strict) for key in one)
+    return bool(one == other)
+
+
+def frames(error: BaseException) -> Iterator[str]:
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        yield frame.f_code.co_filename
+
+
+def raised(error: BaseException, path: str) -> Result:
+    """What an unexpected exception says; unknown where the code under test is not to blame."""
+    last = list(frames(error))[-1:]
+    elsewhere = not last or (last[0] != path and isinstance(error, (NameError, AttributeError)))
+    asked = bool(last) and last[0].startswith("<") and isinstance(error, AttributeError)
+    if isinstance(error, UNDECIDED) or (elsewhere and not asked):
+        return ("unknown", words(error))
+    return ("raised", words(error))
+
+
+def words(error: BaseException) -> str:
+    return traceback.format_exception_only(type(error), error)[-1].strip()[:LONGEST]
+
+
+def shortened(text: str) -> str:
+    return text if len(text) <= LONGEST else text[:LONGEST] + "..."
+
+
+def packages(root: str, path: str) -> tuple[str, list[str]]:
+    """The folder that the outermost package of the file lies in, and the parts of the module's name."""
+    folder, file = os.path.split(os.path.join(root, path))
+    parts = [] if file == "__init__.py" else [file[:-3]]
+    while folder.startswith(root + "/") and os.path.isfile(os.path.join(folder, "__init__.py")):
+        folder, name = os.path.split(folder)
+        parts.insert(0, name)
+    return folder, parts
+
+
+def load(root: str, path: str, text: str | None) -> types.ModuleType:
+    """The module of the file, under its own name, as an import gives it."""
+    top, parts = packages(root, path)
+    file = os.path.join(root, path)
+    sys.path[:0] = list(dict.fromkeys([top, root, os.path.join(root, "src")]))
+    sys.path.append(os.path.dirname(file))
+    if text is None:
+        with open(file, encoding="utf-8-sig", newline="") as stream:
+            text = stream.read()
+    finder = TextFinder(file, text)
+    sys.meta_path.insert(0, finder)
+    name = ".".join(parts)
+    taken = not parts or parts[0] in sys.modules or parts[0] in getattr(sys, "stdlib_module_names", ())
+    if not taken and all(part.isidentifier() for part in parts):
+        module = importlib.import_module(name)
+        if getattr(module, "__file__", None) == file:
+            return module
+    spec = finder.spec("checked_module")
+    if spec is None or spec.loader is None:
+        raise ImportError(path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["checked_module"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def run_group(examples: list[dict[str, Any]], module: types.ModuleType, tell: Any, path: str) -> None:
+    names = dict(vars(module))
+    if examples[0]["kind"] != "output":
+        for example in examples:
+            tell("began", "")
+            sys.stdout = io.StringIO()
+            tell(*value_result(example, names, path))
+        return
+    docs = [
+        doctest.Example(
+            each["source"], each["want"], each["raises"], options={int(key): on for key, on in each["options"]}
+        )
+        for each in examples
+    ]
+    test = doctest.DocTest(docs, names, "example", None, None, None)
+    Recorder(tell, path).run(test, out=lambda _: None, clear_globs=False)
+
+
+def value_result(example: dict[str, Any], names: dict[str, Any], path: str) -> Result:
+    """The result of an example that is no docstring's: a value, or an error that must come."""
+    kind, want = example["kind"], example["want"]
+    try:
+        got = eval(compile(example["source"].strip(), "<example>", "eval"), names)  # noqa: S307 - that is the task
+    except BaseException as error:  # noqa: BLE001 - whatever the code does is a result
+        if kind == "raises":
+            known = any(each.__name__ == want for each in type(error).__mro__)
+            return ("passed", "") if known else raised(error, path)
+        return raised(error, path)
+    if kind == "raises":
+        return ("different", shortened(repr(got)))
+    try:
+        wanted = eval(compile(want.strip(), "<example>", "eval"), names)  # noqa: S307 - that is the task
+        return ("passed", "") if same(got, wanted, strict=False) else ("different", shortened(repr(got)))
+    except BaseException as error:  # noqa: BLE001 - the same
+        return ("unknown", words(error))
+
+
+def child(root: str, module: dict[str, Any], out: int) -> None:
+    """Load one module, run its examples, and tell each result as a line on `out`."""
+    own_process = os.getpid()
+
+    def tell(status: str, text: str) -> None:
+        if os.getpid() == own_process:  # a copy of it that the code makes has nothing to tell
+            os.write(out, json.dumps([status, text]).encode() + b"\n")
+
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for each in (0, 1, 2):
+        os.dup2(nowhere, each)
+    sys.stdout = sys.stderr = io.StringIO()
+    with suppress(ValueError):  # there is a lower bound already
+        resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+    file = os.path.join(root, module["path"])
+    try:
+        loaded = load(root, module["path"], module["text"])
+    except BaseException as error:  # noqa: BLE001 - whatever the code does is a result
+        own = list(frames(error))[-1:] == [file] and not isinstance(error, (SystemExit, AttributeError, *UNDECIDED))
+        tell("own" if own else "foreign", words(error))
+        return
+    tell("loaded", "")
+    for group in module["groups"]:
+        run_group(group, loaded, tell, file)
+    tell("ended", "")
+
+
+def start(root: str, module: dict[str, Any]) -> tuple[int, int]:
+    reader, writer = os.pipe()
+    number = os.fork()
+    if number == 0:
+        try:
+            os.close(reader)
+            child(root, module, writer)
+        finally:
+            os._exit(0)
+    os.close(writer)
+    return number, reader
+
+
+def answer(lines: bytes, count: int, *, ended: bool) -> dict[str, Any]:
+    """What a module's process has told, in full or not, as an entry of the answer; `ended` says that it is gone."""
+    told: list[list[str]] = [json.loads(line) for line in lines.split(b"\n")[:-1]]
+    states = [status for status, _ in told]
+    if "loaded" not in states:
+        first = told[0] if told else ["foreign", ""]
+        return {"loaded": False, "own": first[0] == "own", "error": first[1], "results": []}
+    results = [each for each in told if each[0] not in ("loaded", "began", "ended")][:count]
+    if states[-1] == "began" and not ended and len(results) < count:
+        results.append(["endless", ""])
+    results += [["unknown", ""]] * (count - len(results))
+    return {"loaded": True, "own": True, "error": "", "results": results}
+
+
+def clean(entry: dict[str, Any]) -> bool:
+    return bool(entry["loaded"]) and all(status == "passed" for status, _ in entry["results"])
+
+
+def is_done(lines: bytes) -> bool:
+    """Whether a module's process has told all, though a process that its code has made may keep the pipe open."""
+    last = lines[lines.rfind(b"\n", 0, -1) + 1 :]
+    return last.endswith(b"\n") and json.loads(last)[0] in ("ended", "own", "foreign")
+
+
+def run(request: dict[str, Any]) -> list[dict[str, Any]]:
+    deadline = time.monotonic() + request["seconds"]
+    modules = request["modules"]
+    counts = [sum(map(len, module["groups"])) for module in modules]
+    told = [b""] * len(modules)
+    running: dict[int, tuple[int, int]] = {}  # by the pipe of each: which module, and its process
+    started = 0
+    while (running or started < len(modules)) and time.monotonic() < deadline:
+        while len(running) < MOST_AT_ONCE and started < len(modules):
+            number, reader = start(request["root"], modules[started])
+            running[reader] = (started, number)
+            started += 1
+        for reader in select.select(list(running), [], [], max(0.0, deadline - time.monotonic()))[0]:
+            chunk = os.read(reader, 65_536)
+            place, number = running[reader]
+            told[place] += chunk
+            if not chunk or is_done(told[place]):
+                del running[reader]
+                end(number, reader)
+        first_ended = started > 0 and all(place for place, _ in running.values())
+        if request["first_decides"] and first_ended and clean(answer(told[0], counts[0], ended=True)):
+            break
+    unended = {place for place, _ in running.values()}
+    for reader, (_, number) in running.items():
+        end(number, reader)
+    return [answer(told[place], count, ended=place not in unended) for place, count in enumerate(counts)]
+
+
+def end(number: int, reader: int) -> None:
+    os.close(reader)
+    os.kill(number, signal.SIGKILL)
+    os.waitpid(number, 0)
+
+
+def run_tests(file: str) -> int:
+    """Run the tests in the file, which is named relative to the current folder; the exit code."""
+    sys.path[:0] = [os.getcwd(), os.path.join(os.getcwd(), "src"), os.path.dirname(os.path.abspath(file))]
+    if importlib.util.find_spec("pytest") is None:
+        return with_unittest(file)
+    import pytest
+
+    code = int(pytest.main(["-q", "-x", "--no-header", "--tb=short", "-p", "no:cacheprovider", file]))
+    return NOTHING_RAN if code == _NOTHING_COLLECTED else min(code, 1)
+
+
+def with_unittest(file: str) -> int:
+    spec = importlib.util.spec_from_file_location("checked_tests", file)
+    if spec is None or spec.loader is None:
+        return NOTHING_RAN
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["checked_tests"] = module
+    spec.loader.exec_module(module)
+    found = unittest.defaultTestLoader.loadTestsFromModule(module)
+    functions = [each for name, each in vars(module).items() if name.startswith("test") and inspect.isfunction(each)]
+    found.addTests(unittest.FunctionTestCase(each) for each in functions if not inspect.signature(each).parameters)
+    if not found.countTestCases():
+        return NOTHING_RAN
+    return 0 if unittest.TextTestRunner(stream=sys.stdout, failfast=True).run(found).wasSuccessful() else 1
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "tests":
+        sys.exit(run_tests(sys.argv[2]))
+    with open(sys.argv[2], encoding="utf-8") as asked:
+        sys.stdout.write(json.dumps(run(json.load(asked))))

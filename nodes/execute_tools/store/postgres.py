@@ -1,0 +1,541 @@
+"""The shared database: what our SQL says to a workspace's own file, said to PostgreSQL, and locks on all machines.
+
+A process has few connections to it for all of its threads, and lends one for each transaction. Imported only where the
+store is in PostgreSQL. Source: measured, psycopg's own pool takes 207 microseconds of CPU for a transaction against 108
+here, and says only after a timeout, without its reason, that a server is not there.
+"""
+
+import os
+import re
+import select
+import socket
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from functools import lru_cache
+from typing import Any, Final
+
+import psycopg
+from psycopg import Connection
+from psycopg.adapt import Buffer
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.sql import SQL, Literal
+from psycopg.types.numeric import FloatLoader
+from psycopg.types.string import StrDumper, StrDumperUnknown
+
+from mendgraph.nodes.execute_tools.store.database import (
+    STORE_URL_VARIABLE,
+    PostgresUrl,
+    Rows,
+    StoreError,
+    other_format,
+    postgres_url,
+)
+from mendgraph.nodes.execute_tools.store.database_schema import FENCED, POSTGRES_BASE, STORE_TABLES, PostgresTables
+from mendgraph.nodes.execute_tools.store.run_lock import Owner
+from mendgraph.nodes.language.documents import storable
+
+MOST_CONNECTIONS: Final = 6
+"""For the transactions of one process, however many runs it has; a transaction takes a few milliseconds."""
+
+LONGEST_WAIT_S: Final = 30.0
+"""How long a transaction waits for one of them."""
+
+_SETTINGS: Final[dict[str, Any]] = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+    "application_name": "mendgraph",
+    "client_encoding": "utf8",
+}
+"""What a URL does not say itself: a server that is gone is noticed within half a minute."""
+
+_SERVER_SETTINGS: Final = """
+SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3;
+SET search_path = pg_catalog, pg_temp
+"""
+"""A client that is gone is noticed as soon, together with its locks. Nobody's function takes the place of the server's.
+
+Source: postgresql.org/docs/current/ddl-schemas.html#DDL-SCHEMAS-PATTERNS.
+"""
+
+_REASONS: Final[dict[str, str]] = {
+    "28": f"it does not let this user in: put the user and password that it knows into {STORE_URL_VARIABLE}",
+    "3D": "there is no such database: make it with `createdb`, or name another one",
+    "42501": (
+        "its user may not do this: GRANT CREATE ON DATABASE, or let another user start mendgraph once, who then has to"
+        " GRANT USAGE ON SCHEMA mendgraph, and SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA mendgraph"
+    ),
+    "42": "{said}: somebody has changed its tables. Put a backup in its place, or use an empty database",
+    "53100": "its disk is full. Make room and try again",
+    "53300": "it has no connection left: raise its max_connections, or run fewer processes",
+    "57P": "the server was stopped, or is starting: try again when it is there",
+    "25006": f"it may only be read: name its primary server in {STORE_URL_VARIABLE}",
+}
+"""By SQLSTATE, or how it begins. Source: postgresql.org/docs/current/errcodes-appendix.html."""
+
+_FULL: Final = re.compile(r"FATAL: .{0,200}(?:too many|remaining) (?:clients|connection)")
+"""What a server says before there is a connection has no SQLSTATE."""
+
+FENCED_MESSAGE: Final = (
+    "This process lost its lock on the workspace, and another one works there now: nothing more is written. Look at the"
+    " run with `mendgraph runs`, and resume it when it has ended."
+)
+
+
+class Connections:
+    """Lends connections to one database; safe for threads. A process that was forked has none of its parent's."""
+
+    def __init__(self, url: PostgresUrl, connect_s: int = 10) -> None:
+        """Nothing is connected yet. A server that does not answer within `connect_s` seconds is not there."""
+        self.url, self._connect_s = url, connect_s
+        self.known_parts: set[str] = set()
+        self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._idle: list[Connection[Any]] = []
+        self._closed = False
+        self.locks = Locks(self)
+
+    @contextmanager
+    def lent(self, beginning: str) -> Iterator[Connection[Any]]:
+        """A connection in the transaction that the statements of `beginning` have begun.
+
+        It is committed at the end, and rolled back where an error comes out of the block. What the server refuses comes
+        out as a StoreError.
+        """
+        if not self._free.acquire(timeout=LONGEST_WAIT_S):
+            raise StoreError(self._said(f"no connection was free for {LONGEST_WAIT_S:g} s. Run fewer tasks at once"))
+        try:
+            connection = self._begun(beginning)
+            try:
+                with self.errors():
+                    yield connection
+                    self._commit(connection)
+            except BaseException:
+                try:
+                    connection.rollback()
+                except psycopg.Error:
+                    connection.close()
+                raise
+            finally:
+                if self._closed:
+                    connection.close()
+                if not connection.closed:
+                    self._idle.append(connection)
+        finally:
+            self._free.release()
+
+    def connect(self) -> Connection[Any]:
+        """A connection of the caller's own, without a transaction. Raises StoreError: there is none to be had."""
+        with self.errors():
+            given = {**_SETTINGS, "connect_timeout": self._connect_s, **conninfo_to_dict(self.url.url)}
+            connection = psycopg.connect(make_conninfo("", **given), autocommit=True, prepare_threshold=None)
+            try:
+                connection.adapters.register_dumper(str, _StrDumper)
+                connection.adapters.register_dumper(str, _UntypedStrDumper)
+                connection.adapters.register_loader("numeric", FloatLoader)
+                connection.execute(_SERVER_SETTINGS)
+            except BaseException:
+                connection.close()
+                raise
+            return connection
+
+    def close(self) -> None:
+        """Release the locks, and close what is not lent now, and the others as soon as they are given back."""
+        self.locks.close()
+        self._closed = True
+        while self._idle:
+            self._idle.pop().close()
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Whatever the server refuses comes out as a `StoreError` that names the database, and no password."""
+        try:
+            yield
+        except psycopg.Error as error:
+            raise self.refused(error) from None
+
+    def refused(self, error: psycopg.Error) -> StoreError:
+        """The server's error as one of ours."""
+        state = error.sqlstate or ("53300" if _FULL.search(str(error)) else "")
+        if state == FENCED:
+            return StoreError(FENCED_MESSAGE)
+        said = self.url.clean(error.diag.message_primary or str(error)).rstrip(".")
+        reason = next((reason for beginning, reason in _REASONS.items() if state.startswith(beginning)), "")
+        if not state:
+            reason = "it cannot be reached ({said}). Start it, or correct " + STORE_URL_VARIABLE
+        return StoreError(self._said(reason.replace("{said}", said) or f"{said} (SQLSTATE {state})"))
+
+    def _said(self, reason: str) -> str:
+        return f"The shared store {self.url.name} cannot be used: {reason}."
+
+    def _begun(self, beginning: str) -> Connection[Any]:
+        """A connection in a transaction. Those that lay idle may be dead, as when the server was started anew."""
+        while True:
+            connection = None
+            with suppress(IndexError):
+                connection = self._idle.pop()
+            was_idle, connection = connection is not None, connection or self.connect()
+            try:
+                connection.execute(beginning)
+            except psycopg.Error as error:
+                dead = connection.closed
+                connection.close()
+                if not (was_idle and dead):
+                    raise self.refused(error) from None
+            except BaseException:
+                connection.close()
+                raise
+            else:
+                return connection
+
+    def _commit(self, connection: Connection[Any]) -> None:
+        status = connection.execute("COMMIT").statusmessage
+        if status != "COMMIT":  # an error inside, which somebody has caught, has undone all of it
+            raise StoreError(self._said("a part of a transaction failed, and nothing of it was written"))
+
+
+# --- One for each process and database
+
+_lock = threading.Lock()
+_known: dict[tuple[int, str], Connections] = {}
+
+
+def connections_to(url: PostgresUrl) -> Connections:
+    """Those of this process to this database, made where there are none."""
+    with _lock:
+        return _known.setdefault((os.getpid(), url.url), Connections(url))
+
+
+def close_postgres() -> None:
+    """Release the locks of this process and close its connections; who needs them once more gets new ones.
+
+    A process that was forked leaves those of its parent alone, who goes on with them.
+    """
+    with _lock:
+        mine = [_known.pop(key) for key in [*_known] if key[0] == os.getpid()]
+    for connections in mine:
+        connections.close()
+
+
+def _holdable(text: str) -> str:
+    """The text as PostgreSQL can hold it: NUL as its picture, and no half characters."""
+    return storable(text.replace("\0", "\u2400"))
+
+
+class _UntypedStrDumper(StrDumperUnknown):
+    def dump(self, obj: str) -> Buffer | None:
+        return super().dump(_holdable(obj))
+
+
+class _StrDumper(StrDumper):
+    def dump(self, obj: str) -> Buffer | None:
+        return super().dump(_holdable(obj))
+
+
+# --- Locks
+
+_BUSY_STATE: Final = "55P03"
+"""The holder before is still in the middle of a transaction."""
+
+_HOLDER: Final = """
+SELECT run_id, pid, since, host FROM mendgraph.locks, hashtextextended(workspace, 0) AS key
+WHERE workspace = %s AND EXISTS (
+    SELECT 1 FROM pg_locks
+    WHERE locktype = 'advisory' AND granted AND objsubid = 1
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+        AND classid = ((key >> 32) & 4294967295)::oid AND objid = (key & 4294967295)::oid
+)
+"""
+"""Who has written itself down, where the lock is held; the key of an advisory lock is in two halves there."""
+
+
+_AGAIN: Final = """
+SELECT pg_try_advisory_lock(hashtextextended(workspace, 0)) FROM mendgraph.locks
+WHERE workspace = %s AND epoch = %s
+"""
+
+
+_STAYS: Final = """
+SELECT set_config('idle_session_timeout', '0', false) WHERE current_setting('server_version_num')::integer >= 140000
+"""
+"""Nobody ends a connection because nothing is asked on it: what it holds is its use."""
+
+
+class Locks:
+    """The locks of this process in one database. Any thread may take and release them.
+
+    They are on one connection, so that they end with the process, whatever ends that. Each new holder gets a higher
+    epoch, and every transaction of a holder says its own: who was cut off and believes that it has the lock still
+    writes nothing more. A connection that was cut off while nobody else has taken the lock is replaced, and the run
+    goes on.
+    """
+
+    def __init__(self, connections: "Connections") -> None:
+        self.process = os.getpid()
+        self.connections = connections
+        self._connection: Connection[Any] | None = None
+        self._held: dict[str, int] = {}
+        self._lock = threading.RLock()
+
+    def take(self, workspace: str, owner: Owner) -> bool:
+        """Take the lock if nobody has it, be it in this process or elsewhere.
+
+        Raises StoreError: the server cannot be asked.
+        """
+        with self._lock:
+            if workspace in self._held:
+                return False
+            row = self._ask(
+                "SELECT mendgraph.take(%s, %s, %s, %s, %s)",
+                (workspace, owner.run_id, owner.pid, owner.host or socket.gethostname(), owner.since),
+            )
+            if row is None or row[0] is None:
+                return False
+            self._held[workspace] = int(row[0])
+            return True
+
+    def release(self, workspace: str) -> None:
+        """Leave it to others; one that is not held is left alone, and so are those of a process that forked us."""
+        with self._lock:
+            if self.process != os.getpid():
+                return
+            if self._held.pop(workspace, None) is not None and self._is_connected():
+                with suppress(StoreError):  # a connection that is gone holds nothing
+                    self._ask("SELECT pg_advisory_unlock(hashtextextended(%s, 0))", (workspace,))
+
+    def epoch(self, workspace: str) -> int | None:
+        """The epoch of a lock that this process has taken and not released; None where it has not.
+
+        A connection that was cut off is replaced, by one thread; no other one waits for that, as the epoch tells
+        whether anybody else was faster.
+        """
+        epoch = self._held.get(workspace)
+        if epoch is not None and self._lock.acquire(blocking=False):
+            try:
+                with suppress(StoreError, psycopg.Error):
+                    self._connected()
+            finally:
+                self._lock.release()
+        return epoch
+
+    def close(self) -> None:
+        """Release all of them: now, not when the server notices that the connection has ended."""
+        with self._lock:
+            if self._held and self._is_connected():
+                with suppress(StoreError):
+                    self._ask("SELECT pg_advisory_unlock_all()", ())
+            self._held.clear()
+            self._drop()
+
+    def _ask(self, statement: str, values: tuple[Any, ...]) -> Any:
+        """The row that the statement gives; None where the holder before is in the middle of a transaction."""
+        try:
+            return self._connected().execute(statement, values).fetchone()
+        except psycopg.Error as error:
+            if error.sqlstate == _BUSY_STATE:
+                return None
+            raise self.connections.refused(error) from None
+
+    def _connected(self) -> Connection[Any]:
+        """The connection; a new one takes again what is held and what nobody else has taken meanwhile."""
+        if self._connection is None or not self._is_connected():
+            self._drop()
+            self._connection = self.connections.connect()
+            self._connection.execute(_STAYS)
+            for held in self._held.items():
+                self._connection.execute(_AGAIN, held)
+        return self._connection
+
+    def _is_connected(self) -> bool:
+        """Whether the connection is there; one that was cut off has something to read, or its end."""
+        connection = self._connection
+        if connection is None or connection.closed:
+            return False
+        asked = select.poll()  # which knows handles of any number
+        asked.register(connection.fileno(), select.POLLIN)
+        if asked.poll(0):
+            with suppress(psycopg.Error):
+                connection.execute("SELECT 1")
+        return not connection.closed
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+def postgres_holder(workspace: str) -> Owner | None:
+    """Who has locked the workspace, on whatever machine; None where nobody has.
+
+    Raises StoreError: the server cannot be asked.
+    """
+    url = postgres_url()
+    if url is None:
+        return None
+    with connections_to(url).lent("BEGIN") as connection:
+        row = connection.execute(_HOLDER, (workspace,)).fetchone()
+    if row is None:
+        return None
+    run_id, pid, since, host = row
+    return Owner(run_id, pid, since, "" if host == socket.gethostname() else host)
+
+
+# --- The database
+
+_MAKING: Final = int.from_bytes(b"mendgrph")
+"""The advisory lock of whoever makes tables."""
+
+_TABLES: Final = """
+SELECT relname FROM pg_catalog.pg_class JOIN pg_catalog.pg_namespace AS n ON n.oid = relnamespace
+WHERE nspname = 'mendgraph'
+"""
+"""What is in our schema now. `to_regclass` may remember that something was not there."""
+
+
+class PostgresDatabase:
+    """The rows of one workspace in the shared database, for any threads at once; each has its own transactions.
+
+    Each statement outside of `connection` is one of its own. A workspace that this process has locked is written only
+    as long as nobody else has taken it. Every method raises StoreError for whatever the server refuses.
+    """
+
+    def __init__(self, connections: Connections, workspace: str) -> None:
+        """Who needs tables has seen to it that they are there; see `database.open_postgres`."""
+        self.workspace, self._connections = workspace, connections
+        self._mine = threading.local()
+        self._closed = False
+
+    @property
+    def name(self) -> str:
+        """What the database is called in messages."""
+        return self._connections.url.name
+
+    @property
+    def locks(self) -> Locks:
+        """This process's locks of workspaces in the database."""
+        return self._connections.locks
+
+    def execute(self, statement: str, values: Sequence[Any] | Mapping[str, Any] = (), /) -> Rows:
+        """What the statement gives, which is all here already. Its values stand where it says "?"."""
+        with self.connection() as connection, self._connections.errors():
+            return connection.execute(_translated(statement), tuple(values))
+
+    def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> None:
+        """Execute the statement for each of the rows, at once."""
+        given = [tuple(row) for row in rows]
+        if given:
+            with self.connection() as connection, self._connections.errors(), connection.cursor() as cursor:
+                cursor.executemany(_translated(statement), given)
+
+    @contextmanager
+    def connection(self, *, quick: bool = False) -> Iterator[Connection[Any]]:
+        """The connection of this thread's transaction, which is begun where there is none: all inside, or none of it.
+
+        It is on the server's disk afterwards; a `quick` one follows within a second, so that it outlives the end of
+        this process, though not always that of the server's machine.
+        """
+        current = getattr(self._mine, "connection", None)
+        if current is not None:
+            yield current
+            return
+        if self._closed:
+            raise StoreError(f"The shared store {self.name} cannot be used: it is a closed database.")
+        beginning = _beginning(self.workspace, self.locks.epoch(self.workspace), quick)
+        with self._connections.lent(beginning) as connection:
+            self._mine.connection = connection
+            try:
+                yield connection
+            finally:
+                self._mine.connection = None
+
+    def close(self) -> None:
+        """Nothing is written any more. The connections are for whoever in this process comes next."""
+        self._closed = True
+
+
+def opened(url: PostgresUrl, part: PostgresTables, workspace: str) -> PostgresDatabase:
+    """See `database.open_postgres`."""
+    connections = connections_to(url)
+    if part.name not in connections.known_parts:
+        _prepare(connections, part)
+        connections.known_parts.add(part.name)
+    return PostgresDatabase(connections, workspace)
+
+
+def _prepare(connections: Connections, part: PostgresTables) -> None:
+    with connections.lent("BEGIN ISOLATION LEVEL READ COMMITTED") as connection:
+        found = format_of(connection, connections.url, part)
+        if found is not None and found >= part.format:
+            return
+        # Whoever else makes tables is waited for, whatever those are, and what they made is seen.
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MAKING,))
+        found = format_of(connection, connections.url, part)
+        if found is None:
+            _make(connections.url, connection, part)
+        elif found < part.format:
+            _run(connection, part.statements[found:])
+            connection.execute("UPDATE mendgraph.formats SET format = %s WHERE part = %s", (part.format, part.name))
+
+
+def format_of(connection: Connection[Any], url: PostgresUrl, part: PostgresTables) -> int | None:
+    """The format of the part's tables, None where there are none. Nothing is written.
+
+    Raises StoreError: it is of another version, and does not grow.
+    """
+    if ("formats",) not in connection.execute(_TABLES).fetchall():
+        return None
+    row = connection.execute("SELECT format FROM mendgraph.formats WHERE part = %s", (part.name,)).fetchone()
+    if row is None:
+        return None
+    found = int(row[0])
+    if not part.grow and found != part.format:
+        what = f"The part {part.name!r} of the shared store {url.name}"
+        raise other_format(what, found, part.format, "name another database")
+    return found
+
+
+def _make(url: PostgresUrl, connection: Connection[Any], part: PostgresTables) -> None:
+    tables = connection.execute(_TABLES).fetchall()
+    if tables and ("formats",) not in tables:
+        raise StoreError(
+            f"The schema 'mendgraph' in the shared store {url.name} is not one of mendgraph: name another database."
+        )
+    if not tables:
+        if connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'mendgraph'").fetchone() is None:
+            connection.execute("CREATE SCHEMA mendgraph")
+        _run(connection, POSTGRES_BASE)
+    _run(connection, part.statements)
+    connection.execute("INSERT INTO mendgraph.formats VALUES (%s, %s)", (part.name, part.format))
+
+
+def _run(connection: Connection[Any], statements: Iterable[str]) -> None:
+    connection.execute("SET LOCAL search_path = mendgraph, pg_temp")
+    for statement in statements:
+        connection.execute(statement)
+
+
+@lru_cache
+def _translated(statement: str) -> str:
+    return statement.replace("%", "%%").replace("?", "%s")
+
+
+def _beginning(workspace: str, epoch: int | None, quick: bool) -> str:
+    call = SQL("SELECT mendgraph.enter({}, {}, {})").format(Literal(workspace), Literal(epoch), Literal(quick))
+    return f"BEGIN ISOLATION LEVEL READ COMMITTED; {call.as_string()}"
+
+
+# --- A look that makes nothing, and waits for no server that does not answer
+
+_LOOK_CONNECT_S: Final = 2
+"""A shell waits for its completion. Source: libpq takes one second for two."""
+
+_LOOK: Final = "BEGIN READ ONLY; SET LOCAL statement_timeout = '5s'"
+
+
+def server_version(url: PostgresUrl) -> str:
+    """The version of the server. Raises StoreError: it cannot be used, or its tables are of another version."""
+    with closing(Connections(url, _LOOK_CONNECT_S)) as connections, connections.lent(_LOOK) as connection:
+        format_of(connection, url, STORE_TABLES)
+        ((version,),) = connection.execute("SELECT current_setting('server_version')").fetchall()
+        return str(version)

