@@ -301,7 +301,7 @@ def test_a_shell_gets_commands_options_values_and_runs(
     assert offered("mendgraph --mode re") == ["read-only"]
     assert offered("mendgraph undo ") == [run_id[:8]]
     assert offered(f"mendgraph runs show {run_id[:9]}") == [run_id]
-    assert offered("mendgraph model ") == ["pull", "status"]
+    assert offered("mendgraph model ") == ["pull", "status", "serve"]
     assert offered("mendgraph nothing here ") == []
 
 

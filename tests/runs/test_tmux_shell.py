@@ -21,7 +21,7 @@ def test_tab_completes_in_bash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     path = {"PATH": f"{COMMAND.parent}:/usr/bin:/bin", "PS1": "$ ", "MENDGRAPH_DATA_DIR": str(tmp_path / "data")}
     with Tmux(folder, "--norc", "--noprofile", "-i", environment=path, program=Path(str(BASH))) as tmux:
         tmux.wait("$")
-        tmux.type('bind "set bell-style none"; eval "$(mendgraph completion bash)"; echo re""ady', "Enter")
+        tmux.type('bind "set bell-style none"; eval "$(mendgraph --show-completion)"; echo re""ady', "Enter")
         tmux.wait("\nready")
         tmux.type("mendgraph undo ", "Tab")
         tmux.wait(f"mendgraph undo {run_id[:8]}")
