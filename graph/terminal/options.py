@@ -160,9 +160,6 @@ Days: TypeAlias = Annotated[
     int, typer.Option(min=1, max=KEPT_DAYS, metavar="N", help="How many days back, today included.")
 ]
 Forget: TypeAlias = Annotated[bool, typer.Option("--forget", help="Trust it no more.")]
-Port: TypeAlias = Annotated[
-    int, typer.Option(min=0, max=65_535, metavar="N", help="Port on 127.0.0.1; 0 takes a free one.")
-]
 TestFolder: TypeAlias = Annotated[
     Path | None,
     typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the test (default: tests).", show_default=False),
@@ -171,7 +168,6 @@ TestName: TypeAlias = Annotated[
     str, typer.Option("--name", metavar="NAME", help="Name of test and cassette (default: run_ID).", show_default=False)
 ]
 Force: TypeAlias = Annotated[bool, typer.Option("--force", help="Write over files that are there.")]
-CassettePath: TypeAlias = Annotated[Path, typer.Argument(metavar="FILE", help="The cassette, a YAML file.")]
 
 
 @dataclass(frozen=True)

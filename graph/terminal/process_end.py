@@ -46,7 +46,7 @@ class ExitCode(IntEnum):
 
 MEANINGS: dict[ExitCode, str] = {
     ExitCode.FINISHED: "FINISHED: the run gave its answer",
-    ExitCode.FINDINGS: "`doctor` or `cassette` found something, a task of a `batch` did not FINISH, or nobody reads on",
+    ExitCode.FINDINGS: "`doctor` found a problem, a task of a `batch` did not FINISH, or nobody reads on",
     ExitCode.USAGE_ERROR: "the command line is wrong, and nothing was run",
     ExitCode.BUDGET_STOP: "BUDGET_STOP: a limit ended the run, or a person did (Ctrl-C, too), or SIGTERM",
     ExitCode.SYSTEM_ERROR: "SYSTEM_ERROR: the run failed or the command was refused, or the model is not in place",

@@ -106,10 +106,9 @@ _STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red", "off": "di
 _LONGEST = 600
 
 Offline = Annotated[bool, typer.Option("--offline", help="Ask no endpoint.")]
-Deep = Annotated[bool, typer.Option("--deep", help="Read the embedded model whole, and compare its SHA-256.")]
 
 
-def doctor(context: typer.Context, offline: Offline = False, deep: Deep = False) -> int:
+def doctor(context: typer.Context, offline: Offline = False) -> int:
     """Check this machine, and say what to do.
 
     It looks at model, sandbox, store, programs and settings; exit code 1 where there is a problem.
@@ -120,7 +119,7 @@ def doctor(context: typer.Context, offline: Offline = False, deep: Deep = False)
 
     chosen = options_without_events(context)
     root = str(chosen.root)
-    findings = examine(root, chosen.settings, offline=offline, deep=deep, workspace_file=chosen.workspace_file)
+    findings = examine(root, chosen.settings, offline=offline, workspace_file=chosen.workspace_file)
     told = report(findings)
     answer(told, finding_lines(findings), as_json=chosen.as_json)
     return ExitCode.FINISHED if told["ok"] else ExitCode.FINDINGS

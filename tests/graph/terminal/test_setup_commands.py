@@ -226,8 +226,8 @@ def test_options_of_a_run_are_honoured(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("mendgraph.graph.terminal.doctor.examine", examine)
-    assert cli.main(["--model", "m", "doctor", "--offline", "--deep"]) == 0
-    assert given == [{"model": "m"}, {"offline": True, "deep": True, "workspace_file": True}]
+    assert cli.main(["--model", "m", "doctor", "--offline"]) == 0
+    assert given == [{"model": "m"}, {"offline": True, "workspace_file": True}]
 
 
 # --- `mendgraph config`, and how files reach a run at the command line.
