@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mendgraph.graph.runs.kept_run import KeptRun, short_id
+from mendgraph.graph.runs.kept_run import resume_command, short_id
 from mendgraph.graph.terminal import options as opt
 from mendgraph.graph.terminal.answers import LONGEST_LINE, Line, answer, terminal_width
 from mendgraph.graph.terminal.options import options_without_a_task
@@ -97,10 +97,10 @@ def fork(context: typer.Context, run: opt.Run, at: opt.AtStep, skip_changed: opt
 
     chosen = options_without_a_task(context)
     done = found(fork_run(run, at, str(chosen.root), skip_changed=skip_changed))
-    new = KeptRun(done.run_id, can_go_on=True, root=str(chosen.root))
+    resume = resume_command(done.run_id, str(chosen.root))
     begun = f"run {short_id(done.run_id)} begins where run {short_id(done.parent)} was after step {at}"
-    lines = [*restored_lines(done.restored), Line(f"{begun}; go on with: {new.resume}")]
-    value = {"run_id": done.run_id, "parent": done.parent, "at": at, "resume": new.resume}
+    lines = [*restored_lines(done.restored), Line(f"{begun}; go on with: {resume}")]
+    value = {"run_id": done.run_id, "parent": done.parent, "at": at, "resume": resume}
     return answer({**value, **restored_object(done.restored)}, lines, as_json=chosen.as_json)
 
 
