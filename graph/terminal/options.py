@@ -64,7 +64,7 @@ def settings_of(given: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises typer.BadParameter, which names the option, where a run can have no such value.
     """
-    settings = {
+    settings: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in given.items()
         if value is not None and value != []
@@ -75,21 +75,15 @@ def settings_of(given: Mapping[str, Any]) -> dict[str, Any]:
         for path, problem in value_problems(settings):
             message = problem.removeprefix(path[0]).lstrip(": ")
             raise typer.BadParameter(message, param_hint=f"'{_OF_FIELDS[path[0]].partition('/')[0]}'")
-    if problem := fallback_problem(settings):
-        raise typer.BadParameter(problem, param_hint="'--fallback'")
+    if settings.get("fallback_models"):
+        from mendgraph.nodes.call_model.endpoint import FallbackProblem, models_in_order
+
+        found = models_in_order(settings.get("model"), settings.get("base_url"), settings["fallback_models"])
+        if isinstance(found, FallbackProblem):
+            raise typer.BadParameter(found.message, param_hint="'--fallback'")
     if (calls := settings.get("max_calls_per_turn")) is not None:
         settings["max_calls_per_session"] = max(calls, MIN_CALLS_PER_SESSION)
     return settings
-
-
-def fallback_problem(settings: Mapping[str, Any]) -> str:
-    """What is wrong with the fallback models of these settings, "" where nothing is."""
-    if not settings.get("fallback_models"):
-        return ""
-    from mendgraph.nodes.call_model.endpoint import FallbackProblem, models_in_order
-
-    found = models_in_order(settings.get("model"), settings.get("base_url"), settings["fallback_models"])
-    return found.message if isinstance(found, FallbackProblem) else ""
 
 
 Root: TypeAlias = Annotated[Path, typer.Option(exists=True, file_okay=False, metavar="DIR", help="Folder to work in.")]
