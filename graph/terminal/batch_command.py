@@ -12,7 +12,7 @@ import typer
 
 from mendgraph.graph.terminal import options as opt, process_end
 from mendgraph.graph.terminal.answers import LONGEST_LINE, write_object
-from mendgraph.graph.terminal.process_end import SIGNALS, ExitCode, RefusedError, found, hearing, loaded
+from mendgraph.graph.terminal.process_end import SIGNALS, ExitCode, RefusedError, found, install, loaded
 from mendgraph.nodes.language.display import count_of, one_line, usd
 from mendgraph.nodes.records import OutcomeKind
 
@@ -166,8 +166,11 @@ def _signals(batch: "Batch", shown: "BatchProgress") -> Iterator[list[str]]:
             sys.stderr.write(f"mendgraph: stopped by {name}; start the same batch again to go on\n")
         process_end.leave_at_once(_CODES[name])
 
-    with hearing(hear):
+    before = install(dict.fromkeys(SIGNALS, hear))
+    try:
         yield heard
+    finally:
+        install(before)
 
 
 # --- How it goes, as people see it
@@ -210,9 +213,6 @@ class BatchProgress:
         self._tally = tally
         self._bar.add_task("", total=total, completed=tally.done)
         self._bar.start()
-
-    def task_began(self, task_id: str) -> None:
-        """One more is at work, which the bar does not show."""
 
     def task_ended(self, result: "TaskResult") -> None:
         """Count it, and show what came of it."""

@@ -12,18 +12,17 @@ import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, aclosing, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Final, Self
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.events import Asked, Ended, Event
-from mendgraph.graph.runs.kept_run import KeptRun
+from mendgraph.graph.runs.kept_run import chat_command, resume_command, short_id
 from mendgraph.graph.runs.run import RunResult, Session
-from mendgraph.graph.runs.runs import get_run
+from mendgraph.graph.runs.runs import ListedRun, get_run
 from mendgraph.graph.terminal.answers import Line, as_json
-from mendgraph.graph.terminal.approval import ReadLine, ask_person, in_editor
+from mendgraph.graph.terminal.approval import ReadLine, ask_person
 from mendgraph.graph.terminal.output_lines import (
     diff_lines,
     event_as_map,
@@ -188,14 +187,11 @@ class Turns:
         """What the turns may do, on which model, and where."""
         return self.session.context
 
-    def use(self, context: AgentContext) -> None:
-        """Go on in the same thread under this context. What the session holds is let go: the workspace's lock too."""
+    def let_go(self) -> None:
+        """Let go of what the session holds, the workspace's lock too, and go on in the same thread."""
         options = {**self.setup.session_options, "thread_id": self.session.thread_id}
-        self.setup = replace(self.setup, context=context, session_options=options)
         self._runner.run(self.session.aclose())
-        self.session = Session(context, **options)
-        account, self._view = self._view.account, _view(self.setup)
-        self._view.account = account
+        self.session = Session(self.context, **options)
 
     def take(self, request: str) -> ExitCode:
         """Work on one request and show its end.
@@ -250,7 +246,8 @@ class Turns:
             return
         self._view.lines(*lines)
         if kept := self._kept():
-            self._display.err.line(f"mendgraph: {kept.after_a_chat() if chat else kept.after_a_task()}")
+            on = chat_command(kept.run_id, self._root) if chat else self._resume(kept)
+            self._display.err.line(f"mendgraph: run {short_id(kept.run_id)}" + (f"; go on with: {on}" if on else ""))
 
     def _used_before(self) -> Mapping[str, Any]:
         """What the session has used; nothing where that cannot be read, which the turn itself will say."""
@@ -259,19 +256,22 @@ class Turns:
         return {}
 
     def _stop(self, by: str) -> None:
-        self.session.stop(by)  # of the session that there is by then: see `use`
+        self.session.stop(by)  # of the session that there is by then: see `let_go`
 
-    def _kept(self) -> KeptRun | None:
+    def _kept(self) -> ListedRun | None:
         known = get_run(self.session.thread_id, self._root)
-        return None if isinstance(known, ToolError) else KeptRun(known.run_id, known.resumable, self._root)
+        return None if isinstance(known, ToolError) else known
+
+    def _resume(self, kept: ListedRun) -> str | None:
+        """The command that goes on with the run; None where it has given its answer."""
+        return resume_command(kept.run_id, self._root) if kept.resumable else None
 
     def _answer(self, asked: Asked) -> Mapping[str, Any] | str:
         if self._signals.stopping:
             return "stop"
-        edit = partial(in_editor, self.setup.environment)
         width = shutil.get_terminal_size((80, 24)).columns
         try:
-            return ask_person(asked.request, self._display.err, self.setup.ask, edit, width=width)
+            return ask_person(asked.request, self._display.err, self.setup.ask, width=width)
         except KeyboardInterrupt:
             self._display.err.line("")  # the question stands in this line, and the terminal's ^C
             raise
@@ -293,7 +293,7 @@ class Turns:
         outcome = result.outcome
         if self._display.as_json:
             kept = self._kept()
-            resume = kept.resume if kept else None
+            resume = self._resume(kept) if kept else None
             used = {**self._view.account.as_map(), "refused": self._view.refused}
             shown = result_object(result, used, self._log(), resume)
             self._display.write_object("ended", {"result": shown} if self._display.json_lines else shown)
@@ -321,8 +321,9 @@ class Turns:
         self._view.end_reply()
         files = ", ".join(dict.fromkeys(change.path for change in self._view.changes))
         done = f"; changed before that: {files}" if files else ""
-        kept = self._kept() or KeptRun(self.session.thread_id, can_go_on=True)
-        on = f"; go on with: {kept.resume}" if kept.resume else ""
+        kept = self._kept()
+        resume = self._resume(kept) if kept else resume_command(self.session.thread_id, self._root)
+        on = f"; go on with: {resume}" if resume else ""
         message = f"stopped by {self._signals.last}{done}{on}"
         self._display.err.line(f"mendgraph: {message}")
         if self._display.as_json:
