@@ -1,13 +1,19 @@
 """Asking a person at the terminal whether calls may run: what each would do, then one question for each.
 
-Lines are read by a function that is handed in; where there is nobody to ask, that is the answer. What a call says is
-shown behind a bar, in lines that fit: nothing of it can look like a question of ours. Pure.
+Lines are read and arguments are edited by functions that are handed in; where there is nobody to ask, that is the
+answer. What a call says is shown behind a bar, in lines that fit: nothing of it can look like a question of
+ours. The editor is the only effect.
 """
 
 import json
+import os
+import shlex
+import subprocess
+import tempfile
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from rich.cells import chop_cells
@@ -19,6 +25,9 @@ from mendgraph.nodes.language.display import one_line, plain, target_of
 
 ReadLine = Callable[[str], str]
 """Asks with a prompt and returns the line; raises EOFError at the end of the input."""
+
+EditText = Callable[[str], str | None]
+"""Lets a person edit a text and returns it; None where they gave up, or there is no editor."""
 
 HELP: Final = (
     "y  run this call",
@@ -39,12 +48,14 @@ def ask_person(
     request: Mapping[str, Any],
     screen: Screen,
     read_line: ReadLine | None,
+    edit_text: EditText | None = None,
     *,
     width: int = 80,
 ) -> ApprovalAnswer:
     """The decisions on an approval request, call by call, for `Session.answer`.
 
-    The end of the input rejects; without `read_line` there is nobody to ask. Lines are cut to `width` columns.
+    The end of the input rejects; without `read_line` there is nobody to ask. Without `edit_text`, or where it gives
+    None, arguments are edited in one line. Lines are cut to `width` columns.
     """
     calls: list[AskedCall] = request["calls"]
     if read_line is None:
@@ -53,7 +64,7 @@ def ask_person(
     granted: set[tuple[str, str, str]] = set()
     for number, call in enumerate(calls, start=1):
         place = f" ({number} of {len(calls)})" if len(calls) > 1 else ""
-        question = _Question(call, screen, read_line, max(width, _NARROWEST))
+        question = _Question(call, screen, read_line, edit_text, max(width, _NARROWEST))
         for line in question.preview(place):
             screen.line(*line)
         kind = (call["tool"], call["rule"], call["grant"])
@@ -75,6 +86,7 @@ class _Question:
     call: AskedCall
     screen: Screen
     read_line: ReadLine
+    edit_text: EditText | None
     width: int
 
     @property
@@ -142,12 +154,15 @@ class _Question:
 
     def _edited(self) -> CallDecision | None:
         """The call with other arguments; None where the person gave up, so that the question is asked again."""
-        self._say("The arguments as JSON, in one line; an empty line leaves them:")
-        self._say(json.dumps(self.call["arguments"], ensure_ascii=False), bar=_BAR)
-        try:
-            text = self.read_line("Arguments: ")
-        except EOFError:
-            return None
+        before = self.call["arguments"]
+        text = self.edit_text(json.dumps(before, indent=2, ensure_ascii=False)) if self.edit_text else None
+        if text is None:
+            self._say("The arguments as JSON, in one line; an empty line leaves them:")
+            self._say(json.dumps(before, ensure_ascii=False), bar=_BAR)
+            try:
+                text = self.read_line("Arguments: ")
+            except EOFError:
+                return None
         if not text.strip():
             return None
         try:
@@ -170,3 +185,30 @@ class _Question:
         for part in [text] if bar else textwrap.wrap(text, room):
             for piece in chop_cells(part, room) or [""]:
                 yield Line(bar + piece, line.style)
+
+
+def in_editor(environment: Mapping[str, str], text: str) -> str | None:
+    """The text after it was edited in `$VISUAL` or `$EDITOR`; None without one, and where it failed.
+
+    The editor gets the terminal as it is. The file is readable for nobody else, and is removed.
+    """
+    from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE
+
+    command = environment.get("VISUAL") or environment.get("EDITOR") or ""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return None
+    if not words:
+        return None
+    seen = {name: value for name, value in {**os.environ, **environment}.items() if name != STORE_URL_VARIABLE}
+    with tempfile.TemporaryDirectory(prefix="mendgraph-") as folder:
+        path = Path(folder) / "arguments.json"
+        path.write_text(text + "\n", encoding="utf-8")
+        try:
+            ended = subprocess.run([*words, str(path)], check=False, env=seen)  # noqa: S603
+            if ended.returncode != 0:
+                return None
+            return path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            return None

@@ -13,6 +13,7 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, aclosing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from types import FrameType
 from typing import Any, Final, Self
 
@@ -22,7 +23,7 @@ from mendgraph.graph.runs.kept_run import chat_command, resume_command, short_id
 from mendgraph.graph.runs.run import RunResult, Session
 from mendgraph.graph.runs.runs import ListedRun, get_run
 from mendgraph.graph.terminal.answers import Line, as_json
-from mendgraph.graph.terminal.approval import ReadLine, ask_person
+from mendgraph.graph.terminal.approval import ReadLine, ask_person, in_editor
 from mendgraph.graph.terminal.output_lines import (
     diff_lines,
     event_as_map,
@@ -269,9 +270,10 @@ class Turns:
     def _answer(self, asked: Asked) -> Mapping[str, Any] | str:
         if self._signals.stopping:
             return "stop"
+        edit = partial(in_editor, self.setup.environment)
         width = shutil.get_terminal_size((80, 24)).columns
         try:
-            return ask_person(asked.request, self._display.err, self.setup.ask, width=width)
+            return ask_person(asked.request, self._display.err, self.setup.ask, edit, width=width)
         except KeyboardInterrupt:
             self._display.err.line("")  # the question stands in this line, and the terminal's ^C
             raise

@@ -19,6 +19,7 @@ EFFECT_FILES = frozenset(
         "graph/runs/run.py",
         "graph/runs/session.py",
         "graph/start.py",
+        "graph/terminal/approval.py",
         "graph/terminal/process_end.py",
         "graph/terminal/doctor.py",
         "graph/langchain/chat_model.py",

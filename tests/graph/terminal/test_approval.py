@@ -1,14 +1,17 @@
 """A person sees what a call would do, and only a yes lets it run."""
 
 import io
-from collections.abc import Iterator
+import json
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 from mendgraph.graph.terminal.answers import Screen
-from mendgraph.graph.terminal.approval import HELP, ask_person
+from mendgraph.graph.terminal.approval import HELP, ask_person, in_editor
 from mendgraph.nodes.records import JsonMap
 
 DIFF = "--- a/calc.py\n+++ b/calc.py\n@@ -1 +1 @@\n-a - b\n+a + b"
@@ -43,10 +46,12 @@ class Person:
             raise EOFError from None
 
 
-def decided(person: Person | None, *calls: JsonMap, width: int = 80) -> tuple[Any, list[str]]:
+def decided(
+    person: Person | None, *calls: JsonMap, edit: Callable[[str], str | None] | None = None, width: int = 80
+) -> tuple[Any, list[str]]:
     file = io.StringIO()
     request = {"kind": "approval", "calls": list(calls)}
-    answer = ask_person(request, Screen(Console(file=file)), person, width=width)
+    answer = ask_person(request, Screen(Console(file=file)), person, edit, width=width)
     return answer["decisions"], file.getvalue().splitlines()
 
 
@@ -116,10 +121,24 @@ def test_after_a_stop_nothing_more_is_asked() -> None:
     assert len(person.prompts) == 1
 
 
-def test_arguments_are_changed_in_one_line() -> None:
+def test_arguments_are_changed_in_the_editor() -> None:
+    seen: list[str] = []
+
+    def edit(text: str) -> str:
+        seen.append(text)
+        return text.replace("a + b", "b + a")
+
+    changed = {**EDIT["arguments"], "new_str": "b + a"}
+    expected = {"0": {"action": "edit", "arguments": changed, "digest": "d0"}}
+    assert decided(Person("e"), EDIT, edit=edit)[0] == expected
+    assert json.loads(seen[0]) == EDIT["arguments"]
+
+
+def test_without_an_editor_they_are_changed_in_one_line() -> None:
     person = Person("e", '{"path": "b.py"}')
     assert decided(person, EDIT)[0] == {"0": {"action": "edit", "arguments": {"path": "b.py"}, "digest": "d0"}}
     assert person.prompts[1] == "Arguments: "
+    assert decided(Person("e", "{}"), EDIT, edit=lambda _: None)[0]["0"]["action"] == "edit"
 
 
 @pytest.mark.parametrize(
@@ -132,7 +151,7 @@ def test_arguments_are_changed_in_one_line() -> None:
     ],
 )
 def test_arguments_that_are_no_object_are_asked_again(text: str, told: str) -> None:
-    decisions, shown = decided(Person("e", text, "y"), EDIT)
+    decisions, shown = decided(Person("e", "y"), EDIT, edit=lambda _: text)
     assert decisions["0"]["action"] == "approve"
     assert any(line.startswith(told) for line in shown)
 
@@ -167,3 +186,32 @@ def test_lines_fit_a_narrow_terminal(width: int) -> None:
     cells = [sum(2 if ord(each) > 0x2FFF else 1 for each in line) for line in shown]
     assert max(cells) < max(width, 20)
     assert len(person.prompts[0]) <= max(width, 20)
+
+
+def script(folder: Path, body: str) -> str:
+    path = folder / "my editor"
+    path.write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
+    path.chmod(stat.S_IRWXU)
+    return f"'{path}' --wait"
+
+
+def test_the_text_comes_back_as_it_was_left(tmp_path: Path) -> None:
+    editor = script(
+        tmp_path, f'ls -l "$2" > {tmp_path}/mode; echo "$2" > {tmp_path}/name; echo "new: $(cat "$2")" > "$2"'
+    )
+    assert in_editor({"EDITOR": editor}, "old") == "new: old\n"
+    name = (tmp_path / "name").read_text(encoding="utf-8").strip()
+    assert name.endswith("/arguments.json")
+    assert not Path(name).parent.exists()
+    assert in_editor({"VISUAL": editor, "EDITOR": "false"}, "old") == "new: old\n"
+
+
+def test_it_does_not_learn_where_the_shared_store_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MENDGRAPH_STORE_URL", "postgresql://u:plum-51-orchard@h/runs")
+    editor = script(tmp_path, 'env > "$2"')
+    assert "MENDGRAPH_STORE_URL" not in (in_editor({"EDITOR": editor}, "old") or "MENDGRAPH_STORE_URL")
+
+
+@pytest.mark.parametrize("editor", ["", "   ", "'", "false", "/nowhere/to/be/found", "rm"])
+def test_no_editor_and_one_that_fails_give_nothing(editor: str) -> None:
+    assert in_editor({"EDITOR": editor}, "old") is None
