@@ -6,21 +6,26 @@ from dataclasses import asdict
 from functools import partial
 from itertools import islice
 from typing import IO, Final, NamedTuple, TypeVar
+from urllib.parse import urlsplit
 
+from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.workspace import judged_workspace
 from mendgraph.graph.runs.runs import RunDiff, RunStep, run_diffs, run_plan, steps_of, undo_run
 from mendgraph.graph.terminal.answers import Line, terminal_width
 from mendgraph.graph.terminal.approval import ReadLine
+from mendgraph.graph.terminal.options import fallback_problem
 from mendgraph.graph.terminal.output_lines import diff_lines
 from mendgraph.graph.terminal.process_end import ExitCode, refusal_words
 from mendgraph.graph.terminal.run_commands import NOTHING_TO_UNDO, restored_lines, restored_object
 from mendgraph.graph.terminal.screen import Display
 from mendgraph.graph.terminal.turns import Setup, Turns
+from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint, split_provider
+from mendgraph.nodes.call_model.weights import WeightsState, embedded_weights, weights_status
 from mendgraph.nodes.execute_tools.journal.restoring import Restored
 from mendgraph.nodes.execute_tools.store.user_files import RequestHistory
 from mendgraph.nodes.language.display import one_line
 from mendgraph.nodes.language.names import closest_names
-from mendgraph.nodes.records import Plan, PlanStatus, ToolError, ToolErrorCode
+from mendgraph.nodes.records import Plan, PlanStatus, ProviderFailure, ToolError, ToolErrorCode
 
 Found = TypeVar("Found")
 
@@ -101,7 +106,7 @@ def _undo(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
     if isinstance(steps, ToolError):
         return steps
     first = int(words[0]) if words else begin_of_last_change(steps)
-    turns.let_go()  # a turn that was left at a question holds the workspace
+    turns.use(turns.context)  # a turn that was left at a question holds the workspace
     restored = _found(undo_run(run, root, from_step=first), Restored()) if first is not None else Restored()
     if isinstance(restored, ToolError):
         return restored
@@ -145,6 +150,48 @@ def _plan(turns: Turns, _: Sequence[str]) -> CommandAnswer | ToolError:
     return CommandAnswer(lines, {"plan": plan.model_dump(mode="json")})
 
 
+def _model(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
+    if len(words) > 1:
+        return _invalid(f"/model takes one name, and there is '{_shown(words[1])}' as well.")
+    context = turns.context
+    if words:
+        same = _package_of(words[0]) == _package_of(context.model or "")  # an address is that of one provider
+        context = context.model_copy(update={"model": words[0], "base_url": context.base_url if same else None})
+    endpoint = find_endpoint(context.model, context.base_url, turns.setup.environment)
+    problem = _problem(context, endpoint)
+    if isinstance(endpoint, ProviderFailure) or (words and problem):
+        return ToolError(code=ToolErrorCode.UNAVAILABLE, message=one_line(problem, 500))
+    if words:
+        turns.use(context)
+    address = _address(endpoint.base_url)
+    named = (endpoint.full_name or "the one that the endpoint serves") + (f" at {address}" if address else "")
+    named = f"local ({embedded_weights().model}, on this machine)" if endpoint.embedded else named
+    told = f"{named}, from the next turn on" if words else named
+    value = {"model": endpoint.full_name or None, "base_url": address, "embedded": endpoint.embedded}
+    return CommandAnswer([Line(one_line(f"model: {told}", 500))], {"model": value})
+
+
+def _package_of(model: str) -> str:
+    """The provider whose package makes the calls to this model; "" at an OpenAI-compatible endpoint."""
+    provider, _ = split_provider(model)
+    return "" if provider == "openai" else provider
+
+
+def _problem(context: AgentContext, endpoint: Endpoint | ProviderFailure) -> str:
+    """Why the chat cannot go on with this model, "" where nothing is known to stand in the way."""
+    if isinstance(endpoint, ProviderFailure):
+        return endpoint.message
+    if endpoint.embedded and weights_status().state is not WeightsState.READY:
+        return "The embedded model is not on this machine: `mendgraph model pull` fetches it. The model stays as it is."
+    return fallback_problem(context.model_dump())
+
+
+def _address(url: str) -> str:
+    """The address without the user and the password that it may hold."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
+
 def _help(_: Turns, __: Sequence[str]) -> CommandAnswer:
     width = terminal_width() or 80
     lines = [
@@ -180,6 +227,7 @@ COMMANDS: Final[Mapping[str, SlashCommand]] = {
         ),
         SlashCommand("/plan", "", "the plan of the model", _plan),
         SlashCommand("/usage", "", "calls, tokens and cost so far", _usage),
+        SlashCommand("/model", "[NAME]", "which model answers, or another one from the next turn on", _model),
         SlashCommand("/help", "", "this list", _help),
         SlashCommand("/exit", "", "leave", _exit),
         SlashCommand("/quit", "", "leave", _exit),

@@ -389,6 +389,7 @@ _CHAT: Final[Mapping[str, tuple[Any, str]]] = {
     "diff": (list[JsonMap], "The answer to `/diff`: what the run has changed and nobody has taken back, file by file."),
     "undo": (dict[str, list[Any]], "The answer to `/undo`: what was taken back, and what was left."),
     "plan": (Plan, "The answer to `/plan`."),
+    "model": (dict[str, str | bool | None], "The answer to `/model`: which one answers."),
     "help": (list[dict[str, str]], "The answer to `/help`."),
     "exit": (dict[str, str], "The answer to `/exit`: the chat is over."),
 }

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, aclosing, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import FrameType
 from typing import Any, Final, Self
@@ -188,11 +188,14 @@ class Turns:
         """What the turns may do, on which model, and where."""
         return self.session.context
 
-    def let_go(self) -> None:
-        """Let go of what the session holds, the workspace's lock too, and go on in the same thread."""
+    def use(self, context: AgentContext) -> None:
+        """Go on in the same thread under this context. What the session holds is let go: the workspace's lock too."""
         options = {**self.setup.session_options, "thread_id": self.session.thread_id}
+        self.setup = replace(self.setup, context=context, session_options=options)
         self._runner.run(self.session.aclose())
-        self.session = Session(self.context, **options)
+        self.session = Session(context, **options)
+        account, self._view = self._view.account, _view(self.setup)
+        self._view.account = account
 
     def take(self, request: str) -> ExitCode:
         """Work on one request and show its end.
@@ -257,7 +260,7 @@ class Turns:
         return {}
 
     def _stop(self, by: str) -> None:
-        self.session.stop(by)  # of the session that there is by then: see `let_go`
+        self.session.stop(by)  # of the session that there is by then: see `use`
 
     def _kept(self) -> ListedRun | None:
         known = get_run(self.session.thread_id, self._root)

@@ -88,7 +88,7 @@ def test_a_person_approves_one_change_and_rejects_another(tmp_path: Path) -> Non
 
 
 def test_a_chat_at_a_terminal(tmp_path: Path) -> None:
-    """Several lines, undo and its note to the model, and the history of the next chat."""
+    """Several lines, undo and its note to the model, another model, and the history of the next chat."""
     with terminal(tmp_path, [FIX, DONE, Say("I see."), Say("So be it.")], "chat") as (tmux, calc, server):
         tmux.wait("You:")
         tmux.type("Fix add", "Enter")
@@ -104,14 +104,17 @@ def test_a_chat_at_a_terminal(tmp_path: Path) -> None:
         tmux.type("four", "Enter")
         tmux.wait("I see.")
         tmux.wait("You:", 4)
+        tmux.type("/model another", "Enter")
+        tmux.wait("You:", 5)
         tmux.press("Up", "Up")
         tmux.wait("three", 2)
         tmux.press("C-c")
         tmux.type("And now?", "Enter")
         tmux.wait("So be it.")
-        tmux.wait("You:", 5)
+        tmux.wait("You:", 6)
         tmux.press("C-c", "C-c")
         assert tmux.exit_code() == 0
     note = "(I took back your changes of these files, so look at them anew: calc.py.)"
+    assert [each["model"] for each in server.requests] == ["scripted"] * 3 + ["another"]
     said = [each["content"] for each in server.requests[2]["messages"] if each["role"] == "user"]
     assert f"{note}\n\none\ntwo\nthree\nfour" in said

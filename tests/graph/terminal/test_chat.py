@@ -105,9 +105,35 @@ def test_the_plan_is_shown_as_it_stands(tmp_path: Path) -> None:
     assert "\n[x] Look\\x1b[2J\n[ ] Mend\n" in terminal.out
 
 
+def test_the_model_is_shown_and_changed_from_the_next_turn_on(tmp_path: Path) -> None:
+    terminal = Terminal(
+        tmp_path, [FIX, "Fixed.", READ, "It adds."], lines=["fix", "/model", "/model b", "see", "/usage"]
+    )
+    environment = {"OPENAI_BASE_URL": "http://me:secret@llm.test/v1"}
+    setup = replace(
+        terminal.setup, environment=environment, context=terminal.setup.context.model_copy(update={"model": "a"})
+    )
+    assert chat(setup) is ExitCode.FINISHED
+    assert "model: a at http://llm.test/v1\nmodel: b at http://llm.test/v1, from the next turn on\n" in terminal.out
+    assert "API Usage Stats:\n  Calls: 4/100\n  Turn Calls: 2/10\n" in terminal.out
+    assert "secret" not in terminal.out
+
+
+def test_an_address_does_not_go_to_another_provider_with_its_key(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, [], lines=["/model openai:b", "/model anthropic:c", "/model"])
+    context = terminal.setup.context.model_copy(update={"model": "a", "base_url": "http://llm.test/v1"})
+    assert chat(replace(terminal.setup, context=context)) is ExitCode.FINISHED
+    assert "model: b at http://llm.test/v1, from" in terminal.out
+    assert terminal.out.count("model: anthropic:c") == 2
+    assert "anthropic:c at" not in terminal.out
+
+
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
+        ("/model a b", "/model takes one name, and there is 'b' as well."),
+        ("/model gpt", "Model 'gpt' needs an endpoint: "),
+        ("/model local", "The embedded model is not on this machine: `mendgraph model pull` fetches it."),
         ("/diff now", "/diff takes no arguments, and there is 'now'."),
         ("/undo 1 2", "/undo takes the number of a step"),
         (

@@ -19,8 +19,8 @@ from mendgraph.nodes.records import JsonMap, ProviderErrorKind, ProviderFailure,
 from tests.graph.terminal.played_terminal import FIX, READ, Terminal
 from tests.graph.terminal.signalled_models import Interrupted, InterruptedTwice
 
-LINES = ["fix", "/diff", "/plan", "/usage", "/undo", "/undoo", "/help", "/exit"]
-NAMES = ["diff", "plan", "usage", "undo", "error", "help", "exit"]
+LINES = ["fix", "/diff", "/plan", "/usage", "/model", "/undo", "/undoo", "/help", "/exit"]
+NAMES = ["diff", "plan", "usage", "model", "undo", "error", "help", "exit"]
 
 
 @pytest.mark.parametrize("json_lines", [False, True])
