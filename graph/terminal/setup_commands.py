@@ -180,7 +180,10 @@ def status(context: typer.Context) -> int:
 
 
 @model_app.command()
-def serve(context: typer.Context, port: opt.Port = 0) -> int:
+def serve(
+    context: typer.Context,
+    port: Annotated[int, typer.Option(min=0, max=65_535, metavar="N", help="Port on 127.0.0.1 (0: a free one).")] = 0,
+) -> int:
     """Serve the embedded model on this machine until Ctrl-C."""
     from mendgraph.nodes.call_model.local_model import start_local_server, why_unavailable
     from mendgraph.nodes.records import ProviderFailure

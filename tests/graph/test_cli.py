@@ -295,5 +295,5 @@ def test_a_shell_gets_commands_options_and_values(
     assert offered("mendgraph chat --ru") == ["--run"]
     assert "undo" in offered("mendgraph --json ")
     assert offered("mendgraph --mode re") == ["read-only"]
-    assert offered("mendgraph model ") == ["pull", "status"]
+    assert offered("mendgraph model ") == ["pull", "status", "serve"]
     assert offered("mendgraph nothing here ") == []
