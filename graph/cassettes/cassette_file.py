@@ -360,14 +360,8 @@ def cassette_name(node_id: str, chosen: str = "") -> str:
     if bracket:
         # Some file systems do not tell capital letters from small ones, and parameters often differ in nothing else.
         name = f"{name}-{_safe(own, exact=own == own.lower())}"
-    return f"{folder_of(module)}/{_bounded(name)}{SUFFIX}"
-
-
-def folder_of(module: str) -> str:
-    """The folder of a module's cassettes, relative to the library; one outside of the root directory has its name's."""
-    path = module.removesuffix(".py")
-    parts = [part for part in path.replace("\\", "/").split("/") if part not in ("", ".", "..")]
-    return "/".join(parts)
+    parts = [part for part in module.removesuffix(".py").replace("\\", "/").split("/") if part not in ("", ".", "..")]
+    return f"{'/'.join(parts)}/{_bounded(name)}{SUFFIX}"
 
 
 def _safe(text: str, *, exact: bool) -> str:

@@ -14,7 +14,6 @@ from pydantic import SecretStr, ValidationError
 
 from mendgraph.graph.cassettes.cassette_file import (
     CassetteFile,
-    Finding,
     context_on,
     parse,
     read_text,
@@ -297,15 +296,11 @@ def load(path: str, name: str) -> CassetteFile | str:
         return f"{text.message}: record it with `pytest --mendgraph-record=missing`" if missing else text.message
     found = secrets_in(text)
     if found:
-        return f"{name} is not played: {secrets_message(found)}"
+        places = ", ".join(f"line {line} holds {what}" for line, what in found[:5])
+        remedy = "Revoke it, remove it from the file and its history, and record again"
+        return f"{name} is not played: {places}. {remedy}"
     cassette = parse(text, name)
     return cassette.message if isinstance(cassette, ToolError) else cassette
-
-
-def secrets_message(found: list[Finding]) -> str:
-    """Where the secrets of a cassette are, and what to do."""
-    places = ", ".join(f"line {line} holds {what}" for line, what in found[:5])
-    return f"{places}. Revoke it, remove it from the file and its history, and record again"
 
 
 Permission = Callable[[str], bool]
