@@ -249,20 +249,15 @@ class TaskResult(Record):
 class WorkOrder(NamedTuple):
     """A task to work on, in any process and on any machine.
 
-    `context` is the JSON of an `AgentContext`, and `given` that of the fields in it which the workspace's own settings
-    cannot change; they are read where `own_settings` says so, and may then only narrow what the context allows, unless
-    the hash of their file is `trusted` ("*": whatever it holds). `folder` is the place of the copy itself, not of its
-    parent, and `without` are folders that no copy holds. The task's revision is the commit that the batch has pinned;
-    `task_hash` is the hash of the task as it was given. `tries` is the number of this try.
+    `context` is the JSON of an `AgentContext`. `folder` is the place of the copy itself, not of its parent, and
+    `without` are folders that no copy holds. The task's revision is the commit that the batch has pinned, `task_hash`
+    the hash of the task as it was given, and `tries` the number of this try.
     """
 
     batch: str
     task: BatchTask
     context: str
     folder: str
-    given: str = "{}"
-    own_settings: bool = False
-    trusted: str = ""
     without: tuple[str, ...] = ()
     task_hash: str = ""
     durability: Durability = "sync"
@@ -272,11 +267,6 @@ class WorkOrder(NamedTuple):
     def run_id(self) -> str:
         """The name of the task's run: the same whenever and wherever it is worked on."""
         return f"{self.batch}-{self.task.id}"
-
-    @property
-    def account(self) -> str:
-        """The name under which the whole batch's spending is counted."""
-        return f"batch/{self.batch}"
 
     @property
     def shared_name(self) -> str:
