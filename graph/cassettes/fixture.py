@@ -296,14 +296,11 @@ def load(path: str, name: str) -> CassetteFile | str:
         return f"{text.message}: record it with `pytest --mendgraph-record=missing`" if missing else text.message
     found = secrets_in(text)
     if found:
-        places = ", ".join(f"line {line} holds {what}" for line, what in found[:5])
+        places = ", ".join(f"line {line} holds a secret" for line in found[:5])
         remedy = "Revoke it, remove it from the file and its history, and record again"
         return f"{name} is not played: {places}. {remedy}"
     cassette = parse(text, name)
     return cassette.message if isinstance(cassette, ToolError) else cassette
-
-
-Permission = Callable[[str], bool]
 
 
 class OfflineError(RuntimeError):
@@ -322,7 +319,7 @@ def is_loopback(host: str) -> bool:
 
 
 @contextmanager
-def only(allowed: Permission, explain: Callable[[str], str]) -> Iterator[None]:
+def only(allowed: Callable[[str], bool], explain: Callable[[str], str]) -> Iterator[None]:
     """Let sockets of this process reach, and names be looked up, only where `allowed` says yes of the host.
 
     Elsewhere `explain` of the host is the message of an `OfflineError`. Sockets without a host (Unix domain) are free.

@@ -197,9 +197,6 @@ class BatchProgress:
         self._bar.add_task("", total=total, completed=tally.done)
         self._bar.start()
 
-    def task_began(self, task_id: str) -> None:
-        """One more is at work, which the bar does not show."""
-
     def task_ended(self, result: "TaskResult") -> None:
         """Count it, and show what came of it."""
         if self._as_json:

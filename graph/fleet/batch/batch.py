@@ -10,7 +10,6 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, Unpack, cast
 
-from langchain_core.language_models import BaseChatModel
 from pydantic import ValidationError
 
 from mendgraph.graph.configuration.context import AgentContext
@@ -413,7 +412,9 @@ def run_batch(  # noqa: D417, PLR0913 - some arguments are described with others
         raise TypeError("out: name the folder of the batch, as there is no task file that it could be named after.")
     crew = Crew(workers, processes, on, address)
     check_crew(crew, options)
-    context = _with_model(context or AgentContext(), options.pop("model", None), options)
+    context = context or AgentContext()
+    if isinstance(options.get("model"), str):  # a chat model itself is an option of each session
+        context = AgentContext(**{**context.model_dump(), "model": options.pop("model")})
     durability = options.pop("durability", "sync")
     terms = Terms(context, max_cost_usd=max_cost_usd, max_tokens=max_tokens, durability=durability)
     problem = terms_problem(terms, crew)
@@ -427,14 +428,6 @@ def run_batch(  # noqa: D417, PLR0913 - some arguments are described with others
         return invalid("\n".join(map(str, batch)))
     with batch.folder:
         return batch.run(lambda result: on_result(result) if on_result is not None and result.is_final else None)
-
-
-def _with_model(context: AgentContext, model: BaseChatModel | str | None, options: SessionOptions) -> AgentContext:
-    """The context, with the model where that is named; a chat model itself is an option of each session."""
-    if isinstance(model, str):
-        return AgentContext(**{**context.model_dump(), "model": model})
-    options["model"] = model
-    return context
 
 
 def _executor(crew: Crew, terms: Terms, folder: str, options: SessionOptions | None) -> Executor | ToolError:

@@ -151,11 +151,7 @@ def numbered(tasks: Iterable[ReadTask], file: str) -> tuple[Problem, ...]:
     problems: list[Problem] = []
     for task, line in tasks:
         before = seen.setdefault(task.id.lower(), ReadTask(task, line))
-        if before.task.id == task.id:
-            what = f"the id {task.id!r} is there already: give each task an id of its own"
-        else:
-            pair = f"{task.id!r} differs from {before.task.id!r}"
-            what = f"the id {pair} in small and large letters alone: give each its own"
+        what = f"the id {before.task.id!r} is there already: give each task an id of its own, whatever its capitals"
         if before.line != line:
             problems.append(Problem(file, f"{what} (line {before.line})", line, field="id"))
     return first_problems(problems, file)

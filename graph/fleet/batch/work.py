@@ -2,7 +2,6 @@
 
 import os
 from collections import deque
-from functools import partial
 from hashlib import sha256
 from typing import Final
 
@@ -80,7 +79,11 @@ def _work(order: WorkOrder, stop: StopRequest, options: SessionOptions) -> Worke
     if isinstance(known, ToolError):
         return Worked(failed(order, known, StopReason.STORE_FAILED))
     of_session: SessionOptions = {"durability": order.durability, **options, "thread_id": order.run_id}
-    with Session(context, **of_session) as session, stop.told(partial(_end_early, session, stop)):
+
+    def end_early() -> None:  # once the step is whole: its model hears nothing of calls that were left out
+        session.stop(stop.reason, in_step=False)
+
+    with Session(context, **of_session) as session, stop.told(end_early):
         outcome = _end_of(session, order, stop, known).outcome
     return _worked(order, copy, outcome, resumed=known is not None)
 
@@ -130,11 +133,6 @@ def _known_run(order: WorkOrder, root: str) -> RunRecord | ToolError | None:
 
 
 # --- The run
-
-
-def _end_early(session: Session, stop: StopRequest) -> None:
-    """Let the run end once its step is whole: its model hears nothing of calls that were left out, as it goes on."""
-    session.stop(stop.reason, in_step=False)
 
 
 def _end_of(session: Session, order: WorkOrder, stop: StopRequest, known: RunRecord | None) -> RunResult:

@@ -102,7 +102,7 @@ def test_tasks_of_a_program_are_looked_at_as_well(file: Path) -> None:
     found = prepare([task, task.model_copy(update={"id": "A"})], Terms(), Crew(), out=str(file.parent / "out"))
     assert isinstance(found, tuple)
     assert [str(each) for each in found] == [
-        "tasks:2: the id 'A' differs from 'a' in small and large letters alone: give each its own (line 1)"
+        "tasks:2: the id 'a' is there already: give each task an id of its own, whatever its capitals (line 1)"
     ]
     wrong: Any = ["a"]
     with pytest.raises(TypeError, match="str is no BatchTask"):
