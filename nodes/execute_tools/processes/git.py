@@ -247,19 +247,15 @@ def find_uncommitted(repository: Repository) -> Uncommitted | ToolError:
     """What of the workspace is not as in HEAD."""
     if repository.is_bare:
         return Uncommitted((), untracked=False)
-    argv = ("status", "--porcelain=v1", "-z", "--untracked-files=normal", "--ignore-submodules=dirty", "--", ".")
-    found = succeeded(repository.run(*argv), "look for changes in", repository.path)
+    kinds = ("--no-renames", "--untracked-files=normal", "--ignore-submodules=dirty")
+    found = succeeded(
+        repository.run("status", "--porcelain=v1", "-z", *kinds, "--", "."), "look for changes in", repository.path
+    )
     if isinstance(found, ToolError):
         return found
-    entries, changed, untracked = iter(found.stdout.split(b"\0")[:-1]), list[str](), False
-    for entry in entries:  # two letters, a space and the name. Source: git-status(1)
-        if entry.startswith(b"??"):
-            untracked = True
-            continue
-        changed.append(os.fsdecode(entry[3:]))
-        if set(entry[:2]) & set(b"RC"):
-            next(entries, None)  # the name that the file had before
-    return Uncommitted(tuple(changed), untracked)
+    entries = found.stdout.split(b"\0")[:-1]  # two letters, a space and the name. Source: git-status(1)
+    changed = tuple(os.fsdecode(entry[3:]) for entry in entries if not entry.startswith(b"??"))
+    return Uncommitted(changed, untracked=len(changed) < len(entries))
 
 
 def filters_off(repository: Repository, cwd: str | None = None) -> tuple[tuple[str, str], ...]:

@@ -128,7 +128,7 @@ def test_what_is_not_committed(tmp_path: Path) -> None:
     git(main, "mv", "a", "new name")
     write(main, {"b": "changed", "src/e f": "changed", "untracked": "x"})
     (main / "c").unlink()
-    assert find_uncommitted(found(main)) == Uncommitted(("b", "c", "new name", "src/e f"), untracked=True)
+    assert find_uncommitted(found(main)) == Uncommitted(("a", "b", "c", "new name", "src/e f"), untracked=True)
     assert find_uncommitted(found(main / "src")) == Uncommitted(("src/e f",), untracked=False)
     git(main, "clone", "--quiet", "--bare", ".", str(tmp_path / "bare.git"))
     assert find_uncommitted(found(tmp_path / "bare.git")) == Uncommitted((), untracked=False)
