@@ -29,7 +29,6 @@ from mendgraph.nodes.execute_tools.edits.python_text import (
     named_units,
     parse,
     read_python,
-    reduced_import,
 )
 
 _LONGEST: Final = 2000
@@ -310,7 +309,7 @@ def asked_edits(source: PythonText, block: PythonText, task: str, path: str) -> 
     """The deletions and renames that the task asks for and this block, for the file at `path`, carries out."""
     request = read_request(task)
     renames = tuple(each for old, new in request.renames.items() if (each := _rename(source, block, old, new)))
-    names = {each.name for each in named_units(source)} | {each.name for each in imported_names(source)}
+    names = {each.name for each in named_units(source)}
     asked = request.deletions(names, path) - {rename.name for rename in renames}
     return AskedEdits(renames, frozenset(asked - _held(source, block, asked)))
 
@@ -348,7 +347,6 @@ def carry_out(text: str, asked: AskedEdits) -> Merged:
         still += _still(text, rename.name)
     for name in sorted(asked.deletions):
         shorter = _without_definition(text, name)
-        shorter = _without_import(text, name) if shorter is None else shorter
         if shorter is not None:
             text = shorter
             deleted.append(name)
@@ -367,7 +365,6 @@ def _held(source: PythonText, block: PythonText, asked: Collection[str]) -> set[
     stubs = {each.name for each in named_units(source) if is_stub(each.unit.node)}
     units = [each for each in named_units(block) if each.name in stubs or not is_stub(each.unit.node)]
     full, alone = {each.name for each in units}, {each.name for each in units if each.home is None}
-    full |= {each.name for each in imported_names(block)}
     return {name for name in asked if name in full or ("." in name and name.rpartition(".")[2] in alone)}
 
 
@@ -498,17 +495,3 @@ def _newline(text: PythonText) -> str:
 
 def _blank(lines: Iterable[str]) -> int:
     return sum(1 for _ in takewhile(lambda line: not line.strip(), lines))
-
-
-def _without_import(source: str, name: str) -> str | None:
-    """The text without this import; None where the name is used, or the statement has comments that would be lost."""
-    text = read_python(source)
-    found = [] if isinstance(text, SyntaxProblem) else [each for each in imported_names(text) if each.name == name]
-    if isinstance(text, SyntaxProblem) or uses_of(source, name) or len(found) != 1:
-        return None
-    [(_, unit, node, alias)] = found
-    rest = [each for each in node.names if each is not alias]
-    if rest and any(number in text.comments for number in range(unit.first, unit.last + 1)):
-        return None
-    ended = (reduced_import(node, rest) + _newline(text),) if rest else ()
-    return apply_edits(text.lines, [LineEdit(unit.first - 1, unit.last, ended)])
