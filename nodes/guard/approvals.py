@@ -375,7 +375,6 @@ def _pin_edits(settled: Settled, hands: Hands) -> None:
 
 
 def _outdated(each: _Waiting, decision: Decision, hands: Hands) -> Verdict | None:
-    """The denial where what would run now is not what the person was shown."""
     if decision.digest:
         changed = decision.digest != each.asked["digest"]
     else:

@@ -385,7 +385,6 @@ def _rename(source: PythonText, block: PythonText, old: str, new: str) -> Rename
 
 
 def _renamed_import(source: PythonText, block: PythonText, old: str, new: str) -> Rename | None:
-    """`from settings import load`, where the block imports or uses the new name."""
     known = imported_names(source)
     found = [each for each in known if each.alias.name == old and isinstance(each.node, ast.ImportFrom)]
     if len(found) != 1 or new in {each.name for each in known} | {each.name for each in named_units(source)}:

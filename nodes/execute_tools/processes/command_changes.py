@@ -300,7 +300,6 @@ def changed(
 def _compared(
     paths: JudgedPaths, before: Snapshot, after: Tree, reader: _ContentReader, contents: dict[str, Content]
 ) -> Iterator[CommandChange]:
-    """Each file that has another status than before; what is read of them comes into `contents`."""
     origins = {_identity(status): name for name, status in before.tree.files.items()}
     for name in sorted(before.tree.files.keys() | after.files.keys()):
         was, now = before.tree.files.get(name), after.files.get(name)

@@ -311,7 +311,6 @@ def linked_repository(root: str) -> str | None:
 
 
 def _line_of(folder: str, name: str) -> str:
-    """The text of a small regular file, "" where there is none."""
     with suppress(OSError, ValueError), closing(open_root(folder)) as parent:
         handle, _ = open_regular(parent, (name,), os.O_RDONLY)
         with closing(handle):
