@@ -364,7 +364,8 @@ def unknown_tool_details(name: str, known_tools: frozenset[str]) -> str:
 
 # --- How results go back: spec 1's lines, or one JSON text for each native call
 
-_RESULT: Final = "tool_result("
+RESULT_MARK: Final = "tool_result("
+"""How a result line begins. It is ours alone to write."""
 _LINE_BREAKING_OR_UNSENDABLE = re.compile(r"[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
@@ -374,7 +375,7 @@ def render_text_results(results: Sequence[CallResult]) -> str:
     Every line break, control character and lone surrogate is escaped, so a result is always one line that can be
     sent and stored.
     """
-    return "\n".join(f"{_RESULT}{_compact({'tool': result.tool, **result.result.as_map()})})" for result in results)
+    return "\n".join(f"{RESULT_MARK}{_compact({'tool': result.tool, **result.result.as_map()})})" for result in results)
 
 
 def render_native_result(result: CallResult) -> str:
@@ -386,9 +387,9 @@ def parse_text_results(text: str) -> list[JsonMap]:
     """The maps that `render_text_results` rendered, in order; lines that are no such result are passed over."""
     results = []
     for line in text.split("\n"):
-        if line.startswith(_RESULT) and line.endswith(")"):
+        if line.startswith(RESULT_MARK) and line.endswith(")"):
             try:
-                value = json.loads(line[len(_RESULT) : -1])
+                value = json.loads(line[len(RESULT_MARK) : -1])
             except (ValueError, RecursionError):
                 continue
             if isinstance(value, dict):

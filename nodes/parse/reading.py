@@ -25,6 +25,7 @@ from mendgraph.nodes.language.dialects import (
 from mendgraph.nodes.language.history import without_thoughts
 from mendgraph.nodes.language.names import is_question, named_paths
 from mendgraph.nodes.language.text_protocol import (
+    RESULT_MARK,
     ArgumentProblem,
     ReadCall,
     decode_arguments,
@@ -387,9 +388,6 @@ def was_cut(said: ModelReply, kept: ModelReply) -> bool:
     """Whether the reply that was kept ends earlier than the one that was said, its thoughts left aside."""
     return kept.text != without_thoughts(said).text
 
-
-RESULT_MARK: Final = "tool_result("
-"""How a result line begins. It is ours alone to write, so it is cut even where no call stands before it."""
 
 _ROLE_LINE = re.compile(
     r"""[ \t]*+(?:

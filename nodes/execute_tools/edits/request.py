@@ -23,8 +23,8 @@ from mendgraph.nodes.execute_tools.edits.python_text import (
     PythonText,
     SyntaxProblem,
     Unit,
+    UnitKind,
     apply_edits,
-    imported_names,
     lines_of,
     named_units,
     parse,
@@ -385,15 +385,21 @@ def _rename(source: PythonText, block: PythonText, old: str, new: str) -> Rename
 
 
 def _renamed_import(source: PythonText, block: PythonText, old: str, new: str) -> Rename | None:
-    known = imported_names(source)
-    found = [each for each in known if each.alias.name == old and isinstance(each.node, ast.ImportFrom)]
-    if len(found) != 1 or new in {each.name for each in known} | {each.name for each in named_units(source)}:
+    known = _imports(source)
+    found = [(node, alias) for node, alias in known if alias.name == old and isinstance(node, ast.ImportFrom)]
+    bound = {alias.asname or alias.name.partition(".")[0] for _, alias in known}
+    if len(found) != 1 or new in bound | {each.name for each in named_units(source)}:
         return None
-    [(_, _, node, alias)] = found
-    given = any(each.alias.name == new for each in imported_names(block)) or uses_of("".join(block.lines), new)
+    [(node, alias)] = found
+    given = any(alias.name == new for _, alias in _imports(block)) or uses_of("".join(block.lines), new)
     if not given or getattr(node, "module", "") in sys.stdlib_module_names:
         return None
     return Rename(old, new, ((alias.lineno, alias.col_offset),))
+
+
+def _imports(text: PythonText) -> list[tuple[ast.Import | ast.ImportFrom, ast.alias]]:
+    nodes = (unit.node for unit in text.units if unit.kind is UnitKind.IMPORT)
+    return [(node, alias) for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names]
 
 
 # --- Uses of a name
