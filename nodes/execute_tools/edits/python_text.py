@@ -245,13 +245,9 @@ def _tokens(code: str) -> tuple[dict[int, str], set[int]]:
 
 
 def _docstring_lines(tree: ast.Module) -> set[int]:
-    firsts = (node.body[0] for node in ast.walk(tree) if isinstance(node, Function | ast.ClassDef))
-    docstrings = (node for node in firsts if isinstance(node, ast.Expr) and _is_text(node.value))
+    owners = (node for node in ast.walk(tree) if isinstance(node, Function | ast.ClassDef))
+    docstrings = (node.body[0] for node in owners if ast.get_docstring(node, clean=False) is not None)
     return {line for node in docstrings for line in range(node.lineno + 1, (node.end_lineno or 0) + 1)}
-
-
-def _is_text(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 class NamedUnit(NamedTuple):

@@ -485,17 +485,14 @@ def _deletion(text: PythonText, named: NamedUnit) -> LineEdit:
     """The lines of a definition, and the smaller of the gaps around it."""
     first, last = text.head(named.unit), text.tail(named.unit)
     if named.home is not None and len(text.members(named.home)) == 1:
-        return LineEdit(first - 1, last, (f"{named.unit.indent}pass{_newline(text)}",))
+        newline = "\r\n" if text.lines[0].endswith("\r\n") else "\n"
+        return LineEdit(first - 1, last, (f"{named.unit.indent}pass{newline}",))
     above, below = _blank(reversed(text.lines[: first - 1])), _blank(text.lines[last:])
     opens = named.home is not None and text.members(named.home)[0].first == named.unit.first
     at_end, at_start = last + below == len(text.lines), opens or first - above == 1
     if at_end or (above < below and not at_start):
         return LineEdit(first - 1 - above, last, ())
     return LineEdit(first - 1, last + below, ())
-
-
-def _newline(text: PythonText) -> str:
-    return "\r\n" if text.lines[0].endswith("\r\n") else "\n"
 
 
 def _blank(lines: Iterable[str]) -> int:

@@ -161,7 +161,7 @@ class _Search:
             if entry.is_symlink():
                 continue
             if not is_folder and not entry.is_file(follow_symlinks=False):
-                self.cover.files += [name] * (inside != "hidden" and _is_there(entry))
+                self.cover.files += [name] * (inside != "hidden")
                 continue
             below = inside or self._judge(folder_fd, entry, name, is_folder=is_folder)
             if is_folder:
@@ -232,12 +232,6 @@ class _Search:
             status = entry.stat(follow_symlinks=False)
             if status.st_nlink > 1:
                 self._linked.add(_identity(status))
-
-
-def _is_there(entry: "os.DirEntry[str]") -> bool:
-    with suppress(FileNotFoundError):
-        return bool(entry.stat(follow_symlinks=False))
-    return False
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
