@@ -335,6 +335,7 @@ _NICE: Final = 5
 
 _USED = re.compile(rb"^(Threads|RssAnon|RssShmem|VmSwap|VmPTE):\s+(\d+)", re.MULTILINE)
 _SHARED_OUT = re.compile(rb"^(?:Pss_Anon|Pss_Shmem|SwapPss):\s+(\d+)", re.MULTILINE)
+_WRITTEN = re.compile(rb"^write_bytes: (\d+)", re.MULTILINE)
 _NO_FORK = re.compile(
     rb"[Cc]annot fork|fork: .*temporarily unavailable|BlockingIOError: \[Errno 11\]|start new thread|native thread"
     rb"|new OS thread"
@@ -428,7 +429,14 @@ class Watch:
             return None
         allowed, before, now = self._limits.disk_bytes, self._disk, os.fstatvfs(self._disk_fd)
         grown = (before.f_bfree - now.f_bfree) * now.f_frsize
-        return LimitReached(Limit.DISK, grown, allowed) if grown > allowed else None
+        taken = grown > allowed and (self._written() * 2 > grown or now.f_bfree * 2 < before.f_bfree)
+        return LimitReached(Limit.DISK, grown, allowed) if taken else None
+
+    def _written(self) -> int:
+        """Bytes that the sandbox's processes have written to disks; others may be at work on this one."""
+        proc = self._proc
+        names = [] if proc is None else [each for each in os.listdir(proc) if each.isdigit()]
+        return sum(int(each[1]) for name in names if proc and (each := _WRITTEN.search(_content(proc, f"{name}/io"))))
 
 
 def _inherit(first: int, limits: ResourceLimits) -> None:
