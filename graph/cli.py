@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from mendgraph.graph.runs.kept_run import KeptRun
+from mendgraph.graph.runs.kept_run import chat_command, short_id
 from mendgraph.graph.terminal import batch_command, options as opt, process_end, run_commands, setup_commands
 from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, exit_code_table, found
 from mendgraph.nodes.language.display import one_line
@@ -251,8 +251,9 @@ def _take_up(chosen: opt.Options, run: str, work: "Callable[[Setup], int]", *, e
 
     known = found(get_run(run, str(chosen.root)))
     if known.standing is RunState.FINISHED and not even_finished:
-        done = KeptRun(known.run_id, can_go_on=False, root=str(chosen.root))
-        sys.stderr.write(f"mendgraph: {one_line(done.when_finished(), 1_000)}\n")
+        talk = chat_command(known.run_id, str(chosen.root))
+        said = f"run {short_id(known.run_id)} has finished; ask it more with: {talk}"
+        sys.stderr.write(f"mendgraph: {one_line(said, 1_000)}\n")
         return ExitCode.FINISHED
     taken_up = replace(
         chosen,

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from http import HTTPStatus
 from importlib import metadata
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -72,13 +72,6 @@ class CassetteFile(Record):
     exchanges: tuple[Exchange, ...] = ()
 
 
-class Finding(NamedTuple):
-    """Something that a cassette must not hold: in which line, counted from 1, and what it is, without repeating it."""
-
-    line: int
-    what: str
-
-
 def parse(text: str, name: str = "the cassette") -> CassetteFile | ToolError:
     """Read the text of a cassette file; `name` is what an error calls it."""
     if not text.strip():
@@ -106,10 +99,9 @@ def render(cassette: CassetteFile) -> str:
     return str(yaml.dump(document, Dumper=_block_dumper(), sort_keys=False, allow_unicode=True, width=10**6))
 
 
-def secrets_in(text: str) -> list[Finding]:
-    """Whatever has the shape of a secret."""
-    found = _SHAPES.spans(text, names=False)
-    return [Finding(text.count("\n", 0, start) + 1, "a secret") for start, _ in found]
+def secrets_in(text: str) -> list[int]:
+    """The lines, counted from 1, with whatever has the shape of a secret."""
+    return [text.count("\n", 0, start) + 1 for start, _ in _SHAPES.spans(text, names=False)]
 
 
 def scrubbed(body: bytes, known: Iterable[str] = ()) -> bytes:
@@ -188,7 +180,10 @@ _Headers = Annotated[
         lambda value: {name.lower(): _joined(each) for name, each in value.items()} if isinstance(value, dict) else {}
     ),
 ]
-_Bytes = Annotated[bytes, BeforeValidator(lambda value: _encoded(value) if isinstance(value, str) else value or b"")]
+_Bytes = Annotated[
+    bytes,
+    BeforeValidator(lambda value: value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value or b""),
+]
 
 
 class _Interaction(BaseModel):
@@ -226,10 +221,6 @@ def _cassette_of(document: Any) -> CassetteFile | str:
         return f"is no cassette of version {VERSION}: {first['msg']} in {place}"
     exchanges = tuple(Exchange(**each.model_dump()) for each in found.interactions)
     return CassetteFile(recorded_from=found.recorded_from, settings=found.settings, exchanges=exchanges)
-
-
-def _encoded(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
 
 
 def _joined(value: Any) -> str:
@@ -360,14 +351,8 @@ def cassette_name(node_id: str, chosen: str = "") -> str:
     if bracket:
         # Some file systems do not tell capital letters from small ones, and parameters often differ in nothing else.
         name = f"{name}-{_safe(own, exact=own == own.lower())}"
-    return f"{folder_of(module)}/{_bounded(name)}{SUFFIX}"
-
-
-def folder_of(module: str) -> str:
-    """The folder of a module's cassettes, relative to the library; one outside of the root directory has its name's."""
-    path = module.removesuffix(".py")
-    parts = [part for part in path.replace("\\", "/").split("/") if part not in ("", ".", "..")]
-    return "/".join(parts)
+    parts = [part for part in module.removesuffix(".py").replace("\\", "/").split("/") if part not in ("", ".", "..")]
+    return f"{'/'.join(parts)}/{_bounded(name)}{SUFFIX}"
 
 
 def _safe(text: str, *, exact: bool) -> str:

@@ -14,7 +14,6 @@ from pydantic import SecretStr, ValidationError
 
 from mendgraph.graph.cassettes.cassette_file import (
     CassetteFile,
-    Finding,
     context_on,
     parse,
     read_text,
@@ -297,18 +296,11 @@ def load(path: str, name: str) -> CassetteFile | str:
         return f"{text.message}: record it with `pytest --mendgraph-record=missing`" if missing else text.message
     found = secrets_in(text)
     if found:
-        return f"{name} is not played: {secrets_message(found)}"
+        places = ", ".join(f"line {line} holds a secret" for line in found[:5])
+        remedy = "Revoke it, remove it from the file and its history, and record again"
+        return f"{name} is not played: {places}. {remedy}"
     cassette = parse(text, name)
     return cassette.message if isinstance(cassette, ToolError) else cassette
-
-
-def secrets_message(found: list[Finding]) -> str:
-    """Where the secrets of a cassette are, and what to do."""
-    places = ", ".join(f"line {line} holds {what}" for line, what in found[:5])
-    return f"{places}. Revoke it, remove it from the file and its history, and record again"
-
-
-Permission = Callable[[str], bool]
 
 
 class OfflineError(RuntimeError):
@@ -327,7 +319,7 @@ def is_loopback(host: str) -> bool:
 
 
 @contextmanager
-def only(allowed: Permission, explain: Callable[[str], str]) -> Iterator[None]:
+def only(allowed: Callable[[str], bool], explain: Callable[[str], str]) -> Iterator[None]:
     """Let sockets of this process reach, and names be looked up, only where `allowed` says yes of the host.
 
     Elsewhere `explain` of the host is the message of an `OfflineError`. Sockets without a host (Unix domain) are free.

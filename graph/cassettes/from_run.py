@@ -27,6 +27,7 @@ from mendgraph.graph.cassettes.cassette_file import (
     secrets_in,
     settings_of,
 )
+from mendgraph.graph.cassettes.player import around, parting
 from mendgraph.graph.cassettes.servers import LoopbackServer, Reciter, ReplayServer
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.langchain.failures import LESSONS
@@ -293,7 +294,7 @@ def _secret_in(files: Files) -> ToolError | None:
         text = data.decode("utf-8", "replace")
         found = secrets_in(text)
         if found or redactor.unnamed(text) != text:
-            what = f"{found[0].what} in line {found[0].line}" if found else "a secret of the environment"
+            what = f"a secret in line {found[0]}" if found else "a secret of the environment"
             message = (
                 f"{quoted(path)} holds {what}, and the test would need the file: take the secret out of it, or let a"
                 " .gitignore name it, and run the task again."
@@ -436,10 +437,6 @@ def _context(stored: StoredRun) -> AgentContext:
     )  # a chosen form steps down from nothing
 
 
-_AROUND: Final = 60
-"""Characters that are shown before and after the place where two texts differ."""
-
-
 def first_difference(stored: StoredRun, played: StoredRun) -> str:
     """The first thing that differs, in one sentence without its full stop; "" where both went the same way.
 
@@ -447,10 +444,8 @@ def first_difference(stored: StoredRun, played: StoredRun) -> str:
     """
     for number, (was, now) in enumerate(zip_longest(_story(stored), _story(played), fillvalue="nothing"), start=1):
         if was != now:
-            pairs = enumerate(zip(was, now, strict=False))
-            at = next((place for place, (left, right) in pairs if left != right), min(len(was), len(now)))
-            begin, end = max(at - _AROUND, 0), at + _AROUND
-            return f"message {number} was ...{was[begin:end]!r}, and is now ...{now[begin:end]!r}"
+            at = parting(was, now)
+            return f"message {number} was {around(was, at)}, and is now {around(now, at)}"
     return ""
 
 

@@ -139,7 +139,7 @@ def difference(recorded: bytes, sent: bytes) -> list[str]:
     """Readable lines, none where both bodies are the same JSON; a body that is no JSON is compared as text."""
     if canonical(recorded) == canonical(sent):
         return []
-    lines = list(_of_values("", parsed(recorded), parsed(sent))) or ["the tools are sent in another order"]
+    lines = [*_of_values("", parsed(recorded), parsed(sent))]
     more = len(lines) - MOST_LINES
     return [*lines[:MOST_LINES], f"... and {more} more differences"] if more > 0 else lines
 
@@ -187,9 +187,8 @@ def _of_values(at: str, ours: Any, theirs: Any) -> Iterator[str]:
         if ours != theirs:
             yield _of_texts(at or "the body", ours, theirs)
         return
-    parts = [_parts(each, tools=at == "tools") for each in (ours, theirs)]
-    left, right = parts
-    if left is None or right is None or isinstance(ours, list) != isinstance(theirs, list):
+    left, right = (dict(enumerate(each)) if isinstance(each, list) else each for each in (ours, theirs))
+    if not isinstance(left, dict) or not isinstance(right, dict) or isinstance(ours, list) != isinstance(theirs, list):
         if repr(ours) != repr(theirs):  # which tells 1 from True and from 1.0
             yield f"{at or 'the body'}: {_worded('recorded', ours)}, {_worded('sent', theirs)}"
         return
@@ -200,21 +199,6 @@ def _of_values(at: str, ours: Any, theirs: Any) -> Iterator[str]:
         yield from _of_values(place, one, other)
 
 
-def _parts(value: Any, *, tools: bool) -> dict[Any, Any] | None:
-    """The parts of a map, or of a list by their places, tools by their names; None for a leaf."""
-    if not isinstance(value, list):
-        return value if isinstance(value, dict) else None
-    names = [_name(each) for each in value] if tools else []
-    by_name = names and None not in names and len({*names}) == len(names)
-    return dict(zip(names, value, strict=True)) if by_name else dict(enumerate(value))
-
-
-def _name(tool: Any) -> str | None:
-    function = tool.get("function", tool) if isinstance(tool, dict) else None
-    name = function.get("name") if isinstance(function, dict) else None
-    return name if isinstance(name, str) else None
-
-
 def _who(message: Any) -> str:
     return f" ({message.get('role', message.get('type', 'no role'))})" if isinstance(message, dict) else ""
 
@@ -222,23 +206,24 @@ def _who(message: Any) -> str:
 def _of_texts(at: str, ours: str, theirs: str) -> str:
     """The first line in which two texts differ, and of that line the part around the first letter that does."""
     left, right = ours.split("\n"), theirs.split("\n")
-    number = _parting(left, right)
+    number = parting(left, right)
     if len(left) > 1 or len(right) > 1:
         at = f"{at}, line {number + 1}"
     if number >= len(left) or number >= len(right):
         longer, word, other = (left, "recorded", "sent") if len(left) > len(right) else (right, "sent", "recorded")
         return f"{at}: {word} {_short(longer[number])}, and what was {other} ends before it"
-    start = _parting(left[number], right[number])
-    return f"{at}: recorded {_around(left[number], start)}, sent {_around(right[number], start)}"
+    start = parting(left[number], right[number])
+    return f"{at}: recorded {around(left[number], start)}, sent {around(right[number], start)}"
 
 
-def _parting(one: Any, other: Any) -> int:
+def parting(one: Any, other: Any) -> int:
     """The first place in which two sequences differ."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((place for place, pair in pairs if pair[0] != pair[1]), min(len(one), len(other)))
 
 
-def _around(text: str, start: int) -> str:
+def around(text: str, start: int) -> str:
+    """The part of a text around a place."""
     begin, end = max(start - SHOWN, 0), start + SHOWN
     return f"{'...' if begin else ''}{text[begin:end]!r}{'...' if end < len(text) else ''}"
 

@@ -39,13 +39,13 @@ class LoopbackServer:
     Entered once: at the end it waits for the requests that it has begun to answer.
     """
 
-    def __init__(self, handler: type["Answering"], port: int = 0) -> None:
-        """Take the port, a free one for 0; nobody is answered before the server is entered.
+    def __init__(self, handler: type["Answering"]) -> None:
+        """Take a free port; nobody is answered before the server is entered.
 
         Raises:
             OSError: the port cannot be taken.
         """
-        self._http = _Listener(("127.0.0.1", port), handler)
+        self._http = _Listener(("127.0.0.1", 0), handler)
         self._http.owner = self
         self._thread = Thread(target=self._http.serve_forever, args=(POLL_S,), daemon=True)
 
@@ -72,10 +72,10 @@ class LoopbackServer:
 class ReplayServer(LoopbackServer):
     """Answers from a cassette, or goes on with a `Player` that has answered before."""
 
-    def __init__(self, cassette: CassetteFile | Player, port: int = 0) -> None:
-        """Nothing is sent anywhere. Raises OSError where the port cannot be taken."""
+    def __init__(self, cassette: CassetteFile | Player) -> None:
+        """Nothing is sent anywhere."""
         self.player = cassette if isinstance(cassette, Player) else Player(cassette, "the cassette")
-        super().__init__(_Replaying, port)
+        super().__init__(_Replaying)
 
     @property
     def misses(self) -> list[str]:

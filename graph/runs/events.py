@@ -203,9 +203,12 @@ _OF_MODEL_CALLS: Final[Mapping[str, type[FellBack | Paid | Compacted]]] = {
 
 @dataclass
 class EventReader:
-    """Turns the stream's parts into events. Keeps the calls of the step at hand, to name what guard denied."""
+    """Turns the stream's parts into events. Keeps the calls of the step at hand, to name what guard denied.
 
-    _changes: tuple[FileChange, ...] = ()
+    `changes` are the file effects of the turn so far.
+    """
+
+    changes: tuple[FileChange, ...] = ()
     _calls: tuple[ToolCall | CallError, ...] = ()
     _waiting: list[ToolCall] = field(default_factory=list)
 
@@ -215,11 +218,6 @@ class EventReader:
         judged = zip(values.get("items") or (), values.get("verdicts") or (), strict=False)
         waiting = [call for call, verdict in judged if isinstance(call, ToolCall) and verdict.kind is VerdictKind.ALLOW]
         return cls(tuple(values.get("changes") or ()), tuple(values.get("items") or ()), waiting)
-
-    @property
-    def changes(self) -> tuple[FileChange, ...]:
-        """The file effects of the turn so far."""
-        return self._changes
 
     def read(self, mode: str, part: Any) -> Iterator[Event]:
         """The events of one part, in order."""
@@ -272,10 +270,10 @@ class EventReader:
                 if verdict.kind is VerdictKind.DENY and isinstance(call, ToolCall):
                     yield Denied(call.tool, verdict)
             if update.get("results"):
-                yield StepDone(tuple(update["results"]), self._changes)
+                yield StepDone(tuple(update["results"]), self.changes)
         elif node == "execute_tools":
-            self._changes += tuple(update.get("changes") or ())
-            yield StepDone(tuple(update.get("results") or ()), self._changes)
+            self.changes += tuple(update.get("changes") or ())
+            yield StepDone(tuple(update.get("results") or ()), self.changes)
         elif node == "loop_check":
             loop = update.get("loop")
             if loop is not None and loop.verdict is LoopVerdict.OVERRIDE:

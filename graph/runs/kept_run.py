@@ -1,48 +1,12 @@
-"""A run that is written down: its short name, where it stands, when that was, and how it is taken up again. Pure."""
+"""A run that is written down, in a few words: its name, its state, when that was, how it is taken up again. Pure."""
 
 import re
 import shlex
-from dataclasses import dataclass
 from datetime import datetime, tzinfo
 
 _OUR_ID = re.compile(r"[0-9a-f]{32}")
 _SHORT = 8
 """Characters of a random id that tell the runs of one workspace apart."""
-
-
-@dataclass(frozen=True)
-class KeptRun:
-    """A run that is written down, and how it is taken up again. `root` is the folder as it was named, "." by default.
-
-    `can_go_on`: it has not given its answer yet.
-    """
-
-    run_id: str
-    can_go_on: bool
-    root: str = "."
-
-    @property
-    def resume(self) -> str | None:
-        """The command that goes on with it, None where it has finished."""
-        return self.command("resume", short_id(self.run_id)) if self.can_go_on else None
-
-    def command(self, *words: str) -> str:
-        """A command of ours in the same folder, as a shell takes it."""
-        return command_line(self.root, *words)
-
-    def after_a_task(self) -> str:
-        """What is said of it when a task has ended."""
-        return f"run {short_id(self.run_id)}" + (f"; go on with: {self.resume}" if self.resume else "")
-
-    def when_finished(self) -> str:
-        """What is said of it when nothing is left to do."""
-        talk = self.command("chat", "--run", short_id(self.run_id))
-        return f"run {short_id(self.run_id)} has finished; ask it more with: {talk}"
-
-    def after_a_chat(self) -> str:
-        """What is said of it when a chat has ended."""
-        talk = self.command("chat", "--run", short_id(self.run_id))
-        return f"run {short_id(self.run_id)}; go on with: {talk}"
 
 
 def short_id(run_id: str) -> str:
@@ -61,6 +25,16 @@ def when_words(time: str, now: datetime, zone: tzinfo | None = None) -> str:
     if there.date() == here.date():
         return f"today {there:%H:%M}"
     return f"{there:%b %d %H:%M}" if there.year == here.year else f"{there:%Y-%m-%d}"
+
+
+def resume_command(run_id: str, root: str) -> str:
+    """The command that goes on with a run. `root` is the folder as it was named."""
+    return command_line(root, "resume", short_id(run_id))
+
+
+def chat_command(run_id: str, root: str) -> str:
+    """The command that sends a run another request."""
+    return command_line(root, "chat", "--run", short_id(run_id))
 
 
 def command_line(root: str, *words: str) -> str:

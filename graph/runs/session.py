@@ -352,10 +352,8 @@ class Session:
     def _left(self, parts: Iterator[Any]) -> None:
         """Who leaves early drops the model call at work, and waits for a step at work; nothing begins any more.
 
-        So the parts are read until the node at work has ended, if one is, and those of the terminal too, where it ended
-        the run. A stream that is closed sooner waits for the node as well, but may shut its threads down before they
-        have handed over what came of it, a reply that is paid for. Source: measured on LangGraph 1.2,
-        "cannot schedule new futures after shutdown" in `BackgroundExecutor`.
+        LangGraph 1.2 may shut its threads down before a node has handed over its result, a reply that is paid for: so
+        the parts are read until the node at work has ended, and those of the terminal, where it ended the run.
         """
         self._stop.ask("by the program, which closed the stream", in_step=False)
         ending = False
@@ -370,11 +368,7 @@ class Session:
                 self._finish(self._last.outcome)
 
     def _read(self, mode: str, part: Any) -> Iterator[Event]:
-        """The events of one part but `Ended`, which is told once it is on the disk.
-
-        A thread's own words are kept, so that nobody reads them back from there. What a node says of its own comes
-        while it is at work, its update once it has ended.
-        """
+        """The events of one part but `Ended`, which is told once it is on the disk. The state is kept as it comes."""
         self._in_node = mode == "custom"
         if mode == "values":
             self._values = part

@@ -4,7 +4,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from functools import lru_cache
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Final, Literal, cast
 
@@ -12,7 +11,7 @@ import typer
 
 from mendgraph.graph.terminal import options as opt, process_end
 from mendgraph.graph.terminal.answers import LONGEST_LINE, write_object
-from mendgraph.graph.terminal.process_end import SIGNALS, ExitCode, RefusedError, found, hearing, loaded
+from mendgraph.graph.terminal.process_end import SIGNALS, ExitCode, RefusedError, found, install, loaded
 from mendgraph.nodes.language.display import count_of, one_line, usd
 from mendgraph.nodes.records import OutcomeKind
 
@@ -45,10 +44,6 @@ def batch(  # noqa: PLR0913, PLR0917 - typer reads the options from the signatur
         str | None,
         typer.Option(metavar="FOLDER", help="Results, patches and copies (default: FILE without its suffix, .batch)."),
     ] = None,
-    work_folder: Annotated[
-        str | None,
-        typer.Option(metavar="FOLDER", help="Where copies are made (default: work/ in the folder of results)."),
-    ] = None,
     remove_copies: Annotated[
         bool, typer.Option("--remove-copies", help="Remove each copy once its patch is written.")
     ] = False,
@@ -76,7 +71,7 @@ def batch(  # noqa: PLR0913, PLR0917 - typer reads the options from the signatur
         crew, terms = Crew(workers, processes, on, address), _terms(chosen, max_cost, max_tokens)
         if problem := terms_problem(terms, crew):
             context.fail(problem)
-        made = prepare(file, terms, crew, out=out, work_folder=work_folder, remove_copies=remove_copies)
+        made = prepare(file, terms, crew, out=out, remove_copies=remove_copies)
         ready = cast("Batch", loaded(found(made)))
         with ready.folder:
             return _work(chosen, ready)
@@ -86,21 +81,12 @@ def batch(  # noqa: PLR0913, PLR0917 - typer reads the options from the signatur
 
 
 def _terms(chosen: opt.Options, max_cost: float | None, max_tokens: int | None) -> "Terms":
-    """What the tasks may do: the user's file below the options; a workspace's own file comes between them."""
-    from mendgraph.graph.configuration.context import AgentContext
-    from mendgraph.graph.configuration.loading import load_configuration
+    """What the tasks may do: what the user's file and the options say."""
+    from mendgraph.graph.configuration.loading import load_context
     from mendgraph.graph.fleet.batch.batch import Terms
-    from mendgraph.nodes.execute_tools.store.user_files import trusted_hash
 
-    return Terms(
-        AgentContext(**loaded(load_configuration(str(chosen.root), workspace_file=False)).values),
-        chosen.settings,
-        own_settings=chosen.workspace_file,
-        trusted=lru_cache(maxsize=None)(trusted_hash),
-        max_cost_usd=max_cost,
-        max_tokens=max_tokens,
-        durability=chosen.durability,
-    )
+    allowed = found(load_context(str(chosen.root), workspace_file=False, **chosen.settings))
+    return Terms(allowed, max_cost, max_tokens, chosen.durability)
 
 
 def _work(chosen: opt.Options, batch: "Batch") -> int:
@@ -166,8 +152,11 @@ def _signals(batch: "Batch", shown: "BatchProgress") -> Iterator[list[str]]:
             sys.stderr.write(f"mendgraph: stopped by {name}; start the same batch again to go on\n")
         process_end.leave_at_once(_CODES[name])
 
-    with hearing(hear):
+    before = install(dict.fromkeys(SIGNALS, hear))
+    try:
         yield heard
+    finally:
+        install(before)
 
 
 # --- How it goes, as people see it
@@ -210,9 +199,6 @@ class BatchProgress:
         self._tally = tally
         self._bar.add_task("", total=total, completed=tally.done)
         self._bar.start()
-
-    def task_began(self, task_id: str) -> None:
-        """One more is at work, which the bar does not show."""
 
     def task_ended(self, result: "TaskResult") -> None:
         """Count it, and show what came of it."""

@@ -13,13 +13,18 @@ from mendgraph.graph.machine.workspace import judged_workspace
 from mendgraph.graph.runs.runs import RunDiff, RunStep, run_diffs, run_plan, steps_of, undo_run
 from mendgraph.graph.terminal.answers import Line, terminal_width
 from mendgraph.graph.terminal.approval import ReadLine
-from mendgraph.graph.terminal.options import fallback_problem
 from mendgraph.graph.terminal.output_lines import diff_lines
 from mendgraph.graph.terminal.process_end import ExitCode, refusal_words
 from mendgraph.graph.terminal.run_commands import NOTHING_TO_UNDO, restored_lines, restored_object
 from mendgraph.graph.terminal.screen import Display
 from mendgraph.graph.terminal.turns import Setup, Turns
-from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint, split_provider
+from mendgraph.nodes.call_model.endpoint import (
+    Endpoint,
+    FallbackProblem,
+    find_endpoint,
+    models_in_order,
+    split_provider,
+)
 from mendgraph.nodes.call_model.weights import WeightsState, embedded_weights, weights_status
 from mendgraph.nodes.execute_tools.journal.restoring import Restored
 from mendgraph.nodes.execute_tools.store.user_files import RequestHistory
@@ -183,7 +188,8 @@ def _problem(context: AgentContext, endpoint: Endpoint | ProviderFailure) -> str
         return endpoint.message
     if endpoint.embedded and weights_status().state is not WeightsState.READY:
         return "The embedded model is not on this machine: `mendgraph model pull` fetches it. The model stays as it is."
-    return fallback_problem(context.model_dump())
+    found = models_in_order(context.model, context.base_url, context.fallback_models)
+    return found.message if isinstance(found, FallbackProblem) else ""
 
 
 def _address(url: str) -> str:

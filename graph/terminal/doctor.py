@@ -24,7 +24,7 @@ from urllib.parse import quote, urlsplit
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import load_configuration
 from mendgraph.nodes.call_model.endpoint import LOOPBACK_HOSTS, NO_KEY, USUAL_URL, Endpoint, find_endpoint
-from mendgraph.nodes.call_model.weights import embedded_weights, file_sha256, weights_path
+from mendgraph.nodes.call_model.weights import embedded_weights, weights_path
 from mendgraph.nodes.execute_tools.files.deadline import Worker
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.processes.bubblewrap import bubblewrap_path, sandbox_problem
@@ -39,9 +39,6 @@ from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure, ToolErro
 
 PATIENCE_S: Final = 20.0
 """How long all checks together may take; they are made at the same time."""
-
-DEEP_S: Final = 300.0
-"""The same where 1.1 GB are read, on a slow disk."""
 
 
 class Status(StrEnum):
@@ -61,7 +58,7 @@ class Finding:
 
 
 def examine(
-    root: str, settings: Mapping[str, Any], *, offline: bool = False, deep: bool = False, workspace_file: bool = True
+    root: str, settings: Mapping[str, Any], *, offline: bool = False, workspace_file: bool = True
 ) -> tuple[Finding, ...]:
     """Make all checks for a run in `root`, whose options are `settings`; nothing is written and nothing is made.
 
@@ -82,7 +79,7 @@ def examine(
             "endpoint": lambda: (
                 Finding(Status.OFF, "not asked (--offline)") if offline else answer(settings, os.environ)
             ),
-            "embedded model": lambda: weights(settings, os.environ, deep=deep),
+            "embedded model": lambda: weights(settings, os.environ),
             "sandbox": sandbox,
             "ripgrep": ripgrep,
             "workspace": lambda: workspace(root, read_only=settings.get("mode") == "read-only"),
@@ -90,7 +87,7 @@ def examine(
             "run database": lambda: database(root),
             "configuration": lambda: configured,
         },
-        DEEP_S if deep else PATIENCE_S,
+        PATIENCE_S,
     )
     scrub = Redactor(known_values(os.environ)).text
     return tuple(replace(each, found=scrub(each.found), remedy=scrub(each.remedy)) for each in found)
@@ -211,8 +208,8 @@ def answer(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Findi
     return Finding(Status.OK, f"it answers, and serves {found.model or served[0]}")
 
 
-def weights(settings: Mapping[str, Any], environment: Mapping[str, str], *, deep: bool) -> Finding:
-    """Whether the embedded model is in place; `deep` compares the SHA-256 of all of it."""
+def weights(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Finding:
+    """Whether the embedded model is in place; `mendgraph model status` reads it whole."""
     found = _endpoint(settings, environment)
     wanted = isinstance(found, Endpoint) and found.embedded
     bad = Status.PROBLEM if wanted else Status.OFF
@@ -221,15 +218,13 @@ def weights(settings: Mapping[str, Any], environment: Mapping[str, str], *, deep
         size = os.stat(path).st_size
     except OSError:
         return Finding(bad, f"not there ({path})", "`mendgraph model pull` fetches it (1.1 GB)")
-    damage = "" if size == spec.size_bytes else f"{size:,} of {spec.size_bytes:,} bytes"
-    if not damage and deep and file_sha256(path, size, lambda *_: None) != spec.sha256:
-        damage = "damaged: its SHA-256 is another one"
-    if damage:
-        return Finding(bad, f"{damage} ({path})", "`mendgraph model pull` fetches it again")
+    if size != spec.size_bytes:
+        said = f"{size:,} of {spec.size_bytes:,} bytes ({path})"
+        return Finding(bad, said, "`mendgraph model pull` fetches it again")
     if find_spec("xllamacpp") is None:
         remedy = 'run `uv sync --extra local` or `pip install "mendgraph[local]"`'
         return Finding(bad, "the weights are there, but xllamacpp is not", remedy)
-    return Finding(Status.OK, f"{size / 1e9:.1f} GB, {'SHA-256' if deep else 'size'} is right ({path})")
+    return Finding(Status.OK, f"{size / 1e9:.1f} GB, size is right ({path})")
 
 
 def _endpoint(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Endpoint | ProviderFailure:

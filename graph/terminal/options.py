@@ -4,8 +4,7 @@ Those that set a field of `AgentContext` are made from the fields; see `mendgrap
 """
 
 import inspect
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -16,7 +15,6 @@ import typer
 from typer.core import TyperGroup
 
 from mendgraph.graph.configuration.context import SETTINGS, AgentContext
-from mendgraph.graph.runs.kept_run import short_id
 
 MIN_CALLS_PER_SESSION = 100
 """A higher --max-calls raises the session's limit as well. Source: spec 1 section 4."""
@@ -66,7 +64,7 @@ def settings_of(given: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises typer.BadParameter, which names the option, where a run can have no such value.
     """
-    settings = {
+    settings: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in given.items()
         if value is not None and value != []
@@ -77,36 +75,15 @@ def settings_of(given: Mapping[str, Any]) -> dict[str, Any]:
         for path, problem in value_problems(settings):
             message = problem.removeprefix(path[0]).lstrip(": ")
             raise typer.BadParameter(message, param_hint=f"'{_OF_FIELDS[path[0]].partition('/')[0]}'")
-    if problem := fallback_problem(settings):
-        raise typer.BadParameter(problem, param_hint="'--fallback'")
+    if settings.get("fallback_models"):
+        from mendgraph.nodes.call_model.endpoint import FallbackProblem, models_in_order
+
+        found = models_in_order(settings.get("model"), settings.get("base_url"), settings["fallback_models"])
+        if isinstance(found, FallbackProblem):
+            raise typer.BadParameter(found.message, param_hint="'--fallback'")
     if (calls := settings.get("max_calls_per_turn")) is not None:
         settings["max_calls_per_session"] = max(calls, MIN_CALLS_PER_SESSION)
     return settings
-
-
-def fallback_problem(settings: Mapping[str, Any]) -> str:
-    """What is wrong with the fallback models of these settings, "" where nothing is."""
-    if not settings.get("fallback_models"):
-        return ""
-    from mendgraph.nodes.call_model.endpoint import FallbackProblem, models_in_order
-
-    found = models_in_order(settings.get("model"), settings.get("base_url"), settings["fallback_models"])
-    return found.message if isinstance(found, FallbackProblem) else ""
-
-
-_NO_SHELL = re.compile(r"[^\w .,/-]")
-"""What a shell's completion might run: zsh evaluates the words beside an offer, and a task may come from anybody."""
-
-
-def _runs(ctx: typer.Context, incomplete: str) -> Iterator[tuple[str, str]]:
-    """The runs of the folder for a shell's completion, each with its task."""
-    from mendgraph.nodes.execute_tools.store.database import run_names
-
-    root = str(ctx.find_root().params.get("root") or ".")
-    for run_id, task in run_names(root):
-        if run_id.isprintable() and not set(run_id) & set(" \t\"'\\$`"):
-            shown = " ".join(_NO_SHELL.sub(" ", task[:200]).split())[:60]
-            yield (short_id(run_id) if short_id(run_id).startswith(incomplete) else run_id), shown
 
 
 Root: TypeAlias = Annotated[Path, typer.Option(exists=True, file_okay=False, metavar="DIR", help="Folder to work in.")]
@@ -145,14 +122,14 @@ _A_RUN = "The run, by its id or the beginning of it."
 
 def _run(default: str = "") -> Any:
     about = f"{_A_RUN} {default}".rstrip()
-    return typer.Argument(metavar="RUN", help=about, show_default=False, autocompletion=_runs)
+    return typer.Argument(metavar="RUN", help=about, show_default=False)
 
 
 Run: TypeAlias = Annotated[str, _run()]
 NewestRun: TypeAlias = Annotated[str, _run("Default: the newest one.")]
 RunToResume: TypeAlias = Annotated[str, _run("Default: the newest one that can go on.")]
 RunToTalkOf: TypeAlias = Annotated[
-    str | None, typer.Option("--run", metavar="RUN", help=f"Go on with this run. {_A_RUN}", autocompletion=_runs)
+    str | None, typer.Option("--run", metavar="RUN", help=f"Go on with this run. {_A_RUN}")
 ]
 FromStep: TypeAlias = Annotated[
     int,
@@ -176,13 +153,7 @@ Unfinished: TypeAlias = Annotated[
 Days: TypeAlias = Annotated[
     int, typer.Option(min=1, max=KEPT_DAYS, metavar="N", help="How many days back, today included.")
 ]
-Accounts: TypeAlias = Annotated[
-    bool, typer.Option("--accounts", help="A line for each account, with all that it has ever used.")
-]
 Forget: TypeAlias = Annotated[bool, typer.Option("--forget", help="Trust it no more.")]
-Port: TypeAlias = Annotated[
-    int, typer.Option(min=0, max=65_535, metavar="N", help="Port on 127.0.0.1; 0 takes a free one.")
-]
 TestFolder: TypeAlias = Annotated[
     Path | None,
     typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the test (default: tests).", show_default=False),
@@ -191,7 +162,6 @@ TestName: TypeAlias = Annotated[
     str, typer.Option("--name", metavar="NAME", help="Name of test and cassette (default: run_ID).", show_default=False)
 ]
 Force: TypeAlias = Annotated[bool, typer.Option("--force", help="Write over files that are there.")]
-CassettePath: TypeAlias = Annotated[Path, typer.Argument(metavar="FILE", help="The cassette, a YAML file.")]
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,11 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from enum import IntEnum
 from io import TextIOWrapper
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import typer
@@ -46,7 +45,7 @@ class ExitCode(IntEnum):
 
 MEANINGS: dict[ExitCode, str] = {
     ExitCode.FINISHED: "FINISHED: the run gave its answer",
-    ExitCode.FINDINGS: "`doctor` or `cassette` found a problem, a task of a `batch` did not finish, or a pipe closed",
+    ExitCode.FINDINGS: "`doctor` found a problem, a task of a `batch` did not finish, or a pipe was closed",
     ExitCode.USAGE_ERROR: "the command line is wrong or names a run that does not exist; nothing was run",
     ExitCode.BUDGET_STOP: "BUDGET_STOP: a limit ended the run, or you did with Ctrl-C or SIGTERM",
     ExitCode.SYSTEM_ERROR: "SYSTEM_ERROR: the run failed, the command was refused, or the model is not installed",
@@ -187,8 +186,6 @@ def leave_at_once(code: int) -> NoReturn:
 SIGNALS: Final[Mapping[int, str]] = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 """The signals that stop a run, and what a person calls them."""
 
-Handler = Callable[[int, FrameType | None], Any]
-
 
 def install(handlers: Mapping[int, Any]) -> dict[int, Any]:
     """Install these, except for what is ignored; what was there before. Only the main thread may hear signals."""
@@ -196,13 +193,3 @@ def install(handlers: Mapping[int, Any]) -> dict[int, Any]:
         return {}
     heard = [number for number in handlers if signal.getsignal(number) not in {signal.SIG_IGN, None}]
     return {number: signal.signal(number, handlers[number]) for number in heard}
-
-
-@contextmanager
-def hearing(handler: Handler) -> Iterator[None]:
-    """Inside, Ctrl-C and SIGTERM call this handler; where they are ignored, they stay ignored."""
-    before = install(dict.fromkeys(SIGNALS, handler))
-    try:
-        yield
-    finally:
-        install(before)

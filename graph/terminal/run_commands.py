@@ -1,19 +1,17 @@
 """`mendgraph runs`, `undo`, `fork`, `report`, `cassette`: what can be done with runs besides going on with them."""
 
 import os.path
-import threading
-from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mendgraph.graph.runs.kept_run import KeptRun, short_id
+from mendgraph.graph.runs.kept_run import resume_command, short_id
 from mendgraph.graph.terminal import options as opt
 from mendgraph.graph.terminal.answers import LONGEST_LINE, Line, answer, terminal_width
 from mendgraph.graph.terminal.options import options_without_a_task
-from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, found, hearing, write_file
+from mendgraph.graph.terminal.process_end import ExitCode, found, write_file
 from mendgraph.nodes.language.display import count_of, one_line
 
 if TYPE_CHECKING:
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
 
 
 app = typer.Typer(help="List the runs of this folder, or `show` or `prune` some.", rich_markup_mode=None)
-cassettes = typer.Typer(help="Test on recorded conversations: `from-run` and `serve`.", rich_markup_mode=None)
+cassettes = typer.Typer(help="Test on recorded conversations: `from-run`.", rich_markup_mode=None)
 
 NOTHING_TO_UNDO = "nothing to undo: it changed no file, or all of that has been taken back"
 
@@ -99,10 +97,10 @@ def fork(context: typer.Context, run: opt.Run, at: opt.AtStep, skip_changed: opt
 
     chosen = options_without_a_task(context)
     done = found(fork_run(run, at, str(chosen.root), skip_changed=skip_changed))
-    new = KeptRun(done.run_id, can_go_on=True, root=str(chosen.root))
+    resume = resume_command(done.run_id, str(chosen.root))
     begun = f"run {short_id(done.run_id)} begins where run {short_id(done.parent)} was after step {at}"
-    lines = [*restored_lines(done.restored), Line(f"{begun}; go on with: {new.resume}")]
-    value = {"run_id": done.run_id, "parent": done.parent, "at": at, "resume": new.resume}
+    lines = [*restored_lines(done.restored), Line(f"{begun}; go on with: {resume}")]
+    value = {"run_id": done.run_id, "parent": done.parent, "at": at, "resume": resume}
     return answer({**value, **restored_object(done.restored)}, lines, as_json=chosen.as_json)
 
 
@@ -169,9 +167,6 @@ def report(
 
 # --- Cassettes
 
-OPENAI_PATHS = ("/v1/chat/completions", "/v1/responses")
-"""Whoever asks for these hears of `OPENAI_BASE_URL`."""
-
 
 @cassettes.command("from-run")
 def from_run(
@@ -194,39 +189,3 @@ def from_run(
     what = f"{count_of(made.exchanges, 'exchange')}, {count_of(made.files, 'file')}, ends {made.end}"
     said = Line(f"run {short_id(made.run_id)}: {what}; replay it with: {one_line(made.command, 2_000)}")
     return answer(asdict(made), [*wrote, said], as_json=chosen.as_json)
-
-
-@cassettes.command()
-def serve(context: typer.Context, file: opt.CassettePath, port: opt.Port = 0) -> int:
-    """Replay a cassette as an endpoint on this machine until Ctrl-C.
-
-    At the end it says what was not played and what was refused; exit code 1 where anything was refused.
-    """
-    from mendgraph.graph.cassettes.cassette_file import read
-    from mendgraph.graph.cassettes.servers import ReplayServer
-
-    chosen = options_without_a_task(context)
-    cassette = found(read(str(chosen.root / file), str(file)))
-    try:
-        server = ReplayServer(cassette, port)
-    except OSError as error:
-        message = f"port {port} cannot be taken: {error.strerror or error}"
-        raise RefusedError(ExitCode.SYSTEM_ERROR, message) from None
-    with server:
-        openai = any(exchange.path.startswith(OPENAI_PATHS) for exchange in cassette.exchanges)
-        use = f"use it with OPENAI_BASE_URL={server.base_url}" if openai else "give its address to the client"
-        announce = f"serving {file} on {server.base_url} until Ctrl-C; {use}"
-        until_stopped(lambda: typer.echo(one_line(announce, LONGEST_LINE)))
-    lines = [Line(line) for miss in server.misses for line in f"refused: {miss}".splitlines()]
-    refused = count_of(len(server.misses), "request")
-    lines.append(Line(f"{count_of(server.unplayed, 'exchange')} not played, {refused} refused"))
-    answer({"misses": list(server.misses), "unplayed": server.unplayed}, lines, as_json=chosen.as_json)
-    return ExitCode.FINDINGS if server.misses else ExitCode.FINISHED
-
-
-def until_stopped(announce: Callable[[], None]) -> None:
-    """Wait for Ctrl-C or SIGTERM, which are heard before anybody is told that there is something to stop."""
-    stopped = threading.Event()
-    with hearing(lambda *_: stopped.set()):
-        announce()
-        stopped.wait()

@@ -21,7 +21,7 @@ from mendgraph.nodes.records import ToolError, ToolErrorCode
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from mendgraph.graph.spending.store import AccountSpent, ModelDay
+    from mendgraph.graph.spending.store import ModelDay
     from mendgraph.graph.terminal.doctor import Finding
 
 config_app = typer.Typer(help="Show settings and who set them, or `trust` this folder's.", rich_markup_mode=None)
@@ -106,10 +106,9 @@ _STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red", "off": "di
 _LONGEST = 600
 
 Offline = Annotated[bool, typer.Option("--offline", help="Ask no endpoint.")]
-Deep = Annotated[bool, typer.Option("--deep", help="Read the embedded model whole, and compare its SHA-256.")]
 
 
-def doctor(context: typer.Context, offline: Offline = False, deep: Deep = False) -> int:
+def doctor(context: typer.Context, offline: Offline = False) -> int:
     """Check this machine, and say what to do.
 
     It looks at model, sandbox, store, programs and settings; exit code 1 where there is a problem.
@@ -120,7 +119,7 @@ def doctor(context: typer.Context, offline: Offline = False, deep: Deep = False)
 
     chosen = options_without_events(context)
     root = str(chosen.root)
-    findings = examine(root, chosen.settings, offline=offline, deep=deep, workspace_file=chosen.workspace_file)
+    findings = examine(root, chosen.settings, offline=offline, workspace_file=chosen.workspace_file)
     told = report(findings)
     answer(told, finding_lines(findings), as_json=chosen.as_json)
     return ExitCode.FINISHED if told["ok"] else ExitCode.FINDINGS
@@ -181,7 +180,10 @@ def status(context: typer.Context) -> int:
 
 
 @model_app.command()
-def serve(context: typer.Context, port: opt.Port = 0) -> int:
+def serve(
+    context: typer.Context,
+    port: Annotated[int, typer.Option(min=0, max=65_535, metavar="N", help="Port on 127.0.0.1 (0: a free one).")] = 0,
+) -> int:
     """Serve the embedded model on this machine until Ctrl-C."""
     from mendgraph.nodes.call_model.local_model import start_local_server, why_unavailable
     from mendgraph.nodes.records import ProviderFailure
@@ -237,39 +239,16 @@ def shown_pull(console: "Console | None" = None) -> Iterator[Callable[[str, int,
 # --- usage
 
 
-def usage(context: typer.Context, days: opt.Days = 7, accounts: opt.Accounts = False) -> int:
-    """Show what model calls have used, by day (UTC) and model, or by account.
+def usage(context: typer.Context, days: opt.Days = 7) -> int:
+    """Show what model calls have used, by day (UTC) and model.
 
     All folders count together, as they do for the limits of days and accounts.
     """
-    from mendgraph.graph.spending.store import accounts_spent, spent_by_day
+    from mendgraph.graph.spending.store import spent_by_day
 
-    if accounts and opt.is_given(context, "days"):
-        context.fail("--accounts shows all that was ever used: omit --days")
     chosen = options_without_a_task(context)
-    if accounts:
-        of_accounts = found(accounts_spent())
-        return answer(
-            [each.model_dump(mode="json") for each in of_accounts], account_lines(of_accounts), as_json=chosen.as_json
-        )
     spent = found(spent_by_day(days))
     return answer([each.model_dump(mode="json") for each in spent], day_lines(spent), as_json=chosen.as_json)
-
-
-def account_lines(spent: Sequence["AccountSpent"]) -> list[Line]:
-    """A table with a line for each account."""
-    rows = [
-        (
-            one_line(each.account) or "(none)",
-            str(each.last_day),
-            f"{each.calls:,}",
-            f"{each.tokens:,}",
-            _money(each.cost_usd, each.unpriced),
-        )
-        for each in spent
-    ]
-    unsettled = sum(each.unsettled for each in spent)
-    return _spent_lines(("ACCOUNT", "LAST USED", "CALLS", "TOKENS", "COST"), rows, unsettled)
 
 
 def day_lines(spent: Sequence["ModelDay"]) -> list[Line]:
@@ -286,14 +265,11 @@ def day_lines(spent: Sequence["ModelDay"]) -> list[Line]:
         )
         for each in spent
     ]
-    unsettled = sum(each.unsettled for each in spent)
-    return _spent_lines(("DAY", "MODEL", "CALLS", "IN", "CACHED", "OUT", "COST"), rows, unsettled)
-
-
-def _spent_lines(head: Sequence[str], rows: Sequence[Sequence[str]], unsettled: int) -> list[Line]:
     if not rows:
         return [Line("No model was called in this time.")]
+    head = ("DAY", "MODEL", "CALLS", "IN", "CACHED", "OUT", "COST")
     first, *lines = table([head, *rows], right=range(2, len(head) - 1))
+    unsettled = sum(each.unsettled for each in spent)
     said = f"{unsettled:,} calls of these have no end yet, or were killed: they count as what was reserved for them."
     notes = [Line(said, "dim")] if unsettled else []
     return [Line(first.rstrip(), "bold"), *(Line(line.rstrip()) for line in lines), *notes]

@@ -19,9 +19,9 @@ from typing import Any, Final, Self
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.events import Asked, Ended, Event
-from mendgraph.graph.runs.kept_run import KeptRun
+from mendgraph.graph.runs.kept_run import chat_command, resume_command, short_id
 from mendgraph.graph.runs.run import RunResult, Session
-from mendgraph.graph.runs.runs import get_run
+from mendgraph.graph.runs.runs import ListedRun, get_run
 from mendgraph.graph.terminal.answers import Line, as_json
 from mendgraph.graph.terminal.approval import ReadLine, ask_person, in_editor
 from mendgraph.graph.terminal.output_lines import (
@@ -250,7 +250,8 @@ class Turns:
             return
         self._view.lines(*lines)
         if kept := self._kept():
-            self._display.err.line(f"mendgraph: {kept.after_a_chat() if chat else kept.after_a_task()}")
+            on = chat_command(kept.run_id, self._root) if chat else self._resume(kept)
+            self._display.err.line(f"mendgraph: run {short_id(kept.run_id)}" + (f"; go on with: {on}" if on else ""))
 
     def _used_before(self) -> Mapping[str, Any]:
         """What the session has used; nothing where that cannot be read, which the turn itself will say."""
@@ -261,9 +262,13 @@ class Turns:
     def _stop(self, by: str) -> None:
         self.session.stop(by)  # of the session that there is by then: see `use`
 
-    def _kept(self) -> KeptRun | None:
+    def _kept(self) -> ListedRun | None:
         known = get_run(self.session.thread_id, self._root)
-        return None if isinstance(known, ToolError) else KeptRun(known.run_id, known.resumable, self._root)
+        return None if isinstance(known, ToolError) else known
+
+    def _resume(self, kept: ListedRun) -> str | None:
+        """The command that goes on with the run; None where it has given its answer."""
+        return resume_command(kept.run_id, self._root) if kept.resumable else None
 
     def _answer(self, asked: Asked) -> Mapping[str, Any] | str:
         if self._signals.stopping:
@@ -293,7 +298,7 @@ class Turns:
         outcome = result.outcome
         if self._display.as_json:
             kept = self._kept()
-            resume = kept.resume if kept else None
+            resume = self._resume(kept) if kept else None
             used = {**self._view.account.as_map(), "refused": self._view.refused}
             shown = result_object(result, used, self._log(), resume)
             self._display.write_object("ended", {"result": shown} if self._display.json_lines else shown)
@@ -321,8 +326,9 @@ class Turns:
         self._view.end_reply()
         files = ", ".join(dict.fromkeys(change.path for change in self._view.changes))
         done = f"; changed before that: {files}" if files else ""
-        kept = self._kept() or KeptRun(self.session.thread_id, can_go_on=True)
-        on = f"; go on with: {kept.resume}" if kept.resume else ""
+        kept = self._kept()
+        resume = self._resume(kept) if kept else resume_command(self.session.thread_id, self._root)
+        on = f"; go on with: {resume}" if resume else ""
         message = f"stopped by {self._signals.last}{done}{on}"
         self._display.err.line(f"mendgraph: {message}")
         if self._display.as_json:

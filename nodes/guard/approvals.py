@@ -12,10 +12,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, cast, get_args
+from typing import Any, Final, Literal, NamedTuple, Required, cast, get_args
 from urllib.parse import urlsplit
 
+from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
 from mendgraph.nodes.guard.file_rules import PROJECT_CONFIG_RULE, is_project_config
@@ -130,50 +132,28 @@ class ApprovalRequest(TypedDict):
 
 
 class CallDecision(TypedDict, total=False):
-    """The answer about one call. `arguments` are those of "edit", all of them; `reason` is told to the model."""
+    """The answer about one call. `arguments` are those of "edit", all of them; `reason` is told to the model.
 
-    action: Action
+    The `digest` is the call's, as it was shown.
+    """
+
+    action: Required[Action]
     arguments: JsonMap
     reason: str
     digest: str
 
 
 class ApprovalAnswer(TypedDict):
-    """The answers by the index of the call, as digits. A bare action, such as "approve", answers for all calls."""
+    """The answers by the index of the call, as digits; what is missing is rejected. A bare action answers for all."""
 
     decisions: dict[str, CallDecision]
 
 
-RESPONSE_SCHEMA: Final[JsonMap] = {
-    "title": "ApprovalAnswer",
-    "description": "One word for all calls, or a decision for each call by its index. What is missing is rejected.",
-    "anyOf": [
-        {"type": "string", "enum": ["approve", "approve_for_run", "reject", "stop"]},
-        {
-            "type": "object",
-            "required": ["decisions"],
-            "additionalProperties": False,
-            "properties": {
-                "decisions": {
-                    "type": "object",
-                    "propertyNames": {"pattern": "^[0-9]+$"},
-                    "additionalProperties": {
-                        "type": "object",
-                        "required": ["action"],
-                        "additionalProperties": False,
-                        "properties": {
-                            "action": {"type": "string", "enum": sorted(ACTIONS)},
-                            "arguments": {"type": "object", "description": "With edit: all arguments of the call."},
-                            "reason": {"type": "string", "description": "With reject: why, for the model."},
-                            "digest": {"type": "string", "description": "The call's digest: take it as it was shown."},
-                        },
-                    },
-                }
-            },
-        },
-    ],
-}
-"""What clients may send. It is shown to them; an answer that does not fit is read all the same, and rejects."""
+@cache
+def response_schema() -> JsonMap:
+    """What clients may send. It is shown to them; an answer that does not fit is read all the same, and rejects."""
+    answers: TypeAdapter[object] = TypeAdapter(Literal["approve", "approve_for_run", "reject", "stop"] | ApprovalAnswer)
+    return answers.json_schema()
 
 
 class Preview(NamedTuple):
@@ -395,7 +375,6 @@ def _pin_edits(settled: Settled, hands: Hands) -> None:
 
 
 def _outdated(each: _Waiting, decision: Decision, hands: Hands) -> Verdict | None:
-    """The denial where what would run now is not what the person was shown."""
     if decision.digest:
         changed = decision.digest != each.asked["digest"]
     else:

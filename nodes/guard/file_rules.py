@@ -2,20 +2,14 @@
 
 The five default rules are the specification's, hardened: names are compared folded, so `.ENV`, `.env.` and `.e<zero
 width>nv` are all `.env`, and a backup (`.env~`, `server.key.bak`) counts as what it copies. The rules look at names
-only, so they hold for files that do not exist yet; of some secrets only a file's content tells. The disk is asked in
-two places, only to follow links: by `is_system_path` for a `Path`, and by `create_protected_edit_file_tool`'s tool. A
-name of a workspace is a `WorkspacePath`, which means the same wherever the process stands.
+only, so they hold for files that do not exist yet; of some secrets only a file's content tells. The disk is asked only
+to follow links: by `is_system_path` for a `Path`, and by `create_protected_edit_file_tool`'s tool. `.envrc` is project
+configuration: direnv runs it only after a person has allowed its exact content.
 
-Not blocked: `.envrc`. It is no `.env` file by the specification's wording, and direnv runs it only after a person has
-allowed its exact content; it counts as project configuration instead.
-
-Which files hold secrets stands in one table, from which the rules, their reasons and the tests are made. A pattern is
-in lower case and matches the end of a path, part by part, with or without a dot in front. `name/` stands for a folder
-and all below it. `*` stands for any characters of one part, and for none of its dots unless the part begins with it:
-`*.key` is every key, `id_rsa_*` is no `id_rsa_test.py`. Taken are the files that exist to hold secrets. Code and
-ordinary settings that may hold one (`settings.py`, `database.yml`, dumps, logs) are not: an agent works on them, and
-literals in them are redacted. The lists compared are those of gitrob and shhgit (`signatures`), gitleaks (`path`),
-GitHub's `.gitignore` templates, and of the user; trufflehog, git-secrets and detect-secrets name no files.
+Which files hold secrets stands in one table. A pattern is in lower case and matches the end of a path, part by part,
+with or without a dot in front. `name/` stands for a folder and all below it. `*` stands for any characters of one part,
+and for none of its dots unless the part begins with it: `*.key` is every key, `id_rsa_*` is no `id_rsa_test.py`. Taken
+are the files that exist to hold secrets, not code and ordinary settings that may: literals in them are redacted.
 """
 
 import posixpath

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from typing_extensions import TypedDict
 
 from mendgraph.nodes.guard.approvals import (
-    RESPONSE_SCHEMA,
     ApprovalRequest,
     Grant,
     GuardUpdate,
@@ -13,6 +12,7 @@ from mendgraph.nodes.guard.approvals import (
     Settled,
     page_answer,
     page_fields,
+    response_schema,
     settle_with_person,
     stop_asked_for,
 )
@@ -55,5 +55,5 @@ def judge_step(
 def _ask(request: ApprovalRequest) -> object:
     from langgraph.types import interrupt
 
-    answer: object = interrupt({**request, **page_fields(request["calls"])}, response_schema=RESPONSE_SCHEMA)
+    answer: object = interrupt({**request, **page_fields(request["calls"])}, response_schema=response_schema())
     return page_answer(answer, request["calls"])

@@ -7,7 +7,6 @@ judged again by the Environment, through `judge_path`.
 
 import json
 import posixpath
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -68,21 +67,6 @@ _NOT_JUDGED = ToolError(
     code=ToolErrorCode.PERMISSION_DENIED,
     message="This call was not approved, so it did not run. Do something else, or ask for it again.",
 )
-
-MAX_PATH_CHARS: Final = 4096
-"""Longer names cannot be opened. Source: Linux `PATH_MAX`."""
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
-
-
-def path_problem(path: str) -> str | None:
-    """Why this text is no path, as what follows "the path", or None. Source: spec 2, "Resolution Rules", for empty."""
-    if not path.strip():
-        return "is empty"
-    if len(path) > MAX_PATH_CHARS:
-        return f"is longer than {MAX_PATH_CHARS} characters"
-    if "\0" in path:
-        return "contains a NUL character"
-    return "contains a lone surrogate, which is not text" if _SURROGATE.search(path) else None
 
 
 def workspace_relative(path: str, root: str) -> str | None:
@@ -281,11 +265,8 @@ def _named_paths(call: ToolCall, spec: ToolSpec, config: GuardConfig) -> list[ob
 def _locate(named: object, config: GuardConfig, *, for_write: bool) -> str | Verdict:
     if not isinstance(named, str):
         return denied("invalid_path", ToolErrorCode.INVALID_ARGUMENT, "A path must be text, such as '.' or 'src/a.py'.")
-    if problem := path_problem(named):
-        message = f"The path {problem}. Use a relative path under '.', such as 'src/a.py'."
-        return denied("invalid_path", ToolErrorCode.INVALID_ARGUMENT, message, (".",))
     target = workspace_relative(named, config.root)
-    if target is not None and "\\" not in named:
+    if target is not None and named.strip() and named.isprintable() and "\\" not in named:
         return target
     found = config.leads_to(named, for_write)
     if isinstance(found, ToolError):

@@ -124,7 +124,6 @@ def manner_of(profile: Profile, errors: Sequence[ExtractionError]) -> Manner:
 
 
 def _error_line(error: ExtractionError) -> str:
-    """What was wrong and, for our own kinds, what to do about it."""
     remedy = _REMEDIES.get(error.error_type)
     return f"- {error.error_type.name}: {_cut(error.details)}" + (f" {remedy}" if remedy else "")
 

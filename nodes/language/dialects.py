@@ -12,12 +12,10 @@ well and escape it into JSON badly, so for them a reply like
 is an `edit_blocks` call. What the text around the blocks says is the answer, so one reply can do the whole task.
 Source: measured on a 1.5B model: old and new string in JSON 1 of 12 repairs, fenced blocks 7 to 9 of 12.
 
-A foreign call has another harness's form. A small model prints its call as a JSON block in nine of ten replies; a
-harness that takes that for the final answer reports success where nothing was done. Source: 163 of 551 logged replies
-of a 1.5B model. `recognised` gives calls to run, so it wants a reply that is calls and nothing else, to known tools,
-with nothing left to guess. `looks_like_call` only makes the machine ask again, so it also sees broken calls, calls
-after any prose, those in a code fence, and forms that are not read at all. `fenced_calls` gives the code fences that
-hold calls, to be told.
+A foreign call has another harness's form: a small model prints its call as a JSON block. Source: 163 of 551 logged
+replies of a 1.5B model. `recognised` gives calls to run, so it wants a reply that is calls and nothing else, to known
+tools, with nothing left to guess. `looks_like_call` only makes the machine ask again, so it also sees broken calls,
+calls after any prose, those in a code fence, and forms that are not read at all.
 """
 
 import re
@@ -112,7 +110,7 @@ def looks_like_call(text: str, known_tools: frozenset[str]) -> str | None:
     for part in parts:
         if dialect := _meant(part, known_tools, is_end=part in {parts[0], parts[-1]}):
             return dialect.name
-    return "json" if len(parts) == 1 and _may_hold_data(parts[0]) and _is_call_of_anything(parts[0].body) else None
+    return "json" if len(parts) == 1 and _may_hold(parts[0]) and _is_call_of_anything(parts[0].body) else None
 
 
 def begins_call(line: str) -> bool:
@@ -196,7 +194,6 @@ def _call_of(item: Any, known_tools: frozenset[str]) -> ToolInvocation | None:
 
 
 def _is_envelope(key: str, value: Any) -> bool:
-    """Whether this is what endpoints put around a call."""
     return isinstance(value, str) and (key in {"id", "call_id"} or (key == "type" and value in _KINDS))
 
 
@@ -269,26 +266,20 @@ DIALECTS: Final = (
 
 
 def _read(passage: Passage, known_tools: frozenset[str]) -> list[ToolInvocation]:
-    """The calls of a passage that is nothing but calls as JSON."""
-    return [] if passage.is_file or not _may_hold_data(passage) else _read_json(passage.body, known_tools)
+    return [] if passage.is_file or not _may_hold(passage) else _read_json(passage.body, known_tools)
 
 
 def _meant(passage: Passage, known_tools: frozenset[str], *, is_end: bool) -> Dialect | None:
-    """The dialect in which a passage holds a call, or its beginning."""
     for dialect in DIALECTS:
-        if _may_stand_in(dialect, passage) and (dialect.anywhere or is_end):
+        if _may_hold(passage, dialect.fences) and (dialect.anywhere or is_end):
             tools = (match.groupdict().get("tool") for match in dialect.mark.finditer(passage.body))
             if any(tool is None or tool in known_tools for tool in tools):
                 return dialect
     return None
 
 
-def _may_stand_in(dialect: Dialect, passage: Passage) -> bool:
-    return passage.opening is None or dialect.fences is None or passage.info in dialect.fences
-
-
-def _may_hold_data(passage: Passage) -> bool:
-    return passage.opening is None or passage.info in _DATA
+def _may_hold(passage: Passage, fences: frozenset[str] | None = _DATA) -> bool:
+    return passage.opening is None or fences is None or passage.info in fences
 
 
 # --- The block form

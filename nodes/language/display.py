@@ -121,9 +121,7 @@ def _edit(data: Mapping[str, Any]) -> str:
 
 
 def _ended(data: Mapping[str, Any]) -> str:
-    end = f"killed by signal {data['signal']}" if "signal" in data else f"exit {data['exit_code']}"
-    made = data.get("made_denied", ())
-    return end + (f", made {count_of(len(made), 'denied file')}" if made else "")
+    return f"killed by signal {data['signal']}" if "signal" in data else f"exit {data['exit_code']}"
 
 
 def _patched(data: Mapping[str, Any]) -> str:

@@ -343,7 +343,6 @@ def _content(
 
 
 def _call_id(block: JsonMap) -> str | None:
-    """The id of the call that a block holds; None where it holds none."""
     kind = block.get("type")
     if kind in {"tool_use", "tool_call", "tool_call_chunk"}:
         return str(block.get("id"))

@@ -63,7 +63,8 @@ _LONGEST_NAME = 100
 _SHORTEST = 3
 """A shorter name has too few letters to be half of another."""
 
-_SAME, _PREFIX, _SUBSTRING, _EDITS, _UNLIKE = range(5)
+_UNLIKE = 4
+"""The tier of a name that is not worth naming."""
 
 
 def closest_names(wanted: str, names: Iterable[str], limit: int = SUGGESTIONS) -> tuple[str, ...]:
@@ -82,16 +83,14 @@ def _folded(name: str) -> str:
 
 
 def _rank(wanted: str, name: str) -> tuple[int, float]:
-    """Sorts the likest name first; the tier is `_UNLIKE` for a name that is not worth naming."""
-    likeness = fuzz.ratio(wanted, name)
-    if name == wanted:
-        return _SAME, -likeness
-    if name and (name.startswith(wanted) or wanted.startswith(name)):
-        return _PREFIX, -likeness
-    if wanted in name or (len(name) >= _SHORTEST and name in wanted):
-        return _SUBSTRING, -likeness
-    misspelt = len(name) >= _SHORTEST and likeness >= LEAST_LIKENESS
-    return (_EDITS if misspelt else _UNLIKE), -likeness
+    likeness, is_long = fuzz.ratio(wanted, name), len(name) >= _SHORTEST
+    tiers = (
+        name == wanted,
+        name != "" and (name.startswith(wanted) or wanted.startswith(name)),
+        wanted in name or (is_long and name in wanted),
+        is_long and likeness >= LEAST_LIKENESS,
+    )
+    return (*tiers, True).index(True), -likeness
 
 
 LARGEST_NUMBER: Final = 999_999

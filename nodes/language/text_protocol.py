@@ -6,10 +6,9 @@ another call. The document's functions read one line for each call. Reading is l
 
 Results go back as lines `tool_result({...})`: the i-th line answers the i-th call of the reply.
 
-The arguments of a call are decoded strictly, in either protocol. `json.loads` alone is too generous for text that a
-model wrote and a file tool acts on: it keeps the last of two equal keys, reads NaN, lets half characters and endless
-integers through (a checkpoint can hold neither) and raises RecursionError or a plain ValueError where one expects
-JSONDecodeError. Here each of these is a typed problem.
+The arguments of a call are decoded strictly, in either protocol. `json.loads` alone keeps the last of two equal keys,
+reads NaN, lets half characters and endless integers through (a checkpoint can hold neither) and raises RecursionError.
+Here each of these is a typed problem.
 """
 
 import json
@@ -47,17 +46,22 @@ _AFTER_STRING = re.compile(r"\s*+[,:\]}]")
 _CLOSING_PAREN = re.compile(r"\s*+\)")
 
 
-class TextCall(NamedTuple):
-    """One call at its place in the reply, from `line_number` to `end_line`.
+class ReadCall(NamedTuple):
+    """One call at its place in the reply, from the line of its outcome to `end_line`; lines of native calls are 0.
 
-    `raw_arguments` is the exact text between the parentheses.
+    `raw_arguments` is its exact text. A native call has an id that no other call of the reply has.
     """
 
-    line_number: int
     tool: str
     raw_arguments: str
     outcome: ExtractionResult
-    end_line: int
+    end_line: int = 0
+    call_id: str = ""
+
+    @property
+    def line_number(self) -> int:
+        """Where it begins."""
+        return self.outcome.line_number
 
 
 def parse_tool_line(line: str, line_number: int, known_tools: frozenset[str]) -> ExtractionResult:
@@ -85,7 +89,7 @@ def extract_tool_invocations_with_errors(
 
 def extract_in_order(
     text: str, known_tools: frozenset[str], *, fenced: bool = True, one_line: bool = False
-) -> list[TextCall]:
+) -> list[ReadCall]:
     """All calls of a reply, well-formed or not, in order; [] for a reply without `tool:` lines.
 
     Args:
@@ -96,7 +100,7 @@ def extract_in_order(
     """
     lines = text.splitlines(keepends=True)
     bounds = list(accumulate(map(len, lines), initial=0))
-    calls: list[TextCall] = []
+    calls: list[ReadCall] = []
     index, fence = 0, ""
     while index < len(lines):
         line = lines[index]
@@ -143,10 +147,9 @@ def fence_after(line: str, fence: str) -> str:
     return "" if closes else fence
 
 
-def _read_call(source: str, line_number: int, known_tools: frozenset[str], line: str) -> TextCall:
-    def broken(kind: ExtractionErrorType, details: str, tool: str = "", raw: str = "") -> TextCall:
-        error = ExtractionError(kind, line_number, line, details)
-        return TextCall(line_number, tool, raw, error, line_number)
+def _read_call(source: str, line_number: int, known_tools: frozenset[str], line: str) -> ReadCall:
+    def broken(kind: ExtractionErrorType, details: str, tool: str = "", raw: str = "") -> ReadCall:
+        return ReadCall(tool, raw, ExtractionError(kind, line_number, line, details))
 
     stripped = source.strip()
     if not stripped.startswith(TOOL_PREFIX):
@@ -168,7 +171,7 @@ def _read_call(source: str, line_number: int, known_tools: frozenset[str], line:
     arguments = decode_arguments(raw.strip())
     if isinstance(arguments, ArgumentProblem):
         return broken(arguments.kind, arguments.details, name, raw)
-    return TextCall(line_number, name, raw, ToolInvocation(name, arguments, line_number), line_number)
+    return ReadCall(name, raw, ToolInvocation(name, arguments, line_number))
 
 
 def _call_end(text: str, line_start: int, line_end: int) -> int:
@@ -361,7 +364,8 @@ def unknown_tool_details(name: str, known_tools: frozenset[str]) -> str:
 
 # --- How results go back: spec 1's lines, or one JSON text for each native call
 
-_RESULT: Final = "tool_result("
+RESULT_MARK: Final = "tool_result("
+"""How a result line begins. It is ours alone to write."""
 _LINE_BREAKING_OR_UNSENDABLE = re.compile(r"[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
@@ -371,7 +375,7 @@ def render_text_results(results: Sequence[CallResult]) -> str:
     Every line break, control character and lone surrogate is escaped, so a result is always one line that can be
     sent and stored.
     """
-    return "\n".join(f"{_RESULT}{_compact({'tool': result.tool, **result.result.as_map()})})" for result in results)
+    return "\n".join(f"{RESULT_MARK}{_compact({'tool': result.tool, **result.result.as_map()})})" for result in results)
 
 
 def render_native_result(result: CallResult) -> str:
@@ -383,9 +387,9 @@ def parse_text_results(text: str) -> list[JsonMap]:
     """The maps that `render_text_results` rendered, in order; lines that are no such result are passed over."""
     results = []
     for line in text.split("\n"):
-        if line.startswith(_RESULT) and line.endswith(")"):
+        if line.startswith(RESULT_MARK) and line.endswith(")"):
             try:
-                value = json.loads(line[len(_RESULT) : -1])
+                value = json.loads(line[len(RESULT_MARK) : -1])
             except (ValueError, RecursionError):
                 continue
             if isinstance(value, dict):

@@ -176,7 +176,6 @@ def override_notice(record: LoopRecord, signature: str) -> JsonMap | None:
 
 
 def _repeated(steps: Steps, config: LoopConfig) -> list[str]:
-    """The signatures of the last step that complete a repetition, in order, each once."""
     step = steps[-1]
     actions = [name for past in steps for name in past]
     ends = range(len(actions) - len(step) + 1, len(actions) + 1)
@@ -288,20 +287,11 @@ def with_notices(
 
 
 def _miss_advice(call: ToolCall, loop: LoopRecord) -> str:
-    """What is added to the error of the last of so many misses on this file, "" where nothing is yet.
-
-    It names the form that needs no old text. The file is read first, as write_file replaces only what was read.
-    """
+    # The file is read first, as write_file replaces only what was read.
     path = _path(call)
     misses = loop.missed.count(path)
-    return (
-        ""
-        if misses < MOST_MISSES
-        else (
-            f"That is miss {misses} on {path} in this turn: read_file it, then give its whole new text with write_file"
-            " instead of old_str and new_str."
-        )
-    )
+    advice = f"That is miss {misses} on {path} in this turn: read_file it, then give its whole new text with write_file"
+    return f"{advice} instead of old_str and new_str." if misses >= MOST_MISSES else ""
 
 
 def fatal_failure(results: Sequence[CallResult]) -> StopCause | None:

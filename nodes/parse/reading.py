@@ -25,7 +25,9 @@ from mendgraph.nodes.language.dialects import (
 from mendgraph.nodes.language.history import without_thoughts
 from mendgraph.nodes.language.names import is_question, named_paths
 from mendgraph.nodes.language.text_protocol import (
+    RESULT_MARK,
     ArgumentProblem,
+    ReadCall,
     decode_arguments,
     excerpt,
     extract_in_order,
@@ -91,15 +93,6 @@ class Reader(NamedTuple):
     told: tuple[str, ...] = ()
     turn: TurnFacts = TurnFacts()
     offered: frozenset[str] | None = None
-
-
-class ReadCall(NamedTuple):
-    """One call at its place in the reply; a native one under an id that no other call of the reply has."""
-
-    call_id: str
-    tool: str
-    raw_arguments: str
-    outcome: ToolInvocation | ExtractionError
 
 
 def read_reply(reply: ModelReply, step: int, reader: Reader) -> ReplyReading:
@@ -174,7 +167,6 @@ def _checked(call: ReadCall, reader: Reader) -> ToolCall | CallError:
 
 
 def _broken_reply(reply: ModelReply) -> ExtractionError | None:
-    """A reply that must not be acted on, whatever it says."""
     kinds, finish = ExtractionErrorType, reply.finish_reason
     said_nothing = not reply.text.strip() and not reply.calls
     if finish is FinishReason.LENGTH:
@@ -210,7 +202,7 @@ def _read_calls(reply: ModelReply, step: int, reader: Reader) -> tuple[list[Read
     edits = edits if not native else []
     lines = [line for line in lines if not _is_heading(line, [edit.outcome for edit in edits], reader)]
     both = [*lines, *edits, *_strays(foreign, [*lines, *edits, *native], reader)]
-    both.sort(key=lambda call: call.outcome.line_number)
+    both.sort(key=lambda call: call.line_number)
     return [*_numbered(both, prefix, native), *native], "" if lines else prose
 
 
@@ -230,11 +222,11 @@ def _written(text: str, reader: Reader, answered: bool) -> tuple[list[ReadCall],
     for fence in fences:
         if found := recognised(fence.body, reader.known_tools):
             numbered = [call._replace(line_number=fence.line) for call in found]
-            foreign += [ReadCall("", call.tool_name, fence.body, call) for call in numbered]
+            foreign += [ReadCall(call.tool_name, fence.body, call) for call in numbered]
         else:
             error = ExtractionError(ExtractionErrorType.MISSING_TOOL_PREFIX, fence.line, fence.body[:200], "")
-            foreign.append(ReadCall("", "", fence.body, error))
-    return [ReadCall("", call.tool, call.raw_arguments, call.outcome) for call in calls], foreign
+            foreign.append(ReadCall("", fence.body, error))
+    return calls, foreign
 
 
 def _edits(text: str, reader: Reader) -> tuple[list[ReadCall], str, str]:
@@ -252,7 +244,7 @@ def _edits(text: str, reader: Reader) -> tuple[list[ReadCall], str, str]:
     edits = []
     for edit, _ in taken:
         body = edit.line_content if isinstance(edit, ExtractionError) else str(edit.args["content"])
-        edits.append(ReadCall("", EDIT_TOOL, body, edit))
+        edits.append(ReadCall(EDIT_TOOL, body, edit))
     return edits, found.prose, rest
 
 
@@ -298,7 +290,6 @@ def _is_heading(line: ReadCall, edits: Sequence[ToolInvocation | ExtractionError
 
 
 def _numbered(calls: Sequence[ReadCall], prefix: str, others: Sequence[ReadCall]) -> list[ReadCall]:
-    """Give calls of the text ids of their own, which no native call of the reply has."""
     taken = {call.call_id for call in others}
     free = (name for index in count() if (name := f"{prefix}_{index}") not in taken)
     return [call._replace(call_id=call_id) for call, call_id in zip(calls, free, strict=False)]
@@ -340,7 +331,6 @@ def _implied(tool: str, arguments: dict[str, Any], call_id: str) -> ToolCall:
 
 
 def _changing(items: Sequence[ToolCall | CallError], reader: Reader) -> tuple[str, ...]:
-    """The files that calls of this reply change, once for each call."""
     changes = (item for item in items if isinstance(item, ToolCall) and item.tool in reader.writing_tools)
     return tuple(str(call.arguments.get("path", "a file")) for call in changes)
 
@@ -399,9 +389,6 @@ def was_cut(said: ModelReply, kept: ModelReply) -> bool:
     return kept.text != without_thoughts(said).text
 
 
-RESULT_MARK: Final = "tool_result("
-"""How a result line begins. It is ours alone to write, so it is cut even where no call stands before it."""
-
 _ROLE_LINE = re.compile(
     r"""[ \t]*+(?:
         (?i:user|human|assistant|system|tool[ _]results?|observation)[ \t]*+:
@@ -459,7 +446,7 @@ def read_native_calls(calls: Sequence[RawCall], known_tools: frozenset[str], id_
             while call_id in given or call_id in read:
                 call_id += "_"
         outcome = _read_native(call, known_tools)
-        read[call_id] = ReadCall(call_id, call.tool.strip()[:_LONGEST_NAME], call.arguments, outcome)
+        read[call_id] = ReadCall(call.tool.strip()[:_LONGEST_NAME], call.arguments, outcome, call_id=call_id)
     return list(read.values())
 
 

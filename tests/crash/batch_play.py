@@ -59,7 +59,6 @@ def start(place: dict[str, str]) -> Any:
     found = run_batch(
         tasks(place["repository"]),
         out=place["out"],
-        work_folder=place["work"],
         context=context(place["base_url"]),
         workers=3,
     )

@@ -43,7 +43,6 @@ class Place:
         places = {
             "repository": self.repository,
             "out": self.out,
-            "work": folder / "work",
             "data": self.out.parent / "data",
         }
         self.argument = {**{name: str(path) for name, path in places.items()}, "base_url": model.base_url}

@@ -99,7 +99,7 @@ def test_a_patch_is_read_or_refused(given: tuple[str, str]) -> None:
             assert len(file.text) <= len(patch) + 1
         elif isinstance(file, UpdatedFile):
             patched = apply_hunks(text, file.hunks, file.path)
-            added = sum(len(line.text) + 2 for hunk in file.hunks for line in hunk.lines if line.sign == "+")
+            added = sum(len(text) + 2 for hunk in file.hunks for sign, text in hunk.lines if sign == "+")
             assert isinstance(patched, PatchError) or len(patched.text) <= len(text) + added + 2
 
 

@@ -3,21 +3,18 @@
 `run_batch` is from Python what `mendgraph batch` is at the terminal.
 """
 
-import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, Unpack, cast
 
-from langchain_core.language_models import BaseChatModel
 from pydantic import ValidationError
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import Problem
 from mendgraph.graph.fleet.batch.batch_folder import (
-    WORK,
     BatchEnd,
     BatchFolder,
     BatchResult,
@@ -47,7 +44,7 @@ from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
 from mendgraph.nodes.execute_tools.copies.workspace_copies import delete_copy, open_copy
 from mendgraph.nodes.execute_tools.files.failures import invalid, is_disk_full, os_failure
 from mendgraph.nodes.execute_tools.store.run_folder import remove_run_folder, workspace_folder_path
-from mendgraph.nodes.records import JsonMap, StopReason, ToolError
+from mendgraph.nodes.records import StopReason, ToolError
 
 WORKERS: Final = 4
 """Tasks at work at a time where nobody says how many: most of a task's time is the model's."""
@@ -73,15 +70,10 @@ _MOST_NAMED: Final = 10
 class Terms:
     """What the tasks of a batch may do, and what all of them together may use.
 
-    `context` is what the user allows. `given` are fields that neither it nor the settings of a workspace change; those
-    settings are read where `own_settings` says so, and `trusted` gives the hash of those that may also widen, by the
-    task's workspace.
+    `context` is what the user allows; the settings of a task's own workspace are not read.
     """
 
     context: AgentContext = field(default_factory=AgentContext)
-    given: Mapping[str, Any] = field(default_factory=dict)
-    own_settings: bool = False
-    trusted: Callable[[str], str] = lambda _: ""
     max_cost_usd: float | None = None
     max_tokens: int | None = None
     durability: Durability = "sync"
@@ -91,12 +83,17 @@ class Terms:
         """Whether there is a limit on what all tasks use together."""
         return self.max_cost_usd is not None or self.max_tokens is not None
 
-    def given_to(self, account: str) -> JsonMap:
-        """The fields that the caller sets, with the limits of the batch's account where there are some."""
+    def context_of(self, batch: str) -> AgentContext:
+        """The context of the tasks, with the limits of the batch's account where there are some."""
         if not self.is_capped:
-            return dict(self.given)
+            return self.context
         caps = {"max_cost_usd_per_account": self.max_cost_usd, "max_tokens_per_account": self.max_tokens}
-        return {**self.given, "account": account, **caps}
+        return AgentContext(**{**self.context.model_dump(), "account": account_of(batch), **caps})
+
+
+def account_of(batch: str) -> str:
+    """The name under which the whole batch's spending is counted."""
+    return f"batch/{batch}"
 
 
 class Batch:
@@ -112,15 +109,13 @@ class Batch:
         executor: Executor,
         terms: Terms,
         *,
-        work_folder: str | None = None,
         remove_copies: bool = False,
         notes: tuple[str, ...] = (),
     ) -> None:
         """Nothing is begun."""
         self._tasks, self.folder, self._terms = tasks, folder, terms
         self.executor, self._remove, self.notes = executor, remove_copies, notes
-        self._place = os.path.join(work_folder, folder.batch) if work_folder else os.path.join(folder.path, WORK)
-        self._without = (folder.path, self._place)
+        self._context = terms.context_of(folder.batch).model_dump_json()
         self.total, self.tally = len(tasks), Tally()
         for done in (folder.done[task.id] for task in tasks if task.id in folder.done):
             self.tally.add(done.kind, done.usage)
@@ -165,18 +160,15 @@ class Batch:
     def _order(self, task: BatchTask) -> WorkOrder:
         commit = self.folder.pins.get((task.workspace, task.revision))
         pinned = task.model_copy(update={"revision": commit}) if commit else task
-        order = WorkOrder(
+        return WorkOrder(
             batch=self.folder.batch,
             task=pinned,
-            context=self._terms.context.model_dump_json(),
-            folder=os.path.join(self._place, task.id),
-            own_settings=self._terms.own_settings,
-            trusted=self._terms.trusted(task.workspace) if self._terms.own_settings else "",
-            without=self._without,
+            context=self._context,
+            folder=self.folder.copy_of(task.id),
+            without=(self.folder.path,),
             task_hash=task.sha256,
             durability=self._terms.durability,
         )
-        return order._replace(given=json.dumps(self._terms.given_to(order.account)))
 
     def _take(self, worked: Worked) -> TaskResult | None:
         """Write down what came of a task, unless it has no result yet; None where the disk refuses it."""
@@ -208,7 +200,7 @@ class Batch:
 
         Without `any_room` a call was refused, as it could exceed the limit together with the calls under way.
         """
-        spent = account_spent(f"batch/{self.folder.batch}")
+        spent = account_spent(account_of(self.folder.batch))
         if isinstance(spent, ToolError):
             return spent.message
         cost, tokens = self._terms.max_cost_usd, self._terms.max_tokens
@@ -234,7 +226,7 @@ class Batch:
         """
         if self.folder.done[task_id].in_copy_alone:
             return
-        folder = os.path.join(self._place, task_id)
+        folder = self.folder.copy_of(task_id)
         copy = open_copy(folder)
         with suppress(OSError):
             if copy is not None:
@@ -290,7 +282,6 @@ def prepare(
     crew: Crew,
     *,
     out: str | None = None,
-    work_folder: str | None = None,
     remove_copies: bool = False,
     options: SessionOptions | None = None,
 ) -> Batch | ToolError | tuple[Problem, ...]:
@@ -316,9 +307,8 @@ def prepare(
     if not isinstance(executor, Executor):
         folder.close()
         return executor
-    place = os.path.abspath(work_folder) if work_folder else None
     every = [task for task, _ in known]
-    return Batch(every, folder, executor, terms, work_folder=place, remove_copies=remove_copies, notes=sources.notes)
+    return Batch(every, folder, executor, terms, remove_copies=remove_copies, notes=sources.notes)
 
 
 def _pinned(known: list[ReadTask], folder: BatchFolder, file: str) -> Sources | ToolError | tuple[Problem, ...]:
@@ -360,10 +350,10 @@ def check_crew(crew: Crew, options: SessionOptions) -> None:
 def terms_problem(terms: Terms, crew: Crew) -> str | None:
     """What is wrong with what the tasks may do and use, or with who is to do it; None where nothing is."""
     try:
-        whole = AgentContext(**{**terms.context.model_dump(), **terms.given})
         AgentContext(max_cost_usd_per_account=terms.max_cost_usd, max_tokens_per_account=terms.max_tokens)
     except ValidationError as error:
         return problems_of(error)[0]
+    whole = terms.context
     if whole.mode == "ask":
         return 'mode: "ask" needs a person for each change, whom a batch does not have: use "auto" or "read-only"'
     if crew.processes > 1 and crew.on is None:
@@ -389,7 +379,6 @@ def run_batch(  # noqa: D417, PLR0913 - some arguments are described with others
     address: str | None = None,
     max_cost_usd: float | None = None,
     max_tokens: int | None = None,
-    work_folder: str | os.PathLike[str] | None = None,
     remove_copies: bool = False,
     on_result: Callable[[TaskResult], None] | None = None,
     **options: Unpack[SessionOptions],
@@ -406,7 +395,6 @@ def run_batch(  # noqa: D417, PLR0913 - some arguments are described with others
             a cluster its CPUs.
         on: "ray" lets a Ray cluster do the work (extra `ray`), the one at `address` or a new one.
         max_cost_usd: what all tasks together may cost, over all starts; likewise `max_tokens`, in and out.
-        work_folder: where the copies are made, instead of `work/` in `out`.
         remove_copies: remove each copy, and what is kept of its run, once its result is on the disk.
         on_result: is called in this thread with each result, once it is on the disk.
         options: those of `Session` without the thread: model, tools, rules. Only a model's name can be sent to other
@@ -424,14 +412,16 @@ def run_batch(  # noqa: D417, PLR0913 - some arguments are described with others
         raise TypeError("out: name the folder of the batch, as there is no task file that it could be named after.")
     crew = Crew(workers, processes, on, address)
     check_crew(crew, options)
-    context = _with_model(context or AgentContext(), options.pop("model", None), options)
+    context = context or AgentContext()
+    if isinstance(options.get("model"), str):  # a chat model itself is an option of each session
+        context = AgentContext(**{**context.model_dump(), "model": options.pop("model")})
     durability = options.pop("durability", "sync")
     terms = Terms(context, max_cost_usd=max_cost_usd, max_tokens=max_tokens, durability=durability)
     problem = terms_problem(terms, crew)
     if problem is not None:
         raise ValueError(problem)
-    place, work_place = (None if each is None else os.fspath(each) for each in (out, work_folder))
-    batch = prepare(tasks, terms, crew, out=place, work_folder=work_place, remove_copies=remove_copies, options=options)
+    place = None if out is None else os.fspath(out)
+    batch = prepare(tasks, terms, crew, out=place, remove_copies=remove_copies, options=options)
     if isinstance(batch, ToolError):
         return batch
     if isinstance(batch, tuple):
@@ -440,20 +430,11 @@ def run_batch(  # noqa: D417, PLR0913 - some arguments are described with others
         return batch.run(lambda result: on_result(result) if on_result is not None and result.is_final else None)
 
 
-def _with_model(context: AgentContext, model: BaseChatModel | str | None, options: SessionOptions) -> AgentContext:
-    """The context, with the model where that is named; a chat model itself is an option of each session."""
-    if isinstance(model, str):
-        return AgentContext(**{**context.model_dump(), "model": model})
-    options["model"] = model
-    return context
-
-
 def _executor(crew: Crew, terms: Terms, folder: str, options: SessionOptions | None) -> Executor | ToolError:
     if crew.on == "ray":
         from mendgraph.graph.fleet.batch.on_ray import ray_executor
 
-        context = AgentContext(**{**terms.context.model_dump(), **terms.given})
-        return ray_executor(context, folder, workers=crew.workers, address=crew.address)
+        return ray_executor(terms.context, folder, workers=crew.workers, address=crew.address)
     if crew.processes > 1:
         return ProcessExecutor(crew.workers or WORKERS, crew.processes, PATIENCE_S)
     return ThreadExecutor(crew.workers or WORKERS, options, PATIENCE_S)
@@ -470,6 +451,6 @@ def _given(tasks: Iterable[BatchTask]) -> list[ReadTask]:
 
 def _noted(terms: Terms, crew: Crew) -> dict[str, Any]:
     """The options that are written down beside the batch's name, for people."""
-    context = {**terms.context.model_dump(mode="json", exclude_defaults=True), **terms.given}
+    context = terms.context.model_dump(mode="json", exclude_defaults=True)
     caps = {"max_cost_usd": terms.max_cost_usd, "max_tokens": terms.max_tokens}
     return {"context": context, **caps, "workers": crew.workers, "processes": crew.processes, "on": crew.on}

@@ -4,7 +4,7 @@
     begun.jsonl     a line for each task that was begun, with its hash, and for each commit that copies are made of
     results.jsonl   a line for each task that is done with
     patches/        what each task has changed
-    work/           the copies of the workspaces, unless they are made elsewhere
+    work/           the copies of the workspaces
 
 A result's patch is on the disk before its line is, so what has a line is whole. A line that a kill tore is cut off.
 """
@@ -79,6 +79,10 @@ class BatchFolder:
             if descriptor >= 0:
                 os.close(descriptor)
         self.lock.release()
+
+    def copy_of(self, task_id: str) -> str:
+        """Where the copy of this task's workspace is."""
+        return os.path.join(self.path, WORK, task_id)
 
     def known_hash(self, task_id: str) -> str | None:
         """The hash of the task when it was begun, None where it was not begun yet."""

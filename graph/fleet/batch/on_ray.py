@@ -6,7 +6,6 @@ the folder that it is started in to its workers as a place to import from. None 
 batch, or the nodes.
 """
 
-import json
 import logging
 import os
 import pickle
@@ -55,7 +54,8 @@ def ray_executor(
     """An executor on the cluster at `address`, or at RAY_ADDRESS; without either, on one that is started here.
 
     Args:
-        context: what tasks may do. Its model's key has to be in the environment of each node, which is looked at now.
+        context: what tasks may do. Its model's key has to be in the environment of each node, and
+            OPENAI_BASE_URL where it names the endpoint here, which is looked at now.
         folder: that of the batch, which each node has to see.
         workers: how many tasks are at work at a time, the CPUs of the cluster by default. More than it has CPUs share
             them: most of a task's time is the model's.
@@ -79,7 +79,7 @@ def ray_executor(
     ray = _connect("local" if own else given)
     if isinstance(ray, ToolError):
         return ray
-    executor = RayExecutor(ray, workers, auth_mode=before, url=url_for_nodes(context))
+    executor = RayExecutor(ray, workers, auth_mode=before)
     try:
         problem = executor.look(names if own else (*names, STORE_URL_VARIABLE), folder)
     except BaseException:
@@ -95,17 +95,14 @@ class RayExecutor(Executor):
 
     worker = "Ray worker or node"
 
-    def __init__(
-        self, ray: ModuleType, workers: int | None = None, *, auth_mode: str | None = None, url: str = ""
-    ) -> None:
+    def __init__(self, ray: ModuleType, workers: int | None = None, *, auth_mode: str | None = None) -> None:
         """Nothing is handed out yet.
 
-        `auth_mode` is what RAY_AUTH_MODE was before this program was connected, `url` the endpoint that each order gets
-        where one is named.
+        `auth_mode` is what RAY_AUTH_MODE was before this program was connected.
         """
         cpus = max(1, int(ray.cluster_resources().get("CPU", 0)))
         super().__init__(workers or cpus, GRACE_S)
-        self._ray, self._mode, self._url, self._call = ray, auth_mode, url, ray.remote(_caller())
+        self._ray, self._mode, self._call = ray, auth_mode, ray.remote(_caller())
         self._cpu = max(0.001, min(1.0, round(cpus / self._workers, 3)))
         self._references: dict[str, Any] = {}
         self._asked_s = 0.0
@@ -150,8 +147,6 @@ class RayExecutor(Executor):
         return self._call.options(max_retries=0, **options).remote(version("mendgraph"), function, *arguments)
 
     def _begin(self, order: WorkOrder) -> Future[Any]:
-        if self._url:
-            order = order._replace(given=json.dumps({**json.loads(order.given), "base_url": self._url}))
         reference = self._submit("do", pickle.dumps(order), num_cpus=self._cpu, scheduling_strategy="SPREAD")
         self._references[order.task.id] = reference
         future: Future[Any] = reference.future()
@@ -184,24 +179,25 @@ class RayExecutor(Executor):
                 self._ray.cancel(reference, force=force, recursive=False)
 
 
-def url_for_nodes(context: AgentContext) -> str:
-    """This program's OPENAI_BASE_URL where runs use it, else "": it goes to the nodes, as they may have another."""
-    url = os.environ.get("OPENAI_BASE_URL", "").strip()
-    here = find_endpoint(context.model, context.base_url, os.environ)
-    is_used = not context.base_url and isinstance(here, Endpoint) and not here.provider
-    return url if is_used and "@" not in url else ""
-
-
 def needed(context: AgentContext) -> tuple[str, ...] | ToolError:
-    """The variables with keys that this context's models use here, and so on each node; of a provider none is known."""
+    """The variables that this context's models use here, and so on each node: keys, and the endpoint's address.
+
+    Of a provider none is known.
+    """
     choices = models_in_order(context.model, context.base_url, context.fallback_models)
     if isinstance(choices, FallbackProblem):
         return ()
-    found = [find_endpoint(each.model, each.base_url, os.environ, key_variable=each.key_variable) for each in choices]
-    endpoints = [each for each in found if isinstance(each, Endpoint) and not each.provider]
-    if any(each.embedded for each in endpoints):
+    at = [
+        (each.base_url, find_endpoint(each.model, each.base_url, os.environ, key_variable=each.key_variable))
+        for each in choices
+    ]
+    used = [(given, each) for given, each in at if isinstance(each, Endpoint) and not each.provider]
+    if any(each.embedded for _, each in used):
         return invalid("The embedded model is not for a cluster: name a model, and the endpoint that serves it.")
-    return tuple(sorted({each.key_variable for each in endpoints if each.api_key.get_secret_value() != NO_KEY}))
+    names = {each.key_variable for _, each in used if each.api_key.get_secret_value() != NO_KEY}
+    if any(each.base_url and not given for given, each in used):
+        names.add("OPENAI_BASE_URL")
+    return tuple(sorted(names))
 
 
 # --- The cluster

@@ -151,11 +151,7 @@ def numbered(tasks: Iterable[ReadTask], file: str) -> tuple[Problem, ...]:
     problems: list[Problem] = []
     for task, line in tasks:
         before = seen.setdefault(task.id.lower(), ReadTask(task, line))
-        if before.task.id == task.id:
-            what = f"the id {task.id!r} is there already: give each task an id of its own"
-        else:
-            pair = f"{task.id!r} differs from {before.task.id!r}"
-            what = f"the id {pair} in small and large letters alone: give each its own"
+        what = f"the id {before.task.id!r} is there already: give each task an id of its own, whatever its capitals"
         if before.line != line:
             problems.append(Problem(file, f"{what} (line {before.line})", line, field="id"))
     return first_problems(problems, file)
@@ -249,20 +245,15 @@ class TaskResult(Record):
 class WorkOrder(NamedTuple):
     """A task to work on, in any process and on any machine.
 
-    `context` is the JSON of an `AgentContext`, and `given` that of the fields in it which the workspace's own settings
-    cannot change; they are read where `own_settings` says so, and may then only narrow what the context allows, unless
-    the hash of their file is `trusted` ("*": whatever it holds). `folder` is the place of the copy itself, not of its
-    parent, and `without` are folders that no copy holds. The task's revision is the commit that the batch has pinned;
-    `task_hash` is the hash of the task as it was given. `tries` is the number of this try.
+    `context` is the JSON of an `AgentContext`. `folder` is the place of the copy itself, not of its parent, and
+    `without` are folders that no copy holds. The task's revision is the commit that the batch has pinned, `task_hash`
+    the hash of the task as it was given, and `tries` the number of this try.
     """
 
     batch: str
     task: BatchTask
     context: str
     folder: str
-    given: str = "{}"
-    own_settings: bool = False
-    trusted: str = ""
     without: tuple[str, ...] = ()
     task_hash: str = ""
     durability: Durability = "sync"
@@ -272,11 +263,6 @@ class WorkOrder(NamedTuple):
     def run_id(self) -> str:
         """The name of the task's run: the same whenever and wherever it is worked on."""
         return f"{self.batch}-{self.task.id}"
-
-    @property
-    def account(self) -> str:
-        """The name under which the whole batch's spending is counted."""
-        return f"batch/{self.batch}"
 
     @property
     def shared_name(self) -> str:

@@ -1,16 +1,13 @@
 """One task of a batch: its copy, its settings, its run, its patch. Any thread on any machine may do it."""
 
-import json
 import os
 from collections import deque
-from functools import partial
 from hashlib import sha256
-from typing import Any, Final
+from typing import Final
 
 from pydantic import ValidationError
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.configuration.loading import read_workspace_settings, widening
 from mendgraph.graph.fleet.batch.tasks import (
     LEFT_OPEN,
     WORKER_FAILED,
@@ -46,10 +43,6 @@ LONGEST_BUSY_S: Final = 60.0
 _POLL_S: Final = 0.25
 _NOBODY: Final = "nobody"
 _CAPS: Final = ("max_tokens_per_account", "max_cost_usd_per_account")
-_REMEDY: Final = (
-    "a repository's own file may only narrow what you allow; read it, then trust it in the folder that the task names"
-    " (`mendgraph config trust`), or leave it out with --no-workspace-config"
-)
 
 
 def work(order: WorkOrder, stop: StopRequest | None = None, options: SessionOptions | None = None) -> Worked:
@@ -86,7 +79,11 @@ def _work(order: WorkOrder, stop: StopRequest, options: SessionOptions) -> Worke
     if isinstance(known, ToolError):
         return Worked(failed(order, known, StopReason.STORE_FAILED))
     of_session: SessionOptions = {"durability": order.durability, **options, "thread_id": order.run_id}
-    with Session(context, **of_session) as session, stop.told(partial(_end_early, session, stop)):
+
+    def end_early() -> None:  # once the step is whole: its model hears nothing of calls that were left out
+        session.stop(stop.reason, in_step=False)
+
+    with Session(context, **of_session) as session, stop.told(end_early):
         outcome = _end_of(session, order, stop, known).outcome
     return _worked(order, copy, outcome, resumed=known is not None)
 
@@ -136,11 +133,6 @@ def _known_run(order: WorkOrder, root: str) -> RunRecord | ToolError | None:
 
 
 # --- The run
-
-
-def _end_early(session: Session, stop: StopRequest) -> None:
-    """Let the run end once its step is whole: its model hears nothing of calls that were left out, as it goes on."""
-    session.stop(stop.reason, in_step=False)
 
 
 def _end_of(session: Session, order: WorkOrder, stop: StopRequest, known: RunRecord | None) -> RunResult:
@@ -196,30 +188,9 @@ def _usage(used: JsonMap) -> TaskUsage:
 
 
 def context_of(order: WorkOrder, root: str) -> AgentContext | ToolError:
-    """What the user allows, less what the settings of the copy at `root` take away, within the task's own limits.
-
-    INVALID_ARGUMENT says what refuses the task its run.
-    """
+    """What the user allows, within the task's own limits; INVALID_ARGUMENT says what refuses the task its run."""
     try:
         allowed = AgentContext.model_validate_json(order.context)
-        given: JsonMap = json.loads(order.given)
-        own = _own_settings(order, root, allowed) if order.own_settings else {}
-        if isinstance(own, ToolError):
-            return own
-        values: dict[str, Any] = {**allowed.model_dump(), **own, **given, **order.task.limits, "workspace": root}
-        return AgentContext(**values)
+        return AgentContext(**{**allowed.model_dump(), **order.task.limits, "workspace": root})
     except ValidationError as error:
         return invalid(f"The task's settings do not fit together ({problems_of(error)[0]}).")
-
-
-def _own_settings(order: WorkOrder, root: str, allowed: AgentContext) -> JsonMap | ToolError:
-    found = read_workspace_settings(root)
-    if isinstance(found, tuple):
-        return invalid("\n".join(map(str, found)))
-    of_environment = {"base_url"} if os.environ.get("OPENAI_BASE_URL", "").strip() else set()
-    own = {name: value for name, value in found.values.items() if name not in of_environment}
-    widens = () if order.trusted == found.sha256 else widening(own, allowed)
-    if widens:
-        named = ", ".join(widens)
-        return invalid(f"{found.file} of the task's workspace sets {named}, which needs your trust: {_REMEDY}.")
-    return own

@@ -171,25 +171,6 @@ class CannotServeError(RuntimeError):
     """Why there is no server, in one line."""
 
 
-def load_tenants() -> Tenants:
-    """The users of this server.
-
-    Raises:
-        CannotServeError: there is no file, or it is wrong.
-    """
-    path = os.environ.get(TENANTS_VARIABLE, "").strip()
-    if not path:
-        raise CannotServeError(f"Name the file with the server's users in {TENANTS_VARIABLE}.")
-    text = read_user_file(path)
-    if isinstance(text, ToolError):
-        raise CannotServeError(f"{text.message} {TENANTS_VARIABLE} names it.")
-    found = parse_tenants(text, shown(path))
-    if isinstance(found, Tenants):
-        return found
-    first, *others = map(str, found)
-    raise CannotServeError(f"{first}{f' (and {len(others)} more problems)' if others else ''}")
-
-
 @lru_cache(1)
 def open_admitter() -> Admitter:
     """The one of this process.
@@ -197,7 +178,16 @@ def open_admitter() -> Admitter:
     Raises:
         CannotServeError: there is no file, it is wrong, or what it names cannot be used.
     """
-    tenants = load_tenants()
+    path = os.environ.get(TENANTS_VARIABLE, "").strip()
+    if not path:
+        raise CannotServeError(f"Name the file with the server's users in {TENANTS_VARIABLE}.")
+    text = read_user_file(path)
+    if isinstance(text, ToolError):
+        raise CannotServeError(f"{text.message} {TENANTS_VARIABLE} names it.")
+    tenants = parse_tenants(text, shown(path))
+    if not isinstance(tenants, Tenants):
+        first, *others = map(str, tenants)
+        raise CannotServeError(f"{first}{f' (and {len(others)} more problems)' if others else ''}")
     if not os.path.isdir(tenants.root):
         raise CannotServeError(f"root: there is no folder {quoted(tenants.root)}: make it, or name another one")
     try:

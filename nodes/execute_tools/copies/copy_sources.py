@@ -274,10 +274,11 @@ def _git_source(repository: Repository, revision: str) -> GitSource | ToolError 
     uncommitted = find_uncommitted(repository)
     if isinstance(uncommitted, ToolError):
         return uncommitted
-    if uncommitted.changed:
-        return _not_committed(repository, uncommitted.changed)
+    changed, untracked = uncommitted
+    if changed:
+        return _not_committed(repository, changed)
     note = "Files that git does not track are in no copy: commit what is needed."
-    return GitSource(repository, commit, tree, (note,) if uncommitted.untracked else ())
+    return GitSource(repository, commit, tree, (note,) if untracked else ())
 
 
 def _not_committed(repository: Repository, changed: Sequence[str]) -> ToolError:

@@ -302,7 +302,6 @@ class _Merge:
     # --- What is written where
 
     def _fill(self) -> None:
-        """Take the whole block into a source that has no code, after its comments."""
         if self.block.units:
             end = len(self.source.lines)
             lines = self._moved(range(1, len(self.block.lines) + 1), self.block.units[0].indent, "")
@@ -403,14 +402,12 @@ def _by_name(units: Sequence[Unit]) -> dict[str, list[Unit]]:
 
 
 def _beyond(units: Sequence[Unit], others: Sequence[Unit]) -> list[Unit]:
-    """The units that mean something which `others` do not say, or do not say as often."""
     said = Counter(unit.meaning for unit in others)
     said.subtract(Counter(unit.meaning for unit in units))
     return [unit for unit in units if said[unit.meaning] < 0]
 
 
 def _holders(source: PythonText) -> dict[str, list[Unit]]:
-    """For each name the top-level classes that have a member of that name, in order."""
     found: dict[str, list[Unit]] = {}
     for home in source.units:
         for key in {member.key for member in source.members(home)}:
@@ -419,7 +416,6 @@ def _holders(source: PythonText) -> dict[str, list[Unit]]:
 
 
 def _is_method(node: ast.stmt) -> bool:
-    """Whether a function looks like a method: it takes `self` or `cls`, or is decorated as one."""
     if not isinstance(node, Function):
         return False
     first = [each.arg for each in (*node.args.posonlyargs, *node.args.args)][:1]
@@ -436,7 +432,6 @@ def _is_undecorated(unit: Unit) -> bool:
 
 
 def _meaning(unit: Unit, like: Unit) -> str:
-    """What a unit means, without its decorators where `like` is a function without any."""
     if not _is_undecorated(like) or not isinstance(unit.node, Function):
         return unit.meaning
     bare = copy.copy(unit.node)

@@ -69,7 +69,6 @@ def _lines(text: str) -> list[str]:
 
 
 def _hidden(text: str) -> dict[str, str]:
-    """The lines of which a private key takes something, and how they are shown."""
     lines, masked = _lines(text), masked_blocks(to_unix(text))
     return {line: shown for line, shown in zip(lines, _lines(masked), strict=True) if shown != line}
 

@@ -282,7 +282,6 @@ def _occurrences(spots: Sequence[Spot], name: str) -> str:
 
 
 def _miss(text: str, name: str, old_str: str, new_str: str) -> ToolError:
-    """Says what stands in the file instead: the new text already, or something near."""
     applied = ""
     if len(new_str.strip()) >= _TELLING_CHARACTERS:
         found = next(find_spots(text, new_str), None)

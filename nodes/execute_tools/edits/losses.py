@@ -8,7 +8,7 @@ import ast
 import json
 import posixpath
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import EllipsisType
 from typing import Final
 
@@ -146,29 +146,6 @@ def lost_keys(path: str, old: str, new: str) -> tuple[str, ...]:
         return ()
     kept = set(_keys(pattern, new))
     return tuple(dict.fromkeys(key for key in _keys(pattern, old) if key not in kept))
-
-
-def keys_inside(text: str, names: Collection[str]) -> set[str]:
-    """The keys that stand inside of those of these names in a JSON text; none where it does not parse."""
-    found: set[str] = set()
-
-    def noted(pairs: list[tuple[str, object]]) -> set[str]:
-        """Called for the innermost objects first: all keys of each, which those around it can see."""
-        inner = {key: _united(value) for key, value in pairs}
-        found.update(*(keys for key, keys in inner.items() if key in names))
-        return set(inner).union(*inner.values())
-
-    try:
-        json.loads(text, object_pairs_hook=noted)
-    except (ValueError, RecursionError):
-        return set()
-    return found
-
-
-def _united(value: object) -> set[str]:
-    if isinstance(value, list):
-        return set().union(*map(_united, value))
-    return value if isinstance(value, set) else set()
 
 
 def lost_definitions(old: str, new: str) -> tuple[str, ...]:

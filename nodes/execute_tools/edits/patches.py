@@ -38,25 +38,21 @@ _SHOWN = 80
 _UNIFIED = re.compile(r"-\d+(?:,\d+)? \+\d+(?:,\d+)? @@\s?(?P<rest>.*)")
 
 
-class PatchLine(NamedTuple):
-    """A line of a hunk: its sign (" ", "-" or "+") and its text."""
-
-    sign: str
-    text: str
-
-
 class Hunk(NamedTuple):
-    """Lines that belong together. `headers` are the "@@" lines that lead there, `line` is where it begins."""
+    """Lines that belong together, each a sign (" ", "-" or "+") and its text; `line` is where the hunk begins.
+
+    `headers` are the "@@" lines that lead there.
+    """
 
     headers: tuple[str, ...]
-    lines: tuple[PatchLine, ...]
+    lines: tuple[tuple[str, str], ...]
     ends_file: bool
     line: int
 
     @property
     def old(self) -> tuple[str, ...]:
         """The lines that must stand in the file."""
-        return tuple(each.text for each in self.lines if each.sign != "+")
+        return tuple(text for sign, text in self.lines if sign != "+")
 
 
 class AddedFile(NamedTuple):
@@ -220,7 +216,7 @@ def _hunks(lines: list[_Numbered]) -> Iterator[Hunk]:
             message = f"a hunk is made of lines that begin with ' ', '-' or '+', after '@@'{here}."
             raise _MalformedError(wrong.number, message)
         at += ends_file
-        parts = tuple(PatchLine(line.text[:1] or " ", line.text[1:]) for line in told)
+        parts = tuple((line.text[:1] or " ", line.text[1:]) for line in told)
         yield Hunk(tuple(each for each in headers if each.strip()), parts, ends_file, start.number)
 
 

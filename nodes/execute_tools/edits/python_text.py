@@ -245,13 +245,9 @@ def _tokens(code: str) -> tuple[dict[int, str], set[int]]:
 
 
 def _docstring_lines(tree: ast.Module) -> set[int]:
-    firsts = (node.body[0] for node in ast.walk(tree) if isinstance(node, Function | ast.ClassDef))
-    docstrings = (node for node in firsts if isinstance(node, ast.Expr) and _is_text(node.value))
+    owners = (node for node in ast.walk(tree) if isinstance(node, Function | ast.ClassDef))
+    docstrings = (node.body[0] for node in owners if ast.get_docstring(node, clean=False) is not None)
     return {line for node in docstrings for line in range(node.lineno + 1, (node.end_lineno or 0) + 1)}
-
-
-def _is_text(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 class NamedUnit(NamedTuple):
@@ -267,15 +263,6 @@ class NamedUnit(NamedTuple):
         return self.name.rpartition(".")[2]
 
 
-class ImportedName(NamedTuple):
-    """A name that a top-level import binds, and the statement and part of it that do so."""
-
-    name: str
-    unit: Unit
-    node: ast.Import | ast.ImportFrom
-    alias: ast.alias
-
-
 def named_units(text: PythonText) -> list[NamedUnit]:
     """All definitions at the top and in the bodies of classes at the top, in order.
 
@@ -286,17 +273,6 @@ def named_units(text: PythonText) -> list[NamedUnit]:
         members = text.members(unit) if unit.kind is UnitKind.CLASS else ()
         found += [NamedUnit(_plain(unit), unit)] * _is_named(unit)
         found += [NamedUnit(f"{unit.key}.{_plain(each)}", each, unit) for each in members if _is_named(each)]
-    return found
-
-
-def imported_names(text: PythonText) -> list[ImportedName]:
-    """What the imports at the top bind, in order."""
-    found = []
-    for unit in text.units:
-        if isinstance(unit.node, ast.Import | ast.ImportFrom) and unit.kind is UnitKind.IMPORT:
-            for alias in unit.node.names:
-                bound = alias.asname or alias.name.partition(".")[0]
-                found.append(ImportedName(bound, unit, unit.node, alias))
     return found
 
 

@@ -23,13 +23,12 @@ from mendgraph.nodes.execute_tools.edits.python_text import (
     PythonText,
     SyntaxProblem,
     Unit,
+    UnitKind,
     apply_edits,
-    imported_names,
     lines_of,
     named_units,
     parse,
     read_python,
-    reduced_import,
 )
 
 _LONGEST: Final = 2000
@@ -310,7 +309,7 @@ def asked_edits(source: PythonText, block: PythonText, task: str, path: str) -> 
     """The deletions and renames that the task asks for and this block, for the file at `path`, carries out."""
     request = read_request(task)
     renames = tuple(each for old, new in request.renames.items() if (each := _rename(source, block, old, new)))
-    names = {each.name for each in named_units(source)} | {each.name for each in imported_names(source)}
+    names = {each.name for each in named_units(source)}
     asked = request.deletions(names, path) - {rename.name for rename in renames}
     return AskedEdits(renames, frozenset(asked - _held(source, block, asked)))
 
@@ -348,7 +347,6 @@ def carry_out(text: str, asked: AskedEdits) -> Merged:
         still += _still(text, rename.name)
     for name in sorted(asked.deletions):
         shorter = _without_definition(text, name)
-        shorter = _without_import(text, name) if shorter is None else shorter
         if shorter is not None:
             text = shorter
             deleted.append(name)
@@ -367,7 +365,6 @@ def _held(source: PythonText, block: PythonText, asked: Collection[str]) -> set[
     stubs = {each.name for each in named_units(source) if is_stub(each.unit.node)}
     units = [each for each in named_units(block) if each.name in stubs or not is_stub(each.unit.node)]
     full, alone = {each.name for each in units}, {each.name for each in units if each.home is None}
-    full |= {each.name for each in imported_names(block)}
     return {name for name in asked if name in full or ("." in name and name.rpartition(".")[2] in alone)}
 
 
@@ -388,16 +385,21 @@ def _rename(source: PythonText, block: PythonText, old: str, new: str) -> Rename
 
 
 def _renamed_import(source: PythonText, block: PythonText, old: str, new: str) -> Rename | None:
-    """`from settings import load`, where the block imports or uses the new name."""
-    known = imported_names(source)
-    found = [each for each in known if each.alias.name == old and isinstance(each.node, ast.ImportFrom)]
-    if len(found) != 1 or new in {each.name for each in known} | {each.name for each in named_units(source)}:
+    known = _imports(source)
+    found = [(node, alias) for node, alias in known if alias.name == old and isinstance(node, ast.ImportFrom)]
+    bound = {alias.asname or alias.name.partition(".")[0] for _, alias in known}
+    if len(found) != 1 or new in bound | {each.name for each in named_units(source)}:
         return None
-    [(_, _, node, alias)] = found
-    given = any(each.alias.name == new for each in imported_names(block)) or uses_of("".join(block.lines), new)
+    [(node, alias)] = found
+    given = any(alias.name == new for _, alias in _imports(block)) or uses_of("".join(block.lines), new)
     if not given or getattr(node, "module", "") in sys.stdlib_module_names:
         return None
     return Rename(old, new, ((alias.lineno, alias.col_offset),))
+
+
+def _imports(text: PythonText) -> list[tuple[ast.Import | ast.ImportFrom, ast.alias]]:
+    nodes = (unit.node for unit in text.units if unit.kind is UnitKind.IMPORT)
+    return [(node, alias) for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names]
 
 
 # --- Uses of a name
@@ -483,7 +485,8 @@ def _deletion(text: PythonText, named: NamedUnit) -> LineEdit:
     """The lines of a definition, and the smaller of the gaps around it."""
     first, last = text.head(named.unit), text.tail(named.unit)
     if named.home is not None and len(text.members(named.home)) == 1:
-        return LineEdit(first - 1, last, (f"{named.unit.indent}pass{_newline(text)}",))
+        newline = "\r\n" if text.lines[0].endswith("\r\n") else "\n"
+        return LineEdit(first - 1, last, (f"{named.unit.indent}pass{newline}",))
     above, below = _blank(reversed(text.lines[: first - 1])), _blank(text.lines[last:])
     opens = named.home is not None and text.members(named.home)[0].first == named.unit.first
     at_end, at_start = last + below == len(text.lines), opens or first - above == 1
@@ -492,23 +495,5 @@ def _deletion(text: PythonText, named: NamedUnit) -> LineEdit:
     return LineEdit(first - 1, last + below, ())
 
 
-def _newline(text: PythonText) -> str:
-    return "\r\n" if text.lines[0].endswith("\r\n") else "\n"
-
-
 def _blank(lines: Iterable[str]) -> int:
     return sum(1 for _ in takewhile(lambda line: not line.strip(), lines))
-
-
-def _without_import(source: str, name: str) -> str | None:
-    """The text without this import; None where the name is used, or the statement has comments that would be lost."""
-    text = read_python(source)
-    found = [] if isinstance(text, SyntaxProblem) else [each for each in imported_names(text) if each.name == name]
-    if isinstance(text, SyntaxProblem) or uses_of(source, name) or len(found) != 1:
-        return None
-    [(_, unit, node, alias)] = found
-    rest = [each for each in node.names if each is not alias]
-    if rest and any(number in text.comments for number in range(unit.first, unit.last + 1)):
-        return None
-    ended = (reduced_import(node, rest) + _newline(text),) if rest else ()
-    return apply_edits(text.lines, [LineEdit(unit.first - 1, unit.last, ended)])

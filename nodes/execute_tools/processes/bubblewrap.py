@@ -116,7 +116,6 @@ def sandbox_options(view: View, status_fd: int, block_fd: int) -> list[str]:
 
 
 def _system_options() -> list[str]:
-    """Those that show this machine's system, read-only."""
     options = ["--ro-bind", "/usr", "/usr"]
     for name in (*_SYSTEM_LINKS, *_SYSTEM_FILES):
         linked = name in _SYSTEM_LINKS and os.path.islink(name)

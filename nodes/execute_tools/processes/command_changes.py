@@ -76,10 +76,6 @@ class Tree:
     folders: dict[str, Folder] = field(default_factory=dict)
     closed: set[str] = field(default_factory=set)
 
-    def hides(self, name: str) -> bool:
-        """Whether it lies below a directory that could not be looked into."""
-        return any(name.startswith(folder) for folder in self.closed)
-
 
 class Unwatched(NamedTuple):
     """Why a workspace cannot be looked through, as a clause: "the workspace ..."."""
@@ -300,11 +296,10 @@ def changed(
 def _compared(
     paths: JudgedPaths, before: Snapshot, after: Tree, reader: _ContentReader, contents: dict[str, Content]
 ) -> Iterator[CommandChange]:
-    """Each file that has another status than before; what is read of them comes into `contents`."""
     origins = {_identity(status): name for name, status in before.tree.files.items()}
     for name in sorted(before.tree.files.keys() | after.files.keys()):
         was, now = before.tree.files.get(name), after.files.get(name)
-        if was == now or (now is None and after.hides(name)):
+        if was == now or (now is None and any(name.startswith(folder) for folder in after.closed)):
             continue
         old, new = before.contents.get(name), None
         if now is not None and reader.allows(now):

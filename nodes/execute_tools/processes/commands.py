@@ -139,17 +139,13 @@ def _is_below(name: str, folder: str) -> bool:
 _REMEMBERED = 200_000
 """Names whose judgement is remembered: judging one takes about 16 us, and each command asks about all."""
 
-_LOOK_AGAIN_S = 0.2
-"""How long a workspace is looked through after a command, beyond the time of the command itself."""
-
 
 @dataclass(frozen=True)
 class CommandResult:
     """What a command did. A failing exit code is a result as well.
 
     `timed_out` says that it was ended after `limit_s` seconds. `limit` is the one of its `ResourceLimits` at which it
-    ended or was ended. `made_denied` are names that are denied, or where git keeps its own, and that were not there
-    before or meant something else; None where the workspace could not be looked through once more.
+    ended or was ended.
     """
 
     exit_code: int
@@ -158,7 +154,6 @@ class CommandResult:
     seconds: float
     limit_s: float
     timed_out: bool = False
-    made_denied: tuple[str, ...] | None = ()
     limit: LimitReached | None = None
 
     @property
@@ -284,14 +279,7 @@ class Commands:
                 return beside
             with ExitStack() as handles:
                 view = replace(self._view(root, before, beside, handles), cwd=self._absolute(folder), readable=readable)
-                result = self._wait(view, command, started, limit)
-            if self.looks_only or isinstance(result, ToolError):
-                return result
-            deadline = max(result.limit_s - result.seconds, 0.0) + time.monotonic() + _LOOK_AGAIN_S
-            after = find_cover(root, self._denied, deadline, self._holds)
-            made = None if isinstance(after, ToolError) else after.made_since(before)
-            shown = made and tuple(name.encode(errors="backslashreplace").decode() for name in made)
-            return replace(result, made_denied=shown)
+                return self._wait(view, command, started, limit)
 
     def _wait(
         self, view: bubblewrap.View, command: Sequence[str], started: float, limit: float

@@ -167,13 +167,6 @@ class Repository(NamedTuple):
         return os.fsdecode(found.stdout).removesuffix("\n")
 
 
-class Uncommitted(NamedTuple):
-    """What is in a workspace and in no commit: names of `changed` files, and whether there are `untracked` ones."""
-
-    changed: tuple[str, ...]
-    untracked: bool
-
-
 def find_repository(path: str) -> Repository | ToolError | None:
     """The repository that the folder is in; None where it is in none.
 
@@ -243,23 +236,19 @@ def find_tree(repository: Repository, commit: str) -> str | None:
     return tree if tree and repository.line("cat-file", "-t", tree) == "tree" else None
 
 
-def find_uncommitted(repository: Repository) -> Uncommitted | ToolError:
-    """What of the workspace is not as in HEAD."""
+def find_uncommitted(repository: Repository) -> tuple[tuple[str, ...], bool] | ToolError:
+    """The files of the workspace that are not as in HEAD, and whether there are untracked ones."""
     if repository.is_bare:
-        return Uncommitted((), untracked=False)
-    argv = ("status", "--porcelain=v1", "-z", "--untracked-files=normal", "--ignore-submodules=dirty", "--", ".")
-    found = succeeded(repository.run(*argv), "look for changes in", repository.path)
+        return (), False
+    kinds = ("--no-renames", "--untracked-files=normal", "--ignore-submodules=dirty")
+    found = succeeded(
+        repository.run("status", "--porcelain=v1", "-z", *kinds, "--", "."), "look for changes in", repository.path
+    )
     if isinstance(found, ToolError):
         return found
-    entries, changed, untracked = iter(found.stdout.split(b"\0")[:-1]), list[str](), False
-    for entry in entries:  # two letters, a space and the name. Source: git-status(1)
-        if entry.startswith(b"??"):
-            untracked = True
-            continue
-        changed.append(os.fsdecode(entry[3:]))
-        if set(entry[:2]) & set(b"RC"):
-            next(entries, None)  # the name that the file had before
-    return Uncommitted(tuple(changed), untracked)
+    entries = found.stdout.split(b"\0")[:-1]  # two letters, a space and the name. Source: git-status(1)
+    changed = tuple(os.fsdecode(entry[3:]) for entry in entries if not entry.startswith(b"??"))
+    return changed, len(changed) < len(entries)
 
 
 def filters_off(repository: Repository, cwd: str | None = None) -> tuple[tuple[str, str], ...]:

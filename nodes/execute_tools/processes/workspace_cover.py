@@ -1,8 +1,8 @@
 """What of a workspace no program may see or change: denied files, by name or for what they hold, and git's own.
 
 The whole tree is looked through by handle, without following links. All names (hard links) of denied files and of git's
-own are hidden, and sockets, pipes and devices, which lead out of the sandbox. A denied name that a program makes is
-found by looking again. A folder that we may not read is hidden, but not the other names of its files.
+own are hidden, and sockets, pipes and devices, which lead out of the sandbox. A folder that we may not read is hidden,
+but not the other names of its files.
 """
 
 import errno
@@ -52,21 +52,12 @@ _Inside = Literal["", "hidden", "shown"]
 
 @dataclass
 class Cover:
-    """Names below the workspace: `repositories` and `settings` to be read-only; denied `files` and `folders` hidden.
-
-    `inodes` has the number of each denied file or folder and of each repository, by name, to tell later whether a name
-    means something else.
-    """
+    """Names below the workspace: `repositories` and `settings` to be read-only; denied `files` and `folders` hidden."""
 
     repositories: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
-    inodes: dict[str, int] = field(default_factory=dict, compare=False)
     settings: list[str] = field(default_factory=list)
-
-    def made_since(self, before: "Cover") -> tuple[str, ...]:
-        """The denied names and repositories that are new, or mean something else than before."""
-        return tuple(sorted(name for name, inode in self.inodes.items() if before.inodes.get(name) != inode))
 
 
 class HeldSecrets:
@@ -170,7 +161,7 @@ class _Search:
             if entry.is_symlink():
                 continue
             if not is_folder and not entry.is_file(follow_symlinks=False):
-                self._hide_way_out(entry, name, inside)
+                self.cover.files += [name] * (inside != "hidden")
                 continue
             below = inside or self._judge(folder_fd, entry, name, is_folder=is_folder)
             if is_folder:
@@ -200,7 +191,6 @@ class _Search:
             listed, below = cover.settings, "" if is_folder else "shown"
         else:
             return ""
-        cover.inodes[name] = entry.inode()
         listed.append(name)
         if max(len(cover.repositories), len(cover.settings)) > MOST_REPOSITORIES:
             raise _GivenUpError(_too_much())
@@ -216,7 +206,6 @@ class _Search:
         except PermissionError:
             if inside != "hidden":
                 self.cover.folders.append(name)
-                self.cover.inodes[name] = entry.inode()
         except OSError:  # it was there a moment ago
             return
         else:
@@ -243,15 +232,6 @@ class _Search:
             status = entry.stat(follow_symlinks=False)
             if status.st_nlink > 1:
                 self._linked.add(_identity(status))
-
-    def _hide_way_out(self, entry: "os.DirEntry[str]", name: str, inside: _Inside) -> None:
-        """Hide a socket, a pipe or a device, unless it is inside of what is hidden."""
-        with suppress(FileNotFoundError):
-            entry.stat(follow_symlinks=False)
-            if inside != "hidden":
-                self.cover.files.append(name)
-            if not inside and self._is_denied(name):
-                self.cover.inodes[name] = entry.inode()
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
@@ -325,7 +305,6 @@ def linked_repository(root: str) -> str | None:
 
 
 def _line_of(folder: str, name: str) -> str:
-    """The text of a small regular file, "" where there is none."""
     with suppress(OSError, ValueError), closing(open_root(folder)) as parent:
         handle, _ = open_regular(parent, (name,), os.O_RDONLY)
         with closing(handle):

@@ -7,13 +7,7 @@ from pydantic import Field
 
 from mendgraph.nodes.execute_tools.argument_schema import FilePath, ToolArguments
 from mendgraph.nodes.execute_tools.edits.definitions import Refusal, identical, replace_definitions
-from mendgraph.nodes.execute_tools.edits.losses import (
-    keys_inside,
-    lost_definitions,
-    lost_keys,
-    why_not_whole,
-    why_too_little,
-)
+from mendgraph.nodes.execute_tools.edits.losses import lost_definitions, lost_keys, why_not_whole, why_too_little
 from mendgraph.nodes.execute_tools.edits.python_text import SyntaxProblem, parse, read_python
 from mendgraph.nodes.execute_tools.edits.request import read_request
 from mendgraph.nodes.execute_tools.files.failures import invalid, quoted
@@ -103,7 +97,6 @@ def _lost(before: LoadedText, text: str, task: str) -> list[str]:
     names = lost(before.file.text, text)
     request = read_request(task)
     asked = request.deletions(names, before.path) | request.renames.keys()
-    asked |= keys_inside(before.file.text, asked)
     return [name for name in names if name not in asked]
 
 

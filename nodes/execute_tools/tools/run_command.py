@@ -1,6 +1,5 @@
 """The tool that runs a program of the user's choice in a sandbox."""
 
-from collections.abc import Sequence
 from math import inf
 
 from pydantic import Field
@@ -14,9 +13,7 @@ from mendgraph.nodes.execute_tools.tools.saving import file_changes, shown
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult
 
 COMMANDS_ARE_OFF = "Commands are off in this run: name the programs in `allowed_programs` (`--allow-program`)."
-_MOST_NAMES = 50  # denied names that a program made: so many are told
 _MOST_CHANGED = 20  # changed files that the model is told by name
-_UNKNOWN = "unknown, as the workspace could not be looked through"
 
 
 class RunCommandArguments(ToolArguments):
@@ -58,7 +55,7 @@ def run_command(context: ToolContext, arguments: RunCommandArguments) -> ToolAns
     elif result.timed_out or result.limit is not None:
         told = ToolResult(ok=False, error=_ended(program, result, changes))
     else:
-        told = ToolResult(ok=True, data=_data(result) | _changed_files(result, changes))
+        told = ToolResult(ok=True, data=_data(result) | _changed_files(changes))
     return ToolOutput(told, () if isinstance(changes, Unwatched) else file_changes(changes))
 
 
@@ -70,27 +67,20 @@ def _data(result: CommandResult) -> JsonMap:
             data[f"{name}_bytes"] = ends.size
     if result.signal:
         data["signal"] = result.signal
-    if result.made_denied != ():
-        data["made_denied"] = _UNKNOWN if result.made_denied is None else _listed(result.made_denied, _MOST_NAMES)
     return data
 
 
-def _changed_files(result: CommandResult, changes: CommandChanges | Unwatched) -> JsonMap:
+def _changed_files(changes: CommandChanges | Unwatched) -> JsonMap:
     if isinstance(changes, Unwatched):
         return {"changed_files": f"not tracked: {changes.reason}"}
-    names = _names(result, changes)
+    names = _names(changes)
     return {"changed_files": names} if names else {}
 
 
-def _names(result: CommandResult, changes: CommandChanges) -> list[str]:
-    """What the model is told of the changes; denied files that were made are told as such."""
-    told = ((shown(each.path), each.kind) for each in changes.files)
-    return _listed([f"{path} ({kind})" for path, kind in told if path not in (result.made_denied or ())], _MOST_CHANGED)
-
-
-def _listed(names: Sequence[str], most: int) -> list[str]:
-    more = len(names) - most
-    return [*names[:most], *([f"... and {more} more"] if more > 0 else [])]
+def _names(changes: CommandChanges) -> list[str]:
+    names = [f"{shown(each.path)} ({each.kind})" for each in changes.files[:_MOST_CHANGED]]
+    more = len(changes.files) - len(names)
+    return [*names, *([f"... and {more} more"] if more else [])]
 
 
 def _ended(program: str, result: CommandResult, changes: CommandChanges | Unwatched) -> ToolError:
@@ -98,14 +88,10 @@ def _ended(program: str, result: CommandResult, changes: CommandChanges | Unwatc
     words = last_words(result.stdout, result.stderr)
     said = f" The end of its output:\n{words}" if words else " It had printed nothing."
     made = ""
-    if result.made_denied is None:
-        made = f" Which denied files it made: {_UNKNOWN}."
-    elif result.made_denied:
-        made = f" It made what is denied: {', '.join(_listed(result.made_denied, _MOST_NAMES))}."
     if isinstance(changes, Unwatched):
-        made += f" What it changed was not tracked: {changes.reason}."
-    elif names := _names(result, changes):
-        made += f" It changed: {', '.join(names)}."
+        made = f" What it changed was not tracked: {changes.reason}."
+    elif names := _names(changes):
+        made = f" It changed: {', '.join(names)}."
     seconds = max(round(result.limit_s, 1), 0.1)  # without what the look before it took
     why = f"was stopped after {seconds:g} s." if result.limit is None else str(result.limit)
     code = ToolErrorCode.TIMEOUT if result.limit is None else ToolErrorCode.RESOURCE_LIMIT

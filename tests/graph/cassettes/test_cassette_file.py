@@ -162,8 +162,7 @@ def test_the_files_of_other_yaml_tools_are_read() -> None:
 @pytest.mark.parametrize("secret", SECRETS)
 def test_secrets_are_scrubbed_and_found(secret: str) -> None:
     assert scrubbed(f'"{secret}"'.encode()) == b'"SCRUBBED"'
-    assert [line for line, _ in secrets_in(f"one\n{secret}")] == [2]
-    assert secret not in str(secrets_in(secret))
+    assert secrets_in(f"one\n{secret}") == [2]
 
 
 ONE = CassetteFile(recorded_from="one")

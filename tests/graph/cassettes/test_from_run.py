@@ -235,7 +235,7 @@ def test_a_run_that_does_not_repeat_says_where(folder: Path) -> None:
     (folder / "notes.txt").write_text("newer\n", encoding="utf-8")
     refused = refusal(folder, run)
     assert refused.code is ToolErrorCode.CONFLICT
-    assert refused.message.startswith("The run does not repeat: message 3 was ...")
+    assert refused.message.startswith("The run does not repeat: message 3 was ")
     assert "old" in refused.message
     assert "newer" in refused.message
 
@@ -243,7 +243,7 @@ def test_a_run_that_does_not_repeat_says_where(folder: Path) -> None:
 def test_too_many_files_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mendgraph.graph.cassettes.from_run.MOST_FILES", 1)
     refused = refusal(folder, played(folder, use(("list_files", {})), EDIT, Say("Done.")))
-    assert refused.message.startswith("The run does not repeat: message 3 was ...")
+    assert refused.message.startswith("The run does not repeat: message 3 was ")
     assert "The run needs more than 1 files or 2,000,000 bytes" in refused.message
     monkeypatch.setattr("mendgraph.graph.cassettes.from_run.MOST_FILES", 0)
     assert (

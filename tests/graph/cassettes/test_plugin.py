@@ -171,31 +171,12 @@ def test_a_failed_test_writes_nothing(recorded: Path, run: Run, pytester: pytest
     assert (recorded.read_bytes(), [path.name for path in recorded.parent.iterdir()]) == (before, ["test_one.yaml"])
 
 
-def test_an_unused_cassette_fails_a_session_that_has_seen_its_whole_module(recorded: Path, run: Run) -> None:
-    recorded.with_name("test_gone.yaml").write_bytes(recorded.read_bytes())
-    recorded.with_name("foreign.yaml").write_text("interactions: []\n", encoding="utf-8")
-    gone = f"{FILE.replace('test_one', 'test_gone')} is not used by any test: delete it, or bring its test back"
-    for arguments in ((), ("-k", "nothing"), ("test_it.py",)):
-        result = run(*arguments)
-        result.stdout.fnmatch_lines(["*= mendgraph cassettes =*", gone])
-        assert result.ret == pytest.ExitCode.TESTS_FAILED
-        assert "foreign" not in result.stdout.str()
-    for arguments in (("test_it.py::test_one",), ("--collect-only",), ("--pyargs", "test_it.py")):
-        assert run(*arguments).ret == 0
-
-
-def test_a_cassette_with_a_secret_is_not_played_and_fails_the_session(recorded: Path, run: Run) -> None:
-    other = recorded.parent.parent / "elsewhere.yaml"
+def test_a_cassette_with_a_secret_is_not_played(recorded: Path, run: Run) -> None:
     text = recorded.read_text(encoding="utf-8")
-    other.write_text(text.replace("Hello", "sk-" + "a1B2" * 5), encoding="utf-8")
-    result = run()
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["cassettes/elsewhere.yaml must not be kept: line * holds a secret. Revoke it*"])
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    other.replace(recorded)
+    recorded.write_text(text.replace("Hello", "sk-" + "a1B2" * 5), encoding="utf-8")
     result = run()
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines([f"{FILE} is not played: line * holds a secret. Revoke it*"])
+    result.stdout.fnmatch_lines([f"*{FILE} is not played: line * holds a secret. Revoke it*"])
     assert "a1B2a1B2" not in result.stdout.str()
 
 
@@ -271,18 +252,11 @@ def test_n(mendgraph_cassette, n):
     ask(mendgraph_cassette, str(n))
 """
     pytester.makepyfile(test_it=ONE + many)
-    gone = pytester.path / FILE.replace("one", "gone")
-    gone.parent.mkdir(parents=True)
-    gone.write_text("recorded_from: x\n", encoding="utf-8")
     result = run("-p", "xdist", "-n", "1", "--mendgraph-record")
     result.assert_outcomes(passed=3)
-    unused = f"{FILE.replace('one', 'gone')} is not used by any test: *"
-    result.stdout.fnmatch_lines([f"recorded {FILE.replace('one', 'n-1')}", f"recorded {FILE}", unused])
-    assert (result.ret, len(endpoint.requests)) == (pytest.ExitCode.TESTS_FAILED, 3)
-    gone.unlink()
-    result = run()
-    result.assert_outcomes(passed=3)
-    assert (result.ret, len(endpoint.requests)) == (0, 3)
+    result.stdout.fnmatch_lines([f"recorded {FILE.replace('one', 'n-1')}", f"recorded {FILE}"])
+    run().assert_outcomes(passed=3)
+    assert len(endpoint.requests) == 3
 
 
 def test_pytest_starts_without_the_heavy_libraries(pytester: pytest.Pytester) -> None:
@@ -293,18 +267,17 @@ def test_pytest_starts_without_the_heavy_libraries(pytester: pytest.Pytester) ->
     assert pytester.runpython_c(program).stdout.str().strip() == "[]"
 
 
-def session(root: Path, *arguments: str) -> CassetteSession:
-    return CassetteSession(str(root), str(root / "kept"), "", [str(root / each) for each in arguments])
+def session(root: Path) -> CassetteSession:
+    return CassetteSession(str(root), str(root / "kept"), "")
 
 
-def item(name: str, /, *chosen: object, uses: bool = True, fails: bool = False, **said: object) -> Any:
+def item(name: str, /, *chosen: object, **said: object) -> Any:
     marks = [pytest.Mark(FIXTURE, chosen, said, _ispytest=True)] if chosen or said else []
     return SimpleNamespace(
         nodeid=name,
         own_markers=marks,
-        fixturenames=[FIXTURE] if uses else [],
+        fixturenames=[FIXTURE],
         iter_markers=lambda _: marks,
-        get_closest_marker=lambda _: "xfail" if fails else None,
     )
 
 
@@ -322,24 +295,3 @@ def test_two_tests_of_one_name_do_not_share_a_cassette(tmp_path: Path) -> None:
     told = "kept/a/d.yaml is also the cassette of a.py::b: give one of the two another name"
     assert refusal(account, second) == told
     assert refusal(account, first).startswith("there is no cassette kept/a/d.yaml: ")
-
-
-def test_an_expected_failure_does_not_hide_what_is_wrong_with_a_cassette(tmp_path: Path) -> None:
-    account = session(tmp_path)
-    plain, expected = item("a.py::b"), item("a.py::c", fails=True)
-    missing = [refusal(account, each) for each in (plain, expected)]
-    assert account.finish() == [f"a.py::c: {missing[1]}"]
-    controller = session(tmp_path)
-    controller.hear(account.told())
-    assert controller.finish() == [f"a.py::c: {missing[1]}"]
-
-
-def test_files_of_other_tools_and_files_that_vanish_are_let_alone(tmp_path: Path) -> None:
-    account = session(tmp_path)
-    assert account.finish() == []
-    (tmp_path / "kept" / "a").mkdir(parents=True)
-    (tmp_path / "kept" / "a" / "gone.yaml").symlink_to(tmp_path / "nowhere")
-    (tmp_path / "kept" / "a" / "foreign.yaml").write_text("interactions: []\n", encoding="utf-8")
-    (tmp_path / "kept" / "a" / "ours.yaml").write_text("recorded_from: x\n", encoding="utf-8")
-    account.note_module("a.py")
-    assert account.finish() == ["kept/a/ours.yaml is not used by any test: delete it, or bring its test back"]

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from mendgraph.graph.runs.kept_run import KeptRun, when_words
+from mendgraph.graph.runs.kept_run import chat_command, resume_command, when_words
 
 OURS = "3f2a9c01" + "0" * 24
 
@@ -24,9 +24,5 @@ def test_a_time_is_local_and_as_short_as_it_can_be(time: str, words: str) -> Non
 
 
 def test_a_run_says_how_it_goes_on() -> None:
-    open_run, done = KeptRun(OURS, can_go_on=True), KeptRun(OURS, can_go_on=False)
-    assert (open_run.resume, done.resume) == ("mendgraph resume 3f2a9c01", None)
-    assert open_run.after_a_task() == "run 3f2a9c01; go on with: mendgraph resume 3f2a9c01"
-    assert done.after_a_task() == "run 3f2a9c01"
-    assert done.after_a_chat() == "run 3f2a9c01; go on with: mendgraph chat --run 3f2a9c01"
-    assert done.when_finished() == "run 3f2a9c01 has finished; ask it more with: mendgraph chat --run 3f2a9c01"
+    assert resume_command(OURS, ".") == "mendgraph resume 3f2a9c01"
+    assert chat_command("my run", "/a b") == "mendgraph chat --run 'my run' --root '/a b'"

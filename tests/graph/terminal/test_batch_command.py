@@ -79,7 +79,7 @@ def test_each_result_is_a_line_and_the_summary_comes_last(run: Run, orders: list
 
 
 def test_programs_get_an_object_on_each_line(run: Run, orders: list[WorkOrder], tmp_path: Path) -> None:
-    code, out, err = run("go", "--json", "--out", "there", "--work-folder", "copies", "--max-steps", "3")
+    code, out, err = run("go", "--json", "--out", "there", "--max-steps", "3")
     assert (code, err) == (0, "")
     result, summary = map(json.loads, out.splitlines())
     written = [json.loads(line) for line in Path("there/results.jsonl").read_text().splitlines()]
@@ -87,8 +87,8 @@ def test_programs_get_an_object_on_each_line(run: Run, orders: list[WorkOrder], 
     assert summary["folder"] == str(tmp_path / "there")
     assert (summary["end"], summary["total"], summary["left"], summary["finished"]) == ("complete", 1, 0, 1)
     (order,) = orders
-    assert (json.loads(order.given), order.own_settings) == ({"max_steps": 3}, True)
-    assert order.folder.startswith(str(tmp_path / "copies"))
+    assert json.loads(order.context)["max_steps"] == 3
+    assert order.folder == str(tmp_path / "there" / "work" / "t0")
 
 
 @pytest.mark.usefixtures("orders")

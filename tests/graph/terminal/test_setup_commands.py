@@ -14,11 +14,11 @@ from rich.console import Console
 from mendgraph.graph import cli
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import CONFIG_VARIABLE
-from mendgraph.graph.spending.store import AccountSpent, ModelDay, SpendingStore
+from mendgraph.graph.spending.store import ModelDay, SpendingStore
 from mendgraph.graph.terminal import setup_commands
 from mendgraph.graph.terminal.answers import Line
 from mendgraph.graph.terminal.doctor import Finding, Status
-from mendgraph.graph.terminal.setup_commands import account_lines, day_lines, finding_lines, shown_pull
+from mendgraph.graph.terminal.setup_commands import day_lines, finding_lines, shown_pull
 from mendgraph.graph.terminal.turns import Setup
 from mendgraph.nodes.call_model import local_model, weights
 from mendgraph.nodes.call_model.ledger import Entry, RunLimits, Used
@@ -59,22 +59,6 @@ def test_calls_without_a_price_or_an_end_are_told() -> None:
     ]
 
 
-def spent(account: str, days_ago: int = 0, **changed: Any) -> AccountSpent:
-    values: dict[str, Any] = {"calls": 1_200, "tokens": 5_000_000, "cost_usd": 0.1 + 0.2}
-    last = TODAY - timedelta(days=days_ago)
-    return AccountSpent(**{"account": account, "first_day": date(2026, 1, 2), "last_day": last, **values, **changed})
-
-
-def test_an_account_has_a_line_with_all_that_it_has_used() -> None:
-    lines = account_lines([spent("batch/nightly", unsettled=3), spent("", 1, calls=1, cost_usd=0.0, unpriced=1)])
-    assert lines == [
-        Line("ACCOUNT        LAST USED   CALLS     TOKENS  COST", "bold"),
-        Line("batch/nightly  2026-02-28  1,200  5,000,000  0.3000 USD"),
-        Line("(none)         2026-02-27      1  5,000,000  no price known"),
-        Line("3 calls of these have no end yet, or were killed: they count as what was reserved for them.", "dim"),
-    ]
-
-
 def book(base: Path, days_ago: int, account: str = "") -> None:
     store = SpendingStore(str(base), lambda: datetime.now(UTC) - timedelta(days=days_ago))
     entry = Entry(thread="t", model="m", purpose="reply", input_tokens=9, output_tokens=1, cost_usd=0.0)
@@ -97,9 +81,6 @@ def test_the_command_shows_the_last_days(
     assert days == [2, 1, 2]
     assert cli.main(["usage"]) == 0
     assert capsys.readouterr().out.splitlines()[1].split()[1:] == ["m", "1", "5", "0", "1"]
-    assert cli.main(["usage", "--accounts", "--json"]) == 0
-    assert [each["account"] for each in json.loads(capsys.readouterr().out)] == ["", "a"]
-    assert cli.main(["usage", "--accounts", "--days", "3"]) == 2
 
 
 # --- `mendgraph model ...`: one line for each answer, and an exit code.
@@ -245,8 +226,8 @@ def test_options_of_a_run_are_honoured(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("mendgraph.graph.terminal.doctor.examine", examine)
-    assert cli.main(["--model", "m", "doctor", "--offline", "--deep"]) == 0
-    assert given == [{"model": "m"}, {"offline": True, "deep": True, "workspace_file": True}]
+    assert cli.main(["--model", "m", "doctor", "--offline"]) == 0
+    assert given == [{"model": "m"}, {"offline": True, "workspace_file": True}]
 
 
 # --- `mendgraph config`, and how files reach a run at the command line.

@@ -74,7 +74,7 @@ def test_the_child_is_told_what_to_serve_in_a_calm_clean_environment(
     tells = program("ENV = ('OMP_WAIT_POLICY', 'GOMP_SPINCOUNT', 'PYTHONPATH', 'MENDGRAPH_STORE_URL')\n" + TELLS)
     server = running(start_local_server("w.gguf", context_tokens=512, threads=2, program=tells))
     server.stop()
-    arguments = [str(tmp_path / "w.gguf"), MODEL, "512", "2"]
+    arguments = [str(tmp_path / "w.gguf"), MODEL, "512", "2", "0"]
     environment = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0", "PYTHONPATH": None, "MENDGRAPH_STORE_URL": None}
     assert server.base_url == f"{[arguments, environment]!r}/v1"
 
@@ -207,7 +207,7 @@ def child(library: Path) -> Iterator[Child]:
 
 
 def start(library: Path, weights: str) -> Child:
-    command = [sys.executable, "-P", local_server.__file__, weights, "qwen", "512", "-1"]
+    command = [sys.executable, "-P", local_server.__file__, weights, "qwen", "512", "-1", "0"]
     environment = {**os.environ, "PYTHONPATH": str(library)}
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment, text=True)

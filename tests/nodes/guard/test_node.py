@@ -7,7 +7,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command
 from typing_extensions import TypedDict
 
-from mendgraph.nodes.guard.approvals import NO_PREVIEW, RESPONSE_SCHEMA, Grant, GuardUpdate, Hands, Preview
+from mendgraph.nodes.guard.approvals import NO_PREVIEW, Grant, GuardUpdate, Hands, Preview, response_schema
 from mendgraph.nodes.guard.file_rules import WorkspacePath, check_file_guardrails, format_guardrail_violations
 from mendgraph.nodes.guard.node import GuardState, judge_step
 from mendgraph.nodes.guard.policy import GuardConfig, Item, denied, judge_reply
@@ -138,7 +138,7 @@ def ask() -> tuple[Any, Ask]:
 
 def asked_about(asked: Any) -> list[tuple[int, str, str, str]]:
     (question,) = asked
-    assert question.response_schema == RESPONSE_SCHEMA
+    assert question.response_schema == response_schema()
     return [(each["index"], each["path"], each["rule"], each["grant"]) for each in question.value["calls"]]
 
 

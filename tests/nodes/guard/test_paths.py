@@ -3,26 +3,9 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from mendgraph.nodes.guard.file_rules import climbs, folded, folded_parts
-from mendgraph.nodes.guard.policy import MAX_PATH_CHARS, path_problem, workspace_relative as relative
+from mendgraph.nodes.guard.policy import workspace_relative as relative
 
 ROOT = "/home/dev"
-
-
-@pytest.mark.parametrize(
-    ("path", "problem"),
-    [
-        ("", "is empty"),
-        (" \t\n", "is empty"),
-        ("a" * (MAX_PATH_CHARS + 1), f"is longer than {MAX_PATH_CHARS} characters"),
-        ("a" * MAX_PATH_CHARS, None),
-        ("a\0b", "contains a NUL character"),
-        ("a\ud83d.py", "contains a lone surrogate, which is not text"),
-        ("a b\n.py", None),
-        ("[...nextauth].ts", None),
-    ],
-)
-def test_what_makes_a_text_no_path(path: str, problem: str | None) -> None:
-    assert path_problem(path) == problem
 
 
 @pytest.mark.parametrize(

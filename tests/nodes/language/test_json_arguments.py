@@ -1,7 +1,7 @@
 import pytest
 
-from mendgraph.nodes.language.text_protocol import ArgumentProblem, decode_arguments
-from mendgraph.nodes.parse.reading import ReadCall, read_native_calls
+from mendgraph.nodes.language.text_protocol import ArgumentProblem, ReadCall, decode_arguments
+from mendgraph.nodes.parse.reading import read_native_calls
 from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, RawCall, ToolInvocation
 
 INVALID = ExtractionErrorType.INVALID_JSON_SYNTAX
@@ -96,7 +96,7 @@ def raw(call_id: str, tool: str = "list_files", arguments: str = "{}") -> RawCal
 def test_one_call_is_an_invocation_or_a_typed_error(
     call: RawCall, tool: str, outcome: ToolInvocation | ExtractionError
 ) -> None:
-    assert read_native_calls([call], NATIVE_TOOLS) == [ReadCall("a", tool, call.arguments, outcome)]
+    assert read_native_calls([call], NATIVE_TOOLS) == [ReadCall(tool, call.arguments, outcome, call_id="a")]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.batch import batch as whole
 from mendgraph.graph.fleet.batch.batch import Batch, Terms, changed_since
 from mendgraph.graph.fleet.batch.batch_folder import BatchEnd, BatchFolder, BatchResult, Tally, open_batch_folder
@@ -60,8 +61,7 @@ def test_a_batch_is_heard_and_every_task_is_ordered_once(folder: BatchFolder, or
     assert told == ["a answered", "b answered"]
     first = orders[0]
     assert (first.folder, first.task_hash) == (f"{folder.path}/work/a", task("a").sha256)
-    assert (first.given, first.trusted, first.own_settings) == ("{}", "", False)
-    assert first.without == (folder.path, f"{folder.path}/work")
+    assert (first.context, first.without) == (AgentContext().model_dump_json(), (folder.path,))
     again = batch([task("a"), task("b"), task("c")], folder)
     assert (again.tally, again.total) == (Tally(2), 3)
     assert again.run(heard_by(told)).tally == Tally(3)
@@ -69,15 +69,11 @@ def test_a_batch_is_heard_and_every_task_is_ordered_once(folder: BatchFolder, or
 
 
 def test_caps_are_those_of_the_batchs_own_account(folder: BatchFolder, orders: list[WorkOrder]) -> None:
-    terms = Terms(given={"max_steps": 3}, own_settings=True, trusted=lambda _: "ab", max_cost_usd=0.5)
-    batch([task("a")], folder, terms, work_folder="/copies").run()
+    batch([task("a")], folder, Terms(AgentContext(max_steps=3), max_cost_usd=0.5)).run()
     (order,) = orders
-    assert order.folder == f"/copies/{folder.batch}/a"
-    assert order.trusted == "ab"
-    assert order.given == (
-        f'{{"max_steps": 3, "account": "batch/{folder.batch}", "max_cost_usd_per_account": 0.5,'
-        ' "max_tokens_per_account": null}'
-    )
+    context = AgentContext.model_validate_json(order.context)
+    assert (context.account, context.max_steps) == (f"batch/{folder.batch}", 3)
+    assert (context.max_cost_usd_per_account, context.max_tokens_per_account) == (0.5, None)
 
 
 @pytest.mark.parametrize(
@@ -214,6 +210,6 @@ def test_results_are_not_written_any_more_once_the_disk_was_full(
         real(self, begun)
 
     monkeypatch.setattr(BatchFolder, "begin", begin)
-    two = Batch([task("a"), task("b")], folder, ThreadExecutor(2), Terms(own_settings=True))
+    two = Batch([task("a"), task("b")], folder, ThreadExecutor(2), Terms())
     assert two.run().end is BatchEnd.FAILED
     assert folder.done == {}

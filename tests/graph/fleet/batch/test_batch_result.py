@@ -48,8 +48,8 @@ ORDER = WorkOrder("0a1b", TASK, "{}", "/out/work/a.1", task_hash="f00", tries=2)
 ERROR = ToolError(code=ToolErrorCode.NOT_FOUND, message="it is not there")
 
 
-def test_an_order_names_the_run_the_account_and_the_store() -> None:
-    assert (ORDER.run_id, ORDER.account, ORDER.shared_name) == ("0a1b-a.1", "batch/0a1b", "batch/0a1b/a.1")
+def test_an_order_names_the_run_and_the_store() -> None:
+    assert (ORDER.run_id, ORDER.shared_name) == ("0a1b-a.1", "batch/0a1b/a.1")
 
 
 def test_orders_and_what_comes_of_them_can_be_sent() -> None:

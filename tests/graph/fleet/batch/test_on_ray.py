@@ -18,7 +18,7 @@ import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.batch import on_ray, work as working
-from mendgraph.graph.fleet.batch.on_ray import EXTRA_MISSING, RayExecutor, do, look, needed, ray_executor, url_for_nodes
+from mendgraph.graph.fleet.batch.on_ray import EXTRA_MISSING, RayExecutor, do, look, needed, ray_executor
 from mendgraph.graph.fleet.batch.tasks import MOST_TRIES, BatchTask, TaskResult, Worked, WorkOrder
 from mendgraph.graph.machine.bound_nodes import StopRequest
 from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE
@@ -208,26 +208,20 @@ def test_a_batch_that_is_left_ends_what_is_at_work(project: Path) -> None:
 # --- What goes to a node, and what does not
 
 
-def test_the_address_goes_with_the_order_and_the_key_does_not(monkeypatch: pytest.MonkeyPatch, project: Path) -> None:
+def test_no_key_goes_with_the_order(monkeypatch: pytest.MonkeyPatch, project: Path) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-nobody")
-    monkeypatch.setenv("OPENAI_BASE_URL", "https://models.example/v1")
-    url = url_for_nodes(AgentContext(model="m"))
-    assert url == "https://models.example/v1"
     cluster = Played(worked)
-    assert [*RayExecutor(cluster, 1, url=url).run(iter([order(1, project)]))]  # type: ignore[arg-type]
-    sent = cluster.submitted[0][0]
-    assert sent.given == '{"base_url": "https://models.example/v1"}'
-    assert b"sk-of-nobody" not in pickle.dumps(sent)
-    for context in (CONTEXT, AgentContext(model="anthropic:claude-sonnet-4-5")):  # whose package knows its address
-        assert url_for_nodes(context) == ""
-    monkeypatch.setenv("OPENAI_BASE_URL", "https://user:word@models.example/v1")
-    assert url_for_nodes(AgentContext(model="m")) == ""
+    assert [*played(cluster, 1).run(iter([order(1, project)]))]
+    assert b"sk-of-nobody" not in pickle.dumps(cluster.submitted[0][0])
 
 
 def test_the_variables_with_keys_are_those_of_the_endpoints(monkeypatch: pytest.MonkeyPatch) -> None:
     assert needed(CONTEXT) == ()
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     assert needed(CONTEXT) == ("OPENAI_API_KEY",)
+    monkeypatch.setenv("OPENAI_BASE_URL", "https://models.example/v1")
+    assert needed(CONTEXT) == ("OPENAI_API_KEY",)
+    assert needed(AgentContext(model="m")) == ("OPENAI_API_KEY", "OPENAI_BASE_URL")
     assert needed(AgentContext(model="anthropic:m")) == ()
     assert needed(AgentContext.model_construct(**{**dict(CONTEXT), "fallback_models": ("m",)})) == ()
     assert "The embedded model is not for a cluster" in refused(context=AgentContext(model="local")).message

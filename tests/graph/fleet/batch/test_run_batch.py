@@ -25,9 +25,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_results_are_told_once_they_are_written(tmp_path: Path) -> None:
     told: list[TaskResult] = []
     tasks = [BatchTask(id=name, prompt="p", workspace=str(tmp_path)) for name in ("a", "b")]
-    found = run_batch(
-        tasks, out=tmp_path / "out", work_folder=tmp_path / "w", on_result=told.append, durability="async"
-    )
+    found = run_batch(tasks, out=tmp_path / "out", on_result=told.append, durability="async")
     assert isinstance(found, BatchResult)
     assert found.ok
     assert sorted(each.id for each in told) == ["a", "b"]
@@ -104,7 +102,7 @@ def test_tasks_of_a_program_are_looked_at_as_well(file: Path) -> None:
     found = prepare([task, task.model_copy(update={"id": "A"})], Terms(), Crew(), out=str(file.parent / "out"))
     assert isinstance(found, tuple)
     assert [str(each) for each in found] == [
-        "tasks:2: the id 'A' differs from 'a' in small and large letters alone: give each its own (line 1)"
+        "tasks:2: the id 'a' is there already: give each task an id of its own, whatever its capitals (line 1)"
     ]
     wrong: Any = ["a"]
     with pytest.raises(TypeError, match="str is no BatchTask"):
@@ -129,7 +127,6 @@ def test_a_folder_that_cannot_be_taken_is_an_error(file: Path) -> None:
     [
         (Terms(), Crew(), None),
         (Terms(AgentContext(mode="ask")), Crew(), 'mode: "ask" needs a person'),
-        (Terms(given={"mode": "ask"}), Crew(), 'mode: "ask" needs a person'),
         (Terms(max_cost_usd=0.0), Crew(), "max_cost_usd_per_account: Input should be greater than or equal to 0.0001"),
         (Terms(AgentContext(account="us"), max_tokens=5), Crew(), "account: a limit for the whole batch"),
         (Terms(AgentContext(account="us")), Crew(), None),
@@ -176,7 +173,7 @@ def test_the_cluster_is_asked_when_ray_is_to_do_the_work(file: Path, monkeypatch
         return error
 
     monkeypatch.setitem(sys.modules, "mendgraph.graph.fleet.batch.on_ray", SimpleNamespace(ray_executor=ray_executor))
-    terms = Terms(AgentContext(model="m"), {"max_steps": 3})
+    terms = Terms(AgentContext(model="m", max_steps=3))
     assert prepare(str(file), terms, Crew(2, 1, "ray", "head:1")) is error
     asking = {"workers": 2, "address": "head:1", "context": AgentContext(model="m", max_steps=3)}
     assert asked == [asking | {"folder": str(file.parent / "tasks.batch")}]

@@ -1,6 +1,5 @@
 """One task of a batch: begun, resumed, or given the end that it has. Whole batches: `tests/runs/test_batch.py`."""
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -112,7 +111,8 @@ def test_a_stop_that_came_before_begins_nothing(tmp_path: Path, model: ScriptedS
 def test_what_cannot_be_begun_says_why(tmp_path: Path, model: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
     lost = order(tmp_path, model)
     gone = work(lost._replace(task=lost.task.model_copy(update={"workspace": str(tmp_path / "none")}))).result
-    wrong = work(order(tmp_path, model, given='{"usd_per_million_input": 1}')).result
+    limits = {"max_calls_per_turn": -1}
+    wrong = work(lost._replace(task=lost.task.model_copy(update={"limits": limits}))).result
     error = ToolError(code=ToolErrorCode.IO_ERROR, message="The store is broken.")
     monkeypatch.setattr(working, "get_run", lambda *_: error)
     broken = work(order(tmp_path, model)).result
@@ -154,8 +154,8 @@ def test_a_higher_cap_lets_a_run_go_on_that_was_begun_under_the_lower_one(
     tmp_path: Path, model: ScriptedServer
 ) -> None:
     def under(cap: int) -> WorkOrder:
-        given = f'{{"account": "batch/0a", "max_tokens_per_account": {cap}, "max_output_tokens_per_call": 16}}'
-        return order(tmp_path, model, given=given)
+        capped = {"account": "batch/0a", "max_tokens_per_account": cap, "max_output_tokens_per_call": 16}
+        return order(tmp_path, model, capped)
 
     first = work(under(20)).result
     assert (first.reason, first.is_final, len(model.requests)) == ("account_limit", False, 0)
@@ -217,8 +217,8 @@ def test_a_run_that_was_stopped_goes_on_under_the_new_cap(tmp_path: Path) -> Non
         return Say("Done.", usage=(20_000, 1))
 
     def under(cap: int, **changed: Any) -> WorkOrder:
-        given = f'{{"account": "batch/0a", "max_tokens_per_account": {cap}, "max_output_tokens_per_call": 16}}'
-        return order(tmp_path, server, given=given)._replace(**changed)
+        capped = {"account": "batch/0a", "max_tokens_per_account": cap, "max_output_tokens_per_call": 16}
+        return order(tmp_path, server, capped, **changed)
 
     with ScriptedServer(then=answer) as server:
         first = work(under(10_000), stop).result
@@ -228,59 +228,16 @@ def test_a_run_that_was_stopped_goes_on_under_the_new_cap(tmp_path: Path) -> Non
     assert (last.kind, last.resumed, last.changed) == (OutcomeKind.FINISHED, True, ("new.txt",))
 
 
-NARROW = "max_steps = 3\n"
-WIDE = 'allowed_programs = ["make"]\n'
+def test_a_task_has_the_limits_of_its_own_within_the_batchs_context(tmp_path: Path) -> None:
+    (tmp_path / ".mendgraph.toml").write_text("max_steps = 3\n")  # of a batch's task no such file is read
+    context = AgentContext(max_steps=9, model="m").model_dump_json()
 
+    def limited(limits: dict[str, Any]) -> AgentContext | ToolError:
+        task = BatchTask(id="a", prompt="p", workspace="/w").model_copy(update={"limits": limits})
+        return context_of(WorkOrder("0a", task, context, "/out/a"), str(tmp_path))
 
-def limited(limits: dict[str, Any] | None = None, **changed: Any) -> WorkOrder:
-    task = BatchTask(id="a", prompt="p", workspace="/w", limits=limits or {})
-    context = AgentContext(max_steps=9, allowed_programs=("git",), model="m")
-    return WorkOrder("0a", task, context.model_dump_json(), "/out/a", **{"own_settings": True, **changed})
-
-
-def context_in(given: WorkOrder, root: Path) -> AgentContext:
-    found = context_of(given, str(root))
-    assert isinstance(found, AgentContext), found.message
-    return found
-
-
-def test_the_folders_own_settings_narrow(tmp_path: Path) -> None:
-    (tmp_path / ".mendgraph.toml").write_text(NARROW)
-    found = context_in(limited(), tmp_path)
-    assert (found.workspace, found.max_steps, found.model) == (str(tmp_path), 3, "m")
-    assert context_in(limited(given='{"max_steps": 7}'), tmp_path).max_steps == 7
-    assert context_in(limited({"max_steps": 5}, given='{"max_steps": 7}'), tmp_path).max_steps == 5
-    assert context_in(limited(own_settings=False), tmp_path).max_steps == 9
-
-
-def test_what_widens_is_refused_unless_it_is_trusted(tmp_path: Path) -> None:
-    (tmp_path / ".mendgraph.toml").write_text(WIDE)
-    refused = context_of(limited(), str(tmp_path))
-    assert isinstance(refused, ToolError)
-    assert refused.code is ToolErrorCode.INVALID_ARGUMENT
-    assert ".mendgraph.toml of the task's workspace sets allowed_programs, which needs your trust" in refused.message
-    sha256 = hashlib.sha256(WIDE.encode()).hexdigest()
-    assert context_in(limited(trusted=sha256), tmp_path).allowed_programs == ("make",)
-
-
-def test_the_environment_names_the_endpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / ".mendgraph.toml").write_text('base_url = "http://127.0.0.1:1/v1"\n')
-    assert isinstance(context_of(limited(), str(tmp_path)), ToolError)
-    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:2/v1")
-    assert context_in(limited(), tmp_path).base_url is None
-
-
-@pytest.mark.parametrize(("limits", "given"), [({}, {"usd_per_million_input": 1}), ({"max_steps": 0}, {})])
-def test_settings_that_do_not_fit_are_told(tmp_path: Path, limits: dict[str, Any], given: dict[str, Any]) -> None:
-    wrong = limited(given=json.dumps(given))
-    task = wrong.task.model_copy(update={"limits": limits})
-    found = context_of(wrong._replace(task=task), str(tmp_path))
-    assert isinstance(found, ToolError)
-    assert "do not fit together" in found.message
-
-
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    (tmp_path / ".mendgraph.toml").write_text("max_steps = \n")
-    found = context_of(limited(), str(tmp_path))
-    assert isinstance(found, ToolError)
-    assert found.message.startswith(".mendgraph.toml:1")
+    found = [limited({}), limited({"max_steps": 5})]
+    assert found == [AgentContext(max_steps=most, model="m", workspace=str(tmp_path)) for most in (9, 5)]
+    wrong = limited({"max_steps": 0})
+    assert isinstance(wrong, ToolError)
+    assert "do not fit together" in wrong.message

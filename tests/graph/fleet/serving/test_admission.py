@@ -16,7 +16,6 @@ from mendgraph.graph.fleet.serving.admission import (
     Locks,
     Place,
     RunRefusedError,
-    load_tenants,
     open_admitter,
     project_folder,
 )
@@ -200,10 +199,10 @@ def test_the_file_is_read_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 def test_without_a_file_nothing_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CannotServeError, match=r"^Name the file with the server's users in MENDGRAPH_TENANTS\.$"):
-        load_tenants()
+        open_admitter()
     monkeypatch.setenv(TENANTS_VARIABLE, "/no/such/file")
     with pytest.raises(CannotServeError, match=r"^Cannot read '/no/such/file': .* MENDGRAPH_TENANTS names it\.$"):
-        load_tenants()
+        open_admitter()
 
 
 @pytest.mark.parametrize(

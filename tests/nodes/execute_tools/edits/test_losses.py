@@ -3,7 +3,6 @@ import pytest
 from mendgraph.nodes.execute_tools.edits.losses import (
     elision_in,
     is_elision,
-    keys_inside,
     lost_definitions,
     lost_keys,
     torn_statement,
@@ -122,9 +121,3 @@ def test_why_too_little(old: str, new: str, task: str, why: str) -> None:
 )
 def test_lost_keys(path: str, old: str, new: str, lost: tuple[str, ...]) -> None:
     assert lost_keys(path, old, new) == lost
-
-
-def test_keys_inside() -> None:
-    text = '{"a": {"b": [{"c": 1}]}, "d": {"e": 1}}'
-    assert keys_inside(text, {"a"}) == {"b", "c"}
-    assert keys_inside(text, {"x"}) == keys_inside("{", {"a"}) == keys_inside("[" * 100_000, {"a"}) == set()

@@ -13,7 +13,6 @@ from mendgraph.nodes.execute_tools.edits.patches import (
     Hunk,
     Patched,
     PatchError,
-    PatchLine,
     UpdatedFile,
     apply_hunks,
     parse_patch,
@@ -26,7 +25,7 @@ def patch(body: str) -> str:
 
 
 def hunk(*lines: str, headers: tuple[str, ...] = (), ends_file: bool = False, line: int = 3) -> Hunk:
-    return Hunk(headers, tuple(PatchLine(each[0], each[1:]) for each in lines), ends_file, line)
+    return Hunk(headers, tuple((each[0], each[1:]) for each in lines), ends_file, line)
 
 
 def updated(*hunks: Hunk, path: str = "a.py", target: str = "", line: int = 2) -> UpdatedFile:

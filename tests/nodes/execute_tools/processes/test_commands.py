@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, ScopeOverError
-from mendgraph.nodes.execute_tools.processes import bubblewrap, commands as module
+from mendgraph.nodes.execute_tools.processes import bubblewrap
 from mendgraph.nodes.execute_tools.processes.commands import (
     CommandResult,
     CommandRules,
@@ -35,7 +35,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 def test_both_outputs_and_the_exit_code(place: Place) -> None:
     result = place.result("sh", "-c", "echo out; echo err >&2; exit 3")
-    assert (result.exit_code, result.signal, result.timed_out, result.made_denied) == (3, 0, False, ())
+    assert (result.exit_code, result.signal, result.timed_out) == (3, 0, False)
     assert (result.stdout, result.stderr) == (Ends(b"out\n", b"", 4), Ends(b"err\n", b"", 4))
     assert 0 < result.seconds < result.limit_s == 30.0
 
@@ -120,23 +120,6 @@ def test_an_argument_that_is_no_text_is_refused(place: Place, argument: str) -> 
     assert place.error("sh", argument).startswith("invalid_argument: ")
 
 
-def test_denied_names_that_a_program_made_are_told(place: Place) -> None:
-    result = place.result("sh", "-c", "echo x > new; mkdir -p a/keys b/.git; touch b/.env; rm -f .env", cwd="src")
-    assert result.made_denied == ("src/a/keys", "src/b/.env", "src/b/.git")
-    assert place.result("true").made_denied == ()
-
-
-def test_a_denied_name_that_means_something_else_is_told(place: Place) -> None:
-    (place.root / "sub/.git").mkdir(parents=True)
-    result = place.result("sh", "-c", "mv sub .x; mkdir -p sub/.git/hooks; echo x > sub/.git/hooks/pre-commit")
-    assert result.made_denied == (".x/.git", "sub/.git")
-
-
-def test_it_is_told_when_there_was_no_time_to_look(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_LOOK_AGAIN_S", -60)
-    assert place.result("true").made_denied is None
-
-
 def test_a_sandbox_that_is_lost_on_the_way_is_never_gone_without(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bubblewrap, "bubblewrap_path", lambda: None)
     message = "Commands cannot be run on this machine, as their sandbox does not start"
@@ -188,7 +171,6 @@ def test_a_program_that_may_only_look_changes_nothing(tmp_path: Path) -> None:
     assert said[-3:] == [*said[-3:-2], ".env", "src"]
     assert "check" in said
     assert sorted(path.name for path in root.rglob("*")) == [".env", "src"]
-    assert result.made_denied == ()
 
 
 RULES = CommandRules(("sh", "tools/own", "/opt/x", "no-such-program"))

@@ -9,7 +9,6 @@ from mendgraph.nodes.execute_tools.files.failures import is_disk_full
 from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.processes.git import (
     Repository,
-    Uncommitted,
     add_worktree,
     find_commit,
     find_repository,
@@ -123,15 +122,15 @@ def test_what_is_not_committed(tmp_path: Path) -> None:
     main = repository(tmp_path / "main", {"a": "a\n" * 20, "b": "b", "c": "c", "src/d": "d", "src/e f": "e"})
     before = (main / ".git/index").read_bytes()
     os.utime(main / "a")
-    assert find_uncommitted(found(main)) == Uncommitted((), untracked=False)
+    assert find_uncommitted(found(main)) == ((), False)
     assert (main / ".git/index").read_bytes() == before
     git(main, "mv", "a", "new name")
     write(main, {"b": "changed", "src/e f": "changed", "untracked": "x"})
     (main / "c").unlink()
-    assert find_uncommitted(found(main)) == Uncommitted(("b", "c", "new name", "src/e f"), untracked=True)
-    assert find_uncommitted(found(main / "src")) == Uncommitted(("src/e f",), untracked=False)
+    assert find_uncommitted(found(main)) == (("a", "b", "c", "new name", "src/e f"), True)
+    assert find_uncommitted(found(main / "src")) == (("src/e f",), False)
     git(main, "clone", "--quiet", "--bare", ".", str(tmp_path / "bare.git"))
-    assert find_uncommitted(found(tmp_path / "bare.git")) == Uncommitted((), untracked=False)
+    assert find_uncommitted(found(tmp_path / "bare.git")) == ((), False)
 
 
 def test_a_repository_of_another_user_is_trusted_if_the_user_says_so(
