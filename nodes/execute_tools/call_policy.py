@@ -8,6 +8,7 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import ceil
 from types import MappingProxyType
 from typing import Final
@@ -148,22 +149,9 @@ class CircuitBreaker:
         return self._until is None or self._probing
 
 
-class Breakers:
-    """One circuit breaker for each name, for any number of threads."""
-
-    def __init__(self, config: BreakerConfig, clock: Callable[[], float]) -> None:
-        self._config, self._clock = config, clock
-        self._breakers: OrderedDict[str, CircuitBreaker] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def of(self, name: str) -> CircuitBreaker:
-        """The breaker of this name, made where there is none."""
-        with self._lock:
-            found = self._breakers.setdefault(name, CircuitBreaker(self._config, self._clock))
-            self._breakers.move_to_end(name)
-            if len(self._breakers) > MOST_BREAKERS:
-                self._breakers.popitem(last=False)
-            return found
+def breakers_by_name(config: BreakerConfig, clock: Callable[[], float]) -> Callable[[str], CircuitBreaker]:
+    """One circuit breaker for each name, made where there is none; those last asked for are kept."""
+    return lru_cache(MOST_BREAKERS)(lambda _: CircuitBreaker(config, clock))
 
 
 # --- One call
@@ -175,7 +163,7 @@ class PolicyMemory:
     def __init__(self, clock: Callable[[], float], breaker: BreakerConfig | None = None) -> None:
         """`clock` gives seconds and never goes back. Without a `breaker` there are no circuits."""
         self._clock = clock
-        self.breakers = None if breaker is None else Breakers(breaker, clock)
+        self.breaker_of = None if breaker is None else breakers_by_name(breaker, clock)
         self._starts: OrderedDict[str, deque[float]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -281,7 +269,7 @@ class CallPolicy:
             breaker.abandoned()
 
     def _breaker(self, tool: Tool) -> CircuitBreaker | None:
-        return None if self._memory.breakers is None else self._memory.breakers.of(tool.name)
+        return None if self._memory.breaker_of is None else self._memory.breaker_of(tool.name)
 
 
 def _is_outage(tool: Tool, run: ToolRun) -> bool:

@@ -367,13 +367,8 @@ class Environment:
                 for key, each in value.items()
             }
 
-        if not isinstance(obj, dict):
-            return unnamed(self._redactor.value(_json_like(obj)))
-        safe: JsonMap = {}
-        for key, value in obj.items():
-            plain = self._redactor.value({key: _json_like(value)})
-            safe |= plain if isinstance(plain, dict) else {self._redactor.text(key): plain}
-        return unnamed(safe)
+        fields = {key: _json_like(each) for key, each in obj.items()} if isinstance(obj, dict) else _json_like(obj)
+        return unnamed(self._redactor.value(fields))
 
     def _permit(self, tool: Tool) -> None:
         if (refusal := CallPolicy(self._rules, self._memory).permit(tool, {})) is not None:

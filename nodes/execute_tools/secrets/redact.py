@@ -435,29 +435,18 @@ def masked_blocks(text: str) -> str:
     """The text with `MARK` in each line of each block of a key; the same object where there is none."""
     if _BEGIN not in text:
         return text
-    pieces = list(_pieces(text, 0, len(text)))
-    return "".join(pieces) if len(pieces) > 1 else text
+    pieces, at = list[str](), 0
+    for start, stop in key_block_spans(text):
+        block = _INK.sub(lambda line: MARK if any(map(str.isalnum, line[0])) else line[0], text[start:stop])
+        pieces += [text[at:start], block]
+        at = stop
+    return "".join([*pieces, text[at:]]) if pieces else text
 
 
 def masked_lines(text: str) -> dict[int, str]:
     """The lines of which a block of a key takes something, by number from 1, with `MARK` in its place."""
-    masked = masked_blocks(text)
-    if masked is text:
-        return {}
-    pairs = zip(text.split("\n"), masked.split("\n"), strict=True)
+    pairs = zip(text.split("\n"), masked_blocks(text).split("\n"), strict=True)
     return {number: shown for number, (line, shown) in enumerate(pairs, start=1) if shown != line}
-
-
-def _pieces(text: str, at: int, end: int) -> Iterator[str]:
-    """The text from `at` to `end` in pieces, an odd number of them, of which every second is a masked block."""
-    for start, stop in key_block_spans(text):
-        if start >= end:
-            break
-        yield text[at:start]
-        block = text[start : min(stop, end)]  # a mark in each line of it that says something
-        yield _INK.sub(lambda line: MARK if any(map(str.isalnum, line[0])) else line[0], block)
-        at = min(stop, end)
-    yield text[at:end]
 
 
 MARGIN: Final = 1_024
