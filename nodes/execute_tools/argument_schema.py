@@ -14,7 +14,6 @@ MOST_ERRORS = 10  # more sentences than this do not help anybody to repair a cal
 MOST_NODES = 5_000
 """Places of a schema after its references are written out: what refers to itself twice doubles with each level."""
 
-DEEPEST = 32  # references of a schema that lead to each other
 _MAPS: Final = ("properties", "patternProperties", "dependentSchemas")
 """Keywords whose value has a name for each schema."""
 
@@ -81,8 +80,8 @@ def plain_schema(schema: Mapping[str, Any]) -> JsonMap:
     def plain(node: Any, seen: tuple[str, ...]) -> Any:
         nonlocal left
         left -= 1
-        if left < 0 or len(seen) > DEEPEST:
-            raise UnusableSchemaError(f"written out it has more than {MOST_NODES} places, or {DEEPEST} references")
+        if left < 0:
+            raise UnusableSchemaError(f"written out it has more than {MOST_NODES} places")
         if isinstance(node, list):
             return [plain(each, seen) for each in node]
         if not isinstance(node, dict):

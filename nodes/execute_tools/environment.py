@@ -12,7 +12,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
-from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from math import inf
 from typing import Any, Final, Protocol
@@ -203,7 +202,7 @@ class Environment:
                 message = "This idempotency key belongs to another call: use a new key for other arguments."
                 raise ActionError(message, "IdempotencyError")
             if result is not None:
-                return _copied(result)
+                return result
             if key in self._results:
                 message = "The same call is being made at this moment: wait for its result."
                 raise ActionError(message, "IdempotencyError")
@@ -211,7 +210,7 @@ class Environment:
         # Cut off by Ctrl-C, it stays "in progress": whether it had its effect is unknown, so it is not made again.
         result = self._run(action, name, given)
         with self._lock:
-            self._results[key] = (mark, _copied(result))
+            self._results[key] = (mark, result)
             if result.error_type in _NOT_MADE:
                 del self._results[key]
             if len(self._results) > MOST_RESULTS:
@@ -447,14 +446,6 @@ def _in_words(value: Any) -> str:
 def _failed(name: str, args: JsonMap, error: BaseException) -> ExecResult:
     kind = error.kind if isinstance(error, ActionError) else type(error).__name__
     return ExecResult(False, name, args, error=reason_of(error), error_type=kind)
-
-
-def _copied(result: ExecResult) -> ExecResult:
-    """A copy that its caller may change; what cannot be copied is shared."""
-    try:
-        return deepcopy(result)
-    except Exception:  # noqa: BLE001 - an object of the action's own may refuse in any way
-        return replace(result)
 
 
 def _closed(path: str, _for_write: bool) -> ToolError | None:

@@ -293,10 +293,8 @@ class _Kind:
 
     def hides(self, value: str | float, secret: str) -> bool:
         """Whether a text or a number under a secret's name goes."""
-        if not secret:
-            return False
-        if self.strict and is_secret_key(secret):
-            return True
+        if not secret or (self.strict and is_secret_key(secret)):
+            return bool(secret)
         return looks_secret_under(secret, value) if isinstance(value, str) else is_secret_number(secret, value)
 
     def covers(self, key: str, inside: str) -> str:
@@ -445,7 +443,9 @@ def masked_blocks(text: str) -> str:
 
 def masked_lines(text: str) -> dict[int, str]:
     """The lines of which a block of a key takes something, by number from 1, with `MARK` in its place."""
-    pairs = zip(text.split("\n"), masked_blocks(text).split("\n"), strict=True)
+    if (masked := masked_blocks(text)) is text:
+        return {}
+    pairs = zip(text.split("\n"), masked.split("\n"), strict=True)
     return {number: shown for number, (line, shown) in enumerate(pairs, start=1) if shown != line}
 
 
