@@ -12,7 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from math import inf
 from typing import Any, Final, Protocol
 
@@ -388,7 +388,7 @@ class Environment:
         self._log({"event": "action_ok" if result.ok else "action_error", **result.to_dict()})
         self._vitals, alert = observe_tool(self._vitals, result.ok)
         if alert is not None:
-            self._log({"event": "alert", **alert.as_map()})
+            self._log({"event": "alert", **asdict(alert)})
         return result
 
 

@@ -122,7 +122,7 @@ def judged_evidence(context: ToolContext, path: str, before: str | None, after: 
     if before is not None:
         modules.append(as_request(name, before, plan.examples))
     checks = context.checks.in_scope(context.scope)
-    answers = checks.run_examples(modules, context.timeout_s / _SHARE, first_decides=True)
+    answers = checks.run_examples(modules, context.timeout_s / _SHARE)
     if isinstance(answers, ToolError):
         return None
     runs = [read_run(answer, len(plan.examples)) for answer in answers]
