@@ -17,7 +17,7 @@ import orjson
 
 from mendgraph.nodes.execute_tools.files.deadline import ScopeOverError
 from mendgraph.nodes.execute_tools.registry import Tool
-from mendgraph.nodes.execute_tools.secrets.redact import MARK, has_mark
+from mendgraph.nodes.execute_tools.secrets.redact import MARK
 from mendgraph.nodes.execute_tools.tool_run import GuardrailError, RetryableToolError, ToolRun, meant_or_known, refused
 from mendgraph.nodes.records import CHANGING, Effect, JsonMap, ToolError, ToolErrorCode, ToolSpec
 
@@ -213,7 +213,7 @@ class CallPolicy:
         if self._rules.read_only and tool.effect in CHANGING:
             message = f"This environment is read-only, so {tool.name} is refused."
             return refused(tool.name, message, ToolErrorCode.PERMISSION_DENIED, "PermissionError")
-        if tool.effect in CHANGING | {Effect.NETWORK} and has_mark(orjson.dumps(arguments).decode()):
+        if tool.effect in CHANGING | {Effect.NETWORK} and MARK in orjson.dumps(arguments).decode():
             return refused(tool.name, _CARRIES_MARK, ToolErrorCode.INVALID_ARGUMENT, "ValueError")
         return None
 

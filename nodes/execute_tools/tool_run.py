@@ -97,11 +97,6 @@ def bad_arguments(tool: str, reasons: list[str]) -> ToolRun:
     return _failed(tool, f"bad_args:{text}", ToolErrorCode.INVALID_ARGUMENT, message, error_type="ValueError")
 
 
-def blocked(tool: str, error: Exception, attempts: int) -> ToolRun:
-    """A guardrail refused."""
-    return refused(tool, reason_of(error), ToolErrorCode.PERMISSION_DENIED, type(error).__name__, attempts)
-
-
 def refused(tool: str, message: str, code: ToolErrorCode, error_type: str, attempts: int = 0) -> ToolRun:
     """The environment's policy, or a guardrail, refused the call."""
     return _failed(tool, f"guardrail:{message}", code, message, attempts, error_type)

@@ -113,11 +113,6 @@ def both(asked: Sequence[Example], documented: Iterable[Example]) -> tuple[Examp
     return (*asked, *(each for each in documented if each.code not in known))
 
 
-def last_part(name: str) -> str:
-    """`Stack.pop` -> `pop`."""
-    return name.rpartition(".")[2]
-
-
 def _of(name: str, docstring: str) -> Iterator[Example]:
     import doctest  # 6 ms, which a run without Python need not spend
 

@@ -196,11 +196,6 @@ _LATIN: Final = {"iso8859-1": "cp1252", "cp1252": "cp1252", "ascii": "cp1252"}
 """Codecs that old pages are written in. Source: WHATWG Encoding, which reads the first of them as the second."""
 
 
-def is_text(kind: str) -> bool:
-    """Whether a body of this media type is read: text, JSON, XML and their kin."""
-    return kind.startswith("text/") or kind in _TEXT_TYPES or kind.endswith(("+json", "+xml", "+yaml"))
-
-
 def decode_text(data: bytes, content_type: str, *, cut: bool = False) -> str | None:
     """The body as Latin-1 if it says so, else as UTF-8, with U+FFFD for what does not fit; None if it is binary."""
     if b"\x00" in data[:8_000]:
@@ -309,7 +304,8 @@ def _read(
     kind = match[1].lower() if match else UNKNOWN_TYPE  # `text/html` of `Text/HTML; charset=utf-8`
     encoding = headers.get("content-encoding", "").strip().lower()
     what = f"content encoded as {quoted(encoding)}" if encoding not in {"", "identity"} else ""
-    if not is_text(kind) and response.status not in {204, 304} and length != "0":
+    readable = kind.startswith("text/") or kind in _TEXT_TYPES or kind.endswith(("+json", "+xml", "+yaml"))
+    if not readable and response.status not in {204, 304} and length != "0":
         what = what or kind
     data = bytearray()
     for piece in () if what else response.iter_stream():

@@ -236,7 +236,10 @@ class Redactor:
         """Where the secrets in a text stand, in order and apart; without `names` only those known or with a shape."""
         if len(text) < SHORTEST_VALUE:
             return []
-        found = [span for form in self.forms if form in text for span in _occurrences(text, form)]
+        found: list[tuple[int, int]] = []
+        for form in [form for form in self.forms if form in text]:
+            starts = (each.start() for each in re.finditer(f"(?={re.escape(form)})", text))
+            found += [(start, start + len(form)) for start in starts]
         linked = _LINK.search(text) is not None
         if not linked and len(text) < SHORTEST_TOKEN:
             return _joined(found)
@@ -323,11 +326,6 @@ def redact(value: Any) -> Any:
     return _DEFAULT.value(value)
 
 
-def has_mark(text: str) -> int:
-    """How many secrets have been taken out of this content."""
-    return text.count(MARK)
-
-
 def _fields(value: Mapping[Any, Any], kind: _Kind, secret: str) -> Iterator[tuple[str, Any, str]]:
     """The fields of an object, each with the secret's name that it is under: its own, or what another field says."""
     said = "".join(str(each) for key, each in value.items() if str(key).lower() in _NAME_FIELDS) if value else ""
@@ -349,15 +347,6 @@ def _without_passwords(value: Iterable[Any], kind: _Kind) -> list[Any]:
         without_spans(line, spans, kind.mark, start, start + len(each))
         for start, each in zip(starts, items, strict=False)
     ]
-
-
-def _occurrences(text: str, form: str) -> list[tuple[int, int]]:
-    found = []
-    at = text.find(form)
-    while at >= 0:
-        found.append((at, at + len(form)))
-        at = text.find(form, at + 1)
-    return found
 
 
 def _unfinished(text: str, form: str) -> int:

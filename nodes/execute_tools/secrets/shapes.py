@@ -198,9 +198,7 @@ def _folded(words: str, pattern: str, accepts: Callable[[str], bool]) -> Shape:
 
 
 def _is_password(found: str) -> bool:
-    if found.startswith(("$", "-", "<", "/")) or is_filler(found):
-        return False
-    return any(not (char.isalpha() or char in "._-") for char in found) or looks_secret(found)
+    return not found.startswith(("$", "-", "<", "/")) and (_is_setting(found) or looks_secret(found))
 
 
 def _is_command_login(found: str) -> bool:
