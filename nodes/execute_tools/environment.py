@@ -163,7 +163,8 @@ class Environment:
         self._lock = threading.Lock()
         self._redactor = Redactor(secrets)
         self._vitals = Vitals()
-        self._context = ToolContext(Workspace(os.sep, _closed), timeout_s=inf)
+        closed = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message="This environment has no workspace.")
+        self._context = ToolContext(Workspace(os.sep, lambda *_: closed), timeout_s=inf)
 
     def execute_action(self, action: Action, args: Mapping[str, Any], *, idempotency_key: str = "") -> JsonMap:
         """Run one action: `{ok, action, args, data, error, ms, retries, error_type}`, and never an exception.
@@ -446,8 +447,3 @@ def _in_words(value: Any) -> str:
 def _failed(name: str, args: JsonMap, error: BaseException) -> ExecResult:
     kind = error.kind if isinstance(error, ActionError) else type(error).__name__
     return ExecResult(False, name, args, error=reason_of(error), error_type=kind)
-
-
-def _closed(path: str, _for_write: bool) -> ToolError | None:
-    """Actions reach files by themselves, and not through the engine's workspace."""
-    return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=f"This environment has no workspace for {path!r}.")

@@ -35,7 +35,7 @@ import time
 import traceback
 import types
 import unittest
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -128,14 +128,9 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def frames(error: BaseException) -> Iterator[str]:
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        yield frame.f_code.co_filename
-
-
 def raised(error: BaseException, path: str) -> Result:
     """What an unexpected exception says; unknown where the code under test is not to blame."""
-    last = list(frames(error))[-1:]
+    last = [each.filename for each in traceback.extract_tb(error.__traceback__)[-1:]]
     elsewhere = not last or (last[0] != path and isinstance(error, (NameError, AttributeError)))
     asked = bool(last) and last[0].startswith("<") and isinstance(error, AttributeError)
     if isinstance(error, UNDECIDED) or (elsewhere and not asked):
@@ -242,7 +237,8 @@ def child(root: str, module: dict[str, Any], out: int) -> None:
     try:
         loaded = load(root, module["path"], module["text"])
     except BaseException as error:  # noqa: BLE001 - whatever the code does is a result
-        own = list(frames(error))[-1:] == [file] and not isinstance(error, (SystemExit, AttributeError, *UNDECIDED))
+        last = [each.filename for each in traceback.extract_tb(error.__traceback__)[-1:]]
+        own = last == [file] and not isinstance(error, (SystemExit, AttributeError, *UNDECIDED))
         tell("own" if own else "foreign", words(error))
         return
     tell("loaded", "")

@@ -508,7 +508,6 @@ def _last(window: str, at: int, spans: list[tuple[int, int]]) -> int:
     return max([0, *places, *breaks[-1:]])
 
 
-CONTEXT: Final = 1024  # characters of what has been shown that are looked at again: room for a name before its value
 _LONG: Final = 2048
 """Characters held back from which on they are looked at only when an eighth more has come: it takes linear time."""
 
@@ -563,5 +562,5 @@ class RedactedStream:
         spans = self._redactor.spans(text)
         end = next((start for start, stop in spans if start < begin + count < stop), begin + count)
         end = max(begin, end)
-        self._shown, self._held = text[max(0, end - CONTEXT) : end], text[end:]
+        self._shown, self._held = text[max(0, end - MARGIN) : end], text[end:]
         return without_spans(text, spans, MARK, begin, end) if end > begin else ""

@@ -148,14 +148,9 @@ def conflict(message: str) -> ToolError:
     return ToolError(code=ToolErrorCode.CONFLICT, message=message)
 
 
-def was_read(context: ToolContext, before: LoadedText) -> bool:
-    """Whether this thread has read or written the file."""
-    return before.path in context.files_read
-
-
 def instead_of(error: ToolError, context: ToolContext, before: LoadedText) -> ToolAnswer:
     """The error, or where the file was not read in this thread, the file's first page."""
-    return error if was_read(context, before) else shown_unread(context, before)
+    return error if before.path in context.files_read else shown_unread(context, before)
 
 
 def shown_unread(context: ToolContext, before: LoadedText) -> ToolAnswer:
