@@ -288,7 +288,7 @@ class Environment:
         )
         call = ToolCall(call_id="", tool=name, arguments={"text": _in_words(args)}, raw_arguments="")
         run = engine.run_sync(call, self._context)
-        _RETRIES.set(run.retries)
+        _RETRIES.set(max(0, run.attempts - 1))
         if errors:
             raise errors[-1]
         if run.result.error is not None:

@@ -45,11 +45,6 @@ class ToolRun:
     error_type: str = ""
 
     @property
-    def retries(self) -> int:
-        """How many attempts came after the first."""
-        return max(0, self.attempts - 1)
-
-    @property
     def result(self) -> ToolResult:
         """What the model is shown."""
         return self.output.result
