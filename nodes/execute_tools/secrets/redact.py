@@ -439,10 +439,7 @@ def masked_lines(text: str) -> dict[int, str]:
 
 
 MARGIN: Final = 1_024
-"""Characters on each side of a piece that are looked at with it: room for a name before its value, and for the value.
-
-What is longer is one word, as a rule, and so is not cut.
-"""
+"""Characters around a piece, or before new text of a stream, that are looked at with it: a name and its value."""
 
 _BREAK = re.compile(r"[\s(){}\[\]<>,;\u2e80-\U0010ffff]")
 """Stands between words. Quotes, `=` and `:` do not: a name and its value stay together."""
