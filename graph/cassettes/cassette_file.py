@@ -20,8 +20,7 @@ from pydantic import AfterValidator, AliasPath, BaseModel, BeforeValidator, Conf
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.nodes.execute_tools.files.failures import invalid
-from mendgraph.nodes.execute_tools.secrets.known_secrets import forms_of, known_values
-from mendgraph.nodes.execute_tools.secrets.redact import Redactor, without_spans
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor, forms_of, known_values, without_spans
 from mendgraph.nodes.execute_tools.store.user_files import read_bytes, write_whole
 from mendgraph.nodes.language.documents import DocumentProblem, read_yaml
 from mendgraph.nodes.records import JsonMap, Record, ToolError, ToolErrorCode

@@ -40,7 +40,7 @@ from mendgraph.nodes.call_model.endpoint import (
 )
 from mendgraph.nodes.call_model.local_model import shared_local_server
 from mendgraph.nodes.call_model.weights import CONTEXT_TOKENS
-from mendgraph.nodes.execute_tools.secrets.known_secrets import is_findable_key
+from mendgraph.nodes.execute_tools.secrets.redact import is_findable_key
 from mendgraph.nodes.records import ProviderFailure, Record, ToolError, ToolErrorCode
 
 _USE: Final = "give the agent `mendgraph_cassette.context(workspace)`, or its client `mendgraph_cassette.base_url`"

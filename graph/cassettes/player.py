@@ -23,7 +23,7 @@ from mendgraph.graph.cassettes.cassette_file import (
     scrubbed,
 )
 from mendgraph.nodes.execute_tools.secrets.keys import is_secret_key
-from mendgraph.nodes.execute_tools.secrets.known_secrets import is_findable_key
+from mendgraph.nodes.execute_tools.secrets.redact import is_findable_key
 from mendgraph.nodes.records import JsonMap
 
 Scrub = Callable[[bytes], bytes]

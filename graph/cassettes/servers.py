@@ -23,7 +23,7 @@ import httpx2
 from mendgraph.graph.cassettes.cassette_file import RESPONSE_HEADERS, CassetteFile, Exchange, only_headers, scrubbed
 from mendgraph.graph.cassettes.player import ROOT, Player
 from mendgraph.graph.langchain.failures import NOT_RECORDED
-from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values
+from mendgraph.nodes.execute_tools.secrets.redact import known_values
 from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply
 
 MISSED: Final = 422

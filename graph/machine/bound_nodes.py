@@ -6,6 +6,7 @@ Each method is one node: it takes the node's slice of the state with the turn's 
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import asdict
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, cast
@@ -386,8 +387,8 @@ class BoundNodes:
         """The update with the run's vital signs after it; an alert goes to whoever listens, and into the log."""
         vitals, alert = observe(update.get("vitals") or state.get("vitals") or Vitals())
         if alert is not None:
-            get_stream_writer()({"type": "alert", **alert.as_map()})
-            self._tools.log(state["context"], state["run_id"]).alert(alert.as_map())
+            get_stream_writer()({"type": "alert", **asdict(alert)})
+            self._tools.log(state["context"], state["run_id"]).alert(asdict(alert))
         return {**update, "vitals": vitals}
 
     def _tools_watched(self, state: AgentState, update: Update) -> Update:

@@ -42,7 +42,7 @@ from mendgraph.graph.telemetry.spans import OBSERVER, RunSpan, at_work, run_obse
 from mendgraph.nodes.begin_turn.turn_start import scrubbed
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, await_call, call_here
 from mendgraph.nodes.execute_tools.registry import Tool
-from mendgraph.nodes.execute_tools.secrets.known_secrets import is_findable_key
+from mendgraph.nodes.execute_tools.secrets.redact import is_findable_key
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
 from mendgraph.nodes.records import OutcomeKind
 

@@ -46,7 +46,7 @@ from mendgraph.nodes.call_model.prompts.profiles import find_profile
 from mendgraph.nodes.call_model.prompts.prompt import ShownMessages
 from mendgraph.nodes.call_model.weights import CONTEXT_TOKENS, embedded_weights
 from mendgraph.nodes.call_model.window import StandIns
-from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, Breakers
+from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, breakers_by_name
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.secrets.redact import RedactedStream
 from mendgraph.nodes.language.history import in_openai_form, media_of
@@ -77,7 +77,7 @@ class ModelRuntime:
         self._given = model if isinstance(model, BaseChatModel) else None
         self._named = model if isinstance(model, str) else None
         self._tools, self._stop = tools, stop or NEVER
-        self._breakers = Breakers(BreakerConfig(), monotonic_s)
+        self._breaker_of = breakers_by_name(BreakerConfig(), monotonic_s)
         self._cache = ShownMessages()
         self._stand_ins: StandIns = {}
         self._prepared: dict[str, Prepared] = {}
@@ -227,7 +227,7 @@ class ModelRuntime:
         # A literal that the model itself calls a password is no secret of ours; it may be the fixture of a test.
         # It runs as it is written; `WrittenLiterals` keeps it out of what is stored.
         scrubber = Scrubber(redactor.unnamed, partial(RedactedStream, redactor))
-        model = GuardedModel(connected, self._breakers.of(wanted.breaker_key), scrubber)
+        model = GuardedModel(connected, self._breaker_of(wanted.breaker_key), scrubber)
         return observer.model(model, wanted, own=self._given is not None) if observer else model
 
     def _choices(self, context: AgentContext) -> tuple[ModelChoice, ...]:

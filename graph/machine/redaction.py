@@ -24,8 +24,7 @@ from langgraph.types import Overwrite
 from pydantic import BaseModel
 
 from mendgraph.nodes.begin_turn.turn_start import scrubbed
-from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values
-from mendgraph.nodes.execute_tools.secrets.redact import MARK, Redactor
+from mendgraph.nodes.execute_tools.secrets.redact import MARK, Redactor, known_values
 from mendgraph.nodes.execute_tools.store.database import StoreError, UnreadableValueError
 from mendgraph.nodes.language.history import without_secrets
 from mendgraph.nodes.records import ModelReply, ToolCall

@@ -17,8 +17,7 @@ from mendgraph.graph.machine.state import CHECKPOINT_TYPES, AgentState, serializ
 from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
 from mendgraph.nodes.begin_turn.turn_start import FRESH_TURN
 from mendgraph.nodes.execute_tools.files.failures import os_failure
-from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values
-from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 from mendgraph.nodes.execute_tools.store.database import (
     FILE_NAME,
     Database,

@@ -122,8 +122,7 @@ def refusal_words(error: ToolError) -> tuple[str, list[str]]:
 
 def bug(error: Exception, *, debug: bool) -> RefusedError:
     """What is said of a bug of ours, with `debug` after its traceback. A damaged store is none."""
-    from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values
-    from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+    from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
     from mendgraph.nodes.execute_tools.store.database import StoreError
 
     if isinstance(error, StoreError):

@@ -14,7 +14,6 @@ MOST_ERRORS = 10  # more sentences than this do not help anybody to repair a cal
 MOST_NODES = 5_000
 """Places of a schema after its references are written out: what refers to itself twice doubles with each level."""
 
-DEEPEST = 32  # references of a schema that lead to each other
 _MAPS: Final = ("properties", "patternProperties", "dependentSchemas")
 """Keywords whose value has a name for each schema."""
 
@@ -57,10 +56,6 @@ FolderPath: TypeAlias = Annotated[
 """Both descriptions are spec 2's, section "Tool Schema Updates"."""
 
 
-class UnusableSchemaError(ValueError):
-    """A JSON schema that no tool can have; its text says why."""
-
-
 def argument_schema(model: type[BaseModel]) -> JsonMap:
     """The JSON schema of the arguments, without titles and references, closed unless the model allows extras."""
     schema = plain_schema(model.model_json_schema(by_alias=False))
@@ -74,15 +69,15 @@ def plain_schema(schema: Mapping[str, Any]) -> JsonMap:
     """A copy without titles, and with what a reference names in its place; where it refers to itself, it is cut.
 
     Raises:
-        UnusableSchemaError: a reference leads out of the schema or nowhere, or the schema is too large or too deep.
+        ValueError: a reference leads out of the schema or nowhere, or the schema is too large or too deep.
     """
     left = MOST_NODES
 
     def plain(node: Any, seen: tuple[str, ...]) -> Any:
         nonlocal left
         left -= 1
-        if left < 0 or len(seen) > DEEPEST:
-            raise UnusableSchemaError(f"written out it has more than {MOST_NODES} places, or {DEEPEST} references")
+        if left < 0:
+            raise ValueError(f"written out it has more than {MOST_NODES} places")
         if isinstance(node, list):
             return [plain(each, seen) for each in node]
         if not isinstance(node, dict):
@@ -107,7 +102,7 @@ def plain_schema(schema: Mapping[str, Any]) -> JsonMap:
     try:
         found: JsonMap = plain(schema, ())
     except RecursionError as error:
-        raise UnusableSchemaError("it is nested too deep") from error
+        raise ValueError("it is nested too deep") from error
     return found
 
 
@@ -118,7 +113,7 @@ def _referred(schema: Mapping[str, Any], reference: Any) -> Mapping[str, Any]:
     for name in names:
         found = found.get(name.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
     if first != "#" or not isinstance(found, dict):
-        raise UnusableSchemaError(f"its reference {str(reference)[:100]!r} leads out of it or nowhere; use '#/$defs/'")
+        raise ValueError(f"its reference {str(reference)[:100]!r} leads out of it or nowhere; use '#/$defs/'")
     return found
 
 

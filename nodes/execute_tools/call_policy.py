@@ -8,6 +8,7 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import ceil
 from types import MappingProxyType
 from typing import Final
@@ -16,7 +17,7 @@ import orjson
 
 from mendgraph.nodes.execute_tools.files.deadline import ScopeOverError
 from mendgraph.nodes.execute_tools.registry import Tool
-from mendgraph.nodes.execute_tools.secrets.redact import MARK, has_mark
+from mendgraph.nodes.execute_tools.secrets.redact import MARK
 from mendgraph.nodes.execute_tools.tool_run import GuardrailError, RetryableToolError, ToolRun, meant_or_known, refused
 from mendgraph.nodes.records import CHANGING, Effect, JsonMap, ToolError, ToolErrorCode, ToolSpec
 
@@ -148,22 +149,9 @@ class CircuitBreaker:
         return self._until is None or self._probing
 
 
-class Breakers:
-    """One circuit breaker for each name, for any number of threads."""
-
-    def __init__(self, config: BreakerConfig, clock: Callable[[], float]) -> None:
-        self._config, self._clock = config, clock
-        self._breakers: OrderedDict[str, CircuitBreaker] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def of(self, name: str) -> CircuitBreaker:
-        """The breaker of this name, made where there is none."""
-        with self._lock:
-            found = self._breakers.setdefault(name, CircuitBreaker(self._config, self._clock))
-            self._breakers.move_to_end(name)
-            if len(self._breakers) > MOST_BREAKERS:
-                self._breakers.popitem(last=False)
-            return found
+def breakers_by_name(config: BreakerConfig, clock: Callable[[], float]) -> Callable[[str], CircuitBreaker]:
+    """One circuit breaker for each name, made where there is none; those last asked for are kept."""
+    return lru_cache(MOST_BREAKERS)(lambda _: CircuitBreaker(config, clock))
 
 
 # --- One call
@@ -175,7 +163,7 @@ class PolicyMemory:
     def __init__(self, clock: Callable[[], float], breaker: BreakerConfig | None = None) -> None:
         """`clock` gives seconds and never goes back. Without a `breaker` there are no circuits."""
         self._clock = clock
-        self.breakers = None if breaker is None else Breakers(breaker, clock)
+        self.breaker_of = None if breaker is None else breakers_by_name(breaker, clock)
         self._starts: OrderedDict[str, deque[float]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -225,7 +213,7 @@ class CallPolicy:
         if self._rules.read_only and tool.effect in CHANGING:
             message = f"This environment is read-only, so {tool.name} is refused."
             return refused(tool.name, message, ToolErrorCode.PERMISSION_DENIED, "PermissionError")
-        if tool.effect in CHANGING | {Effect.NETWORK} and has_mark(orjson.dumps(arguments).decode()):
+        if tool.effect in CHANGING | {Effect.NETWORK} and MARK in orjson.dumps(arguments).decode():
             return refused(tool.name, _CARRIES_MARK, ToolErrorCode.INVALID_ARGUMENT, "ValueError")
         return None
 
@@ -281,7 +269,7 @@ class CallPolicy:
             breaker.abandoned()
 
     def _breaker(self, tool: Tool) -> CircuitBreaker | None:
-        return None if self._memory.breakers is None else self._memory.breakers.of(tool.name)
+        return None if self._memory.breaker_of is None else self._memory.breaker_of(tool.name)
 
 
 def _is_outage(tool: Tool, run: ToolRun) -> bool:

@@ -37,16 +37,28 @@ from mendgraph.nodes.execute_tools.tool_run import (
     RetryableToolError,
     ToolRun,
     bad_arguments,
-    blocked,
     clip,
     is_usable,
     plain_output,
     raised,
+    reason_of,
+    refused,
     unknown_tool,
 )
 from mendgraph.nodes.execute_tools.trace import TraceSink
 from mendgraph.nodes.language.text_protocol import ArgumentProblem, decode_arguments
-from mendgraph.nodes.records import CHANGING, Effect, JsonMap, Plan, PlanStep, RawCall, ToolCall, ToolError, ToolResult
+from mendgraph.nodes.records import (
+    CHANGING,
+    Effect,
+    JsonMap,
+    Plan,
+    PlanStep,
+    RawCall,
+    ToolCall,
+    ToolError,
+    ToolErrorCode,
+    ToolResult,
+)
 
 SELF_TIMED_GRACE_S = 2.0  # how much longer than its own limit a tool that keeps its time by itself is waited for
 
@@ -294,7 +306,7 @@ class Engine:
         self._emit("tool.invoke.start", tool)
         while True:
             attempt += 1
-            left = min(self._policy.timeout_s(tool, context.timeout_s), _left(context, started))
+            left = min(self._policy.timeout_s(tool, context.timeout_s), context.seconds_left + started - monotonic_s())
             try:
                 value, error = yield _Attempt(tool, context, arguments, max(0.001, left))
             finally:
@@ -352,13 +364,9 @@ class Engine:
         self._sink.emit(name, {"tool_name": tool.name, **payload})
 
 
-def _left(context: ToolContext, started: float) -> float:
-    return context.seconds_left - (monotonic_s() - started)
-
-
 def _waited(context: ToolContext, seconds: float, started: float) -> bool:
     """Wait before the next attempt; False where nothing may begin any more, or the time left is no longer."""
-    if seconds >= _left(context, started):
+    if seconds >= context.seconds_left - (monotonic_s() - started):
         return False
     if context.scope is not None:
         return context.scope.pause(seconds)
@@ -371,7 +379,8 @@ def _first_refusal(tool: Tool, checks: Sequence[Callable[[], None]], attempts: i
         for check in checks:
             check()
     except Exception as error:  # noqa: BLE001 - a guardrail that breaks must not open the way
-        return blocked(tool.name, error, attempts)
+        code = ToolErrorCode.PERMISSION_DENIED
+        return refused(tool.name, reason_of(error), code, type(error).__name__, attempts)
     return None
 
 

@@ -12,8 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
-from copy import deepcopy
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from math import inf
 from typing import Any, Final, Protocol
 
@@ -164,7 +163,8 @@ class Environment:
         self._lock = threading.Lock()
         self._redactor = Redactor(secrets)
         self._vitals = Vitals()
-        self._context = ToolContext(Workspace(os.sep, _closed), timeout_s=inf)
+        closed = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message="This environment has no workspace.")
+        self._context = ToolContext(Workspace(os.sep, lambda *_: closed), timeout_s=inf)
 
     def execute_action(self, action: Action, args: Mapping[str, Any], *, idempotency_key: str = "") -> JsonMap:
         """Run one action: `{ok, action, args, data, error, ms, retries, error_type}`, and never an exception.
@@ -203,7 +203,7 @@ class Environment:
                 message = "This idempotency key belongs to another call: use a new key for other arguments."
                 raise ActionError(message, "IdempotencyError")
             if result is not None:
-                return _copied(result)
+                return result
             if key in self._results:
                 message = "The same call is being made at this moment: wait for its result."
                 raise ActionError(message, "IdempotencyError")
@@ -211,7 +211,7 @@ class Environment:
         # Cut off by Ctrl-C, it stays "in progress": whether it had its effect is unknown, so it is not made again.
         result = self._run(action, name, given)
         with self._lock:
-            self._results[key] = (mark, _copied(result))
+            self._results[key] = (mark, result)
             if result.error_type in _NOT_MADE:
                 del self._results[key]
             if len(self._results) > MOST_RESULTS:
@@ -288,7 +288,7 @@ class Environment:
         )
         call = ToolCall(call_id="", tool=name, arguments={"text": _in_words(args)}, raw_arguments="")
         run = engine.run_sync(call, self._context)
-        _RETRIES.set(run.retries)
+        _RETRIES.set(max(0, run.attempts - 1))
         if errors:
             raise errors[-1]
         if run.result.error is not None:
@@ -367,13 +367,8 @@ class Environment:
                 for key, each in value.items()
             }
 
-        if not isinstance(obj, dict):
-            return unnamed(self._redactor.value(_json_like(obj)))
-        safe: JsonMap = {}
-        for key, value in obj.items():
-            plain = self._redactor.value({key: _json_like(value)})
-            safe |= plain if isinstance(plain, dict) else {self._redactor.text(key): plain}
-        return unnamed(safe)
+        fields = {key: _json_like(each) for key, each in obj.items()} if isinstance(obj, dict) else _json_like(obj)
+        return unnamed(self._redactor.value(fields))
 
     def _permit(self, tool: Tool) -> None:
         if (refusal := CallPolicy(self._rules, self._memory).permit(tool, {})) is not None:
@@ -394,7 +389,7 @@ class Environment:
         self._log({"event": "action_ok" if result.ok else "action_error", **result.to_dict()})
         self._vitals, alert = observe_tool(self._vitals, result.ok)
         if alert is not None:
-            self._log({"event": "alert", **alert.as_map()})
+            self._log({"event": "alert", **asdict(alert)})
         return result
 
 
@@ -452,16 +447,3 @@ def _in_words(value: Any) -> str:
 def _failed(name: str, args: JsonMap, error: BaseException) -> ExecResult:
     kind = error.kind if isinstance(error, ActionError) else type(error).__name__
     return ExecResult(False, name, args, error=reason_of(error), error_type=kind)
-
-
-def _copied(result: ExecResult) -> ExecResult:
-    """A copy that its caller may change; what cannot be copied is shared."""
-    try:
-        return deepcopy(result)
-    except Exception:  # noqa: BLE001 - an object of the action's own may refuse in any way
-        return replace(result)
-
-
-def _closed(path: str, _for_write: bool) -> ToolError | None:
-    """Actions reach files by themselves, and not through the engine's workspace."""
-    return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=f"This environment has no workspace for {path!r}.")

@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, TextIO, TypeVar, cast
 
 import orjson
 
-from mendgraph.nodes.execute_tools.argument_schema import OpenArguments, UnusableSchemaError, plain_schema
+from mendgraph.nodes.execute_tools.argument_schema import OpenArguments, plain_schema
 from mendgraph.nodes.execute_tools.files.failures import invalid, plain_text, quoted
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext
 from mendgraph.nodes.execute_tools.secrets.redact import redact
@@ -121,9 +121,9 @@ def _tool(name: str, server: str, connection: Connection, offered: "types.Tool",
     except (TypeError, ValueError, RecursionError) as error:
         problem = str(error)
     if problem:
-        raise UnusableSchemaError(f"The tool {name!r} has a schema that cannot be used: {problem}.")
+        raise ValueError(f"The tool {name!r} has a schema that cannot be used: {problem}.")
     if size > LONGEST_SCHEMA:
-        raise UnusableSchemaError(f"The tool {name!r} has a schema of {size} bytes, and {LONGEST_SCHEMA} are the most.")
+        raise ValueError(f"The tool {name!r} has a schema of {size} bytes, and {LONGEST_SCHEMA} are the most.")
     said = plain_text(offered.description or offered.title or "", LONGEST_DESCRIPTION)
 
     async def run(context: ToolContext, arguments: OpenArguments) -> ToolResult | ToolError:

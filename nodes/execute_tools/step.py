@@ -8,7 +8,7 @@ model that answers before it has seen a failure would report what did not happen
 begins any more but that one: an answer that is there is not thrown away.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -319,7 +319,8 @@ def resumed(
         data: JsonMap = {"path": done[0].path, "note": DONE_BEFORE}
         if len(done) > 1:
             data["files"] = [{"path": change.path, "action": change.kind.value} for change in done]
-        output = ToolOutput(ToolResult(ok=True, data=data), tuple(done), _hashes(done))
+        hashes = {change.path: change.sha256_after for change in done}
+        output = ToolOutput(ToolResult(ok=True, data=data), tuple(done), hashes)
         return ToolRun(call.call_id, name, output, attempts=1)
     if tool.one_change:
         return None
@@ -337,12 +338,9 @@ def resumed(
 
 
 def _ended(call: ToolCall, error: ToolError, done: Sequence[FileChange] = ()) -> ToolRun:
-    output = replace(ToolOutput.failed(error), changes=tuple(done), files_read=_hashes(done))
+    known = {change.path: change.sha256_after for change in done}
+    output = replace(ToolOutput.failed(error), changes=tuple(done), files_read=known)
     return ToolRun(call.call_id, call.tool, output, error=f"tool_error:{error.message}", attempts=1)
-
-
-def _hashes(done: Sequence[FileChange]) -> Mapping[str, str]:
-    return {change.path: change.sha256_after for change in done}
 
 
 def _in_state(recorded: RecordedCall, state: ChangeState) -> list[FileEffect]:

@@ -45,11 +45,6 @@ class ToolRun:
     error_type: str = ""
 
     @property
-    def retries(self) -> int:
-        """How many attempts came after the first."""
-        return max(0, self.attempts - 1)
-
-    @property
     def result(self) -> ToolResult:
         """What the model is shown."""
         return self.output.result
@@ -95,11 +90,6 @@ def bad_arguments(tool: str, reasons: list[str]) -> ToolRun:
     text = "; ".join(reasons)
     message = f"The arguments of {tool} do not fit: {text}."
     return _failed(tool, f"bad_args:{text}", ToolErrorCode.INVALID_ARGUMENT, message, error_type="ValueError")
-
-
-def blocked(tool: str, error: Exception, attempts: int) -> ToolRun:
-    """A guardrail refused."""
-    return refused(tool, reason_of(error), ToolErrorCode.PERMISSION_DENIED, type(error).__name__, attempts)
 
 
 def refused(tool: str, message: str, code: ToolErrorCode, error_type: str, attempts: int = 0) -> ToolRun:

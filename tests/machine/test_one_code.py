@@ -70,7 +70,7 @@ def by_the_machine(name: str, function: Callable[..., Any]) -> list[tuple[Any, .
         error = run.result.error
         kind = None if error is None else run.error_type or error.code.value
         reason = None if error is None else run.error.partition(":")[2] or error.message
-        found.append((run.result.ok, "" if kind == "TimeoutError" else reason, kind, run.retries))
+        found.append((run.result.ok, "" if kind == "TimeoutError" else reason, kind, max(0, run.attempts - 1)))
     return found
 
 

@@ -96,16 +96,13 @@ class Checks:
         """The same checks for one call: once `scope` is over none is started, and one that runs is killed."""
         return self if scope is None else replace(self, commands=self.commands.in_scope(scope))
 
-    def run_examples(
-        self, modules: list[JsonMap], seconds: float = inf, *, first_decides: bool = False
-    ) -> list[JsonMap] | ToolError:
+    def run_examples(self, modules: list[JsonMap], seconds: float = inf) -> list[JsonMap] | ToolError:
         """Run the examples of modules, in the form that `runner` describes, in `seconds` at most.
 
-        With `first_decides` the other modules are not waited for once all is well with the first one. UNAVAILABLE where
-        they cannot be run, be it that there is no Python; RESOURCE_LIMIT where they use more than they may.
+        UNAVAILABLE where they cannot be run, be it that there is no Python; RESOURCE_LIMIT where they use too much.
         """
         limit = min(seconds, self.rules.examples_timeout_s)
-        request = {"root": self.commands.root, "seconds": limit, "first_decides": first_decides, "modules": modules}
+        request = {"root": self.commands.root, "seconds": limit, "modules": modules}
         given = {_REQUEST: json.dumps(request).encode()}
         result = self._python(given, ["-I", "-B", _RUNNER, "examples", _REQUEST], limit + _START_S)
         if isinstance(result, ToolError):

@@ -24,13 +24,12 @@ from mendgraph.nodes.execute_tools.evidence.examples import (
     definitions,
     docstring_examples,
     failures,
-    last_part,
     task_examples,
 )
 
 LARGEST_TEXT: Final = 200_000  # characters of a text that is judged
 MOST_TOLD: Final = 3  # failing examples that a refusal names
-_DAMAGE = re.compile(r"(?:NameError|UnboundLocalError|AttributeError|RecursionError)\b")
+DAMAGE = re.compile(r"(?:NameError|UnboundLocalError|AttributeError|RecursionError)\b")
 """What an edit that was to change what the code does has not meant."""
 _OWN_DAMAGE = re.compile(r"(?:NameError|UnboundLocalError)\b")  # what no change of another file mends
 
@@ -67,7 +66,7 @@ def plan_gate(path: str, before: str | None, after: str, task: str) -> GatePlan 
     asked = task_examples(task, defined, module, [name for name in defined if name not in old])
     documented = _documented(before or "", after, request, old.keys(), new.keys())
     named = frozenset(re.findall(r"\w+", task))
-    meant = [each for each in documented if each.name in touched or last_part(each.name) in named]
+    meant = [each for each in documented if each.name in touched or each.name.rpartition(".")[2] in named]
     others = [each for each in documented if each not in meant]
     one = len({each.name for each in asked}) == 1
     return GatePlan(
@@ -86,7 +85,7 @@ def gate_verdict(plan: GatePlan, after: ModuleRun, before: ModuleRun | None, sec
     `before` is None for a new file.
     """
     if not after.loaded:  # no edit may break what could be imported; of a new file only an unknown name counts
-        was_well = before.loaded if before is not None else is_damage(after.error)
+        was_well = before.loaded if before is not None else DAMAGE.match(after.error) is not None
         return f"the file cannot be imported: {after.error}." if after.own and was_well else None
     baseline = before.results if before is not None else ()
     told = [
@@ -97,17 +96,12 @@ def gate_verdict(plan: GatePlan, after: ModuleRun, before: ModuleRun | None, sec
     return " ".join(told[:MOST_TOLD]) or None
 
 
-def is_damage(error: str) -> bool:
-    """Whether an error is one that a careless edit leaves behind, whatever it was to do."""
-    return _DAMAGE.match(error) is not None
-
-
 def _documented(
     before: str, after: str, request: Request, old: AbstractSet[str], new: AbstractSet[str]
 ) -> list[Example]:
     if request.documents:
         return list(docstring_examples(after))
-    gone = {last_part(name) for name in old - new}
+    gone = {name.rpartition(".")[2] for name in old - new}
     kept = [each for each in docstring_examples(before) if each.name == "" or each.name in new]
     added = [each for each in docstring_examples(after) if each.name in new - old]
     outdated = {each.name for each in (*kept, *added) if each.words & gone}
@@ -126,7 +120,7 @@ def _counts(plan: GatePlan, place: int, now: Result, then: Result) -> bool:
     if not worked:
         return (asked or request.repairs) and example in plan.meant
     settled = asked or request.repairs or request.keeps or not request.changes
-    return settled or now.status is Status.ENDLESS or is_damage(now.told)
+    return settled or now.status is Status.ENDLESS or DAMAGE.match(now.told) is not None
 
 
 # --- What a request asks of names

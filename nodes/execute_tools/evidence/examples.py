@@ -113,11 +113,6 @@ def both(asked: Sequence[Example], documented: Iterable[Example]) -> tuple[Examp
     return (*asked, *(each for each in documented if each.code not in known))
 
 
-def last_part(name: str) -> str:
-    """`Stack.pop` -> `pop`."""
-    return name.rpartition(".")[2]
-
-
 def _of(name: str, docstring: str) -> Iterator[Example]:
     import doctest  # 6 ms, which a run without Python need not spend
 
@@ -281,8 +276,6 @@ _IS_WRONG: Final = re.compile(
 _SO_THAT: Final = re.compile(
     r"\b(?:so\s+that|such\s+that|make\s+sure(?:\s+that)?|ensure(?:\s+that)?)\s+\Z", re.IGNORECASE
 )
-_EXPECT: Final = re.compile(r"\bexpect(?:ed|s)?\s+\Z", re.IGNORECASE)
-_TO_BE: Final = re.compile(r"\s*to\s+(?:return|give|be|(?P<raise>raise))\b\s*", re.IGNORECASE)
 _ASSERT: Final = re.compile(r"\bassert[ \t]+([^\n]+)")
 
 
@@ -333,9 +326,8 @@ def _called_examples(text: str, names: Collection[str], module: str, new: Collec
 
 def _must_be(text: str, start: int, end: int, names: Collection[str], *, creates: bool) -> _Wanted | None:
     before = text[max(0, start - 120) : start]
-    match = (_EXPECT.search(before) and _TO_BE.match(text, end)) or _WANTED.match(text, end)
-    if match:
-        return _value_at(text, match.end(), names, raises=bool(match.groupdict().get("raise")))
+    if match := _WANTED.match(text, end):
+        return _value_at(text, match.end(), names, raises=bool(match["raise"]))
     equal = _EQUAL.match(text, end)
     match = equal or _TELLS.match(text, end)
     if match is None:

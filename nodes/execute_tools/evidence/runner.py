@@ -7,11 +7,10 @@ says which; `NOTHING_RAN`: there was nothing that can be run here.
 
 As `python -I -B runner.py examples REQUEST` it runs examples of modules. The request is a JSON file:
 
-    {"root": "/workspace", "seconds": 5.0, "first_decides": false,
-     "modules": [{"path": "pkg/a.py", "text": "..." or null, "groups": [[...]]}]}
+    {"root": "/workspace", "seconds": 5.0, "modules": [{"path": "pkg/a.py", "text": "..." or null, "groups": [[...]]}]}
 
-Each module is loaded in a process of its own, 16 at once. `text` stands for what the file holds. With `first_decides`
-the others are not waited for once all is well with the first. The examples of a group share names.
+Each module is loaded in a process of its own, 16 at once. `text` stands for what the file holds. The examples of a
+group share names.
 The answer is a JSON line on the standard output, one entry for each module: `{"loaded": true, "results": [["passed",
 ""], ...]}`, or with `"loaded": false` the reason as `error`, and whether the module is to blame for it as `own`. What
 an example prints is compared, and kept from the answer.
@@ -19,7 +18,6 @@ an example prints is compared, and kept from the answer.
 
 from __future__ import annotations
 
-import ast
 import doctest
 import importlib
 import importlib.machinery
@@ -37,7 +35,7 @@ import time
 import traceback
 import types
 import unittest
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -94,25 +92,9 @@ class TextFinder:
         )
 
 
-class Checker(doctest.OutputChecker):
-    """Takes equal values for equal that are only written in another way: the order of a set, the last digit of a float.
-
-    Values of other types are different ones.
-    """
-
-    def check_output(self, want: str, got: str, optionflags: int) -> bool:
-        """As its base, and by value where both are literals."""
-        if super().check_output(want, got, optionflags):
-            return True
-        try:
-            return same(ast.literal_eval(got.strip()), ast.literal_eval(want.strip()))
-        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-            return False
-
-
 class Recorder(doctest.DocTestRunner):
     def __init__(self, tell: Any, path: str) -> None:
-        super().__init__(checker=Checker(), verbose=False)
+        super().__init__(verbose=False)
         self.tell, self.path = tell, path
 
     def report_start(self, *_: Any) -> None:
@@ -133,30 +115,22 @@ class Recorder(doctest.DocTestRunner):
         self.tell(*raised(told[-1][1], self.path))
 
 
-def same(one: Any, other: Any, strict: bool = True) -> bool:
-    """Whether two values are equal and, if `strict`, of the same types; floats are, but for their last digits.
-
-    Otherwise 2 and 2.0 are equal as well, as a person writes them; True and 1 never are.
-    """
-    if isinstance(one, bool) is not isinstance(other, bool) or (strict and type(one) is not type(other)):
+def same(one: Any, other: Any) -> bool:
+    """Whether two values are equal, as a person writes them: floats but for their last digits; True and 1 never are."""
+    if isinstance(one, bool) is not isinstance(other, bool):
         return False
     if isinstance(one, float) and isinstance(other, (int, float)):
         return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12) or (math.isnan(one) and math.isnan(other))
     if isinstance(one, (list, tuple)) and type(one) is type(other):
-        return len(one) == len(other) and all(same(*pair, strict) for pair in zip(one, other))  # noqa: B905 - Python 3.9
+        return len(one) == len(other) and all(same(*pair) for pair in zip(one, other))  # noqa: B905 - Python 3.9
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key], strict) for key in one)
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
     return bool(one == other)
-
-
-def frames(error: BaseException) -> Iterator[str]:
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        yield frame.f_code.co_filename
 
 
 def raised(error: BaseException, path: str) -> Result:
     """What an unexpected exception says; unknown where the code under test is not to blame."""
-    last = list(frames(error))[-1:]
+    last = [each.filename for each in traceback.extract_tb(error.__traceback__)[-1:]]
     elsewhere = not last or (last[0] != path and isinstance(error, (NameError, AttributeError)))
     asked = bool(last) and last[0].startswith("<") and isinstance(error, AttributeError)
     if isinstance(error, UNDECIDED) or (elsewhere and not asked):
@@ -240,7 +214,7 @@ def value_result(example: dict[str, Any], names: dict[str, Any], path: str) -> R
         return ("different", shortened(repr(got)))
     try:
         wanted = eval(compile(want.strip(), "<example>", "eval"), names)  # noqa: S307 - that is the task
-        return ("passed", "") if same(got, wanted, strict=False) else ("different", shortened(repr(got)))
+        return ("passed", "") if same(got, wanted) else ("different", shortened(repr(got)))
     except BaseException as error:  # noqa: BLE001 - the same
         return ("unknown", words(error))
 
@@ -263,7 +237,8 @@ def child(root: str, module: dict[str, Any], out: int) -> None:
     try:
         loaded = load(root, module["path"], module["text"])
     except BaseException as error:  # noqa: BLE001 - whatever the code does is a result
-        own = list(frames(error))[-1:] == [file] and not isinstance(error, (SystemExit, AttributeError, *UNDECIDED))
+        last = [each.filename for each in traceback.extract_tb(error.__traceback__)[-1:]]
+        own = last == [file] and not isinstance(error, (SystemExit, AttributeError, *UNDECIDED))
         tell("own" if own else "foreign", words(error))
         return
     tell("loaded", "")
@@ -299,16 +274,6 @@ def answer(lines: bytes, count: int, *, ended: bool) -> dict[str, Any]:
     return {"loaded": True, "own": True, "error": "", "results": results}
 
 
-def clean(entry: dict[str, Any]) -> bool:
-    return bool(entry["loaded"]) and all(status == "passed" for status, _ in entry["results"])
-
-
-def is_done(lines: bytes) -> bool:
-    """Whether a module's process has told all, though a process that its code has made may keep the pipe open."""
-    last = lines[lines.rfind(b"\n", 0, -1) + 1 :]
-    return last.endswith(b"\n") and json.loads(last)[0] in ("ended", "own", "foreign")
-
-
 def run(request: dict[str, Any]) -> list[dict[str, Any]]:
     deadline = time.monotonic() + request["seconds"]
     modules = request["modules"]
@@ -325,12 +290,9 @@ def run(request: dict[str, Any]) -> list[dict[str, Any]]:
             chunk = os.read(reader, 65_536)
             place, number = running[reader]
             told[place] += chunk
-            if not chunk or is_done(told[place]):
+            if not chunk:
                 del running[reader]
                 end(number, reader)
-        first_ended = started > 0 and all(place for place, _ in running.values())
-        if request["first_decides"] and first_ended and clean(answer(told[0], counts[0], ended=True)):
-            break
     unended = {place for place, _ in running.values()}
     for reader, (_, number) in running.items():
         end(number, reader)

@@ -10,7 +10,7 @@ import re
 import socket
 import ssl
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, Final
@@ -192,29 +192,18 @@ _TEXT_TYPES: Final = frozenset(
     f"application/{name}"
     for name in ("json", "xml", "javascript", "x-javascript", "x-ndjson", "yaml", "x-yaml", "toml", "x-sh")
 )
-_CHARSETS: Final = ("utf-8", "utf-16", "ascii", "iso8859-", "cp125", "koi8-", "shift_jis", "euc_", "gb", "big5")
-"""Beginnings of codecs that read in linear time and give text; Python has others, such as punycode and zip."""
-_MARKS: Final = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
-
-
-def is_text(kind: str) -> bool:
-    """Whether a body of this media type is read: text, JSON, XML and their kin."""
-    return kind.startswith("text/") or kind in _TEXT_TYPES or kind.endswith(("+json", "+xml", "+yaml"))
+_LATIN: Final = {"iso8859-1": "cp1252", "cp1252": "cp1252", "ascii": "cp1252"}
+"""Codecs that old pages are written in. Source: WHATWG Encoding, which reads the first of them as the second."""
 
 
 def decode_text(data: bytes, content_type: str, *, cut: bool = False) -> str | None:
-    """The body in its charset (UTF-8 unless it says otherwise), with U+FFFD for what does not fit; None if binary."""
-    match = _CHARSET.search(content_type)
-    try:
-        named = codecs.lookup(match[1]).name if match else "utf-8"
-    except LookupError:
-        named = "utf-8"
-    if named == "utf-16":
-        named = "utf-16-le"  # Python insists on a byte order mark
-    said = named if named.startswith(_CHARSETS) else "utf-8"
-    codec = next((codec for mark, codec in _MARKS if data.startswith(mark)), said)
-    if b"\x00" in data[:8_000] and not codec.startswith("utf-16"):
+    """The body as Latin-1 if it says so, else as UTF-8, with U+FFFD for what does not fit; None if it is binary."""
+    if b"\x00" in data[:8_000]:
         return None
+    match, codec = _CHARSET.search(content_type), "utf-8-sig"
+    if match and not data.startswith(codecs.BOM_UTF8):
+        with suppress(LookupError):
+            codec = _LATIN.get(codecs.lookup(match[1]).name, codec)
     return codecs.getincrementaldecoder(codec)(errors="replace").decode(data, final=not cut)
 
 
@@ -315,7 +304,8 @@ def _read(
     kind = match[1].lower() if match else UNKNOWN_TYPE  # `text/html` of `Text/HTML; charset=utf-8`
     encoding = headers.get("content-encoding", "").strip().lower()
     what = f"content encoded as {quoted(encoding)}" if encoding not in {"", "identity"} else ""
-    if not is_text(kind) and response.status not in {204, 304} and length != "0":
+    readable = kind.startswith("text/") or kind in _TEXT_TYPES or kind.endswith(("+json", "+xml", "+yaml"))
+    if not readable and response.status not in {204, 304} and length != "0":
         what = what or kind
     data = bytearray()
     for piece in () if what else response.iter_stream():

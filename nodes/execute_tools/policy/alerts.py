@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median
 
-from mendgraph.nodes.records import JsonMap, Record
+from mendgraph.nodes.records import Record
 
 WINDOW = 8  # how many of the latest outcomes count; as long as there are fewer, the missing ones count as good
 THRESHOLD = 0.5  # an alert is raised when the rate of failures passes this
@@ -27,10 +27,6 @@ class Alert:
     message: str
     value: float
     threshold: float
-
-    def as_map(self) -> JsonMap:
-        """The alert as JSON values."""
-        return {"kind": self.kind.value, "message": self.message, "value": self.value, "threshold": self.threshold}
 
 
 class Vitals(Record):

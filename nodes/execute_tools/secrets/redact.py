@@ -3,12 +3,16 @@
 What is known by value goes first, then what has a secret's shape, then what stands under a secret's name.
 """
 
+import base64
+import html
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any, Final, TypeVar
+from urllib.parse import parse_qsl, quote, quote_plus, unquote
 
 from pydantic import BaseModel
 
@@ -17,13 +21,133 @@ from mendgraph.nodes.execute_tools.secrets.keys import (
     fold,
     has_secret_word,
     is_about,
+    is_plain,
     is_secret_key,
     is_secret_number,
     looks_secret_under,
     names_a_literal,
 )
-from mendgraph.nodes.execute_tools.secrets.known_secrets import SHORTEST_VALUE, forms_of
-from mendgraph.nodes.execute_tools.secrets.shapes import SHORTEST_TOKEN, key_block_spans, open_block, shape_spans
+from mendgraph.nodes.execute_tools.secrets.shapes import (
+    SHORTEST_TOKEN,
+    key_block_spans,
+    open_block,
+    shape_spans,
+    url_password,
+)
+
+# --- Secrets that are known by value
+
+SHORTEST_VALUE: Final = 6
+"""Characters of the shortest value that is looked for: shorter ones are all over ordinary text."""
+SHORTEST_WORD: Final = 16
+"""Characters of the shortest one that is made of letters of one case: shorter ones may be words, like `postgres`."""
+SHORTEST_NUMBER: Final = 9  # digits of the shortest one that is a number: shorter ones may be counts, years and ports
+SHORTEST_LINE: Final = 16  # characters of the shortest line of a longer value that is looked for by itself
+SHORTEST_BASE64: Final = 10  # characters of base64 that have to be the value's own wherever in a longer text it stands
+SHORTEST_KEY: Final = 12
+"""Characters of the shortest key of a model that is looked for: those of local servers are words, like `lm-studio`."""
+
+_WORD = re.compile(r"[a-z]+|[A-Z][a-z]*|[A-Z]+")
+_NUMBERED_WORD = re.compile(r"[A-Za-z]+[0-9]{0,4}")
+_PATH = re.compile(r"(?:~|\.{1,2})?(?:/[\w.@-]+)+/?")
+_KEY_NAME = re.compile(r"(?:^|_)(?:KEY|PAT|PASS|PWD|PSK|SALT|AUTH)$")
+"""Last words of a variable's name that stand for a secret in an environment, though not in a program."""
+_NO_SECRET = frozenset({"PWD", "OLDPWD", "SSH_AUTH_SOCK"})
+
+
+def known_values(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The secrets among these variables: values under secret names, and passwords in URLs. None twice."""
+    found: dict[str, None] = {}
+    for name, value in environment.items():
+        password = ""
+        if "://" in value:
+            password = url_password(value)
+            query = parse_qsl(value.partition("?")[2])  # as in PostgreSQL's `?password=`
+            found.update(dict.fromkeys(text for name, text in query if is_secret_key(name)))
+        if password:
+            found.update(dict.fromkeys((password, unquote(password))))
+        elif is_findable(value) and _is_secret_variable(name):
+            found[value] = None
+    return tuple(value for value in found if is_findable(value))
+
+
+def is_findable_key(key: str) -> bool:
+    """Whether the key of a model is looked for, which need not be a secret at all."""
+    return len(key) >= SHORTEST_KEY and is_findable(key)
+
+
+def is_findable(value: str) -> bool:
+    """Whether a known value is looked for.
+
+    Not, where it would be found in harmless text as well: where it is short, a word, a small number, a path, or a few
+    words of those that examples are made of, such as `password`, `changeme`, `true`, `test-token` and `secret123`.
+    """
+    if len(value) < SHORTEST_VALUE or _PATH.fullmatch(value) or len(set(value)) <= 2:
+        return False
+    if _WORD.fullmatch(value) or (is_plain(value) and not any(char.isdigit() for char in value)):
+        return len(value) >= SHORTEST_WORD
+    if value.isdigit():
+        return len(value) >= SHORTEST_NUMBER
+    return not (_NUMBERED_WORD.fullmatch(value) and is_plain(value))
+
+
+def forms_of(values: Iterable[str]) -> tuple[str, ...]:
+    """Each form in which these values may stand in a text, the longest first."""
+    whole = [value.strip() for value in values if is_findable(value.strip())]
+    lines = [line.strip() for value in whole if len(value.splitlines()) > 1 for line in value.splitlines()]
+    found = {form for value in whole for form in _spellings(value) if form}
+    found.update(line for line in lines if len(line) >= SHORTEST_LINE and is_findable(line))
+    return tuple(sorted(found, key=lambda form: (-len(form), form)))
+
+
+@lru_cache(maxsize=1024)  # names, never values: a run asks about the same ones at every step
+def _is_secret_variable(name: str) -> bool:
+    if name.upper() in _NO_SECRET:
+        return False
+    return names_a_literal(name) or is_secret_key(name) or bool(_KEY_NAME.search(name.upper()))
+
+
+def _spellings(value: str) -> Iterator[str]:
+    """As it is, escaped once and twice for JSON and Python, for URLs and for HTML, in base64 and in hex."""
+    yield value
+    for once in set(_escaped(value)):
+        yield once
+        yield from _escaped(once)
+    yield html.escape(value)
+    for quoted in (
+        quote(value, safe="", errors="replace"),
+        quote_plus(value, errors="replace"),
+        quote(value, errors="replace"),
+    ):
+        yield quoted
+        yield re.sub(r"%[0-9A-F]{2}", lambda found: found[0].lower(), quoted)
+    data = value.encode("utf-8", "surrogatepass")
+    yield data.hex()
+    yield data.hex().upper()
+    for shift in range(3):
+        yield from _base64(data, shift)
+
+
+def _escaped(value: str) -> Iterator[str]:
+    yield json.dumps(value)[1:-1]
+    yield json.dumps(value, ensure_ascii=False)[1:-1]
+    yield repr(value)[1:-1]
+
+
+def _base64(data: bytes, shift: int) -> Iterator[str]:
+    """What of its base64 is the same whatever stands before and after it; `shift` bytes of a group stand before."""
+    text = base64.b64encode(b"\0" * shift + data).decode("ascii")
+    start = -(-8 * shift // 6)
+    end = 8 * (shift + len(data)) // 6
+    found = [text[start:end]] if end - start >= SHORTEST_BASE64 else []
+    if not shift:
+        found.append(text.rstrip("="))
+    for own in found:
+        yield own
+        yield own.translate(str.maketrans("+/", "-_"))
+
+
+# --- The policy
 
 PLACEHOLDER: Final = "***"  # stands in records (logs, traces, alerts) for what was taken out. Source: spec 4.
 MARK: Final = "[redacted secret]"
@@ -112,7 +236,10 @@ class Redactor:
         """Where the secrets in a text stand, in order and apart; without `names` only those known or with a shape."""
         if len(text) < SHORTEST_VALUE:
             return []
-        found = [span for form in self.forms if form in text for span in _occurrences(text, form)]
+        found: list[tuple[int, int]] = []
+        for form in [form for form in self.forms if form in text]:
+            starts = (each.start() for each in re.finditer(f"(?={re.escape(form)})", text))
+            found += [(start, start + len(form)) for start in starts]
         linked = _LINK.search(text) is not None
         if not linked and len(text) < SHORTEST_TOKEN:
             return _joined(found)
@@ -169,10 +296,8 @@ class _Kind:
 
     def hides(self, value: str | float, secret: str) -> bool:
         """Whether a text or a number under a secret's name goes."""
-        if not secret:
-            return False
-        if self.strict and is_secret_key(secret):
-            return True
+        if not secret or (self.strict and is_secret_key(secret)):
+            return bool(secret)
         return looks_secret_under(secret, value) if isinstance(value, str) else is_secret_number(secret, value)
 
     def covers(self, key: str, inside: str) -> str:
@@ -201,11 +326,6 @@ def redact(value: Any) -> Any:
     return _DEFAULT.value(value)
 
 
-def has_mark(text: str) -> int:
-    """How many secrets have been taken out of this content."""
-    return text.count(MARK)
-
-
 def _fields(value: Mapping[Any, Any], kind: _Kind, secret: str) -> Iterator[tuple[str, Any, str]]:
     """The fields of an object, each with the secret's name that it is under: its own, or what another field says."""
     said = "".join(str(each) for key, each in value.items() if str(key).lower() in _NAME_FIELDS) if value else ""
@@ -227,15 +347,6 @@ def _without_passwords(value: Iterable[Any], kind: _Kind) -> list[Any]:
         without_spans(line, spans, kind.mark, start, start + len(each))
         for start, each in zip(starts, items, strict=False)
     ]
-
-
-def _occurrences(text: str, form: str) -> list[tuple[int, int]]:
-    found = []
-    at = text.find(form)
-    while at >= 0:
-        found.append((at, at + len(form)))
-        at = text.find(form, at + 1)
-    return found
 
 
 def _unfinished(text: str, form: str) -> int:
@@ -311,36 +422,24 @@ def masked_blocks(text: str) -> str:
     """The text with `MARK` in each line of each block of a key; the same object where there is none."""
     if _BEGIN not in text:
         return text
-    pieces = list(_pieces(text, 0, len(text)))
-    return "".join(pieces) if len(pieces) > 1 else text
+    pieces, at = list[str](), 0
+    for start, stop in key_block_spans(text):
+        block = _INK.sub(lambda line: MARK if any(map(str.isalnum, line[0])) else line[0], text[start:stop])
+        pieces += [text[at:start], block]
+        at = stop
+    return "".join([*pieces, text[at:]]) if pieces else text
 
 
 def masked_lines(text: str) -> dict[int, str]:
     """The lines of which a block of a key takes something, by number from 1, with `MARK` in its place."""
-    masked = masked_blocks(text)
-    if masked is text:
+    if (masked := masked_blocks(text)) is text:
         return {}
     pairs = zip(text.split("\n"), masked.split("\n"), strict=True)
     return {number: shown for number, (line, shown) in enumerate(pairs, start=1) if shown != line}
 
 
-def _pieces(text: str, at: int, end: int) -> Iterator[str]:
-    """The text from `at` to `end` in pieces, an odd number of them, of which every second is a masked block."""
-    for start, stop in key_block_spans(text):
-        if start >= end:
-            break
-        yield text[at:start]
-        block = text[start : min(stop, end)]  # a mark in each line of it that says something
-        yield _INK.sub(lambda line: MARK if any(map(str.isalnum, line[0])) else line[0], block)
-        at = min(stop, end)
-    yield text[at:end]
-
-
 MARGIN: Final = 1_024
-"""Characters on each side of a piece that are looked at with it: room for a name before its value, and for the value.
-
-What is longer is one word, as a rule, and so is not cut.
-"""
+"""Characters around a piece, or before new text of a stream, that are looked at with it: a name and its value."""
 
 _BREAK = re.compile(r"[\s(){}\[\]<>,;\u2e80-\U0010ffff]")
 """Stands between words. Quotes, `=` and `:` do not: a name and its value stay together."""
@@ -406,7 +505,6 @@ def _last(window: str, at: int, spans: list[tuple[int, int]]) -> int:
     return max([0, *places, *breaks[-1:]])
 
 
-CONTEXT: Final = 1024  # characters of what has been shown that are looked at again: room for a name before its value
 _LONG: Final = 2048
 """Characters held back from which on they are looked at only when an eighth more has come: it takes linear time."""
 
@@ -461,5 +559,5 @@ class RedactedStream:
         spans = self._redactor.spans(text)
         end = next((start for start, stop in spans if start < begin + count < stop), begin + count)
         end = max(begin, end)
-        self._shown, self._held = text[max(0, end - CONTEXT) : end], text[end:]
+        self._shown, self._held = text[max(0, end - MARGIN) : end], text[end:]
         return without_spans(text, spans, MARK, begin, end) if end > begin else ""

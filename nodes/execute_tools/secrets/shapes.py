@@ -198,9 +198,7 @@ def _folded(words: str, pattern: str, accepts: Callable[[str], bool]) -> Shape:
 
 
 def _is_password(found: str) -> bool:
-    if found.startswith(("$", "-", "<", "/")) or is_filler(found):
-        return False
-    return any(not (char.isalpha() or char in "._-") for char in found) or looks_secret(found)
+    return not found.startswith(("$", "-", "<", "/")) and (_is_setting(found) or looks_secret(found))
 
 
 def _is_command_login(found: str) -> bool:
@@ -258,67 +256,55 @@ _PREFIXED: Final[tuple[tuple[str, str], ...]] = (
     ("glpat- gldt- glptt- glrt- glft- glsoat- glagent- gloas- glcbt- glimt- glffct-", "[A-Za-z0-9_.-]{16,}+"),  # GitLab
     ("GR1348941", _T + "{16,}+"),
     ("npm_", _N + "{30,}+"),
-    ("pypi-AgE", _T + "{30,}+"),
+    ("pypi-AgE AIza 1//0", _T + "{30,}+"),  # PyPI, Google
     ("rubygems_", "[0-9a-f]{40,}+"),
-    ("dckr_pat_ dckr_oat_", _T + "{20,}+"),  # Docker
+    ("dckr_pat_ dckr_oat_ GOCSPX- sb_secret_", _T + "{20,}+"),  # Docker, Google, Supabase
     ("AKIA ASIA ABIA ACCA", r"(?=[A-Z]{0,15}[0-9])[A-Z0-9]{16}" + _END),  # AWS
-    ("ABSK", "[A-Za-z0-9+/]{100,}+=*"),  # AWS Bedrock
-    ("AIza", _T + "{30,}+"),  # Google
-    ("AQ.", _T + "{40,}+"),
+    ("ABSK ops_eyJ fm1a_ fm1r_ fm2_", "[A-Za-z0-9+/]{100,}+=*"),  # AWS Bedrock, 1Password, Fly.io
+    ("AQ. xkeysib-", _T + "{40,}+"),  # Google, Brevo
     ("ya29.", "[A-Za-z0-9_.-]{20,}+"),
-    ("GOCSPX-", _T + "{20,}+"),
-    ("1//0", _T + "{30,}+"),
     ("LTAI", _N + "{16,}+"),  # Alibaba
-    ("AKID", _N + "{32}" + _END),  # Tencent
+    ("AKID p8e-", _N + "{32}" + _END),  # Tencent, Adobe
     ("xoxa- xoxb- xoxe- xoxo- xoxp- xoxr- xoxs- xoxe.xoxb- xoxe.xoxp-", r"(?=[A-Za-z-]*+[0-9])[A-Za-z0-9-]{10,}+"),
     ("xapp-", "[A-Za-z0-9-]{20,}+"),  # Slack
     ("sk_live_ sk_test_ sk_prod_ rk_live_ rk_test_ rk_prod_", r"(?=[A-Za-z]*+[0-9])[A-Za-z0-9]{10,}+"),  # Stripe
     ("whsec_", "[A-Za-z0-9+/]{24,}+=*"),
     ("SK", "[0-9a-fA-F]{32}" + _END),  # Twilio
     ("SG.", rf"(?:{_T}{{16,}}+\.{_T}{{16,}}+|[A-Za-z0-9_.=-]{{66}})"),  # SendGrid
-    ("xkeysib-", _T + "{40,}+"),  # Brevo
     ("key-", "[0-9a-f]{32}" + _END),  # Mailgun
-    ("dop_v1_ doo_v1_ dor_v1_", "[0-9a-f]{32,}+"),  # DigitalOcean
-    ("shpat_ shpca_ shppa_ shpss_", "[0-9a-fA-F]{32,}+"),  # Shopify
+    ("dop_v1_ doo_v1_ dor_v1_ shpat_ shpca_ shppa_ shpss_", "[0-9a-fA-F]{32,}+"),  # DigitalOcean, Shopify
     ("sq0atp- sq0csp-", _T + "{22,}+"),  # Square
-    ("hvs. hvb. hvr.", _T + "{24,}+"),  # Vault
+    ("hvs. hvb. hvr. tvly-", _T + "{24,}+"),  # Vault, Tavily
     ("dapi", r"(?=[a-f]{0,31}[0-9])[0-9a-f]{32}" + _END),  # Databricks
     ("dp.pt. dp.st. dp.ct. dp.sa. dp.scim. dp.audit.", "[A-Za-z0-9._-]{40,}+"),  # Doppler
     ("dt0c01.", "[A-Za-z0-9]{24}[.][A-Za-z0-9]{64}"),  # Dynatrace
-    ("glsa_", "[A-Za-z0-9_]{40,}+"),  # Grafana
+    ("glsa_ sgp_", "[A-Za-z0-9_]{40,}+"),  # Grafana, Sourcegraph
     ("glc_", "[A-Za-z0-9+/]{32,}+=*"),
     ("NRAK-", "[A-Z0-9]{27}"),  # New Relic
     ("PMAK-", "[0-9a-f-]{50,}+"),  # Postman
     ("pul-", "[0-9a-f]{40}" + _END),  # Pulumi
     ("ATATT3 ATCTT3", "[A-Za-z0-9_=-]{50,}+"),  # Atlassian
-    ("lin_api_", _N + "{32,}+"),  # Linear
-    ("ntn_", _N + "{40,}+"),  # Notion
+    ("lin_api_ xai-", _N + "{32,}+"),  # Linear, xAI
+    ("ntn_ gsk_ pplx-", _N + "{40,}+"),  # Notion, Groq, Perplexity
     ("figd_", _T + "{32,}+"),  # Figma
-    ("nfp_", _N + "{36,}+"),  # Netlify
+    ("nfp_ pnu_", _N + "{36,}+"),  # Netlify, Prefect
     ("pscale_tkn_ pscale_pw_ pscale_oauth_", "[A-Za-z0-9_.=-]{32,}+"),  # PlanetScale
     ("sbp_", "[0-9a-f]{40}"),  # Supabase
-    ("sb_secret_", _T + "{20,}+"),
     ("sntrys_ sntryu_", "[A-Za-z0-9+/_=-]{40,}+"),  # Sentry
     ("AGE-SECRET-KEY-1", "[A-Z0-9]{50,}+"),
-    ("ops_eyJ", "[A-Za-z0-9+/]{100,}+=*"),  # 1Password
-    ("gsk_", _N + "{40,}+"),  # Groq
-    ("xai-", _N + "{32,}+"),
-    ("pplx-", _N + "{40,}+"),  # Perplexity
     ("nvapi-", _T + "{50,}+"),  # NVIDIA
     ("r8_", _N + "{37}"),  # Replicate
     ("pcsk_", "[A-Za-z0-9_]{50,}+"),  # Pinecone
-    ("tvly-", _T + "{24,}+"),  # Tavily
     ("lsv2_pt_ lsv2_sk_", "[0-9a-f]{32}_[0-9a-f]{10}"),  # LangSmith
-    ("b3BlbnNzaC1rZXktdjE", "[A-Za-z0-9+/]{20,}+=*"),  # an OpenSSH key without its first line
+    # an OpenSSH key without its first line, and AWS Bedrock for a short time
+    ("b3BlbnNzaC1rZXktdjE bedrock-api-key-", "[A-Za-z0-9+/]{20,}+=*"),
     *((f"LS0tLS1CRUdJTi{kind}", "[A-Za-z0-9+/]{40,}+=*") for kind in ("BQUklW", "BSU0Eg", "BFQyBQ", "BPUEVOU1NI")),
     ("A3-", "[A-Z0-9]{6}-(?:[A-Z0-9]{11}|[A-Z0-9]{6}-[A-Z0-9]{5})-[A-Z0-9]{5}-[A-Z0-9]{5}-[A-Z0-9]{5}"),  # 1Password
-    ("p8e-", "[A-Za-z0-9]{32}" + _END),  # Adobe
     ("pat", _N + r"{14}\.[0-9a-f]{64}" + _END),  # Airtable
     ("pat. sat.", rf"{_T}{{22}}\.{_N}{{24}}\.{_N}{{20}}" + _END),  # Harness
     ("AKCp", _N + "{69}"),  # Artifactory
     ("cmVmd", _N + "{59}"),
     ("sc_ ext_ scauth_ authress_", r"[a-z0-9]{5,30}\.[a-z0-9]{4,6}\.acc[_-][a-z0-9-]{10,32}\.[a-z0-9+/_=-]{30,}+"),
-    ("bedrock-api-key-", "[A-Za-z0-9+/]{20,}+=*"),  # AWS Bedrock, for a short time
     ("A3T", r"(?=[A-Z]{0,16}[0-9])[A-Z0-9]{17}" + _END),  # AWS
     ("4b1d", _N + "{38}" + _END),  # ClickHouse
     ("CLOJARS_", _N + "{60}"),
@@ -329,7 +315,6 @@ _PREFIXED: Final[tuple[tuple[str, str], ...]] = (
     ("EAAA", _T + "{56,60}" + _END),  # Square
     ("FLWSECK_TEST- FLWSECK-", "[0-9a-h]{12,}+"),  # Flutterwave
     ("fo1_", _T + "{43}"),  # Fly.io
-    ("fm1a_ fm1r_ fm2_", "[A-Za-z0-9+/]{100,}+=*"),
     ("fio-u-", "[A-Za-z0-9_=-]{64}"),  # Frame.io
     ("eyJrIjoi", _N + "{70,}+=*"),  # Grafana
     ("HRKU-AA", _T + "{58}"),  # Heroku
@@ -338,12 +323,10 @@ _PREFIXED: Final[tuple[tuple[str, str], ...]] = (
     ("s-s4t2ud- s-s4t2af-", "[0-9a-f]{64}"),  # 42
     ("ZXlK", "[A-Za-z0-9+/_-]{60,}+=*"),  # a JSON web token in base64
     ("API-", r"(?=[A-Z]{0,25}[0-9])[A-Z0-9]{26}" + _END),  # Octopus Deploy
-    ("pnu_", _N + "{36}"),  # Prefect
     ("rdme_", "[a-z0-9]{70}"),  # ReadMe
     ("tk-us-", _T + "{48}"),  # Scalingo
     ("sm_aat_ sm_pat_ sm_sat_", _N + "{16}" + _END),  # SettleMint
     ("shippo_live_ shippo_test_", "[0-9a-fA-F]{40}"),
-    ("sgp_", "[0-9a-zA-Z_]{40,}+"),  # Sourcegraph
     ("NRJS-", "[0-9a-f]{19}" + _END),  # New Relic
     ("NRII-", _T + "{32}" + _END),
     ("eyJ", rf"{_T}{{8,}}+\.(?:eyJ{_T}{{8,}}+(?:\.{_T}*+)?|{_T}{{8,}}+\.{_T}{{8,}}+(?:\.{_T}++)*)"),  # JSON web tokens
@@ -436,12 +419,6 @@ SHAPES: Final = (
         r"""authorization\\{0,7}+["']?[ \t]{0,4}+[:=,][ \t]{0,4}+\\{0,7}+["']?"""
         r"""(?:[a-z][a-z0-9-]{1,20}[ \t]{1,2}+)?(?P<secret>[a-z0-9._~+/=-]{8,4096}+)""",
         lambda found: looks_secret(found) or _is_login(found),
-    ),
-    _folded(
-        "auth",
-        r"""auth(?:(?<![a-z]auth)\\{0,7}+["']|(?<=_auth))[ \t]{0,4}+[:=][ \t]{0,4}+\\{0,7}+["']?"""
-        r"""(?P<secret>[a-z0-9+/_=-]{8,4096}+)""",
-        _is_login,
     ),
     _folded(
         "cookie",

@@ -13,7 +13,7 @@ from mendgraph.nodes.execute_tools.edits.request import read_request
 from mendgraph.nodes.execute_tools.files.failures import invalid, quoted
 from mendgraph.nodes.execute_tools.files.text_files import BOM, unstorable, with_newline
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, tool
-from mendgraph.nodes.execute_tools.tools.saving import LoadedText, load_current, save_text, shown_unread, was_read
+from mendgraph.nodes.execute_tools.tools.saving import LoadedText, load_current, save_text, shown_unread
 from mendgraph.nodes.records import EditForm, Effect, JsonMap, ToolError, ToolErrorCode
 
 
@@ -63,7 +63,7 @@ def _edit(context: ToolContext, before: LoadedText, content: str) -> ToolAnswer:
 
 def _replace(context: ToolContext, before: LoadedText, content: str) -> ToolAnswer:
     """Takes the block for the whole file: one that is not Python, or is broken Python."""
-    if not was_read(context, before):
+    if before.path not in context.files_read:
         return shown_unread(context, before)
     text = with_newline(content, before.file.form.newline)
     refusal = _excerpt(before, text, context.task)

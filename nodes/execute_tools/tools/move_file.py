@@ -11,7 +11,7 @@ from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.files.text_files import text_of
 from mendgraph.nodes.execute_tools.files.workspace import DeleteFile, MoveFile
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, tool
-from mendgraph.nodes.execute_tools.tools.saving import changed, conflict, load_text, outdated, was_read
+from mendgraph.nodes.execute_tools.tools.saving import changed, conflict, load_text, outdated
 from mendgraph.nodes.records import EditForm, Effect, ToolError
 
 
@@ -63,7 +63,7 @@ def delete_file(context: ToolContext, arguments: DeleteFileArguments) -> ToolAns
     """
     if isinstance(before := load_text(context, arguments.path, "deleted"), ToolError):
         return before
-    if not was_read(context, before):
+    if before.path not in context.files_read:
         return conflict(f"{before.name} exists, and was not read yet: read_file it before you delete it.")
     if refusal := outdated(context, before.path, before.version):
         return refusal

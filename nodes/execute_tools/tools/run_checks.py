@@ -10,7 +10,7 @@ from pydantic import Field
 from mendgraph.nodes.execute_tools.argument_schema import ToolArguments
 from mendgraph.nodes.execute_tools.edits.request import read_request
 from mendgraph.nodes.execute_tools.evidence.checks import NOTHING_RAN, Checks
-from mendgraph.nodes.execute_tools.evidence.evidence_gate import LARGEST_TEXT, is_damage, unmet
+from mendgraph.nodes.execute_tools.evidence.evidence_gate import DAMAGE, LARGEST_TEXT, unmet
 from mendgraph.nodes.execute_tools.evidence.examples import (
     Example,
     Status,
@@ -107,7 +107,7 @@ def _run_examples(
         if run.loaded:
             told = [words for _, words in failures(found, run.results, checks.rules.examples_timeout_s)]
         else:
-            damaged = run.own and (is_damage(run.error) or _CIRCULAR in run.error)
+            damaged = run.own and (DAMAGE.match(run.error) or _CIRCULAR in run.error)
             told = [f"{path} cannot be imported: {run.error}."] if damaged else []
         report.failed += told
         if not told and any(each.status is Status.PASSED for each in run.results):

@@ -122,7 +122,7 @@ def judged_evidence(context: ToolContext, path: str, before: str | None, after: 
     if before is not None:
         modules.append(as_request(name, before, plan.examples))
     checks = context.checks.in_scope(context.scope)
-    answers = checks.run_examples(modules, context.timeout_s / _SHARE, first_decides=True)
+    answers = checks.run_examples(modules, context.timeout_s / _SHARE)
     if isinstance(answers, ToolError):
         return None
     runs = [read_run(answer, len(plan.examples)) for answer in answers]
@@ -148,14 +148,9 @@ def conflict(message: str) -> ToolError:
     return ToolError(code=ToolErrorCode.CONFLICT, message=message)
 
 
-def was_read(context: ToolContext, before: LoadedText) -> bool:
-    """Whether this thread has read or written the file."""
-    return before.path in context.files_read
-
-
 def instead_of(error: ToolError, context: ToolContext, before: LoadedText) -> ToolAnswer:
     """The error, or where the file was not read in this thread, the file's first page."""
-    return error if was_read(context, before) else shown_unread(context, before)
+    return error if before.path in context.files_read else shown_unread(context, before)
 
 
 def shown_unread(context: ToolContext, before: LoadedText) -> ToolAnswer:

@@ -77,17 +77,6 @@ def read_ripgrep(output: bytes, names: Mapping[str, str], masks: Mapping[str, Ma
     return [file for file in files.values() if file.matches and not file.binary]
 
 
-def file_masks(data: bytes) -> dict[int, str]:
-    """The lines of a file that a private key takes something of, with marks in its place, by number from 1.
-
-    The bytes are read as ripgrep reads them: as UTF-16 where they say so, otherwise as UTF-8, as far as they are that.
-    """
-    encoding = "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
-    if encoding != "utf-16" and b"-----BEGIN" not in data:
-        return {}
-    return masked_lines(data.decode(encoding, errors="replace"))
-
-
 def clip(line: str, at: int = 0) -> str:
     """About 300 characters of a line, without its line end, so that what stands at `at` is among them.
 
@@ -229,13 +218,20 @@ def _narrower(error: ToolError, seconds: float) -> ToolError:
 
 
 def _masks(file: OpenedFile) -> dict[int, str] | None:
-    """The lines of the file that a private key takes something of, or None where that cannot be found out."""
+    """The lines of a file that a private key takes something of, with marks in its place; None where it is unknown.
+
+    The bytes are read as ripgrep reads them: as UTF-16 where they say so, otherwise as UTF-8, as far as they are that.
+    """
     try:
         file.stream.seek(0)
         data = file.stream.read(MAX_FILE_BYTES + 1)
     except OSError:
         return None
-    return file_masks(data) if len(data) <= MAX_FILE_BYTES else None
+    encoding = "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+    if len(data) > MAX_FILE_BYTES:
+        return None
+    has_keys = encoding == "utf-16" or b"-----BEGIN" in data
+    return masked_lines(data.decode(encoding, errors="replace")) if has_keys else {}
 
 
 def _names(listed: bytes) -> Iterator[str]:

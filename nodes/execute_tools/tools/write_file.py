@@ -22,7 +22,6 @@ from mendgraph.nodes.execute_tools.tools.saving import (
     outdated,
     save_text,
     shown_unread,
-    was_read,
 )
 from mendgraph.nodes.records import EditForm, Effect, ToolErrorCode
 
@@ -55,7 +54,7 @@ def _overwrite(context: ToolContext, arguments: WriteFileArguments, before: Load
     text = with_newline(content, "\r\n") if before.file.form.newline == "\r\n" else content
     if text == before.file.text:
         return invalid(f"{before.name} already has exactly this content, so there is nothing to write.")
-    if not was_read(context, before):
+    if before.path not in context.files_read:
         return shown_unread(context, before)
     refusal = outdated(context, before.path, before.version)
     return refusal or _save(context, arguments, text, before)

@@ -5,7 +5,6 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from mendgraph.nodes.execute_tools.argument_schema import (
     MOST_NODES,
-    UnusableSchemaError,
     argument_schema,
     describe_errors,
     plain_schema,
@@ -111,16 +110,16 @@ def test_a_schema_becomes_plain(schema: JsonMap, plain: JsonMap) -> None:
 
 @pytest.mark.parametrize("reference", ["https://example.com/a.json", "#anchor", 7, "#/$defs/Gone", "#/list/2"])
 def test_a_reference_out_of_the_schema_is_refused(reference: object) -> None:
-    with pytest.raises(UnusableSchemaError, match="leads out of it or nowhere"):
+    with pytest.raises(ValueError, match="leads out of it or nowhere"):
         plain_schema({"properties": {"a": {"$ref": reference}}, "list": [{}, {}], **DEFINED})
 
 
 def test_a_schema_that_grows_without_end_is_refused() -> None:
     laughs: JsonMap = {f"l{n}": {"anyOf": [{"$ref": f"#/$defs/l{n + 1}"}] * 2} for n in range(20)}
-    with pytest.raises(UnusableSchemaError, match=f"more than {MOST_NODES} places"):
+    with pytest.raises(ValueError, match=f"more than {MOST_NODES} places"):
         plain_schema({"$ref": "#/$defs/l0", "$defs": {**laughs, "l20": {}}})
     deep: JsonMap = {}
     for _ in range(3_000):
         deep = {"items": deep}
-    with pytest.raises(UnusableSchemaError, match="nested too deep"):
+    with pytest.raises(ValueError, match="nested too deep"):
         plain_schema(deep)

@@ -10,7 +10,6 @@ from mendgraph.nodes.execute_tools.call_policy import (
     MOST_BREAKERS,
     OPEN_RULES,
     BreakerConfig,
-    Breakers,
     CallPolicy,
     CallRules,
     CircuitBreaker,
@@ -18,6 +17,7 @@ from mendgraph.nodes.execute_tools.call_policy import (
     RateLimit,
     RetryPolicy,
     allowed_tools,
+    breakers_by_name,
 )
 from mendgraph.nodes.execute_tools.files.deadline import ScopeOverError
 from mendgraph.nodes.execute_tools.registry import Tool, ToolOutput
@@ -283,13 +283,13 @@ def test_a_probe_that_never_reports_does_not_keep_it_shut_for_good(clock: Clock)
 
 
 def test_breakers_are_kept_by_name_for_all_threads_and_bounded(clock: Clock) -> None:
-    breakers = Breakers(BreakerConfig(), clock)
+    breaker_of = breakers_by_name(BreakerConfig(), clock)
+    first = breaker_of("tool 0")
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda _: [breakers.of(f"tool {number}") for number in range(5)], range(8)))
-    assert all(each == found[0] for each in found)
+        assert list(pool.map(lambda _: breaker_of("tool 0"), range(8))) == [first] * 8
     for number in range(MOST_BREAKERS):
-        breakers.of(f"other {number}")
-    assert breakers.of("tool 0") is not found[0][0]
+        breaker_of(f"other {number}")
+    assert breaker_of("tool 0") is not first
 
 
 # --- Roles

@@ -202,21 +202,6 @@ def test_what_stands_for_a_secret_is_written_nowhere() -> None:
     assert action.calls == []
 
 
-def test_a_stored_result_cannot_be_changed_by_those_who_get_it() -> None:
-    environment, action = Environment(), Do("pay", lambda **_: {"cents": [5]})
-    for _ in range(3):
-        result = environment.execute_action(action, {"to": {"a": 1}}, idempotency_key="k")
-        assert (result["data"], result["args"]) == ({"cents": [5]}, {"to": {"a": 1}})
-        result["data"]["cents"].append(6)
-    assert len(action.calls) == 1
-
-
-def test_a_result_that_cannot_be_copied_is_shared() -> None:
-    environment, action = Environment(), Do("open", lambda **_: (part for part in "ab"))
-    first, second = (environment.execute(action, {}, idempotency_key="k") for _ in range(2))
-    assert (second.data is first.data, len(action.calls)) == (True, 1)
-
-
 def test_a_key_is_for_one_call_at_a_time_and_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mendgraph.nodes.execute_tools.environment.MOST_RESULTS", 2)
     environment = Environment()

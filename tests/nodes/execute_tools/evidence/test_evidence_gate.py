@@ -272,8 +272,8 @@ class Asked(Checks):
         self.scopes.append(scope)
         return self
 
-    def run_examples(self, modules: Any, seconds: float = 0.0, *, first_decides: bool = False) -> Any:
-        self.asked.append((modules, seconds, first_decides))
+    def run_examples(self, modules: Any, seconds: float = 0.0) -> Any:
+        self.asked.append((modules, seconds))
         return self.answer
 
 

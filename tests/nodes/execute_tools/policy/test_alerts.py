@@ -64,7 +64,7 @@ def test_invalid_replies_are_counted_apart_from_failed_tools() -> None:
     assert vitals == Vitals(tools=(False,) * 4, replies=(False,) * 5, replies_alerted=True)
     tool_alert = observe_tool(vitals, ok=False)[1]
     assert tool_alert is not None
-    assert tool_alert.as_map()["message"] == "5 of the last 5 tool calls failed: look at their errors."
+    assert tool_alert.message == "5 of the last 5 tool calls failed: look at their errors."
 
 
 def test_a_dear_call_is_told() -> None:

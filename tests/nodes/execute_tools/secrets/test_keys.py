@@ -86,7 +86,6 @@ def test_these_literals_look_secret(value: str) -> None:
         "django.contrib.auth2.TokenBackend",
         "access_token_v2",
         "caching_sha2_password",
-        "pbkdf2_sha256",
         "oauth2token",
         "12345678",
         "2024-01-01",

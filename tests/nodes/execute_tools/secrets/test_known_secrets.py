@@ -3,7 +3,7 @@ import base64
 import pytest
 from hypothesis import given, strategies as st
 
-from mendgraph.nodes.execute_tools.secrets.known_secrets import forms_of, is_findable, is_findable_key, known_values
+from mendgraph.nodes.execute_tools.secrets.redact import forms_of, is_findable, is_findable_key, known_values
 
 VALUE = 'p/ss w"rd+\\ü1'
 

@@ -86,7 +86,7 @@ def test_without_a_network_it_says_how_to_get_one(bench: Bench) -> None:
         ("a<!-- <p>b</p> -->c", "ac"),
         ("<!DOCTYPE html><?xml?><html><head><title>T</title></head><body>b</body></html>", "T\nb"),
         ("1 < 2 and 3 <4 <", "1 < 2 and 3 <4 <"), ("a<!-- unfinished", "a"), ("a<p unfinished", "a"),
-        ("a\n\n\n\n<p><p><p>b", "a\n\nb"), (f"&#{'9' * 5000};x", f"&#{'9' * 5000};x"), ("&#xD800;", "\ufffd"),
+        ("a\n\n\n\n<p><p><p>b", "a\n\nb"), ("&#xD800;", "\ufffd"),
         ("</pre><pre> a", "a"),
     ],
 )  # fmt: skip

@@ -46,8 +46,7 @@ class Scripted(Checks):
         assert scope is None
         return self
 
-    def run_examples(self, modules: Any, seconds: float = 0.0, *, first_decides: bool = False) -> Any:
-        assert not first_decides
+    def run_examples(self, modules: Any, seconds: float = 0.0) -> Any:
         self.asked.append((",".join(each["path"] for each in modules), seconds))
         return self.examples
 
