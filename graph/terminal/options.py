@@ -4,8 +4,7 @@ Those that set a field of `AgentContext` are made from the fields; see `mendgrap
 """
 
 import inspect
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -16,7 +15,6 @@ import typer
 from typer.core import TyperGroup
 
 from mendgraph.graph.configuration.context import SETTINGS, AgentContext
-from mendgraph.graph.runs.kept_run import short_id
 
 MIN_CALLS_PER_SESSION = 100
 """A higher --max-calls raises the session's limit as well. Source: spec 1 section 4."""
@@ -94,21 +92,6 @@ def fallback_problem(settings: Mapping[str, Any]) -> str:
     return found.message if isinstance(found, FallbackProblem) else ""
 
 
-_NO_SHELL = re.compile(r"[^\w .,/-]")
-"""What a shell's completion might run: zsh evaluates the words beside an offer, and a task may come from anybody."""
-
-
-def _runs(ctx: typer.Context, incomplete: str) -> Iterator[tuple[str, str]]:
-    """The runs of the folder for a shell's completion, each with its task."""
-    from mendgraph.nodes.execute_tools.store.database import run_names
-
-    root = str(ctx.find_root().params.get("root") or ".")
-    for run_id, task in run_names(root):
-        if run_id.isprintable() and not set(run_id) & set(" \t\"'\\$`"):
-            shown = " ".join(_NO_SHELL.sub(" ", task[:200]).split())[:60]
-            yield (short_id(run_id) if short_id(run_id).startswith(incomplete) else run_id), shown
-
-
 Root: TypeAlias = Annotated[Path, typer.Option(exists=True, file_okay=False, metavar="DIR", help="Folder to work in.")]
 WorkspaceConfig: TypeAlias = Annotated[
     bool,
@@ -145,14 +128,14 @@ _A_RUN = "The run, by its id or the beginning of it."
 
 def _run(default: str = "") -> Any:
     about = f"{_A_RUN} {default}".rstrip()
-    return typer.Argument(metavar="RUN", help=about, show_default=False, autocompletion=_runs)
+    return typer.Argument(metavar="RUN", help=about, show_default=False)
 
 
 Run: TypeAlias = Annotated[str, _run()]
 NewestRun: TypeAlias = Annotated[str, _run("Default: the newest one.")]
 RunToResume: TypeAlias = Annotated[str, _run("Default: the newest one that can go on.")]
 RunToTalkOf: TypeAlias = Annotated[
-    str | None, typer.Option("--run", metavar="RUN", help=f"Go on with this run. {_A_RUN}", autocompletion=_runs)
+    str | None, typer.Option("--run", metavar="RUN", help=f"Go on with this run. {_A_RUN}")
 ]
 FromStep: TypeAlias = Annotated[
     int,

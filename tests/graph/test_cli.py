@@ -278,13 +278,9 @@ def test_the_schema_is_printed(
     assert cli.main(["schema", "xml"]) == 2
 
 
-def test_a_shell_gets_commands_options_values_and_runs(
+def test_a_shell_gets_commands_options_and_values(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run_id = "3f2a9c01" + "0" * 24
-    monkeypatch.setattr(
-        "mendgraph.nodes.execute_tools.store.database.run_names", lambda _: [(run_id, "Fix it"), ("a b", "x")]
-    )
     assert folder.is_dir()
     monkeypatch.setattr(sys, "argv", ["mendgraph"])
     monkeypatch.setenv("_MENDGRAPH_COMPLETE", "complete_bash")
@@ -299,22 +295,5 @@ def test_a_shell_gets_commands_options_values_and_runs(
     assert offered("mendgraph chat --ru") == ["--run"]
     assert "undo" in offered("mendgraph --json ")
     assert offered("mendgraph --mode re") == ["read-only"]
-    assert offered("mendgraph undo ") == [run_id[:8]]
-    assert offered(f"mendgraph runs show {run_id[:9]}") == [run_id]
-    assert offered("mendgraph model ") == ["pull", "status"]
+    assert offered("mendgraph model ") == ["pull", "status", "serve"]
     assert offered("mendgraph nothing here ") == []
-
-
-def test_a_shell_is_given_nothing_of_a_task_that_it_might_run(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """zsh evaluates the words beside an offer, and a task may come from a file or a pipe."""
-    task = "What is \\$(touch pwned) `touch pwned` \"here\"; 'a':b?"
-    monkeypatch.setattr("mendgraph.nodes.execute_tools.store.database.run_names", lambda _: [("a" * 32, task)])
-    assert folder.is_dir()
-    monkeypatch.setattr(sys, "argv", ["mendgraph"])
-    monkeypatch.setenv("_MENDGRAPH_COMPLETE", "complete_zsh")
-    monkeypatch.setenv("_TYPER_COMPLETE_ARGS", "mendgraph undo ")
-    cli.main()
-    assert "What is touch pwned touch pwned here a b" in (shown := capsys.readouterr().out)
-    assert not set(shown) & set("\\$`;")

@@ -9,7 +9,7 @@ import sqlite3
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from importlib.util import find_spec
@@ -20,7 +20,7 @@ from mendgraph.nodes.execute_tools.files.change_records import RecordError
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
 from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
 from mendgraph.nodes.execute_tools.store.database_schema import FORMAT, SQLITE_TABLES, STORE_TABLES, PostgresTables
-from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, workspace_folder_path, workspace_name
+from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, workspace_name
 from mendgraph.nodes.records import ToolError
 
 if TYPE_CHECKING:
@@ -41,11 +41,6 @@ LONGEST_WAIT_S: Final = 10.0
 """How long a statement waits for a lock that another connection holds."""
 
 _BUSY_PAUSE_S: Final = 0.01
-
-MOST_NAMES: Final = 200
-
-_LOOK_WAIT_S: Final = 0.2
-"""A shell waits for its completion."""
 
 _REASONS: Final[dict[int, str]] = {
     sqlite3.SQLITE_FULL: "the disk is full. Make room and try again",
@@ -186,26 +181,6 @@ def connect_to(path: str, wait_s: float) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=wait_s, isolation_level=None, check_same_thread=False)
     connection.text_factory = partial(str, encoding="utf-8", errors="replace")
     return connection
-
-
-def run_names(root: str, base: str | None = None) -> list[tuple[str, str]]:
-    """The newest runs of the workspace at `root`, each with its task; none where there is no file, or it is not ours.
-
-    `base` as in `run_folder`. Nothing is asked of PostgreSQL.
-    """
-    with suppress(sqlite3.Error, StoreError, RuntimeError):
-        if uses_postgres():
-            return []
-        path = os.path.join(workspace_folder_path(root, base), FILE_NAME)
-        check_file(path)
-        # Beside a log of changes its files are there already; without one SQLite would make some to look.
-        way = "mode=ro" if os.path.exists(f"{path}-wal") else "immutable=1"
-        with closing(sqlite3.connect(f"file:{quote(path)}?{way}", timeout=_LOOK_WAIT_S, uri=True)) as database:
-            found = database.execute(
-                "SELECT run_id, task FROM runs ORDER BY updated DESC, id DESC LIMIT ?", (MOST_NAMES,)
-            )
-            return [(str(run_id), str(task)) for run_id, task in found]
-    return []
 
 
 def check_file(path: str) -> None:

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.graph.persistence.store import Store
-from mendgraph.graph.runs.runs import list_runs
 from mendgraph.nodes.call_model.driver import MODEL_LOOP
 from mendgraph.nodes.execute_tools.store import database
 from mendgraph.nodes.execute_tools.store.database import (
@@ -20,14 +18,11 @@ from mendgraph.nodes.execute_tools.store.database import (
     StoreError,
     open_file,
     opened_file,
-    run_names,
     store_errors,
     transaction,
     write_ahead,
 )
 from mendgraph.nodes.execute_tools.store.database_schema import FORMAT, SQLITE_TABLES
-from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
-from tests.graph.runs.run_plays import played, project
 
 
 @pytest.fixture(autouse=True)
@@ -185,41 +180,3 @@ def test_who_switches_to_the_log_waits_for_others_who_do(tmp_path: Path, monkeyp
         with pytest.raises(sqlite3.OperationalError, match="locked"):
             write_ahead(connection)
         assert 10.0 < now < 10.1
-
-
-def files(folder: Path) -> dict[str, int]:
-    return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*")}
-
-
-@pytest.fixture
-def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
-    return tmp_path / "data"
-
-
-def test_the_newest_run_comes_first_and_nothing_is_written(tmp_path: Path, data: Path) -> None:
-    folder = project(tmp_path / "project")
-    for _ in range(2):
-        played(folder)
-    before = files(data)
-    names = run_names(str(folder))
-    assert files(data) == before
-    runs = list_runs(str(folder))
-    assert isinstance(runs, tuple)
-    assert names == [(run.run_id, run.task) for run in runs]
-    store = Store(str(folder))
-    during = files(data)
-    assert run_names(str(folder)) == names
-    assert files(data) == during
-    store.close()
-
-
-def test_there_are_none_where_none_can_be_read(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (run_names(str(tmp_path)), data.exists()) == ([], False)
-    folder = Path(workspace_folder_path(str(tmp_path)))
-    folder.mkdir(parents=True)
-    assert run_names(str(tmp_path)) == []
-    (folder / FILE_NAME).write_bytes(b"no database")
-    assert run_names(str(tmp_path)) == []
-    monkeypatch.setenv("MENDGRAPH_STORE_URL", "postgresql://h/d")
-    assert run_names(str(tmp_path)) == []
