@@ -30,7 +30,6 @@ EXCUSED: Final = {
         (
             "store/run_folder.py:_private_folder",
             "store/run_folder.py:remove_run_folder",
-            "store/user_files.py:spending_file",
             "store/database.py:connect_to",
             "store/audit_log.py:write",
             "store/run_folder.py:_open_folder",

@@ -21,7 +21,6 @@ from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules, rule_problems
 from mendgraph.nodes.execute_tools.store.user_files import (
     SETTINGS_FILE,
-    absolute_name,
     configuration_file,
     hash_of,
     read_settings_file,
@@ -384,7 +383,8 @@ def user_places() -> tuple[str, ...]:
     """The absolute names of the user's own files of settings and prices, whether they are there or not."""
     usual = (configuration_file(name) for name in (FILE_NAME, PRICES_FILE))
     named = (os.environ.get(variable, "") for variable in (CONFIG_VARIABLE, PRICES_VARIABLE))
-    return tuple(absolute_name(each) for each in (*usual, *named) if isinstance(each, str) and each)
+    files = (each for each in (*usual, *named) if isinstance(each, str) and each)
+    return tuple(os.path.abspath(os.path.expanduser(each)) for each in files)
 
 
 # --- What a workspace's own file may set by itself: preferences, and less than the user allows

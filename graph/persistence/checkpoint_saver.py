@@ -344,11 +344,10 @@ class SqliteStoreSaver(StoreSaver, SqliteSaver):
             finally:
                 cursor.close()
 
-    def forget(self, cursor: Database, thread_id: str) -> int:
-        """Delete a thread within the transaction of `cursor`. It frees no bytes at once, but when the file shrinks."""
+    def forget(self, cursor: Database, thread_id: str) -> None:
+        """Delete a thread within the transaction of `cursor`."""
         for statement in _FORGET:
             cursor.execute(statement, (thread_id,))
-        return 0
 
     def shrink(self) -> int:
         """Give what is not used any more back to the disk, and tell how many bytes that were."""

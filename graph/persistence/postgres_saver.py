@@ -8,7 +8,7 @@ refuses. Imported only where the store is in PostgreSQL.
 
 import json
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, cast
@@ -28,7 +28,6 @@ from psycopg import Cursor
 from psycopg.rows import DictRow, dict_row
 from psycopg.types.json import Jsonb
 
-from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.persistence.checkpoint_saver import PendingRows, StoreSaver, config_of, is_quick, place_of
 from mendgraph.nodes.execute_tools.store.database import Database
 from mendgraph.nodes.execute_tools.store.database_schema import PostgresTables
@@ -50,14 +49,6 @@ CHECKPOINTS: Final = PostgresTables("checkpoints", len([*_steps()]), tuple(_step
 
 _NUL: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 """In JSON, where it is no text about itself."""
-
-_SIZES: Final = """
-WITH
-    c AS (DELETE FROM checkpoints WHERE thread_id = %s RETURNING pg_column_size(checkpoints) AS size),
-    b AS (DELETE FROM checkpoint_blobs WHERE thread_id = %s RETURNING pg_column_size(checkpoint_blobs) AS size),
-    w AS (DELETE FROM checkpoint_writes WHERE thread_id = %s RETURNING pg_column_size(checkpoint_writes) AS size)
-SELECT coalesce(sum(size), 0)::bigint FROM (SELECT * FROM c UNION ALL SELECT * FROM b UNION ALL SELECT * FROM w) AS gone
-"""
 
 
 class PostgresStoreSaver(StoreSaver, PostgresSaver):
@@ -99,11 +90,9 @@ class PostgresStoreSaver(StoreSaver, PostgresSaver):
         with self._database.connection():
             yield self._database
 
-    def forget(self, cursor: Database, thread_id: str) -> int:  # noqa: ARG002 - as `SqliteStoreSaver.forget`
-        """Delete a thread within the transaction that `cursor` has begun, and tell how many bytes its rows had."""
-        with self._database.connection() as connection:
-            (size,) = connection.execute(_SIZES, (self._stored(thread_id),) * 3).fetchone() or (0,)
-        return int(size)
+    def forget(self, cursor: Database, thread_id: str) -> None:  # noqa: ARG002 - as `SqliteStoreSaver.forget`
+        """Delete a thread within the transaction that `cursor` has begun."""
+        super().delete_thread(self._stored(thread_id))
 
     def shrink(self) -> int:
         """The server does that by itself; no bytes are given back at once."""
@@ -134,17 +123,12 @@ class PostgresStoreSaver(StoreSaver, PostgresSaver):
     def delete_thread(self, thread_id: str) -> None:
         """Delete all that is stored of a thread."""
         self.flush()
-        with self._database.connection():
-            self.forget(self._database, str(thread_id))
+        self.forget(self._database, str(thread_id))
 
     def get_next_version(self, current: str | None, channel: None) -> str:  # noqa: ARG002 - LangGraph's signature
         """The next version of a channel: a number, and a sign of its own, as two forks share a table of values."""
         number = int(current.partition(".")[0]) if current else 0
         return f"{number + 1:08}.{uuid4().hex[:10]}"
-
-    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """As with a workspace's own database: `Store.delete` forgets runs with all that belongs to them."""
-        raise NotImplementedError
 
     def _search_where(
         self,
@@ -193,25 +177,6 @@ class PostgresStoreSaver(StoreSaver, PostgresSaver):
         where = config["configurable"]
         thread = str(where["thread_id"]).partition(":")[2]
         return cast("RunnableConfig", {"configurable": {**where, "thread_id": thread}})
-
-
-class RootedSerializer(SerializerProtocol):
-    """Gives each run's context with the workspace `root`, whichever folder it was stored with.
-
-    PostgreSQL knows a workspace by its name, so the folder in a stored context may be that of another machine.
-    """
-
-    def __init__(self, serializer: SerializerProtocol, root: str) -> None:
-        self._serializer, self._root = serializer, root
-
-    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
-        """As the other one's."""
-        return self._serializer.dumps_typed(obj)
-
-    def loads_typed(self, data: tuple[str, bytes]) -> Any:
-        """As the other one's, but for the folder of a context."""
-        value = self._serializer.loads_typed(data)
-        return value.model_copy(update={"workspace": self._root}) if isinstance(value, AgentContext) else value
 
 
 def _dumps(value: Any) -> bytes:

@@ -103,7 +103,7 @@ class Store:
             raise StoreError(folder.message)
         self.folder, self._now = folder, now
         self._redactor = Redactor((*secrets, *known_values(os.environ)))
-        self.saver = _saver(folder, os.path.realpath(workspace), secrets)
+        self.saver = _saver(folder, secrets)
 
     def close(self) -> None:
         """Close the database."""
@@ -172,7 +172,8 @@ class Store:
             for statement in _FORGET:
                 cursor.execute(statement, (run_id,))
             cursor.execute(_FORGET_BACKUPS)
-            return freed + self.saver.forget(cursor, run_id)
+            self.saver.forget(cursor, run_id)
+        return freed
 
     def shrink(self) -> int:
         """Give what is not used any more back to the disk, and tell how many bytes that were.
@@ -195,14 +196,13 @@ class Store:
         return self._now().isoformat(timespec="milliseconds")
 
 
-def _saver(folder: str, root: str, secrets: Sequence[str]) -> "SqliteStoreSaver | PostgresStoreSaver":
+def _saver(folder: str, secrets: Sequence[str]) -> "SqliteStoreSaver | PostgresStoreSaver":
     postgres = postgres_database(folder)
     if postgres is not None:
-        from mendgraph.graph.persistence.postgres_saver import CHECKPOINTS, PostgresStoreSaver, RootedSerializer
+        from mendgraph.graph.persistence.postgres_saver import CHECKPOINTS, PostgresStoreSaver
 
-        rooted = RootedSerializer(serializer(secrets, _dictionary(postgres)), root)
         open_postgres(CHECKPOINTS)
-        return PostgresStoreSaver(postgres, rooted, _QUICK)
+        return PostgresStoreSaver(postgres, serializer(secrets, _dictionary(postgres)), _QUICK)
     path, connection = os.path.join(folder, FILE_NAME), open_file(folder)
     try:
         with store_errors(path):

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from os.path import basename
+from os.path import basename, join
 from typing import TYPE_CHECKING, Final, cast
 from weakref import finalize
 
@@ -23,8 +23,7 @@ from mendgraph.nodes.execute_tools.store.database import (
     store_errors,
 )
 from mendgraph.nodes.execute_tools.store.database_schema import POSTGRES, SQLITE, PostgresTables
-from mendgraph.nodes.execute_tools.store.run_folder import SPENDING
-from mendgraph.nodes.execute_tools.store.user_files import spending_file
+from mendgraph.nodes.execute_tools.store.run_folder import SPENDING, spending_folder
 from mendgraph.nodes.records import ToolError
 
 if TYPE_CHECKING:
@@ -218,10 +217,11 @@ class Book:
             yield
 
     def _opened(self, wait_s: float) -> sqlite3.Connection:
-        path = spending_file(basename(FILE_NAME), self._base)
-        if isinstance(path, ToolError):
-            raise StoreError(path.message)
-        self._path, connection = path, opened_file(path, _FILE, wait_s)
+        folder = spending_folder(self._base)
+        if isinstance(folder, ToolError):
+            raise StoreError(folder.message)
+        self._path = join(folder, basename(FILE_NAME))
+        connection = opened_file(self._path, _FILE, wait_s)
         finalize(self, connection.close).atexit = False  # whoever builds a graph alone has nothing to close
         return connection
 

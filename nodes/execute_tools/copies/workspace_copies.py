@@ -73,16 +73,6 @@ class CopyFolder:
                 os.unlink(name, dir_fd=self.handle)
         return None
 
-    def remove(self) -> ToolError | None:
-        """Take away the folder with all that is in it; cut off in the middle, it holds a half-made copy.
-
-        Raises OSError: something could not be taken away.
-        """
-        problem = self.empty()
-        if problem is None:
-            os.rmdir(self.path)
-        return problem
-
 
 @contextmanager
 def copy_folder(path: str, *, make: bool) -> Iterator[CopyFolder | ToolError]:
@@ -189,7 +179,9 @@ def delete_copy(folder: str) -> ToolError | None:
             return opened
         try:
             _forget(opened, opened.note() or opened.note(BEGUN))
-            problem = opened.remove()
+            problem = opened.empty()
+            if problem is None:
+                os.rmdir(opened.path)
         except OSError as error:
             return os_failure(error, "remove the copy in", folder)
     return problem

@@ -60,9 +60,8 @@ class ChangeRecorder(Protocol):
     ) -> None:
         """Write down a change before it begins; it is on the disk when this returns.
 
-        `backups` are the bytes of the files before and after, as far as they are known, by their hash. Those before are
-        kept, and in a shared journal those after as well, so that the files can be made again elsewhere. Raises
-        RecordError: it could not be written, so the change must not begin.
+        `backups` are the bytes of the files before, as far as they are known, by their hash. Raises RecordError: it
+        could not be written, so the change must not begin.
         """
 
     def add(self, token: str, effects: Sequence[FileEffect], backups: Mapping[str, bytes], made: Sequence[str]) -> None:

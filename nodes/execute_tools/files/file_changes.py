@@ -404,9 +404,8 @@ class _Transaction:
 
     def _record(self) -> None:
         if self._recorder is not None:
-            new = {each.recorded.after.sha256: each.data for each in self._plan.effects if each.data is not None}
             effects = [each.recorded for each in self._plan.effects]
-            self._recorder.intend(self._token, effects, {**new, **self._plan.backups}, self._plan.made)
+            self._recorder.intend(self._token, effects, self._plan.backups, self._plan.made)
 
     def _stage(self) -> ToolError | None:
         """Prepare all effects, in order; no name that anybody knows changes yet."""

@@ -220,10 +220,6 @@ class Workspace:
         """
         return self._paths.leads_to(path, PathAccess.WRITE_FILE if for_write else PathAccess.LIST_DIR)
 
-    def suggest(self, path: str) -> tuple[str, ...]:
-        """Up to three closest existing names that may be read, best first."""
-        return self._paths.suggest(path)
-
     def denied(self, path: str, *, for_write: bool = False) -> ToolError | None:
         """Why this file may not be used, whether or not something is there, or None."""
         return self._paths.denied_file(path, for_write=for_write)

@@ -27,7 +27,6 @@ from mendgraph.nodes.execute_tools.store.database import (
     open_database,
     store_errors,
     transaction,
-    uses_postgres,
 )
 from mendgraph.nodes.records import Effect, JsonMap
 
@@ -184,8 +183,6 @@ class Journal:
         state: ChangeState = ChangeState.INTENDED,
     ) -> None:
         """Write down a change before it begins, or as what it is; for `backups` see `ChangeRecorder`."""
-        old = {each.before.sha256 for each in effects}
-        left_out = set() if uses_postgres() else {each.after.sha256 for each in effects} - old
         with self._opened() as database:
             ((number,),) = database.execute(
                 "INSERT INTO changes (token, call, state, made) VALUES (?, ?, ?, ?) RETURNING id",
@@ -200,11 +197,7 @@ class Journal:
             )
             database.executemany(
                 "INSERT INTO backups VALUES (?, ?) ON CONFLICT DO NOTHING",
-                [
-                    (sha256, zlib.compress(data, 1))
-                    for sha256, data in backups.items()
-                    if sha256 not in left_out and len(data) <= LARGEST_BACKUP
-                ],
+                [(sha256, zlib.compress(data, 1)) for sha256, data in backups.items() if len(data) <= LARGEST_BACKUP],
             )
 
     def settle(self, token: str, state: ChangeState) -> None:

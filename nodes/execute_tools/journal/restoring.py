@@ -3,9 +3,6 @@
 All that a run did to one path counts as one: how the path was before the first change, and how the last one left it.
 Nothing is done where somebody else has changed one of the files since. They are restored in changes that are recorded
 like those of a run, so that whoever restores again after a kill goes on.
-
-The other way round, a fresh copy of a workspace becomes again as a run has left it elsewhere. The copy has to begin
-where the run began; what the run was doing when it was cut off is left to the recovery.
 """
 
 import errno

@@ -378,17 +378,12 @@ def watched(
 
 
 def record_changes(recorder: ChangeRecorder | None, changes: CommandChanges | Unwatched) -> None:
-    """Write down what has happened, with the bytes before, so that it can be taken back, and those after.
+    """Write down what has happened, with the bytes before, so that it can be taken back.
 
     Raises StoreError: it could not be written.
     """
     if recorder is None or isinstance(changes, Unwatched) or changes == CommandChanges():
         return
     effects = [FileEffect(each.path, each.before, each.after) for each in changes.files]
-    backups = {
-        state.sha256: data
-        for each in changes.files
-        for state, data in ((each.after, each.after_data), (each.before, each.before_data))
-        if data is not None
-    }
+    backups = {each.before.sha256: each.before_data for each in changes.files if each.before_data is not None}
     recorder.add(secrets.token_hex(8), effects, backups, changes.made)

@@ -7,12 +7,10 @@ SQL that is for both has "?" for values, `RETURNING id` and `ON CONFLICT DO NOTH
 import os
 import sqlite3
 import stat
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 from urllib.parse import quote
 
@@ -65,28 +63,11 @@ class UnreadableValueError(StoreError):
         self.is_damage = is_damage
 
 
-class Rows(Protocol):
-    """What a statement gives."""
-
-    def fetchone(self) -> Any:
-        """The next row, None after the last one."""
-
-    def fetchall(self) -> list[Any]:
-        """The rows that are left."""
-
-    def __iter__(self) -> Iterator[Any]:
-        """The rows that are left, one by one."""
-
-    @property
-    def rowcount(self) -> int:
-        """How many rows were changed."""
-
-
 class Database(Protocol):
     """What both databases can do. Outside of `transaction` each statement is one of its own."""
 
-    def execute(self, statement: str, values: Sequence[Any] = (), /) -> Rows:
-        """What the statement gives for these values, which stand where it says "?"."""
+    def execute(self, statement: str, values: Sequence[Any] = (), /) -> Any:
+        """A cursor over what the statement gives for these values, which stand where it says "?"."""
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> object:
         """Execute it for each of the rows."""
@@ -323,7 +304,6 @@ def _damaged(path: str, reason: str) -> str:
 STORE_URL_VARIABLE: Final = "MENDGRAPH_STORE_URL"
 """Holds the URL of the PostgreSQL database in which all is kept; only the environment has it, as with its password."""
 
-_MODULES: Final = ("psycopg", "langgraph.checkpoint.postgres")
 _HOW: Final = "postgresql://user:password@host:5432/database"
 _UNREADABLE: Final = (
     f"{STORE_URL_VARIABLE} cannot be read: write {_HOW}, and the signs @ : / ? # % of a password as %40 %3A %2F %3F %23"
@@ -367,15 +347,15 @@ def read_url(given: str) -> PostgresUrl:
     if not given.lower().startswith(("postgresql://", "postgres://")):
         message = f"{STORE_URL_VARIABLE} is no URL of a PostgreSQL database: write {_HOW}, or remove the variable."
         raise StoreError(message)
-    if not all(map(_is_there, _MODULES)):
+    try:
+        from psycopg import ProgrammingError
+        from psycopg.conninfo import conninfo_to_dict
+    except ImportError:
         message = (
             f"{STORE_URL_VARIABLE} names a PostgreSQL database, and what speaks to one is not installed:"
             " pip install 'mendgraph[postgres]'."
         )
-        raise StoreError(message)
-    from psycopg import ProgrammingError
-    from psycopg.conninfo import conninfo_to_dict
-
+        raise StoreError(message) from None
     try:
         parts = {name: str(value) for name, value in conninfo_to_dict(given).items()}
     except ProgrammingError:
@@ -389,10 +369,3 @@ def read_url(given: str) -> PostgresUrl:
     forms = (given, *hidden, *(quote(each, safe="") for each in hidden))
     found = PostgresUrl(given, "", tuple(sorted(forms, key=len, reverse=True)))
     return replace(found, name=found.clean(f"{quoted(database)} on {place}{port}"))
-
-
-def _is_there(module: str) -> bool:
-    try:
-        return sys.modules.get(module) is not None or find_spec(module) is not None
-    except ImportError:
-        return False

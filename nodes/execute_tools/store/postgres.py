@@ -26,7 +26,6 @@ from psycopg.types.string import StrDumper, StrDumperUnknown
 from mendgraph.nodes.execute_tools.store.database import (
     STORE_URL_VARIABLE,
     PostgresUrl,
-    Rows,
     StoreError,
     other_format,
     postgres_url,
@@ -416,7 +415,7 @@ class PostgresDatabase:
         """This process's locks of workspaces in the database."""
         return self._connections.locks
 
-    def execute(self, statement: str, values: Sequence[Any] | Mapping[str, Any] = (), /) -> Rows:
+    def execute(self, statement: str, values: Sequence[Any] | Mapping[str, Any] = (), /) -> Any:
         """What the statement gives, which is all here already. Its values stand where it says "?"."""
         with self.connection() as connection, self._connections.errors():
             return connection.execute(_translated(statement), tuple(values))

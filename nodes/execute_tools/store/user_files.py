@@ -1,4 +1,4 @@
-"""Files that no tool reaches: ours beside the spending book, the user's configuration, a workspace's settings.
+"""Files that no tool reaches: the user's configuration, a workspace's settings, the requests of its chats.
 
 A workspace's settings are somebody else's: the file is opened by handle, no link is followed, and little of it is read.
 The mark by which the user trusts them lies where no run can reach it, and holds the hash of the file that was trusted.
@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import BinaryIO, Final
 
+from mendgraph.nodes.execute_tools.files.atomic_write import sync_folder, write_temporary
 from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
 from mendgraph.nodes.execute_tools.files.handles import closing, open_regular as open_in_workspace, open_root
-from mendgraph.nodes.execute_tools.store.run_folder import spending_folder, workspace_folder, workspace_folder_path
+from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder, workspace_folder_path
 from mendgraph.nodes.language.documents import storable
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
@@ -27,27 +28,7 @@ MOST_BYTES: Final = 1_000_000
 LONGEST_LINE: Final = 64_000_000
 """Bytes of a line of a file that has one record on each: a task, or a result with its whole answer."""
 
-_NEW_FILE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-
-
-def spending_file(name: str, base: str | None = None) -> str | ToolError:
-    """The absolute path of our file of this name, which is there, empty if it is new, and which only its owner may use.
-
-    It lies in `spending/` of `base`, of what `MENDGRAPH_DATA_DIR` names, or of the user's data folder. One that is
-    there is not opened: to close it again would end the locks that other connections of this process have on it.
-    Source: SQLite, "How To Corrupt An SQLite Database File", section 2.2.
-    """
-    folder = spending_folder(base)
-    if isinstance(folder, ToolError):
-        return folder
-    path = os.path.join(folder, name)
-    try:
-        with suppress(FileExistsError), closing(os.open(path, _NEW_FILE, 0o600)):
-            pass
-    except OSError as error:
-        return os_failure(error, "open", path)
-    return path
 
 
 def configuration_file(name: str) -> str | ToolError:
@@ -59,11 +40,6 @@ def configuration_file(name: str) -> str | ToolError:
     except RuntimeError:
         message = f"There is no home folder in which {name} could be."
         return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
-
-
-def absolute_name(path: str) -> str:
-    """The absolute name of what the user named, `~` included."""
-    return os.path.abspath(os.path.expanduser(path))
 
 
 def open_regular(path: str) -> BinaryIO:
@@ -107,18 +83,15 @@ def read_bytes(path: str, most: int = MOST_BYTES, name: str = "") -> bytes | Too
 def write_whole(path: str, data: bytes) -> None:
     """Put a whole new file in the place of the old one, and onto the disk. Raises OSError: the disk refuses."""
     folder, name = os.path.split(path)
-    new = os.path.join(folder, f".{name[:100]}.{secrets.token_hex(8)}")
-    try:
-        with os.fdopen(os.open(new, _NEW_FILE, 0o644), "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, path)
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(new)
-    with closing(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as handle:
-        os.fsync(handle)
+    new = f".{name[:100]}.{secrets.token_hex(8)}"
+    with closing(open_root(folder)) as handle:
+        write_temporary(handle, new, data, mode=None)
+        try:
+            os.replace(new, name, src_dir_fd=handle, dst_dir_fd=handle)
+        except OSError:
+            os.unlink(new, dir_fd=handle)
+            raise
+        sync_folder(handle)
 
 
 def read_user_file(path: str) -> str | ToolError:

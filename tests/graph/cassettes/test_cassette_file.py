@@ -190,7 +190,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(
     path = str(tmp_path / "a.yaml")
     write(path, ONE)
 
-    def full(*_: object) -> None:
+    def full(*_: object, **_named: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)

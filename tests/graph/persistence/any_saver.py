@@ -26,4 +26,5 @@ def found_rows(folder: Path, question: str) -> list[Any]:
     with closing(open_database(str(folder))) as other:
         if postgres_database(str(folder)) is not None:
             question = question.replace(" writes", " checkpoint_writes")
-        return other.execute(question).fetchall()
+        rows: list[Any] = other.execute(question).fetchall()
+    return rows

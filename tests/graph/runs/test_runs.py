@@ -33,6 +33,7 @@ from mendgraph.graph.runs.runs import (
 from mendgraph.nodes.execute_tools.files.change_records import FileEffect, FileState
 from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal
 from mendgraph.nodes.execute_tools.journal.restoring import Restored, RestoredFile
+from mendgraph.nodes.execute_tools.store.database import uses_postgres
 from mendgraph.nodes.execute_tools.store.run_folder import run_folder_path, workspace_folder, workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
 from mendgraph.nodes.guard.file_rules import FileGuardrailRule
@@ -158,7 +159,7 @@ def test_the_newest_runs_are_kept_and_those_that_can_go_on(in_any_store: Path) -
     pruned = prune_runs(str(in_any_store), keep=3)
     assert isinstance(pruned, Pruned)
     assert pruned.run_ids == (runs[2], runs[1], runs[0])
-    assert pruned.freed_bytes > 0
+    assert pruned.freed_bytes > 0 or uses_postgres()
     assert [run_id for run_id, _ in listed(in_any_store)] == [stopped, dead, runs[3]]
     assert not Path(run_folder_path(runs[0])).exists()
     every = prune_runs(str(in_any_store), keep=0, unfinished=True)

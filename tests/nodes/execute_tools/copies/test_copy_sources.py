@@ -1,10 +1,7 @@
-import errno
 import os
 import socket
 import stat
 from pathlib import Path
-
-import pytest
 
 from mendgraph.nodes.execute_tools.copies.copy_sources import FolderSource, GitSource, Source, copy_tree, find_source
 from mendgraph.nodes.execute_tools.copies.workspace_copies import Copy, compare_copy, make_copy
@@ -84,18 +81,6 @@ def test_files_folders_links_modes_and_times_are_copied(tmp_path: Path) -> None:
     assert copied(source, tmp_path / "target") == ()
     assert tree(tmp_path / "target") == tree(source)
     assert modes(tmp_path / "target") == modes(source)
-
-
-def test_where_the_system_cannot_copy_by_itself_bytes_are_read_and_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> int:
-        raise OSError(errno.EXDEV, "Invalid cross-device link")
-
-    source = write(tmp_path / "source", {"a": b"x" * 3_000_000})
-    monkeypatch.setattr(os, "copy_file_range", refuse)
-    assert copied(source, tmp_path / "target") == ()
-    assert tree(tmp_path / "target") == tree(source)
 
 
 def test_special_files_are_left_out_and_told(tmp_path: Path) -> None:

@@ -180,7 +180,3 @@ def test_who_switches_to_the_log_waits_for_others_who_do(tmp_path: Path, monkeyp
         with pytest.raises(sqlite3.OperationalError, match="locked"):
             write_ahead(connection)
         assert 10.0 < now < 10.1
-
-
-def files(folder: Path) -> dict[str, int]:
-    return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*")}

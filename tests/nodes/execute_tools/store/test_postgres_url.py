@@ -2,11 +2,11 @@
 
 import os
 import stat
+import sys
 from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.execute_tools.store import database as module
 from mendgraph.nodes.execute_tools.store.database import StoreError, postgres_url, read_url
 from mendgraph.nodes.execute_tools.store.run_folder import give_workspace_name, known_workspace_name, workspace_name
 from mendgraph.nodes.records import ToolError, ToolErrorCode
@@ -70,14 +70,14 @@ def test_what_cannot_be_taken_apart_is_refused_without_a_word_of_it(url: str) ->
 
 def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "postgresql://h/d")
-    for modules in (("no_such_module",), ("no_such_module.inner",)):
-        monkeypatch.setattr(module, "_MODULES", modules)
-        with pytest.raises(StoreError) as caught:
-            postgres_url()
-        assert str(caught.value) == (
-            "MENDGRAPH_STORE_URL names a PostgreSQL database, and what speaks to one is not installed:"
-            " pip install 'mendgraph[postgres]'."
-        )
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    read_url.cache_clear()
+    with pytest.raises(StoreError) as caught:
+        postgres_url()
+    assert str(caught.value) == (
+        "MENDGRAPH_STORE_URL names a PostgreSQL database, and what speaks to one is not installed:"
+        " pip install 'mendgraph[postgres]'."
+    )
 
 
 def refusal(found: object) -> ToolError:

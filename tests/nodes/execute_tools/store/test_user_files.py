@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mendgraph.nodes.execute_tools.store import user_files
-from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
+from mendgraph.nodes.execute_tools.store.run_folder import spending_folder, workspace_folder_path
 from mendgraph.nodes.execute_tools.store.user_files import (
     MOST_BYTES,
     MOST_SETTINGS_BYTES,
@@ -16,7 +16,6 @@ from mendgraph.nodes.execute_tools.store.user_files import (
     hash_of,
     read_settings_file,
     read_user_file,
-    spending_file,
     trust,
     trusted_hash,
 )
@@ -30,18 +29,16 @@ def no_handle_is_left_open() -> object:
     assert len(os.listdir("/dev/fd")) == before
 
 
-def test_a_spending_file_is_made_in_the_data_folder_and_is_its_owners(
+def test_the_spending_folder_is_made_in_the_data_folder_and_is_its_owners(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "new" / "data"
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(folder))
-    assert spending_file("a.sqlite") == str(folder / "spending" / "a.sqlite")
-    assert stat.S_IMODE((folder / "spending" / "a.sqlite").stat().st_mode) == 0o600
+    assert spending_folder() == str(folder / "spending")
     assert stat.S_IMODE((folder / "spending").stat().st_mode) == 0o700
-    assert (folder / "spending" / "a.sqlite").read_bytes() == b""
 
 
-def test_without_a_home_there_is_no_spending_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_home_there_is_no_spending_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     def homeless(name: str, appauthor: bool) -> str:
         raise RuntimeError(name, appauthor)
 
@@ -49,7 +46,7 @@ def test_without_a_home_there_is_no_spending_file(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("platformdirs.user_data_dir", homeless)
     monkeypatch.setattr("platformdirs.user_config_dir", homeless)
     message = "There is no home folder to keep runs in: set MENDGRAPH_DATA_DIR to a folder of your own."
-    assert spending_file("a.sqlite") == ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
+    assert spending_folder() == ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
     message = "There is no home folder in which prices.toml could be."
     assert configuration_file("prices.toml") == ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
 
