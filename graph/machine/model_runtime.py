@@ -20,7 +20,7 @@ from mendgraph.graph.machine.state import AgentState
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.graph.telemetry.spans import OBSERVER, RunSpan
-from mendgraph.nodes.call_model.driver import NEVER, Hands, Stop
+from mendgraph.nodes.call_model.driver import Hands, StopRequest
 from mendgraph.nodes.call_model.endpoint import (
     EMBEDDED_MODEL,
     Endpoint,
@@ -72,11 +72,11 @@ class Prepared(NamedTuple):
 class ModelRuntime:
     """How one machine calls its models. Nothing is connected, opened or read before it is needed."""
 
-    def __init__(self, model: BaseChatModel | str | None, tools: ToolRuntime, stop: Stop | None) -> None:
+    def __init__(self, model: BaseChatModel | str | None, tools: ToolRuntime, stop: StopRequest | None) -> None:
         """`model` answers all calls, or is the name of the one that does; `stop` is how a run may be ended early."""
         self._given = model if isinstance(model, BaseChatModel) else None
         self._named = model if isinstance(model, str) else None
-        self._tools, self._stop = tools, stop or NEVER
+        self._tools, self._stop = tools, stop or StopRequest()
         self._breakers = Breakers(BreakerConfig(), monotonic_s)
         self._cache = ShownMessages()
         self._stand_ins: StandIns = {}

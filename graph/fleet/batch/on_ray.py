@@ -26,7 +26,7 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.batch.local import ASKED_EVERY_S, Executor, WorkerDiedError
 from mendgraph.graph.fleet.batch.tasks import WORKER_FAILED, Worked, WorkOrder, cancelled, failed
 from mendgraph.graph.fleet.batch.work import work
-from mendgraph.graph.machine.bound_nodes import StopRequest
+from mendgraph.nodes.call_model.driver import StopRequest
 from mendgraph.nodes.call_model.endpoint import NO_KEY, Endpoint, FallbackProblem, find_endpoint, models_in_order
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.files.failures import invalid, quoted
