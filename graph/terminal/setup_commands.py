@@ -14,7 +14,7 @@ from mendgraph.graph.terminal import options as opt
 from mendgraph.graph.terminal.answers import LONGEST_LINE, Line, answer, table
 from mendgraph.graph.terminal.options import options_without_a_task, options_without_events
 from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, found, loaded
-from mendgraph.nodes.call_model.weights import WeightsState, weights_path, weights_status
+from mendgraph.nodes.call_model.weights import WeightsState, weights_status
 from mendgraph.nodes.language.display import one_line, plain, usd
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
@@ -178,30 +178,6 @@ def status(context: typer.Context) -> int:
     value = {**asdict(there), "extra_installed": has_server, "usable": usable}
     answer(value, map(Line, said), as_json=chosen.as_json)
     return ExitCode.FINISHED if usable else ExitCode.SYSTEM_ERROR
-
-
-@model_app.command()
-def serve(context: typer.Context, port: opt.Port = 0) -> int:
-    """Serve the embedded model on this machine until Ctrl-C."""
-    from mendgraph.nodes.call_model.local_model import start_local_server, why_unavailable
-    from mendgraph.nodes.records import ProviderFailure
-
-    chosen = options_without_events(context)
-    server = why_unavailable() or start_local_server(weights_path(), port=port)
-    if isinstance(server, ProviderFailure):
-        raise RefusedError(ExitCode.SYSTEM_ERROR, plain(server.message))
-    said = f"serving {server.model} on {server.base_url} until Ctrl-C; use it with OPENAI_BASE_URL={server.base_url}"
-    try:
-        answer(
-            {"base_url": server.base_url, "model": server.model},
-            [Line(f"{said} and --model {server.model}")],
-            as_json=chosen.as_json,
-        )
-        raise RefusedError(ExitCode.SYSTEM_ERROR, f"the model server ended by itself (exit code {server.wait()})")
-    except KeyboardInterrupt:
-        return ExitCode.FINISHED
-    finally:
-        server.stop()
 
 
 def _gigabytes(count: int) -> str:

@@ -63,10 +63,6 @@ class LocalServer:
         """False once the process has ended, for whatever reason."""
         return self._process.poll() is None
 
-    def wait(self) -> int:
-        """Block until the process ends; its exit code."""
-        return self._process.wait()
-
     def stop(self) -> None:
         """End the process; harmless when it has ended already."""
         atexit.unregister(self.stop)
@@ -78,17 +74,16 @@ def start_local_server(
     *,
     context_tokens: int = CONTEXT_TOKENS,
     threads: int = -1,
-    port: int = 0,
     program: Sequence[str] = SERVER_PROGRAM,
     timeout_s: float = START_TIMEOUT_S,
 ) -> LocalServer | ProviderFailure:
-    """Serve the file `weights` on 127.0.0.1 and return when it answers; port 0 takes a free one.
+    """Serve the file `weights` on a free port of 127.0.0.1 and return when it answers.
 
     `threads` -1 leaves their number to the library. A server that ends, says nothing usable, or needs longer than
     `timeout_s` seconds is ended and reported with its own last words.
     """
     model = embedded_weights().model
-    options = [model, str(context_tokens), str(threads), str(port)]
+    options = [model, str(context_tokens), str(threads)]
     with TemporaryFile() as log:  # which stays the child's when it is closed here
         try:
             process = _launch([*program, os.path.abspath(weights), *options], log)

@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
         signal.pause()
 
 
-def _serve(prefix: str, weights: str, model: str, context_tokens: str, threads: str, port: str) -> Any:
+def _serve(prefix: str, weights: str, model: str, context_tokens: str, threads: str) -> Any:
     """A server of one slot that answers as soon as this returns, below this path alone."""
     from xllamacpp import CommonParams, Server
 
@@ -45,7 +45,7 @@ def _serve(prefix: str, weights: str, model: str, context_tokens: str, threads: 
     params.model.path = weights
     params.model_alias = {model}
     params.hostnames = ["127.0.0.1"]
-    params.port = int(port)
+    params.port = 0
     params.api_prefix = prefix
     params.n_ctx = int(context_tokens)
     params.n_parallel = 1
