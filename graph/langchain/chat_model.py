@@ -1,17 +1,15 @@
 """One call to a chat model of LangChain, whoever makes it: within its time, as typed values, and nothing lost.
 
-Its time does not depend on the chat model: one that swallows its cancellation is left behind, and one that has only
-sync methods is read in a thread that keeps no process from ending.
+Its time does not depend on the chat model: one that swallows its cancellation is left behind. LangChain reads one that
+has only sync methods in a thread.
 """
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import aclosing, suppress
-from contextvars import copy_context
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import cached_property
-from threading import Event, Thread, current_thread, main_thread
+from threading import current_thread, main_thread
 from typing import Any, Final, NamedTuple
 
 import langsmith
@@ -114,24 +112,21 @@ class ChatModel(Model):
             try:
                 request = self._request(call)
             except Exception as error:  # noqa: BLE001 - a chat model of the user's own may fail in any way
-                return failures.describe_failure(error, self.provider, time.time())
+                return failures.describe_failure(error, self.provider)
             result = await self._made(request, call, clock, on_text)
             if not isinstance(result, Exception):
-                return self._finished(result, request, adapted, clock)
-            refusal = failures.read_refusal(result, time.time())
+                told: JsonMap = {"adapted": tuple(adapted), "without_tools": request.without_tools}
+                if result.finish_reason is FinishReason.LENGTH:
+                    told["allowed_tokens"] = request.limit
+                return result.model_copy(update=told | {"seconds": clock.seconds})
+            refusal = failures.read_refusal(result)
             name = self.learned.learn(refusal, request.sent, call.max_output_tokens)
             if not name or len(adapted) >= MOST_ADAPTATIONS or clock.left() <= 0:
                 return self._failure(result, clock, call)
             adapted.append(name)
 
-    def _finished(self, reply: ModelReply, request: Request, adapted: list[str], clock: "_Clock") -> ModelReply:
-        told: JsonMap = {"adapted": tuple(adapted), "without_tools": request.without_tools, "seconds": clock.seconds}
-        if reply.finish_reason is FinishReason.LENGTH:
-            told["allowed_tokens"] = request.limit
-        return reply.model_copy(update=told)
-
     def _failure(self, error: Exception, clock: "_Clock", call: Call) -> ProviderFailure:
-        failure = failures.describe_failure(error, self.provider, time.time(), begun=clock.begun)
+        failure = failures.describe_failure(error, self.provider, begun=clock.begun)
         said = failure.message
         if failure.kind is ProviderErrorKind.BAD_REQUEST and any(map(media_of, call.prompt.chat_messages)):
             said = f"{said} The request holds images or files, which this model may not take."
@@ -221,7 +216,9 @@ class ChatModel(Model):
     def _bound(self, chat: BaseChatModel, prompt: Prompt, *, caching: bool) -> JsonMap:
         known, options = self._tools
         if known is not prompt.tools:
-            tools = _with_breakpoint(prompt.tools) if caching else _for_package(chat, prompt.tools)
+            tools = _with_breakpoint(prompt.tools) if caching else list(prompt.tools)
+            if _is_googles(chat):  # whose package warns at each call of a keyword that it leaves out by itself
+                tools = _closed(tools)
             options = dict(getattr(chat.bind_tools(tools), "kwargs", {}))
             self._tools = (prompt.tools, options)
         return options
@@ -313,8 +310,7 @@ class _Reading:
             if not self._request.streamed:
                 yield self._taken(await chat.ainvoke(messages, {"callbacks": []}, **options))
                 return
-            parts = chat.astream(messages, {"callbacks": []}, **options) if _is_async(chat) else self._in_thread()
-            async with aclosing(parts) as coming:  # type: ignore[type-var]
+            async with aclosing(chat.astream(messages, {"callbacks": []}, **options)) as coming:  # type: ignore[type-var]
                 async for part in coming:
                     yield self._taken(part)
 
@@ -326,36 +322,6 @@ class _Reading:
                 self._on_text(text if text.isascii() else storable(text))
         return text
 
-    async def _in_thread(self) -> AsyncGenerator[AIMessage]:
-        """The parts of a chat model that has only sync methods."""
-        chat, messages, options = self._request.chat, self._request.messages, self._request.options
-        loop, left = asyncio.get_running_loop(), Event()
-        came: asyncio.Queue[AIMessage | BaseException | None] = asyncio.Queue()
-
-        def tell(part: AIMessage | BaseException | None) -> None:
-            with suppress(RuntimeError):  # the loop has ended, and with it whoever waited
-                loop.call_soon_threadsafe(came.put_nowait, part)
-
-        def work() -> None:
-            try:
-                for part in chat.stream(messages, {"callbacks": []}, **options):
-                    if left.is_set():
-                        return
-                    tell(part)
-            except BaseException as error:  # noqa: BLE001 - it is raised where the reply is read
-                tell(error)
-            else:
-                tell(None)
-
-        Thread(target=copy_context().run, args=(work,), name="mendgraph-sync-chat-model", daemon=True).start()
-        try:
-            while (part := await came.get()) is not None:
-                if isinstance(part, BaseException):
-                    raise part
-                yield part
-        finally:
-            left.set()
-
 
 def plain_copy(chat: BaseChatModel) -> BaseChatModel:
     """A copy of a user's chat model that makes no retries of its own, as ours are counted and paid.
@@ -364,8 +330,7 @@ def plain_copy(chat: BaseChatModel) -> BaseChatModel:
     """
     if "max_retries" not in type(chat).model_fields:
         return chat  # which may count its replies, as LangChain's own fake models do
-    google = type(chat).__module__.startswith("langchain_google")  # whose 0 means its default, and 1 one request
-    copied = chat.model_copy(update={"max_retries": int(google)})
+    copied = chat.model_copy(update={"max_retries": int(_is_googles(chat))})  # whose 0 means its default
     for kind in type(chat).__mro__:
         for name, value in vars(kind).items():
             if isinstance(value, cached_property):
@@ -374,6 +339,10 @@ def plain_copy(chat: BaseChatModel) -> BaseChatModel:
         copied.root_async_client = copied.root_async_client.with_options(max_retries=0)
         copied.async_client = copied.root_async_client.chat.completions
     return copied
+
+
+def _is_googles(chat: BaseChatModel) -> bool:
+    return type(chat).__module__.startswith("langchain_google")
 
 
 def with_settings(chat: BaseChatModel, settings: JsonMap) -> BaseChatModel:
@@ -396,15 +365,6 @@ def _less_thought(chat: BaseChatModel, limit: int) -> JsonMap:
     return {"thinking": {**thinking, "budget_tokens": room} if thinking and room >= LEAST_THOUGHT else None}
 
 
-def _is_async(chat: BaseChatModel) -> bool:
-    """Whether a chat model can be read in an event loop by itself; LangChain would put it into a thread otherwise."""
-    kind = type(chat)
-    streams = kind._astream is not BaseChatModel._astream  # noqa: SLF001 - what a chat model overrides
-    return streams or (
-        kind._stream is BaseChatModel._stream and kind._agenerate is not BaseChatModel._agenerate  # noqa: SLF001
-    )
-
-
 def _caches_by_breakpoints(chat: BaseChatModel) -> bool:
     """Whether this is one of the chat models for Anthropic's API, by its class, as its package need not be here."""
     return any(kind.__name__ == "ChatAnthropic" for kind in type(chat).__mro__)
@@ -417,11 +377,6 @@ def _with_breakpoint(tools: Iterable[JsonMap]) -> list[JsonMap]:
         for each in functions
     ]
     return [*named[:-1], {**named[-1], **_CACHED}]
-
-
-def _for_package(chat: BaseChatModel, tools: Iterable[JsonMap]) -> list[JsonMap]:
-    """The tools as a package takes them. Google's warns at each call of a keyword that it leaves out by itself."""
-    return [_closed(tool) if type(chat).__module__.startswith("langchain_google") else tool for tool in tools]
 
 
 def _closed(value: Any) -> Any:
