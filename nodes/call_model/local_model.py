@@ -73,17 +73,16 @@ def start_local_server(
     weights: str,
     *,
     context_tokens: int = CONTEXT_TOKENS,
-    threads: int = -1,
     program: Sequence[str] = SERVER_PROGRAM,
     timeout_s: float = START_TIMEOUT_S,
 ) -> LocalServer | ProviderFailure:
     """Serve the file `weights` on a free port of 127.0.0.1 and return when it answers.
 
-    `threads` -1 leaves their number to the library. A server that ends, says nothing usable, or needs longer than
-    `timeout_s` seconds is ended and reported with its own last words.
+    A server that ends, says nothing usable, or needs longer than `timeout_s` seconds is ended and reported with its own
+    last words.
     """
     model = embedded_weights().model
-    options = [model, str(context_tokens), str(threads)]
+    options = [model, str(context_tokens)]
     with TemporaryFile() as log:  # which stays the child's when it is closed here
         try:
             process = _launch([*program, os.path.abspath(weights), *options], log)
