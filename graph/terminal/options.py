@@ -88,10 +88,10 @@ def fallback_problem(settings: Mapping[str, Any]) -> str:
     """What is wrong with the fallback models of these settings, "" where nothing is."""
     if not settings.get("fallback_models"):
         return ""
-    from mendgraph.nodes.call_model.endpoint import FallbackProblem, models_in_order
+    from mendgraph.nodes.call_model.endpoint import models_in_order
 
     found = models_in_order(settings.get("model"), settings.get("base_url"), settings["fallback_models"])
-    return found.message if isinstance(found, FallbackProblem) else ""
+    return found if isinstance(found, str) else ""
 
 
 _NO_SHELL = re.compile(r"[^\w .,/-]")

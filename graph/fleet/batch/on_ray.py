@@ -27,7 +27,7 @@ from mendgraph.graph.fleet.batch.local import ASKED_EVERY_S, Executor, WorkerDie
 from mendgraph.graph.fleet.batch.tasks import WORKER_FAILED, Worked, WorkOrder, cancelled, failed
 from mendgraph.graph.fleet.batch.work import work
 from mendgraph.nodes.call_model.driver import StopRequest
-from mendgraph.nodes.call_model.endpoint import NO_KEY, Endpoint, FallbackProblem, find_endpoint, models_in_order
+from mendgraph.nodes.call_model.endpoint import NO_KEY, Endpoint, find_endpoint, models_in_order
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.files.failures import invalid, quoted
 from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE, uses_postgres
@@ -195,7 +195,7 @@ def url_for_nodes(context: AgentContext) -> str:
 def needed(context: AgentContext) -> tuple[str, ...] | ToolError:
     """The variables with keys that this context's models use here, and so on each node; of a provider none is known."""
     choices = models_in_order(context.model, context.base_url, context.fallback_models)
-    if isinstance(choices, FallbackProblem):
+    if isinstance(choices, str):
         return ()
     found = [find_endpoint(each.model, each.base_url, os.environ, key_variable=each.key_variable) for each in choices]
     endpoints = [each for each in found if isinstance(each, Endpoint) and not each.provider]
