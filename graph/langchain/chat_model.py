@@ -5,7 +5,7 @@ has only sync methods in a thread.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -42,7 +42,7 @@ LEAST_THOUGHT, LEAST_ANSWER = 1_024, 256
 """Tokens that a budget of thoughts has at least, and that are kept of a reply for what it says."""
 
 _CACHED: Final = {"cache_control": {"type": "ephemeral"}}
-"""Marks the end of a prefix that Anthropic keeps. Source: Anthropic, "Prompt caching"."""
+"""Marks the end of a prefix that Anthropic keeps: tools, system prompt, messages. Source: its "Prompt caching"."""
 
 
 _BROKEN_OFF: Final = ProviderFailure(
@@ -204,19 +204,18 @@ class ChatModel(Model):
         return []
 
     def _as_langchain(self, chat: BaseChatModel, prompt: Prompt, options: JsonMap) -> list[AnyMessage]:
-        caching = _caches_by_breakpoints(chat)
         if prompt.tools:
-            options |= self._bound(chat, prompt, caching=caching)
-        if not caching:
+            options |= self._bound(chat, prompt)
+        if not _caches_by_breakpoints(chat):
             return prompt.chat_messages
         options |= _CACHED  # of the last message
         system, *others = prompt.chat_messages
         return [SystemMessage([{"type": "text", "text": system.text, **_CACHED}]), *others]
 
-    def _bound(self, chat: BaseChatModel, prompt: Prompt, *, caching: bool) -> JsonMap:
+    def _bound(self, chat: BaseChatModel, prompt: Prompt) -> JsonMap:
         known, options = self._tools
         if known is not prompt.tools:
-            tools = _with_breakpoint(prompt.tools) if caching else list(prompt.tools)
+            tools = list(prompt.tools)
             if _is_googles(chat):  # whose package warns at each call of a keyword that it leaves out by itself
                 tools = _closed(tools)
             options = dict(getattr(chat.bind_tools(tools), "kwargs", {}))
@@ -288,21 +287,18 @@ class _Reading:
 
     async def _read(self) -> None:
         try:
-            await self._heard()
+            chat, callbacks, call = self._request.chat, self._request.callbacks, self._call
+            async with aclosing(self._texts()) as said:
+                if is_listened_to(callbacks):
+                    shown, scrub = call.prompt.chat_messages, call.scrub or PlainText
+                    await tell_callbacks(chat, callbacks, shown, said, self.assembly, scrub, quiet=call.quiet)
+                else:
+                    async for _ in said:
+                        pass
         except (SystemExit, KeyboardInterrupt) as error:
             if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
                 raise  # which is a person's
             raise RuntimeError(f"{type(error).__name__}: {error}") from error  # or it would end the event loop
-
-    async def _heard(self) -> None:
-        chat, callbacks, call = self._request.chat, self._request.callbacks, self._call
-        async with aclosing(self._texts()) as said:
-            if is_listened_to(callbacks):
-                shown, scrub = call.prompt.chat_messages, call.scrub or PlainText
-                await tell_callbacks(chat, callbacks, shown, said, self.assembly, scrub, quiet=call.quiet)
-            else:
-                async for _ in said:
-                    pass
 
     async def _texts(self) -> AsyncGenerator[str]:
         chat, messages, options = self._request.chat, self._request.messages, self._request.options
@@ -368,15 +364,6 @@ def _less_thought(chat: BaseChatModel, limit: int) -> JsonMap:
 def _caches_by_breakpoints(chat: BaseChatModel) -> bool:
     """Whether this is one of the chat models for Anthropic's API, by its class, as its package need not be here."""
     return any(kind.__name__ == "ChatAnthropic" for kind in type(chat).__mro__)
-
-
-def _with_breakpoint(tools: Iterable[JsonMap]) -> list[JsonMap]:
-    functions = [tool["function"] for tool in tools]
-    named = [
-        {"name": each["name"], "description": each["description"], "input_schema": each["parameters"]}
-        for each in functions
-    ]
-    return [*named[:-1], {**named[-1], **_CACHED}]
 
 
 def _closed(value: Any) -> Any:
