@@ -100,10 +100,8 @@ class ChatModels:
             server = shared_local_server()
             if isinstance(server, ProviderFailure):
                 return server
-            return self._made(
-                endpoints.Endpoint(model=server.model, base_url=server.base_url, embedded=True),
-                endpoints.ModelOptions(),
-            )
+            endpoint = endpoints.Endpoint(model=server.model, base_url=server.base_url, embedded=True)
+            return self._made(endpoint, endpoints.PLAIN)
 
     def _made(self, endpoint: endpoints.Endpoint, options: endpoints.ModelOptions) -> ChatModel | ProviderFailure:
         key = _key(endpoint, options)
@@ -111,8 +109,7 @@ class ChatModels:
             return self._models[key]
         made = provider_model(endpoint, options) if endpoint.provider else endpoint_model(endpoint, options)
         if isinstance(made, EndpointModel) and not endpoint.model:
-            served = served_models(made)
-            chosen = served if isinstance(served, ProviderFailure) else endpoints.choose_served_model(served)
+            chosen = served_model(made)
             if isinstance(chosen, ProviderFailure):
                 return chosen
             made = endpoint_model(endpoint.model_copy(update={"model": chosen}), options)
@@ -294,14 +291,14 @@ def _limit_name(endpoint: endpoints.Endpoint) -> str:
     return failures.NEW_LIMIT if _is_openai(endpoint) or _NEW_LIMIT.search(endpoint.model) else failures.OLD_LIMIT
 
 
-def served_models(model: EndpointModel) -> list[str] | ProviderFailure:
-    """Ask an endpoint which models it serves, and close the connection again."""
+def served_model(model: EndpointModel) -> str | ProviderFailure:
+    """Ask an endpoint for the one model that it serves, and close the connection again."""
 
-    async def asked() -> list[str] | ProviderFailure:
+    async def asked() -> str | ProviderFailure:
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 document = await model.chat().root_async_client.get("/models", cast_to=object)
-            return [str(served["id"]) for served in document["data"]]
+            return endpoints.choose_served_model([str(served["id"]) for served in document["data"]])
         except Exception as error:  # noqa: BLE001 - whatever an endpoint sends instead of a list
             return failures.describe_failure(error, model.provider)
         finally:

@@ -98,7 +98,6 @@ MODEL_LOOP = ModelLoop()
 
 Script = Generator[effects.Effect, effects.Answer, effects.Update]
 OnText = Callable[[str], None]
-Result = TypeVar("Result")
 
 
 class StopRequest:
@@ -279,7 +278,7 @@ async def _asend(model: effects.Model, call: effects.Call, hands: Hands) -> effe
     return effects.Stopped(reason=stop.reason, sent=True, seconds=seconds, received_characters=characters)
 
 
-async def _unless(stop: StopRequest, work: Coroutine[Any, Any, Result]) -> Result | None:
+async def _unless(stop: StopRequest, work: Coroutine[Any, Any, Done]) -> Done | None:
     """What the work comes to, or None where a stop comes first; what is done by then is not thrown away.
 
     Raises:

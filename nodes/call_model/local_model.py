@@ -149,11 +149,7 @@ def local_server_is_starting() -> bool:
     return _SHARED.starting
 
 
-def _start_embedded() -> LocalServer | ProviderFailure:
-    return why_unavailable() or start_local_server(weights_path())
-
-
-_SHARED = ServerSlot(_start_embedded)
+_SHARED = ServerSlot(lambda: why_unavailable() or start_local_server(weights_path()))
 
 
 def _launch(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
