@@ -109,7 +109,8 @@ class ChatModels:
             return self._models[key]
         made = provider_model(endpoint, options) if endpoint.provider else endpoint_model(endpoint, options)
         if isinstance(made, EndpointModel) and not endpoint.model:
-            chosen = served_model(made)
+            served = served_models(made)
+            chosen = served if isinstance(served, ProviderFailure) else endpoints.choose_served_model(served)
             if isinstance(chosen, ProviderFailure):
                 return chosen
             made = endpoint_model(endpoint.model_copy(update={"model": chosen}), options)
@@ -291,14 +292,14 @@ def _limit_name(endpoint: endpoints.Endpoint) -> str:
     return failures.NEW_LIMIT if _is_openai(endpoint) or _NEW_LIMIT.search(endpoint.model) else failures.OLD_LIMIT
 
 
-def served_model(model: EndpointModel) -> str | ProviderFailure:
-    """Ask an endpoint for the one model that it serves, and close the connection again."""
+def served_models(model: EndpointModel) -> list[str] | ProviderFailure:
+    """Ask an endpoint which models it serves, and close the connection again."""
 
-    async def asked() -> str | ProviderFailure:
+    async def asked() -> list[str] | ProviderFailure:
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 document = await model.chat().root_async_client.get("/models", cast_to=object)
-            return endpoints.choose_served_model([str(served["id"]) for served in document["data"]])
+            return [str(served["id"]) for served in document["data"]]
         except Exception as error:  # noqa: BLE001 - whatever an endpoint sends instead of a list
             return failures.describe_failure(error, model.provider)
         finally:
