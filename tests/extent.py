@@ -1,6 +1,7 @@
 """How far the tests go that could go on for hours; read from MENDGRAPH_SWEEP when the tests are collected.
 
-`make test` samples ("some"), CI's `make sweep SWEEP=turns` goes as far as docs/testing.md says, `make sweep` further ("all").
+`make test` samples ("some"), CI's `make sweep SWEEP=turns` goes as far as docs/testing.md
+says, `make sweep` further ("all").
 """
 
 import os

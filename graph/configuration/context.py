@@ -21,7 +21,7 @@ from pydantic import (
 )
 
 from mendgraph.nodes.call_model.budget import APILimits
-from mendgraph.nodes.call_model.endpoint import FallbackProblem, ModelOptions, models_in_order
+from mendgraph.nodes.call_model.endpoint import ModelOptions, models_in_order
 from mendgraph.nodes.call_model.ledger import Price, RunLimits, account_problem
 from mendgraph.nodes.call_model.prompts.profiles import find_profile
 from mendgraph.nodes.heal.corrective_prompt import SelfHealingConfig
@@ -386,8 +386,8 @@ class AgentContext(BaseModel):
     @classmethod
     def _usable_fallbacks(cls, fallbacks: tuple[str, ...]) -> tuple[str, ...]:
         found = models_in_order(None, None, fallbacks)
-        if isinstance(found, FallbackProblem):
-            raise ValueError(found.message)  # noqa: TRY004 - what pydantic tells of a field
+        if isinstance(found, str):
+            raise ValueError(found)  # noqa: TRY004 - what pydantic tells of a field
         return fallbacks
 
     def price(self) -> Price | None:

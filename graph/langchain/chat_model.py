@@ -5,8 +5,7 @@ sync methods is read in a thread that keeps no process from ending.
 """
 
 import asyncio
-import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
@@ -44,7 +43,7 @@ LEAST_THOUGHT, LEAST_ANSWER = 1_024, 256
 """Tokens that a budget of thoughts has at least, and that are kept of a reply for what it says."""
 
 _CACHED: Final = {"cache_control": {"type": "ephemeral"}}
-"""Marks the end of a prefix that Anthropic keeps. Source: Anthropic, "Prompt caching"."""
+"""Marks the end of a prefix that Anthropic keeps: tools, system prompt, messages. Source: its "Prompt caching"."""
 
 
 _BROKEN_OFF: Final = ProviderFailure(
@@ -114,24 +113,21 @@ class ChatModel(Model):
             try:
                 request = self._request(call)
             except Exception as error:  # noqa: BLE001 - a chat model of the user's own may fail in any way
-                return failures.describe_failure(error, self.provider, time.time())
+                return failures.describe_failure(error, self.provider)
             result = await self._made(request, call, clock, on_text)
             if not isinstance(result, Exception):
-                return self._finished(result, request, adapted, clock)
-            refusal = failures.read_refusal(result, time.time())
+                told: JsonMap = {"adapted": tuple(adapted), "without_tools": request.without_tools}
+                if result.finish_reason is FinishReason.LENGTH:
+                    told["allowed_tokens"] = request.limit
+                return result.model_copy(update=told | {"seconds": clock.seconds})
+            refusal = failures.read_refusal(result)
             name = self.learned.learn(refusal, request.sent, call.max_output_tokens)
             if not name or len(adapted) >= MOST_ADAPTATIONS or clock.left() <= 0:
                 return self._failure(result, clock, call)
             adapted.append(name)
 
-    def _finished(self, reply: ModelReply, request: Request, adapted: list[str], clock: "_Clock") -> ModelReply:
-        told: JsonMap = {"adapted": tuple(adapted), "without_tools": request.without_tools, "seconds": clock.seconds}
-        if reply.finish_reason is FinishReason.LENGTH:
-            told["allowed_tokens"] = request.limit
-        return reply.model_copy(update=told)
-
     def _failure(self, error: Exception, clock: "_Clock", call: Call) -> ProviderFailure:
-        failure = failures.describe_failure(error, self.provider, time.time(), begun=clock.begun)
+        failure = failures.describe_failure(error, self.provider, begun=clock.begun)
         said = failure.message
         if failure.kind is ProviderErrorKind.BAD_REQUEST and any(map(media_of, call.prompt.chat_messages)):
             said = f"{said} The request holds images or files, which this model may not take."
@@ -209,19 +205,20 @@ class ChatModel(Model):
         return []
 
     def _as_langchain(self, chat: BaseChatModel, prompt: Prompt, options: JsonMap) -> list[AnyMessage]:
-        caching = _caches_by_breakpoints(chat)
         if prompt.tools:
-            options |= self._bound(chat, prompt, caching=caching)
-        if not caching:
+            options |= self._bound(chat, prompt)
+        if not _caches_by_breakpoints(chat):
             return prompt.chat_messages
         options |= _CACHED  # of the last message
         system, *others = prompt.chat_messages
         return [SystemMessage([{"type": "text", "text": system.text, **_CACHED}]), *others]
 
-    def _bound(self, chat: BaseChatModel, prompt: Prompt, *, caching: bool) -> JsonMap:
+    def _bound(self, chat: BaseChatModel, prompt: Prompt) -> JsonMap:
         known, options = self._tools
         if known is not prompt.tools:
-            tools = _with_breakpoint(prompt.tools) if caching else _for_package(chat, prompt.tools)
+            tools = list(prompt.tools)
+            if _is_googles(chat):  # whose package warns at each call of a keyword that it leaves out by itself
+                tools = _closed(tools)
             options = dict(getattr(chat.bind_tools(tools), "kwargs", {}))
             self._tools = (prompt.tools, options)
         return options
@@ -291,21 +288,18 @@ class _Reading:
 
     async def _read(self) -> None:
         try:
-            await self._heard()
+            chat, callbacks, call = self._request.chat, self._request.callbacks, self._call
+            async with aclosing(self._texts()) as said:
+                if is_listened_to(callbacks):
+                    shown, scrub = call.prompt.chat_messages, call.scrub or PlainText
+                    await tell_callbacks(chat, callbacks, shown, said, self.assembly, scrub, quiet=call.quiet)
+                else:
+                    async for _ in said:
+                        pass
         except (SystemExit, KeyboardInterrupt) as error:
             if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
                 raise  # which is a person's
             raise RuntimeError(f"{type(error).__name__}: {error}") from error  # or it would end the event loop
-
-    async def _heard(self) -> None:
-        chat, callbacks, call = self._request.chat, self._request.callbacks, self._call
-        async with aclosing(self._texts()) as said:
-            if is_listened_to(callbacks):
-                shown, scrub = call.prompt.chat_messages, call.scrub or PlainText
-                await tell_callbacks(chat, callbacks, shown, said, self.assembly, scrub, quiet=call.quiet)
-            else:
-                async for _ in said:
-                    pass
 
     async def _texts(self) -> AsyncGenerator[str]:
         chat, messages, options = self._request.chat, self._request.messages, self._request.options
@@ -364,8 +358,7 @@ def plain_copy(chat: BaseChatModel) -> BaseChatModel:
     """
     if "max_retries" not in type(chat).model_fields:
         return chat  # which may count its replies, as LangChain's own fake models do
-    google = type(chat).__module__.startswith("langchain_google")  # whose 0 means its default, and 1 one request
-    copied = chat.model_copy(update={"max_retries": int(google)})
+    copied = chat.model_copy(update={"max_retries": int(_is_googles(chat))})  # whose 0 means its default
     for kind in type(chat).__mro__:
         for name, value in vars(kind).items():
             if isinstance(value, cached_property):
@@ -374,6 +367,10 @@ def plain_copy(chat: BaseChatModel) -> BaseChatModel:
         copied.root_async_client = copied.root_async_client.with_options(max_retries=0)
         copied.async_client = copied.root_async_client.chat.completions
     return copied
+
+
+def _is_googles(chat: BaseChatModel) -> bool:
+    return type(chat).__module__.startswith("langchain_google")
 
 
 def with_settings(chat: BaseChatModel, settings: JsonMap) -> BaseChatModel:
@@ -408,20 +405,6 @@ def _is_async(chat: BaseChatModel) -> bool:
 def _caches_by_breakpoints(chat: BaseChatModel) -> bool:
     """Whether this is one of the chat models for Anthropic's API, by its class, as its package need not be here."""
     return any(kind.__name__ == "ChatAnthropic" for kind in type(chat).__mro__)
-
-
-def _with_breakpoint(tools: Iterable[JsonMap]) -> list[JsonMap]:
-    functions = [tool["function"] for tool in tools]
-    named = [
-        {"name": each["name"], "description": each["description"], "input_schema": each["parameters"]}
-        for each in functions
-    ]
-    return [*named[:-1], {**named[-1], **_CACHED}]
-
-
-def _for_package(chat: BaseChatModel, tools: Iterable[JsonMap]) -> list[JsonMap]:
-    """The tools as a package takes them. Google's warns at each call of a keyword that it leaves out by itself."""
-    return [_closed(tool) if type(chat).__module__.startswith("langchain_google") else tool for tool in tools]
 
 
 def _closed(value: Any) -> Any:

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import ssl
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -101,10 +100,8 @@ class ChatModels:
             server = shared_local_server()
             if isinstance(server, ProviderFailure):
                 return server
-            return self._made(
-                endpoints.Endpoint(model=server.model, base_url=server.base_url, embedded=True),
-                endpoints.ModelOptions(),
-            )
+            endpoint = endpoints.Endpoint(model=server.model, base_url=server.base_url, embedded=True)
+            return self._made(endpoint, endpoints.PLAIN)
 
     def _made(self, endpoint: endpoints.Endpoint, options: endpoints.ModelOptions) -> ChatModel | ProviderFailure:
         key = _key(endpoint, options)
@@ -153,10 +150,12 @@ def given_model(chat: BaseChatModel) -> ChatModel:
     keys = [value.get_secret_value() for _, value in chat if isinstance(value, SecretStr)]
     shown = f"{name} through {type(chat).__name__}" if name else type(chat).__name__
     provider = failures.Provider(shown, next(iter(chat.lc_secrets.values()), ""), keys)
+    has_tools = type(chat).bind_tools is not BaseChatModel.bind_tools
+    has_tools = has_tools and (chat.profile or {}).get("tool_calling") is not False
     learned = failures.LESSONS.setdefault(
         # One that thinks refuses other settings.
         (type(chat).__name__, _address_of(chat), f"{name} thinking" if thinks else name),
-        failures.Learned(limit_name, tools=_has_tools(chat), streams=type(chat) is not GenericFakeChatModel),
+        failures.Learned(limit_name, tools=has_tools, streams=type(chat) is not GenericFakeChatModel),
     )
     return ChatModel(
         lambda: own,
@@ -237,7 +236,7 @@ def endpoint_chat(
     transport: httpx2.AsyncBaseTransport | None = None,
 ) -> EndpointChat:
     """LangChain's chat model for an endpoint; `transport` answers in place of the network."""
-    own = _is_own(endpoint)
+    own = endpoint.key_variable == endpoints.USUAL_KEY and not endpoint.embedded
     agent = f"mendgraph/{version('mendgraph')}"
 
     async def as_we_are(request: httpx2.Request) -> None:
@@ -258,6 +257,9 @@ def endpoint_chat(
     known = {name for name in options.model_kwargs if name in ChatOpenAI.model_fields}
     given = {name: value for name, value in options.model_kwargs.items() if name in known}
     body = {name: value for name, value in options.model_kwargs.items() if name not in known}
+    responses = options.use_responses_api
+    if responses is None and not _is_openai(endpoint):
+        responses = False
     chat = EndpointChat(
         model=endpoint.model or "unnamed",
         base_url=endpoint.base_url or endpoints.USUAL_URL,
@@ -265,7 +267,7 @@ def endpoint_chat(
         max_retries=0,
         timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S),
         stream_chunk_timeout=None,
-        use_responses_api=_uses_responses(endpoint, options),
+        use_responses_api=responses,
         reasoning_effort=options.reasoning_effort,
         client=_UNUSED,
         http_async_client=client,
@@ -279,16 +281,6 @@ def endpoint_chat(
 
 _UNUSED: Final = object()
 """In place of the sync client, which nobody calls."""
-
-
-def _uses_responses(endpoint: endpoints.Endpoint, options: endpoints.ModelOptions) -> bool | None:
-    if options.use_responses_api is not None:
-        return options.use_responses_api
-    return None if _is_openai(endpoint) else False
-
-
-def _is_own(endpoint: endpoints.Endpoint) -> bool:
-    return endpoint.key_variable == endpoints.USUAL_KEY and not endpoint.embedded
 
 
 def _is_openai(endpoint: endpoints.Endpoint) -> bool:
@@ -309,7 +301,7 @@ def served_models(model: EndpointModel) -> list[str] | ProviderFailure:
                 document = await model.chat().root_async_client.get("/models", cast_to=object)
             return [str(served["id"]) for served in document["data"]]
         except Exception as error:  # noqa: BLE001 - whatever an endpoint sends instead of a list
-            return failures.describe_failure(error, model.provider, time.time())
+            return failures.describe_failure(error, model.provider)
         finally:
             await model.aclose()
 
@@ -327,12 +319,6 @@ def name_of(chat: BaseChatModel) -> str:
 def _address_of(chat: BaseChatModel) -> str:
     names = ("openai_api_base", "azure_endpoint", "anthropic_api_url", "base_url", "endpoint", "api_base")
     return next((str(value) for name in names if (value := getattr(chat, name, None))), "")
-
-
-def _has_tools(chat: BaseChatModel) -> bool:
-    if (chat.profile or {}).get("tool_calling") is False:
-        return False
-    return type(chat).bind_tools is not BaseChatModel.bind_tools
 
 
 def _set_up(model: ChatModel, options: endpoints.ModelOptions) -> ChatModel:

@@ -12,8 +12,6 @@ import re
 import ssl
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from datetime import UTC
-from email.utils import parsedate_to_datetime
 from math import isfinite
 from typing import Any, Final, NamedTuple
 
@@ -81,8 +79,8 @@ class Refusal(NamedTuple):
     retry_after_s: float | None
 
 
-def read_refusal(error: BaseException, now: float) -> Refusal:
-    """What this exception, or one that it came from, says of its cause; `now` in seconds since 1970."""
+def read_refusal(error: BaseException) -> Refusal:
+    """What this exception, or one that it came from, says of its cause."""
     status, said, wish = None, None, None
     for each in chain_of(error):
         response = getattr(each, "response", None)
@@ -90,7 +88,7 @@ def read_refusal(error: BaseException, now: float) -> Refusal:
         said = said if said is not None else _body(each, response)
         with suppress(Exception):  # what has no headers
             headers: Any = getattr(response, "headers", None) or getattr(each, "headers", None)
-            wish = wish if wish is not None else retry_after_s(str(headers.get("retry-after") or ""), now)
+            wish = wish if wish is not None else retry_after_s(str(headers.get("retry-after") or ""))
     inner = said.get("error", said) if isinstance(said, dict) else said
     fields = inner if isinstance(inner, dict) else {}
     # The single faults of a request, as FastAPI and pydantic tell them, and Mistral inside of its message.
@@ -127,21 +125,12 @@ def _body(error: BaseException, response: Any) -> Any:
     return None
 
 
-def retry_after_s(value: str, now: float) -> float | None:
-    """The seconds that a Retry-After header asks for, or None where it says nothing that can be read.
-
-    It is a number of seconds or an HTTP date, which is measured from `now`, in seconds since 1970; one that is over is
-    no wait. Source: RFC 9110, section 10.2.3.
-    """
-    try:
+def retry_after_s(value: str) -> float | None:
+    """The seconds that a Retry-After header asks for, None where it says nothing that can be read, such as a date."""
+    with suppress(ValueError):
         seconds = float(value)
-    except ValueError:
-        try:
-            moment = parsedate_to_datetime(value[:100])
-            seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - now
-        except (ValueError, TypeError, LookupError, OverflowError):
-            return None
-    return max(0.0, seconds) if isfinite(seconds) else None
+        return max(0.0, seconds) if isfinite(seconds) else None
+    return None
 
 
 _MESSAGES: Final = {
@@ -159,21 +148,18 @@ _MESSAGES: Final = {
     Kind.MODEL_UNAVAILABLE: "{where} does not have this model ({detail}). Choose one with --model.",
 }
 _BAD_CERTIFICATE: Final = "{where} cannot be trusted ({detail}). Is the address right? SSL_CERT_FILE names authorities."
-_UNSENT: Final = "a header cannot be sent: is there a line break in a key, or in OPENAI_CUSTOM_HEADERS?"
 
 
-def describe_failure(error: Exception, provider: Provider, now: float, *, begun: bool = False) -> ProviderFailure:
+def describe_failure(error: Exception, provider: Provider, *, begun: bool = False) -> ProviderFailure:
     """Turn an exception of one call into a typed failure; `begun` says that a part of the reply had come."""
     if isinstance(error, CallFailedError):
         return error.failure
-    refusal = read_refusal(error, now)
+    refusal = read_refusal(error)
     answered = refusal.status is not None or bool(refusal.codes)
     kind = _kind(refusal) if answered else _kind_without_status(error, provider)
     template, detail = _MESSAGES[kind], _detail(error, refusal, kind, provider, answered=answered)
     if any(isinstance(each, ssl.SSLCertVerificationError) for each in chain_of(error)):
         kind, template = Kind.MODEL_UNAVAILABLE, _BAD_CERTIFICATE
-    elif _is_of_a_header(error, provider):
-        kind, template, detail = Kind.AUTHENTICATION, _MESSAGES[Kind.AUTHENTICATION], _UNSENT
     elif begun and kind in {Kind.CONNECTION, Kind.SERVER_ERROR}:
         kind, template = Kind.INCOMPLETE_STREAM, _MESSAGES[Kind.INCOMPLETE_STREAM]
     elif kind is Kind.BAD_REQUEST and not answered:  # the package's own code failed
@@ -219,9 +205,6 @@ _CLASSES: Final = {
 }
 """What says no status, by the names of its classes: LangChain's own, and those of HTTP clients, which are several."""
 
-_OTHER_LOOP: Final = re.compile(r"Event loop is closed|different (event )?loop")
-"""Of a kept connection that belongs to an event loop that has ended: the next try opens another one."""
-
 _BAD_DOCUMENT: Final = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
 """What reading raises where an endpoint sends something else than chat completions."""
 
@@ -243,8 +226,6 @@ def _kind(refusal: Refusal) -> Kind:
 
 def _kind_without_status(error: Exception, provider: Provider) -> Kind:
     for each in chain_of(error):
-        if isinstance(each, RuntimeError) and _OTHER_LOOP.search(str(each)):
-            return Kind.CONNECTION
         for kind in type(each).__mro__:
             if kind.__name__ in _CLASSES:
                 return _CLASSES[kind.__name__]
@@ -283,12 +264,6 @@ def _detail(error: Exception, refusal: Refusal, kind: Kind, provider: Provider, 
     if kind is Kind.SERVER_ERROR and _is_bad_document(error, provider):
         return f"it sent no chat completion: {'no object' if isinstance(error, AttributeError) else first}"
     return first if kind in {Kind.CONNECTION, Kind.TIMEOUT} or provider.endpoint else f"{type(error).__name__}: {first}"
-
-
-def _is_of_a_header(error: BaseException, provider: Provider) -> bool:
-    return any(type(each).__name__ == "LocalProtocolError" for each in chain_of(error)) or any(
-        not key.isprintable() or not key.isascii() for key in provider.keys
-    )
 
 
 def _without_secrets(text: str, keys: Collection[str]) -> str:

@@ -201,7 +201,7 @@ def _read(delta: JsonMap) -> tuple[JsonMap, JsonMap]:
     said, thought = _texts(delta.get("content"))
     kept: JsonMap = {}
     for name in (REASONING, "reasoning"):
-        if text := _text(delta.get(name)) + (thought if name == REASONING else ""):
+        if text := text_of(delta.get(name)) + (thought if name == REASONING else ""):
             kept[name] = text
             break
     if delta.get("refusal"):
@@ -217,8 +217,6 @@ def _read(delta: JsonMap) -> tuple[JsonMap, JsonMap]:
 def _parts(delta: JsonMap) -> list[Any]:
     """The calls, or parts of calls, as they came. A null is none, and one that stands alone is no list's."""
     said = delta.get("tool_calls")
-    if not said and delta.get("function_call"):  # of the API before tools
-        said = {"function": delta["function_call"]}
     parts = said if isinstance(said, list) else [said] if said else []
     return [part for part in parts if part is not None]
 
@@ -234,8 +232,8 @@ def _call_part(part: Any, place: int) -> JsonMap:
         function = fields
     if not isinstance(function, dict):
         function = {"arguments": function}
-    name, said = function.get("name"), _text(function.get("arguments"))
-    named = {"name": name if name is None else _text(name), "arguments": said}
+    name, said = function.get("name"), text_of(function.get("arguments"))
+    named = {"name": name if name is None else text_of(name), "arguments": said}
     return {**_at(fields), "type": "function", "function": named}
 
 
@@ -249,15 +247,16 @@ def _at(part: JsonMap) -> JsonMap:
 
 def _texts(content: Any) -> tuple[str, str]:
     if not isinstance(content, list):
-        return _text(content), ""
+        return text_of(content), ""
     parts = [part if isinstance(part, dict) else {"type": "text", "text": part} for part in content]
-    said = (_text(part.get("text")) for part in parts if part.get("type") == "text")
+    said = (text_of(part.get("text")) for part in parts if part.get("type") == "text")
     thinking = (part.get("thinking") for part in parts if part.get("type") == "thinking")
-    thought = (_texts(part)[0] if isinstance(part, list) else _text(part) for part in thinking)
+    thought = (_texts(part)[0] if isinstance(part, list) else text_of(part) for part in thinking)
     return "".join(said), "".join(thought)
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """A text as it is, nothing as "", and what is neither as JSON."""
     return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
 
 

@@ -5,7 +5,6 @@ parsed. Calls are told apart by index, and by a new id where a server reuses one
 Source: measured on langchain-openai 1.7.
 """
 
-import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -18,7 +17,7 @@ from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, LLMResult
 from langchain_core.runnables.config import ensure_config
 
-from mendgraph.nodes.call_model.ledger import cache_parts
+from mendgraph.graph.langchain.openai_chat import text_of
 from mendgraph.nodes.call_model.model import Stream
 from mendgraph.nodes.call_model.prompts.estimates import countable
 from mendgraph.nodes.language.documents import storable
@@ -183,12 +182,8 @@ class ReplyAssembly:
 def _whole_call(call: Any) -> _GrowingCall:
     """A call that came in one piece; one of another shape is kept as one without a name."""
     fields = call if isinstance(call, Mapping) else {"args": call}
-    call_id, tool, arguments = (_as_text(fields.get(name)) for name in ("id", "name", "args"))
+    call_id, tool, arguments = (text_of(fields.get(name)) for name in ("id", "name", "args"))
     return _GrowingCall(call_id, tool, [arguments])
-
-
-def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def _counts(usage: UsageMetadata | None) -> dict[str, int]:
@@ -198,12 +193,11 @@ def _counts(usage: UsageMetadata | None) -> dict[str, int]:
     given, taken = countable(usage.get("input_tokens")), countable(usage.get("output_tokens"))
     read, details = usage.get("input_token_details") or {}, usage.get("output_token_details") or {}
     parts = [countable(each) for name, each in read.items() if name.startswith(("cache_creation", "ephemeral"))]
-    cached, written = cache_parts(given, countable(read.get("cache_read")), sum(parts))
     return {
         "input_tokens": given,
         "output_tokens": taken,
-        "cached_tokens": cached,
-        "cache_write_tokens": written,
+        "cached_tokens": countable(read.get("cache_read")),
+        "cache_write_tokens": sum(parts),
         "reasoning_tokens": min(countable(details.get("reasoning")), taken),
     }
 

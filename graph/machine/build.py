@@ -34,12 +34,13 @@ from pydantic import SecretStr
 
 from mendgraph.graph.configuration.context import MAX_CALLS_PER_TURN_LIMIT, AgentContext
 from mendgraph.graph.machine import routes
-from mendgraph.graph.machine.bound_nodes import BoundNodes, StopRequest
+from mendgraph.graph.machine.bound_nodes import BoundNodes
 from mendgraph.graph.machine.run_records import Durability
 from mendgraph.graph.machine.state import CHECKPOINT_TYPES, AgentInput, AgentOutput, AgentState, serializer
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.telemetry.spans import OBSERVER, RunSpan, at_work, run_observer
 from mendgraph.nodes.begin_turn.turn_start import scrubbed
+from mendgraph.nodes.call_model.driver import StopRequest
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, await_call, call_here
 from mendgraph.nodes.execute_tools.registry import Tool
 from mendgraph.nodes.execute_tools.secrets.redact import is_findable_key

@@ -20,15 +20,8 @@ from mendgraph.graph.machine.state import AgentState
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.graph.telemetry.spans import OBSERVER, RunSpan
-from mendgraph.nodes.call_model.driver import NEVER, Hands, Stop
-from mendgraph.nodes.call_model.endpoint import (
-    EMBEDDED_MODEL,
-    Endpoint,
-    FallbackProblem,
-    ModelChoice,
-    find_endpoint,
-    models_in_order,
-)
+from mendgraph.nodes.call_model.driver import Hands, StopRequest
+from mendgraph.nodes.call_model.endpoint import EMBEDDED_MODEL, Endpoint, ModelChoice, find_endpoint, models_in_order
 from mendgraph.nodes.call_model.exchange import CallSettings
 from mendgraph.nodes.call_model.ledger import (
     FREE,
@@ -40,7 +33,7 @@ from mendgraph.nodes.call_model.ledger import (
     find_price,
     unknown_price,
 )
-from mendgraph.nodes.call_model.model import GuardedModel, Model, Scrubber, Wait
+from mendgraph.nodes.call_model.model import GuardedModel, Model, Wait
 from mendgraph.nodes.call_model.paid_call import CallBudget
 from mendgraph.nodes.call_model.prompts.profiles import find_profile
 from mendgraph.nodes.call_model.prompts.prompt import ShownMessages
@@ -72,11 +65,11 @@ class Prepared(NamedTuple):
 class ModelRuntime:
     """How one machine calls its models. Nothing is connected, opened or read before it is needed."""
 
-    def __init__(self, model: BaseChatModel | str | None, tools: ToolRuntime, stop: Stop | None) -> None:
+    def __init__(self, model: BaseChatModel | str | None, tools: ToolRuntime, stop: StopRequest | None) -> None:
         """`model` answers all calls, or is the name of the one that does; `stop` is how a run may be ended early."""
         self._given = model if isinstance(model, BaseChatModel) else None
         self._named = model if isinstance(model, str) else None
-        self._tools, self._stop = tools, stop or NEVER
+        self._tools, self._stop = tools, stop or StopRequest()
         self._breaker_of = breakers_by_name(BreakerConfig(), monotonic_s)
         self._cache = ShownMessages()
         self._stand_ins: StandIns = {}
@@ -161,8 +154,8 @@ class ModelRuntime:
                 "fallback_models are not asked beside a chat model of your own: name the first one as well, such as"
                 ' "anthropic:claude-sonnet-4-6", or leave fallback_models empty.'
             )
-        if isinstance(found, FallbackProblem) and self._given is None:
-            return found.message
+        if isinstance(found, str) and self._given is None:
+            return found
         for choice in self._choices(context):
             name = choice.model or ""
             cause = unknown_price(limits, self._price(context, name), name)
@@ -226,15 +219,15 @@ class ModelRuntime:
         redactor = self._tools.redactor()
         # A literal that the model itself calls a password is no secret of ours; it may be the fixture of a test.
         # It runs as it is written; `WrittenLiterals` keeps it out of what is stored.
-        scrubber = Scrubber(redactor.unnamed, partial(RedactedStream, redactor))
-        model = GuardedModel(connected, self._breaker_of(wanted.breaker_key), scrubber)
+        breaker = self._breaker_of(wanted.breaker_key)
+        model = GuardedModel(connected, breaker, redactor.unnamed, partial(RedactedStream, redactor))
         return observer.model(model, wanted, own=self._given is not None) if observer else model
 
     def _choices(self, context: AgentContext) -> tuple[ModelChoice, ...]:
         """The run's models in order. A chat model of the user's own answers for all of them."""
         name, options = self._name(context), context.model_options()
         found = models_in_order(name, context.base_url, context.fallback_models, options)
-        if self._given is not None or isinstance(found, FallbackProblem):
+        if self._given is not None or isinstance(found, str):
             named = name if self._given is None else self._model_name(context) or None
             return (ModelChoice(model=named, base_url=context.base_url, options=options),)
         return found

@@ -19,7 +19,6 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.bound_nodes import StopRequest
 from mendgraph.graph.machine.build import BuildArguments, NodeTimeoutError, SessionOptions, build_machine, checked
 from mendgraph.graph.machine.routes import recursion_limit
 from mendgraph.graph.machine.run_records import (
@@ -37,6 +36,7 @@ from mendgraph.graph.machine.state import serializer
 from mendgraph.graph.machine.workspace import decide_open_changes
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.runs.events import Asked, Ended, Event, EventReader, RunResult, net_diffs
+from mendgraph.nodes.call_model.driver import StopRequest
 from mendgraph.nodes.call_model.ledger import Spending, usage_report
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal

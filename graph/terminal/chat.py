@@ -18,13 +18,7 @@ from mendgraph.graph.terminal.process_end import ExitCode, refusal_words
 from mendgraph.graph.terminal.run_commands import NOTHING_TO_UNDO, restored_lines, restored_object
 from mendgraph.graph.terminal.screen import Display
 from mendgraph.graph.terminal.turns import Setup, Turns
-from mendgraph.nodes.call_model.endpoint import (
-    Endpoint,
-    FallbackProblem,
-    find_endpoint,
-    models_in_order,
-    split_provider,
-)
+from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint, models_in_order, split_provider
 from mendgraph.nodes.call_model.weights import WeightsState, embedded_weights, weights_status
 from mendgraph.nodes.execute_tools.journal.restoring import Restored
 from mendgraph.nodes.execute_tools.store.user_files import RequestHistory
@@ -189,7 +183,7 @@ def _problem(context: AgentContext, endpoint: Endpoint | ProviderFailure) -> str
     if endpoint.embedded and weights_status().state is not WeightsState.READY:
         return "The embedded model is not on this machine: `mendgraph model pull` fetches it. The model stays as it is."
     found = models_in_order(context.model, context.base_url, context.fallback_models)
-    return found.message if isinstance(found, FallbackProblem) else ""
+    return found if isinstance(found, str) else ""
 
 
 def _address(url: str) -> str:

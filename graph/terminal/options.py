@@ -76,11 +76,11 @@ def settings_of(given: Mapping[str, Any]) -> dict[str, Any]:
             message = problem.removeprefix(path[0]).lstrip(": ")
             raise typer.BadParameter(message, param_hint=f"'{_OF_FIELDS[path[0]].partition('/')[0]}'")
     if settings.get("fallback_models"):
-        from mendgraph.nodes.call_model.endpoint import FallbackProblem, models_in_order
+        from mendgraph.nodes.call_model.endpoint import models_in_order
 
         found = models_in_order(settings.get("model"), settings.get("base_url"), settings["fallback_models"])
-        if isinstance(found, FallbackProblem):
-            raise typer.BadParameter(found.message, param_hint="'--fallback'")
+        if isinstance(found, str):
+            raise typer.BadParameter(found, param_hint="'--fallback'")
     if (calls := settings.get("max_calls_per_turn")) is not None:
         settings["max_calls_per_session"] = max(calls, MIN_CALLS_PER_SESSION)
     return settings

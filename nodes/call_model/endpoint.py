@@ -176,7 +176,7 @@ class ModelChoice(Record):
     def name(self) -> str:
         """What a person calls it; never with a password that its address may hold."""
         named = self.model or "the default model"
-        return f"{named} at {_host(self.base_url)}" if self.key_variable and self.base_url else named
+        return f"{named} at {urlsplit(self.base_url).hostname}" if self.key_variable and self.base_url else named
 
     @property
     def breaker_key(self) -> str:
@@ -184,27 +184,19 @@ class ModelChoice(Record):
         return f"{self.base_url or ''} {self.model or ''}"
 
 
-class FallbackProblem(Record):
-    """A fallback that cannot be used, and one sentence that says why and what to write."""
-
-    place: int
-    message: str
-
-
 def models_in_order(
     model: str | None, base_url: str | None, fallbacks: Sequence[str], options: ModelOptions = PLAIN
-) -> tuple[ModelChoice, ...] | FallbackProblem:
-    """The run's own model and its fallbacks, or the first of them that cannot be used; its place counts from 1."""
+) -> tuple[ModelChoice, ...] | str:
+    """The run's own model and its fallbacks; or why the first that cannot be used cannot, and what to write."""
     if len(fallbacks) > MOST_FALLBACKS:
-        message = f"There are {len(fallbacks)} fallback models: name {MOST_FALLBACKS} at most."
-        return FallbackProblem(place=MOST_FALLBACKS + 1, message=message)
+        return f"There are {len(fallbacks)} fallback models: name {MOST_FALLBACKS} at most."
     choices = [ModelChoice(model=model, base_url=base_url, options=options)]
     for place, text in enumerate(fallbacks, start=1):
         choice = _read_fallback(text, base_url)
         if isinstance(choice, ModelChoice) and choice.breaker_key in {each.breaker_key for each in choices}:
             choice = f"({choice.name}) is in the list already: name each model once."
         if isinstance(choice, str):
-            return FallbackProblem(place=place, message=f"Fallback model {place} {choice}")
+            return f"Fallback model {place} {choice}"
         choices.append(choice.model_copy(update={"options": options}))
     return tuple(choices)
 
@@ -223,7 +215,3 @@ def _read_fallback(text: str, base_url: str | None) -> ModelChoice | str:
         return f"may hold no user name or password: put the key into {key_variable_of(url)}."
     own = base_url is not None and same_origin(url, base_url)
     return ModelChoice(model=name, base_url=url, key_variable="" if own else key_variable_of(url))
-
-
-def _host(url: str) -> str:
-    return (urlsplit(url).hostname or "") if is_address(url) else "?"

@@ -110,13 +110,6 @@ def find_price(prices: PriceList, model: str) -> Price | None:
     return next((prices[each] for each in tried if each in prices), None)
 
 
-def cache_parts(input_tokens: int, cached_tokens: int, cache_write_tokens: int) -> tuple[int, int]:
-    """Tokens read from the cache and tokens written into it, made countable: both are parts of the input."""
-    total = countable(input_tokens)
-    cached = min(countable(cached_tokens), total)
-    return cached, min(countable(cache_write_tokens), total - cached)
-
-
 def cost_of(
     price: Price, input_tokens: int, output_tokens: int, cached_tokens: int = 0, cache_write_tokens: int = 0
 ) -> float:
@@ -314,7 +307,8 @@ def priced(counted: Used, price: Price | None) -> Used:
     Numbers that no endpoint can mean are made countable. A call without tokens costs nothing, whatever its price.
     """
     total, output = countable(counted.input_tokens), countable(counted.output_tokens)
-    cached, written = cache_parts(total, counted.cached_tokens, counted.cache_write_tokens)
+    cached = min(countable(counted.cached_tokens), total)
+    written = min(countable(counted.cache_write_tokens), total - cached)
     cost = None if price is None else cost_of(price, total, output, cached, written)
     return Used(
         calls=counted.calls,

@@ -77,18 +77,17 @@ def start_local_server(
     weights: str,
     *,
     context_tokens: int = CONTEXT_TOKENS,
-    threads: int = -1,
     port: int = 0,
     program: Sequence[str] = SERVER_PROGRAM,
     timeout_s: float = START_TIMEOUT_S,
 ) -> LocalServer | ProviderFailure:
     """Serve the file `weights` on 127.0.0.1 and return when it answers; port 0 takes a free one.
 
-    `threads` -1 leaves their number to the library. A server that ends, says nothing usable, or needs longer than
-    `timeout_s` seconds is ended and reported with its own last words.
+    A server that ends, says nothing usable, or needs longer than `timeout_s` seconds is ended and reported with its own
+    last words.
     """
     model = embedded_weights().model
-    options = [model, str(context_tokens), str(threads), str(port)]
+    options = [model, str(context_tokens), *([str(port)] if port else [])]
     with TemporaryFile() as log:  # which stays the child's when it is closed here
         try:
             process = _launch([*program, os.path.abspath(weights), *options], log)
@@ -155,11 +154,7 @@ def local_server_is_starting() -> bool:
     return _SHARED.starting
 
 
-def _start_embedded() -> LocalServer | ProviderFailure:
-    return why_unavailable() or start_local_server(weights_path())
-
-
-_SHARED = ServerSlot(_start_embedded)
+_SHARED = ServerSlot(lambda: why_unavailable() or start_local_server(weights_path()))
 
 
 def _launch(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:

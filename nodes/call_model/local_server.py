@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
         signal.pause()
 
 
-def _serve(prefix: str, weights: str, model: str, context_tokens: str, threads: str, port: str) -> Any:
+def _serve(prefix: str, weights: str, model: str, context_tokens: str, port: str = "0") -> Any:
     """A server of one slot that answers as soon as this returns, below this path alone."""
     from xllamacpp import CommonParams, Server
 
@@ -49,7 +49,6 @@ def _serve(prefix: str, weights: str, model: str, context_tokens: str, threads: 
     params.api_prefix = prefix
     params.n_ctx = int(context_tokens)
     params.n_parallel = 1
-    params.cpuparams.n_threads = int(threads)
     params.cache_ram_mib = PROMPT_CACHE_MIB
     params.verbosity = ERRORS_ONLY
     params.offline = True

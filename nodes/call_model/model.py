@@ -137,14 +137,6 @@ class Breaker(Protocol):
         """The call was cut off, or the fault was ours."""
 
 
-@dataclass(frozen=True)
-class Scrubber:
-    """How text is freed of secrets: whole, or as it comes."""
-
-    text: Callable[[str], str]
-    stream: Callable[[], Stream]
-
-
 TRANSIENT = frozenset(
     {
         ProviderErrorKind.RATE_LIMITED,
@@ -162,11 +154,15 @@ _OUTAGES = TRANSIENT - {ProviderErrorKind.RATE_LIMITED}
 
 @dataclass(frozen=True)
 class GuardedModel:
-    """Does what its model does, unless the circuit is open; then it says when to try again."""
+    """Does what its model does, unless the circuit is open; then it says when to try again.
+
+    `scrub` frees a text of secrets, `stream` begins one that comes in pieces.
+    """
 
     model: Model
     breaker: Breaker
-    scrubber: Scrubber
+    scrub: Callable[[str], str]
+    stream: Callable[[], Stream]
 
     async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
         """Make one try, if the circuit allows it."""
@@ -174,9 +170,9 @@ class GuardedModel:
             message = f"The endpoint failed too often in a row, so it is left alone for {ceil(wait)} s."
             kind = ProviderErrorKind.CONNECTION  # the retries and their limits do the rest
             return ProviderFailure(kind=kind, message=message, retry_after_s=wait, sent=False)
-        stream, report = self.scrubber.stream(), self.breaker.abandoned
+        stream, report = self.stream(), self.breaker.abandoned
         # The same on every other way out: LangChain's callbacks.
-        heard = call.model_copy(update={"scrub": self.scrubber.stream})
+        heard = call.model_copy(update={"scrub": self.stream})
         try:
             result = await self.model.acomplete(heard, lambda piece: _pass_text(on_text, stream.feed(piece)))
             if isinstance(result, ModelReply):
@@ -202,11 +198,11 @@ class GuardedModel:
         return RawCall(
             call_id=call_id if self._text(call_id) == call_id else f"redacted_{number}",
             tool=tool if self._text(tool) == tool else "redacted",
-            arguments=self.scrubber.text(call.arguments),  # what is no text there is a malformed call
+            arguments=self.scrub(call.arguments),  # what is no text there is a malformed call
         )
 
     def _text(self, text: str) -> str:
-        return self.scrubber.text(storable(text))
+        return self.scrub(storable(text))
 
 
 def _pass_text(on_text: Callable[[str], None], text: str) -> None:

@@ -88,6 +88,10 @@ class _PaidCall:
         return self.budget.models[self.index]
 
     @property
+    def is_last(self) -> bool:
+        return self.index + 1 == len(self.budget.models)
+
+    @property
     def price(self) -> ledger.Price | None:
         return self.budget.price_of(self.model.model or "")
 
@@ -124,7 +128,15 @@ class _PaidCall:
 
     def _one_try(self, leave: ledger.Reservation) -> Generator[effects.Effect, effects.Answer, Paid | None]:
         """Send the request once; None where there is to be another try, for which it has been waited then."""
-        booked = yield effects.Reserve(entry=self._entry(leave), after=self.spending.booked)
+        entry = ledger.Entry(
+            thread=self.budget.thread,
+            model=self.model.model or "",
+            purpose=self.request.purpose,
+            input_tokens=leave.input_tokens,
+            output_tokens=leave.max_output_tokens,
+            cost_usd=leave.cost_usd,
+        )
+        booked = yield effects.Reserve(entry=entry, after=self.spending.booked)
         if isinstance(booked, effects.Stopped):
             return self._ended(stopped(booked))
         if isinstance(booked, StopCause):
@@ -151,16 +163,6 @@ class _PaidCall:
             return Paid(self.spending, sent.result, room=call.max_output_tokens)
         return (yield from self._after_failure(sent.result))
 
-    def _entry(self, leave: ledger.Reservation) -> ledger.Entry:
-        return ledger.Entry(
-            thread=self.budget.thread,
-            model=self.model.model or "",
-            purpose=self.request.purpose,
-            input_tokens=leave.input_tokens,
-            output_tokens=leave.max_output_tokens,
-            cost_usd=leave.cost_usd,
-        )
-
     def _settled(
         self, sent: effects.Sent | effects.Stopped, leave: ledger.Reservation, number: int
     ) -> Generator[effects.Effect, effects.Answer, None]:
@@ -180,21 +182,16 @@ class _PaidCall:
             yield effects.Emit(name="model.adapted", payload={"model": name, "without": list(reply.adapted)})
 
     def _used(self, sent: effects.Sent | effects.Stopped, leave: ledger.Reservation) -> ledger.Used:
-        price = self.price
-        if isinstance(sent, effects.Stopped):
-            received = _tokens(sent.received_characters)
-            dropped = ledger.Used(
-                calls=1, input_tokens=leave.input_tokens, output_tokens=received, seconds=sent.seconds
+        result = sent if isinstance(sent, effects.Stopped) else sent.result
+        if not isinstance(result, ModelReply):
+            is_charged = result.kind in _PAID_FAILURES if isinstance(result, ProviderFailure) else result.sent
+            counted = ledger.Used(
+                calls=int(result.sent),
+                input_tokens=leave.input_tokens if is_charged else 0,
+                output_tokens=_tokens(result.received_characters),
+                seconds=sent.seconds,
             )
-            return ledger.priced(dropped, price) if sent.sent else ledger.Used()
-        result = sent.result
-        if isinstance(result, ProviderFailure):
-            charged = leave.input_tokens if result.kind in _PAID_FAILURES else 0
-            received = _tokens(result.received_characters)
-            tried = int(result.sent)
-            return ledger.priced(
-                ledger.Used(calls=tried, input_tokens=charged, output_tokens=received, seconds=sent.seconds), price
-            )
+            return ledger.priced(counted, self.price)
         characters = len(result.text) + len(result.refusal) + len(result.reasoning)
         characters += sum(len(call.arguments) for call in result.calls)
         counted = ledger.Used(
@@ -206,19 +203,11 @@ class _PaidCall:
             cache_write_tokens=result.cache_write_tokens,
             seconds=sent.seconds,
         )
-        return ledger.priced(counted, price or self.budget.price_of(result.model))
+        return ledger.priced(counted, self.price or self.budget.price_of(result.model))
 
     def _after_failure(self, failure: ProviderFailure) -> Generator[effects.Effect, effects.Answer, Paid | None]:
         """Wait for the next try of this model, go on to the next model, or end."""
-        wait = wait_before_retry(
-            failure,
-            self.attempt,
-            self.budget.retries,
-            self.seconds_left,
-            waited_s=self.waited_s,
-            jitter=self.budget.jitter(),
-            is_last=self.index + 1 == len(self.budget.models),
-        )
+        wait = self._wait_for(failure)
         if wait is None:
             end = self._out_of_time(failure) or (yield from self._next_model(failure))
             overflow = failure.message if failure.kind is ProviderErrorKind.CONTEXT_OVERFLOW else ""
@@ -233,12 +222,33 @@ class _PaidCall:
         self.spending = self.spending.model_copy(update={"seconds": self.spending.seconds + wait})
         return None
 
+    def _wait_for(self, failure: ProviderFailure) -> float | None:
+        """Seconds to wait before the next try of this model, or None when there should be none.
+
+        The endpoint's own wish (Retry-After) is honoured up to `LONGEST_WAIT_S`; a longer one is not waited for.
+        Otherwise the wait doubles from `FIRST_WAIT_S`, half of it fixed and half of it random. An open circuit is not
+        waited for where there is a next model.
+        Source of the jitter: Brooker, "Exponential Backoff And Jitter", equal jitter.
+        """
+        wished, left = failure.retry_after_s, self.seconds_left
+        is_open = not failure.sent and not self.is_last
+        if failure.kind not in effects.TRANSIENT or self.attempt > self.budget.retries or is_open:
+            return None
+        if wished is not None and wished > LONGEST_WAIT_S:
+            return None
+        doubled = min(FIRST_WAIT_S * 2.0 ** min(self.attempt - 1, 16), LONGEST_WAIT_S)
+        # In this order, NaN becomes 0.
+        wait = doubled / 2 * (1.0 + self.budget.jitter()) if wished is None else max(0.0, wished)
+        if self.waited_s + wait > MOST_WAITED_S or (left is not None and wait >= left):
+            return None
+        return wait
+
     def _next_model(self, failure: ProviderFailure) -> Generator[effects.Effect, effects.Answer, StopCause | None]:
         tries, name = self.attempt, self.model.name
         times = f" ({tries} tries)" if tries > 1 else ""
         self.failed.append(f"{name}: {failure.kind.value.replace('_', ' ')}{times}")
         # What the endpoint calls wrong, and a prompt that is too long, go to no other model.
-        if failure.kind not in effects.TRANSIENT | UNUSABLE or self.index + 1 == len(self.budget.models):
+        if failure.kind not in effects.TRANSIENT | UNUSABLE or self.is_last:
             overflow = failure.kind is ProviderErrorKind.CONTEXT_OVERFLOW
             alone = f"provider error: {failure.kind.value}{times}"
             return StopCause(
@@ -266,37 +276,6 @@ UNUSABLE: Final = frozenset({ProviderErrorKind.AUTHENTICATION, ProviderErrorKind
 FIRST_WAIT_S: Final = 0.5
 LONGEST_WAIT_S: Final = 30.0
 MOST_WAITED_S: Final = 60.0  # all waits of one call, over all of its tries and models
-
-
-def wait_before_retry(
-    failure: ProviderFailure,
-    attempt: int,
-    retries: int,
-    seconds_left: float | None = None,
-    *,
-    waited_s: float = 0.0,
-    jitter: float = 1.0,
-    is_last: bool = True,
-) -> float | None:
-    """Seconds to wait before the next try on this model, or None when there should be none.
-
-    `attempt` counts this model's tries from 1. The endpoint's own wish (Retry-After) is honoured up to
-    `LONGEST_WAIT_S`; a longer one is not waited for. Otherwise the wait doubles from `FIRST_WAIT_S`, half of it fixed
-    and half of it taken `jitter` times, a number from 0 to 1. A wait that would bring `waited_s`, the sum of the call's
-    waits, above `MOST_WAITED_S`, or that the run's clock does not allow, is none. Where the model `is_last` not, an
-    open circuit is not waited for: the next model is there.
-    Source of the jitter: Brooker, "Exponential Backoff And Jitter", equal jitter.
-    """
-    if failure.kind not in effects.TRANSIENT or attempt > retries or (not is_last and not failure.sent):
-        return None
-    wished = failure.retry_after_s
-    if wished is not None and wished > LONGEST_WAIT_S:
-        return None
-    doubled = min(FIRST_WAIT_S * 2.0 ** min(attempt - 1, 16), LONGEST_WAIT_S)
-    wait = doubled / 2 * (1.0 + jitter) if wished is None else max(0.0, wished)  # in this order, NaN becomes 0
-    if waited_s + wait > MOST_WAITED_S or (seconds_left is not None and wait >= seconds_left):
-        return None
-    return wait
 
 
 def _tokens(characters: int) -> int:

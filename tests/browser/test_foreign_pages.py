@@ -204,7 +204,7 @@ def test_the_servers_of_cassettes(page: Page, port: int, monkeypatch: pytest.Mon
 @pytest.mark.skipif(find_spec("xllamacpp") is None, reason="the extra `local` is not installed")
 def test_the_server_of_the_embedded_model(page: Page, port: int, tmp_path: Path) -> None:
     """The page knows its port, and not its path. Of an address that is not there it may see that."""
-    server = start_local_server(str(write_tiny_model(tmp_path / "tiny.gguf")), context_tokens=512, threads=1)
+    server = start_local_server(str(write_tiny_model(tmp_path / "tiny.gguf")), context_tokens=512)
     assert isinstance(server, LocalServer), server
     try:
         origin, body = server.base_url.rsplit("/", 2)[0], {**CHAT, "max_tokens": 2}

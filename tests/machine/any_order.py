@@ -22,9 +22,10 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.types import Command
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.bound_nodes import BoundNodes, StopRequest
+from mendgraph.graph.machine.bound_nodes import BoundNodes
 from mendgraph.graph.machine.build import Machine, build_graph, build_machine
 from mendgraph.graph.machine.routes import NODES, recursion_limit
+from mendgraph.nodes.call_model.driver import StopRequest
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.records import JsonMap, Protocol, ProviderErrorKind
 from tests.graph.runs.run_plays import Killed

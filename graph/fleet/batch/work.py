@@ -19,12 +19,12 @@ from mendgraph.graph.fleet.batch.tasks import (
     failed,
     problems_of,
 )
-from mendgraph.graph.machine.bound_nodes import StopRequest
 from mendgraph.graph.machine.build import SessionOptions
 from mendgraph.graph.machine.run_records import RETRIED, UNDONE, RunRecord
 from mendgraph.graph.runs.events import Asked, Event, RunResult
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.runs import get_run
+from mendgraph.nodes.call_model.driver import StopRequest
 from mendgraph.nodes.execute_tools.copies.workspace_copies import Copy, compare_copy, make_copy
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.files.failures import invalid

@@ -140,9 +140,6 @@ def _size_in(name: str) -> float | None:
     return max(sizes, default=None)
 
 
-NO_NOTES: Final[Mapping[str, str]] = MappingProxyType({})
-
-
 def offered_tools(
     specs: Iterable[ToolSpec],
     edit_form: EditForm,
@@ -151,7 +148,7 @@ def offered_tools(
     answer_schema: JsonMap | None,
     usable: Collection[str] | None = None,
     few: bool = True,
-    notes: Mapping[str, str] = NO_NOTES,
+    notes: Mapping[str, str] = MappingProxyType({}),
 ) -> list[ToolSpec]:
     """The tools to offer, in order. A call of a tool that is not offered is still judged like any other.
 

@@ -421,6 +421,12 @@ SHAPES: Final = (
         lambda found: looks_secret(found) or _is_login(found),
     ),
     _folded(
+        "auth",
+        r"""auth(?:(?<![a-z]auth)\\{0,7}+["']|(?<=_auth))[ \t]{0,4}+[:=][ \t]{0,4}+\\{0,7}+["']?"""
+        r"""(?P<secret>[a-z0-9+/_=-]{8,4096}+)""",
+        _is_login,
+    ),
+    _folded(
         "cookie",
         r"""(?<=[;: ])(?:[a-z_.-]{0,20}(?:sess|sid|auth|jwt|csrf)[a-z_.-]{0,20}=)"""
         r"""(?P<secret>[^\s;,"'`\\\u2e80-\U0010ffff]{16,4096}+)""",

@@ -61,7 +61,10 @@ def readable_text(html: str) -> str:
             add("- " if name == "li" else " ")
     add(html[at:])
     text = _GAP.sub("\n\n", _LINE_ENDS.sub("\n", "".join(parts))).strip()
-    return unescape(text)
+    try:
+        return unescape(text)
+    except ValueError:  # a reference of thousands of digits is none
+        return text
 
 
 _PAGES = frozenset({"text/html", "application/xhtml+xml"})

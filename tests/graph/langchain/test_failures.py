@@ -1,7 +1,6 @@
 import json
 import socket
 import ssl
-from email.utils import formatdate
 from functools import cache
 from typing import Any
 
@@ -77,7 +76,7 @@ def streamed(body: dict[str, Any], of: Any = openai) -> Exception:
 
 
 def describe(raised: Exception, provider: Provider = ENDPOINT, *, begun: bool = False) -> ProviderFailure:
-    return describe_failure(raised, provider, 0.0, begun=begun)
+    return describe_failure(raised, provider, begun=begun)
 
 
 NO_STATUS = httpx2.Request("POST", URL)
@@ -173,7 +172,6 @@ BUSY, GONE = {"type": "rate_limit_error", "message": "x"}, {"type": "overloaded_
         (langchain.ContextOverflowError("too much"), "context_overflow", "too much", None),
         (langchain.ModelRateLimitError("slow"), "rate_limited", "slow", None),
         (langchain.ModelPermissionDeniedError("no"), "authentication", "no", None),
-        (RuntimeError("Event loop is closed"), "connection", "is closed", None),
         (ZeroDivisionError("by zero"), "bad_request", "(ZeroDivisionError: by zero)", None),
     ],
 )
@@ -241,15 +239,6 @@ def test_an_endpoint_that_quotes_the_key_is_not_quoted(said: str) -> None:
     assert not any(secret in message for secret in ("sk-abcd", "wxyz", "eyJ", "hunter2"))
 
 
-@pytest.mark.parametrize("key", ["sk-abcdefgh\n", "sk-abcdefghé"])
-def test_a_key_that_no_header_may_hold_is_said_to_be_one(key: str) -> None:
-    provider = Provider("m through ChatOwn", "OWN_API_KEY", (key,))
-    failure = describe_failure(UnicodeEncodeError("ascii", key, 10, 11, "no"), provider, 0.0)
-    assert failure.kind is ProviderErrorKind.AUTHENTICATION
-    assert "check OWN_API_KEY (a header cannot be sent" in failure.message
-    assert key not in failure.message
-
-
 @pytest.mark.parametrize(
     ("environment", "error", "message"),
     [
@@ -300,23 +289,17 @@ def test_the_cause_is_found_however_it_is_wrapped(cause: Exception, words: str, 
         assert failure.kind.value == ("model_unavailable" if kind == "bad" else kind)
 
 
-NOW = 1_700_000_000.0
-
-
 @pytest.mark.parametrize(
     ("value", "seconds"),
     [
         (" 1.5 ", 1.5),
         ("-3", 0.0),
-        (formatdate(NOW + 90, usegmt=True), 90.0),
-        (formatdate(NOW - 90, usegmt=True), 0.0),
-        ("Tue, 14 Nov 2023 22:13:30 -0000", 10.0),
-        ("Tue Nov 14 22:13:30 2023", 10.0),
+        ("Tue, 14 Nov 2023 22:13:30 -0000", None),
         ("", None),
         ("soon", None),
         ("inf", None),
         ("9" * 5_000, None),
     ],
 )
-def test_a_wish_is_seconds_or_a_date(value: str, seconds: float | None) -> None:
-    assert retry_after_s(value, NOW) == seconds
+def test_a_wish_is_a_number_of_seconds(value: str, seconds: float | None) -> None:
+    assert retry_after_s(value) == seconds

@@ -15,9 +15,9 @@ from rich.console import Console
 from mendgraph.graph import cli
 from mendgraph.graph.fleet.batch.batch_folder import BatchEnd, BatchResult, Tally
 from mendgraph.graph.fleet.batch.tasks import TaskResult, TaskUsage, Worked, WorkOrder, failed
-from mendgraph.graph.machine.bound_nodes import StopRequest
 from mendgraph.graph.terminal.batch_command import BatchProgress, exit_code_of_batch
 from mendgraph.graph.terminal.process_end import ExitCode
+from mendgraph.nodes.call_model.driver import StopRequest
 from mendgraph.nodes.execute_tools.copies.workspace_copies import Pinned
 from mendgraph.nodes.records import OutcomeKind, ToolError, ToolErrorCode
 from tests.graph.fleet.batch.scripted_work import done, waits

@@ -20,7 +20,7 @@ from mendgraph.graph.terminal.answers import Line
 from mendgraph.graph.terminal.doctor import Finding, Status
 from mendgraph.graph.terminal.setup_commands import day_lines, finding_lines, shown_pull
 from mendgraph.graph.terminal.turns import Setup
-from mendgraph.nodes.call_model import local_model, weights
+from mendgraph.nodes.call_model import weights
 from mendgraph.nodes.call_model.ledger import Entry, RunLimits, Used
 from mendgraph.nodes.call_model.weights import Pulled, PullFailure, WeightsState, WeightsStatus
 from mendgraph.nodes.execute_tools.store.user_files import SETTINGS_FILE
@@ -344,27 +344,3 @@ def test_every_setting_is_shown_with_where_it_comes_from(root: Path, run: Run, m
     rows = {line.split()[0]: line.split() for line in shown.splitlines()}
     assert rows["max_steps"] == ["max_steps", "5", f"{SETTINGS_FILE}:2"]
     assert rows["seed"] == ["seed", "-", "default"]
-
-
-class FakeServer:
-    """A server of the embedded model that runs until Ctrl-C."""
-
-    base_url, model = "http://127.0.0.1:8123/secret/v1", "qwen2.5-coder-1.5b"
-    stopped = False
-
-    def wait(self) -> int:
-        raise KeyboardInterrupt
-
-    def stop(self) -> None:
-        self.stopped = True
-
-
-def test_serve_says_where_and_as_which_model_and_ends_with_ctrl_c(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    server = FakeServer()
-    monkeypatch.setattr(local_model, "why_unavailable", lambda: None)
-    monkeypatch.setattr(local_model, "start_local_server", lambda _, port: server if port == 8123 else None)
-    assert cli.main(["--json", "model", "serve", "--port", "8123"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"base_url": server.base_url, "model": server.model}
-    assert server.stopped

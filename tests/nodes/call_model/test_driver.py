@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from mendgraph.graph.machine.bound_nodes import StopRequest
 from mendgraph.nodes.call_model import driver
-from mendgraph.nodes.call_model.driver import Hands, OnText, Script, aperform, perform
+from mendgraph.nodes.call_model.driver import Hands, OnText, Script, StopRequest, aperform, perform
 from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.model import Answer, Call, Effect, Model, Sent, Stopped, Update, Wait
 from mendgraph.nodes.call_model.prompts.prompt import Prompt

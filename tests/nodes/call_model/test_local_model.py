@@ -72,9 +72,9 @@ def test_the_child_is_told_what_to_serve_in_a_calm_clean_environment(
     monkeypatch.setenv("MENDGRAPH_STORE_URL", "postgresql://somewhere")
     monkeypatch.chdir(tmp_path)
     tells = program("ENV = ('OMP_WAIT_POLICY', 'GOMP_SPINCOUNT', 'PYTHONPATH', 'MENDGRAPH_STORE_URL')\n" + TELLS)
-    server = running(start_local_server("w.gguf", context_tokens=512, threads=2, program=tells))
+    server = running(start_local_server("w.gguf", context_tokens=512, program=tells))
     server.stop()
-    arguments = [str(tmp_path / "w.gguf"), MODEL, "512", "2", "0"]
+    arguments = [str(tmp_path / "w.gguf"), MODEL, "512"]
     environment = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0", "PYTHONPATH": None, "MENDGRAPH_STORE_URL": None}
     assert server.base_url == f"{[arguments, environment]!r}/v1"
 
@@ -180,13 +180,13 @@ LIBRARY = """
 import json, os, types
 class CommonParams:
     def __init__(self):
-        self.model, self.cpuparams = types.SimpleNamespace(), types.SimpleNamespace()
+        self.model = types.SimpleNamespace()
 class Server:
     def __init__(self, params):
         os.write(1, b"chatter of the library\\n")
         if params.model.path == "damaged":
             raise RuntimeError("Failed to init server")
-        params.model, params.cpuparams = vars(params.model), vars(params.cpuparams)
+        params.model = vars(params.model)
         self.listening_address = json.dumps(vars(params), default=sorted)
 """
 
@@ -207,7 +207,7 @@ def child(library: Path) -> Iterator[Child]:
 
 
 def start(library: Path, weights: str) -> Child:
-    command = [sys.executable, "-P", local_server.__file__, weights, "qwen", "512", "-1", "0"]
+    command = [sys.executable, "-P", local_server.__file__, weights, "qwen", "512"]
     environment = {**os.environ, "PYTHONPATH": str(library)}
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment, text=True)
@@ -227,7 +227,7 @@ def first_line(child: Child) -> str:
 
 @pytest.mark.skipif(find_spec("xllamacpp") is None, reason="the extra `local` is not installed")
 def test_the_real_server_answers_below_its_own_path_alone(tmp_path: Path) -> None:
-    server = start_local_server(str(write_tiny_model(tmp_path / "tiny.gguf")), context_tokens=512, threads=1)
+    server = start_local_server(str(write_tiny_model(tmp_path / "tiny.gguf")), context_tokens=512)
     assert isinstance(server, LocalServer), server
     body = json.dumps({"messages": [{"role": "user", "content": "a"}], "max_tokens": 2})
     foreign = {"host": "evil.test", "origin": "http://evil.test", "content-type": "text/plain"}

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.call_model.model import Call, GuardedModel, Model, Scrubber
+from mendgraph.nodes.call_model.model import Call, GuardedModel, Model
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure, RawCall
 
@@ -65,7 +65,7 @@ def ask(model: GuardedModel, on_text: Callable[[str], None]) -> Any:
 
 
 def guarded(result: Any, breaker: Breaker) -> GuardedModel:
-    return GuardedModel(Told(result), breaker, Scrubber(lambda text: text.replace("swordfish", "***"), Stream))
+    return GuardedModel(Told(result), breaker, lambda text: text.replace("swordfish", "***"), Stream)
 
 
 def test_a_reply_closes_the_circuit_and_is_freed_of_secrets() -> None:

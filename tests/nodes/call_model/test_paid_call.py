@@ -7,7 +7,7 @@ from mendgraph.nodes.call_model.budget import APILimits
 from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.ledger import FREE, Entry, Price, RunLimits, Spending, Used
 from mendgraph.nodes.call_model.model import Answer, Call, Effect, Emit, Lost, Reserve, Sent, Settle, Stopped, Wait
-from mendgraph.nodes.call_model.paid_call import CallBudget, Paid, Request, paid_call, stopped, wait_before_retry
+from mendgraph.nodes.call_model.paid_call import CallBudget, Paid, Request, paid_call, stopped
 from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_tokens
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.records import ModelReply, ProviderErrorKind as Kind, ProviderFailure, StopCause, StopReason
@@ -313,22 +313,18 @@ def test_where_the_last_model_cannot_be_connected_the_request_ends() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "attempt", "retries", "seconds_left", "wait"),
+    ("wishes", "seconds_left", "waits"),
     [
-        (None, 1, 2, None, 0.5),
-        (None, 2, 2, None, 1.0),
-        (None, 3, 2, None, None),
-        (None, 5_000, 9_000, None, 30.0),
-        (2.5, 1, 2, None, 2.5),
-        (30.1, 1, 2, None, None),
-        (None, 1, 2, 0.6, 0.5),
-        (2.0, 1, 2, 1.0, None),
-        (float("nan"), 1, 2, None, 0.0),
-        (-3.0, 1, 2, None, 0.0),
+        ((None, None), None, [0.5, 1.0]),
+        ((None,) * 9, None, [0.5, 1.0, 2.0, 4.0, 8.0, 16.0]),
+        ((2.5,), None, [2.5]),
+        ((30.1,), None, []),
+        ((None,), 2.6, [0.5]),
+        ((2.0,), 4.0, []),
+        ((float("nan"), -3.0), None, [0.0, 0.0]),
     ],
 )
-def test_how_long_to_wait(
-    wish: float | None, attempt: int, retries: int, seconds_left: float | None, wait: float | None
-) -> None:
-    failure = ProviderFailure(kind=Kind.RATE_LIMITED, message="m", retry_after_s=wish)
-    assert wait_before_retry(failure, attempt, retries, seconds_left) == wait
+def test_how_long_to_wait(wishes: Sequence[float | None], seconds_left: float | None, waits: list[float]) -> None:
+    endpoint = Endpoint([*(failed(Kind.RATE_LIMITED, wish) for wish in wishes), REPLY])
+    paid(endpoint, budget(retries=len(wishes), limits=RunLimits(max_seconds=seconds_left), jitter=lambda: 1.0))
+    assert [wait.seconds for wait in endpoint.of(Wait)] == waits

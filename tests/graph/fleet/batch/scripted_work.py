@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from mendgraph.graph.fleet.batch.tasks import BatchTask, TaskResult, Worked, WorkOrder, cancelled
-from mendgraph.graph.machine.bound_nodes import StopRequest
 from mendgraph.graph.machine.build import SessionOptions
+from mendgraph.nodes.call_model.driver import StopRequest
 from mendgraph.nodes.records import OutcomeKind
 
 Work = Callable[[WorkOrder, StopRequest, SessionOptions | None], Worked]

@@ -12,8 +12,8 @@ from mendgraph.graph.fleet.batch.batch import Batch, Terms, changed_since
 from mendgraph.graph.fleet.batch.batch_folder import BatchEnd, BatchFolder, BatchResult, Tally, open_batch_folder
 from mendgraph.graph.fleet.batch.local import ThreadExecutor
 from mendgraph.graph.fleet.batch.tasks import BatchTask, TaskResult, Worked, WorkOrder, failed
-from mendgraph.graph.machine.bound_nodes import StopRequest
 from mendgraph.graph.spending.store import AccountSpent
+from mendgraph.nodes.call_model.driver import StopRequest
 from mendgraph.nodes.execute_tools.files.failures import os_failure
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.graph.fleet.batch.scripted_work import done
