@@ -217,6 +217,8 @@ def _read(delta: JsonMap) -> tuple[JsonMap, JsonMap]:
 def _parts(delta: JsonMap) -> list[Any]:
     """The calls, or parts of calls, as they came. A null is none, and one that stands alone is no list's."""
     said = delta.get("tool_calls")
+    if not said and delta.get("function_call"):  # of the API before tools
+        said = {"function": delta["function_call"]}
     parts = said if isinstance(said, list) else [said] if said else []
     return [part for part in parts if part is not None]
 

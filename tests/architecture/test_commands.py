@@ -12,11 +12,11 @@ from tests.architecture.product import ROOT
 from tests.postgres import SERVER_VARIABLE
 
 CHECKED = "machine runs checked: 20 (100,000 transitions), no violation"
-BEFORE = ("setup", "sandbox", "postgres", "lint", "browser")
+BEFORE = ("setup", "sandbox", "postgres", "lint", "docs", "browser")
 """The stages before the tests, in the order in which they are told."""
 SUMMARY = "=== 2 passed, 1 skipped in 0.50s ==="
 TARGETS = [
-    *("help", "setup", "sandbox", "browser", "postgres", "demo", "test", "sweep", "coverage", "lint", "record"),
+    *("help", "setup", "sandbox", "browser", "postgres", "demo", "test", "sweep", "coverage", "lint", "docs", "record"),
     *("studio", "bench", "scale", "pure", "eval", "fuzz", "mutants", "clean"),
 ]
 
@@ -95,7 +95,8 @@ def copy_ci(folder: Path) -> None:
 def test_ci_ends_with_the_summary_of_the_tests(tmp_path: Path, broken: str, stages: list[str], code: int) -> None:
     copy_ci(tmp_path)
     rules = [
-        "setup sandbox browser postgres lint test sweep demo:\n\t@echo doing $@ $$MENDGRAPH_TEST_POSTGRES $(SWEEP)\n",
+        "setup sandbox browser postgres lint docs test sweep demo:\n",
+        "\t@echo doing $@ $$MENDGRAPH_TEST_POSTGRES $(SWEEP)\n",
         f"\t@test $@ != sweep || echo '{CHECKED}'\n\t@test $@ != test || echo '{SUMMARY}'\n\t@test $@ != {broken}\n",
     ]
     (tmp_path / "Makefile").write_text("".join(rules), encoding="utf-8")
@@ -111,7 +112,7 @@ def test_ci_wants_twenty_five_thousand_transitions(tmp_path: Path) -> None:
     copy_ci(tmp_path)
     few = CHECKED.replace("100,000", "24,999")
     rules = [
-        "setup sandbox browser postgres lint test sweep demo:\n",
+        "setup sandbox browser postgres lint docs test sweep demo:\n",
         f"\t@test $@ != sweep || echo '{few}'\n\t@test $@ != test || echo '{SUMMARY}'\n",
     ]
     (tmp_path / "Makefile").write_text("".join(rules), encoding="utf-8")

@@ -176,7 +176,7 @@ def test_help_tells_everything_that_one_needs(capsys: pytest.CaptureFixture[str]
     shown = capsys.readouterr().out
     options = ("--root DIR", "--protocol", "--json", "--durability")
     commands = ("  run  ", "  chat  ", "  resume  ", "  undo  ", "  fork  ", "  runs  ", "  model  ")
-    for word in ("Examples:", *options, *commands, "130  Ctrl-C", "SYSTEM_ERROR"):
+    for word in ("Examples:", *options, *commands, "130  a second Ctrl-C", "SYSTEM_ERROR"):
         assert word in shown
     assert cli.main([]) == 2
     assert capsys.readouterr().out == shown

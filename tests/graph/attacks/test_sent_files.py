@@ -38,7 +38,6 @@ def told(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("c.yaml", ("cassette", "serve", "c.yaml")),
         ("t.jsonl", ("batch", "t.jsonl")),
         ("t.batch/batch.json", ("batch", "good.jsonl")),
         ("t.batch/begun.jsonl", ("batch", "good.jsonl")),
