@@ -33,17 +33,17 @@ def server(shim_library: Path) -> Iterator[ForkServer]:
 
 
 class Place:
-    """A repository, copies of it, and in memory a batch and the records of its runs."""
+    """A repository, a batch with copies of it, and in memory the records of its runs."""
 
     def __init__(self, folder: Path, memory: Path, model: ScriptedServer) -> None:
-        self.repository, self.out, self._model = folder / "repository", memory / folder.name / "out", model
+        self.repository, self.out, self._model = folder / "repository", folder / "out", model
         write_files(self.repository, batch_play.files())
         for words in ("init -q", "add .", "-c user.name=a -c user.email=a@example.org commit -qm first"):
             subprocess.run(["git", *words.split()], cwd=self.repository, check=True)
         places = {
             "repository": self.repository,
             "out": self.out,
-            "data": self.out.parent / "data",
+            "data": memory / folder.name / "data",
         }
         self.argument = {**{name: str(path) for name, path in places.items()}, "base_url": model.base_url}
 
