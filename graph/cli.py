@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from mendgraph.graph.runs.kept_run import chat_command, short_id
+from mendgraph.graph.runs.run_words import chat_command, short_id
 from mendgraph.graph.terminal import batch_command, options as opt, process_end, run_commands, setup_commands
 from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, exit_code_table, found
 from mendgraph.nodes.language.display import one_line

@@ -95,7 +95,7 @@ _HOMES = {
     "astream_task": "mendgraph.graph.runs.run",
     "Approve": "mendgraph.graph.runs.run",
     "Session": "mendgraph.graph.runs.run",
-    "RunResult": "mendgraph.graph.runs.events",
+    "RunResult": "mendgraph.graph.runs.run_result",
     **dict.fromkeys(
         (
             *("Alerted", "Asked", "CallsRead", "Compacted", "Denied", "Ended", "Event", "FellBack", "HealingBegan"),

@@ -20,7 +20,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from mendgraph.graph.cassettes.cassette_file import CassetteFile, read, scrubbed, write
+from mendgraph.graph.cassettes.cassette_file import CassetteFile, parse, read_text, scrubbed, write
 from mendgraph.graph.cassettes.player import Player, Tape, recorded, replayed
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests import network
@@ -31,6 +31,12 @@ __all__ = ["LIBRARY", "Endpoint", "Live", "Origin", "Tape", "cassette", "cassett
 LIBRARY = Path(__file__).parent.parent / "cassettes"
 OTHER_CLIENTS = ("httplib", "requests", "boto3", "urllib3", "httplib2", "tornado", "aiohttp", "httpx")
 """The HTTP clients that need not be caught: our client and the openai SDK speak through httpx2 alone."""
+
+
+def read(path: str, name: str = "") -> CassetteFile | ToolError:
+    """The cassette at `path`, which errors call `name`."""
+    text = read_text(path, name)
+    return text if isinstance(text, ToolError) else parse(text, name or path)
 
 
 class Origin(StrEnum):

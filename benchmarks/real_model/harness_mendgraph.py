@@ -30,17 +30,14 @@ SEED = 1
 """The same in every run, so that requests repeat and the reply cache finds them."""
 
 WITHOUT: dict[str, tuple[tuple[str, Any], ...]] = {
-    "rescue": (
-        ("mendgraph.nodes.parse.reading.recognised", lambda *_: None),
-        ("mendgraph.graph.machine.reply_reader.recognised", lambda *_: None),
-    ),
+    "rescue": (("mendgraph.nodes.parse.reading.recognised", lambda *_: ()),),
     "claims": (("mendgraph.nodes.parse.reading.unfounded", lambda *_: None),),
     "sampling": (("mendgraph.nodes.call_model.prompts.block_prompt.RETRY_TEMPERATURE", 0.0),),
     "other_view": (("mendgraph.nodes.call_model.prompts.block_prompt.without_body", lambda *_: None),),
     "last_line": (("mendgraph.nodes.call_model.prompts.block_prompt._how_to_answer", lambda *_: ""),),
     "examples": (("mendgraph.nodes.call_model.prompts.block_prompt.EXAMPLES", ()),),
     "echoes": (("mendgraph.nodes.parse.reading.echoes", lambda *_: False),),
-    "asked_changes": (("mendgraph.nodes.execute_tools.edits.definitions.read_request", lambda *_: ReadRequest()),),
+    "asked_changes": (("mendgraph.nodes.execute_tools.tools.edit_blocks.read_request", lambda *_: ReadRequest()),),
     "expectations": (("mendgraph.nodes.execute_tools.tools.run_checks.unmet", lambda *_: []),),
 }
 """Means that no field of `AgentContext` turns off, and what takes the place of what in the code without them."""

@@ -303,12 +303,6 @@ def read_text(path: str, name: str = "") -> str | ToolError:
         return _unreadable(name, f"is not UTF-8 text (line {line})")
 
 
-def read(path: str, name: str = "") -> CassetteFile | ToolError:
-    """The cassette at `path`, which errors call `name`; NOT_FOUND where there is none."""
-    text = read_text(path, name)
-    return text if isinstance(text, ToolError) else parse(text, name or path)
-
-
 def write(path: str, cassette: CassetteFile) -> ToolError | None:
     """Put the cassette at `path` in one step; its folder is made. Others see the old file or the whole new one."""
     try:

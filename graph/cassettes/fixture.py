@@ -27,6 +27,7 @@ from mendgraph.graph.cassettes.cassette_file import (
 from mendgraph.graph.cassettes.player import REPLAY_URL, Player, Tape, recorded, replayed
 from mendgraph.graph.cassettes.servers import ForwardingServer, LoopbackServer, ReplayServer
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.configuration.loading import first_error
 from mendgraph.graph.langchain.chat_models import endpoint_model, served_models
 from mendgraph.graph.langchain.failures import LESSONS
 from mendgraph.nodes.call_model.endpoint import (
@@ -65,8 +66,8 @@ def find_source(wanted: Mapping[str, str]) -> Source | str:
     try:
         context = AgentContext.model_validate(dict(wanted))
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        place, message = first_error(error)
+        return f"{place}: {message}" if place else message
     if problem := provider_problem(context.model):
         return problem
     endpoint = find_endpoint(context.model, context.base_url, os.environ)

@@ -256,15 +256,12 @@ class Origin:
 class Configuration:
     """What files and environment set for a workspace: below what the caller says, above the defaults.
 
-    `files` are those that were read, `trusted` says whether the workspace's own may widen what the user allows, and
-    `widens` are the fields with which it does.
+    `files` are those that were read.
     """
 
     values: Mapping[str, Any] = field(default_factory=dict)
     origins: Mapping[str, Origin] = field(default_factory=dict)
     files: tuple[str, ...] = ()
-    trusted: bool = False
-    widens: tuple[str, ...] = ()
 
 
 def load_configuration(
@@ -296,7 +293,7 @@ def load_configuration(
     for settings, values in ((user, base), (own, new)):
         origins |= {name: Origin(settings.file, settings.lines[name]) for name in values}
     files = tuple(each.file for each in (user, own) if each.file)
-    return Configuration(merged, origins, files, trusted, widens)
+    return Configuration(merged, origins, files)
 
 
 def load_context(workspace: str = ".", *, workspace_file: bool = True, **settings: Any) -> AgentContext | ToolError:

@@ -27,8 +27,9 @@ from mendgraph.graph.machine.workspace import WorkspaceFiles, WorkspaceRecords
 from mendgraph.nodes.begin_turn.node import begin_turn
 from mendgraph.nodes.begin_turn.turn_start import Made, TurnResources
 from mendgraph.nodes.call_model import ledger
-from mendgraph.nodes.call_model.driver import Hands, StopRequest
+from mendgraph.nodes.call_model.driver import Hands
 from mendgraph.nodes.call_model.node import acall_model, call_model
+from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.call_model.window import WHOLE
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, await_call, calls_in_loop
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace

@@ -20,7 +20,7 @@ from mendgraph.graph.machine.state import AgentState
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.graph.telemetry.spans import OBSERVER, RunSpan
-from mendgraph.nodes.call_model.driver import Hands, StopRequest
+from mendgraph.nodes.call_model.driver import Hands
 from mendgraph.nodes.call_model.endpoint import EMBEDDED_MODEL, Endpoint, ModelChoice, find_endpoint, models_in_order
 from mendgraph.nodes.call_model.exchange import CallSettings
 from mendgraph.nodes.call_model.ledger import (
@@ -37,6 +37,7 @@ from mendgraph.nodes.call_model.model import GuardedModel, Model, Wait
 from mendgraph.nodes.call_model.paid_call import CallBudget
 from mendgraph.nodes.call_model.prompts.profiles import find_profile
 from mendgraph.nodes.call_model.prompts.prompt import ShownMessages
+from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.call_model.weights import CONTEXT_TOKENS, embedded_weights
 from mendgraph.nodes.call_model.window import StandIns
 from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, breakers_by_name

@@ -3,25 +3,18 @@
 Pure: takes the parts of `stream(stream_mode=["custom", "updates"])` and gives events.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Self
 
-from langchain_core.messages import AnyMessage
-
-from mendgraph.nodes.execute_tools.edits.diffs import unified_diff
-from mendgraph.nodes.guard.policy import shown
 from mendgraph.nodes.records import (
     CallError,
     CallResult,
     ExtractionError,
     FileChange,
-    JsonMap,
     LoopVerdict,
     Outcome,
-    OutcomeKind,
     OverrideConstraint,
-    Plan,
     ToolCall,
     Verdict,
     VerdictKind,
@@ -288,109 +281,3 @@ class EventReader:
         attempts = update.get("healing_attempts") or ()
         if attempts:
             yield HealingBegan(len(attempts), tuple(attempts[-1].errors))
-
-
-# --- What a program gets at its end
-
-_LONGEST_MESSAGE = 200
-"""Characters of an outcome's message that one line shows."""
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """A run from its end. `print(result)` tells it in one line; every failure that can be expected is an `outcome`.
-
-    `messages` are those of the whole thread, `changes` the file effects of its last turn in the order in which they
-    were made, and `diffs` what they come to: one unified diff for each file that is not as it was, without secrets.
-    `plan` is the model's own, empty where it made none.
-    """
-
-    outcome: Outcome
-    messages: tuple[AnyMessage, ...]
-    changes: tuple[FileChange, ...]
-    plan: Plan
-    thread_id: str
-    diffs: tuple[str, ...] = ()
-
-    @property
-    def diff(self) -> str:
-        """The `diffs`, one after the other."""
-        return "".join(self.diffs)
-
-    @property
-    def ok(self) -> bool:
-        """Whether the run has FINISHED: it gave its answer, and no check of it failed."""
-        return self.outcome.kind is OutcomeKind.FINISHED
-
-    @property
-    def answer(self) -> str:
-        """What the model answered, "" unless it has FINISHED; `outcome.message` says why another run ended."""
-        return self.outcome.answer
-
-    @property
-    def changed_files(self) -> tuple[str, ...]:
-        """The files that the last turn has changed, relative to the workspace."""
-        return self.outcome.changed_files
-
-    @property
-    def usage(self) -> JsonMap:
-        """Calls, tokens, steps, seconds and `cost_usd` (None where a price is not known) of the thread and the turn."""
-        return self.outcome.usage
-
-    @property
-    def run_id(self) -> str:
-        """The run's name for `resume_run`, `undo_run`, `get_run` and `mendgraph runs show`; the same as `thread_id`."""
-        return self.thread_id
-
-    @property
-    def resumable(self) -> bool:
-        """Whether `resume_run(result.run_id, workspace)` goes on with the work: it ended, but not with its answer.
-
-        Under a checkpointer of your own, which `resume_run` does not know, that is
-        `Session(context, checkpointer=..., thread_id=result.thread_id).resume()`.
-        """
-        return not self.ok
-
-    def __str__(self) -> str:
-        """Kind, reason, message, changed files and run in one line that holds nothing but printable characters."""
-        message = shown(" ".join(self.outcome.message.split()), _LONGEST_MESSAGE)
-        files = ", ".join(map(shown, self.changed_files)) or "no file"
-        return (
-            f"{self.outcome.kind.value} ({self.outcome.reason.value}): {message} [changed: {files}; run {self.run_id}]"
-        )
-
-
-# --- What many changes of a file come to
-
-
-def net_diffs(changes: Sequence[FileChange], kept: Callable[[str, str], bytes | None]) -> list[str]:
-    """A unified diff for each changed file, in the order of the first change; none for one that is as it was.
-
-    `kept` gives the bytes that a file had, by its path and their SHA-256. Where they are gone, or no text, the recorded
-    diffs stand as they are. Diffs do not compare line ends: a change of these alone is one line that says so.
-    """
-    by_path: dict[str, list[FileChange]] = {}
-    for change in changes:
-        by_path.setdefault(change.path, []).append(change)
-    diffs = [_net_diff(each, kept) for each in by_path.values() if each[0].sha256_before != each[-1].sha256_after]
-    return [diff for diff in diffs if diff]
-
-
-def file_diff(path: str, before: bytes | None, after: bytes | None) -> str | None:
-    """The diff between two states of a file, None being one that is not there; None where one is no text."""
-    try:
-        old, new = (None if each is None else each.decode() for each in (before, after))
-    except UnicodeDecodeError:
-        return None
-    return unified_diff(path, old, new)
-
-
-def _net_diff(changes: list[FileChange], kept: Callable[[str, str], bytes | None]) -> str:
-    first, last = changes[0], changes[-1]
-    before = kept(first.path, first.sha256_before) if first.sha256_before else None
-    after = kept(last.path, last.sha256_after) if last.sha256_after else None
-    known = after is not None and (before is not None or not first.sha256_before)
-    net = file_diff(last.path, before, after) if known and len(changes) > 1 else None
-    diff = "".join(change.diff for change in changes) if net is None else net
-    only_ends = not diff and before is not None and after is not None and b"\r" in before + after
-    return f"{last.path}: line ends changed\n" if only_ends else diff

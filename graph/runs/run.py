@@ -8,7 +8,8 @@ from typing import Unpack, cast
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import SessionOptions
-from mendgraph.graph.runs.events import Asked, Event, RunResult
+from mendgraph.graph.runs.events import Asked, Event
+from mendgraph.graph.runs.run_result import RunResult
 from mendgraph.graph.runs.session import Session
 from mendgraph.nodes.guard.approvals import Action, ApprovalAnswer, ApprovalRequest
 

@@ -23,7 +23,8 @@ from mendgraph.graph.machine.run_records import CALLING, TO_THE_CALL, find_run, 
 from mendgraph.graph.machine.state import SmallState
 from mendgraph.graph.machine.workspace import decide_open_changes, judged_workspace
 from mendgraph.graph.persistence.store import Pruned, RunRecord, Store
-from mendgraph.graph.runs.events import Asked, file_diff
+from mendgraph.graph.runs.events import Asked
+from mendgraph.graph.runs.run_result import file_diff
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal
@@ -35,7 +36,7 @@ from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardr
 from mendgraph.nodes.records import CallError, OutcomeKind, Plan, Reading, ToolCall, ToolError, ToolErrorCode
 
 if TYPE_CHECKING:  # who only looks does not wait for what a run needs
-    from mendgraph.graph.runs.events import RunResult
+    from mendgraph.graph.runs.run_result import RunResult
     from mendgraph.graph.runs.session import Session
 
 Done = TypeVar("Done")

@@ -35,9 +35,10 @@ from mendgraph.graph.machine.run_records import (
 from mendgraph.graph.machine.state import serializer
 from mendgraph.graph.machine.workspace import decide_open_changes
 from mendgraph.graph.persistence.store import Store
-from mendgraph.graph.runs.events import Asked, Ended, Event, EventReader, RunResult, net_diffs
-from mendgraph.nodes.call_model.driver import StopRequest
+from mendgraph.graph.runs.events import Asked, Ended, Event, EventReader
+from mendgraph.graph.runs.run_result import RunResult, net_diffs
 from mendgraph.nodes.call_model.ledger import Spending, usage_report
+from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.store.database import StoreError

@@ -315,7 +315,7 @@ SELECT
     day, model, sum(calls), sum(input_tokens), sum(output_tokens), sum(cached_tokens), coalesce(sum(cost_usd), 0),
     sum(CASE WHEN cost_usd IS NOT NULL OR input_tokens + output_tokens = 0 THEN 0 WHEN calls > 1 THEN calls ELSE 1 END),
     sum(CASE WHEN settled_at IS NULL THEN 1 ELSE 0 END), sum(seconds), sum(reasoning_tokens), sum(cache_write_tokens)
-FROM entries WHERE day > ? AND (calls > 0 OR input_tokens + output_tokens > 0 OR settled_at IS NULL) {of_account}
+FROM entries WHERE day > ? AND (calls > 0 OR input_tokens + output_tokens > 0 OR settled_at IS NULL)
 GROUP BY day, model ORDER BY day DESC, model
 """
 """An entry that was settled without a call (the machine had the reply at hand) is none of its model's."""
@@ -353,19 +353,14 @@ def spent_by_day(
     days: int,
     base: str | None = None,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
-    account: str | None = None,
 ) -> list[ModelDay] | ToolError:
     """The last `days` days with calls, today included and the newest first; the models of a day by their names.
-
-    With an `account` its calls alone; "" are the calls of runs that name none.
 
     Returns:
         The days; none where there is no book yet. IO_ERROR where it cannot be read, with the remedy.
     """
     before = (now().astimezone(UTC).date() - FIRST_DAY) - timedelta(days=days)
-    query = _BY_DAY.format(of_account="" if account is None else "AND account = ?")
-    values = (before.days,) if account is None else (before.days, account)
-    return _read(ModelDay, query, values, base)
+    return _read(ModelDay, _BY_DAY, (before.days,), base)
 
 
 # --- Accounts

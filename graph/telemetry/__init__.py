@@ -1,1 +1,1 @@
-"""What OpenTelemetry is told of a run: spans and metrics after its conventions for generative AI."""
+"""What OpenTelemetry is told of a run: spans after its conventions for generative AI."""

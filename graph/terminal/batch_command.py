@@ -194,7 +194,7 @@ class BatchProgress:
         """Take the bar away."""
         self._bar.stop()
 
-    def began(self, tally: "Tally", total: int | None) -> None:
+    def began(self, tally: "Tally", total: int) -> None:
         """The batch begins."""
         self._tally = tally
         self._bar.add_task("", total=total, completed=tally.done)

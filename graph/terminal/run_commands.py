@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mendgraph.graph.runs.kept_run import resume_command, short_id
+from mendgraph.graph.runs.run_words import resume_command, short_id
 from mendgraph.graph.terminal import options as opt
 from mendgraph.graph.terminal.answers import LONGEST_LINE, Line, answer, terminal_width
 from mendgraph.graph.terminal.options import options_without_a_task

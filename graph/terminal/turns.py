@@ -19,8 +19,8 @@ from typing import Any, Final, Self
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.events import Asked, Ended, Event
-from mendgraph.graph.runs.kept_run import chat_command, resume_command, short_id
 from mendgraph.graph.runs.run import RunResult, Session
+from mendgraph.graph.runs.run_words import chat_command, resume_command, short_id
 from mendgraph.graph.runs.runs import ListedRun, get_run
 from mendgraph.graph.terminal.answers import Line, as_json
 from mendgraph.graph.terminal.approval import ReadLine, ask_person, in_editor

@@ -60,7 +60,7 @@ from mendgraph.nodes.records import (
     ToolResult,
 )
 
-SELF_TIMED_GRACE_S = 2.0  # how much longer than its own limit a tool that keeps its time by itself is waited for
+SELF_TIMED_GRACE_S = 5.5  # seconds that a tool which keeps its time by itself has beyond its limit to tidy up
 
 
 def call_tool(tool: Tool, context: ToolContext, arguments: JsonMap, timeout_s: float) -> object:

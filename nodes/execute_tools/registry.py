@@ -90,7 +90,7 @@ ToolAnswer: TypeAlias = ToolOutput | ToolError
 class Tool:
     """A tool as the engine runs it. `cacheable` results may be given again while the workspace is unchanged.
 
-    `run` gives back a ToolOutput, or what `results.plain_output` makes one of. `self_timed` tools keep their time by
+    `run` gives back a ToolOutput, or what `tool_run.plain_output` makes one of. `self_timed` tools keep their time by
     themselves; the engine steps in only where they fail to. `one_change` says that all that a call does is one change
     of files, at its end. `remote` ones ask a server, as those with the effect NETWORK do: a circuit breaker counts when
     it does not answer. `paths_of` names the workspace paths that stand inside an argument, such as a patch, for guard.

@@ -17,6 +17,7 @@ from typing import Final, Literal
 from mendgraph.nodes.guard.file_rules import (
     DEFAULT_GUARDRAIL_RULES,
     KEY_FILES,
+    OWN_SETTINGS_RULE,
     PACKAGE_LOGINS,
     PROJECT_CONFIG_RULE,
     SENSITIVE_FILES,
@@ -27,7 +28,6 @@ from mendgraph.nodes.guard.file_rules import (
     check_file_guardrails,
     format_guardrail_violations,
     is_env_file,
-    is_own_settings,
     is_project_config,
     is_readable_login,
     is_readable_template,
@@ -331,9 +331,9 @@ def _violated(target: str, rules: Rules, *, for_write: bool) -> tuple[GuardrailV
     violations = check_file_guardrails(path, rules).violations
     if for_write or not violations:
         return violations
-    waived = [is_own_settings]
-    waived += [is_env_file] * is_readable_template(path) + [is_sensitive_config] * is_readable_login(path)
-    return check_file_guardrails(path, tuple(rule for rule in rules if rule.check not in waived)).violations
+    waived = [is_env_file] * is_readable_template(path) + [is_sensitive_config] * is_readable_login(path)
+    kept = tuple(rule for rule in rules if rule is not OWN_SETTINGS_RULE and rule.check not in waived)
+    return check_file_guardrails(path, kept).violations
 
 
 def _error_of(violations: Sequence[GuardrailViolation], target: str) -> ToolError:

@@ -25,7 +25,7 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.bound_nodes import BoundNodes
 from mendgraph.graph.machine.build import Machine, build_graph, build_machine
 from mendgraph.graph.machine.routes import NODES, recursion_limit
-from mendgraph.nodes.call_model.driver import StopRequest
+from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.records import JsonMap, Protocol, ProviderErrorKind
 from tests.graph.runs.run_plays import Killed

@@ -9,7 +9,7 @@ from langgraph.types import Command, StateSnapshot
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_machine
 from mendgraph.graph.machine.routes import NODES
-from mendgraph.nodes.call_model.driver import StopRequest
+from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.records import JsonMap, OutcomeKind
 from tests.machine.teller import Teller

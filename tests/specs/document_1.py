@@ -1,4 +1,4 @@
-"""The code of document 1, shorter but to the same effect, without docstrings: what ours is measured against."""
+"""The code of document 1 as it stands there, without docstrings: what ours is measured against."""
 
 import json
 from collections.abc import Callable
@@ -35,31 +35,55 @@ ExtractionResult = ToolInvocation | ExtractionError
 
 
 def parse_tool_line(line: str, line_number: int, known_tools: frozenset[str]) -> ExtractionResult:
-    def broken(error_type: ExtractionErrorType, details: str) -> ExtractionError:
-        return ExtractionError(error_type, line_number, line, details)
-
     stripped = line.strip()
     if not stripped.startswith("tool:"):
-        return broken(ExtractionErrorType.MISSING_TOOL_PREFIX, "Line does not start with 'tool:' prefix")
+        return ExtractionError(
+            error_type=ExtractionErrorType.MISSING_TOOL_PREFIX,
+            line_number=line_number,
+            line_content=line,
+            details="Line does not start with 'tool:' prefix",
+        )
     after_prefix = stripped[len("tool:") :].strip()
     if "(" not in after_prefix:
-        return broken(ExtractionErrorType.MISSING_OPENING_PAREN, f"Missing '(' in tool invocation: '{after_prefix}'")
+        return ExtractionError(
+            error_type=ExtractionErrorType.MISSING_OPENING_PAREN,
+            line_number=line_number,
+            line_content=line,
+            details=f"Missing '(' in tool invocation: '{after_prefix}'",
+        )
     name, rest = after_prefix.split("(", 1)
     name = name.strip()
     if not name:
-        return broken(ExtractionErrorType.EMPTY_TOOL_NAME, "Tool name is empty")
+        return ExtractionError(
+            error_type=ExtractionErrorType.EMPTY_TOOL_NAME,
+            line_number=line_number,
+            line_content=line,
+            details="Tool name is empty",
+        )
     if name not in known_tools:
-        return broken(ExtractionErrorType.UNKNOWN_TOOL_NAME, f"Unknown tool '{name}'. Available: {sorted(known_tools)}")
+        return ExtractionError(
+            error_type=ExtractionErrorType.UNKNOWN_TOOL_NAME,
+            line_number=line_number,
+            line_content=line,
+            details=f"Unknown tool '{name}'. Available: {sorted(known_tools)}",
+        )
     if not rest.endswith(")"):
-        return broken(ExtractionErrorType.MISSING_CLOSING_PAREN, f"Missing closing ')' in: '{rest}'")
+        return ExtractionError(
+            error_type=ExtractionErrorType.MISSING_CLOSING_PAREN,
+            line_number=line_number,
+            line_content=line,
+            details=f"Missing closing ')' in: '{rest}'",
+        )
     json_str = rest[:-1].strip()
     try:
         args = json.loads(json_str)
         return ToolInvocation(tool_name=name, args=args, line_number=line_number)
     except json.JSONDecodeError as e:
-        return broken(
-            ExtractionErrorType.INVALID_JSON_SYNTAX,
-            f"JSON parse error: {e.msg} at position {e.pos}. JSON: '{json_str}'",
+        return ExtractionError(
+            error_type=ExtractionErrorType.INVALID_JSON_SYNTAX,
+            line_number=line_number,
+            line_content=line,
+            details=f"JSON parse error: {e.msg} at position {e.pos}. JSON: '{json_str}'",
         )
 
 
@@ -109,15 +133,14 @@ def generate_corrective_prompt(
         for err in errors:
             prompt_parts.append(f"- {err.error_type.name}: {err.details}")  # noqa: PERF401 - as it stands there
     if config.include_format_reminder:
-        prompt_parts += [
-            "",
-            "Reminder of correct format:",
-            '  tool: TOOL_NAME({"param": "value"})',
-            "",
-            "Requirements:",
-        ]
-        prompt_parts += ["  - Use compact single-line JSON", "  - Use double quotes for strings"]
-        prompt_parts += ["  - Ensure parentheses are balanced"]
+        prompt_parts.append("")
+        prompt_parts.append("Reminder of correct format:")
+        prompt_parts.append('  tool: TOOL_NAME({"param": "value"})')
+        prompt_parts.append("")
+        prompt_parts.append("Requirements:")
+        prompt_parts.append("  - Use compact single-line JSON")
+        prompt_parts.append("  - Use double quotes for strings")
+        prompt_parts.append("  - Ensure parentheses are balanced")
     prompt_parts.append("")
     prompt_parts.append("Please retry your response with the correct format.")
     return "\n".join(prompt_parts)
@@ -153,7 +176,9 @@ def attempt_extraction_with_healing(
         if attempt >= config.max_retries:
             return HealingResult(success=False, invocations=[], final_response=response, attempts=history)
         corrective_prompt = generate_corrective_prompt(errors, response, config)
-        new_attempt = HealingAttempt(attempt, response, errors, corrective_prompt)
+        new_attempt = HealingAttempt(
+            attempt_number=attempt, original_response=response, errors=errors, corrective_prompt=corrective_prompt
+        )
         updated_conversation = [
             *current_conversation,
             {"role": "assistant", "content": [{"type": "text", "text": response}]},
@@ -228,7 +253,12 @@ def check_file_guardrails(
     path: Path, rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES
 ) -> GuardrailResult:
     violations = tuple(
-        GuardrailViolation(rule.name, rule.description, str(path), f"Blocked by rule '{rule.name}': {rule.description}")
+        GuardrailViolation(
+            rule_name=rule.name,
+            rule_description=rule.description,
+            file_path=str(path),
+            message=f"Blocked by rule '{rule.name}': {rule.description}",
+        )
         for rule in rules
         if rule.check(path)
     )
@@ -247,7 +277,8 @@ def format_guardrail_violations(result: GuardrailResult) -> str:
 
 
 def create_protected_edit_file_tool(
-    base_tool: Callable[[str, str, str], dict[str, Any]], rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES
+    base_tool: Callable[[str, str, str], dict[str, Any]],
+    rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES,
 ) -> Callable[[str, str, str], dict[str, Any]]:
     def protected_edit_file(path: str, old_str: str, new_str: str) -> dict[str, Any]:
         resolved_path = Path(path).resolve()  # `resolve_abs_path`, which the document does not show
@@ -320,18 +351,34 @@ def check_api_limits(usage: APIUsageStats, limits: APILimits = DEFAULT_API_LIMIT
     ]
     for limit_name, current, maximum in checks:
         if current >= maximum:
-            message = f"Limit '{limit_name}' exceeded: {current}/{maximum}"
-            return LimitCheckResult(False, LimitExceeded(limit_name, current, maximum, message))
+            return LimitCheckResult(
+                allowed=False,
+                exceeded=LimitExceeded(
+                    limit_name=limit_name,
+                    current_value=current,
+                    max_value=maximum,
+                    message=f"Limit '{limit_name}' exceeded: {current}/{maximum}",
+                ),
+            )
     return LimitCheckResult(allowed=True, exceeded=None)
 
 
 def update_usage_after_call(usage: APIUsageStats, input_tokens: int, output_tokens: int) -> APIUsageStats:
-    calls, tokens_in, tokens_out, in_turn = usage
-    return APIUsageStats(calls + 1, tokens_in + input_tokens, tokens_out + output_tokens, in_turn + 1)
+    return APIUsageStats(
+        total_calls=usage.total_calls + 1,
+        total_input_tokens=usage.total_input_tokens + input_tokens,
+        total_output_tokens=usage.total_output_tokens + output_tokens,
+        calls_in_current_turn=usage.calls_in_current_turn + 1,
+    )
 
 
 def reset_turn_usage(usage: APIUsageStats) -> APIUsageStats:
-    return usage._replace(calls_in_current_turn=0)
+    return APIUsageStats(
+        total_calls=usage.total_calls,
+        total_input_tokens=usage.total_input_tokens,
+        total_output_tokens=usage.total_output_tokens,
+        calls_in_current_turn=0,
+    )
 
 
 def format_usage_stats(usage: APIUsageStats, limits: APILimits) -> str:

@@ -25,8 +25,8 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.batch.local import ASKED_EVERY_S, Executor, WorkerDiedError
 from mendgraph.graph.fleet.batch.tasks import WORKER_FAILED, Worked, WorkOrder, cancelled, failed
 from mendgraph.graph.fleet.batch.work import work
-from mendgraph.nodes.call_model.driver import StopRequest
 from mendgraph.nodes.call_model.endpoint import NO_KEY, Endpoint, find_endpoint, models_in_order
+from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.files.failures import invalid, quoted
 from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE, uses_postgres

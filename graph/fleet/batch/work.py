@@ -21,10 +21,11 @@ from mendgraph.graph.fleet.batch.tasks import (
 )
 from mendgraph.graph.machine.build import SessionOptions
 from mendgraph.graph.machine.run_records import RETRIED, UNDONE, RunRecord
-from mendgraph.graph.runs.events import Asked, Event, RunResult
+from mendgraph.graph.runs.events import Asked, Event
 from mendgraph.graph.runs.run import Session
+from mendgraph.graph.runs.run_result import RunResult
 from mendgraph.graph.runs.runs import get_run
-from mendgraph.nodes.call_model.driver import StopRequest
+from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.execute_tools.copies.workspace_copies import Copy, compare_copy, make_copy
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.files.failures import invalid

@@ -2,8 +2,7 @@
 
 A checked name can be swapped for a link before it is used; a handle cannot. Each part is opened in the directory that
 the part before it led to, with O_NOFOLLOW and never with a slash in it, because O_NOFOLLOW does not bind names that end
-in one. Source: measured; CVE-2026-39822. (openat2 takes 6 microseconds less for a file five folders deep, of 200 for
-reading it: it is not worth a second way.)
+in one. Source: measured; CVE-2026-39822.
 
 The functions raise OSError, as those of `os` do; ESTALE says that a part was swapped on the way.
 """

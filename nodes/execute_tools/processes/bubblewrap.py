@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -151,15 +151,18 @@ def bubblewrap_path() -> str | None:
 
 @functools.cache
 def _start_problem(program: str) -> str | None:
-    with closing(open_root("/usr")) as root:
-        options = sandbox_options(View("/run/probe", root, "/"), status_fd=1, block_fd=0)
+    with ExitStack() as stack:
+        root, folder = (stack.enter_context(closing(open_root(name))) for name in ("/usr", "/usr/bin"))
+        given = stack.enter_context(_texts())
+        view = View("/run/probe", root, "/", given=given, read_only=((folder, "/run/probe/bin"),))
+        file = stack.enter_context(_options_file(sandbox_options(view, status_fd=1, block_fd=0)))
         found = run_process(
-            [program, *options, "--", "true"],
+            [program, "--args", str(file), "--", "true"],
             cwd="/",
             timeout_s=_PROBE_S,
             max_output_bytes=10_000,
             env={"PATH": ":".join(PROGRAM_FOLDERS)},
-            pass_fds=(root,),
+            pass_fds=(file, *view.handles),
         )
     if isinstance(found, ProcessResult):
         if found.exit_code == 0:
@@ -282,8 +285,7 @@ def started(view: View, command: Sequence[str], env: Mapping[str, str]) -> Itera
     with closing(reader), closing(go):  # after the sandbox is killed: the program would take that for the sign to start
         with _texts() as given, closing(writer), closing(blocked):
             view = replace(view, given=(*given, *view.given))
-            options = sandbox_options(view, writer, blocked)
-            with text_handle(b"".join(os.fsencode(each) + b"\0" for each in options)) as file:  # too long for arguments
+            with _options_file(sandbox_options(view, writer, blocked)) as file:
                 process = start_process(
                     [program, "--args", str(file), "--", *command],
                     cwd="/",
@@ -303,6 +305,11 @@ def started(view: View, command: Sequence[str], env: Mapping[str, str]) -> Itera
         finally:
             running.kill()
             running.close()
+
+
+def _options_file(options: Sequence[str]) -> AbstractContextManager[int]:
+    """The options in a file, as they are too long for arguments."""
+    return text_handle(b"".join(os.fsencode(each) + b"\0" for each in options))
 
 
 @contextmanager

@@ -186,12 +186,12 @@ def open_commands(
         env=command_environment(real, readable),
         _denied=remembered,
         _holds=HeldSecrets(contents),
-        _paths=JudgedPaths(real, functools.partial(_judged, remembered)),
+        _paths=JudgedPaths(real, lambda name, _: _judged(remembered, name)),
         _readable=readable,
     )
 
 
-def _judged(denied: Denied, name: str, for_write: bool) -> ToolError | None:  # noqa: ARG001 - as a judge of paths is asked
+def _judged(denied: Denied, name: str) -> ToolError | None:
     message = f"No command may run in {quoted(name)}."
     return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message) if denied(name) else None
 

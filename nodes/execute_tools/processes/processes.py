@@ -224,17 +224,6 @@ def search_handles(
 
 # --- What all processes of one sandbox may use together
 
-CGROUPS: Final = "/sys/fs/cgroup"
-
-
-def own_groups() -> Iterator[str]:
-    """The folder of our control group (of version 2), and those above it."""
-    with suppress(OSError):
-        own = next((line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line[:3] == "0::"), "/")
-        place = Path(f"{CGROUPS}{own}")
-        yield from (str(each) for each in (place, *place.parents) if str(each).startswith(CGROUPS))
-
-
 _MB: Final = 1_000_000
 _GIB: Final = 1_073_741_824
 
@@ -311,14 +300,25 @@ def evidence_limits() -> ResourceLimits:
     )
 
 
+_CGROUPS: Final = "/sys/fs/cgroup"
+
+
 def usable_memory() -> int:
     """Bytes of memory of this machine, or of the container or service that we are in, where that has less."""
     found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    names = [f"{folder}/memory.max" for folder in own_groups()]
-    for name in (*names, f"{CGROUPS}/memory/memory.limit_in_bytes"):
+    names = [f"{folder}/memory.max" for folder in _own_groups()]
+    for name in (*names, f"{_CGROUPS}/memory/memory.limit_in_bytes"):
         with suppress(OSError, ValueError):  # "max" is no number
             found.append(int(Path(name).read_text()))
     return min(found)
+
+
+def _own_groups() -> Iterator[str]:
+    """The folders of the control groups that we run in, innermost first."""
+    with suppress(OSError):
+        own = next((line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line[:3] == "0::"), "/")
+        place = Path(f"{_CGROUPS}{own}")
+        yield from (str(each) for each in (place, *place.parents) if str(each).startswith(_CGROUPS))
 
 
 _INTERVAL_S: Final = 0.05

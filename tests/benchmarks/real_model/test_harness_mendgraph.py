@@ -1,11 +1,12 @@
 import json
+import pkgutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from benchmarks.real_model.child import clean_environment
-from benchmarks.real_model.harness_mendgraph import Request, command, end_of
+from benchmarks.real_model.harness_mendgraph import WITHOUT, Request, command, end_of
 from benchmarks.real_model.record import RunEnd
 from mendgraph.graph.runs.events import Ended, Event, HealingBegan, Rescued, Text, Traced
 from mendgraph.nodes.records import Outcome, OutcomeKind, StopReason
@@ -66,3 +67,8 @@ def test_as_a_program_it_asks_the_endpoint_in_the_embedded_models_way(tmp_path: 
     assert (end.ended, end.answer) == ("FINISHED", "It is 4.")
     (sent,) = server.requests
     assert (sent["model"], sent["seed"], "tools" in sent) == ("qwen2.5-coder-1.5b", 1, False)
+
+
+@pytest.mark.parametrize("target", [target for each in WITHOUT.values() for target, _ in each])
+def test_what_an_ablation_takes_out_is_there(target: str) -> None:
+    pkgutil.resolve_name(target)

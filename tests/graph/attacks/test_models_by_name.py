@@ -6,7 +6,7 @@ import pytest
 
 from mendgraph import AgentContext, run_task
 from mendgraph.graph.fleet.batch.batch import Crew, check_crew
-from mendgraph.graph.runs.events import RunResult
+from mendgraph.graph.runs.run_result import RunResult
 from mendgraph.graph.runs.runs import resume_run
 from mendgraph.nodes.records import StopReason
 from tests.doubles.scripted_model import ScriptedModel

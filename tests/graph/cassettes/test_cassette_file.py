@@ -11,7 +11,6 @@ from mendgraph.graph.cassettes.cassette_file import (
     CassetteFile,
     Exchange,
     parse,
-    read,
     render,
     scrubbed,
     secret_variable,
@@ -19,6 +18,7 @@ from mendgraph.graph.cassettes.cassette_file import (
     write,
 )
 from mendgraph.nodes.records import ToolError, ToolErrorCode
+from tests.cassettes import read
 from tests.nodes.execute_tools.secrets.samples import BLOCKS, KEYS, MIXED
 
 SECRETS = [KEYS[0], KEYS[20], BLOCKS[0], "$2b$12$" + MIXED[:53]]

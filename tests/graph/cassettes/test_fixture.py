@@ -9,7 +9,7 @@ import pytest
 from pydantic import SecretStr
 
 from mendgraph.graph.cassettes import fixture
-from mendgraph.graph.cassettes.cassette_file import CassetteFile, Exchange, read, version
+from mendgraph.graph.cassettes.cassette_file import CassetteFile, Exchange, version
 from mendgraph.graph.cassettes.fixture import (
     OfflineError,
     RecordedCassette,
@@ -22,6 +22,7 @@ from mendgraph.graph.cassettes.fixture import (
 from mendgraph.nodes.call_model.endpoint import NO_KEY
 from mendgraph.nodes.call_model.weights import CONTEXT_TOKENS
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
+from tests.cassettes import read
 from tests.doubles.scripted_server import Say, ScriptedServer, nobody_listening
 
 BODY = {"model": "old", "messages": []}

@@ -34,9 +34,10 @@ def test_the_request_the_outcome_and_the_last_message_decide(values: dict[str, A
 
 
 @pytest.mark.parametrize("reason", [*sorted(RETRIED), StopReason.WALL_CLOCK])
-@pytest.mark.parametrize("kind", [OutcomeKind.BUDGET_STOP])
-def test_a_run_that_ended_early_goes_back_only_where_nothing_was_said_of_the_work(
-    kind: OutcomeKind, reason: StopReason
-) -> None:
-    values = {"messages": [ASKED, SAID], "outcome": outcome(kind, reason)}
+def test_a_run_that_ended_early_goes_back_only_where_nothing_was_said_of_the_work(reason: StopReason) -> None:
+    values = {"messages": [ASKED, SAID], "outcome": outcome(OutcomeKind.BUDGET_STOP, reason)}
     assert resume_plan(values, "run-1") is (ResumePlan.GO_BACK if reason in RETRIED else ResumePlan.NEW_TURN)
+
+
+def test_a_run_that_was_undone_begins_a_new_turn() -> None:
+    assert resume_plan({"messages": [ASKED], "outcome": None}, "run-1", undone=True) is ResumePlan.NEW_TURN

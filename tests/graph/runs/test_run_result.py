@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.runs.events import RunResult, net_diffs
 from mendgraph.graph.runs.run import run_task
+from mendgraph.graph.runs.run_result import RunResult, net_diffs
 from mendgraph.nodes.execute_tools.edits.diffs import unified_diff
 from mendgraph.nodes.records import ChangeKind, FileChange, Outcome, OutcomeKind, Plan, Protocol, StopReason
 from tests.doubles.replies import Say

@@ -79,15 +79,6 @@ def test_days_and_models_are_added_up_newest_first(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.usefixtures("any_store")
-def test_the_days_of_one_account_are_told_alone(tmp_path: Path) -> None:
-    for account in ("", "a", "b"):
-        book(tmp_path, f"model {account}", model_used(0.25), account=account)
-    book(tmp_path, "model a", model_used(0.25), days_ago=1, account="a")
-    found = {account: spent_by_day(7, str(tmp_path), lambda: NOON, account) for account in ("", "a", "c")}
-    assert found == {"": [day("model ")], "a": [day("model a"), day("model a", days_ago=1)], "c": []}
-
-
 def test_what_is_no_book_of_this_version_is_refused(tmp_path: Path) -> None:
     book(tmp_path, "m", model_used(0.25))
     path = book_path(tmp_path)

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.runs.kept_run import command_line
+from mendgraph.graph.runs.run_words import command_line
 from mendgraph.graph.terminal.answers import Screen
 from mendgraph.graph.terminal.screen import Display
 from mendgraph.graph.terminal.turns import Setup

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from mendgraph.nodes.call_model import driver
-from mendgraph.nodes.call_model.driver import Hands, OnText, Script, StopRequest, aperform, perform
+from mendgraph.nodes.call_model.driver import Hands, OnText, Script, aperform, perform
 from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.model import Answer, Call, Effect, Model, Sent, Stopped, Update, Wait
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
+from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
 
 NOWHERE = ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message="no such model")

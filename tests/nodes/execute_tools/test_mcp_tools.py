@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from mendgraph.nodes.execute_tools import engine, mcp_tools
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.mcp_tools import (
     LONGEST_ERROR,
@@ -232,6 +233,17 @@ def test_a_program_that_hangs_is_given_up_in_time(tmp_path: Path, context: ToolC
     message = "The MCP server 's' did not answer within 0.5 s, and was given up."
     late = ToolError(code=ToolErrorCode.TIMEOUT, message=message)
     assert echo.s(replace(context, seconds_left=0.5), a=1) == ToolOutput.failed(late)
+    assert running(tmp_path) == []
+
+
+def test_the_engine_waits_until_a_program_that_hangs_is_gone(tmp_path: Path, context: ToolContext) -> None:
+    assert engine.SELF_TIMED_GRACE_S > mcp_tools.END_S
+    [echo] = loaded({"s": program(tmp_path, "hang")})
+    message = "The MCP server 's' did not answer within 0.5 s, and was given up."
+    late = ToolOutput.failed(ToolError(code=ToolErrorCode.TIMEOUT, message=message))
+    timed = replace(context, seconds_left=0.5)
+    assert engine.call_tool(echo, timed, {"a": 1}, 0.5) == late
+    assert asyncio.run(engine.await_tool(echo, timed, {"a": 1}, 0.5)) == late
     assert running(tmp_path) == []
 
 

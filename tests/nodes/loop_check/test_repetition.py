@@ -122,6 +122,15 @@ def test_an_override_comes_at_the_threshold_and_the_stop_after_the_retries(confi
     assert set(verdicts[stop_at - 1 :]) == {PERSISTED}
 
 
+@settings(max_examples=30)
+@given(replies)
+def test_every_way_of_repeating_on_ends(steps: list[str]) -> None:
+    record, _ = play(steps)
+    for _ in range(4):
+        record = after(record, "A")
+    assert record.verdict is PERSISTED
+
+
 @given(replies, configs)
 def test_the_memory_stays_small_and_is_plain_data(steps: list[str], config: LoopConfig) -> None:
     record, _ = play(steps, config)

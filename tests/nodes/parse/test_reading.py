@@ -245,9 +245,11 @@ def test_any_reply_can_be_read(reply: ModelReply, how: Reader, turn: TurnFacts) 
         "final_answer" in [item.tool for item in good]
     )
     if reply.calls and found.items:
-        made = [item.raw_arguments for item in found.items if not (isinstance(item, ToolCall) and item.implied)]
+        made = [
+            (item.tool, item.raw_arguments) for item in found.items if not (isinstance(item, ToolCall) and item.implied)
+        ]
         native = made[: len(reply.calls)] if how.profile.protocol is Protocol.NATIVE else made[-len(reply.calls) :]
-        assert native == [call.arguments for call in reply.calls]
+        assert native == [(call.tool, call.arguments) for call in reply.calls]
     if reply.finish_reason in (FinishReason.LENGTH, FinishReason.REFUSAL, FinishReason.CONTENT_FILTER):
         assert (found.reading, found.items) == (Reading.MALFORMED, [])
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from mendgraph.graph.fleet.batch.tasks import BatchTask, TaskResult, Worked, WorkOrder, cancelled
 from mendgraph.graph.machine.build import SessionOptions
-from mendgraph.nodes.call_model.driver import StopRequest
+from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.records import OutcomeKind
 
 Work = Callable[[WorkOrder, StopRequest, SessionOptions | None], Worked]

@@ -20,7 +20,7 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.batch import on_ray, work as working
 from mendgraph.graph.fleet.batch.on_ray import EXTRA_MISSING, RayExecutor, do, look, needed, ray_executor
 from mendgraph.graph.fleet.batch.tasks import MOST_TRIES, BatchTask, TaskResult, Worked, WorkOrder
-from mendgraph.nodes.call_model.driver import StopRequest
+from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 from mendgraph.nodes.records import JsonMap, OutcomeKind, ToolError, ToolErrorCode

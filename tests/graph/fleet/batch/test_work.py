@@ -14,7 +14,7 @@ from mendgraph.graph.fleet.batch.work import context_of, work
 from mendgraph.graph.machine.build import SessionOptions
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.runs.run import Session
-from mendgraph.nodes.call_model.driver import StopRequest
+from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.execute_tools.copies.workspace_copies import Copy, make_copy
 from mendgraph.nodes.execute_tools.registry import tool
 from mendgraph.nodes.execute_tools.store.run_folder import known_workspace_name, workspace_folder_path

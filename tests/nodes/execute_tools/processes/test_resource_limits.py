@@ -37,7 +37,7 @@ def test_a_container_has_less_memory_than_its_machine(tmp_path: Path, monkeypatc
     for name, limit in (("outer", "300000000\n"), ("outer/own", "max\n")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "memory.max").write_text(limit)
-    monkeypatch.setattr(processes, "own_groups", lambda: iter([f"{tmp_path}/outer/own", f"{tmp_path}/outer"]))
+    monkeypatch.setattr(processes, "_own_groups", lambda: iter([f"{tmp_path}/outer/own", f"{tmp_path}/outer"]))
     assert usable_memory() == 300_000_000
 
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from mendgraph.graph.runs.kept_run import chat_command, resume_command, when_words
+from mendgraph.graph.runs.run_words import chat_command, resume_command, when_words
 
 OURS = "3f2a9c01" + "0" * 24
 

@@ -1,4 +1,4 @@
-"""A run that is written down, in a few words: its name, its state, when that was, how it is taken up again. Pure."""
+"""A run in a few words, and the commands that take it up again. Pure."""
 
 import re
 import shlex
