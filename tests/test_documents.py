@@ -203,7 +203,17 @@ def options(command: Any) -> set[str]:
 
 
 FOREIGN: Final = frozenset(
-    ["--mendgraph-record", "--extra", "--config", "--head", "--disable-usage-stats", "--plan", "--code", "--gitleaks"]
+    [
+        "--mendgraph-record",
+        "--extra",
+        "--with",
+        "--config",
+        "--head",
+        "--disable-usage-stats",
+        "--plan",
+        "--code",
+        "--gitleaks",
+    ]
 )
 """Options of pytest, uv, langgraph, ray and our benchmarks that the pages name."""
 

@@ -1,4 +1,4 @@
-"""A cassette as an endpoint on loopback, for a graph that is served in another process.
+"""Endpoints on loopback for another process: one plays a cassette, one records, one recites a stored run.
 
     with ReplayServer(cassette) as server:
         subprocess.run(["mendgraph", "--base-url", server.base_url, ...])

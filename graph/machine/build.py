@@ -1,4 +1,4 @@
-"""Puts the machine together: the only file that knows all nodes.
+"""Puts the machine together from its bound nodes, and holds what runs it.
 
 It replays the transition table of `routes`, gives each node its slice of the state, and hands one node what it
 needs of another. A node's configuration comes from the context that `begin_turn` stored in the state, never from the

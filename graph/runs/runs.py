@@ -372,8 +372,8 @@ def _diff(journal: Journal, files: Workspace, effect: NetEffect) -> RunDiff | No
         return RunDiff(effect.path, "", "what it held before was not kept, or is damaged", since)
     diff = file_diff(effect.path, before, now.data if isinstance(now, FileContent) else None)
     if diff is None:
-        return RunDiff(effect.path, "", "it is no text", since)
-    return RunDiff(effect.path, diff, "" if diff else "only its line ends are others, or it is empty", since)
+        return RunDiff(effect.path, "", "it is not a text file", since)
+    return RunDiff(effect.path, diff, "" if diff else "only its line endings differ, or the file is empty", since)
 
 
 # --- Its checkpoints

@@ -237,7 +237,7 @@ class Session:
         state = self._machine.get_state(self._config())
         if not state.interrupts:
             self._release()
-            return _impossible("Nobody is asked for anything in this thread: resume it, or send it a request.")
+            return _impossible("This thread is not waiting for an approval: resume it, or send a new request.")
         self._reader = EventReader.taking_up(state.values)
         unclear = decisions is None or (isinstance(decisions, Mapping) and "decisions" not in decisions)
         return TurnStart(Command(resume="reject" if unclear else decisions))  # what LangGraph would fail on, too

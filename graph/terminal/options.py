@@ -91,7 +91,7 @@ WorkspaceConfig: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--workspace-config/--no-workspace-config",
-        help="Heed the folder's own .mendgraph.toml (default: do).",
+        help="Read the folder's own .mendgraph.toml (default: yes).",
         show_default=False,
     ),
 ]
@@ -153,7 +153,7 @@ Unfinished: TypeAlias = Annotated[
 Days: TypeAlias = Annotated[
     int, typer.Option(min=1, max=KEPT_DAYS, metavar="N", help="How many days back, today included.")
 ]
-Forget: TypeAlias = Annotated[bool, typer.Option("--forget", help="Trust it no more.")]
+Forget: TypeAlias = Annotated[bool, typer.Option("--forget", help="Stop trusting it.")]
 TestFolder: TypeAlias = Annotated[
     Path | None,
     typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the test (default: tests).", show_default=False),

@@ -38,7 +38,8 @@ class Window(records.Record):
 
     `first` is the id of the first message that is shown as it is, `head` the text that stands for those before it, and
     `cleared` are the messages whose results are replaced by notes. An id that the history does not have hides nothing.
-    `summary` is the model's own in the head; after one that was of no use, `no_summary` is asked for any more.
+    `summary` is the model's own in the head; `no_summary` says that the last one was of no use, so that no other is
+    asked for.
     `tokens` is what a request had, as estimated, that its endpoint has refused as too long.
     """
 

@@ -3,7 +3,7 @@
 The finish reason is judged before anything else: a reply that was cut, refused or filtered never runs a call, however
 complete its calls look. Then each call is read, in order, and its arguments are checked against its tool's schema;
 a malformed call keeps its place among the others, and so does one that is written in a form that does not run. A reply
-with nothing to call is the answer, and so is one that only explains calls which were made or told before.
+with nothing to call is the answer.
 """
 
 import json

@@ -245,6 +245,6 @@ def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         "no weights",
         unset,
         "protocol: Input should be 'text', 'native' or 'auto'",
-        "base_url: Value error, base_url may hold no user name or password: put the key into OPENAI_API_KEY",
+        "base_url: base_url may hold no user name or password: put the key into OPENAI_API_KEY",
     ]
     assert str(told[4]).startswith(f"{url} cannot be reached")

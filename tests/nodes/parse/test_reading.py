@@ -244,13 +244,14 @@ def test_any_reply_can_be_read(reply: ModelReply, how: Reader, turn: TurnFacts) 
     assert tools.count("run_checks") == (turn.checked or turn.configured) * (found.reading is Reading.CALLS) * (
         "final_answer" in [item.tool for item in good]
     )
-    if reply.calls and found.items:
+    cut = reply.finish_reason in (FinishReason.LENGTH, FinishReason.REFUSAL, FinishReason.CONTENT_FILTER)
+    if reply.calls and not cut:
         made = [
             (item.tool, item.raw_arguments) for item in found.items if not (isinstance(item, ToolCall) and item.implied)
         ]
         native = made[: len(reply.calls)] if how.profile.protocol is Protocol.NATIVE else made[-len(reply.calls) :]
-        assert native == [(call.tool, call.arguments) for call in reply.calls]
-    if reply.finish_reason in (FinishReason.LENGTH, FinishReason.REFUSAL, FinishReason.CONTENT_FILTER):
+        assert native == [(call.tool.strip(), call.arguments) for call in reply.calls]
+    if cut:
         assert (found.reading, found.items) == (Reading.MALFORMED, [])
 
 
