@@ -2,8 +2,8 @@ import json
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings, strategies as st
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from hypothesis import example, given, settings, strategies as st
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
 from mendgraph.nodes.call_model import exchange as script_of
 from mendgraph.nodes.call_model.exchange import (
@@ -256,7 +256,18 @@ def test_after_a_refusal_the_block_form_shows_half() -> None:
 # --- Whatever the history
 
 
+SHORT_TALK: list[AnyMessage] = [
+    HumanMessage("Request 0: "),
+    AIMessage("", tool_calls=[{"name": "read_file", "args": {"path": "x.py"}, "id": "c0"}]),
+    ToolMessage('{"ok":false,"error":{"code":"not_found","message":""}}', name="read_file", tool_call_id="c0"),
+    AIMessage("Done: "),
+    HumanMessage("Request 1: "),
+]
+"""Of which a beginning takes as much room as what it stands for."""
+
+
 @settings(max_examples=40)
+@example(messages=with_ids(SHORT_TALK), window_tokens=None, reply=GOOD, refused=True, most=16)
 @given(
     messages=histories(),
     window_tokens=st.none() | st.integers(1_024, 9_000),
