@@ -47,7 +47,7 @@ class BatchTask(BaseModel):
     id: str
     prompt: str
     workspace: str = Field(min_length=1)
-    revision: str = Field("", pattern="^([^-]|$)")
+    revision: str = Field(default="", pattern="^([^-]|$)")
     limits: dict[str, Any] = {}
 
     @field_validator("id")

@@ -76,19 +76,19 @@ def test_the_profile_follows_the_model_unless_it_is_chosen(
 
 
 def test_a_price_is_of_input_and_of_output() -> None:
-    prices = {"usd_per_million_input": 1.0, "usd_per_million_output": 2.0}
+    prices: dict[str, Any] = {"usd_per_million_input": 1.0, "usd_per_million_output": 2.0}
     assert AgentContext().price() is None
     assert AgentContext(**prices).price() == Price(input=1.0, output=2.0)
-    of_the_cache = {"usd_per_million_cached_input": 0.5, "usd_per_million_cache_write": 1.25}
+    of_the_cache: dict[str, Any] = {"usd_per_million_cached_input": 0.5, "usd_per_million_cache_write": 1.25}
     assert AgentContext(**prices, **of_the_cache).price() == Price(
         input=1.0, output=2.0, cached_input=0.5, cache_write=1.25
     )
     for name in prices:
         with pytest.raises(ValidationError, match="are given together"):
-            AgentContext(**{name: 1.0})
+            AgentContext.model_validate({name: 1.0})
     for name in of_the_cache:
         with pytest.raises(ValidationError, match=f"{name} needs usd_per_million_input"):
-            AgentContext(**{name: 0.5})
+            AgentContext.model_validate({name: 0.5})
 
 
 def test_a_fallback_that_cannot_be_asked_is_refused_without_what_its_address_holds() -> None:
