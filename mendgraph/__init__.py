@@ -80,6 +80,8 @@ if TYPE_CHECKING:
     )
     from mendgraph.nodes.records import Effect as Effect, Outcome as Outcome, ToolError as ToolError
 
+    __version__: str
+
 _HOMES = {
     "build_graph": "mendgraph.graph.machine.build",
     "AgentContext": "mendgraph.graph.configuration.context",
@@ -139,6 +141,10 @@ __all__ = list(_HOMES)
 
 def __getattr__(name: str) -> Any:
     """Load a public name from its home (PEP 562)."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("mendgraph")
     if name not in _HOMES:
         raise AttributeError(f"module 'mendgraph' has no attribute {name!r}")
     from importlib import import_module

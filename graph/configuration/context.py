@@ -5,12 +5,14 @@ back to other limits. It holds no secrets: the endpoint's key comes from `OPENAI
 """
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     NonNegativeInt,
@@ -31,7 +33,16 @@ from mendgraph.nodes.records import EditForm, Profile, Protocol
 
 if TYPE_CHECKING:
     from mendgraph.nodes.execute_tools.call_policy import CallRules
+    from mendgraph.nodes.execute_tools.files.sandbox import StrPath
     from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules
+
+    class FolderName:
+        """A text, for which a path may be given (PEP 681: the type of a descriptor's `__set__` is the argument's)."""
+
+        def __get__(self, of: object, kind: object = None) -> str: ...
+        def __set__(self, of: object, value: StrPath) -> None: ...
+else:
+    FolderName = Annotated[str, BeforeValidator(lambda it: os.fspath(it) if isinstance(it, os.PathLike) else it)]
 
 MAX_CALLS_PER_TURN_LIMIT = 1_000
 """The most calls that a context may allow in one turn; the machine's recursion limit follows from it."""
@@ -95,7 +106,7 @@ class AgentContext(BaseModel):
     # What was given may hold a password, such as an address with a login, which is refused and must not be repeated.
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
-    workspace: str = _setting(
+    workspace: FolderName = _setting(
         ".",
         "Folder that the agent works in; '.' is where the command or the server was started. Nothing outside it "
         "is touched.",

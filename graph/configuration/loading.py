@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from mendgraph.graph.configuration.context import REPLY_TOKENS, SETTINGS, AgentContext
 from mendgraph.nodes.call_model.ledger import PRICES_VARIABLE, PriceList, parse_prices
 from mendgraph.nodes.execute_tools.files.failures import quoted
+from mendgraph.nodes.execute_tools.files.sandbox import StrPath
 from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules, rule_problems
 from mendgraph.nodes.execute_tools.store.user_files import (
     SETTINGS_FILE,
@@ -296,12 +297,13 @@ def load_configuration(
     return Configuration(merged, origins, files)
 
 
-def load_context(workspace: str = ".", *, workspace_file: bool = True, **settings: Any) -> AgentContext | ToolError:
+def load_context(workspace: StrPath = ".", *, workspace_file: bool = True, **settings: Any) -> AgentContext | ToolError:
     """The context of a run in this folder, as the terminal makes it; `settings` are what its options would be.
 
     `run_task` and `Session` read no files: hand them what this gives. A ToolError holds every problem of the files, one
     a line, each with file, line and field. With `workspace_file=False` the folder's own `.mendgraph.toml` is left out.
     """
+    workspace = os.fspath(workspace)
     found = load_configuration(workspace, workspace_file=workspace_file)
     if isinstance(found, tuple):
         return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message="\n".join(map(str, found)))
