@@ -6,6 +6,7 @@ Importing this costs nothing; each name is loaded when it is first used.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mendgraph.graph.cassettes.fixture import Cassette as Cassette
     from mendgraph.graph.configuration.context import AgentContext as AgentContext
     from mendgraph.graph.configuration.loading import load_context as load_context
     from mendgraph.graph.fleet.batch.batch import run_batch as run_batch
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
     __version__: str
 
 _HOMES = {
+    "Cassette": "mendgraph.graph.cassettes.fixture",
     "build_graph": "mendgraph.graph.machine.build",
     "AgentContext": "mendgraph.graph.configuration.context",
     "run_batch": "mendgraph.graph.fleet.batch.batch",
