@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -29,7 +28,7 @@ from mendgraph.nodes.call_model.prompts.profiles import find_profile
 from mendgraph.nodes.heal.corrective_prompt import SelfHealingConfig
 from mendgraph.nodes.language.display import LEAST_USD
 from mendgraph.nodes.loop_check.repetition import LoopConfig
-from mendgraph.nodes.records import EditForm, Profile, Protocol
+from mendgraph.nodes.records import EditForm, Profile, Protocol, Record
 
 if TYPE_CHECKING:
     from mendgraph.nodes.execute_tools.call_policy import CallRules
@@ -100,11 +99,11 @@ def _limit(default: Any, description: str, **more: Any) -> Any:
     return _setting(default, description, trust="less", **({"ge": 1, "le": MOST} | more))
 
 
-class AgentContext(BaseModel):
+class AgentContext(Record):
     """One run's permissions, model and limits. Every field has a safe default."""
 
     # What was given may hold a password, such as an address with a login, which is refused and must not be repeated.
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+    model_config = ConfigDict(allow_inf_nan=False, hide_input_in_errors=True)
 
     workspace: FolderName = _setting(
         ".",
