@@ -375,7 +375,11 @@ def _context(values: Mapping[str, Any], where: str) -> AgentContext | Problem:
 def first_error(error: ValidationError) -> tuple[str, str]:
     """Where the first mistake is, as a dotted path, "" where it is the whole, and what pydantic says of it."""
     [first, *_] = error.errors(include_url=False, include_context=False, include_input=False)
-    return ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        meant = closest_names(str(first["loc"][-1]), AgentContext.model_fields, 1)
+        message = "there is no such setting" + "".join(f" (did you mean {name}?)" for name in meant)
+    return ".".join(map(str, first["loc"])), message
 
 
 def user_places() -> tuple[str, ...]:
