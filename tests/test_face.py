@@ -4,6 +4,7 @@ import inspect
 import subprocess
 import sys
 from importlib import import_module
+from importlib.metadata import version
 
 import pytest
 
@@ -51,6 +52,10 @@ def test_a_public_name_says_what_it_is() -> None:
 
 OF_ALL = {"workspace", "run", "options", "function", "step"}
 """Arguments that the module says of all its functions."""
+
+
+def test_the_version_is_that_of_the_installed_package() -> None:
+    assert mendgraph.__version__ == version("mendgraph")
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

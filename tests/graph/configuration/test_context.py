@@ -1,11 +1,13 @@
 """The form that Studio shows: described, bounded, and handed on to the nodes whole."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.fleet.batch.tasks import BatchTask
 from mendgraph.nodes.call_model.ledger import Price
 from mendgraph.nodes.heal.corrective_prompt import SelfHealingConfig
 from mendgraph.nodes.records import EditForm, JsonMap, Profile, Protocol
@@ -73,6 +75,15 @@ def test_the_profile_follows_the_model_unless_it_is_chosen(
         steps_down=steps_down,
         reasoning=model == LARGE,
     )
+
+
+def test_a_workspace_may_be_a_path_and_a_context_shows_what_differs() -> None:
+    context = AgentContext(workspace=Path("a") / "b", max_steps=3)
+    assert repr(context) == str(context) == "AgentContext(workspace='a/b', max_steps=3)"
+    assert AgentContext.model_json_schema()["properties"]["workspace"]["type"] == "string"
+    assert BatchTask(id="1", prompt="p", workspace=Path("a")).workspace == "a"
+    with pytest.raises(ValidationError, match=r"workspace\n  Input should be a valid string"):
+        AgentContext.model_validate({"workspace": 3})
 
 
 def test_a_price_is_of_input_and_of_output() -> None:
