@@ -118,6 +118,14 @@ def test_the_tests_run_what_there_is() -> None:
     assert {name for name in fences if name} <= {"python", "text", "mermaid", "json", "toml", "yaml", *documents.SHELLS}
 
 
+def test_readme_is_short_and_its_pictures_are_small_and_ask_no_host_for_anything() -> None:
+    assert len(text_of("README.md").encode()) <= 9_000
+    for picture in (ROOT / "docs" / "pictures").iterdir():
+        assert picture.stat().st_size < 150_000
+        assert f"docs/pictures/{picture.name}" in text_of("README.md")
+    assert not re.search(r"(?:href|url\(|src)[=\"']*https?:", text_of("docs/pictures/terminal.svg"))
+
+
 def test_the_toml_blocks_are_settings() -> None:
     texts = [block.text for block in documents.all_blocks() if block.language == "toml"]
     settings = [text for text in texts if "users" not in tomllib.loads(text)]
