@@ -84,8 +84,8 @@ class AgentGraph(Machine):
 
     def get_context_jsonschema(self) -> JsonMap | None:
         """The form of the context, from which no server takes out of a request what it does not know."""
-        schema = super().get_context_jsonschema() or {}
-        return {**schema, "properties": _Fields(schema["properties"])}
+        schema: JsonMap = super().get_context_jsonschema() or {}
+        return {**schema, "properties": _Fields(schema.get("properties", {}))}
 
     def stream(self, input: Any, config: RunnableConfig | None = None, **options: Any) -> Iterator[Any]:  # noqa: A002
         """Run; the parts are LangGraph's own."""
