@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from io import StringIO
 from pathlib import Path
 
@@ -47,13 +48,18 @@ def recorded(project: Path, data: Path) -> str:
         command = ["tmux", "-L", socket, "-f", os.devnull, *words]
         return subprocess.run(command, env=variables, check=True, capture_output=True, text=True).stdout
 
+    def wait() -> None:
+        tmux("wait-for", "prompt")
+        while not tmux("capture-pane", "-p").rstrip().endswith("$"):  # it is written after the signal
+            time.sleep(0.05)
+
     tmux("new-session", "-d", "-x", str(COLUMNS), "-y", "100", "-c", str(project), "bash", "--norc")
     try:
-        tmux("wait-for", "prompt")
+        wait()
         for command in COMMANDS:
             tmux("send-keys", "-l", command)
             tmux("send-keys", "Enter")
-            tmux("wait-for", "prompt")
+            wait()
         return tmux("capture-pane", "-p", "-e").rstrip().removesuffix("$").rstrip()
     finally:
         tmux("kill-server")
