@@ -188,7 +188,6 @@ def _folder(workspace: object, root: str) -> str | StopCause:
 _OF_SERVERS: Final = re.compile(r"__|x-|langgraph|langsmith|checkpoint_|(thread|run|assistant|graph|user|cron)_id$")
 """What servers and clients of LangGraph have in `configurable`, of which a server makes the context of a run."""
 
-
 _REMEDY = "say what this agent may do where it is built: build_graph(context=AgentContext(...))"
 
 

@@ -5,7 +5,6 @@ lengths.
 """
 
 import json
-import os
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -189,7 +188,7 @@ def make_report(run: str = "", workspace: StrPath = ".", *, secrets: Sequence[st
     if isinstance(history, ToolError):
         return history
     redactor = CurrentRedactor(secrets).now()
-    return found.run_id, _rendered(page_view(found, history, os.fspath(workspace), Texts(redactor)), redactor)
+    return found.run_id, _rendered(page_view(found, history, str(workspace), Texts(redactor)), redactor)
 
 
 def _rendered(view: JsonMap, redactor: Redactor) -> str:

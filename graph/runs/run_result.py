@@ -87,14 +87,13 @@ class RunResult:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the line of `str`, and the beginning of the diff in colours."""
-        text = self.diff[:_LONGEST_DIFF]
-        lines = [
+        text, left_out = self.diff[:_LONGEST_DIFF], len(self.diff[_LONGEST_DIFF:])
+        shown_lines = [
             f'<span style="color: {_COLOURS.get(line[:1], "inherit")}">{escape(plain(line))}</span>'
             for line in text.splitlines()
         ]
-        left_out = len(self.diff) - len(text)
-        more = f"\n({left_out:,} more characters are not shown here)" if left_out else ""
-        return "\n".join([f"<p>{escape(str(self))}</p><pre>", *lines]) + f"{more}</pre>"
+        more = [f"({left_out:,} more characters are not shown here)"] if left_out else []
+        return "\n".join([f"<p>{escape(str(self))}</p><pre>", *shown_lines, *more]) + "</pre>"
 
 
 # --- What many changes of a file come to
