@@ -77,10 +77,12 @@ coverage: setup ## all tests, with the branches that they take: 97 % of all, and
 	@echo "--- the pure files"
 	@$(BIN)/coverage report
 
-lint: setup ## ruff, mypy and the import contracts
+lint: setup ## ruff, mypy, pyright on the examples of the documents, the import contracts
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
-	@$(BIN)/mypy -n 2
+	@$(BIN)/python -m tests.documents build/examples
+	@$(BIN)/mypy -n 2 mendgraph tests benchmarks build/examples
+	@$(BIN)/basedpyright
 	@$(BIN)/lint-imports --no-logo
 
 docs: setup ## build the site of docs/ into site/

@@ -6,6 +6,7 @@ Importing this costs nothing; each name is loaded when it is first used.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mendgraph.graph.cassettes.fixture import Cassette as Cassette
     from mendgraph.graph.configuration.context import AgentContext as AgentContext
     from mendgraph.graph.configuration.loading import load_context as load_context
     from mendgraph.graph.fleet.batch.batch import run_batch as run_batch
@@ -80,7 +81,10 @@ if TYPE_CHECKING:
     )
     from mendgraph.nodes.records import Effect as Effect, Outcome as Outcome, ToolError as ToolError
 
+    __version__: str
+
 _HOMES = {
+    "Cassette": "mendgraph.graph.cassettes.fixture",
     "build_graph": "mendgraph.graph.machine.build",
     "AgentContext": "mendgraph.graph.configuration.context",
     "run_batch": "mendgraph.graph.fleet.batch.batch",
@@ -139,6 +143,10 @@ __all__ = list(_HOMES)
 
 def __getattr__(name: str) -> Any:
     """Load a public name from its home (PEP 562)."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("mendgraph")
     if name not in _HOMES:
         raise AttributeError(f"module 'mendgraph' has no attribute {name!r}")
     from importlib import import_module

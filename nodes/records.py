@@ -4,6 +4,7 @@ Everything here may be in a checkpoint, so each type is plain data: frozen pydan
 own tests spell out, enums. Modules and fields are a storage format; `CHECKPOINT_TYPES` lists the types.
 """
 
+from collections.abc import Iterator
 from enum import Enum, StrEnum, auto
 from typing import Any, Final, NamedTuple, Self
 
@@ -17,9 +18,20 @@ CONTENT_BYTES: Final = 64_000
 
 
 class Record(BaseModel):
-    """A frozen value: equal by content, hashable where its fields are, strict about unknown fields."""
+    """A frozen value: equal by content, hashable where its fields are, strict about unknown fields.
+
+    Its `repr` names what differs from the defaults.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        fields = type(self).model_fields
+        for name, value in super().__repr_args__():
+            if name not in fields or value != fields[name].get_default(call_default_factory=True):
+                yield name, value
+
+    __str__ = BaseModel.__repr__
 
 
 # --- What a model said
@@ -460,5 +472,5 @@ class Outcome(Record):
     value: Any = None
     changed_files: tuple[str, ...] = ()
     checks: str = ""
-    usage: JsonMap = Field(default_factory=dict)
+    usage: JsonMap = Field(default_factory=dict, repr=False)
     how_to_go_on: str = ""

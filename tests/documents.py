@@ -18,10 +18,13 @@ replayed. In `sh`, `bash` and `console` blocks each `mendgraph` line is parsed, 
 import json
 import re
 import shlex
+import shutil
+import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 import yaml
@@ -69,6 +72,11 @@ class Block:
     def name(self) -> str:
         """What a test of it is called."""
         return f"{self.page}:{self.line}"
+
+    @property
+    def module(self) -> str:
+        """The name of its module."""
+        return re.sub(r"\W", "_", self.name)
 
 
 def blocks(document: str, page: str = "") -> list[Block]:
@@ -200,3 +208,12 @@ def extras() -> set[str]:
 def make_targets() -> set[str]:
     """The targets that there are."""
     return set(re.findall(r"^([\w-]+):", text_of("Makefile"), re.MULTILINE))
+
+
+if __name__ == "__main__":
+    # Writes each Python example as a module into a folder that is made anew, for the type checkers of `make lint`.
+    folder = Path(sys.argv[1])
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for group in of_python():
+        (folder / f"{group[0].module}.py").write_text("".join(block.text for block in group), encoding="utf-8")

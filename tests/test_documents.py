@@ -6,7 +6,6 @@ How a block is prepared is written at the top of `tests/documents.py`.
 import io
 import os
 import re
-import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -89,14 +88,9 @@ def provider_of(block: Block, monkeypatch: pytest.MonkeyPatch) -> Iterator[Provi
         yield server
 
 
-def module_name(block: Block) -> str:
-    """A name for the block's module."""
-    return re.sub(r"\W", "_", block.name)
-
-
 def run_as_program(group: list[Block], monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the blocks as one module, and look at what each prints."""
-    module = ModuleType(module_name(group[0]))
+    module = ModuleType(group[0].module)
     monkeypatch.setitem(sys.modules, module.__name__, module)  # where a tool's annotations are looked up
     for block in group:
         padded = "\n" * block.line + block.text  # a traceback names the line of the page
@@ -124,6 +118,14 @@ def test_the_tests_run_what_there_is() -> None:
     assert {name for name in fences if name} <= {"python", "text", "mermaid", "json", "toml", "yaml", *documents.SHELLS}
 
 
+def test_readme_is_short_and_its_pictures_are_small_and_ask_no_host_for_anything() -> None:
+    assert len(text_of("README.md").encode()) <= 9_000
+    for picture in (ROOT / "docs" / "pictures").iterdir():
+        assert picture.stat().st_size < 150_000
+        assert f"docs/pictures/{picture.name}" in text_of("README.md")
+    assert not re.search(r"(?:href|url\(|src)[=\"']*https?:", text_of("docs/pictures/terminal.svg"))
+
+
 def test_the_toml_blocks_are_settings() -> None:
     texts = [block.text for block in documents.all_blocks() if block.language == "toml"]
     settings = [text for text in texts if "users" not in tomllib.loads(text)]
@@ -135,26 +137,6 @@ def test_the_toml_blocks_are_settings() -> None:
 def test_the_tenants_file_is_one() -> None:
     (text,) = (block.text for block in documents.all_blocks() if "[users." in block.text)
     assert isinstance(parse_tenants(text, "tenants.toml"), Tenants)
-
-
-KNOWN_TO_MYPY: Final = ROOT / ".mypy_cache"
-
-
-@pytest.mark.skipif(not KNOWN_TO_MYPY.is_dir(), reason="mypy would read all libraries first: `make lint` once")
-def test_the_python_blocks_are_typed(tmp_path: Path) -> None:
-    """Strictly, but for those that are tests, whose fixtures nobody annotates."""
-    for group in GROUPS:
-        if "def test_" not in group[0].text:
-            (tmp_path / f"{module_name(group[0])}.py").write_text("".join(block.text for block in group))
-    options = ("--strict", "--cache-dir", str(KNOWN_TO_MYPY), "--config-file", str(ROOT / "pyproject.toml"))
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", *options, *sorted(map(str, tmp_path.iterdir()))],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout.splitlines()[:-1]) == (0, [])
 
 
 # --- The command line

@@ -4,6 +4,7 @@ import inspect
 import subprocess
 import sys
 from importlib import import_module
+from importlib.metadata import version
 
 import pytest
 
@@ -28,7 +29,7 @@ def test_the_public_names() -> None:
     of_tasks = ["AgentContext", "Outcome", "build_graph", "run_task", "arun_task", "stream_task", "astream_task"]
     of_settings = ["load_context", "report_html", "account_spent", "accounts_spent", "AccountSpent"]
     of_batches = ["run_batch", "BatchTask", "BatchResult", "TaskResult"]
-    names = [*of_batches, *of_tasks, *of_tools, *of_runs, *of_events, *of_parts, *of_settings]
+    names = ["Cassette", *of_batches, *of_tasks, *of_tools, *of_runs, *of_events, *of_parts, *of_settings]
     assert sorted(mendgraph.__all__) == sorted(names)
 
 
@@ -51,6 +52,10 @@ def test_a_public_name_says_what_it_is() -> None:
 
 OF_ALL = {"workspace", "run", "options", "function", "step"}
 """Arguments that the module says of all its functions."""
+
+
+def test_the_version_is_that_of_the_installed_package() -> None:
+    assert mendgraph.__version__ == version("mendgraph")
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -60,14 +60,14 @@ class Exchange(Record):
     status: int
     headers: dict[str, str]
     response: bytes
-    request_headers: dict[str, str] = Field({"accept": "application/json", "content-type": "application/json"})
+    request_headers: dict[str, str] = Field(default={"accept": "application/json", "content-type": "application/json"})
 
 
 class CassetteFile(Record):
     """All that a cassette holds, oldest exchange first."""
 
     recorded_from: str
-    settings: dict[str, str] = Field({})
+    settings: dict[str, str] = Field(default={})
     exchanges: tuple[Exchange, ...] = ()
 
 
@@ -195,9 +195,9 @@ class _Interaction(BaseModel):
         validation_alias=AliasPath("request", "uri")
     )
     request: _Bytes = Field(b"", validation_alias=AliasPath("request", "body"))
-    request_headers: _Headers = Field({}, validation_alias=AliasPath("request", "headers"))
+    request_headers: _Headers = Field(default={}, validation_alias=AliasPath("request", "headers"))
     status: int = Field(ge=100, le=999, validation_alias=AliasPath("response", "status", "code"))
-    headers: _Headers = Field({}, validation_alias=AliasPath("response", "headers"))
+    headers: _Headers = Field(default={}, validation_alias=AliasPath("response", "headers"))
     response: _Bytes = Field(validation_alias=AliasPath("response", "body", "string"))
 
 
@@ -205,7 +205,7 @@ class _Document(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
     recorded_from: str
-    settings: dict[str, str] = Field({})
+    settings: dict[str, str] = Field(default={})
     interactions: list[_Interaction]
     version: Literal[1]
 

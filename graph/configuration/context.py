@@ -5,12 +5,13 @@ back to other limits. It holds no secrets: the endpoint's key comes from `OPENAI
 """
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import (
-    BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     NonNegativeInt,
@@ -27,11 +28,20 @@ from mendgraph.nodes.call_model.prompts.profiles import find_profile
 from mendgraph.nodes.heal.corrective_prompt import SelfHealingConfig
 from mendgraph.nodes.language.display import LEAST_USD
 from mendgraph.nodes.loop_check.repetition import LoopConfig
-from mendgraph.nodes.records import EditForm, Profile, Protocol
+from mendgraph.nodes.records import EditForm, Profile, Protocol, Record
 
 if TYPE_CHECKING:
     from mendgraph.nodes.execute_tools.call_policy import CallRules
+    from mendgraph.nodes.execute_tools.files.sandbox import StrPath
     from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules
+
+    class FolderName:
+        """A text, for which a path may be given (PEP 681: the type of a descriptor's `__set__` is the argument's)."""
+
+        def __get__(self, of: object, kind: object = None) -> str: ...
+        def __set__(self, of: object, value: StrPath) -> None: ...
+else:
+    FolderName = Annotated[str, BeforeValidator(lambda it: os.fspath(it) if isinstance(it, os.PathLike) else it)]
 
 MAX_CALLS_PER_TURN_LIMIT = 1_000
 """The most calls that a context may allow in one turn; the machine's recursion limit follows from it."""
@@ -89,13 +99,13 @@ def _limit(default: Any, description: str, **more: Any) -> Any:
     return _setting(default, description, trust="less", **({"ge": 1, "le": MOST} | more))
 
 
-class AgentContext(BaseModel):
+class AgentContext(Record):
     """One run's permissions, model and limits. Every field has a safe default."""
 
     # What was given may hold a password, such as an address with a login, which is refused and must not be repeated.
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+    model_config = ConfigDict(allow_inf_nan=False, hide_input_in_errors=True)
 
-    workspace: str = _setting(
+    workspace: FolderName = _setting(
         ".",
         "Folder that the agent works in; '.' is where the command or the server was started. Nothing outside it "
         "is touched.",

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from mendgraph.graph.configuration.context import REPLY_TOKENS, SETTINGS, AgentContext
 from mendgraph.nodes.call_model.ledger import PRICES_VARIABLE, PriceList, parse_prices
 from mendgraph.nodes.execute_tools.files.failures import quoted
+from mendgraph.nodes.execute_tools.files.sandbox import StrPath
 from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules, rule_problems
 from mendgraph.nodes.execute_tools.store.user_files import (
     SETTINGS_FILE,
@@ -296,12 +297,13 @@ def load_configuration(
     return Configuration(merged, origins, files)
 
 
-def load_context(workspace: str = ".", *, workspace_file: bool = True, **settings: Any) -> AgentContext | ToolError:
+def load_context(workspace: StrPath = ".", *, workspace_file: bool = True, **settings: Any) -> AgentContext | ToolError:
     """The context of a run in this folder, as the terminal makes it; `settings` are what its options would be.
 
     `run_task` and `Session` read no files: hand them what this gives. A ToolError holds every problem of the files, one
     a line, each with file, line and field. With `workspace_file=False` the folder's own `.mendgraph.toml` is left out.
     """
+    workspace = os.fspath(workspace)
     found = load_configuration(workspace, workspace_file=workspace_file)
     if isinstance(found, tuple):
         return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message="\n".join(map(str, found)))
@@ -373,7 +375,11 @@ def _context(values: Mapping[str, Any], where: str) -> AgentContext | Problem:
 def first_error(error: ValidationError) -> tuple[str, str]:
     """Where the first mistake is, as a dotted path, "" where it is the whole, and what pydantic says of it."""
     [first, *_] = error.errors(include_url=False, include_context=False, include_input=False)
-    return ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        meant = closest_names(str(first["loc"][-1]), AgentContext.model_fields, 1)
+        message = "there is no such setting" + "".join(f" (did you mean {name}?)" for name in meant)
+    return ".".join(map(str, first["loc"])), message
 
 
 def user_places() -> tuple[str, ...]:

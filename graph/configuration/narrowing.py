@@ -1,6 +1,7 @@
 """What a request to a server gets of what it asks for: less than its client may have, never more. Pure."""
 
 import os
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -184,6 +185,9 @@ def _folder(workspace: object, root: str) -> str | StopCause:
 
 # --- The context of a turn
 
+_OF_SERVERS: Final = re.compile(r"__|x-|langgraph|langsmith|checkpoint_|(thread|run|assistant|graph|user|cron)_id$")
+"""What servers and clients of LangGraph have in `configurable`, of which a server makes the context of a run."""
+
 _REMEDY = "say what this agent may do where it is built: build_graph(context=AgentContext(...))"
 
 
@@ -197,6 +201,17 @@ class Admission:
     def run_id(self, thread: str) -> str:
         """The run's id in our own records, where threads of two owners never meet."""
         return f"{self.owner}/{thread}"
+
+
+def read_context(given: object) -> object:
+    """The context that a mapping holds, or an `Admission` that says why there is none; all else as it is."""
+    if not isinstance(given, Mapping):
+        return given
+    try:
+        return AgentContext(**{name: value for name, value in given.items() if not _OF_SERVERS.match(name)})
+    except ValidationError as error:
+        path, message = first_error(error)
+        return Admission(refusal(f"The run's context does not fit: {path or 'context'}: {message}."), "")
 
 
 def given_context(

@@ -272,7 +272,7 @@ def endpoint_chat(
         client=_UNUSED,
         http_async_client=client,
         openai_proxy="",
-        **({"extra_body": body} if body else {}),
+        extra_body=body or None,
         **given,
     )
     chat.async_client = PlainCompletions(chat.root_async_client)

@@ -186,7 +186,7 @@ def _whole_call(call: Any) -> _GrowingCall:
     return _GrowingCall(call_id, tool, [arguments])
 
 
-def _counts(usage: UsageMetadata | None) -> dict[str, int]:
+def _counts(usage: UsageMetadata | None) -> JsonMap:
     """The provider's own counts. A negative one would give budget back, and what is no number says nothing: 0."""
     if usage is None:
         return {}

@@ -33,6 +33,7 @@ from langgraph.store.base import BaseStore
 from pydantic import SecretStr
 
 from mendgraph.graph.configuration.context import MAX_CALLS_PER_TURN_LIMIT, AgentContext
+from mendgraph.graph.configuration.narrowing import read_context
 from mendgraph.graph.machine import routes
 from mendgraph.graph.machine.bound_nodes import BoundNodes
 from mendgraph.graph.machine.run_records import Durability
@@ -45,7 +46,7 @@ from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, awai
 from mendgraph.nodes.execute_tools.registry import Tool
 from mendgraph.nodes.execute_tools.secrets.redact import is_findable_key
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
-from mendgraph.nodes.records import OutcomeKind
+from mendgraph.nodes.records import JsonMap, OutcomeKind
 
 Machine = CompiledStateGraph[AgentState, AgentContext, AgentInput, AgentOutput]
 """The compiled graph, as `build_graph` returns it."""
@@ -53,6 +54,13 @@ Machine = CompiledStateGraph[AgentState, AgentContext, AgentInput, AgentOutput]
 _OVER: Final = object()
 _TRACING: Final = "opentelemetry.trace"
 """Nobody observes a run where the process has not imported this."""
+
+
+class _Fields(JsonMap):
+    """The fields of a form. Servers drop what is not `in` them without a word; we refuse it (`read_context`)."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
 
 
 class AgentGraph(Machine):
@@ -74,15 +82,22 @@ class AgentGraph(Machine):
             allow_records(found)
         return found
 
+    def get_context_jsonschema(self) -> JsonMap | None:
+        """The form of the context, from which no server takes out of a request what it does not know."""
+        schema: JsonMap = super().get_context_jsonschema() or {}
+        return {**schema, "properties": _Fields(schema.get("properties", {}))}
+
     def stream(self, input: Any, config: RunnableConfig | None = None, **options: Any) -> Iterator[Any]:  # noqa: A002
         """Run; the parts are LangGraph's own."""
         own = _own_limit(config or {})
+        options["context"] = read_context(options.get("context"))
         parts = super().stream(self._clean(input), own, **options)
         return _observed(self._observer(own), parts) if _TRACING in sys.modules else parts
 
     def astream(self, input: Any, config: RunnableConfig | None = None, **options: Any) -> AsyncIterator[Any]:  # noqa: A002
         """Run without blocking the event loop."""
         own = _own_limit(config or {})
+        options["context"] = read_context(options.get("context"))
         parts = super().astream(self._clean(input), own, **options)
         return _aobserved(self._observer(own), parts) if _TRACING in sys.modules else parts
 

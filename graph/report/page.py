@@ -21,6 +21,7 @@ from mendgraph.graph.report.picture import draw
 from mendgraph.graph.runs.run_words import command_line, short_id
 from mendgraph.graph.runs.runs import ListedRun, RunState, get_run, list_runs, with_store
 from mendgraph.nodes.call_model.ledger import Spending
+from mendgraph.nodes.execute_tools.files.sandbox import StrPath
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
 from mendgraph.nodes.language.display import count_of, one_line, output_words, plain, result_words, target_of, usd
@@ -158,7 +159,7 @@ def cost_words(cost_usd: float, unpriced: int) -> str:
 # --- The page
 
 
-def report_html(run: str = "", workspace: str = ".", *, secrets: Sequence[str] = ()) -> str | ToolError:
+def report_html(run: str = "", workspace: StrPath = ".", *, secrets: Sequence[str] = ()) -> str | ToolError:
     """The page of a run's report; the run is named by its id or the beginning of it, by default it is the newest one.
 
     Nothing is changed, and a run that is at work goes on: the page shows what is on the disk. `secrets` are values that
@@ -171,7 +172,7 @@ def report_html(run: str = "", workspace: str = ".", *, secrets: Sequence[str] =
     return made if isinstance(made, ToolError) else made[1]
 
 
-def make_report(run: str = "", workspace: str = ".", *, secrets: Sequence[str] = ()) -> tuple[str, str] | ToolError:
+def make_report(run: str = "", workspace: StrPath = ".", *, secrets: Sequence[str] = ()) -> tuple[str, str] | ToolError:
     """The id of the run, and the page."""
     if not run:
         listed = list_runs(workspace)
@@ -187,7 +188,7 @@ def make_report(run: str = "", workspace: str = ".", *, secrets: Sequence[str] =
     if isinstance(history, ToolError):
         return history
     redactor = CurrentRedactor(secrets).now()
-    return found.run_id, _rendered(page_view(found, history, workspace, Texts(redactor)), redactor)
+    return found.run_id, _rendered(page_view(found, history, str(workspace), Texts(redactor)), redactor)
 
 
 def _rendered(view: JsonMap, redactor: Redactor) -> str:

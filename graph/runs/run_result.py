@@ -2,18 +2,23 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from html import escape
 
 from langchain_core.messages import AnyMessage
 
 from mendgraph.nodes.execute_tools.edits.diffs import unified_diff
 from mendgraph.nodes.guard.policy import shown
+from mendgraph.nodes.language.display import plain
 from mendgraph.nodes.records import FileChange, JsonMap, Outcome, OutcomeKind, Plan
 
 _LONGEST_MESSAGE = 200
 """Characters of an outcome's message that one line shows."""
 
+_LONGEST_DIFF, _COLOURS = 8_000, {"+": "#1a7f37", "-": "#cf222e", "@": "#888"}
+"""Characters of the diff that a notebook shows, and the colours of its lines by their first character."""
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class RunResult:
     """A run from its end. `print(result)` tells it in one line; every failure that can be expected is an `outcome`.
 
@@ -75,6 +80,20 @@ class RunResult:
         return (
             f"{self.outcome.kind.value} ({self.outcome.reason.value}): {message} [changed: {files}; run {self.run_id}]"
         )
+
+    def __repr__(self) -> str:
+        ended = f"{self.outcome.kind.value} ({self.outcome.reason.value})"
+        return f"<RunResult {ended} changed_files={self.changed_files} run_id={self.run_id!r}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the line of `str`, and the beginning of the diff in colours."""
+        text, left_out = self.diff[:_LONGEST_DIFF], len(self.diff[_LONGEST_DIFF:])
+        shown_lines = [
+            f'<span style="color: {_COLOURS.get(line[:1], "inherit")}">{escape(plain(line))}</span>'
+            for line in text.splitlines()
+        ]
+        more = [f"({left_out:,} more characters are not shown here)"] if left_out else []
+        return "\n".join([f"<p>{escape(str(self))}</p><pre>", *shown_lines, *more]) + "</pre>"
 
 
 # --- What many changes of a file come to

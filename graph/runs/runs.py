@@ -25,7 +25,7 @@ from mendgraph.graph.machine.workspace import decide_open_changes, judged_worksp
 from mendgraph.graph.persistence.store import Pruned, RunRecord, Store
 from mendgraph.graph.runs.events import Asked
 from mendgraph.graph.runs.run_result import file_diff
-from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
+from mendgraph.nodes.execute_tools.files.sandbox import StrPath, check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.journal.restoring import NetEffect, Restored, net_effects, restore
@@ -117,12 +117,12 @@ _ENDS: Mapping[str, RunState] = {
 }
 
 
-def list_runs(workspace: str = ".") -> tuple[ListedRun, ...] | ToolError:
+def list_runs(workspace: StrPath = ".") -> tuple[ListedRun, ...] | ToolError:
     """All runs of the workspace; the one that was at work last comes first."""
     return with_store(workspace, lambda store: _listed(store, store.runs()))
 
 
-def get_run(run: str = "", workspace: str = ".") -> ListedRun | ToolError:
+def get_run(run: str = "", workspace: StrPath = ".") -> ListedRun | ToolError:
     """One run; without a name the newest one that can go on."""
 
     def get(store: Store) -> ListedRun | ToolError:
@@ -135,7 +135,7 @@ def get_run(run: str = "", workspace: str = ".") -> ListedRun | ToolError:
     return with_store(workspace, get)
 
 
-def steps_of(run: str, workspace: str = ".") -> tuple[RunStep, ...] | ToolError:
+def steps_of(run: str, workspace: StrPath = ".") -> tuple[RunStep, ...] | ToolError:
     """The steps of a run: what it did in each, and after which of them it can be forked."""
 
     def steps(store: Store, found: RunRecord) -> tuple[RunStep, ...]:
@@ -148,7 +148,7 @@ def steps_of(run: str, workspace: str = ".") -> tuple[RunStep, ...] | ToolError:
     return _with_run(run, workspace, steps)
 
 
-def run_plan(run: str, workspace: str = ".") -> Plan | ToolError:
+def run_plan(run: str, workspace: StrPath = ".") -> Plan | ToolError:
     """The plan of a run as it stands; one without steps where the model has made none."""
 
     def plan(store: Store, found: RunRecord) -> Plan:
@@ -158,7 +158,7 @@ def run_plan(run: str, workspace: str = ".") -> Plan | ToolError:
 
 
 def run_diffs(
-    run: str, workspace: str = ".", *, rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES
+    run: str, workspace: StrPath = ".", *, rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES
 ) -> tuple[RunDiff, ...] | ToolError:
     """The diffs of a run's files in all its turns, by path; none for a file that is again as it was.
 
@@ -174,7 +174,7 @@ def run_diffs(
     return _with_run(run, workspace, diffs)
 
 
-def resume_run(run: str = "", workspace: str = ".", **options: Any) -> "RunResult | ToolError":
+def resume_run(run: str = "", workspace: StrPath = ".", **options: Any) -> "RunResult | ToolError":
     """Go on with a run that was cut off or stopped, by default the newest such one, with the context that it had.
 
     A run that has finished gives its result once more; a busy workspace is the outcome of a run, as for any.
@@ -191,7 +191,7 @@ def resume_run(run: str = "", workspace: str = ".", **options: Any) -> "RunResul
         return session.result()
 
 
-def open_run(run: str = "", workspace: str = ".", **options: Any) -> "Session | ToolError":
+def open_run(run: str = "", workspace: StrPath = ".", **options: Any) -> "Session | ToolError":
     """A session of a run that is known, to `resume` it or to send it the next request; otherwise as `resume_run`."""
     from mendgraph.graph.runs.session import Session
 
@@ -204,7 +204,7 @@ def open_run(run: str = "", workspace: str = ".", **options: Any) -> "Session | 
 
 def undo_run(
     run: str,
-    workspace: str = ".",
+    workspace: StrPath = ".",
     *,
     from_step: int = 0,
     skip_changed: bool = False,
@@ -232,7 +232,7 @@ def undo_run(
 def fork_run(
     run: str,
     at: int,
-    workspace: str = ".",
+    workspace: StrPath = ".",
     *,
     skip_changed: bool = False,
     rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES,
@@ -271,7 +271,7 @@ def fork_run(
 
 
 def prune_runs(
-    workspace: str = ".", *, keep: int | None = None, older_than_days: float | None = None, unfinished: bool = False
+    workspace: StrPath = ".", *, keep: int | None = None, older_than_days: float | None = None, unfinished: bool = False
 ) -> Pruned | ToolError:
     """Forget runs with all that is kept of them, but not the newest `keep` ones, nor any that is not `older_than_days`.
 
@@ -297,7 +297,7 @@ def prune_runs(
 # --- The store
 
 
-def with_store(workspace: str, use: Callable[[Store], Done | ToolError]) -> Done | ToolError:
+def with_store(workspace: StrPath, use: Callable[[Store], Done | ToolError]) -> Done | ToolError:
     """What `use` gives for the workspace's store; IO_ERROR where that cannot be opened, read or written."""
     root = check_workspace(workspace)
     if isinstance(root, ToolError):
@@ -309,7 +309,7 @@ def with_store(workspace: str, use: Callable[[Store], Done | ToolError]) -> Done
         return ToolError(code=ToolErrorCode.IO_ERROR, message=str(error))
 
 
-def with_store_alone(workspace: str, who: str, use: Callable[[Store, str], Done | ToolError]) -> Done | ToolError:
+def with_store_alone(workspace: StrPath, who: str, use: Callable[[Store, str], Done | ToolError]) -> Done | ToolError:
     """The same while no run works in the workspace, which is UNAVAILABLE otherwise; `use` is also given its real path.
 
     Every change that was cut off is decided before. `who` is what others are told as long as this takes.
@@ -327,7 +327,7 @@ def with_store_alone(workspace: str, who: str, use: Callable[[Store, str], Done 
     return with_store(workspace, with_lock)
 
 
-def _with_run(run: str, workspace: str, use: Callable[[Store, RunRecord], Done]) -> Done | ToolError:
+def _with_run(run: str, workspace: StrPath, use: Callable[[Store, RunRecord], Done]) -> Done | ToolError:
     def with_found(store: Store) -> Done | ToolError:
         found = store.run(run)
         return found if isinstance(found, ToolError) else use(store, found)

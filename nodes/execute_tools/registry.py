@@ -315,7 +315,7 @@ def _model_of(
         with warnings.catch_warnings():
             # A field may be called like a method of pydantic's models that we do not use, such as `json`.
             warnings.filterwarnings("ignore", message="Field name .* shadows an attribute")
-            model = create_model(function.__name__, __config__=config, **definitions)
+            model: type[BaseModel] = create_model(function.__name__, __config__=config, **definitions)
         model.model_json_schema()
     except Exception as error:
         reason = str(error).partition("\n")[0]

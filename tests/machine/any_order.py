@@ -117,8 +117,8 @@ class AnyOrder(RuleBasedStateMachine):
         """A context, and whether this play may go back."""
         limits = {**limits, **self.limits}
         protocol, form = self.profile
-        talk = {"protocol": protocol.value, "edit_form": form}
-        off = {"evidence": False, "read_ahead": False, "max_failed_tries": 20}
+        talk: JsonMap = {"protocol": protocol.value, "edit_form": form}
+        off: JsonMap = {"evidence": False, "read_ahead": False, "max_failed_tries": 20}
         self.context = AgentContext(workspace=str(self.world.root), **talk, **off, **limits)
         self.thread["recursion_limit"] = recursion_limit(self.context.max_calls_per_turn)
         self.watch = Watch(build_graph(self.disk.reader(), tools=()), self.context, self.thread, self.now)

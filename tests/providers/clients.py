@@ -12,6 +12,7 @@ from langchain_ollama import ChatOllama
 from langchain_openai import AzureChatOpenAI, ChatOpenAI
 from langchain_openrouter import ChatOpenRouter
 
+from mendgraph.nodes.records import JsonMap
 from tests.providers.provider_server import ProviderServer
 
 Client = Callable[..., BaseChatModel]
@@ -23,7 +24,7 @@ def client(server: ProviderServer, **options: Any) -> BaseChatModel:
 
 
 def _openai(server: ProviderServer, **options: Any) -> BaseChatModel:
-    settings = {"base_url": server.url, "api_key": server.key, "model": server.model, "max_retries": 0}
+    settings: JsonMap = {"base_url": server.url, "api_key": server.key, "model": server.model, "max_retries": 0}
     return ChatOpenAI(**settings | options)
 
 
@@ -33,28 +34,33 @@ def _responses(server: ProviderServer, **options: Any) -> BaseChatModel:
 
 
 def _azure(server: ProviderServer, **options: Any) -> BaseChatModel:
-    place = {"azure_endpoint": server.url, "azure_deployment": server.model, "api_version": "2025-04-01-preview"}
+    place: JsonMap = {
+        "azure_endpoint": server.url,
+        "azure_deployment": server.model,
+        "api_version": "2025-04-01-preview",
+    }
     return AzureChatOpenAI(**place | {"api_key": server.key, "model": "gpt-5-mini", "max_retries": 0} | options)
 
 
 def _anthropic(server: ProviderServer, **options: Any) -> BaseChatModel:
-    settings = {"base_url": server.url, "api_key": server.key, "model": server.model, "max_retries": 0}
-    thinking = {"max_tokens": 4096, "thinking": {"type": "enabled", "budget_tokens": 1024}}
+    settings: JsonMap = {"base_url": server.url, "api_key": server.key, "model": server.model, "max_retries": 0}
+    thinking: JsonMap = {"max_tokens": 4096, "thinking": {"type": "enabled", "budget_tokens": 1024}}
     return ChatAnthropic(**settings | thinking | options)
 
 
 def _gemini(server: ProviderServer, **options: Any) -> BaseChatModel:
-    settings = {"base_url": server.url, "api_key": server.key, "model": server.model, "max_retries": 1}
+    settings: JsonMap = {"base_url": server.url, "api_key": server.key, "model": server.model, "max_retries": 1}
     return ChatGoogleGenerativeAI(**settings | {"include_thoughts": True} | options)
 
 
 def _ollama(server: ProviderServer, **options: Any) -> BaseChatModel:
-    return ChatOllama(**{"base_url": server.url, "model": server.model, "reasoning": True} | options)
+    settings: JsonMap = {"base_url": server.url, "model": server.model, "reasoning": True}
+    return ChatOllama(**settings | options)
 
 
 def _of(kind: Callable[..., BaseChatModel]) -> Client:
     def make(server: ProviderServer, **options: Any) -> BaseChatModel:
-        settings = {"base_url": server.url, "api_key": server.key, "model": server.model, "max_retries": 0}
+        settings: JsonMap = {"base_url": server.url, "api_key": server.key, "model": server.model, "max_retries": 0}
         return kind(**settings | options)
 
     return make

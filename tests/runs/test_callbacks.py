@@ -21,7 +21,7 @@ WORD = "hunter2-hunter2-hunter2"
 
 
 def context(folder: Path, base_url: str, **settings: Any) -> AgentContext:
-    off = dict.fromkeys(("evidence", "read_ahead", "audit"), False)
+    off: dict[str, Any] = dict.fromkeys(("evidence", "read_ahead", "audit"), False)
     return AgentContext(
         workspace=str(folder), model="m", base_url=base_url, protocol="native", provider_retries=0, **off, **settings
     )

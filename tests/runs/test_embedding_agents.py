@@ -4,7 +4,7 @@ import asyncio
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
@@ -30,7 +30,7 @@ class Chief(GenericFakeChatModel):
 
 
 def chief(*said: BaseMessage) -> Chief:
-    return Chief(messages=iter(said))
+    return Chief(messages=cast("Any", iter(said)))
 
 
 def delegated(number: int = 1) -> AIMessage:

@@ -70,7 +70,7 @@ class Run:
     def prepared(cls, story: Story, profile: Profile, limits: JsonMap, folder: Path) -> "Run":
         """Everything in its place, and nothing done yet."""
         write_files(folder, FILES)
-        talk = {"protocol": profile.protocol.value, "edit_form": profile.edit_form}
+        talk: JsonMap = {"protocol": profile.protocol.value, "edit_form": profile.edit_form}
         context = AgentContext(workspace=str(folder), **talk, **limits)
         return cls(story, profile, context, folder, InMemorySaver(serde=serializer()))
 

@@ -159,6 +159,8 @@ CONTEXTS: tuple[tuple[JsonMap, str], ...] = (
     ({"workspace": "/"}, "The workspace '/' is outside "),
     ({"workspace": "no/such"}, "no/such' does not exist: make the folder, or name another one."),
     ({"workspace": "a\0b"}, "embedded null byte."),
+    ({"workspce": "elsewhere"}, "workspce: there is no such setting (did you mean workspace?)."),
+    ({"max_cost": 1}, "max_cost: there is no such setting"),
     ({"workspace": ""}, "String should have at least 1 character"),
     ({"max_calls_per_turn": 0}, "greater than or equal to 1"),
     ({"max_cost_usd": "NaN"}, "Input should be a finite number"),
@@ -222,14 +224,17 @@ def test_a_client_has_no_other_way_to_a_wider_context(studio: Studio, tmp_path: 
     assert (theirs.requests, list(tmp_path.iterdir())) == ([], [])
 
 
-def test_a_field_that_does_not_exist_is_dropped_by_the_server_and_seen_to_be(studio: Studio, tmp_path: Path) -> None:
-    """The server takes it away before the graph is called; the state says what the turn really ran under."""
-    thread = studio.thread()
+def test_a_setting_that_does_not_exist_is_never_ignored(studio: Studio) -> None:
+    """As `configurable` neither, where what servers and clients put there beside it is no setting."""
+    asked = studio.request("Hi.")
     with told(Say("Hello.")) as model:
-        studio.run(thread, tmp_path, model, input=studio.request("Hi."), context={"max_cost": 1})
-    kept: JsonMap = studio.state(thread)["values"]["context"]
-    assert set(kept) == set(AgentContext.model_fields)
-    assert (kept["max_cost_usd"], kept["workspace"]) == (None, str(tmp_path))
+        fits = {**studio.context(studio.log.parent, model), "user_id": "ann", "x-tag": "1", "__seen": True}
+        ended: list[Any] = [
+            studio.client.runs.wait(None, "mendgraph", input=asked, config={"configurable": each})
+            for each in ({**fits, "workspce": "elsewhere"}, fits)
+        ]
+    assert "workspce: there is no such setting (did you mean workspace?)." in ended[0]["outcome"]["message"]
+    assert ended[1]["outcome"]["answer"] == "Hello."
 
 
 def test_a_relative_workspace_is_one_of_the_servers_own_folder(studio: Studio) -> None:

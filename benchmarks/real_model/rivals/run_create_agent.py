@@ -18,7 +18,7 @@ def load() -> adapter.Rival:
             base_url=asked["base_url"],
             api_key=lambda: adapter.KEY,
             temperature=0,
-            max_tokens=adapter.OUTPUT_TOKENS,
+            max_completion_tokens=adapter.OUTPUT_TOKENS,
         )
         tools = [tool(each) for each in adapter.workspace_tools(Path(asked["workspace"]))]
         agent = create_agent(model, tools=tools, system_prompt=adapter.INSTRUCTIONS)

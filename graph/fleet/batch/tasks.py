@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.configuration.context import AgentContext, FolderName
 from mendgraph.graph.configuration.loading import Problem, first_problems
 from mendgraph.graph.machine.run_records import Durability
 from mendgraph.nodes.call_model.ledger import Usage
@@ -46,8 +46,8 @@ class BatchTask(BaseModel):
 
     id: str
     prompt: str
-    workspace: str = Field(min_length=1)
-    revision: str = Field("", pattern="^([^-]|$)")
+    workspace: FolderName = Field(min_length=1)
+    revision: str = Field(default="", pattern="^([^-]|$)")
     limits: dict[str, Any] = {}
 
     @field_validator("id")

@@ -137,7 +137,7 @@ class _Metadata(_Strict):
 class _Config(_Strict):
     tags: list[str] = []
     metadata: dict[str, Any] = {}
-    recursion_limit: int = Field(1, ge=1, le=100_000)
+    recursion_limit: int = Field(default=1, ge=1, le=100_000)
 
 
 class _Command(_Strict):

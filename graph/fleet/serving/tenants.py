@@ -128,7 +128,7 @@ class _User(BaseModel):
 
     token_sha256: list[Annotated[str, Field(pattern="^[0-9a-f]{64}$")]]
     models: list[Annotated[str, Field(min_length=1)]] = []
-    runs_at_once: int = Field(RUNS_AT_ONCE, ge=1, le=1_000)
+    runs_at_once: int = Field(default=RUNS_AT_ONCE, ge=1, le=1_000)
 
 
 class _File(BaseModel):

@@ -75,8 +75,13 @@ OPEN_DIRECTORIES: Final = ("/var/folders", "/var/tmp", "/usr/src", "/usr/local/s
 """Below system directories, but made for people's own files."""
 
 
-def check_workspace(path: str) -> str | ToolError:
+StrPath = str | os.PathLike[str]
+"""A path as people give it."""
+
+
+def check_workspace(path: StrPath) -> str | ToolError:
     """The real, absolute name of a folder that an agent may work in, or why it may not."""
+    path = os.fspath(path)
     no_path = malformed(path)
     if no_path is not None:
         return no_path

@@ -47,7 +47,7 @@ def broken(folder: Path, kind: str) -> str:
 @pytest.mark.parametrize("limit", ["max_tokens_per_day"])
 def test_with_a_limit_of_the_day_nothing_is_sent(store: SpendingStore, tmp_path: Path, kind: str, limit: str) -> None:
     reason = broken(tmp_path, kind)
-    cause = store.reserve(entry(), RunLimits(**{limit: 1_000_000}))
+    cause = store.reserve(entry(), RunLimits.model_validate({limit: 1_000_000}))
     assert isinstance(cause, StopCause)
     assert cause.reason is StopReason.STORE_FAILED
     assert cause.message.startswith(f"The spending book, into which model calls are entered, cannot be used. {reason}")

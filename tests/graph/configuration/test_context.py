@@ -1,11 +1,13 @@
 """The form that Studio shows: described, bounded, and handed on to the nodes whole."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.fleet.batch.tasks import BatchTask
 from mendgraph.nodes.call_model.ledger import Price
 from mendgraph.nodes.heal.corrective_prompt import SelfHealingConfig
 from mendgraph.nodes.records import EditForm, JsonMap, Profile, Protocol
@@ -75,20 +77,29 @@ def test_the_profile_follows_the_model_unless_it_is_chosen(
     )
 
 
+def test_a_workspace_may_be_a_path_and_a_context_shows_what_differs() -> None:
+    context = AgentContext(workspace=Path("a") / "b", max_steps=3)
+    assert repr(context) == str(context) == "AgentContext(workspace='a/b', max_steps=3)"
+    assert AgentContext.model_json_schema()["properties"]["workspace"]["type"] == "string"
+    assert BatchTask(id="1", prompt="p", workspace=Path("a")).workspace == "a"
+    with pytest.raises(ValidationError, match=r"workspace\n  Input should be a valid string"):
+        AgentContext.model_validate({"workspace": 3})
+
+
 def test_a_price_is_of_input_and_of_output() -> None:
-    prices = {"usd_per_million_input": 1.0, "usd_per_million_output": 2.0}
+    prices: dict[str, Any] = {"usd_per_million_input": 1.0, "usd_per_million_output": 2.0}
     assert AgentContext().price() is None
     assert AgentContext(**prices).price() == Price(input=1.0, output=2.0)
-    of_the_cache = {"usd_per_million_cached_input": 0.5, "usd_per_million_cache_write": 1.25}
+    of_the_cache: dict[str, Any] = {"usd_per_million_cached_input": 0.5, "usd_per_million_cache_write": 1.25}
     assert AgentContext(**prices, **of_the_cache).price() == Price(
         input=1.0, output=2.0, cached_input=0.5, cache_write=1.25
     )
     for name in prices:
         with pytest.raises(ValidationError, match="are given together"):
-            AgentContext(**{name: 1.0})
+            AgentContext.model_validate({name: 1.0})
     for name in of_the_cache:
         with pytest.raises(ValidationError, match=f"{name} needs usd_per_million_input"):
-            AgentContext(**{name: 0.5})
+            AgentContext.model_validate({name: 0.5})
 
 
 def test_a_fallback_that_cannot_be_asked_is_refused_without_what_its_address_holds() -> None:

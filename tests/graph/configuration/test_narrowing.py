@@ -316,7 +316,7 @@ def test_what_a_server_has_decided_holds() -> None:
     ("given", "words"),
     [
         (Mine(), "given a context of the type Mine, which is no AgentContext"),
-        ({"user": "ada"}, "no AgentContext (user: Extra inputs are not permitted)"),
+        ({"user": "ada"}, "no AgentContext (user: there is no such setting"),
         (
             {"base_url": "https://a:secret-password@b/v1"},
             "(base_url: base_url may hold no",

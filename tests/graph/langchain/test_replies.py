@@ -231,7 +231,7 @@ class Sealed(BaseChatModel):
         raise NotImplementedError
 
     async def _astream(self, *_: Any, **__: Any) -> AsyncIterator[ChatGenerationChunk]:
-        thought = {"type": "thinking", "thinking": f"hm, {HIDDEN}", "signature": "c2lnbmF0dXJl", "index": 0}
+        thought: Any = {"type": "thinking", "thinking": f"hm, {HIDDEN}", "signature": "c2lnbmF0dXJl", "index": 0}
         call = tool_call_chunk(name="f", args='{"a": "swordfish"}', id=f"x {HIDDEN}", index=1)
         for content in ([thought], "It is sword", "fish:"):
             yield ChatGenerationChunk(message=AIMessageChunk(content=content))

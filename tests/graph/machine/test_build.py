@@ -213,6 +213,15 @@ def test_a_wrong_argument_is_named_with_its_remedy(name: str, value: Any, words:
             make(**given)
 
 
+def test_a_context_that_does_not_fit_ends_the_turn_by_name() -> None:
+    context: Any = {"workspce": "elsewhere"}
+    ended: Any = build_graph().invoke({"messages": [HumanMessage("Hi.")]}, context=context)
+    assert (ended["outcome"].reason, ended["outcome"].message) == (
+        StopReason.INVALID_REQUEST,
+        "The run's context does not fit: workspce: there is no such setting (did you mean workspace?).",
+    )
+
+
 def test_two_tools_of_one_name_are_refused() -> None:
     for make in (build_graph, Session):
         with pytest.raises(ValueError, match=r"tools: 2 tools are called 'read_file': give them different names\."):

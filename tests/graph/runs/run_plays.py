@@ -100,7 +100,7 @@ def tree(folder: Path) -> Tree:
 
 
 def listed(folder: Path) -> list[tuple[str, RunState]]:
-    runs = list_runs(str(folder))
+    runs = list_runs(folder)
     assert not isinstance(runs, ToolError), runs
     return [(run.run_id, run.standing) for run in runs]
 

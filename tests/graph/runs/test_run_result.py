@@ -66,6 +66,19 @@ def test_a_result_is_told_in_one_printable_line() -> None:
     )
 
 
+def test_a_notebook_shows_the_line_and_the_beginning_of_the_diff() -> None:
+    outcome = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="<b>", usage={"total_calls": 1})
+    result = RunResult(outcome, (), (), Plan(), "run-1", (unified_diff("a.py", "x <y>\n", "z\x1b\n" + "+" * 9_000),))
+    assert repr(result) == "<RunResult FINISHED (answered) changed_files=() run_id='run-1'>"
+    assert repr(outcome).endswith("reason=<StopReason.ANSWERED: 'answered'>, message='<b>')")
+    page = result._repr_html_()
+    assert page.startswith("<p>FINISHED (answered): &lt;b&gt;")
+    assert '<span style="color: #cf222e">-x &lt;y&gt;</span>' in page
+    assert "z\\x1b" in page
+    assert page.endswith(" more characters are not shown here)</pre>")
+    assert len(page) < 9_500
+
+
 def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -129,7 +129,7 @@ def test_with_a_saver_of_the_users_own_nothing_is_written_down_but_the_workspace
         assert isinstance(session.work(TASK), Asked)
         assert not is_free(in_any_store)
         session.work_on("approve")
-        assert (is_free(in_any_store), list_runs(str(in_any_store))) == (True, ())
+        assert (is_free(in_any_store), list_runs(in_any_store)) == (True, ())
 
 
 # --- The history of a thread

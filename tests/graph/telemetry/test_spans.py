@@ -88,7 +88,7 @@ def test_a_model_without_a_name_is_told_by_its_reply(told: Told) -> None:
 
 
 def test_what_is_part_of_input_and_output_is_told_where_there_is_any(told: Told) -> None:
-    parts = {"cached_tokens": 5, "cache_write_tokens": 3, "reasoning_tokens": 2}
+    parts: dict[str, Any] = {"cached_tokens": 5, "cache_write_tokens": 3, "reasoning_tokens": 2}
     for more in (parts, {}):
         reply_of(
             Mine(ModelReply(input_tokens=9, output_tokens=4, **more)), ModelChoice(model="m", base_url=None), own=True

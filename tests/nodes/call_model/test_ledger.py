@@ -201,7 +201,7 @@ def test_the_report_holds_json_values() -> None:
     ],
 )
 def test_a_limit_on_cost_needs_a_price(limit: str, reason: StopReason) -> None:
-    limits = RunLimits(**{limit: 5.0})
+    limits = RunLimits.model_validate({limit: 5.0})
     message = (
         f"Limit '{limit}' cannot be held: no price is known for {{}}. Add it to prices.toml in the configuration"
         f" folder, or to the file that MENDGRAPH_PRICES names; or leave {limit} empty."

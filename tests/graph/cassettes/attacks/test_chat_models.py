@@ -19,7 +19,7 @@ from mendgraph.graph.cassettes.player import CassetteMissError, Player, recorded
 from mendgraph.graph.cassettes.servers import ReplayServer
 from tests.doubles.provider_server import ANSWER, PATH, ProviderServer
 
-KEY = "canary-7fK2mQ9x-4211"
+KEY: Any = "canary-7fK2mQ9x-4211"
 READ_FILE: dict[str, Any] = {
     "name": "read_file",
     "description": "Read a file.",
@@ -30,7 +30,7 @@ Make = Callable[[str], BaseChatModel]
 
 def anthropic(url: str) -> BaseChatModel:
     where: dict[str, Any] = {"base_url": url} if url else {}
-    return ChatAnthropic(model="m", api_key=KEY, **where)
+    return ChatAnthropic(model_name="m", api_key=KEY, **where)
 
 
 def ollama(url: str) -> BaseChatModel:
@@ -39,7 +39,7 @@ def ollama(url: str) -> BaseChatModel:
 
 def mistral(url: str) -> BaseChatModel:
     where: dict[str, Any] = {"base_url": f"{url}/v1"} if url else {}
-    return ChatMistralAI(model="m", api_key=KEY, **where)
+    return ChatMistralAI(model_name="m", api_key=KEY, **where)
 
 
 def gemini(url: str) -> BaseChatModel:
