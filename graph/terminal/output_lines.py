@@ -358,7 +358,8 @@ class ResultObject(TypedDict):
     """How a turn ended. `steps` are its model calls, each try one; `changes` are its file effects, in order.
 
     `usage` are counters of the turn and of its session. `log` is the path of the run's log; `resume` is the command
-    that goes on with it, and is there only where it can go on.
+    that goes on with it, and is there only where it can go on. Of an unattended run there are its `branch`, the id of
+    its `commit` and its `worktree`, each "" where there is none.
     """
 
     schema: Literal[1]
@@ -372,6 +373,9 @@ class ResultObject(TypedDict):
     thread_id: str
     log: str | None
     resume: NotRequired[str]
+    branch: NotRequired[str]
+    commit: NotRequired[str]
+    worktree: NotRequired[str]
 
 
 class ErrorDetail(TypedDict):

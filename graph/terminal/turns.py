@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Any, Final, Self
 
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.fleet.unattended import Published, Unattended, taken_up
 from mendgraph.graph.runs.events import Asked, Ended, Event
 from mendgraph.graph.runs.run import RunResult, Session
 from mendgraph.graph.runs.run_words import chat_command, resume_command, short_id
@@ -33,7 +34,7 @@ from mendgraph.graph.terminal.output_lines import (
     usage_block,
     usage_lines,
 )
-from mendgraph.graph.terminal.process_end import SIGNALS, ExitCode, install, leave_at_once
+from mendgraph.graph.terminal.process_end import SIGNALS, ExitCode, install, leave_at_once, write_file
 from mendgraph.graph.terminal.screen import Display, RunView, VisibleText
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
 from mendgraph.nodes.call_model.weights import embedded_weights
@@ -41,6 +42,7 @@ from mendgraph.nodes.execute_tools.store.audit_log import FILE_NAME
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import run_folder_path
 from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.language.display import one_line
 from mendgraph.nodes.records import EditForm, ToolError
 
 GRACE_S: Final = 5.0
@@ -133,7 +135,7 @@ class Setup:
     """What a run at the terminal needs.
 
     `next_line` reads a chat's requests; `ask` reads a person's approvals, None where there is nobody to ask.
-    `session_options` are further arguments of `Session`.
+    `session_options` are further arguments of `Session`; `unattended` is the worktree of a task that nobody watches.
     """
 
     context: AgentContext
@@ -142,6 +144,7 @@ class Setup:
     ask: ReadLine | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     session_options: Mapping[str, Any] = field(default_factory=dict)
+    unattended: Unattended | None = None
 
 
 def run_once(setup: Setup, request: str) -> ExitCode:
@@ -152,7 +155,7 @@ def run_once(setup: Setup, request: str) -> ExitCode:
 
 def resume_once(setup: Setup) -> ExitCode:
     """Go on with the thread that `session_options` name, and show its end."""
-    with Turns(setup) as turns:
+    with Turns(replace(setup, unattended=taken_up(setup.context.workspace))) as turns:
         return turns.show_run(turns.take_up())
 
 
@@ -224,10 +227,17 @@ class Turns:
             self._show_log()
             _let_tools_tidy_up()
             return code
-        result = self.session.result()
-        self._show_end(result)
+        result, unattended = self.session.result(), self.setup.unattended
+        models = dict.fromkeys(each.model for each in self._view.account.paid)
+        published = unattended and unattended.publish(result, self.context, [*models], self.session.scrub)
+        self._show_end(result, published)
         self._show_log()
-        return ExitCode[result.outcome.kind.value]
+        if unattended is None or published is None:
+            return ExitCode[result.outcome.kind.value]
+        write_report(unattended.wanted["report"], published.report)
+        if published.problem is not None:
+            self._display.err.line(f"mendgraph: {one_line(published.problem.message, 1_000)}")
+        return ExitCode[result.outcome.kind.value] if published.problem is None else ExitCode.SYSTEM_ERROR
 
     def usage(self) -> tuple[Mapping[str, Any], list[Line]]:
         """What the session has used: counters, and lines for a person."""
@@ -294,18 +304,19 @@ class Turns:
                     last = event
         return last if isinstance(last, Asked) else None
 
-    def _show_end(self, result: RunResult) -> None:
+    def _show_end(self, result: RunResult, published: Published | None = None) -> None:
         outcome = result.outcome
         if self._display.as_json:
             kept = self._kept()
             resume = self._resume(kept) if kept else None
             used = {**self._view.account.as_map(), "refused": self._view.refused}
-            shown = result_object(result, used, self._log(), resume)
+            shown = result_object(result, used, self._log(), resume) | (published.as_map() if published else {})
             self._display.write_object("ended", {"result": shown} if self._display.json_lines else shown)
             return
         self._view.answer(outcome.answer)
         self._view.lines(*[Line("")] * bool(result.diffs), *diff_lines(result.diffs))
         self._view.lines(*outcome_lines(outcome), *usage_lines(outcome.usage, self._api, self._view.account))
+        self._view.lines(*[Line(one_line(published.said, 1_000))] if published else [])
 
     def _log(self) -> str | None:
         path = os.path.join(run_folder_path(self.session.thread_id), FILE_NAME)
@@ -333,6 +344,14 @@ class Turns:
         self._display.err.line(f"mendgraph: {message}")
         if self._display.as_json:
             self._display.write_object("error", {"error": {"code": code.name.lower(), "message": message}})
+
+
+def write_report(where: str, report: str) -> None:
+    """Write the report of an unattended run into this file, or with "-" to standard output; "" is nowhere."""
+    if where == "-":
+        sys.stdout.write(report)
+    elif where:
+        write_file(where, report.encode(errors="replace"), force=True)
 
 
 def _view(setup: Setup) -> RunView:
