@@ -2,6 +2,8 @@
 
 import json
 import re
+import shlex
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from datetime import datetime, tzinfo
@@ -18,10 +20,11 @@ from mendgraph.graph.runs.run_words import short_id, state_words, when_words
 from mendgraph.graph.terminal.answers import Line, table
 from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats, format_usage_stats
 from mendgraph.nodes.execute_tools.secrets.redact import redact
-from mendgraph.nodes.language.display import count_of, one_line, output_words, target_of, usd
+from mendgraph.nodes.language.display import count_of, one_line, output_words, plain, target_of, usd
 from mendgraph.nodes.records import ExtractionError, FileChange, JsonMap, Outcome, OutcomeKind, Plan, ToolCall
 
 if TYPE_CHECKING:
+    from mendgraph.graph.configuration.context import AgentContext
     from mendgraph.graph.runs.run import RunResult
     from mendgraph.graph.runs.runs import ListedRun, RunStep
 
@@ -78,6 +81,67 @@ def result_object(result: "RunResult", account: JsonMap, log: str | None, resume
         "log": log,
         **({"resume": resume} if resume else {}),
     }
+
+
+# --- What a forge, such as GitHub, reads of an unattended run
+
+# The task may be a stranger's, and answers and names of files are a model's: they are quoted, or made inert, so that
+# they mention nobody, close no issue and start nothing, as [skip ci] and HTML would.
+_INERT: Final = str.maketrans({"@": "(at)", "[": "(", "]": ")", "<": "(", ">": ")"})
+_MOST_QUOTED: Final = 8_000
+"""Characters of one text; GitHub takes 65,536 in all."""
+_MOST_NAMED: Final = 100
+
+
+def commit_message(task: str, result: "RunResult", models: Sequence[str]) -> str:
+    """A subject of at most 72 characters made from the task; then how the run ended, and which one it was."""
+    first = next(filter(str.strip, task.splitlines()), task)
+    about = (next(outcome_lines(result.outcome)).text, f"Run {result.run_id} of mendgraph, model: {', '.join(models)}.")
+    return "\n".join((_inert(first, 72), "", *(textwrap.fill(_inert(each, 1_000), 72) for each in about), ""))
+
+
+def pull_request(task: str, base: str, result: "RunResult", context: "AgentContext", used: Iterable[Line]) -> str:
+    """The text of a pull request as Markdown: what was asked, what came of it, what it `used`, and how to do it again.
+
+    `base` is the commit that the run began with.
+    """
+    outcome, model = result.outcome, ["--model", context.model] if context.model else []
+    again = shlex.join(["mendgraph", "--unattended", *model, "--", task])
+    files = [f"- {_code(each)}" for each in outcome.changed_files[:_MOST_NAMED]] or ["No file."]
+    parts = {
+        "What was asked": _quoted(task),
+        "What was changed": "\n".join(files + ["- and more"] * bool(outcome.changed_files[_MOST_NAMED:])),
+        "How it ended, and what was checked": _quoted("\n".join(line.text for line in outcome_lines(outcome))),
+        "What the model says": _quoted(outcome.answer or "(nothing)"),
+        "What it used": _quoted("\n".join(line.text for line in used)),
+        "How to do it again": _quoted(f"git switch --detach {base}\n{again}", "sh"),
+    }
+    texts = "".join(f"## {title}\n\n{text}\n\n" for title, text in parts.items())
+    return f"{texts}Made by mendgraph, unattended, in run {_code(result.run_id)}.\n"
+
+
+def _inert(text: str, limit: int) -> str:
+    words = re.sub(r"#(?=\d)", "no. ", re.sub("(?i)GH-", "GH ", one_line(text, 10 * limit).replace("://", ":")))
+    return one_line(words.translate(_INERT), limit)
+
+
+def _code(text: str) -> str:
+    """The text as code in a line of Markdown."""
+    line = one_line(text)
+    fence = "`" * (_longest_run(line) + 1)
+    return f"{fence} {line} {fence}" if "`" in line else f"`{line}`"
+
+
+def _quoted(text: str, language: str = "text") -> str:
+    """The text as a block of code, which nothing in it can end."""
+    shown = plain("\n".join(text.splitlines()))
+    shown = shown if len(shown) <= _MOST_QUOTED else f"{shown[: _MOST_QUOTED - 3]}..."
+    fence = "`" * max(3, _longest_run(shown) + 1)
+    return f"{fence}{language}\n{shown}\n{fence}"
+
+
+def _longest_run(text: str) -> int:
+    return max(map(len, re.findall("`+", text)), default=0)
 
 
 # --- Events as JSON lines

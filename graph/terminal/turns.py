@@ -26,15 +26,17 @@ from mendgraph.graph.runs.runs import ListedRun, get_run
 from mendgraph.graph.terminal.answers import Line, as_json
 from mendgraph.graph.terminal.approval import ReadLine, ask_person, in_editor
 from mendgraph.graph.terminal.output_lines import (
+    commit_message,
     diff_lines,
     event_as_map,
     outcome_lines,
+    pull_request,
     result_object,
     session_line,
     usage_block,
     usage_lines,
 )
-from mendgraph.graph.terminal.process_end import SIGNALS, ExitCode, install, leave_at_once, write_file
+from mendgraph.graph.terminal.process_end import SIGNALS, ExitCode, found, install, leave_at_once, write_file
 from mendgraph.graph.terminal.screen import Display, RunView, VisibleText
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
 from mendgraph.nodes.call_model.weights import embedded_weights
@@ -227,17 +229,25 @@ class Turns:
             self._show_log()
             _let_tools_tidy_up()
             return code
-        result, unattended = self.session.result(), self.setup.unattended
-        models = dict.fromkeys(each.model for each in self._view.account.paid)
-        published = unattended and unattended.publish(result, self.context, [*models], self.session.scrub)
+        result = self.session.result()
+        published = self._publish(result, self.setup.unattended) if self.setup.unattended else None
         self._show_end(result, published)
         self._show_log()
-        if unattended is None or published is None:
-            return ExitCode[result.outcome.kind.value]
-        write_report(unattended.wanted["report"], published.report)
-        if published.problem is not None:
-            self._display.err.line(f"mendgraph: {one_line(published.problem.message, 1_000)}")
-        return ExitCode[result.outcome.kind.value] if published.problem is None else ExitCode.SYSTEM_ERROR
+        found(published and published.problem)
+        return ExitCode[result.outcome.kind.value]
+
+    def _publish(self, result: RunResult, unattended: Unattended) -> Published:
+        """Commit what an unattended run has changed, as it wants, and write its report."""
+        wanted, kept, used = unattended.copy.wanted, self._kept(), result.outcome.usage
+        models = dict.fromkeys(each.model for each in self._view.account.paid)
+        message = self.session.scrub(commit_message(wanted["task"], result, [*models]))
+        files = kept.files if kept else result.changed_files
+        published = unattended.publish(files, finished=result.ok, message=message)
+        if wanted["report"]:
+            lines = (*usage_lines(used, self._api, self._view.account), *usage_block(used, self._api))
+            report = pull_request(wanted["task"], unattended.copy.base, result, self.context, lines)
+            write_report(wanted["report"], self.session.scrub(report))
+        return published
 
     def usage(self) -> tuple[Mapping[str, Any], list[Line]]:
         """What the session has used: counters, and lines for a person."""
@@ -310,7 +320,8 @@ class Turns:
             kept = self._kept()
             resume = self._resume(kept) if kept else None
             used = {**self._view.account.as_map(), "refused": self._view.refused}
-            shown = result_object(result, used, self._log(), resume) | (published.as_map() if published else {})
+            shown = result_object(result, used, self._log(), resume)
+            shown |= dict(zip(Published._fields, published[:3], strict=False)) if published else {}
             self._display.write_object("ended", {"result": shown} if self._display.json_lines else shown)
             return
         self._view.answer(outcome.answer)
@@ -347,10 +358,10 @@ class Turns:
 
 
 def write_report(where: str, report: str) -> None:
-    """Write the report of an unattended run into this file, or with "-" to standard output; "" is nowhere."""
+    """Write the report of an unattended run into this file, or with "-" to standard output."""
     if where == "-":
         sys.stdout.write(report)
-    elif where:
+    else:
         write_file(where, report.encode(errors="replace"), force=True)
 
 
