@@ -11,6 +11,7 @@ from mendgraph.nodes.call_model.ledger import find_price
 from mendgraph.nodes.execute_tools.copies.workspace_copies import (
     INSTALLED,
     Copy,
+    Wanted,
     commit_branch,
     leave_branch,
     make_branch,
@@ -40,10 +41,11 @@ class Published(NamedTuple):
 
 
 class Unattended(NamedTuple):
-    """The worktree of a task, whose workspace is `root`; `copy.wanted` is what `begin` was given, and the `branch`."""
+    """The worktree of a task, whose workspace is `root`."""
 
     root: str
     copy: Copy
+    wanted: Wanted
 
     def installed(self) -> tuple[str, ...]:
         """Folders of the person's own workspace that tests have to see: what was installed for the project."""
@@ -52,7 +54,7 @@ class Unattended(NamedTuple):
 
     def first_words(self) -> Sequence[str]:
         """Where it works, what is not there, and how to go on if it is cut off."""
-        where = f"It works on the branch {self.copy.wanted['branch']} from commit {self.copy.base[:9]}, in {self.root}"
+        where = f"It works on the branch {self.wanted.branch} from commit {self.copy.base[:9]}, in {self.root}"
         return (where, *self.copy.notes, f"If it is cut off, go on with: {command_line(self.root, 'resume')}")
 
     def publish(self, files: Sequence[str], *, finished: bool, message: str) -> Published:
@@ -61,25 +63,25 @@ class Unattended(NamedTuple):
         A run that has not `finished` commits nothing and leaves its worktree, and so does one that nobody wants a
         commit of, unless it has changed nothing.
         """
-        wanted, commit, problem = self.copy.wanted, "", None
-        if finished and files and wanted["commit"]:
+        wanted, commit, problem = self.wanted, "", None
+        if finished and files and wanted.commit:
             made = find_identity(self.root)
             done = made if isinstance(made, ToolError) else commit_branch(self.copy, files, message, made)
             commit, problem = ("", done) if isinstance(done, ToolError) else (done, None)
-        if not finished or problem is not None or (files and not wanted["commit"]):
-            said = f"Nothing is committed: the work is on the branch {wanted['branch']}, in {self.root}"
-            return Published(wanted["branch"], "", self.root, said, problem)
-        problem = leave_branch(self.copy)
+        if not finished or problem is not None or (files and not wanted.commit):
+            said = f"Nothing is committed: the work is on the branch {wanted.branch}, in {self.root}"
+            return Published(wanted.branch, "", self.root, said, problem)
+        problem = leave_branch(self.copy, wanted.branch)
         if not commit:
             return Published("", "", "", "Nothing was changed: there is no commit, and no branch", problem)
-        said = f"Committed {count_of(len(files), 'file')} to the branch {wanted['branch']} ({commit[:9]})"
-        return Published(wanted["branch"], commit, "", said, problem)
+        said = f"Committed {count_of(len(files), 'file')} to the branch {wanted.branch} ({commit[:9]})"
+        return Published(wanted.branch, commit, "", said, problem)
 
 
 def begin(workspace: str, task: str, run_id: str, *, commit: bool, report: str) -> Unattended | ToolError:
-    """Make the worktree of a task. `report` is where its report goes: a file, "-" for standard output, or "".
+    """Make the worktree of a task, which wants a `commit` and a `report` as `Wanted` says.
 
-    The error says what is missing: a repository, a commit in it, somebody in whose name to `commit`.
+    The error says what is missing: a repository, a commit in it, somebody in whose name to commit.
     """
     path = os.path.abspath(workspace)
     for found in (find_identity(path) if commit else None, workspace_folder(path)):
@@ -89,9 +91,9 @@ def begin(workspace: str, task: str, run_id: str, *, commit: bool, report: str) 
     words = "-".join(re.findall(r"[a-z0-9]+", task.lower())[:6])[:40]
     name = f"{words}-{short_id(run_id)}".strip("-")
     folder = os.path.join(os.path.abspath(data_folder()), _WORKTREES, name)
-    wanted = {"commit": commit, "report": report, "task": task, "branch": f"mendgraph/{name}"}
+    wanted = Wanted(f"mendgraph/{name}", task, commit, report)
     made = make_branch(path, folder, wanted)
-    return made if isinstance(made, ToolError) else Unattended(made.root, made)
+    return made if isinstance(made, ToolError) else Unattended(made.root, made, wanted)
 
 
 def taken_up(root: str) -> Unattended | None:
@@ -99,7 +101,7 @@ def taken_up(root: str) -> Unattended | None:
     folder, real = os.path.join(os.path.realpath(data_folder()), _WORKTREES), os.path.realpath(root)
     name = os.path.relpath(real, folder).split(os.sep)[0]
     copy = None if name in {os.curdir, os.pardir} else open_copy(os.path.join(folder, name))
-    return None if copy is None or not copy.wanted else Unattended(real, copy)
+    return None if copy is None or copy.wanted is None else Unattended(real, copy, copy.wanted)
 
 
 def cost_limit(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -238,15 +238,15 @@ class Turns:
 
     def _publish(self, result: RunResult, unattended: Unattended) -> Published:
         """Commit what an unattended run has changed, as it wants, and write its report."""
-        wanted, kept, used = unattended.copy.wanted, self._kept(), result.outcome.usage
+        wanted, kept, used = unattended.wanted, self._kept(), result.outcome.usage
         models = dict.fromkeys(each.model for each in self._view.account.paid)
-        message = self.session.scrub(commit_message(wanted["task"], result, [*models]))
+        message = self.session.scrub(commit_message(wanted.task, result, [*models]))
         files = kept.files if kept else result.changed_files
         published = unattended.publish(files, finished=result.ok, message=message)
-        if wanted["report"]:
+        if wanted.report:
             lines = (*usage_lines(used, self._api, self._view.account), *usage_block(used, self._api))
-            report = pull_request(wanted["task"], unattended.copy.base, result, self.context, lines)
-            write_report(wanted["report"], self.session.scrub(report))
+            report = pull_request(wanted.task, unattended.copy.base, result, self.context, lines)
+            write_report(wanted.report, self.session.scrub(report))
         return published
 
     def usage(self) -> tuple[Mapping[str, Any], list[Line]]:

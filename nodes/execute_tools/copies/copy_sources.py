@@ -8,12 +8,12 @@ import json
 import os
 import shutil
 import stat
-import tempfile
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 from mendgraph.nodes.execute_tools.files.failures import invalid, os_failure, quoted
+from mendgraph.nodes.execute_tools.files.file_changes import listed
 from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_regular, open_root
 from mendgraph.nodes.execute_tools.processes.git import (
     HEAD,
@@ -143,10 +143,7 @@ class PrivateGit:
 
     def _git(self, *arguments: str, given: bytes = b"") -> bytes:
         argv = (f"--git-dir={self._path}", f"--work-tree={self._root}", *arguments)
-        with tempfile.TemporaryFile(dir=self._path) as stream:
-            stream.write(given)
-            stream.seek(0)
-            found = run_git(argv, cwd=self._root, settings=_SETTINGS, given=stream, max_output_bytes=MOST_PATCH_BYTES)
+        found = run_git(argv, cwd=self._root, settings=_SETTINGS, given=given, max_output_bytes=MOST_PATCH_BYTES)
         if isinstance(found, ProcessResult) and found.truncated:
             message = f"The patch has more than {MOST_PATCH_BYTES:,} bytes: what was changed is in the copy itself."
             raise CopyError(ToolError(code=ToolErrorCode.IO_ERROR, message=message))
@@ -277,15 +274,9 @@ def _git_source(repository: Repository, revision: str) -> GitSource | ToolError 
     return GitSource(repository, commit, tree, (note,) if untracked else ())
 
 
-def some_of(names: Sequence[str]) -> str:
-    """The first names of a list, and how many more there are."""
-    more = f" and {len(names) - _NAMED} more" if names[_NAMED:] else ""
-    return ", ".join(map(quoted, names[:_NAMED])) + more
-
-
 def _not_committed(repository: Repository, changed: Sequence[str]) -> ToolError:
     message = (
-        f"The repository {quoted(repository.path)} has changes that are not committed ({some_of(changed)}), and copies"
+        f"The repository {quoted(repository.path)} has changes that are not committed ({listed(changed)}), and copies"
         ' are made of commits. Commit or stash them, or say "revision": "HEAD" to work without them.'
     )
     return ToolError(code=ToolErrorCode.CONFLICT, message=message, suggestions=(HEAD,))

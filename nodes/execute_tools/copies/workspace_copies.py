@@ -21,10 +21,10 @@ from mendgraph.nodes.execute_tools.copies.copy_sources import (
     PrivateGit,
     find_source,
     required,
-    some_of,
 )
 from mendgraph.nodes.execute_tools.files.atomic_write import sync_folder, write_temporary
 from mendgraph.nodes.execute_tools.files.failures import invalid, os_failure, quoted
+from mendgraph.nodes.execute_tools.files.file_changes import listed
 from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, open_root
 from mendgraph.nodes.execute_tools.processes.git import (
     HEAD,
@@ -109,19 +109,31 @@ def copy_folder(path: str, *, make: bool) -> Iterator[CopyFolder | ToolError]:
                 fcntl.flock(handle, fcntl.LOCK_UN)  # a copy of this process may have the handle
 
 
+class Wanted(NamedTuple):
+    """What a copy with a `branch` of its own is for.
+
+    The `task`, whether to `commit` what is done, and where the `report` goes: a file, "-" for standard output, or "".
+    """
+
+    branch: str
+    task: str
+    commit: bool
+    report: str
+
+
 class Copy(NamedTuple):
     """A finished copy. `root` is the workspace in it, by its real, absolute name.
 
     `base` is what it began with: a commit's id, or the hash of all files as a git tree. `folder` is its own folder,
-    with the workspace and what belongs to it. `notes` are sentences about what is not in it. `wanted` is what the
-    maker of a branch wants to remember of it.
+    with the workspace and what belongs to it. `notes` are sentences about what is not in it. `wanted` is there for
+    one with a branch of its own.
     """
 
     root: str
     base: str
     folder: str
     notes: tuple[str, ...] = ()
-    wanted: Mapping[str, Any] = {}
+    wanted: Wanted | None = None
 
 
 class Pinned(NamedTuple):
@@ -246,7 +258,8 @@ def _known(folder: CopyFolder, note: Mapping[str, Any], asked: Mapping[str, str]
 
 
 def _copy(folder: CopyFolder, note: Mapping[str, Any]) -> Copy:
-    root, wanted = os.path.join(folder.path, note["root"]), note.get("wanted", {})
+    root = os.path.join(folder.path, note["root"])
+    wanted = Wanted(*note["wanted"]) if "wanted" in note else None
     return Copy(root, note["base"], folder.path, tuple(note["notes"]), wanted)
 
 
@@ -256,12 +269,12 @@ INSTALLED: Final = (".venv", "venv", "node_modules")
 """What a project's tests need and git does not have: a link in the copy leads to it."""
 
 
-def make_branch(workspace: str, folder: str, wanted: Mapping[str, Any]) -> Copy | ToolError:
-    """A copy of the last commit in `folder`, on the new `branch` that is wanted; its notes say what is not in it.
+def make_branch(workspace: str, folder: str, wanted: Wanted) -> Copy | ToolError:
+    """A copy of the last commit in `folder`, on the new branch that is wanted; its notes say what is not in it.
 
     INVALID_ARGUMENT where the workspace is in no repository.
     """
-    path, ref = os.path.realpath(workspace), f"refs/heads/{wanted['branch']}"
+    path, ref = os.path.realpath(workspace), f"refs/heads/{wanted.branch}"
     try:
         repository = required(find_repository(path))
         if repository is None:
@@ -271,7 +284,7 @@ def make_branch(workspace: str, folder: str, wanted: Mapping[str, Any]) -> Copy 
             )
         changed, untracked = required(find_uncommitted(repository))
         copy = required(make_copy(path, HEAD, folder))
-        left = [*[some_of(changed)] * bool(changed), *["files that git does not track"] * untracked]
+        left = [*[listed(changed)] * bool(changed), *["files that git does not track"] * untracked]
         notes = (*copy.notes, *[f"Not in it, as it is not committed: {' and '.join(left)}."] * bool(left))
         for name in INSTALLED:
             if os.path.isdir(installed := os.path.join(path, name)) and not os.path.lexists(f"{copy.root}/{name}"):
@@ -313,11 +326,11 @@ def commit_branch(copy: Copy, files: Iterable[str], message: str, identity: Mapp
     return head if head != copy.base else ""
 
 
-def leave_branch(copy: Copy) -> ToolError | None:
+def leave_branch(copy: Copy, branch: str) -> ToolError | None:
     """Take the copy away, and its branch as well where that has no commit; an empty folder stays, for its runs."""
     repository = find_repository(copy.root)
     if isinstance(repository, Repository):  # a branch that has a commit is not at the base any more
-        repository.run("update-ref", "-d", f"refs/heads/{copy.wanted['branch']}", copy.base)
+        repository.run("update-ref", "-d", f"refs/heads/{branch}", copy.base)
     problem = delete_copy(copy.folder)
     if problem is None:
         with suppress(OSError):

@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from typing import IO, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.files.failures import LONGEST_QUOTE, os_failure, plain_text, quoted
 from mendgraph.nodes.execute_tools.files.handles import closing, open_root
@@ -84,27 +84,31 @@ def run_git(
     *,
     cwd: str,
     settings: Settings = (),
-    given: IO[bytes] | None = None,
+    given: bytes = b"",
     max_output_bytes: int = MOST_OUTPUT,
     env: Mapping[str, str] | None = None,
 ) -> ProcessResult | ToolError:
     """What `git` printed, and its exit code; an error only where it could not be run to its end.
 
-    The open file `given` is its input. `env` is its environment instead of `git_environment`.
+    It reads what is `given`. `env` is its environment instead of `git_environment`.
     """
     program = shutil.which("git")
     if program is None:
         needed = "The program 'git' is needed for copies of workspaces and for patches"
         message = f"{needed}: install your system's package git."
         return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
-    return run_process(
-        [os.path.abspath(program), *arguments],
-        cwd=cwd,
-        timeout_s=GIT_TIMEOUT_S,
-        max_output_bytes=max_output_bytes,
-        env=git_environment(settings) if env is None else env,
-        given=given,
-    )
+    with tempfile.TemporaryFile() if given else nullcontext() as stream:
+        if stream is not None:
+            stream.write(given)
+            stream.seek(0)
+        return run_process(
+            [os.path.abspath(program), *arguments],
+            cwd=cwd,
+            timeout_s=GIT_TIMEOUT_S,
+            max_output_bytes=max_output_bytes,
+            env=git_environment(settings) if env is None else env,
+            given=stream,
+        )
 
 
 def git_failure(result: ProcessResult, doing: str, path: str) -> ToolError:
@@ -162,11 +166,7 @@ class Repository(NamedTuple):
     ) -> ProcessResult | ToolError:
         """What git says in this repository when it is `given` this to read, with `more` in its environment."""
         env = {**git_environment(self.settings), **more}
-        with tempfile.TemporaryFile() if given else nullcontext() as stream:
-            if stream is not None:
-                stream.write(given)
-                stream.seek(0)
-            return run_git(arguments, cwd=self.path if cwd is None else cwd, given=stream, env=env)
+        return run_git(arguments, cwd=self.path if cwd is None else cwd, given=given, env=env)
 
     def line(self, *arguments: str) -> str | None:
         """What git prints as one line; None where it fails."""
