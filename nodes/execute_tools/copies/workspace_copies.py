@@ -309,14 +309,13 @@ def commit_branch(copy: Copy, files: Iterable[str], message: str, identity: Mapp
 
     def git(*words: str, given: bytes = b"") -> str:
         done = repository.run(*words, given=given, **identity)
-        return os.fsdecode(required(succeeded(done, "commit to", copy.root)).stdout).strip()
+        return os.fsdecode(required(succeeded(done, "commit to", copy.root)).stdout).rstrip("\n")
 
     try:
         repository = required(cast("Repository | ToolError", find_repository(copy.root)))
-        names = {os.fsencode(name): None for name in files}
-        hidden = required(repository.run("check-ignore", "-z", "--stdin", given=b"\0".join(names))).stdout.split(b"\0")
-        shown = b"".join(name + b"\0" for name in names if name not in hidden)
-        git("update-index", "--add", "--remove", "--replace", "-z", "--stdin", given=shown)
+        hidden = git("ls-files", "-z", "--others", "--ignored", "--exclude-standard").split("\0")
+        names = "".join(f"{name}\0" for name in files if name not in hidden)
+        git("update-index", "--add", "--remove", "--replace", "-z", "--stdin", given=os.fsencode(names))
         tree, head = git("write-tree"), git("rev-parse", HEAD)
         if tree != git("rev-parse", f"{HEAD}^{{tree}}"):
             head = git("commit-tree", tree, "-p", head, given=message.encode())
@@ -332,7 +331,8 @@ def leave_branch(copy: Copy, branch: str) -> ToolError | None:
     if isinstance(repository, Repository):  # a branch that has a commit is not at the base any more
         repository.run("update-ref", "-d", f"refs/heads/{branch}", copy.base)
     problem = delete_copy(copy.folder)
-    if problem is None:
-        with suppress(OSError):
-            os.makedirs(copy.root, mode=0o700)
+    with copy_folder(copy.folder, make=problem is None) as opened, suppress(OSError):
+        parts = os.path.relpath(copy.root, copy.folder).split(os.sep)
+        for end in range(1, len(parts) + 1):
+            os.mkdir(os.path.join(*parts[:end]), 0o700, dir_fd=required(opened).handle)
     return problem
