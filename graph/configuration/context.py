@@ -332,7 +332,7 @@ class AgentContext(BaseModel):
     )
     require_checks: bool = _setting(
         False,
-        "End a run without success where nothing could check what it changed.",
+        "End a run whose changes nothing could check as not_checked (exit code 5), not as FINISHED.",
         trust="on",
         option="--require-checks/--no-require-checks",
     )

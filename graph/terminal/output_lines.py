@@ -96,7 +96,7 @@ _MOST_NAMED: Final = 100
 def commit_message(task: str, result: "RunResult", models: Sequence[str]) -> str:
     """A subject of at most 72 characters made from the task; then how the run ended, and which one it was."""
     first = next(filter(str.strip, task.splitlines()), task)
-    about = (next(outcome_lines(result.outcome)).text, f"Run {result.run_id} of mendgraph, model: {', '.join(models)}.")
+    about = ([*outcome_lines(result.outcome)][-1].text, f"Run {result.run_id} of mendgraph, model: {', '.join(models)}.")
     return "\n".join((_inert(first, 72), "", *(textwrap.fill(_inert(each, 1_000), 72) for each in about), ""))
 
 
