@@ -21,10 +21,14 @@ from mendgraph.nodes.execute_tools.processes.git import find_identity
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 from mendgraph.nodes.execute_tools.store.run_folder import data_folder, workspace_folder
 from mendgraph.nodes.language.display import count_of
-from mendgraph.nodes.records import ToolError
+from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 _WORKTREES: Final = "worktrees"
 _MAX_COST_USD: Final = 5.0
+_NOT_CHECKED: Final = ToolError(
+    code=ToolErrorCode.CHECK_FAILED,
+    message="Nothing is committed, as no check has seen all changes: look at them, and commit them yourself.",
+)
 
 
 class Published(NamedTuple):
@@ -57,16 +61,16 @@ class Unattended(NamedTuple):
         where = f"It works on the branch {self.wanted.branch} from commit {self.copy.base[:9]}, in {self.root}"
         return (where, *self.copy.notes, f"If it is cut off, go on with: {command_line(self.root, 'resume')}")
 
-    def publish(self, files: Sequence[str], *, finished: bool, message: str) -> Published:
+    def publish(self, files: Sequence[str], *, finished: bool, checked: bool, message: str) -> Published:
         """Commit the files that were changed, if that is wanted, and take away what nobody needs any more.
 
-        A run that has not `finished` commits nothing and leaves its worktree, and so does one that nobody wants a
-        commit of, unless it has changed nothing.
+        A run that has not `finished` commits nothing and leaves its worktree, and so does one whose changes nothing has
+        `checked`, or of which nobody wants a commit, unless it has changed nothing.
         """
         wanted, commit, problem = self.wanted, "", None
         if finished and files and wanted.commit:
-            made = find_identity(self.root)
-            done = made if isinstance(made, ToolError) else commit_branch(self.copy, files, message, made)
+            who = find_identity(self.root) if checked else _NOT_CHECKED
+            done = who if isinstance(who, ToolError) else commit_branch(self.copy, files, message, who)
             commit, problem = ("", done) if isinstance(done, ToolError) else (done, None)
         if not finished or problem is not None or (files and not wanted.commit):
             said = f"Nothing is committed: the work is on the branch {wanted.branch}, in {self.root}"

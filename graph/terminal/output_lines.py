@@ -24,7 +24,6 @@ from mendgraph.nodes.language.display import count_of, one_line, output_words, p
 from mendgraph.nodes.records import ExtractionError, FileChange, JsonMap, Outcome, OutcomeKind, Plan, ToolCall
 
 if TYPE_CHECKING:
-    from mendgraph.graph.configuration.context import AgentContext
     from mendgraph.graph.runs.run import RunResult
     from mendgraph.graph.runs.runs import ListedRun, RunStep
 
@@ -96,25 +95,27 @@ _MOST_NAMED: Final = 100
 def commit_message(task: str, result: "RunResult", models: Sequence[str]) -> str:
     """A subject of at most 72 characters made from the task; then how the run ended, and which one it was."""
     first = next(filter(str.strip, task.splitlines()), task)
-    about = ([*outcome_lines(result.outcome)][-1].text, f"Run {result.run_id} of mendgraph, model: {', '.join(models)}.")
-    return "\n".join((_inert(first, 72), "", *(textwrap.fill(_inert(each, 1_000), 72) for each in about), ""))
+    ended, by = [*outcome_lines(result.outcome)][-1].text, f"Run {result.run_id} of mendgraph, by {', '.join(models)}."
+    return "\n".join((_inert(first, 72), "", *(textwrap.fill(_inert(each, 1_000), 72) for each in (ended, by)), ""))
 
 
-def pull_request(task: str, base: str, result: "RunResult", context: "AgentContext", used: Iterable[Line]) -> str:
+def pull_request(
+    task: str, base: str, model: Sequence[str], result: "RunResult", files: Sequence[str], used: Iterable[Line]
+) -> str:
     """The text of a pull request as Markdown: what was asked, what came of it, what it `used`, and how to do it again.
 
-    `base` is the commit that the run began with.
+    `base` is the commit that the run began with, `model` the option that names its model, and `files` what it changed.
     """
-    outcome, model = result.outcome, ["--model", context.model] if context.model else []
-    again = shlex.join(["mendgraph", "--unattended", *model, "--", task])
-    files = [f"- {_code(each)}" for each in outcome.changed_files[:_MOST_NAMED]] or ["No file."]
+    outcome, more = result.outcome, ["- and more"] * bool(files[_MOST_NAMED:])
+    changed = [*(f"- {_code(each)}" for each in files[:_MOST_NAMED]), *more] or ["No file."]
+    again = f"git switch --detach {base}\n{shlex.join(['mendgraph', '--unattended', *model, '--', task])}"
     parts = {
         "What was asked": _quoted(task),
-        "What was changed": "\n".join(files + ["- and more"] * bool(outcome.changed_files[_MOST_NAMED:])),
+        "What was changed": "\n".join(changed),
         "How it ended, and what was checked": _quoted("\n".join(line.text for line in outcome_lines(outcome))),
         "What the model says": _quoted(outcome.answer or "(nothing)"),
         "What it used": _quoted("\n".join(line.text for line in used)),
-        "How to do it again": _quoted(f"git switch --detach {base}\n{again}", "sh"),
+        "How to do it again": _quoted(again, "sh"),
     }
     texts = "".join(f"## {title}\n\n{text}\n\n" for title, text in parts.items())
     return f"{texts}Made by mendgraph, unattended, in run {_code(result.run_id)}.\n"

@@ -36,7 +36,7 @@ from mendgraph.graph.terminal.output_lines import (
     usage_block,
     usage_lines,
 )
-from mendgraph.graph.terminal.process_end import SIGNALS, ExitCode, found, install, leave_at_once, write_file
+from mendgraph.graph.terminal.process_end import SIGNALS, ExitCode, install, leave_at_once, write_file
 from mendgraph.graph.terminal.screen import Display, RunView, VisibleText
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
 from mendgraph.nodes.call_model.weights import embedded_weights
@@ -233,7 +233,9 @@ class Turns:
         published = self._publish(result, self.setup.unattended) if self.setup.unattended else None
         self._show_end(result, published)
         self._show_log()
-        found(published and published.problem)
+        if published and published.problem:
+            self._display.err.line(f"mendgraph: {one_line(published.problem.message, 1_000)}")
+            return ExitCode.SYSTEM_ERROR
         return ExitCode[result.outcome.kind.value]
 
     def _publish(self, result: RunResult, unattended: Unattended) -> Published:
@@ -241,11 +243,13 @@ class Turns:
         wanted, kept, used = unattended.wanted, self._kept(), result.outcome.usage
         models = dict.fromkeys(each.model for each in self._view.account.paid)
         message = self.session.scrub(commit_message(wanted.task, result, [*models]))
-        files = kept.files if kept else result.changed_files
-        published = unattended.publish(files, finished=result.ok, message=message)
+        files = kept.files if kept else result.changed_files  # of all turns
+        checked = result.outcome.checks == "passed" or not self.context.require_checks
+        published = unattended.publish(files, finished=result.ok, checked=checked, message=message)
         if wanted.report:
+            model = ["--model", self.context.model] if self.context.model else []
             lines = (*usage_lines(used, self._api, self._view.account), *usage_block(used, self._api))
-            report = pull_request(wanted.task, unattended.copy.base, result, self.context, lines)
+            report = pull_request(wanted.task, unattended.copy.base, model, result, files, lines)
             write_report(wanted.report, self.session.scrub(report))
         return published
 

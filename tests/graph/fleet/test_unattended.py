@@ -138,6 +138,15 @@ def test_what_did_not_finish_is_not_committed_and_resume_ends_it_as_it_was_wante
     assert "finished" in run("runs", "--root", told["worktree"])[1]
 
 
+def test_what_nothing_has_checked_is_not_committed(run: Run, project: Path) -> None:
+    code, out, err = run("--unattended", "--no-evidence", "--commit", "--json", "Fix it")
+    told = json.loads(out)
+    assert (code in {4, 5}, told["commit"]) == (True, "")
+    assert git(project, "rev-parse", "main") == git(project, "rev-parse", told["branch"])
+    assert (Path(told["worktree"]) / "calc.py").read_text() == FIXED
+    assert "check" in err
+
+
 def test_where_nothing_was_changed_nothing_is_left(run: Run, project: Path) -> None:
     code, out, _ = run("--unattended", "--commit", "What is add?", script=("It adds.",))
     assert code == 0
