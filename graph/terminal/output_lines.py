@@ -89,7 +89,6 @@ def result_object(result: "RunResult", account: JsonMap, log: str | None, resume
 _INERT: Final = str.maketrans({"@": "(at)", "[": "(", "]": ")", "<": "(", ">": ")"})
 _MOST_QUOTED: Final = 8_000
 """Characters of one text; GitHub takes 65,536 in all."""
-_MOST_NAMED: Final = 100
 
 
 def commit_message(task: str, result: "RunResult", models: Sequence[str]) -> str:
@@ -106,19 +105,17 @@ def pull_request(
 
     `base` is the commit that the run began with, `model` the option that names its model, and `files` what it changed.
     """
-    outcome, more = result.outcome, ["- and more"] * bool(files[_MOST_NAMED:])
-    changed = [*(f"- {_code(each)}" for each in files[:_MOST_NAMED]), *more] or ["No file."]
     again = f"git switch --detach {base}\n{shlex.join(['mendgraph', '--unattended', *model, '--', task])}"
     parts = {
         "What was asked": _quoted(task),
-        "What was changed": "\n".join(changed),
-        "How it ended, and what was checked": _quoted("\n".join(line.text for line in outcome_lines(outcome))),
-        "What the model says": _quoted(outcome.answer or "(nothing)"),
+        "What was changed": _quoted("\n".join(files) or "no file"),
+        "How it ended, and what was checked": _quoted("\n".join(line.text for line in outcome_lines(result.outcome))),
+        "What the model says": _quoted(result.answer or "(nothing)"),
         "What it used": _quoted("\n".join(line.text for line in used)),
         "How to do it again": _quoted(again, "sh"),
     }
     texts = "".join(f"## {title}\n\n{text}\n\n" for title, text in parts.items())
-    return f"{texts}Made by mendgraph, unattended, in run {_code(result.run_id)}.\n"
+    return f"{texts}Made by mendgraph, unattended, in run {result.run_id}.\n"
 
 
 def _inert(text: str, limit: int) -> str:
@@ -126,23 +123,12 @@ def _inert(text: str, limit: int) -> str:
     return one_line(words.translate(_INERT), limit)
 
 
-def _code(text: str) -> str:
-    """The text as code in a line of Markdown."""
-    line = one_line(text)
-    fence = "`" * (_longest_run(line) + 1)
-    return f"{fence} {line} {fence}" if "`" in line else f"`{line}`"
-
-
 def _quoted(text: str, language: str = "text") -> str:
     """The text as a block of code, which nothing in it can end."""
     shown = plain("\n".join(text.splitlines()))
     shown = shown if len(shown) <= _MOST_QUOTED else f"{shown[: _MOST_QUOTED - 3]}..."
-    fence = "`" * max(3, _longest_run(shown) + 1)
+    fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", shown)), 0)
     return f"{fence}{language}\n{shown}\n{fence}"
-
-
-def _longest_run(text: str) -> int:
-    return max(map(len, re.findall("`+", text)), default=0)
 
 
 # --- Events as JSON lines

@@ -250,7 +250,11 @@ class Turns:
             model = ["--model", self.context.model] if self.context.model else []
             lines = (*usage_lines(used, self._api, self._view.account), *usage_block(used, self._api))
             report = pull_request(wanted.task, unattended.copy.base, model, result, files, lines)
-            write_report(wanted.report, self.session.scrub(report))
+            report = self.session.scrub(report)
+            if wanted.report == "-":
+                sys.stdout.write(report)
+            else:
+                write_file(wanted.report, report.encode(errors="replace"), force=True)
         return published
 
     def usage(self) -> tuple[Mapping[str, Any], list[Line]]:
@@ -359,14 +363,6 @@ class Turns:
         self._display.err.line(f"mendgraph: {message}")
         if self._display.as_json:
             self._display.write_object("error", {"error": {"code": code.name.lower(), "message": message}})
-
-
-def write_report(where: str, report: str) -> None:
-    """Write the report of an unattended run into this file, or with "-" to standard output."""
-    if where == "-":
-        sys.stdout.write(report)
-    else:
-        write_file(where, report.encode(errors="replace"), force=True)
 
 
 def _view(setup: Setup) -> RunView:

@@ -384,11 +384,9 @@ def find_identity(path: str) -> dict[str, str] | ToolError:
     if isinstance(found, ToolError):
         return found
     known = _IDENTITY.match(os.fsdecode(found.stdout))
-    if found.exit_code or known is None:
-        message = (
-            "Git does not know in whose name to commit: say it with git config --global user.name NAME, and the same"
-            " for user.email."
-        )
+    if known is None:
+        remedy = "say it with git config --global user.name NAME, and the same for user.email."
+        message = f"Git does not know in whose name to commit: {remedy}"
         return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
     kinds = (f"GIT_{who}" for who in ("AUTHOR", "COMMITTER"))
     return {f"{kind}_{part}": known[n] for kind in kinds for n, part in enumerate(("NAME", "EMAIL"), 1)}

@@ -110,7 +110,7 @@ def test_a_report_quotes_what_others_wrote(run: Run, project: Path) -> None:
     assert code == 0
     assert f"`````text\n{said}\n`````\n" in out
     assert "```text\nFix `add`, @ann\n```" in out
-    assert "\n- `calc.py`\n" in out
+    assert "```text\ncalc.py\n```" in out
     assert f"git switch --detach {git(project, 'rev-parse', 'HEAD').strip()}\n" in out
     outside = "".join(out.split("`````text")[0].split("```")[::2])
     assert "@" not in outside
