@@ -117,6 +117,16 @@ def test_a_report_quotes_what_others_wrote(run: Run, project: Path) -> None:
     assert "FINISHED (answered)" in err
 
 
+def test_no_secret_is_in_a_branch_a_commit_or_a_report(
+    run: Run, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVICE_API_KEY", secret := "canary4f8a91c27e55")
+    task, script = f"Fix add, {secret} is the key", (FIX, f"It adds, {secret}.")
+    code, out, err = run("--unattended", *FREE, "--commit", "--pr-body", "-", task, script=script)
+    assert (code, "Committed 1 file" in err) == (0, True)
+    assert secret not in out + git(project, "log", "--all", "--format=%D%B")
+
+
 def test_what_did_not_finish_is_not_committed_and_resume_ends_it_as_it_was_wanted(
     run: Run, project: Path, tmp_path: Path
 ) -> None:
