@@ -62,7 +62,7 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 @opt.takes_settings
-def options(
+def options(  # noqa: PLR0913, PLR0917 - typer reads the options from the signature
     context: typer.Context,
     root: opt.Root = Path(),
     workspace_config: opt.WorkspaceConfig = True,
@@ -70,6 +70,9 @@ def options(
     debug: opt.Debug = False,
     as_json: opt.AsJson = False,
     json_lines: opt.JsonLines = False,
+    unattended: opt.Unattended = False,
+    commit: opt.Commit = False,
+    pr_body: opt.PrBody = "",
     version: Annotated[  # noqa: ARG001 - its callback ends the process
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
@@ -78,6 +81,15 @@ def options(
     """Keep the options for the command that follows."""
     if as_json and json_lines:
         context.fail("--json and --json-lines exclude each other: one object at the end, or a line for each event")
+    if (commit or pr_body) and not unattended:
+        context.fail("--commit and --pr-body are what an unattended run ends with: give --unattended as well")
+    if unattended and context.invoked_subcommand != "run":
+        context.fail("--unattended is for a task")
+    if pr_body == "-" and (as_json or json_lines):
+        context.fail("--pr-body - and --json both want standard output: name a file for one of them")
+    report = os.path.abspath(pr_body) if pr_body.strip("-") else pr_body
+    if not os.path.isdir(os.path.dirname(report) or "."):
+        context.fail(f"there is no folder for --pr-body {pr_body!r}: make it first")
     given = tuple(
         each.opts[0]
         for each in context.command.params
@@ -92,6 +104,7 @@ def options(
         given,
         json_lines=json_lines,
         workspace_file=workspace_config,
+        unattended={"commit": commit, "report": report} if unattended else None,
     )
 
 
@@ -107,7 +120,7 @@ def run(context: typer.Context, task: opt.Task = None) -> int:
 
         return run_once(setup, request)
 
-    return _start(context.obj, work, attended=task != ["-"])
+    return _start(context.obj, work, attended=task != ["-"], task=request)
 
 
 @app.command()
@@ -234,9 +247,11 @@ def _run(given: Sequence[str]) -> int:
     return code
 
 
-def _start(chosen: opt.Options, work: "Callable[[Setup], int]", *, attended: bool) -> int:
+def _start(chosen: opt.Options, work: "Callable[[Setup], int]", *, attended: bool, task: str = "") -> int:
     try:
-        return work(_setup(chosen, attended=attended))
+        if chosen.unattended is None:
+            return work(_setup(chosen, attended=attended))
+        return work(_on_a_branch(chosen, task))
     except KeyboardInterrupt as signal:  # while libraries are loaded, or for the second time
         terminated = type(signal) is not KeyboardInterrupt
         code = ExitCode.TERMINATED if terminated else ExitCode.INTERRUPTED
@@ -264,6 +279,22 @@ def _take_up(chosen: opt.Options, run: str, work: "Callable[[Setup], int]", *, e
     return _start(taken_up, work, attended=True)
 
 
+def _on_a_branch(chosen: opt.Options, task: str) -> "Setup":
+    """The setup of an unattended run, once its worktree is there."""
+    from uuid import uuid4
+
+    from mendgraph.graph.fleet.unattended import begin, cost_limit
+
+    run_id = uuid4().hex
+    place = found(begin(str(chosen.root), task, run_id, **chosen.unattended or {}))
+    settings = {**cost_limit(chosen.settings), **chosen.settings}
+    settings["readable_folders"] = (*settings.get("readable_folders", ()), *place.installed())
+    setup = _setup(replace(chosen, root=Path(place.root), run_id=run_id, settings=settings), attended=False)
+    for line in place.first_words():
+        setup.display.err.line(f"mendgraph: {one_line(line, 1_000)}")
+    return replace(setup, unattended=place)
+
+
 def _setup(chosen: opt.Options, *, attended: bool) -> "Setup":
     from rich.console import Console
 
@@ -275,7 +306,7 @@ def _setup(chosen: opt.Options, *, attended: bool) -> "Setup":
     from mendgraph.nodes.call_model.local_model import local_server_is_starting
     from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 
-    out, err = Console(), Console(stderr=True)
+    out, err = Console(stderr=(chosen.unattended or {}).get("report") == "-"), Console(stderr=True)
     context = AgentContext(**{"workspace": str(chosen.root), **chosen.settings})
     live = None
     if is_live(out) and not chosen.as_json and (is_live(err) or not err.file.isatty()):

@@ -400,6 +400,9 @@ class OutcomeKind(StrEnum):
     FINISHED, BUDGET_STOP, SYSTEM_ERROR = "FINISHED", "BUDGET_STOP", "SYSTEM_ERROR"
 
 
+_RAISE: Final = "raise the limit: the defaults are small, and --unattended has larger ones."
+
+
 class StopReason(StrEnum):
     """Why a run ended; closed. Each says how to go on, and whether it is a limit: then the run ends in BUDGET_STOP.
 
@@ -418,9 +421,9 @@ class StopReason(StrEnum):
         return member
 
     MAX_CALLS_PER_SESSION = "max_calls_per_session", "Start a new thread, or raise it with `chat --run RUN`.", True
-    MAX_CALLS_PER_TURN = "max_calls_per_turn", "Send another message to go on with a new turn, or raise it.", True
-    MAX_INPUT_TOKENS = "max_input_tokens", "Raise the limit on input tokens, or start a new thread.", True
-    MAX_OUTPUT_TOKENS = "max_output_tokens", "Raise the limit on output tokens, or start a new thread.", True
+    MAX_CALLS_PER_TURN = "max_calls_per_turn", f"Send another message to go on with a new turn, or {_RAISE}", True
+    MAX_INPUT_TOKENS = "max_input_tokens", f"Start a new thread, or {_RAISE}", True
+    MAX_OUTPUT_TOKENS = "max_output_tokens", f"Start a new thread, or {_RAISE}", True
     MAX_STEPS = "max_steps", "Send another message to go on with a new turn, or raise max_steps.", True
     WALL_CLOCK = "wall_clock", "Send another message to go on with a new turn, or raise max_seconds.", True, True
     MAX_COST = "max_cost", "Raise max_cost_usd, as `chat --run RUN` allows, or start a new thread.", True

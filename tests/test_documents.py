@@ -187,6 +187,10 @@ def options(command: Any) -> set[str]:
 FOREIGN: Final = frozenset(
     [
         "--mendgraph-record",
+        "--body-file",
+        "--format",
+        "--hook-stage",
+        "--title",
         "--extra",
         "--with",
         "--config",

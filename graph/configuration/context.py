@@ -54,6 +54,21 @@ MOST = 2**53
 REPLY_TOKENS = 2_048
 """Output tokens of one reply, where nobody says how many."""
 
+UNATTENDED: Mapping[str, Any] = {
+    "mode": "auto",
+    "evidence": True,
+    "require_checks": True,
+    "max_calls_per_turn": 60,
+    "max_calls_per_session": 180,  # and two resumed turns
+    "max_input_tokens_per_session": 3_000_000,  # a prompt of 4,000 tokens that grows by 1,500 with each of 60 calls
+    "max_output_tokens_per_session": 200_000,
+    "max_output_tokens_per_call": 8_192,  # a file of some 800 lines, written whole
+    "max_seconds": 3_600.0,
+    "tool_timeout_s": 120.0,
+    "checks_timeout_s": 300.0,
+}
+"""The fields that `AgentContext.unattended` sets: limits for one task on a hosted model."""
+
 _DECIDED_LIMITS = frozenset({"api", "max_output_tokens_per_call"})
 
 
@@ -325,6 +340,12 @@ class AgentContext(Record):
     checks_timeout_s: float = _setting(
         60.0, "Longest time for one of the checks, in seconds.", trust="less", gt=0, le=3_600
     )
+    require_checks: bool = _setting(
+        False,
+        "End a run whose changes nothing could check as not_checked (exit code 5), not as FINISHED.",
+        trust="on",
+        option="--require-checks/--no-require-checks",
+    )
     max_failed_tries: int = _setting(
         4, "Tries in a row whose edits or checks may fail before the run ends.", trust="less", ge=1, le=100
     )
@@ -344,6 +365,15 @@ class AgentContext(Record):
     answer_schema: dict[str, Any] | None = _setting(
         None, "JSON schema that the value of final_answer must fit. Default: any text is an answer."
     )
+
+    @classmethod
+    def unattended(cls, workspace: str = ".", **changes: Any) -> Self:
+        """The context of a task that nobody watches: `UNATTENDED`, with these fields in place of its own.
+
+        Changes are made without asking, tests run in the sandbox and have to, and limits fit a task of an hour on a
+        hosted model. It works in the workspace itself: the branch of its own is made by `mendgraph --unattended`.
+        """
+        return cls(**{**UNATTENDED, "workspace": workspace, **changes})
 
     @field_validator("base_url")
     @classmethod

@@ -164,13 +164,35 @@ TestName: TypeAlias = Annotated[
 Force: TypeAlias = Annotated[bool, typer.Option("--force", help="Write over files that are there.")]
 
 
+Unattended: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--unattended",
+        help="Work on a branch of its own, without questions, with larger limits; changes have to be checked.",
+    ),
+]
+Commit: TypeAlias = Annotated[
+    bool, typer.Option("--commit", help="With --unattended: commit to the branch what has finished and was checked.")
+]
+PrBody: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--pr-body",
+        metavar="FILE",
+        help="With --unattended: write what was done as the text of a pull request; `-` is standard output.",
+        show_default=False,
+    ),
+]
+
+
 @dataclass(frozen=True)
 class Options:
     """The options of a run. `settings` are the fields of `AgentContext` that were given.
 
     `as_json` is an object for programs in place of words; with `json_lines` it is the last of many lines.
     `workspace_file` says whether the folder's own settings are read. `given` are the names of those options that a new
-    run is begun with. `run_id` is a run to take up, None for a new one.
+    run is begun with. `run_id` is a run to take up, None for a new one. `unattended` is what an unattended run wants:
+    a `commit`, and where the `report` goes; None for a run that a person watches.
     """
 
     root: Path
@@ -182,6 +204,7 @@ class Options:
     run_id: str | None = None
     json_lines: bool = False
     workspace_file: bool = True
+    unattended: Mapping[str, Any] | None = None
 
 
 def options_without_a_task(context: typer.Context) -> Options:

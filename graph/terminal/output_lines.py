@@ -2,6 +2,8 @@
 
 import json
 import re
+import shlex
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from datetime import datetime, tzinfo
@@ -18,7 +20,7 @@ from mendgraph.graph.runs.run_words import short_id, state_words, when_words
 from mendgraph.graph.terminal.answers import Line, table
 from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats, format_usage_stats
 from mendgraph.nodes.execute_tools.secrets.redact import redact
-from mendgraph.nodes.language.display import count_of, one_line, output_words, target_of, usd
+from mendgraph.nodes.language.display import count_of, one_line, output_words, plain, target_of, usd
 from mendgraph.nodes.records import ExtractionError, FileChange, JsonMap, Outcome, OutcomeKind, Plan, ToolCall
 
 if TYPE_CHECKING:
@@ -78,6 +80,55 @@ def result_object(result: "RunResult", account: JsonMap, log: str | None, resume
         "log": log,
         **({"resume": resume} if resume else {}),
     }
+
+
+# --- What a forge, such as GitHub, reads of an unattended run
+
+# The task may be a stranger's, and answers and names of files are a model's: they are quoted, or made inert, so that
+# they mention nobody, close no issue and start nothing, as [skip ci] and HTML would.
+_INERT: Final = str.maketrans({"@": "(at)", "[": "(", "]": ")", "<": "(", ">": ")"})
+_MOST_QUOTED: Final = 8_000
+"""Characters of one text; GitHub takes 65,536 in all."""
+
+
+def commit_message(task: str, result: "RunResult", models: Sequence[str]) -> str:
+    """A subject of at most 72 characters made from the task; then how the run ended, and which one it was."""
+    first = next(filter(str.strip, task.splitlines()), task)
+    ended, by = [*outcome_lines(result.outcome)][-1].text, f"Run {result.run_id} of mendgraph, by {', '.join(models)}."
+    return "\n".join((_inert(first, 72), "", *(textwrap.fill(_inert(each, 1_000), 72) for each in (ended, by)), ""))
+
+
+def pull_request(
+    task: str, base: str, model: Sequence[str], result: "RunResult", files: Sequence[str], used: Iterable[Line]
+) -> str:
+    """The text of a pull request as Markdown: what was asked, what came of it, what it `used`, and how to do it again.
+
+    `base` is the commit that the run began with, `model` the option that names its model, and `files` what it changed.
+    """
+    again = f"git switch --detach {base}\n{shlex.join(['mendgraph', '--unattended', *model, '--', task])}"
+    parts = {
+        "What was asked": _quoted(task),
+        "What was changed": _quoted("\n".join(files) or "no file"),
+        "How it ended, and what was checked": _quoted("\n".join(line.text for line in outcome_lines(result.outcome))),
+        "What the model says": _quoted(result.answer or "(nothing)"),
+        "What it used": _quoted("\n".join(line.text for line in used)),
+        "How to do it again": _quoted(again, "sh"),
+    }
+    texts = "".join(f"## {title}\n\n{text}\n\n" for title, text in parts.items())
+    return f"{texts}Made by mendgraph, unattended, in run {result.run_id}.\n"
+
+
+def _inert(text: str, limit: int) -> str:
+    words = re.sub(r"#(?=\d)", "no. ", re.sub("(?i)GH-", "GH ", one_line(text, 10 * limit).replace("://", ":")))
+    return one_line(words.translate(_INERT), limit)
+
+
+def _quoted(text: str, language: str = "text") -> str:
+    """The text as a block of code, which nothing in it can end."""
+    shown = plain("\n".join(text.splitlines()))
+    shown = shown if len(shown) <= _MOST_QUOTED else f"{shown[: _MOST_QUOTED - 3]}..."
+    fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", shown)), 0)
+    return f"{fence}{language}\n{shown}\n{fence}"
 
 
 # --- Events as JSON lines
@@ -358,7 +409,8 @@ class ResultObject(TypedDict):
     """How a turn ended. `steps` are its model calls, each try one; `changes` are its file effects, in order.
 
     `usage` are counters of the turn and of its session. `log` is the path of the run's log; `resume` is the command
-    that goes on with it, and is there only where it can go on.
+    that goes on with it, and is there only where it can go on. Of an unattended run there are its `branch`, the id of
+    its `commit` and its `worktree`, each "" where there is none.
     """
 
     schema: Literal[1]
@@ -372,6 +424,9 @@ class ResultObject(TypedDict):
     thread_id: str
     log: str | None
     resume: NotRequired[str]
+    branch: NotRequired[str]
+    commit: NotRequired[str]
+    worktree: NotRequired[str]
 
 
 class ErrorDetail(TypedDict):

@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Any, Final, Self
 
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.fleet.unattended import Published, Unattended, taken_up
 from mendgraph.graph.runs.events import Asked, Ended, Event
 from mendgraph.graph.runs.run import RunResult, Session
 from mendgraph.graph.runs.run_words import chat_command, resume_command, short_id
@@ -25,15 +26,17 @@ from mendgraph.graph.runs.runs import ListedRun, get_run
 from mendgraph.graph.terminal.answers import Line, as_json
 from mendgraph.graph.terminal.approval import ReadLine, ask_person, in_editor
 from mendgraph.graph.terminal.output_lines import (
+    commit_message,
     diff_lines,
     event_as_map,
     outcome_lines,
+    pull_request,
     result_object,
     session_line,
     usage_block,
     usage_lines,
 )
-from mendgraph.graph.terminal.process_end import SIGNALS, ExitCode, install, leave_at_once
+from mendgraph.graph.terminal.process_end import SIGNALS, ExitCode, install, leave_at_once, write_file
 from mendgraph.graph.terminal.screen import Display, RunView, VisibleText
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
 from mendgraph.nodes.call_model.weights import embedded_weights
@@ -41,6 +44,7 @@ from mendgraph.nodes.execute_tools.store.audit_log import FILE_NAME
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import run_folder_path
 from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.language.display import one_line
 from mendgraph.nodes.records import EditForm, ToolError
 
 GRACE_S: Final = 5.0
@@ -133,7 +137,7 @@ class Setup:
     """What a run at the terminal needs.
 
     `next_line` reads a chat's requests; `ask` reads a person's approvals, None where there is nobody to ask.
-    `session_options` are further arguments of `Session`.
+    `session_options` are further arguments of `Session`; `unattended` is the worktree of a task that nobody watches.
     """
 
     context: AgentContext
@@ -142,6 +146,7 @@ class Setup:
     ask: ReadLine | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     session_options: Mapping[str, Any] = field(default_factory=dict)
+    unattended: Unattended | None = None
 
 
 def run_once(setup: Setup, request: str) -> ExitCode:
@@ -152,7 +157,7 @@ def run_once(setup: Setup, request: str) -> ExitCode:
 
 def resume_once(setup: Setup) -> ExitCode:
     """Go on with the thread that `session_options` name, and show its end."""
-    with Turns(setup) as turns:
+    with Turns(replace(setup, unattended=taken_up(setup.context.workspace))) as turns:
         return turns.show_run(turns.take_up())
 
 
@@ -225,9 +230,32 @@ class Turns:
             _let_tools_tidy_up()
             return code
         result = self.session.result()
-        self._show_end(result)
+        published = self._publish(result, self.setup.unattended) if self.setup.unattended else None
+        self._show_end(result, published)
         self._show_log()
+        if published and published.problem:
+            self._display.err.line(f"mendgraph: {one_line(published.problem.message, 1_000)}")
+            return ExitCode.SYSTEM_ERROR
         return ExitCode[result.outcome.kind.value]
+
+    def _publish(self, result: RunResult, unattended: Unattended) -> Published:
+        """Commit what an unattended run has changed, as it wants, and write its report."""
+        wanted, kept, used = unattended.wanted, self._kept(), result.outcome.usage
+        models = dict.fromkeys(each.model for each in self._view.account.paid)
+        message = self.session.scrub(commit_message(wanted.task, result, [*models]))
+        files = kept.files if kept else result.changed_files  # of all turns
+        checked = result.outcome.checks == "passed" or not self.context.require_checks
+        published = unattended.publish(files, finished=result.ok, checked=checked, message=message)
+        if wanted.report:
+            model = ["--model", self.context.model] if self.context.model else []
+            lines = (*usage_lines(used, self._api, self._view.account), *usage_block(used, self._api))
+            report = pull_request(wanted.task, unattended.copy.base, model, result, files, lines)
+            report = self.session.scrub(report)
+            if wanted.report == "-":
+                sys.stdout.write(report)
+            else:
+                write_file(wanted.report, report.encode(errors="replace"), force=True)
+        return published
 
     def usage(self) -> tuple[Mapping[str, Any], list[Line]]:
         """What the session has used: counters, and lines for a person."""
@@ -294,18 +322,20 @@ class Turns:
                     last = event
         return last if isinstance(last, Asked) else None
 
-    def _show_end(self, result: RunResult) -> None:
+    def _show_end(self, result: RunResult, published: Published | None = None) -> None:
         outcome = result.outcome
         if self._display.as_json:
             kept = self._kept()
             resume = self._resume(kept) if kept else None
             used = {**self._view.account.as_map(), "refused": self._view.refused}
             shown = result_object(result, used, self._log(), resume)
+            shown |= dict(zip(Published._fields, published[:3], strict=False)) if published else {}
             self._display.write_object("ended", {"result": shown} if self._display.json_lines else shown)
             return
         self._view.answer(outcome.answer)
         self._view.lines(*[Line("")] * bool(result.diffs), *diff_lines(result.diffs))
         self._view.lines(*outcome_lines(outcome), *usage_lines(outcome.usage, self._api, self._view.account))
+        self._view.lines(*[Line(one_line(published.said, 1_000))] if published else [])
 
     def _log(self) -> str | None:
         path = os.path.join(run_folder_path(self.session.thread_id), FILE_NAME)

@@ -8,12 +8,12 @@ import json
 import os
 import shutil
 import stat
-import tempfile
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 from mendgraph.nodes.execute_tools.files.failures import invalid, os_failure, quoted
+from mendgraph.nodes.execute_tools.files.file_changes import listed
 from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_regular, open_root
 from mendgraph.nodes.execute_tools.processes.git import (
     HEAD,
@@ -50,7 +50,8 @@ class CopyError(Exception):
         self.error = error
 
 
-def _required(found: Result | ToolError) -> Result:
+def required(found: Result | ToolError) -> Result:
+    """What was found; CopyError where that is an error."""
     if isinstance(found, ToolError):
         raise CopyError(found)
     return found
@@ -90,7 +91,7 @@ class PrivateGit:
 
     def make(self, objects: str = "", object_format: str = "sha1") -> None:
         """Make it; it has what the repository with the folder `objects` has, if one is named."""
-        _required(init_repository(self._path, object_format, _SETTINGS))
+        required(init_repository(self._path, object_format, _SETTINGS))
         self._write("info/attributes", _BYTE_FOR_BYTE.encode())
         if objects:
             self._write("objects/info/alternates", os.fsencode(json.dumps(objects, ensure_ascii=False)) + b"\n")
@@ -142,14 +143,11 @@ class PrivateGit:
 
     def _git(self, *arguments: str, given: bytes = b"") -> bytes:
         argv = (f"--git-dir={self._path}", f"--work-tree={self._root}", *arguments)
-        with tempfile.TemporaryFile(dir=self._path) as stream:
-            stream.write(given)
-            stream.seek(0)
-            found = run_git(argv, cwd=self._root, settings=_SETTINGS, given=stream, max_output_bytes=MOST_PATCH_BYTES)
+        found = run_git(argv, cwd=self._root, settings=_SETTINGS, given=given, max_output_bytes=MOST_PATCH_BYTES)
         if isinstance(found, ProcessResult) and found.truncated:
             message = f"The patch has more than {MOST_PATCH_BYTES:,} bytes: what was changed is in the copy itself."
             raise CopyError(ToolError(code=ToolErrorCode.IO_ERROR, message=message))
-        return _required(succeeded(found, "compare the files of the copy in", self._path)).stdout
+        return required(succeeded(found, "compare the files of the copy in", self._path)).stdout
 
     def _write(self, name: str, data: bytes) -> None:
         path = os.path.join(self._path, name)
@@ -194,7 +192,7 @@ class GitSource(NamedTuple):
 
     def make(self, folder: str, handle: int) -> Made:
         """Fill the empty folder."""
-        records = _required(add_worktree(self.repository, self.commit, handle, folder, WORKSPACE))
+        records = required(add_worktree(self.repository, self.commit, handle, folder, WORKSPACE))
         root = os.path.join(WORKSPACE, self.repository.prefix).rstrip("/")
         git = PrivateGit(os.path.join(folder, BASE), os.path.join(folder, root))
         git.make(os.path.join(self.repository.common, "objects"), self.repository.object_format)
@@ -277,12 +275,9 @@ def _git_source(repository: Repository, revision: str) -> GitSource | ToolError 
 
 
 def _not_committed(repository: Repository, changed: Sequence[str]) -> ToolError:
-    named = ", ".join(map(quoted, changed[:_NAMED])) + (
-        f" and {len(changed) - _NAMED} more" if changed[_NAMED:] else ""
-    )
     message = (
-        f"The repository {quoted(repository.path)} has changes that are not committed ({named}), and copies are made of"
-        ' commits. Commit or stash them, or say "revision": "HEAD" to work without them.'
+        f"The repository {quoted(repository.path)} has changes that are not committed ({listed(changed)}), and copies"
+        ' are made of commits. Commit or stash them, or say "revision": "HEAD" to work without them.'
     )
     return ToolError(code=ToolErrorCode.CONFLICT, message=message, suggestions=(HEAD,))
 

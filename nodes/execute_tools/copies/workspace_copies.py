@@ -12,13 +12,28 @@ import shutil
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
-from mendgraph.nodes.execute_tools.copies.copy_sources import BASE, CopyError, GitSource, PrivateGit, find_source
+from mendgraph.nodes.execute_tools.copies.copy_sources import (
+    BASE,
+    CopyError,
+    GitSource,
+    PrivateGit,
+    find_source,
+    required,
+)
 from mendgraph.nodes.execute_tools.files.atomic_write import sync_folder, write_temporary
-from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
+from mendgraph.nodes.execute_tools.files.failures import invalid, os_failure, quoted
+from mendgraph.nodes.execute_tools.files.file_changes import listed
 from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, open_root
-from mendgraph.nodes.execute_tools.processes.git import remove_worktree_records
+from mendgraph.nodes.execute_tools.processes.git import (
+    HEAD,
+    Repository,
+    find_repository,
+    find_uncommitted,
+    remove_worktree_records,
+    succeeded,
+)
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 FINISHED: Final = "copy.json"
@@ -94,17 +109,31 @@ def copy_folder(path: str, *, make: bool) -> Iterator[CopyFolder | ToolError]:
                 fcntl.flock(handle, fcntl.LOCK_UN)  # a copy of this process may have the handle
 
 
+class Wanted(NamedTuple):
+    """What a copy with a `branch` of its own is for.
+
+    The `task`, whether to `commit` what is done, and where the `report` goes: a file, "-" for standard output, or "".
+    """
+
+    branch: str
+    task: str
+    commit: bool
+    report: str
+
+
 class Copy(NamedTuple):
     """A finished copy. `root` is the workspace in it, by its real, absolute name.
 
     `base` is what it began with: a commit's id, or the hash of all files as a git tree. `folder` is its own folder,
-    with the workspace and what belongs to it. `notes` are sentences about what is not in it.
+    with the workspace and what belongs to it. `notes` are sentences about what is not in it. `wanted` is there for
+    one with a branch of its own.
     """
 
     root: str
     base: str
     folder: str
     notes: tuple[str, ...] = ()
+    wanted: Wanted | None = None
 
 
 class Pinned(NamedTuple):
@@ -229,4 +258,81 @@ def _known(folder: CopyFolder, note: Mapping[str, Any], asked: Mapping[str, str]
 
 
 def _copy(folder: CopyFolder, note: Mapping[str, Any]) -> Copy:
-    return Copy(os.path.join(folder.path, note["root"]), note["base"], folder.path, tuple(note["notes"]))
+    root = os.path.join(folder.path, note["root"])
+    wanted = Wanted(*note["wanted"]) if "wanted" in note else None
+    return Copy(root, note["base"], folder.path, tuple(note["notes"]), wanted)
+
+
+# --- A copy on a branch of its own
+
+INSTALLED: Final = (".venv", "venv", "node_modules")
+"""What a project's tests need and git does not have: a link in the copy leads to it."""
+
+
+def make_branch(workspace: str, folder: str, wanted: Wanted) -> Copy | ToolError:
+    """A copy of the last commit in `folder`, on the new branch that is wanted; its notes say what is not in it.
+
+    INVALID_ARGUMENT where the workspace is in no repository.
+    """
+    path, ref = os.path.realpath(workspace), f"refs/heads/{wanted.branch}"
+    try:
+        repository = required(find_repository(path))
+        if repository is None:
+            return invalid(
+                f"{quoted(workspace)} is no git repository, and an unattended run works on a branch of its own: make"
+                " it one (git init, git add, git commit), or run the task without --unattended."
+            )
+        changed, untracked = required(find_uncommitted(repository))
+        copy = required(make_copy(path, HEAD, folder))
+        left = [*[listed(changed)] * bool(changed), *["files that git does not track"] * untracked]
+        notes = (*copy.notes, *[f"Not in it, as it is not committed: {' and '.join(left)}."] * bool(left))
+        for name in INSTALLED:
+            if os.path.isdir(installed := os.path.join(path, name)) and not os.path.lexists(f"{copy.root}/{name}"):
+                os.symlink(os.path.realpath(installed), f"{copy.root}/{name}")
+        for words in (("update-ref", ref, copy.base, ""), ("symbolic-ref", HEAD, ref)):
+            required(succeeded(repository.run(*words, cwd=copy.root), "make a branch of", path))
+        copy = copy._replace(notes=notes, wanted=wanted)
+        with copy_folder(folder, make=False) as opened:
+            found = required(opened)
+            found.write_note({**(found.note() or {}), "notes": notes, "wanted": wanted})
+    except (CopyError, OSError) as error:
+        delete_copy(folder)
+        return error.error if isinstance(error, CopyError) else os_failure(error, "make a copy in", folder)
+    return copy
+
+
+def commit_branch(copy: Copy, files: Iterable[str], message: str, identity: Mapping[str, str]) -> str | ToolError:
+    """Commit these files of a copy as they are onto its branch; the commit's id, "" where the branch has no change.
+
+    Files that git ignores are left out. No hook, filter or signing program of the repository is started.
+    """
+
+    def git(*words: str, given: bytes = b"") -> str:
+        done = repository.run(*words, given=given, **identity)
+        return os.fsdecode(required(succeeded(done, "commit to", copy.root)).stdout).rstrip("\n")
+
+    try:
+        repository = required(cast("Repository | ToolError", find_repository(copy.root)))
+        hidden = git("ls-files", "-z", "--others", "--ignored", "--exclude-standard").split("\0")
+        names = "".join(f"{name}\0" for name in files if name not in hidden)
+        git("update-index", "--add", "--remove", "--replace", "-z", "--stdin", given=os.fsencode(names))
+        tree, head = git("write-tree"), git("rev-parse", HEAD)
+        if tree != git("rev-parse", f"{HEAD}^{{tree}}"):
+            head = git("commit-tree", tree, "-p", head, given=message.encode())
+            git("update-ref", "-m", "mendgraph", HEAD, head)
+    except CopyError as error:
+        return error.error
+    return head if head != copy.base else ""
+
+
+def leave_branch(copy: Copy, branch: str) -> ToolError | None:
+    """Take the copy away, and its branch as well where that has no commit; an empty folder stays, for its runs."""
+    repository = find_repository(copy.root)
+    if isinstance(repository, Repository):  # a branch that has a commit is not at the base any more
+        repository.run("update-ref", "-d", f"refs/heads/{branch}", copy.base)
+    problem = delete_copy(copy.folder)
+    with copy_folder(copy.folder, make=problem is None) as opened, suppress(OSError):
+        parts = os.path.relpath(copy.root, copy.folder).split(os.sep)
+        for end in range(1, len(parts) + 1):
+            os.mkdir(os.path.join(*parts[:end]), 0o700, dir_fd=required(opened).handle)
+    return problem

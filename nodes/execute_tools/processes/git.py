@@ -8,10 +8,12 @@ import errno
 import fcntl
 import hashlib
 import os
+import re
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from typing import IO, Final, NamedTuple
+from contextlib import contextmanager, nullcontext, suppress
+from typing import Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.files.failures import LONGEST_QUOTE, os_failure, plain_text, quoted
 from mendgraph.nodes.execute_tools.files.handles import closing, open_root
@@ -82,27 +84,31 @@ def run_git(
     *,
     cwd: str,
     settings: Settings = (),
-    given: IO[bytes] | None = None,
+    given: bytes = b"",
     max_output_bytes: int = MOST_OUTPUT,
     env: Mapping[str, str] | None = None,
 ) -> ProcessResult | ToolError:
     """What `git` printed, and its exit code; an error only where it could not be run to its end.
 
-    The open file `given` is its input. `env` is its environment instead of `git_environment`.
+    It reads what is `given`. `env` is its environment instead of `git_environment`.
     """
     program = shutil.which("git")
     if program is None:
         needed = "The program 'git' is needed for copies of workspaces and for patches"
         message = f"{needed}: install your system's package git."
         return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
-    return run_process(
-        [os.path.abspath(program), *arguments],
-        cwd=cwd,
-        timeout_s=GIT_TIMEOUT_S,
-        max_output_bytes=max_output_bytes,
-        env=git_environment(settings) if env is None else env,
-        given=given,
-    )
+    with tempfile.TemporaryFile() if given else nullcontext() as stream:
+        if stream is not None:
+            stream.write(given)
+            stream.seek(0)
+        return run_process(
+            [os.path.abspath(program), *arguments],
+            cwd=cwd,
+            timeout_s=GIT_TIMEOUT_S,
+            max_output_bytes=max_output_bytes,
+            env=git_environment(settings) if env is None else env,
+            given=stream,
+        )
 
 
 def git_failure(result: ProcessResult, doing: str, path: str) -> ToolError:
@@ -155,9 +161,12 @@ class Repository(NamedTuple):
     is_bare: bool
     settings: tuple[tuple[str, str], ...] = ()
 
-    def run(self, *arguments: str, cwd: str | None = None) -> ProcessResult | ToolError:
-        """What git says in this repository."""
-        return run_git(arguments, cwd=self.path if cwd is None else cwd, settings=self.settings)
+    def run(
+        self, *arguments: str, cwd: str | None = None, given: bytes = b"", **more: str
+    ) -> ProcessResult | ToolError:
+        """What git says in this repository when it is `given` this to read, with `more` in its environment."""
+        env = {**git_environment(self.settings), **more}
+        return run_git(arguments, cwd=self.path if cwd is None else cwd, given=given, env=env)
 
     def line(self, *arguments: str) -> str | None:
         """What git prints as one line; None where it fails."""
@@ -208,7 +217,7 @@ def find_commit(repository: Repository, revision: str = "") -> str | ToolError:
     commit = repository.line("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision or HEAD}^{{commit}}")
     if commit:
         return commit
-    if not revision and repository.line("rev-list", "--all", "--max-count=1") == "":
+    if revision in {"", HEAD} and repository.line("rev-list", "--all", "--max-count=1") == "":
         message = f"The repository {quoted(repository.path)} has no commit yet: commit what is there first."
         return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
     message = (
@@ -362,3 +371,22 @@ def init_repository(path: str, object_format: str, settings: Settings = ()) -> T
     argv = ("init", "--bare", "--quiet", "--template=", f"--object-format={object_format}", path)
     made = succeeded(run_git(argv, cwd="/", settings=settings), "make a repository at", path)
     return made if isinstance(made, ToolError) else None
+
+
+# --- In whose name commits are made
+
+_IDENTITY: Final = re.compile(r"(.*) <([^<>]*)> [0-9]+ [+-][0-9]{4}")
+
+
+def find_identity(path: str) -> dict[str, str] | ToolError:
+    """Who the person is that commits there, as variables of git; NOT_FOUND where nobody has told git."""
+    found = run_git(("-c", "user.useConfigOnly=true", "var", "GIT_AUTHOR_IDENT"), cwd=path, env=os.environ)
+    if isinstance(found, ToolError):
+        return found
+    known = _IDENTITY.match(os.fsdecode(found.stdout))
+    if known is None:
+        remedy = "say it with git config --global user.name NAME, and the same for user.email."
+        message = f"Git does not know in whose name to commit: {remedy}"
+        return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
+    kinds = (f"GIT_{who}" for who in ("AUTHOR", "COMMITTER"))
+    return {f"{kind}_{part}": known[n] for kind in kinds for n, part in enumerate(("NAME", "EMAIL"), 1)}

@@ -1,0 +1,115 @@
+"""A task that nobody watches: it works in a git worktree on a branch of its own, which may end in a commit."""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from mendgraph.graph.configuration.loading import load_prices
+from mendgraph.graph.runs.run_words import command_line, short_id
+from mendgraph.nodes.call_model.ledger import find_price
+from mendgraph.nodes.execute_tools.copies.workspace_copies import (
+    INSTALLED,
+    Copy,
+    Wanted,
+    commit_branch,
+    leave_branch,
+    make_branch,
+    open_copy,
+)
+from mendgraph.nodes.execute_tools.processes.git import find_identity
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
+from mendgraph.nodes.execute_tools.store.run_folder import data_folder, workspace_folder
+from mendgraph.nodes.language.display import count_of
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+
+_WORKTREES: Final = "worktrees"
+_MAX_COST_USD: Final = 5.0
+_NOT_CHECKED: Final = ToolError(
+    code=ToolErrorCode.CHECK_FAILED,
+    message="Nothing is committed, as no check has seen all changes: look at them, and commit them yourself.",
+)
+
+
+class Published(NamedTuple):
+    """What is there at the end: the `branch`, its `commit`, the `worktree`, each "" where there is none.
+
+    `said` tells that to people; `problem` is what could not be done.
+    """
+
+    branch: str
+    commit: str
+    worktree: str
+    said: str
+    problem: ToolError | None = None
+
+
+class Unattended(NamedTuple):
+    """The worktree of a task, whose workspace is `root`."""
+
+    root: str
+    copy: Copy
+    wanted: Wanted
+
+    def installed(self) -> tuple[str, ...]:
+        """Folders of the person's own workspace that tests have to see: what was installed for the project."""
+        links = (os.path.join(self.root, name) for name in INSTALLED)
+        return tuple(os.path.realpath(link) for link in links if os.path.islink(link))
+
+    def first_words(self) -> Sequence[str]:
+        """Where it works, what is not there, and how to go on if it is cut off."""
+        where = f"It works on the branch {self.wanted.branch} from commit {self.copy.base[:9]}, in {self.root}"
+        return (where, *self.copy.notes, f"If it is cut off, go on with: {command_line(self.root, 'resume')}")
+
+    def publish(self, files: Sequence[str], *, finished: bool, checked: bool, message: str) -> Published:
+        """Commit the files that were changed, if that is wanted, and take away what nobody needs any more.
+
+        A run that has not `finished` commits nothing and leaves its worktree, and so does one whose changes nothing has
+        `checked`, or of which nobody wants a commit, unless it has changed nothing.
+        """
+        wanted, commit, problem = self.wanted, "", None
+        if finished and files and wanted.commit:
+            who = find_identity(self.root) if checked else _NOT_CHECKED
+            done = who if isinstance(who, ToolError) else commit_branch(self.copy, files, message, who)
+            commit, problem = ("", done) if isinstance(done, ToolError) else (done, None)
+        if not finished or problem is not None or (files and not wanted.commit):
+            said = f"Nothing is committed: the work is on the branch {wanted.branch}, in {self.root}"
+            return Published(wanted.branch, "", self.root, said, problem)
+        problem = leave_branch(self.copy, wanted.branch)
+        if not commit:
+            return Published("", "", "", "Nothing was changed: there is no commit, and no branch", problem)
+        said = f"Committed {count_of(len(files), 'file')} to the branch {wanted.branch} ({commit[:9]})"
+        return Published(wanted.branch, commit, "", said, problem)
+
+
+def begin(workspace: str, task: str, run_id: str, *, commit: bool, report: str) -> Unattended | ToolError:
+    """Make the worktree of a task, which wants a `commit` and a `report` as `Wanted` says.
+
+    The error says what is missing: a repository, a commit in it, somebody in whose name to commit.
+    """
+    path = os.path.abspath(workspace)
+    for found in (find_identity(path) if commit else None, workspace_folder(path)):
+        if isinstance(found, ToolError):
+            return found
+    task = Redactor(known_values(os.environ)).text(task)
+    words = "-".join(re.findall(r"[a-z0-9]+", task.lower())[:6])[:40]
+    name = f"{words}-{short_id(run_id)}".strip("-")
+    folder = os.path.join(os.path.abspath(data_folder()), _WORKTREES, name)
+    wanted = Wanted(f"mendgraph/{name}", task, commit, report)
+    made = make_branch(path, folder, wanted)
+    return made if isinstance(made, ToolError) else Unattended(made.root, made, wanted)
+
+
+def taken_up(root: str) -> Unattended | None:
+    """The task whose worktree this folder is in; None where it is no such one."""
+    folder, real = os.path.join(os.path.realpath(data_folder()), _WORKTREES), os.path.realpath(root)
+    name = os.path.relpath(real, folder).split(os.sep)[0]
+    copy = None if name in {os.curdir, os.pardir} else open_copy(os.path.join(folder, name))
+    return None if copy is None or copy.wanted is None else Unattended(real, copy, copy.wanted)
+
+
+def cost_limit(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A limit on the cost, where the settings name one model, of which the price is known."""
+    prices, model = load_prices(), settings.get("model")
+    unknown = not model or isinstance(prices, ToolError) or find_price(prices, model) is None
+    return {} if unknown or settings.get("fallback_models") else {"max_cost_usd": _MAX_COST_USD}

@@ -1,0 +1,284 @@
+"""`mendgraph --unattended`: the branch, the commit and the report of a task that nobody watches; and the Action."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from mendgraph.graph import cli
+from mendgraph.graph.configuration.context import UNATTENDED, AgentContext
+from mendgraph.graph.fleet.unattended import cost_limit
+from mendgraph.nodes.execute_tools.processes.bubblewrap import sandbox_problem
+from tests.architecture.product import ROOT
+from tests.doubles.replies import Calls, Say
+from tests.doubles.scripted_model import ScriptedModel
+from tests.doubles.scripted_server import ScriptedServer
+from tests.nodes.execute_tools.processes.git_places import git, repository
+
+BUG: Final = 'def add(a, b):\n    """Add.\n\n    >>> add(1, 2)\n    3\n    """\n    return a - b\n'
+FIXED: Final = BUG.replace("a - b", "a + b")
+FIX: Final = 'tool: edit_file({"path": "calc.py", "old_str": "a - b", "new_str": "a + b"})'
+FREE: Final = ("--no-require-checks", "--no-evidence")
+"""The sandbox may be missing here."""
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with a bug, which is the current folder; git knows who commits, and what it starts is seen."""
+    folder = repository(tmp_path / "project", {"calc.py": BUG, ".gitignore": "*.log\n.venv/\n"})
+    for hook in ("pre-commit", "post-commit", "post-checkout", "reference-transaction", "pre-push"):
+        (folder / ".git/hooks").mkdir(exist_ok=True)
+        path = folder / ".git/hooks" / hook
+        path.write_text(f"#!/bin/sh\ntouch {tmp_path}/hook-ran\n")
+        path.chmod(0o755)
+    git(folder, "config", "commit.gpgsign", "true")
+    git(folder, "config", "user.name", "Ann")
+    git(folder, "config", "user.email", "ann@example.org")
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def run(project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the command in this process on a model that follows the script: exit code, standard output and error."""
+
+    def called(*words: str, script: tuple[str, ...] = (FIX, "It adds now.")) -> tuple[int, str, str]:
+        model = ScriptedModel([Say(line) for line in script])
+        monkeypatch.setattr(cli, "_session_options", lambda: {"model": model})
+        code = cli.main([*words, *(["--protocol", "text"] if "--unattended" in words else [])])
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    assert project.is_dir()
+    return called
+
+
+def branches(project: Path) -> list[str]:
+    return git(project, "branch", "--format=%(refname:short)").split()
+
+
+def worktrees(project: Path) -> list[str]:
+    return git(project, "worktree", "list", "--porcelain").count("worktree ") * ["one"]
+
+
+def test_it_works_on_a_branch_and_the_persons_files_stay(run: Run, project: Path) -> None:
+    (project / "calc.py").write_text(f"{BUG}# mine\n")
+    (project / ".venv").mkdir()
+    code, out, err = run("--unattended", *FREE, "--json", "Fix add in calc.py")
+    told = json.loads(out)
+    assert code == 0
+    assert (project / "calc.py").read_text() == f"{BUG}# mine\n"
+    assert (Path(told["worktree"]) / "calc.py").read_text() == FIXED
+    assert Path(told["worktree"], ".venv").readlink() == project / ".venv"
+    assert git(Path(told["worktree"]), "branch", "--show-current").strip() == told["branch"]
+    assert told["branch"].startswith("mendgraph/fix-add-in-calc-py-")
+    assert told["commit"] == ""
+    assert "Not in it, as it is not committed: 'calc.py' and files that git does not track." not in err
+    assert "Not in it, as it is not committed: 'calc.py'." in err
+
+
+def test_a_commit_holds_what_the_run_changed_and_starts_nothing(run: Run, project: Path, tmp_path: Path) -> None:
+    task = "\nFix #12 [skip ci] for @bob: see GH-3, https://github.com/o/r/issues/4, and subtract nothing\nmore"
+    new = (f'tool: write_file({{"path": "{name}", "content": "new"}})' for name in ("trace.log", "notes.txt"))
+    script = ("\n".join([FIX, *new]), "Done.")
+    code, out, _ = run("--unattended", *FREE, "--commit", "--json", task, script=script)
+    told = json.loads(out)
+    assert (code, told["worktree"], branches(project)) == (0, "", ["main", told["branch"]])
+    assert git(project, "show", "--name-status", "--format=%an <%ae>", told["commit"]).split("\n") == [
+        *("Ann <ann@example.org>", "", "M\tcalc.py", "A\tnotes.txt", "")
+    ]
+    subject, _, body = git(project, "log", "-1", "--format=%B", told["branch"]).partition("\n")
+    assert subject == "Fix no. 12 (skip ci) for (at)bob: see GH 3, https:github.com/o/r/issu..."
+    assert f"Run {told['thread_id']} of mendgraph" in body
+    assert len(worktrees(project)) == 1
+    assert not (tmp_path / "hook-ran").exists()
+    assert git(project, "status", "--short") == ""
+
+
+def test_a_report_quotes_what_others_wrote(run: Run, project: Path) -> None:
+    said = "Fixes #1 @bob </details>\n```\n````"
+    code, out, err = run("--unattended", *FREE, "--pr-body", "-", "Fix `add`, @ann", script=(FIX, said))
+    assert code == 0
+    assert f"`````text\n{said}\n`````\n" in out
+    assert "```text\nFix `add`, @ann\n```" in out
+    assert "```text\ncalc.py\n```" in out
+    assert f"git switch --detach {git(project, 'rev-parse', 'HEAD').strip()}\n" in out
+    outside = "".join(out.split("`````text")[0].split("```")[::2])
+    assert "@" not in outside
+    assert "FINISHED (answered)" in err
+
+
+def test_no_secret_is_in_a_branch_a_commit_or_a_report(
+    run: Run, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVICE_API_KEY", secret := "canary4f8a91c27e55")
+    task, script = f"Fix add, {secret} is the key", (FIX, f"It adds, {secret}.")
+    code, out, err = run("--unattended", *FREE, "--commit", "--pr-body", "-", task, script=script)
+    assert (code, "Committed 1 file" in err) == (0, True)
+    assert secret not in out + git(project, "log", "--all", "--format=%D%B")
+
+
+def test_what_did_not_finish_is_not_committed_and_resume_ends_it_as_it_was_wanted(
+    run: Run, project: Path, tmp_path: Path
+) -> None:
+    report = tmp_path / "reports" / "report.md"
+    report.parent.mkdir()
+    words = ("--unattended", *FREE, "--commit", "--pr-body", str(report), "--max-calls", "1", "--json")
+    code, out, err = run(*words, "Fix it", script=(FIX,))
+    told = json.loads(out)
+    assert (code, told["commit"]) == (3, "")
+    assert "BUDGET_STOP (max_calls_per_turn)" in report.read_text()
+    assert "the defaults are small, and --unattended has larger ones" in told["outcome"]["how_to_go_on"]
+    assert f"mendgraph resume --root {told['worktree']}" in err
+    code, out, _ = run("resume", "--root", told["worktree"], script=("It adds now.",))
+    assert code == 0
+    assert f"Committed 1 file to the branch {told['branch']}" in out
+    assert git(project, "show", f"{told['branch']}:calc.py") == FIXED
+    assert "FINISHED (answered)" in report.read_text()
+    assert len(worktrees(project)) == 1
+    assert "finished" in run("runs", "--root", told["worktree"])[1]
+
+
+def test_what_nothing_has_checked_is_not_committed(run: Run, project: Path) -> None:
+    code, out, err = run("--unattended", "--no-evidence", "--commit", "--json", "Fix it")
+    told = json.loads(out)
+    assert (code in {4, 5}, told["commit"]) == (True, "")
+    assert git(project, "rev-parse", "main") == git(project, "rev-parse", told["branch"])
+    assert (Path(told["worktree"]) / "calc.py").read_text() == FIXED
+    assert "check" in err
+
+
+def test_where_nothing_was_changed_nothing_is_left(run: Run, project: Path) -> None:
+    code, out, _ = run("--unattended", "--commit", "What is add?", script=("It adds.",))
+    assert code == 0
+    assert "Nothing was changed: there is no commit, and no branch" in out
+    assert (branches(project), len(worktrees(project))) == (["main"], 1)
+
+
+def test_a_folder_of_a_repository_may_be_the_workspace(run: Run, project: Path) -> None:
+    (project / "sub").mkdir()
+    git(project, "mv", "calc.py", "sub/calc.py")
+    git(project, "-c", "core.hooksPath=/dev/null", "-c", "commit.gpgsign=false", "commit", "-qm", "two")
+    told = json.loads(run("--unattended", *FREE, "--commit", "--json", "--root", "sub", "Fix it")[1])
+    assert git(project, "show", "--name-only", "--format=", told["commit"]) == "sub/calc.py\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--commit", "Fix it"), "give --unattended as well"),
+        (("--unattended", "chat"), "--unattended is for a task"),
+        (("--unattended", "--json", "--pr-body", "-", "Fix it"), "both want standard output"),
+        (("--unattended", "--pr-body", "none/pr.md", "Fix it"), "there is no folder for --pr-body"),
+        (("--unattended", "--root", "/usr/share", "Fix it"), "is no git repository"),
+        (("--unattended", "--commit", "Fix it"), "Git does not know in whose name to commit"),
+    ],
+)
+def test_what_it_lacks_is_said_before_anything_is_spent(
+    run: Run, project: Path, tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    git(project, "config", "--unset", "user.email")
+    (tmp_path / "plain").mkdir()
+    code, _, err = run(*[str(tmp_path / "plain") if each == "/usr/share" else each for each in words])
+    assert code == 2
+    assert said in err
+    assert (branches(project), len(worktrees(project))) == (["main"], 1)
+
+
+def test_a_repository_without_a_commit_says_so(run: Run, project: Path) -> None:
+    git(project, "init", "--quiet", "empty")
+    code, _, err = run("--unattended", "--root", "empty", "Fix it")
+    assert (code, "has no commit yet: commit what is there first" in err) == (2, True)
+
+
+def test_the_preset_is_below_options_and_files_but_for_the_mode(run: Run, project: Path) -> None:
+    preset = AgentContext.unattended("there", max_seconds=9)
+    assert (preset.workspace, preset.max_seconds, preset.require_checks) == ("there", 9, True)
+    (project / ".mendgraph.toml").write_text('mode = "ask"\nmax_calls_per_turn = 7\nmax_seconds = 60\n')
+    out = run("--unattended", *FREE, "--json", "--max-seconds", "99", "--model", "gpt-5-mini", "Fix it")[1]
+    told = json.loads(out)
+    context = json.loads(run("runs", "show", told["thread_id"], "--json", "--root", told["worktree"])[1])["context"]
+    expected = {"mode": "auto", "max_calls_per_turn": 7, "max_seconds": 99, "max_cost_usd": 5.0, "evidence": False}
+    assert {name: context[name] for name in expected} == expected
+    assert context["max_input_tokens_per_session"] == UNATTENDED["max_input_tokens_per_session"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "limited"),
+    [
+        ({"model": "gpt-5-mini"}, True),
+        ({"model": "gpt-5-mini", "fallback_models": ("local",)}, False),
+        ({"model": "nobodys"}, False),
+        ({}, False),
+    ],
+)
+def test_a_cost_is_limited_where_every_price_is_known(settings: Mapping[str, Any], limited: bool) -> None:
+    assert bool(cost_limit(settings)) is limited
+
+
+# --- The Action
+
+
+def played(step: Mapping[str, Any], values: Mapping[str, str], env: dict[str, str], cwd: Path) -> int:
+    """The exit code of a step of the Action, run as a runner runs it; its outputs are files of the environment."""
+    variables = {name: values[said[3:-2].strip()] for name, said in step.get("env", {}).items()}
+    assert "${{" not in step["run"]
+    given = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
+    return subprocess.run(given, env={**env, **variables}, cwd=cwd, check=False).returncode
+
+
+@pytest.mark.skipif(sandbox_problem() is not None, reason="no sandbox for checks here")
+@pytest.mark.parametrize("fixes", [True, False])
+def test_the_action_pushes_what_was_checked(project: Path, tmp_path: Path, *, fixes: bool) -> None:
+    action = yaml.safe_load((ROOT / "action.yml").read_text())
+    git(project, "clone", "--quiet", "--bare", str(project), str(tmp_path / "remote.git"))
+    git(project, "remote", "add", "origin", str(tmp_path / "remote.git"))
+    installer = tmp_path / "bin/pipx"
+    installer.parent.mkdir()
+    installer.write_text(f'#!/bin/sh\n[ "$1" = environment ] && echo {tmp_path} || echo "$@" >>{tmp_path}/installed\n')
+    installer.chmod(0o755)
+    env = {
+        **os.environ,
+        **{name: str(tmp_path / name) for name in ("GITHUB_OUTPUT", "GITHUB_PATH", "GITHUB_STEP_SUMMARY")},
+        "RUNNER_TEMP": str(tmp_path),
+        "OPENAI_API_KEY": "a-key-of-nobody",
+        "PATH": f"{installer.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    task = "Fix add in calc.py: it subtracts. $(touch owned) `touch owned`"
+    given = {"task": task, "model": "gpt-5-mini", "options": "--max-steps 3 --seed '7'", "packages": "langchain-x"}
+    values = {f"inputs.{name}": str(each.get("default", "")) for name, each in action["inputs"].items()}
+    values |= {f"inputs.{name}": value for name, value in given.items()}
+    values |= {"github.server_url": "https://github.com", "github.action_path": "/action"}
+    edit = Calls([("edit_file", json.dumps({"path": "calc.py", "old_str": "a - b", "new_str": "a + b"}))])
+    steps = {step["name"]: step for step in action["runs"]["steps"]}
+    with ScriptedServer([edit, Say("It adds now.")] if fixes else [Say("")] * 9, then=lambda _: Say("")) as server:
+        env["OPENAI_BASE_URL"] = server.base_url
+        assert played(steps["Install"], values, env, project) == 0
+        code = played(steps["Run"], values, env, project)
+    outputs = dict(line.split("=", 1) for line in Path(env["GITHUB_OUTPUT"]).read_text().splitlines())
+    assert (tmp_path / "installed").read_text() == "install --force /action\ninject mendgraph langchain-x\n"
+    assert not (project / "owned").exists()
+    assert outputs["exit-code"] == str(code)
+    assert outputs["outcome"] in Path(outputs["pr-body"]).read_text()
+    assert Path(env["GITHUB_STEP_SUMMARY"]).read_text().startswith("## What was asked")
+    if not fixes:
+        assert (code, outputs["commit"]) == (4, "")
+        return
+    assert (code, outputs["outcome"]) == (0, "FINISHED")
+    for name, value in outputs.items():
+        values[f"steps.run.outputs.{name}"] = value
+    assert played(steps["Push"], values, env, project) == 0
+    remote = tmp_path / "remote.git"
+    assert git(remote, "rev-parse", outputs["branch"]).strip() == outputs["commit"]
+    assert git(remote, "show", f"{outputs['branch']}:calc.py") == FIXED
+    assert Path(env["GITHUB_OUTPUT"]).read_text().endswith(f"branch={outputs['branch']}\n")
+    assert not (tmp_path / "hook-ran").exists()
