@@ -45,10 +45,9 @@ def usd(amount: float) -> str:
 
 
 def how_to_add(extra: str) -> str:
-    """The extra of this package by its name, and the commands that install it from the repository."""
-    return (
-        f"the extra `{extra}`: in mendgraph's clone, `uv sync --inexact --extra {extra}` or `pip install '.[{extra}]'`"
-    )
+    """An extra of this package by its name, and the commands that install it from the repository."""
+    installing = f"`uv sync --inexact --extra {extra}` or `pip install '.[{extra}]'`"
+    return f"the extra `{extra}`: in mendgraph's clone, run {installing}"
 
 
 def output_words(tokens: int, reasoning: int) -> str:
