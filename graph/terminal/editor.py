@@ -8,13 +8,12 @@ A session of the protocol is a thread of ours with the same id, so `mendgraph ru
 import asyncio
 import logging
 import os
-import sys
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, cast
 from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
@@ -32,6 +31,7 @@ from mendgraph.graph.terminal.output_lines import outcome_lines, plain_values
 from mendgraph.graph.terminal.process_end import SIGNALS, ExitCode, RefusedError, bug, found, leave_at_once
 from mendgraph.graph.terminal.screen import VisibleText, note_of
 from mendgraph.graph.terminal.turns import GRACE_S, edits_in_blocks, let_tools_tidy_up
+from mendgraph.nodes import records
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
 from mendgraph.nodes.call_model.local_model import why_unavailable
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
@@ -41,51 +41,31 @@ from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.approvals import Action, ApprovalAnswer, AskedCall, CallDecision
 from mendgraph.nodes.language.display import result_words, target_of
 from mendgraph.nodes.language.history import is_request
-from mendgraph.nodes.records import (
-    CallError,
-    CallResult,
-    Effect,
-    FileChange,
-    Outcome,
-    OutcomeKind,
-    Plan,
-    PlanStatus,
-    StopReason,
-    ToolCall,
-    ToolError,
-)
 
-_KINDS: Final[Mapping[Effect, schema.ToolKind]] = {
-    Effect.READ: "read",
-    Effect.WRITE: "edit",
-    Effect.EXECUTE: "execute",
-    Effect.NETWORK: "fetch",
+_KINDS: Final[Mapping[records.Effect, schema.ToolKind]] = {
+    records.Effect.READ: "read",
+    records.Effect.WRITE: "edit",
+    records.Effect.EXECUTE: "execute",
+    records.Effect.NETWORK: "fetch",
 }
 """What the protocol calls a tool of this effect; calls without any are not shown: they write the plan, or answer."""
-_PLAN: Final[Mapping[PlanStatus, schema.PlanEntryStatus]] = {
-    PlanStatus.PENDING: "pending",
-    PlanStatus.IN_PROGRESS: "in_progress",
-    PlanStatus.DONE: "completed",
-}
 _MODES: Final = {
     "read-only": "Looks at files and changes none.",
     "ask": "Asks you before each change.",
     "auto": "Changes files inside the rules without asking.",
 }
-_ENDS: Final[Mapping[StopReason, schema.StopReason]] = {
-    StopReason.REFUSED: "refusal",
-    StopReason.CANCELLED: "cancelled",
-    StopReason.MAX_INPUT_TOKENS: "max_tokens",
-    StopReason.MAX_OUTPUT_TOKENS: "max_tokens",
+_ENDS: Final[Mapping[records.StopReason, schema.StopReason]] = {
+    records.StopReason.REFUSED: "refusal",
+    records.StopReason.CANCELLED: "cancelled",
+    records.StopReason.MAX_INPUT_TOKENS: "max_tokens",
+    records.StopReason.MAX_OUTPUT_TOKENS: "max_tokens",
 }
 _WRONG, _FAILED = -32602, -32603  # what JSON-RPC calls invalid parameters and an internal error
-_LARGEST_SHOWN: Final = 500_000
-"""Bytes of a file that is shown as a diff."""
 _CLOSE_S: Final = 1.0
+_LONGEST_MESSAGE: Final = 50_000_000  # bytes
 
 Update = Any  # one of the protocol's session updates
-Servers = Sequence[Any]
-Answer = TypeVar("Answer")
+Servers = Sequence[Any] | None
 
 
 @dataclass
@@ -119,18 +99,14 @@ class EditorAgent:
 
     async def initialize(self, protocol_version: int, **_: Any) -> schema.InitializeResponse:  # noqa: ARG002
         """Say what this agent can do."""
+        can = {"loadSession": True, "mcpCapabilities": {"http": True}, "sessionCapabilities": {"list": {}}}
         return schema.InitializeResponse(
             protocol_version=PROTOCOL_VERSION,
-            agent_info=schema.Implementation(name="mendgraph", title="mendgraph", version=version("mendgraph")),
-            auth_methods=[],
-            agent_capabilities=schema.AgentCapabilities(
-                load_session=True,
-                mcp_capabilities=schema.McpCapabilities(http=True),
-                session_capabilities=schema.SessionCapabilities(list=schema.SessionListCapabilities()),
-            ),
+            agent_info=schema.Implementation(name="mendgraph", version=version("mendgraph")),
+            agent_capabilities=schema.AgentCapabilities.model_validate(can),
         )
 
-    async def new_session(self, cwd: str, mcp_servers: Servers | None = None, **_: Any) -> schema.NewSessionResponse:
+    async def new_session(self, cwd: str, mcp_servers: Servers = (), **_: Any) -> schema.NewSessionResponse:
         """Begin a session in the folder `cwd`; an error says what keeps its model from answering."""
         with _in_words():
             root = found(check_workspace(cwd))
@@ -140,7 +116,7 @@ class EditorAgent:
         return schema.NewSessionResponse(session_id=session_id, modes=kept.modes())
 
     async def load_session(
-        self, cwd: str, session_id: str, mcp_servers: Servers | None = None, **_: Any
+        self, cwd: str, session_id: str, mcp_servers: Servers = (), **_: Any
     ) -> schema.LoadSessionResponse:
         """Go on with a run of the folder: its requests and answers are told again."""
         with _in_words():
@@ -150,7 +126,7 @@ class EditorAgent:
             kept = await self._keep(context, mcp_servers or ())
             messages = found(with_store(root, partial(_messages, session_id)))
         self._sessions[session_id] = kept
-        visible = VisibleText(frozenset(tool.name for tool in kept.tools), blocks=_in_blocks(context))
+        visible = _visible((tool.name for tool in kept.tools), context)
         for message in messages:
             if is_request(message):
                 await self._client.session_update(session_id, helpers.update_user_message_text(message.text))
@@ -163,11 +139,8 @@ class EditorAgent:
         with _in_words():
             root = found(check_workspace(cwd or "."))
             runs = found(list_runs(root))
-        listed = [
-            schema.SessionInfo(session_id=each.run_id, cwd=root, title=each.task[:200], updated_at=each.updated)
-            for each in runs
-        ]
-        return schema.ListSessionsResponse(sessions=listed)
+        told = [{"session_id": each.run_id, "title": each.task[:200], "updated_at": each.updated} for each in runs]
+        return schema.ListSessionsResponse(sessions=[schema.SessionInfo(cwd=root, **each) for each in told])
 
     async def set_session_mode(self, mode_id: str, session_id: str, **_: Any) -> schema.SetSessionModeResponse:
         """What the session may do, from its next prompt on."""
@@ -191,23 +164,23 @@ class EditorAgent:
             finally:
                 kept.turn = None
                 await session.aclose()
-        ended_well = outcome.kind is not OutcomeKind.SYSTEM_ERROR or outcome.reason in _ENDS
-        if not ended_well:
+        if outcome.kind is records.OutcomeKind.SYSTEM_ERROR and outcome.reason not in _ENDS:
             raise RequestError(_FAILED, " ".join(f"{outcome.message} {outcome.how_to_go_on}".split()))
-        finished = outcome.kind is OutcomeKind.FINISHED
-        reason = "end_turn" if finished else _ENDS.get(outcome.reason, "max_turn_requests")
-        return schema.PromptResponse(stop_reason=reason)
+        limited = outcome.kind is records.OutcomeKind.BUDGET_STOP
+        return schema.PromptResponse(
+            stop_reason=_ENDS.get(outcome.reason, "max_turn_requests" if limited else "end_turn")
+        )
 
     async def cancel(self, session_id: str, **_: Any) -> None:
         """Stop the prompt at work: its model call is dropped, a tool that runs is waited for."""
         if (turn := self._session(session_id).turn) is not None:
             turn.stop("by the editor")
 
-    async def end(self, by: str) -> bool:
+    async def end(self) -> bool:
         """Stop what is at work, and give it some seconds to end; whether all of it has ended."""
         turns = [kept.turn for kept in self._sessions.values() if kept.turn is not None]
         for turn in turns:
-            turn.stop(by)
+            turn.stop("by the editor, which has ended")
         tasks = {turn.task for turn in turns if turn.task is not None}
         return not (tasks and (await asyncio.wait(tasks, timeout=GRACE_S))[1])
 
@@ -216,7 +189,7 @@ class EditorAgent:
             raise RequestError(_WRONG, f"There is no session {session_id!r} here: begin one, or load it.")
         return self._sessions[session_id]
 
-    async def _keep(self, context: AgentContext, servers: Servers) -> _Kept:
+    async def _keep(self, context: AgentContext, servers: Sequence[Any]) -> _Kept:
         """The session, with the tools of the client's MCP servers; where these cannot be had it does without."""
         endpoint = find_endpoint(context.model, context.base_url, os.environ)
         embedded = isinstance(endpoint, Endpoint) and endpoint.embedded
@@ -224,7 +197,7 @@ class EditorAgent:
         if problem is not None and not isinstance(problem, Endpoint):
             raise RequestError(_FAILED, problem.message)
         tools = await load_mcp_tools({each.name: _connection(each) for each in servers})
-        if isinstance(tools, ToolError):
+        if isinstance(tools, records.ToolError):
             return _Kept(context, default_tools(), [f"The editor's MCP servers are not used. {tools.message}"])
         return _Kept(context, (*default_tools(), *tools), [])
 
@@ -238,24 +211,22 @@ class _Turn:
     tools: Mapping[str, Tool]
     task: "asyncio.Task[Any] | None" = field(default_factory=asyncio.current_task)
     _stopped: str = ""
-    _stopping: asyncio.Event = field(default_factory=asyncio.Event)
-    _calls: tuple[ToolCall | CallError, ...] = ()
-    _plan: Plan = field(default_factory=Plan)
+    _calls: tuple[records.ToolCall | records.CallError, ...] = ()
+    _shown: set[str] = field(default_factory=set)
+    _plan: records.Plan = field(default_factory=records.Plan)
     _said: str = ""  # all that was shown of the model's text
     _in_reply: bool = False
     _number: str = field(default_factory=lambda: uuid4().hex[:8])  # ids of calls are those of one reply
 
     def __post_init__(self) -> None:
-        blocks = _in_blocks(self.session.context)
-        self._visible = VisibleText(frozenset(self.tools), blocks=blocks)
+        self._visible = _visible(self.tools, self.session.context)
 
     def stop(self, by: str) -> None:
         """End early; see `Session.stop`."""
         self._stopped = by
-        self._stopping.set()
         self.session.stop(by)
 
-    async def run(self, request: str, notes: list[str]) -> Outcome:
+    async def run(self, request: str, notes: list[str]) -> records.Outcome:
         """Work on the request, told as it goes, and say how it ended."""
         while notes:
             await self._tell(helpers.update_agent_thought_text(notes.pop(0)))
@@ -280,9 +251,11 @@ class _Turn:
 
     async def _tell(self, update: Update) -> None:
         """Tell the client, without secrets; one that is gone is told nothing, and the turn is stopped elsewhere."""
-        shown = type(update).model_validate(plain_values(update, self.session.scrub))
         with suppress(ConnectionError):
-            await self.client.session_update(self.session.thread_id, shown)
+            await self.client.session_update(self.session.thread_id, self._scrubbed(update))
+
+    def _scrubbed(self, told: Update) -> Any:
+        return type(told).model_validate(plain_values(told, self.session.scrub))
 
     # --- What happens, as updates
 
@@ -290,19 +263,23 @@ class _Turn:
         if isinstance(event, Text):
             yield from self._say(self._visible.feed(event.text))
         elif isinstance(event, ToolStarted):
-            yield from self._progress(event.call.call_id, status="in_progress")
+            yield from self._progress(event.call, status="in_progress")
         elif not isinstance(event, Traced | Paid):
             yield from self._say(self._visible.end())
             self._in_reply = False
             if isinstance(event, CallsRead | Rescued):
                 self._calls = event.calls
-                yield from (self._start(call) for call in event.calls if self._is_shown(call))
+                shown = [call for call in event.calls if isinstance(call, records.ToolCall) and not call.implied]
+                for call in (each for each in shown if self.tools[each.tool].effect in _KINDS):
+                    self._shown.add(call.call_id)
+                    yield helpers.start_tool_call(self._id(call), status="pending", **self._about(call))
             elif isinstance(event, StepDone):
                 yield from (update for result in event.results for update in self._done(result))
                 if event.plan is not None and event.plan != self._plan:
                     self._plan = event.plan
-                    steps = [helpers.plan_entry(each.title, status=_PLAN[each.status]) for each in event.plan.steps]
-                    yield helpers.update_plan(steps)
+                    steps = event.plan.model_dump(mode="json")["steps"]
+                    done = [{**each, "status": each["status"].replace("done", "completed")} for each in steps]
+                    yield helpers.update_plan(helpers.plan_entry(each["title"], status=each["status"]) for each in done)
             elif (note := note_of(event)) is not None:
                 yield helpers.update_agent_thought_text(f"{note.text}\n")
 
@@ -313,47 +290,39 @@ class _Turn:
             self._in_reply = True
             yield helpers.update_agent_message_text(gap + text)
 
-    def _is_shown(self, call: ToolCall | CallError) -> bool:
-        return isinstance(call, ToolCall) and not call.implied and self.tools[call.tool].effect in _KINDS
-
-    def _start(self, call: ToolCall | CallError) -> Update:
-        return helpers.start_tool_call(self._id(call.call_id), status="pending", **self._about(cast("ToolCall", call)))
-
-    def _about(self, call: ToolCall) -> dict[str, Any]:
+    def _about(self, call: records.ToolCall) -> dict[str, Any]:
         tool, root = self.tools[call.tool], self.session.context.workspace
-        paths = [call.arguments.get(name) for name in tool.path_fields]
+        paths = (call.arguments.get(name) for name in tool.path_fields)
         return {
             "title": f"{call.tool} {target_of(call.arguments)}".strip(),
             "kind": _KINDS[tool.effect],
-            "locations": [schema.ToolCallLocation(path=os.path.join(root, each)) for each in paths if each],
-            "raw_input": plain_values({"arguments": call.arguments}, self.session.scrub)["arguments"],
+            "locations": [
+                schema.ToolCallLocation(path=os.path.join(root, each)) for each in paths if isinstance(each, str)
+            ],
+            "raw_input": call.arguments,
         }
 
-    def _progress(self, call_id: str, **fields: Any) -> Iterator[Update]:
-        if any(call.call_id == call_id and self._is_shown(call) for call in self._calls):
-            yield helpers.update_tool_call(self._id(call_id), **fields)
+    def _progress(self, call: records.ToolCall | records.CallResult, **fields: Any) -> Iterator[Update]:
+        if call.call_id in self._shown:
+            yield helpers.update_tool_call(self._id(call), **fields)
 
-    def _done(self, result: CallResult) -> Iterator[Update]:
-        content: list[Any] = [_text(result_words(result.result))]
-        content += [each for change in result.changes for each in self._diff(change)]
+    def _done(self, result: records.CallResult) -> Iterator[Update]:
+        content = [_text(result_words(result.result)), *map(self._diff, result.changes)]
         status = "completed" if result.result.ok else "failed"
-        yield from self._progress(
-            result.call_id, status=status, content=content, raw_output=result.result.as_map(), title=None
-        )
+        yield from self._progress(result, status=status, content=content, raw_output=result.result.as_map())
 
-    def _diff(self, change: FileChange) -> Iterator[Any]:
-        """The file before and after, whole; its diff as text where that is too large, or no text."""
-        sides = [self.session.file_content(change.path, each) for each in (change.sha256_before, change.sha256_after)]
-        texts = [None if each is None or len(each) > _LARGEST_SHOWN else _decoded(each) for each in sides]
-        known = zip(texts, (change.sha256_before, change.sha256_after), strict=True)
-        if any(text is None and sha256 for text, sha256 in known):
-            yield _text(f"```diff\n{change.diff}\n```")
-        else:
-            path = os.path.join(self.session.context.workspace, change.path)
-            yield helpers.tool_diff_content(path, texts[1] or "", texts[0])
+    def _diff(self, change: records.FileChange) -> Any:
+        """The file before and after, whole; its diff as text where somebody has changed it since."""
+        hashes = (change.sha256_before, change.sha256_after)
+        held = [self.session.file_content(change.path, each) if each else b"" for each in hashes]
+        old, new = (None if each is None else each.decode(errors="replace") for each in held)
+        if old is None or new is None:
+            return _text(f"```diff\n{change.diff}\n```")
+        path = os.path.join(self.session.context.workspace, change.path)
+        return helpers.tool_diff_content(path, new, old if change.sha256_before else None)
 
-    def _id(self, call_id: str) -> str:
-        return f"{self._number}-{call_id}"
+    def _id(self, call: records.ToolCall | records.CallResult) -> str:
+        return f"{self._number}-{call.call_id}"
 
     def _end(self, result: RunResult) -> Iterator[Update]:
         """The answer, where it was not seen as it came, and the outcome."""
@@ -379,36 +348,29 @@ class _Turn:
         return ApprovalAnswer(decisions=decisions)
 
     async def _permission(self, call: AskedCall) -> Action:
-        """What the person says of one call; "stop" where the prompt is cancelled meanwhile.
+        """What the person says of one call; a client that cancels a prompt answers its open questions itself.
 
         Raises:
             ConnectionError: the client has gone; the run goes on waiting for a person.
         """
-        grant = schema.PermissionOption(
-            option_id="approve_for_run", name=f"Always in this session: {call['grant']}", kind="allow_always"
-        )
+        words = f"Always in this session: {call['grant']}"
         options = [
             schema.PermissionOption(option_id="approve", name="Allow", kind="allow_once"),
-            *([grant] if call["grant"] else []),
+            schema.PermissionOption(option_id="approve_for_run", name=words, kind="allow_always"),
             schema.PermissionOption(option_id="reject", name="Reject", kind="reject_once"),
         ]
-        item, shown = cast("ToolCall", self._calls[call["index"]]), call["preview"]
+        if not call["grant"]:
+            del options[1]
+        item, shown = cast("records.ToolCall", self._calls[call["index"]]), call["preview"]
         text = f"```diff\n{shown['text']}\n```" if shown["kind"] == "diff" else shown["text"]
         text += "\n\nNot all of it is shown here." if shown["truncated"] else ""
         about = schema.ToolCallUpdate(
-            tool_call_id=self._id(item.call_id),
+            tool_call_id=self._id(item),
             status="pending",
             content=[_text(f"{call['rule']}\n\n{text}")],
             **self._about(item),
         )
-        question = asyncio.ensure_future(self.client.request_permission(self.session.thread_id, about, options))
-        stopping = asyncio.ensure_future(self._stopping.wait())
-        await asyncio.wait({question, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if not question.done():
-            question.cancel()
-            return "stop"
-        said = question.result().outcome
+        said = (await self.client.request_permission(self.session.thread_id, self._scrubbed(about), options)).outcome
         chosen = said.option_id if isinstance(said, schema.AllowedOutcome) else "stop"
         return cast("Action", chosen)  # what we did not offer is read as a rejection
 
@@ -444,19 +406,12 @@ def _messages(session_id: str, store: Store) -> Sequence[Any]:
     return build_graph(store.saver).get_state(thread_config(session_id)).values.get("messages") or ()
 
 
-def _in_blocks(context: AgentContext) -> bool:
-    return edits_in_blocks(context, os.environ)
+def _visible(tools: Iterable[str], context: AgentContext) -> VisibleText:
+    return VisibleText(frozenset(tools), blocks=edits_in_blocks(context, os.environ))
 
 
 def _text(text: str) -> Any:
     return helpers.tool_content(helpers.text_block(text))
-
-
-def _decoded(content: bytes) -> str | None:
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        return None
 
 
 @contextmanager
@@ -466,10 +421,9 @@ def _in_words() -> Iterator[None]:
         yield
     except RequestError:
         raise
-    except RefusedError as refusal:
-        raise RequestError(_FAILED, "\n".join([refusal.message, *refusal.named])) from None
     except Exception as error:  # noqa: BLE001 - a bug is one line that asks for a report
-        raise RequestError(_FAILED, bug(error, debug=False).message) from None
+        refusal = error if isinstance(error, RefusedError) else bug(error, debug=False)
+        raise RequestError(_FAILED, "\n".join([refusal.message, *refusal.named])) from None
 
 
 # --- The process
@@ -478,35 +432,23 @@ def _in_words() -> Iterator[None]:
 def serve_editor(agent: EditorAgent) -> int:
     """Speak with the client until its end of the input, Ctrl-C or SIGTERM; the exit code."""
     logging.getLogger().setLevel(logging.CRITICAL)  # the protocol's package logs tracebacks
-    return asyncio.run(_serve(agent))
+    asyncio.run(_serve(agent))
+    return ExitCode.FINISHED
 
 
-async def _serve(agent: EditorAgent) -> ExitCode:
-    with os.fdopen(os.dup(1), "wb", buffering=0) as protocol:
-        sys.stdout.flush()
-        os.dup2(2, 1)  # what a library prints is no message of the protocol
-        with redirect_stdout(cast("Any", protocol)):
-            reader, writer = await stdio_streams(_LONGEST_MESSAGE)
-        connection = AgentSideConnection(cast("Agent", agent), writer, reader, listening=False)
-        listening, heard, loop = asyncio.ensure_future(connection.listen()), list[int](), asyncio.get_running_loop()
-
-        def hear(number: int) -> None:
-            heard.append(number)
-            listening.cancel()
-
-        for number in SIGNALS:
-            loop.add_signal_handler(number, hear, number)
-        await asyncio.wait({listening})
-        code = ExitCode.FINISHED
-        if heard:
-            code = ExitCode.TERMINATED if SIGNALS[heard[0]] == "SIGTERM" else ExitCode.INTERRUPTED
-        ended = await agent.end(f"by {SIGNALS[heard[0]]}" if heard else "by the editor, which has gone")
-        with suppress(Exception):
-            await asyncio.wait_for(connection.close(), _CLOSE_S)
+async def _serve(agent: EditorAgent) -> None:
+    protocol = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)  # what a library prints is no message of the protocol
+    with redirect_stdout(cast("Any", protocol)):
+        reader, writer = await stdio_streams(_LONGEST_MESSAGE)
+    connection = AgentSideConnection(cast("Agent", agent), writer, reader, listening=False)
+    listening = asyncio.ensure_future(connection.listen())
+    for number in SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, listening.cancel)
+    await asyncio.wait({listening})
+    ended = await agent.end()
+    with suppress(Exception):  # nobody may read any more
+        await asyncio.wait_for(connection.close(), _CLOSE_S)
     if not ended:
         let_tools_tidy_up()
-        leave_at_once(code)
-    return code
-
-
-_LONGEST_MESSAGE: Final = 50_000_000
+        leave_at_once(ExitCode.FINISHED)

@@ -84,7 +84,7 @@ def result_object(result: "RunResult", account: JsonMap, log: str | None, resume
 
 
 _WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
-_RECORDS: Final = frozenset({"arguments", "payload"})
+_RECORDS: Final = frozenset({"arguments", "payload", "raw_input"})
 """Maps with names that others chose: what stands under a secret's name goes."""
 
 

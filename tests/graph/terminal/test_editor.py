@@ -37,13 +37,16 @@ PLAN = Calls(
 
 
 class Editor:
-    """The client: it keeps what it is told, and answers each question with the next of `answers`, or never."""
+    """The client: it keeps what it is told, and answers each question with the next of `answers`.
+
+    After them a question is open until the prompt is cancelled, which answers it, as the protocol wants it.
+    """
 
     def __init__(self, answers: tuple[str, ...] = ()) -> None:
         self.answers = list(answers)
         self.updates: list[Any] = []
         self.asked: list[tuple[schema.ToolCallUpdate, list[schema.PermissionOption]]] = []
-        self.heard = asyncio.Event()
+        self.heard, self.cancelled = asyncio.Event(), asyncio.Event()
 
     async def session_update(self, update: Any, **_: Any) -> None:
         self.updates.append(update)
@@ -56,7 +59,8 @@ class Editor:
         self.asked.append((tool_call, options))
         self.heard.set()
         if not self.answers:
-            await asyncio.Event().wait()
+            await self.cancelled.wait()
+            return schema.RequestPermissionResponse(outcome=schema.DeniedOutcome(outcome="cancelled"))
         chosen = schema.AllowedOutcome(outcome="selected", option_id=self.answers.pop(0))
         return schema.RequestPermissionResponse(outcome=chosen)
 
@@ -172,7 +176,6 @@ def test_a_call_may_be_rejected_or_allowed_for_the_session(folder: Path) -> None
 
 
 def test_a_prompt_is_cancelled_in_a_model_call_and_at_a_question(folder: Path) -> None:
-    """The client that never answers its question is waited for no longer than until it cancels."""
     editor = Editor()
 
     async def scene(talk: Talk) -> None:
@@ -186,6 +189,7 @@ def test_a_prompt_is_cancelled_in_a_model_call_and_at_a_question(folder: Path) -
                 with pytest.raises(RequestError, match="at work on another prompt"):
                     await talk.ask(session)
             await talk.agent.cancel(session_id=session)
+            editor.cancelled.set()
             assert await working == "cancelled"
 
     play(folder, editor, [Stall(2, Say("Let me see what there is.")), FIX], scene)
