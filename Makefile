@@ -56,7 +56,7 @@ postgres: ## install PostgreSQL's server, for the tests of the shared store (the
 	  found || echo "PostgreSQL's server is missing, so the tests of the shared store are skipped; all else works" \
 	    "(Debian, Ubuntu: sudo apt install postgresql)"
 
-demo: setup ## a real bug, repaired by the local model before your eyes (the first time it fetches 1.1 GB)
+demo: .venv/.demo ## a real bug, repaired by the local model before your eyes (the first time it fetches 1.1 GB)
 	@$(BIN)/python -P benchmarks/demo/demo.py $(ARGS)
 
 test: setup ## all tests, offline
@@ -125,6 +125,10 @@ tests/browser/build/.made: tests/browser/package-lock.json tests/browser/agent_c
 
 .venv/.synced: pyproject.toml uv.lock | $(OWN_UV)
 	@$(UV) sync $(CHOSEN) --locked --all-extras --compile-bytecode
+	@touch $@
+
+.venv/.demo: pyproject.toml uv.lock | $(OWN_UV)
+	@$(UV) sync $(CHOSEN) --locked --inexact --no-dev --extra local --compile-bytecode
 	@touch $@
 
 .tools/uv/bin/uv:

@@ -4,9 +4,11 @@ What a run needs is imported when a run starts, so that `--help`, `model status`
 """
 
 import os
+import stat
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -15,7 +17,7 @@ import typer
 from mendgraph.graph.runs.run_words import chat_command, short_id
 from mendgraph.graph.terminal import batch_command, options as opt, process_end, run_commands, setup_commands
 from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, exit_code_table, found
-from mendgraph.nodes.language.display import one_line
+from mendgraph.nodes.language.display import how_to_add, one_line
 
 if TYPE_CHECKING:
     from mendgraph.graph.terminal.turns import Setup
@@ -204,6 +206,27 @@ def serve(
         return run_server(host, port)
     except CannotServeError as error:
         raise RefusedError(ExitCode.USAGE_ERROR, str(error)) from None
+
+
+@app.command()
+def acp(context: typer.Context) -> int:
+    """Work for an editor, over the Agent Client Protocol (Zed, JetBrains and others).
+
+    The editor starts this command and names the folder. Options of a run, such as --model, hold for all its sessions.
+    """
+    chosen = opt.options_without_events(context)
+    if find_spec("acp") is None:
+        raise RefusedError(ExitCode.SYSTEM_ERROR, f"`mendgraph acp` needs {how_to_add('acp')}")
+    if not all(stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) for mode in (os.fstat(0).st_mode, os.fstat(1).st_mode)):
+        said = "an editor starts `mendgraph acp` and speaks with it over pipes: docs/editor.md says how to set it up"
+        raise RefusedError(ExitCode.USAGE_ERROR, said)
+    from mendgraph.graph.configuration.context import AgentContext
+    from mendgraph.graph.terminal.editor import EditorAgent, serve_editor
+
+    def context_for(root: str) -> AgentContext:
+        return AgentContext(**{**setup_commands.settings_for(chosen, root), "workspace": root})
+
+    return serve_editor(EditorAgent(context_for, chosen.settings, chosen.durability))
 
 
 @app.command()

@@ -8,9 +8,10 @@ import json
 import os
 import re
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from http import HTTPStatus
 from importlib.metadata import version
 from threading import Lock
 from typing import Final
@@ -227,6 +228,21 @@ def endpoint_model(endpoint: endpoints.Endpoint, options: endpoints.ModelOptions
     return EndpointModel(chat, provider, learned, endpoint.model, said, in_openai_form=True, clients=clients)
 
 
+class BelowV1(httpx2.Auth):
+    """Asks an endpoint whose address has no path once more, below /v1, where it says that there is nothing without."""
+
+    def __init__(self) -> None:
+        self._found = False
+
+    def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
+        """The request as it is, and after a 404 below /v1; from then on there at once, if there is something."""
+        plain = request.url
+        if not self._found and (yield request).status_code != HTTPStatus.NOT_FOUND:
+            return
+        request.url = plain.copy_with(path=f"/v1{plain.path}")
+        self._found = (yield request).status_code != HTTPStatus.NOT_FOUND
+
+
 def endpoint_chat(
     endpoint: endpoints.Endpoint,
     options: endpoints.ModelOptions,
@@ -253,6 +269,7 @@ def endpoint_chat(
         timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S),
         event_hooks={"request": [as_we_are]},
         transport=transport,
+        auth=None if endpoints.has_path(endpoint.base_url) else BelowV1(),
     )
     known = {name for name in options.model_kwargs if name in ChatOpenAI.model_fields}
     given = {name: value for name, value in options.model_kwargs.items() if name in known}

@@ -15,6 +15,7 @@ from contextlib import suppress
 from math import isfinite
 from typing import Any, Final, NamedTuple
 
+from mendgraph.nodes.call_model.endpoint import has_path, is_address
 from mendgraph.nodes.records import ProviderErrorKind as Kind, ProviderFailure
 
 _OVERFLOW = re.compile(
@@ -164,11 +165,14 @@ def describe_failure(error: Exception, provider: Provider, *, begun: bool = Fals
         kind, template = Kind.INCOMPLETE_STREAM, _MESSAGES[Kind.INCOMPLETE_STREAM]
     elif kind is Kind.BAD_REQUEST and not answered:  # the package's own code failed
         template = _MESSAGES[Kind.SERVER_ERROR]
+    where = _CREDENTIALS.sub("//", provider.name)
     message = template.format(
-        where=_CREDENTIALS.sub("//", provider.name),
+        where=where,
         detail=_without_secrets(detail, provider.keys)[:_LONGEST_DETAIL],
         variable=provider.key_variable or "its API key",
     )
+    if kind is Kind.SERVER_ERROR and not answered and is_address(where) and not has_path(where):
+        message += f" Most servers answer below /v1: try {where.rstrip('/')}/v1."
     return ProviderFailure(kind=kind, message=message, retry_after_s=refusal.retry_after_s)
 
 

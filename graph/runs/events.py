@@ -15,6 +15,7 @@ from mendgraph.nodes.records import (
     LoopVerdict,
     Outcome,
     OverrideConstraint,
+    Plan,
     ToolCall,
     Verdict,
     VerdictKind,
@@ -125,10 +126,14 @@ class ToolStarted:
 
 @dataclass(frozen=True)
 class StepDone:
-    """All calls of the reply have results, in order; `changes` are those of the turn so far."""
+    """All calls of the reply have results, in order; `changes` are those of the turn so far.
+
+    `plan` is the model's plan as it stands, None where it is not known.
+    """
 
     results: tuple[CallResult, ...]
     changes: tuple[FileChange, ...]
+    plan: Plan | None = None
 
 
 @dataclass(frozen=True)
@@ -266,7 +271,7 @@ class EventReader:
                 yield StepDone(tuple(update["results"]), self.changes)
         elif node == "execute_tools":
             self.changes += tuple(update.get("changes") or ())
-            yield StepDone(tuple(update.get("results") or ()), self.changes)
+            yield StepDone(tuple(update.get("results") or ()), self.changes, update.get("plan"))
         elif node == "loop_check":
             loop = update.get("loop")
             if loop is not None and loop.verdict is LoopVerdict.OVERRIDE:

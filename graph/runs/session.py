@@ -196,6 +196,19 @@ class Session:
         """The thread as it stands after a run that ended; also after `close`."""
         return self._result or self._read_result()
 
+    def file_content(self, path: str, sha256: str) -> bytes | None:
+        """The bytes with this hash that a file of the workspace holds, or held before a change of this session.
+
+        None where they are not known, as for the hash "" of a file that was not there.
+        """
+        now = self._nodes.read_file(self.context, path)
+        same = now is not None and hashlib.sha256(now).hexdigest() == sha256
+        if same or self._root is None:
+            return now if same else None
+        with suppress(StoreError):
+            return Journal(workspace_folder_path(self._root)).backup(sha256)
+        return None
+
     def usage(self) -> JsonMap:
         """What the thread has used so far, a turn that was cut off included; the keys are those of an outcome.
 
@@ -422,18 +435,8 @@ class Session:
             changes=changes,
             plan=values.get("plan") or Plan(),
             thread_id=self.thread_id,
-            diffs=tuple(map(self.scrub, net_diffs(changes, self._bytes))),
+            diffs=tuple(map(self.scrub, net_diffs(changes, self.file_content))),
         )
-
-    def _bytes(self, path: str, sha256: str) -> bytes | None:
-        """What a file held: what it holds now, or what the journal kept of it."""
-        now = self._nodes.read_file(self.context, path)
-        same = now is not None and hashlib.sha256(now).hexdigest() == sha256
-        if same or self._root is None:
-            return now if same else None
-        with suppress(StoreError):
-            return Journal(workspace_folder_path(self._root)).backup(sha256)
-        return None
 
     def _arguments(self, start: TurnStart, watched: bool = True) -> dict[str, Any]:
         return {

@@ -135,7 +135,7 @@ def _quoted(text: str, language: str = "text") -> str:
 
 
 _WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
-_RECORDS: Final = frozenset({"arguments", "payload"})
+_RECORDS: Final = frozenset({"arguments", "payload", "raw_input"})
 """Maps with names that others chose: what stands under a secret's name goes."""
 
 
@@ -146,10 +146,11 @@ def event_name(kind: type) -> str:
 
 def event_as_map(event: Event, scrub: Callable[[str], str]) -> JsonMap:
     """One event as JSON values, without secrets: its name, then its fields."""
-    return {"event": event_name(type(event)), **_plain(event, scrub)}
+    return {"event": event_name(type(event)), **plain_values(event, scrub)}
 
 
-def _plain(value: Any, scrub: Callable[[str], str], name: str = "") -> Any:
+def plain_values(value: Any, scrub: Callable[[str], str], name: str = "") -> Any:
+    """A value as JSON values, without secrets; `name` is the field that holds it."""
     if isinstance(value, Enum):
         value = value.value
     if value is None or isinstance(value, bool | int | float):
@@ -159,9 +160,9 @@ def _plain(value: Any, scrub: Callable[[str], str], name: str = "") -> Any:
     named = _fields_of(value)
     if named is not None:
         shown = redact(named) if name in _RECORDS else named
-        return {scrub(str(key)): _plain(each, scrub, str(key)) for key, each in shown.items()}
+        return {scrub(str(key)): plain_values(each, scrub, str(key)) for key, each in shown.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(each, scrub) for each in value]
+        return [plain_values(each, scrub) for each in value]
     return f"<{type(value).__name__}>"
 
 

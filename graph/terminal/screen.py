@@ -115,6 +115,28 @@ _UNAVAILABLE = {
 """What a run has to do without, by the event that says so."""
 
 
+def note_of(event: Event) -> Line | None:
+    """What is told of an event in a line of its own; None where there is nothing to tell but what it holds."""
+    match event:
+        case Waiting(seconds, reason):
+            return Line(f"… {one_line(reason)} Trying again in {round(seconds, 1):g} s", "dim")
+        case FellBack(model, following, reason):
+            return Line(f"… {one_line(reason)} Asking {one_line(following)} instead of {one_line(model)}", "yellow")
+        case Compacted():
+            return Line(f"… {compaction_words(event)}", "dim")
+        case Rescued():
+            return Line("… that was a call in another form: it is read as it is", "dim")
+        case HealingBegan(attempt, errors):
+            said = f"… that reply cannot be used ({error_words(errors)}): asking again, attempt {attempt}"
+            return Line(said, "dim")
+        case Alerted(message=message):
+            return Line(f"! {one_line(message, _LONGEST_WARNING)}", "yellow")
+        case LoopOverridden((*_, override)):
+            what = one_line(f"{override.tool} {override.target}")
+            return Line(f"↻ {what}: the same action {override.repeats} times, refused from now on", "yellow")
+    return None
+
+
 @dataclass(frozen=True)
 class Display:
     """Where things are shown: answers on `out`, everything else on `err`.
@@ -214,32 +236,17 @@ class RunView:
     # --- What happens ------------------------------------------------------------------------------------------
 
     def _show_note(self, event: Event) -> None:
+        if (note := note_of(event)) is not None:
+            self._note(*note)
         match event:
-            case Waiting(seconds, reason):
-                self._note(f"… {one_line(reason)} Trying again in {round(seconds, 1):g} s", "dim")
-            case FellBack(model, following, reason):
-                self._note(f"… {one_line(reason)} Asking {one_line(following)} instead of {one_line(model)}", "yellow")
-            case Compacted():
-                self._note(f"… {compaction_words(event)}", "dim")
-            case CallsRead(calls):
-                self._take(calls)
-            case Rescued(calls):
-                self._note("… that was a call in another form: it is read as it is", "dim")
+            case CallsRead(calls) | Rescued(calls):
                 self._take(calls)
             case StepDone(results):
                 for result in results:
                     self.changes += result.changes
                     self._show_result(result)
             case HealingBegan(attempt, errors):
-                self._note(
-                    f"… that reply cannot be used ({error_words(errors)}): asking again, attempt {attempt}", "dim"
-                )
                 self._debug("reply.unusable", {"attempt": attempt, "errors": format_extraction_errors(errors)})
-            case Alerted(message=message):
-                self._note(f"! {one_line(message, _LONGEST_WARNING)}", "yellow")
-            case LoopOverridden((*_, override)):
-                what = one_line(f"{override.tool} {override.target}")
-                self._note(f"↻ {what}: the same action {override.repeats} times, refused from now on", "yellow")
             case Denied():
                 self._show_denial(event)
 

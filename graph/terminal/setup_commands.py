@@ -33,18 +33,22 @@ model_app = typer.Typer(help="The embedded local model.", rich_markup_mode=None)
 
 def configure(context: typer.Context) -> None:
     """Put what files set below the options that were given; where a file is wrong, say all of it and end here."""
+    context.obj = replace(context.obj, settings=settings_for(context.obj, str(context.obj.root)))
+
+
+def settings_for(chosen: opt.Options, root: str) -> dict[str, Any]:
+    """The settings of a run in the folder `root`: those that were given, and below them what files set."""
     from mendgraph.graph.configuration.context import UNATTENDED
     from mendgraph.graph.configuration.loading import load_configuration
 
-    chosen: opt.Options = context.obj
-    read = loaded(load_configuration(str(chosen.root), workspace_file=chosen.workspace_file))
+    read = loaded(load_configuration(root, workspace_file=chosen.workspace_file))
     settings = {**read.values, **chosen.settings}
     if chosen.unattended is not None:  # what files say holds, but nobody is there to be asked
         settings = {**UNATTENDED, **read.values, "mode": UNATTENDED["mode"], **chosen.settings}
     if "max_calls_per_turn" in chosen.settings and "max_calls_per_session" in read.values:
         both = chosen.settings["max_calls_per_turn"], read.values["max_calls_per_session"]
         settings["max_calls_per_session"] = max(both)
-    context.obj = replace(chosen, settings=settings)
+    return settings
 
 
 @config_app.callback(invoke_without_command=True)

@@ -227,7 +227,7 @@ class Turns:
             code = ExitCode.TERMINATED if self.terminated else ExitCode.INTERRUPTED
             self._show_interruption(code)
             self._show_log()
-            _let_tools_tidy_up()
+            let_tools_tidy_up()
             return code
         result = self.session.result()
         published = self._publish(result, self.setup.unattended) if self.setup.unattended else None
@@ -367,21 +367,24 @@ class Turns:
 
 def _view(setup: Setup) -> RunView:
     tools = frozenset(tool.name for tool in default_tools())
-    return RunView(setup.display, VisibleText(tools, blocks=edits_in_blocks(setup)), setup.context.workspace)
+    blocks = edits_in_blocks(setup.context, setup.environment, own_model="model" in setup.session_options)
+    return RunView(setup.display, VisibleText(tools, blocks=blocks), setup.context.workspace)
 
 
-def _let_tools_tidy_up() -> None:
+def let_tools_tidy_up() -> None:
     """A call that nobody waits for any more may change nothing; a command takes its processes and its traces away."""
     for thread in threading.enumerate():
         if thread.name == TOOL_THREAD:
             thread.join(TIDY_UP_S)
 
 
-def edits_in_blocks(setup: Setup) -> bool:
-    """Whether the model of this run is asked for edits as fenced blocks, so that they are hidden from the text."""
-    context = setup.context
-    endpoint = find_endpoint(context.model, context.base_url, setup.environment)
-    if "model" in setup.session_options or not isinstance(endpoint, Endpoint):
+def edits_in_blocks(context: AgentContext, environment: Mapping[str, str], *, own_model: bool = False) -> bool:
+    """Whether the model of this run is asked for edits as fenced blocks, so that they are hidden from the text.
+
+    `own_model`: a program has handed over its chat model.
+    """
+    endpoint = find_endpoint(context.model, context.base_url, environment)
+    if own_model or not isinstance(endpoint, Endpoint):
         return context.profile(embedded=False, model=context.model or "").edit_form is EditForm.BLOCKS
     name = embedded_weights().model if endpoint.embedded else endpoint.model
     return context.profile(endpoint.embedded, name).edit_form is EditForm.BLOCKS

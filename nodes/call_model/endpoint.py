@@ -90,7 +90,10 @@ def find_endpoint(
         )
         return ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=message)
     if not model and not url:
-        message = "OPENAI_API_KEY is set but no model is named: choose one with --model, or `--model local`."
+        message = (
+            "OPENAI_API_KEY is set but no model is named: choose one of the provider's, such as `--model gpt-5-mini`, "
+            "or the embedded one with `--model local`."
+        )
         return ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=message)
     return Endpoint(model=model or "", base_url=url, api_key=SecretStr(key or NO_KEY), key_variable=variable)
 
@@ -129,6 +132,11 @@ def is_address(url: str) -> bool:
     except ValueError:
         return False
     return parts.scheme in ("http", "https") and bool(parts.hostname) and has_port and _is_sendable(url)
+
+
+def has_path(url: str) -> bool:
+    """Whether an address says where below its host the endpoint is; "" is the provider's own."""
+    return not url or bool(urlsplit(url).path.strip("/"))
 
 
 def _origin(url: str) -> tuple[str, str, int]:

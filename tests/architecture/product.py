@@ -22,6 +22,7 @@ EFFECT_FILES = frozenset(
         "graph/terminal/approval.py",
         "graph/terminal/process_end.py",
         "graph/terminal/doctor.py",
+        "graph/terminal/editor.py",
         "graph/langchain/chat_model.py",
         "graph/langchain/chat_models.py",
         "graph/fleet/serving/engine.py",

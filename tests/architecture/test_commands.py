@@ -42,6 +42,12 @@ def test_make_test_prepares_the_environment_and_runs_all_tests() -> None:
     assert re.fullmatch(r"\.venv/bin/pytest -n 3 --dist loadfile --no-loadscope-reorder *", tested)
 
 
+def test_make_demo_fetches_what_the_demo_needs_alone() -> None:
+    made = run("make", "-n", "--what-if=uv.lock", "demo", cwd=ROOT).stdout
+    assert re.search(r"uv sync\b.* --locked --inexact --no-dev --extra local\b", made)
+    assert "--all-extras" not in made
+
+
 @pytest.mark.parametrize(
     ("python", "message"),
     [

@@ -86,7 +86,8 @@ class ScriptedServer:
     """The endpoint, as a context manager. It may be entered once.
 
     Each connection takes one request, unless they are kept alive; then their client has to close them. `requests`
-    holds the body of each completion request, `headers` its headers with lower-case names.
+    holds the body of each completion request, `headers` its headers with lower-case names; `paths` are those of all
+    requests, also of what is not there.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class ScriptedServer:
         self.keep_alive = keep_alive
         self.requests: list[JsonMap] = []
         self.headers: list[dict[str, str]] = []
+        self.paths: list[str] = []
         self._script = list(script)
         self._then = then
         self._turn = threading.Lock()
@@ -166,6 +168,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        self._scripted.paths.append(self.path)
         if self.path != "/v1/chat/completions":
             return self._send_json(404, _error(f"POST {self.path} is not scripted"))
         try:

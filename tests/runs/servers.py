@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from langgraph_sdk.client import SyncLangGraphClient
 
 USERS = ("ann", "bob", "cleo")
-MISSING = "the server's engine is missing: pip install 'mendgraph[serve]'"
+MISSING = "the server's engine is missing: uv sync --extra serve"
 SECRET = "key-of-the-servers-0123456789"  # noqa: S105
 """What the servers' endpoint is asked with."""
 

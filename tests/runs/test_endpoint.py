@@ -7,7 +7,7 @@ import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.nodes.records import JsonMap, OutcomeKind, StopReason
-from tests.doubles.scripted_server import Disconnect, NoFinish, Reply, Say, ScriptedServer, Slow, Status
+from tests.doubles.scripted_server import Calls, Disconnect, NoFinish, Reply, Say, ScriptedServer, Slow, Status
 from tests.runs.playing import Played, run, set_clock
 
 FINE = Say("All is well.")
@@ -65,6 +65,19 @@ def test_a_slow_reply_does_not_outlive_the_turn(tmp_path: Path) -> None:
         outcome = asked(tmp_path, server.base_url, max_seconds=0.1).outcome
     assert (outcome.kind, outcome.reason) == (OutcomeKind.BUDGET_STOP, StopReason.WALL_CLOCK)
     assert (len(server.requests), outcome.usage["total_calls"]) == (1, 1)
+
+
+def test_an_address_without_its_v1_is_found_out_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever names the host alone is understood; a server that is no such endpoint is told where most of them are."""
+    set_clock(monkeypatch)
+    with ScriptedServer([Calls([("list_directory", "{}")]), FINE]) as server:
+        host = server.base_url.removesuffix("/v1")
+        outcome = asked(tmp_path, host).outcome
+    assert (outcome.answer, server.paths) == ("All is well.", ["/chat/completions", *["/v1/chat/completions"] * 2])
+    with ScriptedServer([Status(200, {"error": "Unexpected endpoint or method."})] * 3) as server:
+        host = server.base_url.removesuffix("/v1")
+        outcome = asked(tmp_path, host).outcome
+    assert f"Most servers answer below /v1: try {host}/v1." in outcome.message
 
 
 def test_retries_pay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

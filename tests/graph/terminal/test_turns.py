@@ -21,7 +21,7 @@ from mendgraph.graph.terminal.answers import Screen
 from mendgraph.graph.terminal.process_end import ExitCode
 from mendgraph.graph.terminal.screen import Display
 from mendgraph.graph.terminal.status_line import StatusLine
-from mendgraph.graph.terminal.turns import TOOL_THREAD, _let_tools_tidy_up, edits_in_blocks, resume_once, run_once
+from mendgraph.graph.terminal.turns import TOOL_THREAD, edits_in_blocks, let_tools_tidy_up, resume_once, run_once
 from mendgraph.nodes.call_model.ledger import RunLimits
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
@@ -153,7 +153,7 @@ def test_a_call_that_nobody_waits_for_any_more_tidies_up_before_the_end() -> Non
 
     tool = Tool(target=lambda: ended.append(free.wait()), name=TOOL_THREAD)
     tool.start()
-    _let_tools_tidy_up()
+    let_tools_tidy_up()
     assert (ended, tool.is_alive()) == ([True], False)
 
 
@@ -186,13 +186,8 @@ def test_a_signal_at_a_question_ends_the_task_at_once(
         ({"edit_form": "blocks"}, {"OPENAI_BASE_URL": "http://llm.test/v1"}, True),
     ],
 )
-def test_a_small_model_edits_in_blocks(
-    tmp_path: Path, context: dict[str, Any], environment: dict[str, str], expected: bool
-) -> None:
-    setup = replace(
-        Terminal(tmp_path, []).setup, context=AgentContext(**context), environment=environment, session_options={}
-    )
-    assert edits_in_blocks(setup) is expected
+def test_a_small_model_edits_in_blocks(context: dict[str, Any], environment: dict[str, str], expected: bool) -> None:
+    assert edits_in_blocks(AgentContext(**context), environment) is expected
 
 
 class Watching(ScriptedModel):

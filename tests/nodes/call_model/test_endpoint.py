@@ -41,6 +41,10 @@ def test_the_context_comes_before_the_environment_and_the_embedded_model_last(
     assert find_endpoint(model, base_url, environment) == expected
 
 
+NO_MODEL = (
+    "OPENAI_API_KEY is set but no model is named: choose one of the provider's, such as `--model gpt-5-mini`, "
+    "or the embedded one with `--model local`."
+)
 NO_ENDPOINT = (
     "Model 'm' needs an endpoint: set OPENAI_API_KEY, or OPENAI_BASE_URL for a server of your own, "
     "or omit the model to use the embedded one. Another provider's stands after its name: anthropic:MODEL."
@@ -58,7 +62,7 @@ NO_ENDPOINT = (
         (
             None,
             {"OPENAI_API_KEY": "sk-1"},
-            "OPENAI_API_KEY is set but no model is named: choose one with --model, or `--model local`.",
+            NO_MODEL,
         ),
     ],
     ids=["no endpoint", "no model"],

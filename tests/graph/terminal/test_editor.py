@@ -1,0 +1,279 @@
+"""`mendgraph acp`, driven by the protocol's own client over the pipes of a real process."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from acp import PROTOCOL_VERSION, RequestError, helpers, schema, spawn_agent_process
+
+from mendgraph.graph.runs.runs import RunState, list_runs
+from tests.doubles.scripted_server import Calls, Reply, Say, ScriptedServer, Stall, Status
+from tests.nodes.execute_tools.mcp_doubles import program
+
+COMMAND = Path(sys.executable).parent / "mendgraph"
+BUG, FIXED = "def add(a, b):\n    return a - b\n", "def add(a, b):\n    return a + b\n"
+KEY = "sk-proj-Zq8vTn3LrXw5Kd7PmYb2Hc9J"
+LONG_S = 120
+
+
+def edit(old: str, new: str) -> Calls:
+    return Calls([("edit_file", json.dumps({"path": "calc.py", "old_str": old, "new_str": new}))])
+
+
+FIX = edit("a - b", "a + b")
+PLAN = Calls(
+    [
+        ("update_plan", json.dumps({"steps": [{"title": "mend it", "status": "in_progress"}]})),
+        ("read_file", '{"path": "calc.py"}'),
+    ]
+)
+
+
+class Editor:
+    """The client: it keeps what it is told, and answers each question with the next of `answers`.
+
+    After them a question is open until the prompt is cancelled, which answers it, as the protocol wants it.
+    """
+
+    def __init__(self, answers: tuple[str, ...] = ()) -> None:
+        self.answers = list(answers)
+        self.updates: list[Any] = []
+        self.asked: list[tuple[schema.ToolCallUpdate, list[schema.PermissionOption]]] = []
+        self.heard, self.cancelled = asyncio.Event(), asyncio.Event()
+
+    async def session_update(self, update: Any, **_: Any) -> None:
+        self.updates.append(update)
+        if update.session_update == "agent_message_chunk":
+            self.heard.set()
+
+    async def request_permission(
+        self, tool_call: schema.ToolCallUpdate, options: list[schema.PermissionOption], **_: Any
+    ) -> schema.RequestPermissionResponse:
+        self.asked.append((tool_call, options))
+        self.heard.set()
+        if not self.answers:
+            await self.cancelled.wait()
+            return schema.RequestPermissionResponse(outcome=schema.DeniedOutcome(outcome="cancelled"))
+        chosen = schema.AllowedOutcome(outcome="selected", option_id=self.answers.pop(0))
+        return schema.RequestPermissionResponse(outcome=chosen)
+
+    def on_connect(self, conn: Any) -> None:
+        """Nothing is asked of the agent but by the tests."""
+
+    def texts(self, kind: str) -> str:
+        return "".join(each.content.text for each in self.updates if each.session_update == kind)
+
+    def of_call(self, number: int) -> list[Any]:
+        ids = list(dict.fromkeys(each.tool_call_id for each in self.updates if hasattr(each, "tool_call_id")))
+        return [each for each in self.updates if getattr(each, "tool_call_id", "") == ids[number]]
+
+
+class Talk(NamedTuple):
+    """A connection with the agent, and its process."""
+
+    agent: Any
+    process: asyncio.subprocess.Process
+    folder: str
+
+    async def begin(self, **more: Any) -> str:
+        return str((await self.agent.new_session(**{"cwd": self.folder, "mcp_servers": [], **more})).session_id)
+
+    async def ask(self, session_id: str, *blocks: Any) -> str:
+        answer = await self.agent.prompt(session_id=session_id, prompt=blocks or [helpers.text_block("Fix the sum.")])
+        return str(answer.stop_reason)
+
+
+@asynccontextmanager
+async def talking(folder: Path, editor: Editor, url: str, *words: str) -> AsyncIterator[Talk]:
+    """The agent, greeted; it has to end by itself once its input has ended."""
+    env = {**os.environ, **({"OPENAI_BASE_URL": url, "OPENAI_API_KEY": KEY} if url else {})}
+    given = ["acp", *(["--model", "scripted"] if url else []), *words]
+    kept = {"stderr": None, "shutdown_timeout": LONG_S}
+    client: Any = editor
+    async with spawn_agent_process(client, str(COMMAND), *given, env=env, cwd="/", transport_kwargs=kept) as (
+        agent,
+        process,
+    ):
+        assert (await agent.initialize(protocol_version=PROTOCOL_VERSION)).protocol_version == PROTOCOL_VERSION
+        yield Talk(agent, process, str(folder))
+    assert process.returncode == 0
+
+
+Play = Callable[[Talk], Awaitable[None]]
+
+
+def play(folder: Path, editor: Editor, script: Sequence[Reply], scene: Play, *words: str) -> ScriptedServer:
+    async def played(url: str) -> None:
+        async with asyncio.timeout(LONG_S), talking(folder, editor, url, *words) as talk:
+            await scene(talk)
+
+    with ScriptedServer(script) as server:
+        asyncio.run(played(server.base_url))
+    return server
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A project with a bug, and a key of ours in it."""
+    (tmp_path / "calc.py").write_text(f"# {KEY}\n{BUG}", encoding="utf-8")
+    return tmp_path
+
+
+def standing(folder: Path) -> list[RunState]:
+    runs = list_runs(str(folder))
+    assert isinstance(runs, tuple)
+    return [run.standing for run in runs]
+
+
+def test_a_run_is_told_as_it_goes_and_asks_before_it_edits(folder: Path) -> None:
+    editor, place = Editor(("approve",)), str(folder / "calc.py")
+
+    async def scene(talk: Talk) -> None:
+        session = await talk.begin()
+        linked = helpers.resource_link_block("calc.py", f"file://{place}#L2:3")
+        assert await talk.ask(session, helpers.text_block("Fix the sum in "), linked) == "end_turn"
+
+    server = play(folder, editor, [PLAN, FIX, Say("It adds now.")], scene, "--mode", "ask")
+    assert (folder / "calc.py").read_text(encoding="utf-8") == f"# {KEY}\n{FIXED}"
+    assert "Fix the sum in calc.py (L2:3)" in json.dumps(server.requests[0]["messages"])
+    [(asked, options)] = editor.asked
+    assert asked.content is not None
+    assert "-    return a - b\n+    return a + b" in asked.content[0].content.text
+    assert [each.kind for each in options] == ["allow_once", "allow_always", "reject_once"]
+    shown = editor.of_call(-1)
+    assert asked.tool_call_id == shown[0].tool_call_id
+    assert [each.status for each in shown] == ["pending", "in_progress", "completed"]
+    assert (shown[0].kind, shown[0].locations[0].path) == ("edit", place)
+    diff = shown[-1].content[1]
+    assert (diff.path, diff.new_text) == (place, diff.old_text.replace("a - b", "a + b"))
+    plans = [each.entries for each in editor.updates if each.session_update == "plan"]
+    assert [[(step.content, step.status) for step in plan] for plan in plans] == [[("mend it", "in_progress")]]
+    said = editor.texts("agent_message_chunk")
+    assert said.startswith("It adds now.\n\nFINISHED (answered)")
+    assert KEY not in "".join(each.model_dump_json() for each in editor.updates)
+
+
+def test_a_call_may_be_rejected_or_allowed_for_the_session(folder: Path) -> None:
+    editor = Editor(("reject", "reject", "approve_for_run"))
+
+    async def scene(talk: Talk) -> None:
+        assert await talk.ask(await talk.begin()) == "end_turn"
+        assert (folder / "calc.py").read_text(encoding="utf-8") == f"# {KEY}\n{BUG}"
+        assert [editor.of_call(number)[-1].status for number in (0, 1)] == ["failed", "failed"]
+        assert await talk.ask(await talk.begin()) == "end_turn"
+
+    script = [FIX, edit("a - b", "b + a"), Say("I may not."), FIX, edit("a + b", "b + a"), Say("Done.")]
+    play(folder, editor, script, scene, "--mode", "ask")
+    assert (folder / "calc.py").read_text(encoding="utf-8") == f"# {KEY}\n{FIXED.replace('a + b', 'b + a')}"
+    assert len(editor.asked) == 3
+
+
+def test_a_prompt_is_cancelled_in_a_model_call_and_at_a_question(folder: Path) -> None:
+    editor = Editor()
+
+    async def scene(talk: Talk) -> None:
+        session = await talk.begin()
+        for mode in ("auto", "ask"):
+            editor.heard.clear()
+            await talk.agent.set_session_mode(session_id=session, mode_id=mode)
+            working = asyncio.ensure_future(talk.ask(session))
+            await editor.heard.wait()
+            if mode == "auto":
+                with pytest.raises(RequestError, match="at work on another prompt"):
+                    await talk.ask(session)
+            await talk.agent.cancel(session_id=session)
+            editor.cancelled.set()
+            assert await working == "cancelled"
+
+    play(folder, editor, [Stall(2, Say("Let me see what there is.")), FIX], scene)
+    assert "stopped by the editor" in editor.texts("agent_message_chunk")
+    assert len(editor.asked) == 1
+    assert (folder / "calc.py").read_text(encoding="utf-8") == f"# {KEY}\n{BUG}"
+
+
+@pytest.mark.parametrize(
+    ("script", "mode", "stands"),
+    [
+        ([Stall(2, Say("Let me see what there is."))], "auto", RunState.STOPPED),
+        ([FIX], "ask", RunState.ASKS),
+    ],
+)
+def test_a_client_that_goes_ends_the_agent_and_the_run_can_go_on(
+    script: list[Reply], mode: str, stands: RunState, folder: Path
+) -> None:
+    editor = Editor()
+
+    async def scene(talk: Talk) -> None:
+        working = asyncio.ensure_future(talk.ask(await talk.begin()))
+        await editor.heard.wait()
+        working.cancel()
+
+    play(folder, editor, script, scene, "--mode", mode)
+    assert standing(folder) == [stands]
+
+
+def test_sessions_are_loaded_with_what_was_said_and_may_bring_mcp_servers(folder: Path) -> None:
+    """A server that cannot be used does not keep the session from its work, and that is said."""
+    editor = Editor()
+    connection: Any = program(folder)
+    echo = schema.McpServerStdio(name="echo", command=connection["command"], args=connection["args"], env=[])
+
+    async def scene(talk: Talk) -> None:
+        session = await talk.begin(mcp_servers=[echo])
+        await talk.ask(session)
+        listed = (await talk.agent.list_sessions(cwd=talk.folder)).sessions
+        assert [(each.session_id, each.title) for each in listed] == [(session, "Fix the sum.")]
+        editor.updates.clear()
+        broken = echo.model_copy(update={"command": "/nowhere/at/all"})
+        loaded = await talk.agent.load_session(cwd=talk.folder, session_id=session, mcp_servers=[broken])
+        assert loaded.modes.current_mode_id == "auto"
+        assert editor.texts("user_message_chunk") == "Fix the sum."
+        assert editor.texts("agent_message_chunk").endswith("It adds now.")
+        assert await talk.ask(session, helpers.text_block("Why?")) == "end_turn"
+
+    server = play(folder, editor, [FIX, Say("It adds now."), Say("It subtracted.")], scene)
+    assert "It adds now." in json.dumps(server.requests[-1]["messages"])
+    offered = [{each["function"]["name"] for each in request["tools"]} for request in server.requests]
+    assert [name for name in offered[0] if name not in offered[-1]] == ["echo__echo"]
+    assert "The editor's MCP servers are not used." in editor.texts("agent_thought_chunk")
+
+
+def test_what_fails_is_an_error_in_words(folder: Path) -> None:
+    """In a session that cannot begin, in a prompt whose model fails, and for what the client gets wrong."""
+    editor = Editor()
+
+    async def scene(talk: Talk) -> None:
+        session = await talk.begin()
+        with pytest.raises(RequestError, match="refuses the key: check OPENAI_API_KEY"):
+            await talk.ask(session)
+        with pytest.raises(RequestError, match="does not exist: make the folder"):
+            await talk.begin(cwd="/nowhere/at/all")
+        with pytest.raises(RequestError, match="There is no session 'x' here"):
+            await talk.ask("x")
+        with pytest.raises(RequestError, match="There is no mode 'yolo'"):
+            await talk.agent.set_session_mode(session_id=session, mode_id="yolo")
+        with pytest.raises(RequestError, match="block of type image"):
+            await talk.ask(session, helpers.image_block("", "image/png"))
+
+    play(folder, editor, [Status(401)], scene)
+    assert "SYSTEM_ERROR (provider_failed)" in editor.texts("agent_message_chunk")
+
+    async def without_a_model() -> None:
+        async with asyncio.timeout(LONG_S), talking(folder, editor, "") as talk:
+            with pytest.raises(RequestError, match="mendgraph model pull"):
+                await talk.begin()
+
+    asyncio.run(without_a_model())
+
+
+def test_a_person_who_starts_it_is_told_who_does() -> None:
+    done = subprocess.run([COMMAND, "acp"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("mendgraph: an editor starts `mendgraph acp`")
