@@ -14,7 +14,7 @@ import typer
 
 from mendgraph.graph.runs.run_words import chat_command, short_id
 from mendgraph.graph.terminal import batch_command, options as opt, process_end, run_commands, setup_commands
-from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, exit_code_table, found
+from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, by_whom, found
 from mendgraph.nodes.language.display import one_line
 
 if TYPE_CHECKING:
@@ -24,26 +24,11 @@ HELP = """A coding agent that repairs the project in the current folder, inside 
 
 Without a key it uses the embedded local model (`mendgraph model pull` fetches it once). With OPENAI_BASE_URL and
 OPENAI_API_KEY it uses that endpoint.
-
-\b
-Examples:
-  mendgraph "The add function in calc.py is wrong: it subtracts. Fix it."
-  git diff | mendgraph --mode read-only --json - > review.json
-  mendgraph runs                  what was done in this folder
-  mendgraph resume                go on where the last run was cut off
-  mendgraph undo 3f2a9c01         restore the files as they were before a run
-  mendgraph report 3f2a9c01       what a run did, as one page for a browser
-  mendgraph usage                 what model calls have used, day by day
-  mendgraph batch tasks.jsonl     many tasks, each on a copy of its own
-  mendgraph doctor                what this machine lacks, and what to do
-  mendgraph cassette from-run 3f2a9c01   a test that replays a run, offline
 """
-EPILOG = f"\b\nExit codes:\n{exit_code_table()}"
 
 app = typer.Typer(
     cls=opt.TaskGroup,
     help=HELP,
-    epilog=EPILOG,
     subcommand_metavar='"TASK" | COMMAND',
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -134,14 +119,15 @@ def chat(context: typer.Context, run: opt.RunToTalkOf = None) -> int:
 def resume(context: typer.Context, run: opt.RunToResume = "") -> int:
     """Go on with a run that was cut off or stopped.
 
-    It goes on with the options that it was begun with. A run that has finished says so.
+    It goes on with the options that it was begun with. Those that are given now, such as a higher limit or another
+    model, take their place: then its task goes on in a new turn. A run that has finished says so.
     """
-    chosen = opt.options_without_a_task(context)
+    chosen: opt.Options = context.obj
 
     def work(setup: "Setup") -> int:
         from mendgraph.graph.terminal.turns import resume_once
 
-        return resume_once(setup)
+        return resume_once(setup, anew=bool({*chosen.given} - {"--durability"}))
 
     return _take_up(chosen, run, work, even_finished=chosen.as_json)
 
@@ -213,12 +199,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     code = _run(given)
     if code in {ExitCode.INTERRUPTED, ExitCode.TERMINATED} and arguments is None:
         process_end.leave_at_once(code)
-    return code if given else ExitCode.USAGE_ERROR
+    return code if given or opt.at_terminal() else ExitCode.USAGE_ERROR
 
 
 def _run(given: Sequence[str]) -> int:
     try:
-        code = int(app(given or ["--help"], prog_name="mendgraph", standalone_mode=False) or 0)
+        words = given or (["chat"] if opt.at_terminal() else ["--help"])
+        code = int(app(words, prog_name="mendgraph", standalone_mode=False) or 0)
         sys.stdout.flush()
     except RefusedError as refusal:
         return process_end.fail(given, refusal)
@@ -242,7 +229,7 @@ def _start(chosen: opt.Options, work: "Callable[[Setup], int]", *, attended: boo
         code = ExitCode.TERMINATED if terminated else ExitCode.INTERRUPTED
         if not terminated and sys.stderr.isatty():
             sys.stderr.write("\n")  # the terminal has echoed ^C
-        raise RefusedError(code, f"stopped by {'SIGTERM' if terminated else 'Ctrl-C'}") from None
+        raise RefusedError(code, f"stopped {by_whom('SIGTERM' if terminated else 'Ctrl-C')}") from None
 
 
 def _take_up(chosen: opt.Options, run: str, work: "Callable[[Setup], int]", *, even_finished: bool = True) -> int:
@@ -255,9 +242,10 @@ def _take_up(chosen: opt.Options, run: str, work: "Callable[[Setup], int]", *, e
         said = f"run {short_id(known.run_id)} has finished; ask it more with: {talk}"
         sys.stderr.write(f"mendgraph: {one_line(said, 1_000)}\n")
         return ExitCode.FINISHED
+    settings = opt.merged(known.context.model_dump(), chosen.settings)
     taken_up = replace(
         chosen,
-        settings={**known.context.model_dump(), **chosen.settings, "workspace": str(chosen.root)},
+        settings={**settings, "workspace": str(chosen.root)},
         durability=chosen.durability if "--durability" in chosen.given else known.durability,
         run_id=known.run_id,
     )

@@ -112,7 +112,7 @@ class AgentContext(BaseModel):
         None,
         "Model: a name at the endpoint, 'provider:name' such as 'anthropic:claude-sonnet-4-6', or 'local' for the "
         "embedded one. Default: found from the environment.",
-        option="--model NAME",
+        option="--model,-m NAME",
     )
     base_url: str | None = _setting(
         None,
@@ -137,12 +137,11 @@ class AgentContext(BaseModel):
         ge=0.0,
         le=2.0,
     )
-    reasoning_effort: str | None = _setting(
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = _setting(
         None,
-        "How long a reasoning model thinks, such as low, medium or high. Default: as it is set up.",
-        trust=("none", "minimal", "low", "medium", "high", "xhigh"),
-        option="--reasoning-effort EFFORT",
-        pattern="^[a-z]{1,20}$",
+        "How long a reasoning model thinks; not each knows all of these. Default: as it is set up.",
+        trust=("none", "minimal", "low", "medium", "high", "xhigh", "max"),
+        option="--reasoning-effort",
     )
     model_kwargs: dict[str, Any] = _setting(
         {}, "More settings, handed to the chat model: fields of its class, or of an endpoint's requests."
@@ -177,8 +176,8 @@ class AgentContext(BaseModel):
     max_calls_per_turn: int = _setting(
         10, "Model calls in one turn.", trust="less", option="--max-calls N", ge=1, le=MAX_CALLS_PER_TURN_LIMIT
     )
-    max_input_tokens_per_session: int = _limit(100_000, "Input tokens in one thread.")
-    max_output_tokens_per_session: int = _limit(50_000, "Output tokens in one thread.")
+    max_input_tokens_per_session: int = _limit(100_000, "Input tokens in one thread.", option="--max-input-tokens N")
+    max_output_tokens_per_session: int = _limit(50_000, "Output tokens in one thread.", option="--max-output-tokens N")
     max_input_tokens_per_turn: int | None = _limit(None, "Input tokens in one turn. Default: no limit.")
     max_output_tokens_per_turn: int | None = _limit(None, "Output tokens in one turn. Default: no limit.")
     max_output_tokens_per_call: int | None = _setting(

@@ -167,10 +167,11 @@ class ResumePlan(StrEnum):
     NEW_TURN, NOTHING = "new_turn", "nothing"
 
 
-def resume_plan(values: Mapping[str, Any], request_id: str, *, undone: bool = False) -> ResumePlan:
+def resume_plan(values: Mapping[str, Any], request_id: str, *, undone: bool = False, anew: bool = False) -> ResumePlan:
     """How to go on from the newest state; `request_id` is the message that began the turn, "" where nobody knows it.
 
-    Where what the turn changed was `undone` since, its history tells what is not so any more: a new turn says that.
+    Where what the turn changed was `undone` since, its history tells what is not so any more: a new turn says that. A
+    turn keeps the context that it began with: who wants to go on with another one (`anew`) begins a new turn as well.
     """
     messages = values.get("messages") or []
     if request_id and all(message.id != request_id for message in messages):
@@ -180,7 +181,7 @@ def resume_plan(values: Mapping[str, Any], request_id: str, *, undone: bool = Fa
         outcome = None  # that of the turn before
     if outcome is not None and outcome.kind is OutcomeKind.FINISHED:
         return ResumePlan.NOTHING
-    if undone:
+    if undone or anew:
         return ResumePlan.NEW_TURN
     if outcome is None:
         return ResumePlan.GO_ON

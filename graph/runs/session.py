@@ -175,9 +175,9 @@ class Session:
         """Go on after `Asked` without blocking the event loop."""
         return self._astream(partial(self._answered, decisions), new=False)
 
-    def aresume(self) -> AsyncGenerator[Event, None]:
-        """Go on where the last turn was cut off or stopped, without blocking the event loop."""
-        return self._astream(self._begin_again)
+    def aresume(self, *, anew: bool = False) -> AsyncGenerator[Event, None]:
+        """The same without blocking the event loop; with `anew` its task goes on in a new turn under this context."""
+        return self._astream(partial(self._begin_again, anew=anew))
 
     def stop(self, reason: str = "by the program", *, in_step: bool = True) -> None:
         """Let the turn at work end early; any thread and any signal handler may ask. `reason` says who did.
@@ -242,7 +242,7 @@ class Session:
         unclear = decisions is None or (isinstance(decisions, Mapping) and "decisions" not in decisions)
         return TurnStart(Command(resume="reject" if unclear else decisions))  # what LangGraph would fail on, too
 
-    def _begin_again(self) -> TurnStart | StopCause:
+    def _begin_again(self, *, anew: bool = False) -> TurnStart | StopCause:
         """Take the turn up again, as its own state says: see `ResumePlan`."""
         begun = self._take()
         if isinstance(begun, StopCause):
@@ -252,7 +252,7 @@ class Session:
             self._release()
             return _impossible("There is nothing to go on with: this thread has no request yet. Send it one.")
         self._reader = EventReader.taking_up(values)
-        match resume_plan(values, begun.request_id, undone=begun.undone):
+        match resume_plan(values, begun.request_id, undone=begun.undone, anew=anew):
             case ResumePlan.NOTHING:
                 return TurnStart(ended=values["outcome"])
             case ResumePlan.NEW_TURN:

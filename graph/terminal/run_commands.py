@@ -11,7 +11,7 @@ from mendgraph.graph.runs.run_words import resume_command, short_id
 from mendgraph.graph.terminal import options as opt
 from mendgraph.graph.terminal.answers import LONGEST_LINE, Line, answer, terminal_width
 from mendgraph.graph.terminal.options import options_without_a_task
-from mendgraph.graph.terminal.process_end import ExitCode, found, write_file
+from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, found
 from mendgraph.nodes.language.display import count_of, one_line
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def report(
             "-o",
             "--output",
             metavar="FILE",
-            help="Where the page is written; - is standard output. Default: mendgraph-RUN.html in this folder.",
+            help="Where the page is written; - is standard output. Default: report.html in the run's own folder.",
             show_default=False,
         ),
     ] = "",
@@ -150,6 +150,7 @@ def report(
     It needs no network and no script, and nothing of the run is changed by it.
     """
     from mendgraph.graph.report.page import make_report
+    from mendgraph.nodes.execute_tools.store.run_folder import run_folder
 
     chosen = options_without_a_task(context)
     if output == "-" and chosen.as_json:
@@ -159,10 +160,24 @@ def report(
     if output == "-":
         typer.echo(html, nl=False)
         return 0
-    path = os.path.abspath(output or f"mendgraph-{short_id(run_id)}.html")
-    write_file(path, html, force=force)
+    path = os.path.abspath(output) if output else os.path.join(found(run_folder(run_id)), "report.html")
+    _write_file(path, html, force=force or not output)
     said = Line(f"report of run {one_line(short_id(run_id))}: {one_line(path, LONGEST_LINE)}")
     return answer({"run_id": run_id, "path": path, "bytes": len(html)}, [said], as_json=chosen.as_json)
+
+
+def _write_file(path: str, content: bytes, *, force: bool) -> None:
+    """Write a file by handle, whole or not at all; RefusedError where it cannot be, or is there, unless `force`."""
+    from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
+    from mendgraph.nodes.execute_tools.files.workspace import Workspace, WriteFile
+
+    folder, name = os.path.split(path)
+    place = Workspace(found(check_workspace(folder)), lambda *_: None)
+    there = found(place.read_file(name)) if place.exists(name) else None
+    if there is not None and not force:
+        message = f"{path!r} is there already: name another file, or write over it with --force."
+        raise RefusedError(ExitCode.USAGE_ERROR, one_line(message, LONGEST_LINE))
+    found(place.change_files([WriteFile(name, content, expected_sha256=there.sha256 if there else "")]))
 
 
 # --- Cassettes

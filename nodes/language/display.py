@@ -28,6 +28,11 @@ def plain(text: str) -> str:
     )
 
 
+def extra_words(extra: str) -> str:
+    """How an extra of ours is installed. Mendgraph is on no package index yet: this is the one place that says so."""
+    return f"in a clone of mendgraph run `uv tool install '.[{extra}]'` or `pip install '.[{extra}]'`"
+
+
 def one_line(text: str, limit: int = 200) -> str:
     """The same on one line: runs of white space are one space, and what is longer than `limit` ends in `...`."""
     words = plain(" ".join(text.split()))
