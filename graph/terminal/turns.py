@@ -304,6 +304,9 @@ class Turns:
             shown = result_object(result, used, self._log(), resume)
             self._display.write_object("ended", {"result": shown} if self._display.json_lines else shown)
             return
+        if (kept := self._kept()) and (on := self._resume(kept)):  # an advised command is that of this run
+            advice = outcome.how_to_go_on.replace("mendgraph resume", on)
+            outcome = outcome.model_copy(update={"how_to_go_on": advice})
         self._view.answer(outcome.answer)
         self._view.lines(*[Line("")] * bool(result.diffs), *diff_lines(result.diffs))
         self._view.lines(*outcome_lines(outcome), *usage_lines(outcome.usage, self._api, self._view.account))
