@@ -8,12 +8,8 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, Final, Literal
 
-from langchain_core.messages import AIMessage
-
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.language.history import is_request
-from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.records import OutcomeKind, StopReason, ToolError, ToolErrorCode
 
 Durability = Literal["sync", "async", "exit"]
@@ -128,6 +124,8 @@ def find_run(wanted: str, records: Iterable[RunRecord]) -> RunRecord | ToolError
     if meant:
         message = f"{len(meant)} runs of this workspace begin with {wanted!r}: give more of the id."
         return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message, suggestions=tuple(meant[:3]))
+    from mendgraph.nodes.language.names import closest_names
+
     message = f"There is no run {wanted!r} in this workspace: `mendgraph runs` lists those that there are."
     return ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=closest_names(wanted, known))
 
@@ -177,7 +175,7 @@ def resume_plan(values: Mapping[str, Any], request_id: str, *, undone: bool = Fa
     if request_id and all(message.id != request_id for message in messages):
         return ResumePlan.SEND_AGAIN
     outcome = values.get("outcome")
-    if not messages or not isinstance(messages[-1], AIMessage):
+    if not messages or messages[-1].type != "ai":
         outcome = None  # that of the turn before
     if outcome is not None and outcome.kind is OutcomeKind.FINISHED:
         return ResumePlan.NOTHING
@@ -190,4 +188,6 @@ def resume_plan(values: Mapping[str, Any], request_id: str, *, undone: bool = Fa
 
 def requests_of(values: Mapping[str, Any]) -> list[Any]:
     """The messages in which a person asked for something, oldest first."""
+    from mendgraph.nodes.language.history import is_request
+
     return [message for message in values.get("messages", ()) if is_request(message)]

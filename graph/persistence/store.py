@@ -3,25 +3,22 @@
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from pydantic import BaseModel
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.routes import NODES
 from mendgraph.graph.machine.run_records import UNDONE, Durability, RunRecord, bounded, find_run, run_record
-from mendgraph.graph.machine.state import CHECKPOINT_TYPES, AgentState, serializer
-from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
-from mendgraph.nodes.begin_turn.turn_start import FRESH_TURN
 from mendgraph.nodes.execute_tools.files.failures import os_failure
-from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 from mendgraph.nodes.execute_tools.store.database import (
     FILE_NAME,
     Database,
     StoreError,
+    open_database,
     open_file,
     open_postgres,
     postgres_database,
@@ -33,6 +30,7 @@ from mendgraph.nodes.language.documents import storable
 from mendgraph.nodes.records import Outcome, OutcomeKind, ToolError
 
 if TYPE_CHECKING:
+    from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
     from mendgraph.graph.persistence.postgres_saver import PostgresStoreSaver
 
 __all__ = ["Durability", "Pruned", "RunRecord", "Store"]
@@ -88,6 +86,15 @@ class Pruned:
     freed_bytes: int
 
 
+def stored_runs(folder: str) -> list[RunRecord]:
+    """The runs of the workspace whose folder of records this is, newest first, without what LangGraph needs to load.
+
+    Raises StoreError: the database cannot be read.
+    """
+    with closing(open_database(folder)) as database, store_errors(os.path.join(folder, FILE_NAME)):
+        return [run_record(row) for row in database.execute(_ALL).fetchall()]
+
+
 class Store:
     """The store of one workspace. Every method raises StoreError where the database cannot be read or written."""
 
@@ -98,6 +105,8 @@ class Store:
 
         Raises StoreError: it cannot be opened, or is not of this version.
         """
+        from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
+
         folder = workspace_folder(workspace)
         if isinstance(folder, ToolError):
             raise StoreError(folder.message)
@@ -197,6 +206,9 @@ class Store:
 
 
 def _saver(folder: str, secrets: Sequence[str]) -> "SqliteStoreSaver | PostgresStoreSaver":
+    from mendgraph.graph.machine.state import serializer
+    from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
+
     postgres = postgres_database(folder)
     if postgres is not None:
         from mendgraph.graph.persistence.postgres_saver import CHECKPOINTS, PostgresStoreSaver
@@ -215,6 +227,8 @@ def _saver(folder: str, secrets: Sequence[str]) -> "SqliteStoreSaver | PostgresS
 
 def _dictionary(database: Database) -> bytes:
     """What the database's checkpoints are compressed with: the words of the version that made it."""
+    from mendgraph.graph.machine.state import serializer
+
     row = database.execute("SELECT data FROM dictionary").fetchone()
     if row is None:
         words = serializer().dumps_typed(_words_of_checkpoints())[1]
@@ -231,6 +245,11 @@ def _words_of_checkpoints() -> Mapping[str, Any]:
 
     Source: measured, without a dictionary a store of many turns has 1.55 times the bytes, one of edits 1.12 times.
     """
+    from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+
+    from mendgraph.graph.machine.state import CHECKPOINT_TYPES, AgentState
+    from mendgraph.nodes.begin_turn.turn_start import FRESH_TURN
+
     nodes = {node: {f"branch:to:{node}": "00000001"} for node in NODES}
     branches = [name for each in nodes.values() for name in each]
     return {

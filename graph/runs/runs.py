@@ -9,33 +9,30 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
-from langchain_core.runnables import RunnableConfig, RunnablePassthrough
-from langgraph.checkpoint.base import BaseCheckpointSaver
-from langgraph.graph import StateGraph
-from langgraph.graph.state import CompiledStateGraph
-from langgraph.types import StateSnapshot
-
 from mendgraph.graph.machine import routes
 from mendgraph.graph.machine.run_records import CALLING, TO_THE_CALL, find_run, old_runs, requests_of
-from mendgraph.graph.machine.state import SmallState
-from mendgraph.graph.machine.workspace import decide_open_changes, judged_workspace
-from mendgraph.graph.persistence.store import Pruned, RunRecord, Store
+from mendgraph.graph.persistence.store import Pruned, RunRecord, Store, stored_runs
 from mendgraph.graph.runs.events import Asked
-from mendgraph.graph.runs.run_result import file_diff
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.journal.restoring import NetEffect, Restored, net_effects, restore
 from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.execute_tools.store.run_folder import copy_artifacts
+from mendgraph.nodes.execute_tools.store.run_folder import copy_artifacts, workspace_folder
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock, lock_holder
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
 from mendgraph.nodes.records import CallError, OutcomeKind, Plan, Reading, ToolCall, ToolError, ToolErrorCode
 
 if TYPE_CHECKING:  # who only looks does not wait for what a run needs
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import BaseCheckpointSaver
+    from langgraph.graph.state import CompiledStateGraph
+    from langgraph.types import StateSnapshot
+
     from mendgraph.graph.runs.run_result import RunResult
     from mendgraph.graph.runs.session import Session
 
@@ -119,7 +116,13 @@ _ENDS: Mapping[str, RunState] = {
 
 def list_runs(workspace: str = ".") -> tuple[ListedRun, ...] | ToolError:
     """All runs of the workspace; the one that was at work last comes first."""
-    return with_store(workspace, lambda store: _listed(store, store.runs()))
+    folder = workspace_folder(workspace)
+    if isinstance(folder, ToolError):
+        return folder
+    try:
+        return _listed(folder, stored_runs(folder), lambda run_id: bool(with_store(workspace, partial(_asks, run_id))))
+    except StoreError as error:
+        return ToolError(code=ToolErrorCode.IO_ERROR, message=str(error))
 
 
 def get_run(run: str = "", workspace: str = ".") -> ListedRun | ToolError:
@@ -130,7 +133,9 @@ def get_run(run: str = "", workspace: str = ".") -> ListedRun | ToolError:
         if isinstance(found, ToolError) and not run:
             message = "No run of this workspace can go on: `mendgraph runs` lists those that have finished."
             return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
-        return found if isinstance(found, ToolError) else _listed(store, [found])[0]
+        if isinstance(found, ToolError):
+            return found
+        return _listed(store.folder, [found], lambda run_id: _asks(run_id, store))[0]
 
     return with_store(workspace, get)
 
@@ -152,7 +157,7 @@ def run_plan(run: str, workspace: str = ".") -> Plan | ToolError:
     """The plan of a run as it stands; one without steps where the model has made none."""
 
     def plan(store: Store, found: RunRecord) -> Plan:
-        return _small_machine(store.saver).get_state(thread_config(found.run_id)).values.get("plan") or Plan()
+        return machine_to_read(store.saver).get_state(thread_config(found.run_id)).values.get("plan") or Plan()
 
     return _with_run(run, workspace, plan)
 
@@ -166,7 +171,7 @@ def run_diffs(
     """
 
     def diffs(store: Store, found: RunRecord) -> tuple[RunDiff, ...]:
-        files = judged_workspace(str(check_workspace(workspace)), rules)
+        files = _files(str(check_workspace(workspace)), rules)
         with Journal(store.folder).held() as journal:
             found_diffs = (_diff(journal, files, effect) for effect in net_effects(journal.changes_of(found.run_id)))
             return tuple(each for each in found_diffs if each is not None)
@@ -220,7 +225,7 @@ def undo_run(
         found = find_run(run, store.runs())  # its settings are not wanted, so they may be damaged
         if isinstance(found, ToolError):
             return found
-        files = judged_workspace(root, rules)
+        files = _files(root, rules)
         restored = restore(Journal(store.folder), files, found.run_id, from_step, skip_changed=skip_changed)
         if isinstance(restored, Restored):
             store.mark_undone(found.run_id)
@@ -254,7 +259,7 @@ def fork_run(
         if isinstance(due, ToolError):
             return due
         values = machine.get_state(due.config).values  # before anything is changed: it may be unreadable
-        journal, files = Journal(store.folder), judged_workspace(root, rules)
+        journal, files = Journal(store.folder), _files(root, rules)
         restored = restore(journal, files, parent.run_id, at + 1, skip_changed=skip_changed)
         if isinstance(restored, ToolError):
             return restored
@@ -314,6 +319,7 @@ def with_store_alone(workspace: str, who: str, use: Callable[[Store, str], Done 
 
     Every change that was cut off is decided before. `who` is what others are told as long as this takes.
     """
+    from mendgraph.graph.machine.workspace import decide_open_changes
 
     def with_lock(store: Store) -> Done | ToolError:
         root, lock = str(check_workspace(workspace)), WorkspaceLock(store.folder)
@@ -335,28 +341,41 @@ def _with_run(run: str, workspace: str, use: Callable[[Store, RunRecord], Done])
     return with_store(workspace, with_found)
 
 
-def _listed(store: Store, records: Iterable[RunRecord]) -> tuple[ListedRun, ...]:
-    holder, journal = lock_holder(store.folder), Journal(store.folder)
+def _listed(folder: str, records: Iterable[RunRecord], asks: Callable[[str], bool]) -> tuple[ListedRun, ...]:
+    holder = lock_holder(folder)
     at_work = holder.run_id if holder else ""
 
-    def listed(record: RunRecord) -> ListedRun:
+    def listed(record: RunRecord, journal: Journal) -> ListedRun:
         written = {each.name: getattr(record, each.name) for each in fields(RunRecord)}
         files = sorted({effect.path for change in journal.changes_of(record.run_id) for effect in change.effects})
-        return ListedRun(**written, standing=_standing(store, record, at_work), files=tuple(files))
+        return ListedRun(**written, standing=_standing(record, at_work, asks), files=tuple(files))
 
-    return tuple(map(listed, records))
+    with Journal(folder).held() as journal:
+        return tuple(listed(record, journal) for record in records)
 
 
-def _standing(store: Store, record: RunRecord, at_work: str) -> RunState:
+def _standing(record: RunRecord, at_work: str, asks: Callable[[str], bool]) -> RunState:
     if record.run_id == at_work:
         return RunState.WORKING
     if record.state == "ended" and record.kind:
         return _ENDS[record.kind]
-    with suppress(StoreError):  # a state of another version: it cannot go on, and the list is there all the same
-        newest = next(small_history(store.saver, record.run_id), None)
-        if newest is not None and newest.interrupts:
-            return RunState.ASKS
+    if asks(record.run_id):
+        return RunState.ASKS
     return RunState.CUT_OFF if record.state == "working" else RunState.FORKED
+
+
+def _asks(run_id: str, store: Store) -> bool:
+    """Whether the run waits for a person; not for one of another version, which cannot go on and is listed as well."""
+    with suppress(StoreError):
+        newest = next(small_history(store.saver, run_id), None)
+        return newest is not None and bool(newest.interrupts)
+    return False
+
+
+def _files(root: str, rules: tuple[FileGuardrailRule, ...]) -> Workspace:
+    from mendgraph.graph.machine.workspace import judged_workspace
+
+    return judged_workspace(root, rules)
 
 
 def _diff(journal: Journal, files: Workspace, effect: NetEffect) -> RunDiff | None:
@@ -370,6 +389,8 @@ def _diff(journal: Journal, files: Workspace, effect: NetEffect) -> RunDiff | No
     before = journal.backup(effect.before.sha256) if effect.before.sha256 else None
     if before is None and effect.before.sha256:
         return RunDiff(effect.path, "", "what it held before was not kept, or is damaged", since)
+    from mendgraph.graph.runs.run_result import file_diff
+
     diff = file_diff(effect.path, before, now.data if isinstance(now, FileContent) else None)
     if diff is None:
         return RunDiff(effect.path, "", "it is not a text file", since)
@@ -379,7 +400,7 @@ def _diff(journal: Journal, files: Workspace, effect: NetEffect) -> RunDiff | No
 # --- Its checkpoints
 
 
-def small_history(saver: BaseCheckpointSaver[Any], run_id: str) -> Iterator[StateSnapshot]:
+def small_history(saver: "BaseCheckpointSaver[Any]", run_id: str) -> "Iterator[StateSnapshot]":
     """The checkpoints of a run, newest first, without the channels that grow with it.
 
     A conversation is rebuilt from many checkpoints; to do so for each checkpoint of a long run takes minutes.
@@ -387,24 +408,29 @@ def small_history(saver: BaseCheckpointSaver[Any], run_id: str) -> Iterator[Stat
     Raises:
         StoreError: one cannot be read.
     """
-    return _small_machine(saver).get_state_history(thread_config(run_id))
+    return machine_to_read(saver).get_state_history(thread_config(run_id))
 
 
-def _small_machine(saver: BaseCheckpointSaver[Any]) -> CompiledStateGraph[Any, Any, Any, Any]:
-    """A machine that has the nodes of ours and only these channels; it is never run."""
-    builder = StateGraph(SmallState)
+def machine_to_read(saver: "BaseCheckpointSaver[Any]", state: Any = None) -> "CompiledStateGraph[Any, Any, Any, Any]":
+    """A machine that has the nodes of ours and the channels of `state`, by default the small ones; it is never run."""
+    from langchain_core.runnables import RunnablePassthrough
+    from langgraph.graph import StateGraph
+
+    from mendgraph.graph.machine.state import SmallState
+
+    builder = StateGraph(state or SmallState)
     for node in routes.NODES:
         builder.add_node(node, RunnablePassthrough())
     builder.add_edge(routes.TRANSITIONS[0].source, routes.TRANSITIONS[0].target)
     return builder.compile(checkpointer=saver)
 
 
-def thread_config(run_id: str) -> RunnableConfig:
+def thread_config(run_id: str) -> "RunnableConfig":
     """How LangGraph is told which run is meant."""
     return {"configurable": {"thread_id": run_id}}
 
 
-def read_steps(history: Iterable[StateSnapshot], changed: Mapping[int, tuple[str, ...]]) -> tuple[RunStep, ...]:
+def read_steps(history: "Iterable[StateSnapshot]", changed: Mapping[int, tuple[str, ...]]) -> tuple[RunStep, ...]:
     """The steps in order. `history` is newest first, as LangGraph gives it; `changed` are files by their step."""
     found: dict[int, RunStep] = {}
     turn = 0
@@ -427,7 +453,7 @@ def read_steps(history: Iterable[StateSnapshot], changed: Mapping[int, tuple[str
     return tuple(replace(found[number], changed=changed.get(number, ())) for number in sorted(found))
 
 
-def call_after(history: Iterable[StateSnapshot], step: int) -> StateSnapshot | ToolError:
+def call_after(history: "Iterable[StateSnapshot]", step: int) -> "StateSnapshot | ToolError":
     """The newest checkpoint after a step at which a model call was due; NOT_FOUND names the steps that have one."""
     due = [(snapshot.values.get("step", 0), snapshot) for snapshot in history if snapshot.next == CALLING]
     found = next((snapshot for number, snapshot in due if number == step), None)
