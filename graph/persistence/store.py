@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
@@ -86,37 +87,30 @@ class Pruned:
     freed_bytes: int
 
 
-def stored_runs(folder: str) -> list[RunRecord]:
-    """The runs of the workspace whose folder of records this is, newest first, without what LangGraph needs to load.
-
-    Raises StoreError: the database cannot be read.
-    """
-    with closing(open_database(folder)) as database, store_errors(os.path.join(folder, FILE_NAME)):
-        return [run_record(row) for row in database.execute(_ALL).fetchall()]
-
-
 class Store:
     """The store of one workspace. Every method raises StoreError where the database cannot be read or written."""
 
     def __init__(
         self, workspace: str, secrets: Sequence[str] = (), now: Callable[[], datetime] = lambda: datetime.now(UTC)
     ) -> None:
-        """Open the database, which is made where there is none. `secrets` and those of the environment are not stored.
-
-        Raises StoreError: it cannot be opened, or is not of this version.
-        """
+        """`secrets` and those of the environment are not stored. Raises StoreError: the store has no folder."""
         from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 
         folder = workspace_folder(workspace)
         if isinstance(folder, ToolError):
             raise StoreError(folder.message)
-        self.folder, self._now = folder, now
+        self.folder, self._now, self._secrets = folder, now, secrets
         self._redactor = Redactor((*secrets, *known_values(os.environ)))
-        self.saver = _saver(folder, secrets)
+
+    @cached_property
+    def saver(self) -> "SqliteStoreSaver | PostgresStoreSaver":
+        """The database, opened, and made where there is none; who only lists runs does not wait for LangGraph."""
+        return _saver(self.folder, self._secrets)
 
     def close(self) -> None:
         """Close the database."""
-        self.saver.close()
+        if "saver" in vars(self):
+            self.saver.close()
 
     def begin_turn(self, run_id: str, request: str, context: AgentContext, durability: Durability) -> int:
         """Write down that a turn begins, and give its number, counted from 1. It is on the disk afterwards."""
@@ -151,8 +145,8 @@ class Store:
 
     def runs(self) -> list[RunRecord]:
         """All runs of the workspace; the one that was at work last comes first."""
-        with self.saver.cursor(transaction=False) as cursor:
-            return [run_record(row) for row in cursor.execute(_ALL).fetchall()]
+        with closing(open_database(self.folder)) as database, store_errors(os.path.join(self.folder, FILE_NAME)):
+            return [run_record(row) for row in database.execute(_ALL).fetchall()]
 
     def run(self, run_id: str) -> RunRecord | ToolError:
         """The run with this id, or whose id begins so: NOT_FOUND and INVALID_ARGUMENT name those that are like it.

@@ -9,20 +9,19 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 from mendgraph.graph.machine import routes
 from mendgraph.graph.machine.run_records import CALLING, TO_THE_CALL, find_run, old_runs, requests_of
-from mendgraph.graph.persistence.store import Pruned, RunRecord, Store, stored_runs
+from mendgraph.graph.persistence.store import Pruned, RunRecord, Store
 from mendgraph.graph.runs.events import Asked
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.journal.restoring import NetEffect, Restored, net_effects, restore
 from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.execute_tools.store.run_folder import copy_artifacts, workspace_folder
+from mendgraph.nodes.execute_tools.store.run_folder import copy_artifacts
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock, lock_holder
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
 from mendgraph.nodes.records import CallError, OutcomeKind, Plan, Reading, ToolCall, ToolError, ToolErrorCode
@@ -116,13 +115,7 @@ _ENDS: Mapping[str, RunState] = {
 
 def list_runs(workspace: str = ".") -> tuple[ListedRun, ...] | ToolError:
     """All runs of the workspace; the one that was at work last comes first."""
-    folder = workspace_folder(workspace)
-    if isinstance(folder, ToolError):
-        return folder
-    try:
-        return _listed(folder, stored_runs(folder), lambda run_id: bool(with_store(workspace, partial(_asks, run_id))))
-    except StoreError as error:
-        return ToolError(code=ToolErrorCode.IO_ERROR, message=str(error))
+    return with_store(workspace, lambda store: _listed(store, store.runs()))
 
 
 def get_run(run: str = "", workspace: str = ".") -> ListedRun | ToolError:
@@ -133,9 +126,7 @@ def get_run(run: str = "", workspace: str = ".") -> ListedRun | ToolError:
         if isinstance(found, ToolError) and not run:
             message = "No run of this workspace can go on: `mendgraph runs` lists those that have finished."
             return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
-        if isinstance(found, ToolError):
-            return found
-        return _listed(store.folder, [found], lambda run_id: _asks(run_id, store))[0]
+        return found if isinstance(found, ToolError) else _listed(store, [found])[0]
 
     return with_store(workspace, get)
 
@@ -341,35 +332,29 @@ def _with_run(run: str, workspace: str, use: Callable[[Store, RunRecord], Done])
     return with_store(workspace, with_found)
 
 
-def _listed(folder: str, records: Iterable[RunRecord], asks: Callable[[str], bool]) -> tuple[ListedRun, ...]:
-    holder = lock_holder(folder)
+def _listed(store: Store, records: Iterable[RunRecord]) -> tuple[ListedRun, ...]:
+    holder = lock_holder(store.folder)
     at_work = holder.run_id if holder else ""
 
     def listed(record: RunRecord, journal: Journal) -> ListedRun:
         written = {each.name: getattr(record, each.name) for each in fields(RunRecord)}
         files = sorted({effect.path for change in journal.changes_of(record.run_id) for effect in change.effects})
-        return ListedRun(**written, standing=_standing(record, at_work, asks), files=tuple(files))
+        return ListedRun(**written, standing=_standing(store, record, at_work), files=tuple(files))
 
-    with Journal(folder).held() as journal:
+    with Journal(store.folder).held() as journal:
         return tuple(listed(record, journal) for record in records)
 
 
-def _standing(record: RunRecord, at_work: str, asks: Callable[[str], bool]) -> RunState:
+def _standing(store: Store, record: RunRecord, at_work: str) -> RunState:
     if record.run_id == at_work:
         return RunState.WORKING
     if record.state == "ended" and record.kind:
         return _ENDS[record.kind]
-    if asks(record.run_id):
-        return RunState.ASKS
+    with suppress(StoreError):  # a state of another version: it cannot go on, and the list is there all the same
+        newest = next(small_history(store.saver, record.run_id), None)
+        if newest is not None and newest.interrupts:
+            return RunState.ASKS
     return RunState.CUT_OFF if record.state == "working" else RunState.FORKED
-
-
-def _asks(run_id: str, store: Store) -> bool:
-    """Whether the run waits for a person; not for one of another version, which cannot go on and is listed as well."""
-    with suppress(StoreError):
-        newest = next(small_history(store.saver, run_id), None)
-        return newest is not None and bool(newest.interrupts)
-    return False
 
 
 def _files(root: str, rules: tuple[FileGuardrailRule, ...]) -> Workspace:

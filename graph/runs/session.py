@@ -120,9 +120,11 @@ class Session:
         self._locks: list[RunLock | WorkspaceLock] = []
         self._failure: StoreError | None = None
         self._store: Store | None = None
+        kept: Any = checkpointer
         if checkpointer is None and self._root is not None:
             try:
-                self._store = Store(self._root, given.secrets)
+                store = Store(self._root, given.secrets)
+                self._store, kept = store, store.saver  # which opens it
             except StoreError as error:
                 self._failure = error
         self._last: Event | None = None
@@ -131,7 +133,6 @@ class Session:
         self._result: RunResult | None = None
         self._values: Mapping[str, Any] = {}
         self._stop = StopRequest()
-        kept = self._store.saver if self._store else checkpointer
         saver = InMemorySaver(serde=serializer(given.secrets)) if kept is None else kept
         given = given._replace(checkpointer=saver, context=None)
         self._machine, self._nodes = build_machine(**given._asdict(), stop=self._stop)

@@ -150,6 +150,7 @@ def report(
     It needs no network and no script, and nothing of the run is changed by it.
     """
     from mendgraph.graph.report.page import make_report
+    from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
     from mendgraph.nodes.execute_tools.store.run_folder import run_folder
 
     chosen = options_without_a_task(context)
@@ -160,22 +161,25 @@ def report(
     if output == "-":
         typer.echo(html, nl=False)
         return 0
-    path = os.path.abspath(output) if output else os.path.join(found(run_folder(run_id)), "report.html")
-    _write_file(path, html, force=force or not output)
+    if output:
+        folder, name = os.path.split(os.path.abspath(output))
+        folder = found(check_workspace(folder))
+    else:
+        folder, name = found(run_folder(run_id)), "report.html"
+    _write_file(folder, name, html, force=force or not output)
+    path = os.path.join(folder, name)
     said = Line(f"report of run {one_line(short_id(run_id))}: {one_line(path, LONGEST_LINE)}")
     return answer({"run_id": run_id, "path": path, "bytes": len(html)}, [said], as_json=chosen.as_json)
 
 
-def _write_file(path: str, content: bytes, *, force: bool) -> None:
+def _write_file(folder: str, name: str, content: bytes, *, force: bool) -> None:
     """Write a file by handle, whole or not at all; RefusedError where it cannot be, or is there, unless `force`."""
-    from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
     from mendgraph.nodes.execute_tools.files.workspace import Workspace, WriteFile
 
-    folder, name = os.path.split(path)
-    place = Workspace(found(check_workspace(folder)), lambda *_: None)
+    place = Workspace(folder, lambda *_: None)
     there = found(place.read_file(name)) if place.exists(name) else None
     if there is not None and not force:
-        message = f"{path!r} is there already: name another file, or write over it with --force."
+        message = f"{os.path.join(folder, name)!r} is there already: name another file, or write over it with --force."
         raise RefusedError(ExitCode.USAGE_ERROR, one_line(message, LONGEST_LINE))
     found(place.change_files([WriteFile(name, content, expected_sha256=there.sha256 if there else "")]))
 

@@ -188,14 +188,17 @@ class Turns:
         """What the turns may do, on which model, and where."""
         return self.session.context
 
-    def use(self, context: AgentContext) -> None:
-        """Go on in the same thread under this context. What the session holds is let go: the workspace's lock too."""
-        options = {**self.setup.session_options, "thread_id": self.session.thread_id}
+    def use(self, context: AgentContext, *, anew: bool = False) -> None:
+        """Go on under this context, in the same thread or in a new one.
+
+        What the session holds is let go: the workspace's lock too.
+        """
+        options = {**self.setup.session_options, "thread_id": None if anew else self.session.thread_id}
         self.setup = replace(self.setup, context=context, session_options=options)
         self._runner.run(self.session.aclose())
         self.session = Session(context, **options)
         account, self._view = self._view.account, _view(self.setup)
-        self._view.account = account
+        self._view.account = self._view.account if anew else account
 
     def take(self, request: str) -> ExitCode:
         """Work on one request and show its end.

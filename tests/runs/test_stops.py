@@ -13,6 +13,7 @@ import pytest
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.events import Ended
 from mendgraph.graph.runs.run import Session
+from mendgraph.graph.terminal.process_end import by_whom
 from mendgraph.nodes.execute_tools.processes.bubblewrap import sandbox_problem
 from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.tools import default_tools
@@ -36,7 +37,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def said(by: str) -> str:
-    return f"BUDGET_STOP (cancelled): The run was stopped by {by}.\n"
+    return f"BUDGET_STOP (cancelled): The run was stopped {by_whom(by)}.\n"
 
 
 # --- As processes
@@ -52,7 +53,7 @@ def test_while_the_model_is_waited_for(root: Path, number: signal.Signals, by: s
         assert running.end() == 3
     assert (said(by) in running.out, "Too late" in running.out) == (True, False)
     assert running.err.startswith(stopping(by))
-    assert "How to go on: Go on from there with `mendgraph resume`" in running.out
+    assert "How to go on: Go on from there with `mendgraph resume " in running.out
 
 
 @SIGNALS
@@ -128,7 +129,7 @@ def test_the_second_signal_does_not_wait_for_the_tool(
         running.wait_for_err(stopping(first))
         running.send(numbers[1])
         assert running.end() == code
-    assert running.err.startswith(f"{stopping(first)}mendgraph: stopped by {by}; go on with: mendgraph resume ")
+    assert running.err.startswith(f"{stopping(first)}mendgraph: stopped {by_whom(by)}; go on with: mendgraph resume ")
     assert sorted(os.listdir(root)) == ["a.py", "begun"]
 
 

@@ -170,9 +170,8 @@ def test_while_another_run_works_here_it_is_told_who(run: Run, folder: Path) -> 
         (["fork", "a"], "Missing option '--at'"),
         (["runs", "prune"], "say which runs to remove: --keep N, --older-than DAYS, or both"),
         (["report", "-o", "-", "--json"], "with --json the page goes into a file: omit -o - or --json"),
-        (["undo", "a", "--max-calls", "3"], "--max-calls is for new runs: a run goes on with the options that it was"),
-        (["resume", "--mode", "ask"], "--mode is for new runs"),
-        (["runs", "--durability", "exit"], "--durability is for new runs"),
+        (["undo", "a", "--max-calls", "3"], "--max-calls is for what works on a task (run, chat, resume)"),
+        (["runs", "--durability", "exit"], "--durability is for what works on a task"),
     ],
 )
 def test_a_mistake_is_one_line(run: Run, words: list[str], message: str) -> None:

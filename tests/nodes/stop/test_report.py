@@ -73,7 +73,7 @@ def test_a_stopped_run_says_what_is_left(plan: Plan, left: str) -> None:
         diagnostics=("one", "two"),
         changed_files=("b.py", "a.py"),
         usage=USAGE,
-        how_to_go_on=f"{left}Send another message to go on with a new turn, or raise max_steps.",
+        how_to_go_on=f"{left}Send another message, or `mendgraph resume --max-steps N`.",
     )
 
 
