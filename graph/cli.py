@@ -242,10 +242,9 @@ def _take_up(chosen: opt.Options, run: str, work: "Callable[[Setup], int]", *, e
         said = f"run {short_id(known.run_id)} has finished; ask it more with: {talk}"
         sys.stderr.write(f"mendgraph: {one_line(said, 1_000)}\n")
         return ExitCode.FINISHED
-    settings = opt.merged(known.context.model_dump(), chosen.settings)
     taken_up = replace(
         chosen,
-        settings={**settings, "workspace": str(chosen.root)},
+        settings={**opt.merged(known.context.model_dump(), chosen.settings), "workspace": str(chosen.root)},
         durability=chosen.durability if "--durability" in chosen.given else known.durability,
         run_id=known.run_id,
     )

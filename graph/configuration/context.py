@@ -139,9 +139,9 @@ class AgentContext(BaseModel):
     )
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = _setting(
         None,
-        "How long a reasoning model thinks; not each knows all of these. Default: as it is set up.",
+        "How long a reasoning model thinks: none, minimal, low, medium, high, xhigh or max. Default: as it is set up.",
         trust=("none", "minimal", "low", "medium", "high", "xhigh", "max"),
-        option="--reasoning-effort",
+        option="--reasoning-effort EFFORT",
     )
     model_kwargs: dict[str, Any] = _setting(
         {}, "More settings, handed to the chat model: fields of its class, or of an endpoint's requests."

@@ -2,8 +2,8 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -15,6 +15,7 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.routes import NODES
 from mendgraph.graph.machine.run_records import UNDONE, Durability, RunRecord, bounded, find_run, run_record
 from mendgraph.nodes.execute_tools.files.failures import os_failure
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 from mendgraph.nodes.execute_tools.store.database import (
     FILE_NAME,
     Database,
@@ -94,8 +95,6 @@ class Store:
         self, workspace: str, secrets: Sequence[str] = (), now: Callable[[], datetime] = lambda: datetime.now(UTC)
     ) -> None:
         """`secrets` and those of the environment are not stored. Raises StoreError: the store has no folder."""
-        from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
-
         folder = workspace_folder(workspace)
         if isinstance(folder, ToolError):
             raise StoreError(folder.message)
@@ -145,8 +144,14 @@ class Store:
 
     def runs(self) -> list[RunRecord]:
         """All runs of the workspace; the one that was at work last comes first."""
-        with closing(open_database(self.folder)) as database, store_errors(os.path.join(self.folder, FILE_NAME)):
+        opened = "saver" in vars(self)
+        with self.saver.cursor(transaction=False) if opened else self._opened() as database:
             return [run_record(row) for row in database.execute(_ALL).fetchall()]
+
+    @contextmanager
+    def _opened(self) -> Iterator[Database]:
+        with closing(open_database(self.folder)) as database, store_errors(os.path.join(self.folder, FILE_NAME)):
+            yield database
 
     def run(self, run_id: str) -> RunRecord | ToolError:
         """The run with this id, or whose id begins so: NOT_FOUND and INVALID_ARGUMENT name those that are like it.

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from mendgraph.graph.machine import routes
 from mendgraph.graph.machine.run_records import CALLING, TO_THE_CALL, find_run, old_runs, requests_of
+from mendgraph.graph.machine.workspace import decide_open_changes, judged_workspace
 from mendgraph.graph.persistence.store import Pruned, RunRecord, Store
 from mendgraph.graph.runs.events import Asked
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
@@ -162,7 +163,7 @@ def run_diffs(
     """
 
     def diffs(store: Store, found: RunRecord) -> tuple[RunDiff, ...]:
-        files = _files(str(check_workspace(workspace)), rules)
+        files = judged_workspace(str(check_workspace(workspace)), rules)
         with Journal(store.folder).held() as journal:
             found_diffs = (_diff(journal, files, effect) for effect in net_effects(journal.changes_of(found.run_id)))
             return tuple(each for each in found_diffs if each is not None)
@@ -216,7 +217,7 @@ def undo_run(
         found = find_run(run, store.runs())  # its settings are not wanted, so they may be damaged
         if isinstance(found, ToolError):
             return found
-        files = _files(root, rules)
+        files = judged_workspace(root, rules)
         restored = restore(Journal(store.folder), files, found.run_id, from_step, skip_changed=skip_changed)
         if isinstance(restored, Restored):
             store.mark_undone(found.run_id)
@@ -250,7 +251,7 @@ def fork_run(
         if isinstance(due, ToolError):
             return due
         values = machine.get_state(due.config).values  # before anything is changed: it may be unreadable
-        journal, files = Journal(store.folder), _files(root, rules)
+        journal, files = Journal(store.folder), judged_workspace(root, rules)
         restored = restore(journal, files, parent.run_id, at + 1, skip_changed=skip_changed)
         if isinstance(restored, ToolError):
             return restored
@@ -310,7 +311,6 @@ def with_store_alone(workspace: str, who: str, use: Callable[[Store, str], Done 
 
     Every change that was cut off is decided before. `who` is what others are told as long as this takes.
     """
-    from mendgraph.graph.machine.workspace import decide_open_changes
 
     def with_lock(store: Store) -> Done | ToolError:
         root, lock = str(check_workspace(workspace)), WorkspaceLock(store.folder)
@@ -355,12 +355,6 @@ def _standing(store: Store, record: RunRecord, at_work: str) -> RunState:
         if newest is not None and newest.interrupts:
             return RunState.ASKS
     return RunState.CUT_OFF if record.state == "working" else RunState.FORKED
-
-
-def _files(root: str, rules: tuple[FileGuardrailRule, ...]) -> Workspace:
-    from mendgraph.graph.machine.workspace import judged_workspace
-
-    return judged_workspace(root, rules)
 
 
 def _diff(journal: Journal, files: Workspace, effect: NetEffect) -> RunDiff | None:

@@ -234,8 +234,6 @@ _EXAMPLES = (
     ("mendgraph resume", "go on where the last run stopped"),
     ("mendgraph undo 3f2a9c01", "restore the files as they were before a run"),
     ("mendgraph report 3f2a9c01", "what a run did, as one page for a browser"),
-    ("mendgraph usage", "what model calls have used, day by day"),
-    ("mendgraph batch tasks.jsonl", "many tasks, each on a copy of its own"),
     ("mendgraph doctor", "what this machine lacks, and what to do"),
 )
 
@@ -261,25 +259,24 @@ class TaskGroup(TyperGroup):
             for each in self.params
             for name in (*each.opts, *each.secondary_opts)  # a switch's second name, such as --no-evidence
         }
-        ordered = in_order(args, set(self.commands), general, "chat" if at_terminal() else _TASK_COMMAND)
-        if ctx.resilient_parsing and ordered[-1:] == [_TASK_COMMAND] != args[-1:]:
-            ordered.pop()  # a shell asks what may follow: a command may, and not only a task
+        ordered = in_order(args, set(self.commands), general)
+        if ordered[-1:] == [_TASK_COMMAND] != args[-1:] and (ctx.resilient_parsing or at_terminal()):
+            # Options alone: a person means a chat, and a shell asks what may follow, which a command may as well.
+            ordered[-1:] = [] if ctx.resilient_parsing else ["chat"]
         if "--" in ordered and not ctx.resilient_parsing and {"--", _TASK_COMMAND}.isdisjoint(args):
             words = ordered[ordered.index("--") + 1 :]
             if all(map(_is_bare, words)):
                 from mendgraph.nodes.language.names import closest_names
 
-                near = closest_names(words[0], self.commands, 2)
-                meant = f"; did you mean {' or '.join(near)}?" if near else "."
-                task = shlex.quote(" ".join(words))
-                ctx.fail(f"{words[0]!r} is no command{meant} As a task it is: mendgraph run -- {task}")
+                near = " or ".join(closest_names(words[0], self.commands, 2))
+                meant = f"; did you mean {near}?" if near else "."
+                task = shlex.join(["mendgraph", "run", "--", " ".join(words)])
+                ctx.fail(f"{words[0]!r} is no command{meant} As a task it is: {task}")
         return super().parse_args(ctx, ordered)
 
 
-def in_order(
-    arguments: Sequence[str], commands: Collection[str], general: Mapping[str, bool], usual: str = _TASK_COMMAND
-) -> list[str]:
-    """The general options, then the command (`run` for a task, `usual` without any word), then all other words.
+def in_order(arguments: Sequence[str], commands: Collection[str], general: Mapping[str, bool]) -> list[str]:
+    """The general options, then the command (`run` where the first word is none), then all other words.
 
     `general` are the options that stand before a command, each with whether it takes the next argument as its value;
     where that is missing the line ends with the option, which the parser then names. A command's own options stay with
@@ -304,7 +301,7 @@ def in_order(
                 options += value
     if not words and not literal and (not options or _ANSWERED_AT_ONCE & set(options)):
         return options
-    first = words[0] if words and words[0] in commands else _TASK_COMMAND if words or literal else usual
+    first = words[0] if words and words[0] in commands else _TASK_COMMAND
     if words[:1] == [first]:
         words = words[1:]
     if first == _TASK_COMMAND:

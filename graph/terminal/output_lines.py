@@ -17,6 +17,7 @@ from mendgraph.graph.runs.events import Compacted, Ended, Event, Paid
 from mendgraph.graph.runs.run_words import short_id, state_words, when_words
 from mendgraph.graph.terminal.answers import Line, table
 from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats, format_usage_stats
+from mendgraph.nodes.execute_tools.secrets.redact import redact
 from mendgraph.nodes.language.display import count_of, one_line, output_words, target_of, usd
 from mendgraph.nodes.records import ExtractionError, FileChange, JsonMap, Outcome, OutcomeKind, Plan, ToolCall
 
@@ -106,8 +107,6 @@ def _plain(value: Any, scrub: Callable[[str], str], name: str = "") -> Any:
         return scrub(value)
     named = _fields_of(value)
     if named is not None:
-        from mendgraph.nodes.execute_tools.secrets.redact import redact
-
         shown = redact(named) if name in _RECORDS else named
         return {scrub(str(key)): _plain(each, scrub, str(key)) for key, each in shown.items()}
     if isinstance(value, list | tuple | set | frozenset):

@@ -189,10 +189,7 @@ class Turns:
         return self.session.context
 
     def use(self, context: AgentContext, *, anew: bool = False) -> None:
-        """Go on under this context, in the same thread or in a new one.
-
-        What the session holds is let go: the workspace's lock too.
-        """
+        """Go on under this context, in the same thread or `anew`. What the session holds is let go, its lock too."""
         options = {**self.setup.session_options, "thread_id": None if anew else self.session.thread_id}
         self.setup = replace(self.setup, context=context, session_options=options)
         self._runner.run(self.session.aclose())
@@ -235,8 +232,9 @@ class Turns:
     def usage(self) -> tuple[Mapping[str, Any], list[Line]]:
         """What the session has used: counters, and lines for a person."""
         used = self.session.usage()
-        cost = [Line(f"  Cost: {each}") for each in cost_words(used.get("cost_usd"), self._view.account.unpriced)]
-        return used, [Line(""), *usage_block(used, self._api), *cost]
+        cost = cost_words(used.get("cost_usd"), self._view.account.unpriced)
+        costs = [Line(f"  Cost: {each.removeprefix('cost ')}") for each in cost]
+        return used, [Line(""), *usage_block(used, self._api), *costs]
 
     def show_run(self, code: ExitCode) -> ExitCode:
         """Which run it was, and how it goes on; a task that was ended at once has said so already."""

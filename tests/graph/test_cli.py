@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import typer
@@ -17,6 +17,7 @@ from mendgraph.graph import cli
 from mendgraph.graph.configuration.context import MOST
 from mendgraph.graph.fleet.serving.admission import open_admitter
 from mendgraph.graph.fleet.serving.tenants import token_hash
+from mendgraph.graph.runs.runs import ListedRun, list_runs
 from mendgraph.graph.terminal.output_lines import line_schema, object_schema
 from mendgraph.nodes.records import JsonMap, StopReason
 from tests.architecture.product import ROOT
@@ -118,7 +119,7 @@ def test_a_chat_reads_its_requests_from_the_input(run: Run, monkeypatch: pytest.
     code, out, _ = run("chat", script=(FIX, "It adds now.", "You are welcome."))
     assert code == 0
     assert "You: mendgraph: It adds now.\n" in out.replace("→ edit_file calc.py  1 replacement\n", "")
-    assert re.search(r"\n  Output Tokens: \d+/50000\n\Z", out)
+    assert re.search(r"\n  Output Tokens: \d+/50000\n  Cost: unknown: .*\n\Z", out)
     assert "API Usage Stats:\n  Calls: 3/100\n" in out
 
 
@@ -135,7 +136,7 @@ USAGE_ERRORS = [
     (["Fix it", "now"], "put the task in quotes"),
     (["Fix", "it"], "'Fix' is no command. As a task it is: mendgraph run -- 'Fix it'"),
     (["dcotor"], "'dcotor' is no command; did you mean doctor? As a task it is: mendgraph run -- dcotor"),
-    (["--mode", "ask", "batc", "--nonsense"], "'batc' is no command; did you mean batch?"),
+    (["--mode", "ask", "batc", "--nonsense"], "'batc' is no command; did you mean batch"),
     (["run"], "there is no task"),
     (["  "], "the task is empty"),
     (["\udcff"], "the task is not valid UTF-8 text"),
@@ -196,22 +197,17 @@ def test_the_help_of_every_command_fits_its_terminal(
     width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
-    app = typer.main.get_command(cli.app)
+    app: Any = typer.main.get_command(cli.app)
     for group in GROUPS:
-        inner = getattr(app, "commands")[group[0]] if group else app
-        for words in (group, *((*group, name) for name in getattr(inner, "commands"))):
+        inner = app.commands[group[0]] if group else app
+        for words in (group, *((*group, name) for name in inner.commands)):
             assert cli.main([*words, "--help"]) == 0
             lines = capsys.readouterr().out.splitlines()
             assert (words, [line for line in lines if len(line) > width]) == (words, [])
 
 
 def test_at_a_terminal_no_word_is_a_chat(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And one with options alone."""
-
-    class Person(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
+    """And options alone are one."""
     monkeypatch.setattr(cli.opt, "at_terminal", lambda: True)
     for words in ((), ("-m", "local")):
         monkeypatch.setattr(sys, "stdin", io.StringIO("hi\n"))
@@ -226,22 +222,28 @@ VALUES = {"N": "200000", "USD": "5", "S": "60", "NAME": "another"}
 
 
 @pytest.mark.parametrize(("reason", "command"), ADVISED)
-def test_each_command_that_a_stop_advises_works(run: Run, folder: Path, reason: StopReason, command: str) -> None:
-    code, out, err = run("--max-calls", "1", "Fix it")
+def test_each_command_that_a_stop_advises_works(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, reason: StopReason, command: str
+) -> None:
+    (folder / "user.toml").write_text("usd_per_million_input = 1.0\nusd_per_million_output = 1.0\n")
+    monkeypatch.setenv("MENDGRAPH_CONFIG", str(folder / "user.toml"))
+    code, out, _ = run("--max-calls", "1", "Fix it")
     assert code == 3
     shown = re.search(r"How to go on: .*`(mendgraph resume \w{8}) --max-calls N`", out)
     assert shown is not None
     words = [VALUES.get(word, word) for word in command.replace("max-calls N", "max-calls 20").split()[1:]]
-    code, out, err = run(*words, script=("It adds now.",))
-    assert (code, code_of(folder), reason) == (0, FIXED, reason), err
+    if words == ["runs"]:
+        assert cli.main(words) == 0
+    else:
+        assert (run(*words, script=("It adds now.",))[0], code_of(folder), reason) == (0, FIXED, reason)
 
 
-def test_a_resumed_run_takes_the_options_that_are_given(run: Run) -> None:
+def test_a_resumed_run_takes_the_options_that_are_given(run: Run, folder: Path) -> None:
     run("--max-calls", "1", "Fix it")
     assert run("resume", "--max-calls", "200", script=("It adds now.",))[0] == 0
-    shown = json.loads(run("runs", "--json")[1])[0]
-    assert (shown["turns"], shown["context"]["max_calls_per_turn"]) == (2, 200)
-    assert shown["context"]["max_calls_per_session"] == 200
+    (known,) = cast("tuple[ListedRun, ...]", list_runs(str(folder)))
+    limits = known.context.max_calls_per_turn, known.context.max_calls_per_session
+    assert (known.turns, limits) == (2, (200, 200))
 
 
 @pytest.mark.parametrize(
