@@ -24,6 +24,16 @@ HELP = """A coding agent that repairs the project in the current folder, inside 
 
 Without a key it uses the embedded local model (`mendgraph model pull` fetches it once). With OPENAI_BASE_URL and
 OPENAI_API_KEY it uses that endpoint.
+
+\b
+Examples:
+  mendgraph "Fix add in calc.py"  work on a task
+  mendgraph                       chat, at a terminal
+  mendgraph runs                  what was done in this folder
+  mendgraph resume                go on with the last run
+  mendgraph undo 3f2a9c01         take back what a run changed
+  mendgraph report 3f2a9c01       what a run did, as a page
+  mendgraph doctor                what this machine lacks
 """
 
 app = typer.Typer(
@@ -66,7 +76,8 @@ def options(
     given = tuple(
         each.opts[0]
         for each in context.command.params
-        if each.name not in _FOR_EVERY_COMMAND and opt.is_given(context, str(each.name))
+        if each.name not in _FOR_EVERY_COMMAND
+        and getattr(context.get_parameter_source(str(each.name)), "name", "") == "COMMANDLINE"
     )
     context.obj = opt.Options(
         root,

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.nodes.execute_tools.store.database import StoreError
+from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.records import OutcomeKind, StopReason, ToolError, ToolErrorCode
 
 Durability = Literal["sync", "async", "exit"]
@@ -124,8 +125,6 @@ def find_run(wanted: str, records: Iterable[RunRecord]) -> RunRecord | ToolError
     if meant:
         message = f"{len(meant)} runs of this workspace begin with {wanted!r}: give more of the id."
         return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message, suggestions=tuple(meant[:3]))
-    from mendgraph.nodes.language.names import closest_names
-
     message = f"There is no run {wanted!r} in this workspace: `mendgraph runs` lists those that there are."
     return ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=closest_names(wanted, known))
 

@@ -2,8 +2,8 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -34,8 +34,6 @@ from mendgraph.nodes.records import Outcome, OutcomeKind, ToolError
 if TYPE_CHECKING:
     from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
     from mendgraph.graph.persistence.postgres_saver import PostgresStoreSaver
-
-__all__ = ["Durability", "Pruned", "RunRecord", "Store"]
 
 _FORGET = (
     "DELETE FROM effects WHERE change IN (SELECT c.id FROM changes c JOIN calls ON call = calls.id WHERE thread = ?)",
@@ -144,14 +142,11 @@ class Store:
 
     def runs(self) -> list[RunRecord]:
         """All runs of the workspace; the one that was at work last comes first."""
-        opened = "saver" in vars(self)
-        with self.saver.cursor(transaction=False) if opened else self._opened() as database:
-            return [run_record(row) for row in database.execute(_ALL).fetchall()]
-
-    @contextmanager
-    def _opened(self) -> Iterator[Database]:
+        if "saver" in vars(self):
+            with self.saver.cursor(transaction=False) as cursor:
+                return [run_record(row) for row in cursor.execute(_ALL).fetchall()]
         with closing(open_database(self.folder)) as database, store_errors(os.path.join(self.folder, FILE_NAME)):
-            yield database
+            return [run_record(row) for row in database.execute(_ALL).fetchall()]
 
     def run(self, run_id: str) -> RunRecord | ToolError:
         """The run with this id, or whose id begins so: NOT_FOUND and INVALID_ARGUMENT name those that are like it.

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 from mendgraph.graph.machine import routes
-from mendgraph.graph.machine.run_records import CALLING, TO_THE_CALL, find_run, old_runs, requests_of
+from mendgraph.graph.machine.run_records import CALLING, TO_THE_CALL, RunRecord, find_run, old_runs, requests_of
 from mendgraph.graph.machine.workspace import decide_open_changes, judged_workspace
-from mendgraph.graph.persistence.store import Pruned, RunRecord, Store
+from mendgraph.graph.persistence.store import Pruned, Store
 from mendgraph.graph.runs.events import Asked
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace

@@ -1,6 +1,5 @@
 """A chat at the terminal: requests and slash commands, line by line, until the input ends."""
 
-import math
 import textwrap
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +11,6 @@ from urllib.parse import urlsplit
 
 from mendgraph.graph.configuration.context import SETTINGS, AgentContext
 from mendgraph.graph.machine.workspace import judged_workspace
-from mendgraph.graph.runs.run_words import chat_command
 from mendgraph.graph.runs.runs import RunDiff, RunStep, run_diffs, run_plan, steps_of, undo_run
 from mendgraph.graph.terminal.answers import Line, terminal_width
 from mendgraph.graph.terminal.approval import ReadLine
@@ -34,9 +32,6 @@ Found = TypeVar("Found")
 
 SLASH: Final = "/"
 SHELL: Final = "!"
-
-MOST_OUTPUT: Final = 8_000
-"""Characters of what a command prints that go with the next request: the last ones."""
 
 _MARKS: Final = {PlanStatus.DONE: "[x]", PlanStatus.IN_PROGRESS: "[>]", PlanStatus.PENDING: "[ ]"}
 
@@ -68,10 +63,9 @@ class SlashCommand(NamedTuple):
 
 
 def as_request(line: str, *, attended: bool = False) -> str | None:
-    """What the model is asked by this line: None where it is a command. A second "/" makes a request of it.
+    """What the model is asked by this line: None where it is a command. A second "/" or "!" makes a request of it.
 
-    So does a second "!" where the chat is `attended`. Elsewhere "!" is a character like any: what is piped into a chat
-    may be somebody else's words, which get no shell.
+    Where the chat is not `attended`, "!" begins a request: what is piped in may be somebody else's, and gets no shell.
     """
     words = line.lstrip()
     marks = (SLASH, SHELL) if attended else (SLASH,)
@@ -191,8 +185,8 @@ def _mode(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
         return _invalid(f"/mode takes one of {', '.join(map(str, modes))}.")
     if words:
         turns.use(context.model_copy(update={"mode": words[0]}))
-    said = f"mode: {turns.context.mode}{', from the next turn on' * len(words)}"
-    return CommandAnswer([Line(said)], {"mode": {"mode": turns.context.mode}})
+    mode = turns.context.mode
+    return CommandAnswer([Line(f"mode: {mode}{', from the next turn on' * len(words)}")], {"mode": {"mode": mode}})
 
 
 def _add(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
@@ -204,26 +198,26 @@ def _add(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
     found = files.read_file(path)
     if isinstance(found, ToolError):
         return found
-    value = {"path": path, "bytes": len(found.data)}
     said = Line(one_line(f"{path} ({len(found.data):,} bytes) is read with the next request", 500))
-    return CommandAnswer([said], {"add": value}, note=f"(Read './{path}' first.)")
+    return CommandAnswer([said], {"add": {"path": path}}, note=f"(Read './{path}' first.)")
 
 
 def _clear(turns: Turns, _: Sequence[str]) -> CommandAnswer:
-    before = chat_command(turns.session.thread_id, turns.context.workspace)
     turns.use(turns.context, anew=True)
-    said = Line(one_line(f"a new conversation begins; the one before goes on with: {before}", 1_000))
+    said = Line("a new conversation begins; `mendgraph runs` lists the one before")
     return CommandAnswer([said], {"clear": {"thread_id": turns.session.thread_id}})
 
 
 def run_shell(turns: Turns, command: str) -> CommandAnswer | ToolError:
     """Run a person's own command in their own shell, in the workspace, with no input, until it ends or Ctrl-C.
 
-    What it prints is shown as it comes, and its end goes with the next request, as all words of a person do.
+    What it prints is shown as it comes; the last 8,000 characters go with the next request, without known secrets.
     """
+    if not command.strip():
+        return _invalid("! takes a command of your shell: !git status")
     environment, screen = turns.setup.environment, turns.setup.display.out
-    argv = [environment.get("SHELL") or "/bin/sh", "-c", command]
-    process = start_process(argv, cwd=turns.context.workspace, env=environment)
+    shell = environment.get("SHELL") or "/bin/sh"
+    process = start_process([shell, "-c", command], cwd=turns.context.workspace, env=environment)
     if isinstance(process, ToolError):
         return process
     decode, printed = getincrementaldecoder("utf-8")("replace").decode, ""
@@ -231,21 +225,19 @@ def run_shell(turns: Turns, command: str) -> CommandAnswer | ToolError:
     def take(chunk: bytes) -> bool:
         nonlocal printed
         text = decode(chunk)
-        printed = (printed + text)[-MOST_OUTPUT:]
+        printed = (printed + text)[-8_000:]
         screen.write(text)
         return True
 
-    stopped = False
+    ended = ""
     with process:
         try:
-            read_until(process, dict.fromkeys(outputs(process), take), math.inf)
-        except KeyboardInterrupt as signal:
-            if type(signal) is not KeyboardInterrupt:
-                raise
-            stopped = True
+            read_until(process, dict.fromkeys(outputs(process), take), float("inf"))
+        except KeyboardInterrupt:  # SIGTERM ends the chat as well
+            ended = "stopped by you (Ctrl-C)"
         finally:
             kill_group(process)
-    ended = "stopped by you (Ctrl-C)" if stopped else f"exit code {process.returncode}"
+    ended = ended or f"exit code {process.returncode}"
     note = f"(I ran `{command.strip()}`, {ended}. It printed, at its end:\n{printed.strip()}\n)"
     return CommandAnswer([Line(f"{ended}; the next request tells the model", "dim")], note=note)
 

@@ -183,9 +183,10 @@ def choice(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Findi
     parts = urlsplit(url)
     if parts.hostname in LOOPBACK_HOSTS or (has_key and parts.scheme != "http"):
         return Finding(Status.OK, said)
-    clear = "use https: your files and any key go over the network in clear text"
-    remedy = clear if parts.scheme == "http" else f"if it wants a key, set {found.key_variable}"
-    return Finding(Status.WARNING, said, remedy)
+    tls = "use https: your files and any key go over the network in clear text"
+    return Finding(
+        Status.WARNING, said, tls if parts.scheme == "http" else f"if it wants a key, set {found.key_variable}"
+    )
 
 
 def answer(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Finding:

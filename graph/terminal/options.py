@@ -208,12 +208,6 @@ def options_without_events(context: typer.Context) -> Options:
     return chosen
 
 
-def is_given(context: typer.Context, name: str) -> bool:
-    """Whether the command line has this parameter."""
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
-
-
 def at_terminal() -> bool:
     """Whether a person types the input and reads the output."""
     return sys.stdin.isatty() and sys.stdout.isatty()
@@ -226,26 +220,8 @@ _TASK_COMMAND = "run"
 """The command that is meant where none is named. Its words are a task, so all options belong to the program."""
 
 
-_EXAMPLES = (
-    ('mendgraph "Fix add in calc.py"', "work on a task"),
-    ("mendgraph", "at a terminal: a chat"),
-    ("mendgraph --mode read-only -", "the task is read from the input"),
-    ("mendgraph runs", "what was done in this folder"),
-    ("mendgraph resume", "go on where the last run stopped"),
-    ("mendgraph undo 3f2a9c01", "restore the files as they were before a run"),
-    ("mendgraph report 3f2a9c01", "what a run did, as one page for a browser"),
-    ("mendgraph doctor", "what this machine lacks, and what to do"),
-)
-
-
 class TaskGroup(TyperGroup):
     """A group whose options may stand anywhere, and whose first words are a task unless they name a command."""
-
-    def format_help_text(self, ctx: Any, formatter: Any) -> None:
-        """What the command is, with examples."""
-        super().format_help_text(ctx, formatter)
-        with formatter.section("Examples"):
-            formatter.write_dl(_EXAMPLES)
 
     def format_epilog(self, _: Any, formatter: Any) -> None:
         """What the exit codes mean."""
@@ -265,13 +241,14 @@ class TaskGroup(TyperGroup):
             ordered[-1:] = [] if ctx.resilient_parsing else ["chat"]
         if "--" in ordered and not ctx.resilient_parsing and {"--", _TASK_COMMAND}.isdisjoint(args):
             words = ordered[ordered.index("--") + 1 :]
-            if all(map(_is_bare, words)):
+            # Other scripts than ours write a whole sentence without a space.
+            if all(word.isascii() and word.split() == [word] != ["-"] for word in words):
                 from mendgraph.nodes.language.names import closest_names
 
                 near = " or ".join(closest_names(words[0], self.commands, 2))
                 meant = f"; did you mean {near}?" if near else "."
-                task = shlex.join(["mendgraph", "run", "--", " ".join(words)])
-                ctx.fail(f"{words[0]!r} is no command{meant} As a task it is: {task}")
+                task = shlex.quote(" ".join(words))
+                ctx.fail(f"{words[0]!r} is no command{meant} As a task it is: mendgraph run -- {task}")
         return super().parse_args(ctx, ordered)
 
 
@@ -307,8 +284,3 @@ def in_order(arguments: Sequence[str], commands: Collection[str], general: Mappi
     if first == _TASK_COMMAND:
         words, literal = [], [*words, *literal]
     return [*options, first, *words, *(["--", *literal] if literal else [])]
-
-
-def _is_bare(word: str) -> bool:
-    """Whether this is one word of ASCII, as commands are: other scripts write a whole sentence without spaces."""
-    return word.isascii() and word.split() == [word] != ["-"]

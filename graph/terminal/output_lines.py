@@ -391,7 +391,7 @@ _CHAT: Final[Mapping[str, tuple[Any, str]]] = {
     "plan": (Plan, "The answer to `/plan`."),
     "model": (dict[str, str | bool | None], "The answer to `/model`: which one answers."),
     "mode": (dict[str, str], "The answer to `/mode`."),
-    "add": (dict[str, str | int], "The answer to `/add`: the file that is read with the next request."),
+    "add": (dict[str, str], "The answer to `/add`: the file that is read with the next request."),
     "clear": (dict[str, str], "The answer to `/clear`: the thread that begins."),
     "help": (list[dict[str, str]], "The answer to `/help`."),
     "exit": (dict[str, str], "The answer to `/exit`: the chat is over."),

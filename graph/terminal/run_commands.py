@@ -161,11 +161,8 @@ def report(
     if output == "-":
         typer.echo(html, nl=False)
         return 0
-    if output:
-        folder, name = os.path.split(os.path.abspath(output))
-        folder = found(check_workspace(folder))
-    else:
-        folder, name = found(run_folder(run_id)), "report.html"
+    folder, name = os.path.split(os.path.abspath(output or "report.html"))
+    folder = found(check_workspace(folder) if output else run_folder(run_id))
     _write_file(folder, name, html, force=force or not output)
     path = os.path.join(folder, name)
     said = Line(f"report of run {one_line(short_id(run_id))}: {one_line(path, LONGEST_LINE)}")

@@ -238,7 +238,7 @@ class Turns:
 
     def show_run(self, code: ExitCode) -> ExitCode:
         """Which run it was, and how it goes on; a task that was ended at once has said so already."""
-        if code not in {ExitCode.INTERRUPTED, ExitCode.TERMINATED}:
+        if code not in {ExitCode.INTERRUPTED, ExitCode.TERMINATED} and not self._display.as_json:
             self._show_last(chat=False)
         return code
 
@@ -246,11 +246,9 @@ class Turns:
         """What it has used, which run it was, and how to talk on."""
         if not self._display.as_json:
             self._view.lines(*self.usage()[1])
-        self._show_last(chat=True)
+            self._show_last(chat=True)
 
     def _show_last(self, *, chat: bool) -> None:
-        if self._display.as_json:
-            return
         if kept := self._kept():
             on = chat_command(kept.run_id, self._root) if chat else self._resume(kept)
             self._display.err.line(f"mendgraph: run {short_id(kept.run_id)}" + (f"; go on with: {on}" if on else ""))

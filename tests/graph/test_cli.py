@@ -208,7 +208,7 @@ def test_the_help_of_every_command_fits_its_terminal(
 
 def test_at_a_terminal_no_word_is_a_chat(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """And options alone are one."""
-    monkeypatch.setattr(cli.opt, "at_terminal", lambda: True)
+    monkeypatch.setattr("mendgraph.graph.terminal.options.at_terminal", lambda: True)
     for words in ((), ("-m", "local")):
         monkeypatch.setattr(sys, "stdin", io.StringIO("hi\n"))
         code, out, _ = run(*words, script=("Hello.",))
