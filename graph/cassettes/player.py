@@ -24,7 +24,6 @@ from mendgraph.graph.cassettes.cassette_file import (
 )
 from mendgraph.nodes.execute_tools.secrets.keys import is_secret_key
 from mendgraph.nodes.execute_tools.secrets.redact import is_findable_key
-from mendgraph.nodes.language.display import extra_words
 from mendgraph.nodes.records import JsonMap
 
 Scrub = Callable[[bytes], bytes]
@@ -335,7 +334,7 @@ def _recorder(mode: str, tape: Tape, skip: Sequence[str]) -> Any:
     try:
         import vcr
     except ModuleNotFoundError as error:
-        raise ImportError(f"a cassette in process needs vcrpy ({error}): {extra_words('cassettes')}") from error
+        raise ImportError(f"a cassette in process needs vcrpy ({error}): pip install 'mendgraph[cassettes]'") from error
     recorder = vcr.VCR(
         record_mode=vcr.record_mode.RecordMode(mode),
         before_record_request=tape.heard,

@@ -234,6 +234,7 @@ def run_shell(turns: Turns, command: str) -> CommandAnswer | ToolError:
         try:
             read_until(process, dict.fromkeys(outputs(process), take), float("inf"))
         except KeyboardInterrupt:  # SIGTERM ends the chat as well
+            take(b"\n")  # the terminal has echoed ^C
             ended = "stopped by you (Ctrl-C)"
         finally:
             kill_group(process)
@@ -281,8 +282,7 @@ KEYS: Final = (
     "Tab completes commands and names of files; after @ it offers them by itself.",
     "Up and Down bring back earlier requests; Ctrl-R searches them.",
     "Ctrl-C clears the line; pressed again, or Ctrl-D, it leaves. During a turn it stops the turn.",
-    "A line that begins with ! runs in your shell, in this folder; its output goes with the next request.",
-    "A request that begins with / or ! needs another one before it.",
+    "! runs the rest in your shell, in this folder. A request that begins with / or ! needs another one before it.",
 )
 """What `mendgraph.graph.terminal.prompt_input` does with keys."""
 

@@ -34,7 +34,7 @@ from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 from mendgraph.nodes.execute_tools.store.database import APPLICATION_ID, FILE_NAME, StoreError, check_file, postgres_url
 from mendgraph.nodes.execute_tools.store.database_schema import FORMAT
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, data_folder, workspace_folder_path
-from mendgraph.nodes.language.display import count_of, extra_words
+from mendgraph.nodes.language.display import count_of, how_to_add
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure, ToolError
 
 PATIENCE_S: Final = 20.0
@@ -224,7 +224,7 @@ def weights(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Find
         said = f"{size:,} of {spec.size_bytes:,} bytes ({path})"
         return Finding(bad, said, "`mendgraph model pull` fetches it again")
     if find_spec("xllamacpp") is None:
-        return Finding(bad, "the weights are there, but xllamacpp is not", extra_words("local"))
+        return Finding(bad, "the weights are there, but xllamacpp is not", f"it needs {how_to_add('local')}")
     return Finding(Status.OK, f"{size / 1e9:.1f} GB, size is right ({path})")
 
 

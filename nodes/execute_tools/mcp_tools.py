@@ -23,7 +23,6 @@ from mendgraph.nodes.execute_tools.files.failures import invalid, plain_text, qu
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext
 from mendgraph.nodes.execute_tools.secrets.redact import redact
 from mendgraph.nodes.execute_tools.tool_run import meant_or_known
-from mendgraph.nodes.language.display import extra_words
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ _SILENT: Final = logging.NullHandler()
 _VARIABLE: Final = re.compile(r"\$\{([^{}]+)\}")
 """What langchain-mcp-adapters replaces in the values of a connection's `env`."""
 
-_MISSING: Final = f"MCP tools need packages that are not installed: {extra_words('mcp')}"
+_MISSING: Final = "MCP tools need packages that are not installed: pip install 'mendgraph[mcp]'"
 Connection = Mapping[str, object]
 """As langchain-mcp-adapters' MultiServerMCPClient takes it: {"transport": "stdio", "command": "python", ...}."""
 

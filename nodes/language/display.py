@@ -28,11 +28,6 @@ def plain(text: str) -> str:
     )
 
 
-def extra_words(extra: str) -> str:
-    """How an extra of ours is installed. Mendgraph is on no package index yet: this is the one place that says so."""
-    return f"in a clone of mendgraph run `uv tool install '.[{extra}]'` or `pip install '.[{extra}]'`"
-
-
 def one_line(text: str, limit: int = 200) -> str:
     """The same on one line: runs of white space are one space, and what is longer than `limit` ends in `...`."""
     words = plain(" ".join(text.split()))
@@ -47,6 +42,12 @@ def count_of(number: int, noun: str, plural: str = "") -> str:
 def usd(amount: float) -> str:
     """An amount of money, with four decimals."""
     return f"less than {LEAST_USD} USD" if 0 < amount < LEAST_USD else f"{amount:.4f} USD"
+
+
+def how_to_add(extra: str) -> str:
+    """An extra of this package by its name, and the commands that install it from the repository."""
+    installing = f"`uv sync --inexact --extra {extra}` or `pip install '.[{extra}]'`"
+    return f"the extra `{extra}`: in mendgraph's clone, run {installing}"
 
 
 def output_words(tokens: int, reasoning: int) -> str:

@@ -218,7 +218,7 @@ def test_at_a_terminal_no_word_is_a_chat(run: Run, monkeypatch: pytest.MonkeyPat
 ADVISED = [
     (reason, command) for reason in StopReason for command in re.findall("`(mendgraph [^`]+)`", reason.how_to_go_on)
 ]
-VALUES = {"N": "200000", "USD": "5", "S": "60", "NAME": "another"}
+VALUES = {"N": "5000000", "USD": "5", "S": "60", "NAME": "another"}
 
 
 @pytest.mark.parametrize(("reason", "command"), ADVISED)

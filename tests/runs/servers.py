@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mendgraph.nodes.language.display import extra_words
 from mendgraph.nodes.records import JsonMap, Protocol
 from tests.doubles.replies import Reply
 from tests.doubles.scripted_server import ScriptedServer
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from langgraph_sdk.client import SyncLangGraphClient
 
 USERS = ("ann", "bob", "cleo")
-MISSING = f"the server's engine is missing: {extra_words('serve')}"
+MISSING = "the server's engine is missing: pip install 'mendgraph[serve]'"
 SECRET = "key-of-the-servers-0123456789"  # noqa: S105
 """What the servers' endpoint is asked with."""
 

@@ -30,13 +30,13 @@ from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.files.failures import invalid, quoted
 from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE, uses_postgres
-from mendgraph.nodes.language.display import extra_words, one_line
+from mendgraph.nodes.language.display import one_line
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
 
 GRACE_S: Final = 30.0
 """How long tasks may take to stop after `cancel`, until their processes are ended."""
 
-EXTRA_MISSING: Final = f"Work on a Ray cluster needs the extra `ray`: {extra_words('ray')}."
+EXTRA_MISSING: Final = "Work on a Ray cluster needs the extra `ray`: pip install 'mendgraph[ray]'."
 
 _AUTH_MODE: Final = "RAY_AUTH_MODE"
 _REACHED_WITHIN_S: Final = 5.0

@@ -16,7 +16,6 @@ from mendgraph.graph.fleet.serving.admission import CannotServeError, Locks, ope
 from mendgraph.graph.fleet.serving.middleware import TenantMiddleware
 from mendgraph.graph.fleet.serving.request_guard import App
 from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.language.display import extra_words
 
 _FOLDER: Final = Path(__file__).parent
 _SETTINGS: Final = {
@@ -59,7 +58,7 @@ def create_app() -> App:
     admitter = open_admitter()
     locks = admitter.locks
     if any(find_spec(name) is None for name in ("aegra_api", "greenlet", "psycopg")):
-        raise CannotServeError(f"The server is an extra: {extra_words('serve')}.")
+        raise CannotServeError("The server is an extra: pip install 'mendgraph[serve]'.")
     try:
         if locks.take("looking"):  # which makes the store's tables where there are none
             locks.leave("looking")

@@ -19,7 +19,6 @@ from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
 from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
 from mendgraph.nodes.execute_tools.store.database_schema import FORMAT, SQLITE_TABLES, STORE_TABLES, PostgresTables
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, workspace_name
-from mendgraph.nodes.language.display import extra_words
 from mendgraph.nodes.records import ToolError
 
 if TYPE_CHECKING:
@@ -354,7 +353,7 @@ def read_url(given: str) -> PostgresUrl:
     except ImportError:
         message = (
             f"{STORE_URL_VARIABLE} names a PostgreSQL database, and what speaks to one is not installed:"
-            f" {extra_words('postgres')}."
+            " pip install 'mendgraph[postgres]'."
         )
         raise StoreError(message) from None
     try:

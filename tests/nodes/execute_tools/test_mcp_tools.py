@@ -20,7 +20,6 @@ from mendgraph.nodes.execute_tools.mcp_tools import (
     load_mcp_tools_sync,
 )
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
-from mendgraph.nodes.language.display import extra_words
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult, ToolSpec
 from tests.nodes.execute_tools.mcp_doubles import ECHO, http_server, program, running
 
@@ -290,7 +289,7 @@ def test_a_connection_that_is_none_is_refused(connection: dict[str, object], rea
 
 def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "langchain_mcp_adapters.sessions", None)
-    message = f"MCP tools need packages that are not installed: {extra_words('mcp')}"
+    message = "MCP tools need packages that are not installed: pip install 'mendgraph[mcp]'"
     assert load_mcp_tools_sync({"s": {}}) == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from mendgraph.nodes.execute_tools.store.database import StoreError, postgres_url, read_url
 from mendgraph.nodes.execute_tools.store.run_folder import give_workspace_name, known_workspace_name, workspace_name
-from mendgraph.nodes.language.display import extra_words
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 VARIABLE = "MENDGRAPH_STORE_URL"
@@ -77,7 +76,7 @@ def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.Mo
         postgres_url()
     assert str(caught.value) == (
         "MENDGRAPH_STORE_URL names a PostgreSQL database, and what speaks to one is not installed:"
-        f" {extra_words('postgres')}."
+        " pip install 'mendgraph[postgres]'."
     )
 
 
