@@ -29,10 +29,10 @@ OPENAI_API_KEY it uses that endpoint.
 Examples:
   mendgraph "Fix add in calc.py"  work on a task
   mendgraph                       chat, at a terminal
-  mendgraph runs                  what was done in this folder
+  mendgraph runs                  what was done here
   mendgraph resume                go on with the last run
-  mendgraph undo 3f2a9c01         take back what a run changed
-  mendgraph report 3f2a9c01       what a run did, as a page
+  mendgraph undo 3f2a9c01         take back its changes
+  mendgraph report 3f2a9c01       what it did, as a page
   mendgraph doctor                what this machine lacks
 """
 

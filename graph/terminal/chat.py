@@ -294,17 +294,15 @@ def _exit(turns: Turns, _: Sequence[str]) -> CommandAnswer:
 COMMANDS: Final[Mapping[str, SlashCommand]] = {
     each.name: each
     for each in (
-        SlashCommand("/diff", "", "what this run has changed in files", _diff),
-        SlashCommand(
-            "/undo", "[STEP]", "take back what the last turn with changes did to files, or from a step on", _undo
-        ),
-        SlashCommand("/plan", "", "the plan of the model", _plan),
-        SlashCommand("/usage", "", "calls, tokens and cost so far", _usage),
         SlashCommand("/add", "FILE", "read a file with the next request", _add),
+        SlashCommand("/diff", "", "what this run has changed in files", _diff),
+        SlashCommand("/undo", "[STEP]", "take back the last changes of files, or those from a step on", _undo),
         SlashCommand("/mode", "[MODE]", "read-only, ask or auto, from the next turn on", _mode),
-        SlashCommand("/clear", "", "begin a new conversation", _clear),
         SlashCommand("/model", "[NAME]", "which model answers, or another one from the next turn on", _model),
+        SlashCommand("/clear", "", "begin a new conversation", _clear),
+        SlashCommand("/usage", "", "calls, tokens and cost so far", _usage),
         SlashCommand("/help", "", "this list", _help),
+        SlashCommand("/plan", "", "the plan of the model", _plan),
         SlashCommand("/exit", "", "leave", _exit),
         SlashCommand("/quit", "", "leave", _exit),
     )
