@@ -194,7 +194,7 @@ def serve(
 def schema(
     form: Annotated[Literal["json", "json-lines"], typer.Argument(metavar="FORM", help="json or json-lines.")] = "json",
 ) -> int:
-    """Print the JSON Schema of what --json or --json-lines write of a task."""
+    """Print the JSON Schema of what --json or --json-lines write."""
     import json
 
     from mendgraph.graph.terminal.output_lines import line_schema, object_schema

@@ -49,7 +49,7 @@ def test_while_the_model_is_waited_for(root: Path, number: signal.Signals, by: s
         running.send(number)
         return Slow(60, Say("Too late."))
 
-    with ScriptedServer([waiting]) as server, mendgraph(root, server.base_url, "Look.") as running:
+    with ScriptedServer([waiting]) as server, mendgraph(root, server.base_url, "Look here.") as running:
         assert running.end() == 3
     assert (said(by) in running.out, "Too late" in running.out) == (True, False)
     assert running.err.startswith(stopping(by))
@@ -58,7 +58,7 @@ def test_while_the_model_is_waited_for(root: Path, number: signal.Signals, by: s
 
 @SIGNALS
 def test_while_a_reply_streams(root: Path, number: signal.Signals, by: str) -> None:
-    with stalled_endpoint("I think hard") as base_url, mendgraph(root, base_url, "Look.") as running:
+    with stalled_endpoint("I think hard") as base_url, mendgraph(root, base_url, "Look here.") as running:
         running.wait_for_out("I think ")
         running.send(number)
         assert running.end() == 3
@@ -69,7 +69,7 @@ def test_while_a_reply_streams(root: Path, number: signal.Signals, by: str) -> N
 @SIGNALS
 def test_while_an_endpoint_is_left_alone(root: Path, number: signal.Signals, by: str) -> None:
     busy = Status(503, headers={"Retry-After": "30"})
-    with ScriptedServer([busy]) as server, mendgraph(root, server.base_url, "Look.") as running:
+    with ScriptedServer([busy]) as server, mendgraph(root, server.base_url, "Look here.") as running:
         running.wait_for_out("Trying again in 30 s\n")
         running.send(number)
         assert running.end() == 3
@@ -98,7 +98,7 @@ def wait_for(path: Path) -> None:
 @SANDBOXED
 @SIGNALS
 def test_while_a_tool_works(root: Path, number: signal.Signals, by: str) -> None:
-    with working() as server, mendgraph(root, server.base_url, "--allow-program", "sh", "Work.") as running:
+    with working() as server, mendgraph(root, server.base_url, "--allow-program", "sh", "Work here.") as running:
         wait_for(root / "begun")
         running.send(number)
         running.wait_for_err(stopping(by))
@@ -123,7 +123,7 @@ def test_the_second_signal_does_not_wait_for_the_tool(
     root: Path, numbers: tuple[signal.Signals, signal.Signals], code: int, by: str
 ) -> None:
     first = "SIGTERM" if numbers[0] == signal.SIGTERM else "Ctrl-C"
-    with working() as server, mendgraph(root, server.base_url, "--allow-program", "sh", "Work.") as running:
+    with working() as server, mendgraph(root, server.base_url, "--allow-program", "sh", "Work here.") as running:
         wait_for(root / "begun")
         running.send(numbers[0])
         running.wait_for_err(stopping(first))
