@@ -16,7 +16,7 @@ import typer
 
 from mendgraph.graph.runs.run_words import chat_command, short_id
 from mendgraph.graph.terminal import batch_command, options as opt, process_end, run_commands, setup_commands
-from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, exit_code_table, found
+from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, by_whom, found
 from mendgraph.nodes.language.display import how_to_add, one_line
 
 if TYPE_CHECKING:
@@ -29,23 +29,18 @@ OPENAI_API_KEY it uses that endpoint.
 
 \b
 Examples:
-  mendgraph "The add function in calc.py is wrong: it subtracts. Fix it."
-  git diff | mendgraph --mode read-only --json - > review.json
-  mendgraph runs                  what was done in this folder
-  mendgraph resume                go on where the last run was cut off
-  mendgraph undo 3f2a9c01         restore the files as they were before a run
-  mendgraph report 3f2a9c01       what a run did, as one page for a browser
-  mendgraph usage                 what model calls have used, day by day
-  mendgraph batch tasks.jsonl     many tasks, each on a copy of its own
-  mendgraph doctor                what this machine lacks, and what to do
-  mendgraph cassette from-run 3f2a9c01   a test that replays a run, offline
+  mendgraph "Fix add in calc.py"  work on a task
+  mendgraph                       chat, at a terminal
+  mendgraph runs                  what was done here
+  mendgraph resume                go on with the last run
+  mendgraph undo 3f2a9c01         take back its changes
+  mendgraph report 3f2a9c01       what it did, as a page
+  mendgraph doctor                what this machine lacks
 """
-EPILOG = f"\b\nExit codes:\n{exit_code_table()}"
 
 app = typer.Typer(
     cls=opt.TaskGroup,
     help=HELP,
-    epilog=EPILOG,
     subcommand_metavar='"TASK" | COMMAND',
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -95,7 +90,8 @@ def options(  # noqa: PLR0913, PLR0917 - typer reads the options from the signat
     given = tuple(
         each.opts[0]
         for each in context.command.params
-        if each.name not in _FOR_EVERY_COMMAND and opt.is_given(context, str(each.name))
+        if each.name not in _FOR_EVERY_COMMAND
+        and getattr(context.get_parameter_source(str(each.name)), "name", "") == "COMMANDLINE"
     )
     context.obj = opt.Options(
         root,
@@ -149,14 +145,15 @@ def chat(context: typer.Context, run: opt.RunToTalkOf = None) -> int:
 def resume(context: typer.Context, run: opt.RunToResume = "") -> int:
     """Go on with a run that was cut off or stopped.
 
-    It goes on with the options that it was begun with. A run that has finished says so.
+    It goes on with the options that it was begun with. Those that are given now, such as a higher limit or another
+    model, take their place: then its task goes on in a new turn. A run that has finished says so.
     """
-    chosen = opt.options_without_a_task(context)
+    chosen: opt.Options = context.obj
 
     def work(setup: "Setup") -> int:
         from mendgraph.graph.terminal.turns import resume_once
 
-        return resume_once(setup)
+        return resume_once(setup, anew=bool({*chosen.given} - {"--durability"}))
 
     return _take_up(chosen, run, work, even_finished=chosen.as_json)
 
@@ -224,7 +221,7 @@ def acp(context: typer.Context) -> int:
     from mendgraph.graph.terminal.editor import EditorAgent, serve_editor
 
     def context_for(root: str) -> AgentContext:
-        return AgentContext(**{**setup_commands.settings_for(chosen, root), "workspace": root})
+        return AgentContext(**{**setup_commands.settings_for(chosen, root)[1], "workspace": root})
 
     return serve_editor(EditorAgent(context_for, chosen.settings, chosen.durability))
 
@@ -233,7 +230,7 @@ def acp(context: typer.Context) -> int:
 def schema(
     form: Annotated[Literal["json", "json-lines"], typer.Argument(metavar="FORM", help="json or json-lines.")] = "json",
 ) -> int:
-    """Print the JSON Schema of what --json or --json-lines write of a task."""
+    """Print the JSON Schema of what --json or --json-lines write."""
     import json
 
     from mendgraph.graph.terminal.output_lines import line_schema, object_schema
@@ -249,12 +246,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     code = _run(given)
     if code in {ExitCode.INTERRUPTED, ExitCode.TERMINATED} and arguments is None:
         process_end.leave_at_once(code)
-    return code if given else ExitCode.USAGE_ERROR
+    return code if given or opt.at_terminal() else ExitCode.USAGE_ERROR
 
 
 def _run(given: Sequence[str]) -> int:
     try:
-        code = int(app(given or ["--help"], prog_name="mendgraph", standalone_mode=False) or 0)
+        words = given or (["chat"] if opt.at_terminal() else ["--help"])
+        code = int(app(words, prog_name="mendgraph", standalone_mode=False) or 0)
         sys.stdout.flush()
     except RefusedError as refusal:
         return process_end.fail(given, refusal)
@@ -280,7 +278,7 @@ def _start(chosen: opt.Options, work: "Callable[[Setup], int]", *, attended: boo
         code = ExitCode.TERMINATED if terminated else ExitCode.INTERRUPTED
         if not terminated and sys.stderr.isatty():
             sys.stderr.write("\n")  # the terminal has echoed ^C
-        raise RefusedError(code, f"stopped by {'SIGTERM' if terminated else 'Ctrl-C'}") from None
+        raise RefusedError(code, f"stopped {by_whom('SIGTERM' if terminated else 'Ctrl-C')}") from None
 
 
 def _take_up(chosen: opt.Options, run: str, work: "Callable[[Setup], int]", *, even_finished: bool = True) -> int:
@@ -295,7 +293,7 @@ def _take_up(chosen: opt.Options, run: str, work: "Callable[[Setup], int]", *, e
         return ExitCode.FINISHED
     taken_up = replace(
         chosen,
-        settings={**known.context.model_dump(), **chosen.settings, "workspace": str(chosen.root)},
+        settings={**opt.merged(known.context.model_dump(), chosen.settings), "workspace": str(chosen.root)},
         durability=chosen.durability if "--durability" in chosen.given else known.durability,
         run_id=known.run_id,
     )

@@ -24,7 +24,7 @@ def main() -> int:
 
             return cli.main()
     except KeyboardInterrupt:
-        sys.stderr.write("\nmendgraph: stopped by Ctrl-C\n")
+        sys.stderr.write("\nmendgraph: stopped by you (Ctrl-C)\n")
         return 130
 
 

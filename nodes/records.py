@@ -400,7 +400,7 @@ class OutcomeKind(StrEnum):
     FINISHED, BUDGET_STOP, SYSTEM_ERROR = "FINISHED", "BUDGET_STOP", "SYSTEM_ERROR"
 
 
-_RAISE: Final = "raise the limit: the defaults are small, and --unattended has larger ones."
+_MORE: Final = "The default is small; --unattended has larger ones."
 
 
 class StopReason(StrEnum):
@@ -420,37 +420,36 @@ class StopReason(StrEnum):
         member.from_outside = from_outside
         return member
 
-    MAX_CALLS_PER_SESSION = "max_calls_per_session", "Start a new thread, or raise it with `chat --run RUN`.", True
-    MAX_CALLS_PER_TURN = "max_calls_per_turn", f"Send another message to go on with a new turn, or {_RAISE}", True
-    MAX_INPUT_TOKENS = "max_input_tokens", f"Start a new thread, or {_RAISE}", True
-    MAX_OUTPUT_TOKENS = "max_output_tokens", f"Start a new thread, or {_RAISE}", True
-    MAX_STEPS = "max_steps", "Send another message to go on with a new turn, or raise max_steps.", True
-    WALL_CLOCK = "wall_clock", "Send another message to go on with a new turn, or raise max_seconds.", True, True
-    MAX_COST = "max_cost", "Raise max_cost_usd, as `chat --run RUN` allows, or start a new thread.", True
+    MAX_CALLS_PER_SESSION = "max_calls_per_session", "Raise it: `mendgraph resume --max-calls N`.", True
+    MAX_CALLS_PER_TURN = (
+        "max_calls_per_turn",
+        f"Send another message, or `mendgraph resume --max-calls N`. {_MORE}",
+        True,
+    )
+    MAX_INPUT_TOKENS = "max_input_tokens", f"Raise it: `mendgraph resume --max-input-tokens N`. {_MORE}", True
+    MAX_OUTPUT_TOKENS = "max_output_tokens", f"Raise it: `mendgraph resume --max-output-tokens N`. {_MORE}", True
+    MAX_STEPS = "max_steps", "Send another message, or `mendgraph resume --max-steps N`.", True
+    WALL_CLOCK = "wall_clock", "Send another message, or `mendgraph resume --max-seconds S`.", True, True
+    MAX_COST = "max_cost", "Raise it: `mendgraph resume --max-cost-usd USD`.", True
     ANSWERED = "answered", "Send another message to go on."
-    HEALING_EXHAUSTED = "healing_exhausted", "Try again, another --protocol, or a larger model."
-    SCHEMA_REPAIR_EXHAUSTED = "schema_repair_exhausted", "Try again, loosen the schema, or take a larger model."
-    LOOP_PERSISTED = "loop_persisted", "Say in other words what is wanted, or take a larger model."
+    HEALING_EXHAUSTED = "healing_exhausted", "Try again, or a larger model: `mendgraph resume --model NAME`."
+    SCHEMA_REPAIR_EXHAUSTED = "schema_repair_exhausted", "Loosen the schema, or `mendgraph resume --model NAME`."
+    LOOP_PERSISTED = "loop_persisted", "Say it in other words, or take a larger model: `mendgraph resume --model NAME`."
     PROVIDER_FAILED = "provider_failed", "Mend what the message names, then go on with `mendgraph resume`.", False, True
-    CONTEXT_OVERFLOW = "context_overflow", "Start a new thread, or take a model with a larger window.", False, True
-    EMPTY_REPLY = "empty_reply", "Try again, or take another model."
-    REFUSED = "refused", "Word the task differently, or take another model."
+    CONTEXT_OVERFLOW = "context_overflow", "Take a larger window: `mendgraph resume --model NAME`.", False, True
+    EMPTY_REPLY = "empty_reply", "Try again, or another model: `mendgraph resume --model NAME`."
+    REFUSED = "refused", "Word the task differently, or ask another model: `mendgraph resume --model NAME`."
     CANCELLED = "cancelled", "Go on from there with `mendgraph resume`, or send another message.", True, True
     INVALID_REQUEST = "invalid_request", "Mend what the message names, then send the task again.", False, True
     WORKSPACE_FAILED = "workspace_failed", "Make room or mend the disk, then send the task again.", False, True
-    WORKSPACE_CHANGED = "workspace_changed", "Look at the files that are named, then go on.", False, True
+    WORKSPACE_CHANGED = "workspace_changed", "Look at the named files, then `mendgraph resume`.", False, True
     WORKSPACE_BUSY = "workspace_busy", "Wait until the other run has ended, or stop it, then try again.", False, True
     CHECKS_FAILED = "checks_failed", "Look at what fails, then say more of what is wanted, or take a larger model."
     EDITS_FAILED = "edits_failed", "Say in other words what is wanted, name the file, or take a larger model."
     NOTHING_CHANGED = "nothing_changed", "Say in other words what is to be changed and where, or take a larger model."
     STORE_FAILED = "store_failed", "Mend what the message names; `mendgraph runs` lists the run.", False, True
-    DAY_LIMIT = "day_limit", "Go on tomorrow (UTC), or raise it with `chat --run RUN`.", True, True
-    ACCOUNT_LIMIT = (
-        "account_limit",
-        "Raise the account's limit, as `chat --run RUN` allows, or name another account.",
-        True,
-        True,
-    )
+    DAY_LIMIT = "day_limit", "Go on tomorrow (UTC), or raise it: `mendgraph resume --max-tokens-per-day N`.", True, True
+    ACCOUNT_LIMIT = "account_limit", "Raise it, or name another: `mendgraph resume --account NAME`.", True, True
 
 
 class StopCause(Record):

@@ -137,7 +137,7 @@ class AgentContext(Record):
         None,
         "Model: a name at the endpoint, 'provider:name' such as 'anthropic:claude-sonnet-4-6', or 'local' for the "
         "embedded one. Default: found from the environment.",
-        option="--model NAME",
+        option="--model,-m NAME",
     )
     base_url: str | None = _setting(
         None,
@@ -162,12 +162,11 @@ class AgentContext(Record):
         ge=0.0,
         le=2.0,
     )
-    reasoning_effort: str | None = _setting(
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = _setting(
         None,
-        "How long a reasoning model thinks, such as low, medium or high. Default: as it is set up.",
-        trust=("none", "minimal", "low", "medium", "high", "xhigh"),
+        "How long a reasoning model thinks: none, minimal, low, medium, high, xhigh or max. Default: as it is set up.",
+        trust=("none", "minimal", "low", "medium", "high", "xhigh", "max"),
         option="--reasoning-effort EFFORT",
-        pattern="^[a-z]{1,20}$",
     )
     model_kwargs: dict[str, Any] = _setting(
         {}, "More settings, handed to the chat model: fields of its class, or of an endpoint's requests."
@@ -202,8 +201,8 @@ class AgentContext(Record):
     max_calls_per_turn: int = _setting(
         10, "Model calls in one turn.", trust="less", option="--max-calls N", ge=1, le=MAX_CALLS_PER_TURN_LIMIT
     )
-    max_input_tokens_per_session: int = _limit(100_000, "Input tokens in one thread.")
-    max_output_tokens_per_session: int = _limit(50_000, "Output tokens in one thread.")
+    max_input_tokens_per_session: int = _limit(100_000, "Input tokens in one thread.", option="--max-input-tokens N")
+    max_output_tokens_per_session: int = _limit(50_000, "Output tokens in one thread.", option="--max-output-tokens N")
     max_input_tokens_per_turn: int | None = _limit(None, "Input tokens in one turn. Default: no limit.")
     max_output_tokens_per_turn: int | None = _limit(None, "Output tokens in one turn. Default: no limit.")
     max_output_tokens_per_call: int | None = _setting(

@@ -8,11 +8,8 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, Final, Literal
 
-from langchain_core.messages import AIMessage
-
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.language.history import is_request
 from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.records import OutcomeKind, StopReason, ToolError, ToolErrorCode
 
@@ -167,20 +164,21 @@ class ResumePlan(StrEnum):
     NEW_TURN, NOTHING = "new_turn", "nothing"
 
 
-def resume_plan(values: Mapping[str, Any], request_id: str, *, undone: bool = False) -> ResumePlan:
+def resume_plan(values: Mapping[str, Any], request_id: str, *, undone: bool = False, anew: bool = False) -> ResumePlan:
     """How to go on from the newest state; `request_id` is the message that began the turn, "" where nobody knows it.
 
-    Where what the turn changed was `undone` since, its history tells what is not so any more: a new turn says that.
+    Where what the turn changed was `undone` since, its history tells what is not so any more: a new turn says that. A
+    turn keeps the context that it began with: who wants to go on with another one (`anew`) begins a new turn as well.
     """
     messages = values.get("messages") or []
     if request_id and all(message.id != request_id for message in messages):
         return ResumePlan.SEND_AGAIN
     outcome = values.get("outcome")
-    if not messages or not isinstance(messages[-1], AIMessage):
+    if not messages or messages[-1].type != "ai":
         outcome = None  # that of the turn before
     if outcome is not None and outcome.kind is OutcomeKind.FINISHED:
         return ResumePlan.NOTHING
-    if undone:
+    if undone or anew:
         return ResumePlan.NEW_TURN
     if outcome is None:
         return ResumePlan.GO_ON
@@ -189,4 +187,6 @@ def resume_plan(values: Mapping[str, Any], request_id: str, *, undone: bool = Fa
 
 def requests_of(values: Mapping[str, Any]) -> list[Any]:
     """The messages in which a person asked for something, oldest first."""
+    from mendgraph.nodes.language.history import is_request
+
     return [message for message in values.get("messages", ()) if is_request(message)]

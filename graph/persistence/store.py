@@ -3,25 +3,24 @@
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from pydantic import BaseModel
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.routes import NODES
 from mendgraph.graph.machine.run_records import UNDONE, Durability, RunRecord, bounded, find_run, run_record
-from mendgraph.graph.machine.state import CHECKPOINT_TYPES, AgentState, serializer
-from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
-from mendgraph.nodes.begin_turn.turn_start import FRESH_TURN
 from mendgraph.nodes.execute_tools.files.failures import os_failure
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 from mendgraph.nodes.execute_tools.store.database import (
     FILE_NAME,
     Database,
     StoreError,
+    open_database,
     open_file,
     open_postgres,
     postgres_database,
@@ -33,9 +32,8 @@ from mendgraph.nodes.language.documents import storable
 from mendgraph.nodes.records import Outcome, OutcomeKind, ToolError
 
 if TYPE_CHECKING:
+    from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
     from mendgraph.graph.persistence.postgres_saver import PostgresStoreSaver
-
-__all__ = ["Durability", "Pruned", "RunRecord", "Store"]
 
 _FORGET = (
     "DELETE FROM effects WHERE change IN (SELECT c.id FROM changes c JOIN calls ON call = calls.id WHERE thread = ?)",
@@ -94,20 +92,22 @@ class Store:
     def __init__(
         self, workspace: str, secrets: Sequence[str] = (), now: Callable[[], datetime] = lambda: datetime.now(UTC)
     ) -> None:
-        """Open the database, which is made where there is none. `secrets` and those of the environment are not stored.
-
-        Raises StoreError: it cannot be opened, or is not of this version.
-        """
+        """`secrets` and those of the environment are not stored. Raises StoreError: the store has no folder."""
         folder = workspace_folder(workspace)
         if isinstance(folder, ToolError):
             raise StoreError(folder.message)
-        self.folder, self._now = folder, now
+        self.folder, self._now, self._secrets = folder, now, secrets
         self._redactor = Redactor((*secrets, *known_values(os.environ)))
-        self.saver = _saver(folder, secrets)
+
+    @cached_property
+    def saver(self) -> "SqliteStoreSaver | PostgresStoreSaver":
+        """The database, opened, and made where there is none; who only lists runs does not wait for LangGraph."""
+        return _saver(self.folder, self._secrets)
 
     def close(self) -> None:
         """Close the database."""
-        self.saver.close()
+        if "saver" in vars(self):
+            self.saver.close()
 
     def begin_turn(self, run_id: str, request: str, context: AgentContext, durability: Durability) -> int:
         """Write down that a turn begins, and give its number, counted from 1. It is on the disk afterwards."""
@@ -142,8 +142,11 @@ class Store:
 
     def runs(self) -> list[RunRecord]:
         """All runs of the workspace; the one that was at work last comes first."""
-        with self.saver.cursor(transaction=False) as cursor:
-            return [run_record(row) for row in cursor.execute(_ALL).fetchall()]
+        if "saver" in vars(self):
+            with self.saver.cursor(transaction=False) as cursor:
+                return [run_record(row) for row in cursor.execute(_ALL).fetchall()]
+        with closing(open_database(self.folder)) as database, store_errors(os.path.join(self.folder, FILE_NAME)):
+            return [run_record(row) for row in database.execute(_ALL).fetchall()]
 
     def run(self, run_id: str) -> RunRecord | ToolError:
         """The run with this id, or whose id begins so: NOT_FOUND and INVALID_ARGUMENT name those that are like it.
@@ -197,6 +200,9 @@ class Store:
 
 
 def _saver(folder: str, secrets: Sequence[str]) -> "SqliteStoreSaver | PostgresStoreSaver":
+    from mendgraph.graph.machine.state import serializer
+    from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
+
     postgres = postgres_database(folder)
     if postgres is not None:
         from mendgraph.graph.persistence.postgres_saver import CHECKPOINTS, PostgresStoreSaver
@@ -215,6 +221,8 @@ def _saver(folder: str, secrets: Sequence[str]) -> "SqliteStoreSaver | PostgresS
 
 def _dictionary(database: Database) -> bytes:
     """What the database's checkpoints are compressed with: the words of the version that made it."""
+    from mendgraph.graph.machine.state import serializer
+
     row = database.execute("SELECT data FROM dictionary").fetchone()
     if row is None:
         words = serializer().dumps_typed(_words_of_checkpoints())[1]
@@ -231,6 +239,11 @@ def _words_of_checkpoints() -> Mapping[str, Any]:
 
     Source: measured, without a dictionary a store of many turns has 1.55 times the bytes, one of edits 1.12 times.
     """
+    from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+
+    from mendgraph.graph.machine.state import CHECKPOINT_TYPES, AgentState
+    from mendgraph.nodes.begin_turn.turn_start import FRESH_TURN
+
     nodes = {node: {f"branch:to:{node}": "00000001"} for node in NODES}
     branches = [name for each in nodes.values() for name in each]
     return {

@@ -12,8 +12,8 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.types import StateSnapshot
 
 from mendgraph.graph.machine import routes
-from mendgraph.graph.machine.build import build_graph
-from mendgraph.graph.runs.runs import small_history, thread_config
+from mendgraph.graph.machine.state import AgentState
+from mendgraph.graph.runs.runs import machine_to_read, small_history, thread_config
 from mendgraph.nodes.call_model.ledger import Spending
 from mendgraph.nodes.language.history import is_request
 from mendgraph.nodes.records import CallError, CallResult, LoopRecord, ModelReply, Outcome, ToolCall, Verdict
@@ -71,7 +71,8 @@ def read_history(saver: BaseCheckpointSaver[Any], run_id: str) -> History:
     snapshots = [*reversed([*small_history(saver, run_id)])]
     if not snapshots:
         return History((), values={}, requests=())
-    messages: Sequence[AnyMessage] = build_graph(saver).get_state(thread_config(run_id)).values.get("messages") or ()
+    newest = machine_to_read(saver, AgentState).get_state(thread_config(run_id))
+    messages: Sequence[AnyMessage] = newest.values.get("messages") or ()
     return History(
         visits=tuple(_visits(snapshots)),
         values=snapshots[-1].values,

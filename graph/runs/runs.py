@@ -12,19 +12,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
-from langchain_core.runnables import RunnableConfig, RunnablePassthrough
-from langgraph.checkpoint.base import BaseCheckpointSaver
-from langgraph.graph import StateGraph
-from langgraph.graph.state import CompiledStateGraph
-from langgraph.types import StateSnapshot
-
 from mendgraph.graph.machine import routes
-from mendgraph.graph.machine.run_records import CALLING, TO_THE_CALL, find_run, old_runs, requests_of
-from mendgraph.graph.machine.state import SmallState
+from mendgraph.graph.machine.run_records import CALLING, TO_THE_CALL, RunRecord, find_run, old_runs, requests_of
 from mendgraph.graph.machine.workspace import decide_open_changes, judged_workspace
-from mendgraph.graph.persistence.store import Pruned, RunRecord, Store
+from mendgraph.graph.persistence.store import Pruned, Store
 from mendgraph.graph.runs.events import Asked
-from mendgraph.graph.runs.run_result import file_diff
 from mendgraph.nodes.execute_tools.files.sandbox import StrPath, check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal
@@ -36,6 +28,11 @@ from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardr
 from mendgraph.nodes.records import CallError, OutcomeKind, Plan, Reading, ToolCall, ToolError, ToolErrorCode
 
 if TYPE_CHECKING:  # who only looks does not wait for what a run needs
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import BaseCheckpointSaver
+    from langgraph.graph.state import CompiledStateGraph
+    from langgraph.types import StateSnapshot
+
     from mendgraph.graph.runs.run_result import RunResult
     from mendgraph.graph.runs.session import Session
 
@@ -152,7 +149,7 @@ def run_plan(run: str, workspace: StrPath = ".") -> Plan | ToolError:
     """The plan of a run as it stands; one without steps where the model has made none."""
 
     def plan(store: Store, found: RunRecord) -> Plan:
-        return _small_machine(store.saver).get_state(thread_config(found.run_id)).values.get("plan") or Plan()
+        return machine_to_read(store.saver).get_state(thread_config(found.run_id)).values.get("plan") or Plan()
 
     return _with_run(run, workspace, plan)
 
@@ -336,15 +333,16 @@ def _with_run(run: str, workspace: StrPath, use: Callable[[Store, RunRecord], Do
 
 
 def _listed(store: Store, records: Iterable[RunRecord]) -> tuple[ListedRun, ...]:
-    holder, journal = lock_holder(store.folder), Journal(store.folder)
+    holder = lock_holder(store.folder)
     at_work = holder.run_id if holder else ""
 
-    def listed(record: RunRecord) -> ListedRun:
+    def listed(record: RunRecord, journal: Journal) -> ListedRun:
         written = {each.name: getattr(record, each.name) for each in fields(RunRecord)}
         files = sorted({effect.path for change in journal.changes_of(record.run_id) for effect in change.effects})
         return ListedRun(**written, standing=_standing(store, record, at_work), files=tuple(files))
 
-    return tuple(map(listed, records))
+    with Journal(store.folder).held() as journal:
+        return tuple(listed(record, journal) for record in records)
 
 
 def _standing(store: Store, record: RunRecord, at_work: str) -> RunState:
@@ -370,6 +368,8 @@ def _diff(journal: Journal, files: Workspace, effect: NetEffect) -> RunDiff | No
     before = journal.backup(effect.before.sha256) if effect.before.sha256 else None
     if before is None and effect.before.sha256:
         return RunDiff(effect.path, "", "what it held before was not kept, or is damaged", since)
+    from mendgraph.graph.runs.run_result import file_diff
+
     diff = file_diff(effect.path, before, now.data if isinstance(now, FileContent) else None)
     if diff is None:
         return RunDiff(effect.path, "", "it is not a text file", since)
@@ -379,7 +379,7 @@ def _diff(journal: Journal, files: Workspace, effect: NetEffect) -> RunDiff | No
 # --- Its checkpoints
 
 
-def small_history(saver: BaseCheckpointSaver[Any], run_id: str) -> Iterator[StateSnapshot]:
+def small_history(saver: "BaseCheckpointSaver[Any]", run_id: str) -> "Iterator[StateSnapshot]":
     """The checkpoints of a run, newest first, without the channels that grow with it.
 
     A conversation is rebuilt from many checkpoints; to do so for each checkpoint of a long run takes minutes.
@@ -387,24 +387,29 @@ def small_history(saver: BaseCheckpointSaver[Any], run_id: str) -> Iterator[Stat
     Raises:
         StoreError: one cannot be read.
     """
-    return _small_machine(saver).get_state_history(thread_config(run_id))
+    return machine_to_read(saver).get_state_history(thread_config(run_id))
 
 
-def _small_machine(saver: BaseCheckpointSaver[Any]) -> CompiledStateGraph[Any, Any, Any, Any]:
-    """A machine that has the nodes of ours and only these channels; it is never run."""
-    builder = StateGraph(SmallState)
+def machine_to_read(saver: "BaseCheckpointSaver[Any]", state: Any = None) -> "CompiledStateGraph[Any, Any, Any, Any]":
+    """A machine that has the nodes of ours and the channels of `state`, by default the small ones; it is never run."""
+    from langchain_core.runnables import RunnablePassthrough
+    from langgraph.graph import StateGraph
+
+    from mendgraph.graph.machine.state import SmallState
+
+    builder = StateGraph(state or SmallState)
     for node in routes.NODES:
         builder.add_node(node, RunnablePassthrough())
     builder.add_edge(routes.TRANSITIONS[0].source, routes.TRANSITIONS[0].target)
     return builder.compile(checkpointer=saver)
 
 
-def thread_config(run_id: str) -> RunnableConfig:
+def thread_config(run_id: str) -> "RunnableConfig":
     """How LangGraph is told which run is meant."""
     return {"configurable": {"thread_id": run_id}}
 
 
-def read_steps(history: Iterable[StateSnapshot], changed: Mapping[int, tuple[str, ...]]) -> tuple[RunStep, ...]:
+def read_steps(history: "Iterable[StateSnapshot]", changed: Mapping[int, tuple[str, ...]]) -> tuple[RunStep, ...]:
     """The steps in order. `history` is newest first, as LangGraph gives it; `changed` are files by their step."""
     found: dict[int, RunStep] = {}
     turn = 0
@@ -427,7 +432,7 @@ def read_steps(history: Iterable[StateSnapshot], changed: Mapping[int, tuple[str
     return tuple(replace(found[number], changed=changed.get(number, ())) for number in sorted(found))
 
 
-def call_after(history: Iterable[StateSnapshot], step: int) -> StateSnapshot | ToolError:
+def call_after(history: "Iterable[StateSnapshot]", step: int) -> "StateSnapshot | ToolError":
     """The newest checkpoint after a step at which a model call was due; NOT_FOUND names the steps that have one."""
     due = [(snapshot.values.get("step", 0), snapshot) for snapshot in history if snapshot.next == CALLING]
     found = next((snapshot for number, snapshot in due if number == step), None)

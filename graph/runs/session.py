@@ -120,9 +120,11 @@ class Session:
         self._locks: list[RunLock | WorkspaceLock] = []
         self._failure: StoreError | None = None
         self._store: Store | None = None
+        kept: Any = checkpointer
         if checkpointer is None and self._root is not None:
             try:
-                self._store = Store(self._root, given.secrets)
+                store = Store(self._root, given.secrets)
+                self._store, kept = store, store.saver  # which opens it
             except StoreError as error:
                 self._failure = error
         self._last: Event | None = None
@@ -131,7 +133,6 @@ class Session:
         self._result: RunResult | None = None
         self._values: Mapping[str, Any] = {}
         self._stop = StopRequest()
-        kept = self._store.saver if self._store else checkpointer
         saver = InMemorySaver(serde=serializer(given.secrets)) if kept is None else kept
         given = given._replace(checkpointer=saver, context=None)
         self._machine, self._nodes = build_machine(**given._asdict(), stop=self._stop)
@@ -175,9 +176,9 @@ class Session:
         """Go on after `Asked` without blocking the event loop."""
         return self._astream(partial(self._answered, decisions), new=False)
 
-    def aresume(self) -> AsyncGenerator[Event, None]:
-        """Go on where the last turn was cut off or stopped, without blocking the event loop."""
-        return self._astream(self._begin_again)
+    def aresume(self, *, anew: bool = False) -> AsyncGenerator[Event, None]:
+        """The same without blocking the event loop; with `anew` its task goes on in a new turn under this context."""
+        return self._astream(partial(self._begin_again, anew=anew))
 
     def stop(self, reason: str = "by the program", *, in_step: bool = True) -> None:
         """Let the turn at work end early; any thread and any signal handler may ask. `reason` says who did.
@@ -255,7 +256,7 @@ class Session:
         unclear = decisions is None or (isinstance(decisions, Mapping) and "decisions" not in decisions)
         return TurnStart(Command(resume="reject" if unclear else decisions))  # what LangGraph would fail on, too
 
-    def _begin_again(self) -> TurnStart | StopCause:
+    def _begin_again(self, *, anew: bool = False) -> TurnStart | StopCause:
         """Take the turn up again, as its own state says: see `ResumePlan`."""
         begun = self._take()
         if isinstance(begun, StopCause):
@@ -265,7 +266,7 @@ class Session:
             self._release()
             return _impossible("There is nothing to go on with: this thread has no request yet. Send it one.")
         self._reader = EventReader.taking_up(values)
-        match resume_plan(values, begun.request_id, undone=begun.undone):
+        match resume_plan(values, begun.request_id, undone=begun.undone, anew=anew):
             case ResumePlan.NOTHING:
                 return TurnStart(ended=values["outcome"])
             case ResumePlan.NEW_TURN:

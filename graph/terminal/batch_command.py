@@ -11,7 +11,7 @@ import typer
 
 from mendgraph.graph.terminal import options as opt, process_end
 from mendgraph.graph.terminal.answers import LONGEST_LINE, write_object
-from mendgraph.graph.terminal.process_end import SIGNALS, ExitCode, RefusedError, found, install, loaded
+from mendgraph.graph.terminal.process_end import SIGNALS, ExitCode, RefusedError, by_whom, found, install, loaded
 from mendgraph.nodes.language.display import count_of, one_line, usd
 from mendgraph.nodes.records import OutcomeKind
 
@@ -76,7 +76,7 @@ def batch(  # noqa: PLR0913, PLR0917 - typer reads the options from the signatur
         with ready.folder:
             return _work(chosen, ready)
     except KeyboardInterrupt:  # while libraries are loaded and workspaces looked at
-        message = "stopped by Ctrl-C before any task was begun; start the same batch again"
+        message = "stopped by you (Ctrl-C) before any task was begun; start the same batch again"
         raise RefusedError(ExitCode.INTERRUPTED, message) from None
 
 
@@ -141,15 +141,15 @@ def _signals(batch: "Batch", shown: "BatchProgress") -> Iterator[list[str]]:
         name = SIGNALS[number]
         heard.append(name)
         if len(heard) == 1:
-            batch.cancel(f"by {name}")
-            if not shown.stopping(f"by {name}"):
+            batch.cancel(by_whom(name))
+            if not shown.stopping(by_whom(name)):
                 with suppress(RuntimeError, OSError):  # the thread is just writing there
                     sys.stderr.write(f"mendgraph: stopping the tasks at work; {name} again to stop at once\n")
             return
         with suppress(Exception):
             shown.close()
         with suppress(RuntimeError, OSError):
-            sys.stderr.write(f"mendgraph: stopped by {name}; start the same batch again to go on\n")
+            sys.stderr.write(f"mendgraph: stopped {by_whom(name)}; start the same batch again to go on\n")
         process_end.leave_at_once(_CODES[name])
 
     before = install(dict.fromkeys(SIGNALS, hear))

@@ -1,6 +1,7 @@
 """A chat at the terminal: requests and slash commands, line by line, until the input ends."""
 
 import textwrap
+from codecs import getincrementaldecoder
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -8,7 +9,7 @@ from itertools import islice
 from typing import IO, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.configuration.context import SETTINGS, AgentContext
 from mendgraph.graph.machine.workspace import judged_workspace
 from mendgraph.graph.runs.runs import RunDiff, RunStep, run_diffs, run_plan, steps_of, undo_run
 from mendgraph.graph.terminal.answers import Line, terminal_width
@@ -21,6 +22,7 @@ from mendgraph.graph.terminal.turns import Setup, Turns
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint, models_in_order, split_provider
 from mendgraph.nodes.call_model.weights import WeightsState, embedded_weights, weights_status
 from mendgraph.nodes.execute_tools.journal.restoring import Restored
+from mendgraph.nodes.execute_tools.processes.processes import kill_group, outputs, read_until, start_process
 from mendgraph.nodes.execute_tools.store.user_files import RequestHistory
 from mendgraph.nodes.language.display import one_line
 from mendgraph.nodes.language.names import closest_names
@@ -29,6 +31,7 @@ from mendgraph.nodes.records import Plan, PlanStatus, ProviderFailure, ToolError
 Found = TypeVar("Found")
 
 SLASH: Final = "/"
+SHELL: Final = "!"
 
 _MARKS: Final = {PlanStatus.DONE: "[x]", PlanStatus.IN_PROGRESS: "[>]", PlanStatus.PENDING: "[ ]"}
 
@@ -59,16 +62,22 @@ class SlashCommand(NamedTuple):
         return f"{self.name} {self.arguments}".strip()
 
 
-def as_request(line: str) -> str | None:
-    """What the model is asked by this line: None where it is a command. A second "/" makes a request of it."""
+def as_request(line: str, *, attended: bool = False) -> str | None:
+    """What the model is asked by this line: None where it is a command. A second "/" or "!" makes a request of it.
+
+    Where the chat is not `attended`, "!" begins a request: what is piped in may be somebody else's, and gets no shell.
+    """
     words = line.lstrip()
-    if words.startswith(SLASH * 2):
+    marks = (SLASH, SHELL) if attended else (SLASH,)
+    if words.startswith(tuple(mark * 2 for mark in marks)):
         return words[1:]
-    return None if words.startswith(SLASH) else line
+    return None if words.startswith(marks) else line
 
 
 def run_command(turns: Turns, line: str) -> CommandAnswer | ToolError:
     """Do what the line says; NOT_FOUND names the closest command, INVALID_ARGUMENT how the command is written."""
+    if line.lstrip().startswith(SHELL):
+        return run_shell(turns, line.lstrip()[1:])
     name, *words = line.split()
     command = COMMANDS.get(name.casefold())
     if command is None:
@@ -170,6 +179,70 @@ def _model(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
     return CommandAnswer([Line(one_line(f"model: {told}", 500))], {"model": value})
 
 
+def _mode(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
+    context, modes = turns.context, SETTINGS["mode"].trust
+    if len(words) > 1 or not set(words) <= {*modes}:
+        return _invalid(f"/mode takes one of {', '.join(map(str, modes))}.")
+    if words:
+        turns.use(context.model_copy(update={"mode": words[0]}))
+    mode = turns.context.mode
+    return CommandAnswer([Line(f"mode: {mode}{', from the next turn on' * len(words)}")], {"mode": {"mode": mode}})
+
+
+def _add(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
+    """The file is named in the next request, whose turn reads what it names: no other way leads around the rules."""
+    context, path = turns.context, " ".join(words).removeprefix("@").removeprefix("./")
+    if not path:
+        return _invalid("/add takes the name of a file: /add README.md")
+    files = judged_workspace(context.workspace, allowed_extensions=frozenset(context.allowed_extensions))
+    found = files.read_file(path)
+    if isinstance(found, ToolError):
+        return found
+    said = Line(one_line(f"{path} ({len(found.data):,} bytes) is read with the next request", 500))
+    return CommandAnswer([said], {"add": {"path": path}}, note=f"(Read './{path}' first.)")
+
+
+def _clear(turns: Turns, _: Sequence[str]) -> CommandAnswer:
+    turns.use(turns.context, anew=True)
+    said = Line("a new conversation begins; `mendgraph runs` lists the one before")
+    return CommandAnswer([said], {"clear": {"thread_id": turns.session.thread_id}})
+
+
+def run_shell(turns: Turns, command: str) -> CommandAnswer | ToolError:
+    """Run a person's own command in their own shell, in the workspace, with no input, until it ends or Ctrl-C.
+
+    What it prints is shown as it comes; the last 8,000 characters go with the next request, without known secrets.
+    """
+    if not command.strip():
+        return _invalid("! takes a command of your shell: !git status")
+    environment, screen = turns.setup.environment, turns.setup.display.out
+    shell = environment.get("SHELL") or "/bin/sh"
+    process = start_process([shell, "-c", command], cwd=turns.context.workspace, env=environment)
+    if isinstance(process, ToolError):
+        return process
+    decode, printed = getincrementaldecoder("utf-8")("replace").decode, ""
+
+    def take(chunk: bytes) -> bool:
+        nonlocal printed
+        text = decode(chunk)
+        printed = (printed + text)[-8_000:]
+        screen.write(text)
+        return True
+
+    ended = ""
+    with process:
+        try:
+            read_until(process, dict.fromkeys(outputs(process), take), float("inf"))
+        except KeyboardInterrupt:  # SIGTERM ends the chat as well
+            take(b"\n")  # the terminal has echoed ^C
+            ended = "stopped by you (Ctrl-C)"
+        finally:
+            kill_group(process)
+    ended = ended or f"exit code {process.returncode}"
+    note = f"(I ran `{command.strip()}`, {ended}. It printed, at its end:\n{printed.strip()}\n)"
+    return CommandAnswer([Line(f"{ended}; the next request tells the model", "dim")], note=note)
+
+
 def _package_of(model: str) -> str:
     """The provider whose package makes the calls to this model; "" at an OpenAI-compatible endpoint."""
     provider, _ = split_provider(model)
@@ -209,7 +282,7 @@ KEYS: Final = (
     "Tab completes commands and names of files; after @ it offers them by itself.",
     "Up and Down bring back earlier requests; Ctrl-R searches them.",
     "Ctrl-C clears the line; pressed again, or Ctrl-D, it leaves. During a turn it stops the turn.",
-    "A request that begins with / needs another / before it.",
+    "! runs the rest in your shell, in this folder. A request that begins with / or ! needs another one before it.",
 )
 """What `mendgraph.graph.terminal.prompt_input` does with keys."""
 
@@ -221,14 +294,15 @@ def _exit(turns: Turns, _: Sequence[str]) -> CommandAnswer:
 COMMANDS: Final[Mapping[str, SlashCommand]] = {
     each.name: each
     for each in (
+        SlashCommand("/add", "FILE", "read a file with the next request", _add),
         SlashCommand("/diff", "", "what this run has changed in files", _diff),
-        SlashCommand(
-            "/undo", "[STEP]", "take back what the last turn with changes did to files, or from a step on", _undo
-        ),
-        SlashCommand("/plan", "", "the plan of the model", _plan),
-        SlashCommand("/usage", "", "calls, tokens and cost so far", _usage),
+        SlashCommand("/undo", "[STEP]", "take back the last changes of files, or those from a step on", _undo),
+        SlashCommand("/mode", "[MODE]", "read-only, ask or auto, from the next turn on", _mode),
         SlashCommand("/model", "[NAME]", "which model answers, or another one from the next turn on", _model),
+        SlashCommand("/clear", "", "begin a new conversation", _clear),
+        SlashCommand("/usage", "", "calls, tokens and cost so far", _usage),
         SlashCommand("/help", "", "this list", _help),
+        SlashCommand("/plan", "", "the plan of the model", _plan),
         SlashCommand("/exit", "", "leave", _exit),
         SlashCommand("/quit", "", "leave", _exit),
     )
@@ -274,7 +348,7 @@ def terminal_prompt(turns: Turns, display: Display) -> ReadLine:
 def chat(setup: Setup, open_prompt: OpenPrompt | None = None) -> ExitCode:
     """Take requests until the input ends, `/exit`, Ctrl-C at the prompt, or SIGTERM; then show the usage.
 
-    A line that begins with "/" is a command. Without `open_prompt` the setup reads the lines.
+    A line that begins with "/" is a command; see `as_request`. Without `open_prompt` the setup reads the lines.
     Source of `/usage`: spec 1 section 6.
     """
     prompt = "" if setup.display.as_json else "You: "
@@ -286,10 +360,12 @@ def chat(setup: Setup, open_prompt: OpenPrompt | None = None) -> ExitCode:
                 line = read(prompt)
             except (EOFError, KeyboardInterrupt):
                 break
-            request = as_request(line)
+            request = as_request(line, attended=setup.ask is not None)
             if request is None:
+                thread = turns.session.thread_id
                 told = run_command(turns, line)
                 _show(setup.display, told)
+                notes = notes if turns.session.thread_id == thread else ""
                 if isinstance(told, CommandAnswer):
                     notes += f"{told.note}\n\n" if told.note and told.note not in notes else ""
                     if told.leave:

@@ -23,6 +23,7 @@ from urllib.parse import quote, urlsplit
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import load_configuration
+from mendgraph.graph.terminal.options import merged
 from mendgraph.nodes.call_model.endpoint import LOOPBACK_HOSTS, NO_KEY, USUAL_URL, Endpoint, find_endpoint
 from mendgraph.nodes.call_model.weights import embedded_weights, weights_path
 from mendgraph.nodes.execute_tools.files.deadline import Worker
@@ -33,7 +34,7 @@ from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 from mendgraph.nodes.execute_tools.store.database import APPLICATION_ID, FILE_NAME, StoreError, check_file, postgres_url
 from mendgraph.nodes.execute_tools.store.database_schema import FORMAT
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, data_folder, workspace_folder_path
-from mendgraph.nodes.language.display import count_of
+from mendgraph.nodes.language.display import count_of, how_to_add
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure, ToolError
 
 PATIENCE_S: Final = 20.0
@@ -68,7 +69,7 @@ def examine(
         remedy = "correct it; `mendgraph config` shows it again"
         configured = Finding(Status.PROBLEM, "; ".join(map(str, read)), remedy)
     else:
-        settings = {**read.values, **settings}
+        settings = merged(read.values, settings)
         files = ", ".join(read.files)
         configured = Finding(Status.OK if files else Status.OFF, files or "no file; the defaults hold")
     found = made(
@@ -182,8 +183,10 @@ def choice(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Findi
     parts = urlsplit(url)
     if parts.hostname in LOOPBACK_HOSTS or (has_key and parts.scheme != "http"):
         return Finding(Status.OK, said)
-    clear = "use https: the key and your files go over the network in clear text"
-    return Finding(Status.WARNING, said, clear if has_key else f"if it wants a key, set {found.key_variable}")
+    tls = "use https: your files and any key go over the network in clear text"
+    return Finding(
+        Status.WARNING, said, tls if parts.scheme == "http" else f"if it wants a key, set {found.key_variable}"
+    )
 
 
 def answer(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Finding:
@@ -221,8 +224,7 @@ def weights(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Find
         said = f"{size:,} of {spec.size_bytes:,} bytes ({path})"
         return Finding(bad, said, "`mendgraph model pull` fetches it again")
     if find_spec("xllamacpp") is None:
-        remedy = 'run `uv sync --extra local` or `pip install "mendgraph[local]"`'
-        return Finding(bad, "the weights are there, but xllamacpp is not", remedy)
+        return Finding(bad, "the weights are there, but xllamacpp is not", f"it needs {how_to_add('local')}")
     return Finding(Status.OK, f"{size / 1e9:.1f} GB, size is right ({path})")
 
 

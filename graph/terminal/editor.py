@@ -139,8 +139,11 @@ class EditorAgent:
         with _in_words():
             root = found(check_workspace(cwd or "."))
             runs = found(list_runs(root))
-        told = [{"session_id": each.run_id, "title": each.task[:200], "updated_at": each.updated} for each in runs]
-        return schema.ListSessionsResponse(sessions=[schema.SessionInfo(cwd=root, **each) for each in told])
+        told = [
+            schema.SessionInfo(cwd=root, session_id=each.run_id, title=each.task[:200], updated_at=each.updated)
+            for each in runs
+        ]
+        return schema.ListSessionsResponse(sessions=told)
 
     async def set_session_mode(self, mode_id: str, session_id: str, **_: Any) -> schema.SetSessionModeResponse:
         """What the session may do, from its next prompt on."""

@@ -4,6 +4,9 @@ Those that set a field of `AgentContext` are made from the fields; see `mendgrap
 """
 
 import inspect
+import re
+import shlex
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -14,15 +17,13 @@ import annotated_types
 import typer
 from typer.core import TyperGroup
 
-from mendgraph.graph.configuration.context import SETTINGS, AgentContext
+from mendgraph.graph.configuration.context import MOST, SETTINGS, AgentContext
+from mendgraph.graph.terminal.process_end import MEANINGS
 
 MIN_CALLS_PER_SESSION = 100
 """A higher --max-calls raises the session's limit as well. Source: spec 1 section 4."""
 
-KEPT_DAYS = 62
-"""For how long the spending book remembers a call."""
-
-_OF_FIELDS = {name: setting.option.partition(" ")[0] for name, setting in SETTINGS.items() if setting.option}
+_OF_FIELDS = {name: re.split("[ ,/]", setting.option)[0] for name, setting in SETTINGS.items() if setting.option}
 """The options that set a field, by the field's name."""
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -46,13 +47,13 @@ def _parameter(name: str) -> inspect.Parameter:
     about = field.description or ""
     for each in field.metadata:
         bounds |= {"min": each.ge} if isinstance(each, annotated_types.Ge) else {}
-        bounds |= {"max": each.le} if isinstance(each, annotated_types.Le) else {}
+        bounds |= {"max": each.le} if isinstance(each, annotated_types.Le) and each.le != MOST else {}
     if repeated:
         about = f"Once for each: {about[:1].lower()}{about[1:]}".replace("allowed_hosts", "--allow-host")
     elif field.default not in {None, ""}:
         default = field.default if not isinstance(field.default, bool) else "on" if field.default else "off"
         about += f" Default: {default}."
-    option = typer.Option(names, metavar=metavar or None, help=about, **bounds)
+    option = typer.Option(*names.split(","), metavar=metavar or None, help=about, **bounds)
     annotation: Any = (list[str] if repeated else kind) | None
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[annotation, option]
@@ -74,7 +75,7 @@ def settings_of(given: Mapping[str, Any]) -> dict[str, Any]:
 
         for path, problem in value_problems(settings):
             message = problem.removeprefix(path[0]).lstrip(": ")
-            raise typer.BadParameter(message, param_hint=f"'{_OF_FIELDS[path[0]].partition('/')[0]}'")
+            raise typer.BadParameter(message, param_hint=f"'{_OF_FIELDS[path[0]]}'")
     if settings.get("fallback_models"):
         from mendgraph.nodes.call_model.endpoint import models_in_order
 
@@ -84,6 +85,13 @@ def settings_of(given: Mapping[str, Any]) -> dict[str, Any]:
     if (calls := settings.get("max_calls_per_turn")) is not None:
         settings["max_calls_per_session"] = max(calls, MIN_CALLS_PER_SESSION)
     return settings
+
+
+def merged(below: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings `given` on the command line over those `below`: what one turn may call, its session may too."""
+    session, turn = "max_calls_per_session", "max_calls_per_turn"
+    more = {session: max(below[session], given[turn])} if session in below and turn in given else {}
+    return {**below, **given, **more}
 
 
 Root: TypeAlias = Annotated[Path, typer.Option(exists=True, file_okay=False, metavar="DIR", help="Folder to work in.")]
@@ -151,7 +159,7 @@ Unfinished: TypeAlias = Annotated[
     bool, typer.Option("--unfinished", help="Remove runs as well that can go on; without it they are kept.")
 ]
 Days: TypeAlias = Annotated[
-    int, typer.Option(min=1, max=KEPT_DAYS, metavar="N", help="How many days back, today included.")
+    int, typer.Option(min=1, max=36_500, metavar="N", help="How many days back, today included; two months are kept.")
 ]
 Forget: TypeAlias = Annotated[bool, typer.Option("--forget", help="Stop trusting it.")]
 TestFolder: TypeAlias = Annotated[
@@ -209,12 +217,9 @@ class Options:
 
 def options_without_a_task(context: typer.Context) -> Options:
     """The options of a command that begins no run: those of a run would have no effect, so they are refused."""
-    chosen: Options = context.obj if context.info_name == "resume" else options_without_events(context)
+    chosen = options_without_events(context)
     if chosen.given:
-        context.fail(
-            f"{chosen.given[0]} is for new runs: a run goes on with the options that it was begun with;"
-            " `mendgraph chat --run RUN` takes others"
-        )
+        context.fail(f"{chosen.given[0]} is for what works on a task (run, chat, resume)")
     return chosen
 
 
@@ -226,10 +231,9 @@ def options_without_events(context: typer.Context) -> Options:
     return chosen
 
 
-def is_given(context: typer.Context, name: str) -> bool:
-    """Whether the command line has this parameter."""
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
+def at_terminal() -> bool:
+    """Whether a person types the input and reads the output."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 _ANSWERED_AT_ONCE = frozenset({"-h", "--help", "--version"})
@@ -240,7 +244,12 @@ _TASK_COMMAND = "run"
 
 
 class TaskGroup(TyperGroup):
-    """A group whose options may stand anywhere, and whose first word is a task unless it is a command."""
+    """A group whose options may stand anywhere, and whose first words are a task unless they name a command."""
+
+    def format_epilog(self, _: Any, formatter: Any) -> None:
+        """What the exit codes mean."""
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(code.value), meaning) for code, meaning in MEANINGS.items()])
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Hand the words on in the order that the parser expects."""
@@ -250,8 +259,19 @@ class TaskGroup(TyperGroup):
             for name in (*each.opts, *each.secondary_opts)  # a switch's second name, such as --no-evidence
         }
         ordered = in_order(args, set(self.commands), general)
-        if ctx.resilient_parsing and ordered[-1:] == [_TASK_COMMAND] != args[-1:]:
-            ordered.pop()  # a shell asks what may follow: a command may, and not only a task
+        if ordered[-1:] == [_TASK_COMMAND] != args[-1:] and (ctx.resilient_parsing or at_terminal()):
+            # Options alone: a person means a chat, and a shell asks what may follow, which a command may as well.
+            ordered[-1:] = [] if ctx.resilient_parsing else ["chat"]
+        if "--" in ordered and not ctx.resilient_parsing and {"--", _TASK_COMMAND}.isdisjoint(args):
+            words = ordered[ordered.index("--") + 1 :]
+            # Other scripts than ours write a whole sentence without a space.
+            if all(word.isascii() and word.split() == [word] != ["-"] for word in words):
+                from mendgraph.nodes.language.names import closest_names
+
+                near = " or ".join(closest_names(words[0], self.commands, 2))
+                meant = f"; did you mean {near}?" if near else "."
+                task = shlex.quote(" ".join(words))
+                ctx.fail(f"{words[0]!r} is no command{meant} As a task it is: mendgraph run -- {task}")
         return super().parse_args(ctx, ordered)
 
 

@@ -446,6 +446,9 @@ _CHAT: Final[Mapping[str, tuple[Any, str]]] = {
     "undo": (dict[str, list[Any]], "The answer to `/undo`: what was taken back, and what was left."),
     "plan": (Plan, "The answer to `/plan`."),
     "model": (dict[str, str | bool | None], "The answer to `/model`: which one answers."),
+    "mode": (dict[str, str], "The answer to `/mode`."),
+    "add": (dict[str, str], "The answer to `/add`: the file that is read with the next request."),
+    "clear": (dict[str, str], "The answer to `/clear`: the thread that begins."),
     "help": (list[dict[str, str]], "The answer to `/help`."),
     "exit": (dict[str, str], "The answer to `/exit`: the chat is over."),
 }

@@ -47,18 +47,13 @@ MEANINGS: dict[ExitCode, str] = {
     ExitCode.FINISHED: "FINISHED: the run gave its answer",
     ExitCode.FINDINGS: "`doctor` found a problem, a task of a `batch` did not finish, or a pipe was closed",
     ExitCode.USAGE_ERROR: "the command line is wrong or names a run that does not exist; nothing was run",
-    ExitCode.BUDGET_STOP: "BUDGET_STOP: a limit ended the run, or you did with Ctrl-C or SIGTERM",
+    ExitCode.BUDGET_STOP: "BUDGET_STOP: a limit ended the run, or you stopped it with Ctrl-C or SIGTERM",
     ExitCode.SYSTEM_ERROR: "SYSTEM_ERROR: the run failed, the command was refused, or the model is not installed",
     ExitCode.INTERNAL_ERROR: "a bug in mendgraph",
-    ExitCode.INTERRUPTED: "a second Ctrl-C, or Ctrl-C at a question or in a batch; files are whole, old or new",
-    ExitCode.TERMINATED: "a second SIGTERM, or SIGTERM at a question, in a chat or batch; files are whole, old or new",
+    ExitCode.INTERRUPTED: "a second Ctrl-C, or Ctrl-C at a question or in a batch; no file is left half written",
+    ExitCode.TERMINATED: "a second SIGTERM, or SIGTERM at a question, in a chat or batch; no file is left half written",
     ExitCode.STUCK: "code that cannot be interrupted kept the process busy; `mendgraph resume` continues",
 }
-
-
-def exit_code_table() -> str:
-    """One line for each code, in order."""
-    return "\n".join(f"{code.value:>5}  {meaning}" for code, meaning in MEANINGS.items())
 
 
 class RefusedError(Exception):
@@ -136,16 +131,14 @@ def bug(error: Exception, *, debug: bool) -> RefusedError:
     return RefusedError(ExitCode.INTERNAL_ERROR, f"this is a bug ({what}): please report it with what --debug says")
 
 
-def write_file(path: str, content: bytes, *, force: bool) -> None:
+def write_file(folder: str, name: str, content: bytes, *, force: bool) -> None:
     """Write a file by handle, whole or not at all; RefusedError where it cannot be, or is there, unless `force`."""
-    from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
     from mendgraph.nodes.execute_tools.files.workspace import Workspace, WriteFile
 
-    folder, name = os.path.split(path)
-    place = Workspace(found(check_workspace(folder)), lambda *_: None)
+    place = Workspace(folder, lambda *_: None)
     there = found(place.read_file(name)) if place.exists(name) else None
     if there is not None and not force:
-        message = f"{path!r} is there already: name another file, or write over it with --force."
+        message = f"{os.path.join(folder, name)!r} is there already: name another file, or write over it with --force."
         raise RefusedError(ExitCode.USAGE_ERROR, one_line(message, LONGEST_LINE))
     found(place.change_files([WriteFile(name, content, expected_sha256=there.sha256 if there else "")]))
 
@@ -184,6 +177,11 @@ def leave_at_once(code: int) -> NoReturn:
 
 SIGNALS: Final[Mapping[int, str]] = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 """The signals that stop a run, and what a person calls them."""
+
+
+def by_whom(name: str) -> str:
+    """Who stops a run with this signal: Ctrl-C is the person who reads it."""
+    return "by you (Ctrl-C)" if name == SIGNALS[signal.SIGINT] else f"by {name}"
 
 
 def install(handlers: Mapping[int, Any]) -> dict[int, Any]:

@@ -139,7 +139,7 @@ def report(
             "-o",
             "--output",
             metavar="FILE",
-            help="Where the page is written; - is standard output. Default: mendgraph-RUN.html in this folder.",
+            help="Where the page is written; - is standard output. Default: report.html in the run's own folder.",
             show_default=False,
         ),
     ] = "",
@@ -150,6 +150,8 @@ def report(
     It needs no network and no script, and nothing of the run is changed by it.
     """
     from mendgraph.graph.report.page import make_report
+    from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
+    from mendgraph.nodes.execute_tools.store.run_folder import run_folder
 
     chosen = options_without_a_task(context)
     if output == "-" and chosen.as_json:
@@ -159,8 +161,10 @@ def report(
     if output == "-":
         typer.echo(html, nl=False)
         return 0
-    path = os.path.abspath(output or f"mendgraph-{short_id(run_id)}.html")
-    write_file(path, html, force=force)
+    folder, name = os.path.split(os.path.abspath(output or "report.html"))
+    folder = found(check_workspace(folder) if output else run_folder(run_id))
+    write_file(folder, name, html, force=force or not output)
+    path = os.path.join(folder, name)
     said = Line(f"report of run {one_line(short_id(run_id))}: {one_line(path, LONGEST_LINE)}")
     return answer({"run_id": run_id, "path": path, "bytes": len(html)}, [said], as_json=chosen.as_json)
 

@@ -15,12 +15,13 @@ from mendgraph.graph.terminal.answers import LONGEST_LINE, Line, answer, table
 from mendgraph.graph.terminal.options import options_without_a_task, options_without_events
 from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, found, loaded
 from mendgraph.nodes.call_model.weights import WeightsState, weights_path, weights_status
-from mendgraph.nodes.language.display import one_line, plain, usd
+from mendgraph.nodes.language.display import how_to_add, one_line, plain, usd
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from mendgraph.graph.configuration.loading import Configuration
     from mendgraph.graph.spending.store import ModelDay
     from mendgraph.graph.terminal.doctor import Finding
 
@@ -31,24 +32,23 @@ model_app = typer.Typer(help="The embedded local model.", rich_markup_mode=None)
 # --- config
 
 
-def configure(context: typer.Context) -> None:
+def configure(context: typer.Context) -> "Configuration":
     """Put what files set below the options that were given; where a file is wrong, say all of it and end here."""
-    context.obj = replace(context.obj, settings=settings_for(context.obj, str(context.obj.root)))
+    read, settings = settings_for(context.obj, str(context.obj.root))
+    context.obj = replace(context.obj, settings=settings)
+    return read
 
 
-def settings_for(chosen: opt.Options, root: str) -> dict[str, Any]:
-    """The settings of a run in the folder `root`: those that were given, and below them what files set."""
+def settings_for(chosen: opt.Options, root: str) -> "tuple[Configuration, dict[str, Any]]":
+    """What files set for a run in the folder `root`, and its settings: those that were given, above them."""
     from mendgraph.graph.configuration.context import UNATTENDED
     from mendgraph.graph.configuration.loading import load_configuration
 
     read = loaded(load_configuration(root, workspace_file=chosen.workspace_file))
-    settings = {**read.values, **chosen.settings}
+    below = read.values
     if chosen.unattended is not None:  # what files say holds, but nobody is there to be asked
-        settings = {**UNATTENDED, **read.values, "mode": UNATTENDED["mode"], **chosen.settings}
-    if "max_calls_per_turn" in chosen.settings and "max_calls_per_session" in read.values:
-        both = chosen.settings["max_calls_per_turn"], read.values["max_calls_per_session"]
-        settings["max_calls_per_session"] = max(both)
-    return settings
+        below = {**UNATTENDED, **read.values, "mode": UNATTENDED["mode"]}
+    return read, opt.merged(below, chosen.settings)
 
 
 @config_app.callback(invoke_without_command=True)
@@ -57,12 +57,11 @@ def config(context: typer.Context) -> int:
     if context.invoked_subcommand is not None:
         return ExitCode.FINISHED
     from mendgraph.graph.configuration.context import AgentContext
-    from mendgraph.graph.configuration.loading import CALLER, DEFAULT, Origin, load_configuration
+    from mendgraph.graph.configuration.loading import CALLER, DEFAULT, Origin
     from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 
     chosen = options_without_events(context)
-    read = loaded(load_configuration(str(chosen.root), workspace_file=chosen.workspace_file))
-    configure(context)
+    read = configure(context)
     values = AgentContext(**{"workspace": str(chosen.root), **context.obj.settings}).model_dump(mode="json")
     variables = {name: os.environ.get(each.name) for name, each in read.origins.items()}
     values |= {name: Redactor().text(said) for name, said in variables.items() if said is not None}  # without a login
@@ -147,8 +146,6 @@ def finding_lines(findings: "Sequence[Finding]") -> Iterator[Line]:
 
 # --- model
 
-EXTRA_HINT = 'not installed: run `uv sync --extra local` or `pip install "mendgraph[local]"`'
-
 
 @model_app.command()
 def pull(context: typer.Context) -> int:
@@ -179,7 +176,7 @@ def status(context: typer.Context) -> int:
     usable = has_server and there.state is WeightsState.READY
     size = f"{_gigabytes(there.bytes_present)} of {_gigabytes(there.bytes_expected)}"
     remedy = "" if there.state is WeightsState.READY else ": run `mendgraph model pull`"
-    extra = "installed" if has_server else EXTRA_HINT
+    extra = "installed" if has_server else f"not installed; it is {how_to_add('local')}"
     said = (f"weights: {there.state.value} ({size}){remedy}", f"file: {there.path}", f'extra "local": {extra}')
     value = {**asdict(there), "extra_installed": has_server, "usable": usable}
     answer(value, map(Line, said), as_json=chosen.as_json)

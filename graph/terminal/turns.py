@@ -10,7 +10,7 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import ExitStack, aclosing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,19 +27,20 @@ from mendgraph.graph.terminal.answers import Line, as_json
 from mendgraph.graph.terminal.approval import ReadLine, ask_person, in_editor
 from mendgraph.graph.terminal.output_lines import (
     commit_message,
+    cost_words,
     diff_lines,
     event_as_map,
     outcome_lines,
     pull_request,
     result_object,
-    session_line,
     usage_block,
     usage_lines,
 )
-from mendgraph.graph.terminal.process_end import SIGNALS, ExitCode, install, leave_at_once, write_file
+from mendgraph.graph.terminal.process_end import SIGNALS, ExitCode, by_whom, found, install, leave_at_once, write_file
 from mendgraph.graph.terminal.screen import Display, RunView, VisibleText
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
 from mendgraph.nodes.call_model.weights import embedded_weights
+from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.store.audit_log import FILE_NAME
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import run_folder_path
@@ -95,7 +96,7 @@ class Signals:
             self._note(number)
             if not self.stopping:
                 self.stopping = True
-                self._stop(f"by {self.last}")
+                self._stop(by_whom(self.last))
                 loop.call_soon_threadsafe(self._tell)
             elif task is not None and not alarm:
                 alarm.update(install({signal.SIGALRM: self._leave}))
@@ -113,7 +114,7 @@ class Signals:
 
     def _leave(self, _: int, __: FrameType | None) -> None:
         with suppress(OSError, RuntimeError):  # it may have interrupted a line that is being written
-            sys.stderr.write(f"mendgraph: stopped by {self.last}; go on with: mendgraph resume\n")
+            sys.stderr.write(f"mendgraph: stopped {by_whom(self.last)}; go on with: mendgraph resume\n")
         leave_at_once(ExitCode.TERMINATED if self.terminated else ExitCode.INTERRUPTED)
 
     def _end_at_once(self, number: int, _: FrameType | None) -> None:
@@ -155,10 +156,10 @@ def run_once(setup: Setup, request: str) -> ExitCode:
         return turns.show_run(turns.take(request))
 
 
-def resume_once(setup: Setup) -> ExitCode:
-    """Go on with the thread that `session_options` name, and show its end."""
+def resume_once(setup: Setup, *, anew: bool = False) -> ExitCode:
+    """Go on with the thread that `session_options` name, and show its end; `anew`: in a new turn, by its options."""
     with Turns(replace(setup, unattended=taken_up(setup.context.workspace))) as turns:
-        return turns.show_run(turns.take_up())
+        return turns.show_run(turns.take_up(anew=anew))
 
 
 class Turns:
@@ -193,14 +194,14 @@ class Turns:
         """What the turns may do, on which model, and where."""
         return self.session.context
 
-    def use(self, context: AgentContext) -> None:
-        """Go on in the same thread under this context. What the session holds is let go: the workspace's lock too."""
-        options = {**self.setup.session_options, "thread_id": self.session.thread_id}
+    def use(self, context: AgentContext, *, anew: bool = False) -> None:
+        """Go on under this context, in the same thread or `anew`. What the session holds is let go, its lock too."""
+        options = {**self.setup.session_options, "thread_id": None if anew else self.session.thread_id}
         self.setup = replace(self.setup, context=context, session_options=options)
         self._runner.run(self.session.aclose())
         self.session = Session(context, **options)
         account, self._view = self._view.account, _view(self.setup)
-        self._view.account = account
+        self._view.account = self._view.account if anew else account
 
     def take(self, request: str) -> ExitCode:
         """Work on one request and show its end.
@@ -210,9 +211,9 @@ class Turns:
         """
         return self._take(self.session.astream(request))
 
-    def take_up(self) -> ExitCode:
-        """Go on with the turn that was cut off or stopped; otherwise as `take`."""
-        return self._take(self.session.aresume(), same_turn=True)
+    def take_up(self, *, anew: bool = False) -> ExitCode:
+        """Go on with the turn that was cut off or stopped, or with its task in a new one; otherwise as `take`."""
+        return self._take(self.session.aresume(anew=anew), same_turn=not anew)
 
     def _take(self, events: AsyncGenerator[Event, None], *, same_turn: bool = False) -> ExitCode:
         self._view.begin()
@@ -254,29 +255,30 @@ class Turns:
             if wanted.report == "-":
                 sys.stdout.write(report)
             else:
-                write_file(wanted.report, report.encode(errors="replace"), force=True)
+                folder, name = os.path.split(os.path.abspath(wanted.report))
+                write_file(found(check_workspace(folder)), name, report.encode(errors="replace"), force=True)
         return published
 
     def usage(self) -> tuple[Mapping[str, Any], list[Line]]:
         """What the session has used: counters, and lines for a person."""
         used = self.session.usage()
-        return used, [Line(""), *usage_block(used, self._api), session_line(used, self._api, self._view.account)]
+        cost = cost_words(used.get("cost_usd"), self._view.account.unpriced)
+        costs = [Line(f"  Cost: {each.removeprefix('cost ')}") for each in cost]
+        return used, [Line(""), *usage_block(used, self._api), *costs]
 
     def show_run(self, code: ExitCode) -> ExitCode:
-        """What it has used, which run it was, and how it goes on; a task that was ended at once has said so already."""
-        if code not in {ExitCode.INTERRUPTED, ExitCode.TERMINATED}:
-            used = self.session.result().outcome.usage
-            self._show_last(usage_block(used, self._api) if used.get("calls_in_current_turn") else (), chat=False)
+        """Which run it was, and how it goes on; a task that was ended at once has said so already."""
+        if code not in {ExitCode.INTERRUPTED, ExitCode.TERMINATED} and not self._display.as_json:
+            self._show_last(chat=False)
         return code
 
     def show_chat(self) -> None:
         """What it has used, which run it was, and how to talk on."""
-        self._show_last(self.usage()[1], chat=True)
+        if not self._display.as_json:
+            self._view.lines(*self.usage()[1])
+            self._show_last(chat=True)
 
-    def _show_last(self, lines: Iterable[Line], *, chat: bool) -> None:
-        if self._display.as_json:
-            return
-        self._view.lines(*lines)
+    def _show_last(self, *, chat: bool) -> None:
         if kept := self._kept():
             on = chat_command(kept.run_id, self._root) if chat else self._resume(kept)
             self._display.err.line(f"mendgraph: run {short_id(kept.run_id)}" + (f"; go on with: {on}" if on else ""))
@@ -332,6 +334,9 @@ class Turns:
             shown |= dict(zip(Published._fields, published[:3], strict=False)) if published else {}
             self._display.write_object("ended", {"result": shown} if self._display.json_lines else shown)
             return
+        if (kept := self._kept()) and (on := self._resume(kept)):  # an advised command is that of this run
+            advice = outcome.how_to_go_on.replace("mendgraph resume", on)
+            outcome = outcome.model_copy(update={"how_to_go_on": advice})
         self._view.answer(outcome.answer)
         self._view.lines(*[Line("")] * bool(result.diffs), *diff_lines(result.diffs))
         self._view.lines(*outcome_lines(outcome), *usage_lines(outcome.usage, self._api, self._view.account))
@@ -359,7 +364,7 @@ class Turns:
         kept = self._kept()
         resume = self._resume(kept) if kept else resume_command(self.session.thread_id, self._root)
         on = f"; go on with: {resume}" if resume else ""
-        message = f"stopped by {self._signals.last}{done}{on}"
+        message = f"stopped {by_whom(self._signals.last)}{done}{on}"
         self._display.err.line(f"mendgraph: {message}")
         if self._display.as_json:
             self._display.write_object("error", {"error": {"code": code.name.lower(), "message": message}})

@@ -32,9 +32,9 @@ _ELSEWHERE = re.compile(r"~(?:[\w.-]*/|\Z)|[A-Za-z]:[\\/]|\\\\|[A-Za-z][\w+.-]+:
 
 
 def named_paths(request: str) -> list[str]:
-    """What may be paths in a request, absolute ones too, each once, in order; those in quotes may hold spaces."""
+    """What may be paths in a request, absolute ones too, each once, in order; quoted, with spaces or "./", any name."""
     plain = (match.group() for match in _PATH.finditer(request))
-    quoted = (match["path"] for match in _QUOTED.finditer(request) if " " in match["path"])
+    quoted = (match["path"] for match in _QUOTED.finditer(request) if " " in match["path"] or match["path"][:2] == "./")
     found = dict.fromkeys(path.removeprefix("./").rstrip(".") for path in chain(quoted, plain))
     return [path for path in found if path]
 

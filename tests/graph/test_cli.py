@@ -8,15 +8,18 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+import typer
 
 from mendgraph.graph import cli
+from mendgraph.graph.configuration.context import MOST
 from mendgraph.graph.fleet.serving.admission import open_admitter
 from mendgraph.graph.fleet.serving.tenants import token_hash
+from mendgraph.graph.runs.runs import ListedRun, list_runs
 from mendgraph.graph.terminal.output_lines import line_schema, object_schema
-from mendgraph.nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap, StopReason
 from tests.architecture.product import ROOT
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
@@ -116,7 +119,7 @@ def test_a_chat_reads_its_requests_from_the_input(run: Run, monkeypatch: pytest.
     code, out, _ = run("chat", script=(FIX, "It adds now.", "You are welcome."))
     assert code == 0
     assert "You: mendgraph: It adds now.\n" in out.replace("→ edit_file calc.py  1 replacement\n", "")
-    assert re.search(r"\n  Output Tokens: \d+/50000\nsession: 3/100 calls, .*\n\Z", out)
+    assert re.search(r"\n  Output Tokens: \d+/50000\n  Cost: unknown: .*\n\Z", out)
     assert "API Usage Stats:\n  Calls: 3/100\n" in out
 
 
@@ -130,7 +133,10 @@ USAGE_ERRORS = [
     (["Fix it", "--allow-private-host", "*"], "Invalid value for '--allow-private-host': '*' cannot stand for private"),
     (["Fix it", "--root", "nowhere"], "Invalid value for '--root': dir 'nowhere' does not exist"),
     (["Fix it", "--root"], "Option '--root' requires an argument"),
-    (["Fix", "it"], "put the task in quotes"),
+    (["Fix it", "now"], "put the task in quotes"),
+    (["Fix", "it"], "'Fix' is no command. As a task it is: mendgraph run -- 'Fix it'"),
+    (["dcotor"], "'dcotor' is no command; did you mean doctor? As a task it is: mendgraph run -- dcotor"),
+    (["--mode", "ask", "batc", "--nonsense"], "'batc' is no command; did you mean batch"),
     (["run"], "there is no task"),
     (["  "], "the task is empty"),
     (["\udcff"], "the task is not valid UTF-8 text"),
@@ -154,7 +160,7 @@ def test_a_mistake_is_one_line(
 
 @pytest.mark.parametrize("form", ["--json", "--json-lines"])
 def test_a_mistake_is_an_object_as_well_for_programs(form: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main([form, "Fix", "it"]) == 2
+    assert cli.main([form, "Fix it", "now"]) == 2
     told = {"error": {"code": "usage_error", "message": "put the task in quotes; see `mendgraph --help`"}}
     assert json.loads(capsys.readouterr().out) == ({"event": "error", **told} if form == "--json-lines" else told)
     assert cli.main([form, "--json" if form == "--json-lines" else "--json-lines", "Fix it"]) == 2
@@ -180,12 +186,70 @@ def test_help_tells_everything_that_one_needs(capsys: pytest.CaptureFixture[str]
         assert word in shown
     assert cli.main([]) == 2
     assert capsys.readouterr().out == shown
+    assert str(MOST) not in shown
+
+
+GROUPS = [(), ("runs",), ("config",), ("cassette",), ("model",)]
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_the_help_of_every_command_fits_its_terminal(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    app: Any = typer.main.get_command(cli.app)
+    for group in GROUPS:
+        inner = app.commands[group[0]] if group else app
+        for words in (group, *((*group, name) for name in inner.commands)):
+            assert cli.main([*words, "--help"]) == 0
+            lines = capsys.readouterr().out.splitlines()
+            assert (words, [line for line in lines if len(line) > width]) == (words, [])
+
+
+def test_at_a_terminal_no_word_is_a_chat(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And options alone are one."""
+    monkeypatch.setattr("mendgraph.graph.terminal.options.at_terminal", lambda: True)
+    for words in ((), ("-m", "local")):
+        monkeypatch.setattr(sys, "stdin", io.StringIO("hi\n"))
+        code, out, _ = run(*words, script=("Hello.",))
+        assert (code, "You: mendgraph: Hello.\n" in out) == (0, True)
+
+
+ADVISED = [
+    (reason, command) for reason in StopReason for command in re.findall("`(mendgraph [^`]+)`", reason.how_to_go_on)
+]
+VALUES = {"N": "5000000", "USD": "5", "S": "60", "NAME": "another"}
+
+
+@pytest.mark.parametrize(("reason", "command"), ADVISED)
+def test_each_command_that_a_stop_advises_works(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, reason: StopReason, command: str
+) -> None:
+    (folder / "user.toml").write_text("usd_per_million_input = 1.0\nusd_per_million_output = 1.0\n")
+    monkeypatch.setenv("MENDGRAPH_CONFIG", str(folder / "user.toml"))
+    code, out, _ = run("--max-calls", "1", "Fix it")
+    assert code == 3
+    shown = re.search(r"How to go on: .*`(mendgraph resume \w{8}) --max-calls N`", out)
+    assert shown is not None
+    words = [VALUES.get(word, word) for word in command.replace("max-calls N", "max-calls 20").split()[1:]]
+    if words == ["runs"]:
+        assert cli.main(words) == 0
+    else:
+        assert (run(*words, script=("It adds now.",))[0], code_of(folder), reason) == (0, FIXED, reason)
+
+
+def test_a_resumed_run_takes_the_options_that_are_given(run: Run, folder: Path) -> None:
+    run("--max-calls", "1", "Fix it")
+    assert run("resume", "--max-calls", "200", script=("It adds now.",))[0] == 0
+    (known,) = cast("tuple[ListedRun, ...]", list_runs(str(folder)))
+    limits = known.context.max_calls_per_turn, known.context.max_calls_per_session
+    assert (known.turns, limits) == (2, (200, 200))
 
 
 @pytest.mark.parametrize(
     ("error", "code", "line"),
     [
-        (KeyboardInterrupt(), 130, "\nmendgraph: stopped by Ctrl-C\n"),
+        (KeyboardInterrupt(), 130, "\nmendgraph: stopped by you (Ctrl-C)\n"),
         (OSError(28, "No space left on device"), 1, "mendgraph: cannot read or write (No space left on device)\n"),
         (BrokenPipeError(), 1, ""),
         (KeyError("x\n"), 70, "mendgraph: this is a bug (KeyError: 'x\\n'): please report it with what --debug says\n"),
@@ -212,7 +276,7 @@ def test_what_nobody_expected_is_one_line(
 
 # --- As a process ----------------------------------------------------------------------------------------------
 
-HEAVY = ("langgraph", "langchain_core", "langchain_openai", "openai", "httpx2", "rapidfuzz")
+HEAVY = ("langgraph", "langchain_core", "langchain_openai", "openai", "httpx2")
 PROBE = f"""
 import json, sys
 from mendgraph.graph.cli import main
@@ -223,7 +287,16 @@ sys.exit(f"loaded: {{heavy}}" if heavy else codes != json.loads(sys.argv[2]))
 
 
 def test_what_needs_no_run_loads_nothing_heavy() -> None:
-    lines = {"--help": 0, "--version": 0, "Fix it": 2, "--json --nonsense": 2, "model status": 4, "undo": 2}
+    lines = {
+        "--help": 0,
+        "runs": 0,
+        "--version": 0,
+        "Fix it": 2,
+        "--json --nonsense": 2,
+        "dcotor": 2,
+        "model status": 4,
+        "undo": 2,
+    }
     words = json.dumps([line.split() for line in lines])
     done = process(sys.executable, "-c", PROBE, words, json.dumps([*lines.values()]))
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr

@@ -27,7 +27,7 @@ sys.exit(start.main())
 
 def test_ctrl_c_while_libraries_are_loaded_is_one_line() -> None:
     done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "\nmendgraph: stopped by Ctrl-C\n")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "\nmendgraph: stopped by you (Ctrl-C)\n")
 
 
 def test_honest_work_without_a_moment_for_python_has_half_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,7 @@ def resumed(root: Path, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("how", ["python", "kernel"])
 def test_a_tool_ends_at_its_time(root: Path, server: ScriptedServer, how: str) -> None:
-    words = ("--max-seconds", "5", "Look.")
+    words = ("--max-seconds", "5", "Look here.")
     with mendgraph(root, server.base_url, *words, main=play(how, "tool")) as running:
         assert running.end() == ExitCode.BUDGET_STOP
     assert "BUDGET_STOP (wall_clock)" in running.out
@@ -80,7 +80,7 @@ def test_a_tool_ends_at_its_time(root: Path, server: ScriptedServer, how: str) -
 def test_a_node_ends_at_its_time(
     root: Path, server: ScriptedServer, resumed: Callable[[], str], how: str, where: str
 ) -> None:
-    with mendgraph(root, server.base_url, "Look.", main=play(how, where)) as running:
+    with mendgraph(root, server.base_url, "Look here.", main=play(how, where)) as running:
         assert running.end() == ExitCode.SYSTEM_ERROR
     assert f"The step {where} did not end within {NODE_S} s: `mendgraph resume` tries it again." in running.out
     assert "mendgraph: Done." in resumed()
@@ -89,7 +89,7 @@ def test_a_node_ends_at_its_time(
 def test_code_that_nothing_can_interrupt_ends_with_the_process(
     root: Path, server: ScriptedServer, resumed: Callable[[], str]
 ) -> None:
-    with mendgraph(root, server.base_url, "Look.", main=play("c", "tool")) as running:
+    with mendgraph(root, server.base_url, "Look here.", main=play("c", "tool")) as running:
         assert running.end() == STUCK
     assert "in in_c" in running.err
     assert "mendgraph: Done." in resumed()
@@ -112,7 +112,7 @@ def test_a_second_signal_ends_the_process(
     number: signal.Signals,
     code: ExitCode,
 ) -> None:
-    with mendgraph(root, server.base_url, "Look.", main=play(how, where)) as running:
+    with mendgraph(root, server.base_url, "Look here.", main=play(how, where)) as running:
         wait_until_it_blocks(root)
         _send_twice(running, number)
         assert running.end() == code

@@ -196,7 +196,7 @@ def test_a_thread_is_at_work_on_one_machine_and_goes_on_on_another_when_that_is_
     assert give_workspace_name(str(workspace_folder(str(there))), name) is None
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(folder.parent / "data"))
     assert give_workspace_name(str(workspace_folder(str(folder))), name) is None
-    with stalled_endpoint("I think hard") as base_url, mendgraph(there, base_url, "--json", "Look.") as other:
+    with stalled_endpoint("I think hard") as base_url, mendgraph(there, base_url, "--json", "Look here.") as other:
         run = first_run(folder, other.pid)
         busy = resume_run(run, str(folder), model=HistoryModel((Say("Hi."),)))
         assert ended(busy) == (OutcomeKind.SYSTEM_ERROR, StopReason.WORKSPACE_BUSY)

@@ -13,6 +13,7 @@ import pytest
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.events import Ended
 from mendgraph.graph.runs.run import Session
+from mendgraph.graph.terminal.process_end import by_whom
 from mendgraph.nodes.execute_tools.processes.bubblewrap import sandbox_problem
 from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.tools import default_tools
@@ -36,7 +37,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def said(by: str) -> str:
-    return f"BUDGET_STOP (cancelled): The run was stopped by {by}.\n"
+    return f"BUDGET_STOP (cancelled): The run was stopped {by_whom(by)}.\n"
 
 
 # --- As processes
@@ -48,16 +49,16 @@ def test_while_the_model_is_waited_for(root: Path, number: signal.Signals, by: s
         running.send(number)
         return Slow(60, Say("Too late."))
 
-    with ScriptedServer([waiting]) as server, mendgraph(root, server.base_url, "Look.") as running:
+    with ScriptedServer([waiting]) as server, mendgraph(root, server.base_url, "Look here.") as running:
         assert running.end() == 3
     assert (said(by) in running.out, "Too late" in running.out) == (True, False)
     assert running.err.startswith(stopping(by))
-    assert "How to go on: Go on from there with `mendgraph resume`" in running.out
+    assert "How to go on: Go on from there with `mendgraph resume " in running.out
 
 
 @SIGNALS
 def test_while_a_reply_streams(root: Path, number: signal.Signals, by: str) -> None:
-    with stalled_endpoint("I think hard") as base_url, mendgraph(root, base_url, "Look.") as running:
+    with stalled_endpoint("I think hard") as base_url, mendgraph(root, base_url, "Look here.") as running:
         running.wait_for_out("I think ")
         running.send(number)
         assert running.end() == 3
@@ -68,7 +69,7 @@ def test_while_a_reply_streams(root: Path, number: signal.Signals, by: str) -> N
 @SIGNALS
 def test_while_an_endpoint_is_left_alone(root: Path, number: signal.Signals, by: str) -> None:
     busy = Status(503, headers={"Retry-After": "30"})
-    with ScriptedServer([busy]) as server, mendgraph(root, server.base_url, "Look.") as running:
+    with ScriptedServer([busy]) as server, mendgraph(root, server.base_url, "Look here.") as running:
         running.wait_for_out("Trying again in 30 s\n")
         running.send(number)
         assert running.end() == 3
@@ -97,7 +98,7 @@ def wait_for(path: Path) -> None:
 @SANDBOXED
 @SIGNALS
 def test_while_a_tool_works(root: Path, number: signal.Signals, by: str) -> None:
-    with working() as server, mendgraph(root, server.base_url, "--allow-program", "sh", "Work.") as running:
+    with working() as server, mendgraph(root, server.base_url, "--allow-program", "sh", "Work here.") as running:
         wait_for(root / "begun")
         running.send(number)
         running.wait_for_err(stopping(by))
@@ -122,13 +123,13 @@ def test_the_second_signal_does_not_wait_for_the_tool(
     root: Path, numbers: tuple[signal.Signals, signal.Signals], code: int, by: str
 ) -> None:
     first = "SIGTERM" if numbers[0] == signal.SIGTERM else "Ctrl-C"
-    with working() as server, mendgraph(root, server.base_url, "--allow-program", "sh", "Work.") as running:
+    with working() as server, mendgraph(root, server.base_url, "--allow-program", "sh", "Work here.") as running:
         wait_for(root / "begun")
         running.send(numbers[0])
         running.wait_for_err(stopping(first))
         running.send(numbers[1])
         assert running.end() == code
-    assert running.err.startswith(f"{stopping(first)}mendgraph: stopped by {by}; go on with: mendgraph resume ")
+    assert running.err.startswith(f"{stopping(first)}mendgraph: stopped {by_whom(by)}; go on with: mendgraph resume ")
     assert sorted(os.listdir(root)) == ["a.py", "begun"]
 
 

@@ -193,7 +193,7 @@ def test_debug_shows_calls_responses_and_decisions_in_json_on_standard_error(
 ) -> None:
     calls: tuple[Call, ...] = (("read_file", {"path": "A/../../x"}), ("read_file", {"path": "calc.py"}))
     with ScriptedServer([message_of(use(*calls), Protocol.NATIVE), Say("Done.")]) as server:
-        main(["--root", str(root), "--base-url", server.base_url, "--model", "m", "--debug", "Read."])
+        main(["--root", str(root), "--base-url", server.base_url, "--model", "m", "--debug", "Read this."])
     shown = capsys.readouterr()
     lines = [json.loads(line) for line in shown.err.splitlines() if line.startswith("{")]
     told = {event: [line for line in lines if line["event"] == event] for event in ("tool.call", "tool.response")}

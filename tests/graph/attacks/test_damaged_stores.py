@@ -161,4 +161,4 @@ def test_a_store_with_programs_of_its_own_is_refused(
 def test_a_dictionary_that_is_a_number_takes_no_memory(runs: Played) -> None:
     runs.change("UPDATE dictionary SET data = 1000000000000")
     with pytest.raises(StoreError, match="is damaged"):
-        Store(str(runs.folder))
+        _ = Store(str(runs.folder)).saver

@@ -105,7 +105,7 @@ def test_ctrl_c_stops_the_tasks_at_work(run: Run, form: list[str]) -> None:
     code, out, err = run("wait go", *form)
     assert code == ExitCode.INTERRUPTED
     assert err == "mendgraph: stopping the tasks at work; Ctrl-C again to stop at once\n"
-    assert "It was stopped by Ctrl-C. 2 tasks are left" in out
+    assert "It was stopped by you (Ctrl-C). 2 tasks are left" in out
 
 
 @pytest.mark.usefixtures("orders")
@@ -115,7 +115,7 @@ def test_ctrl_c_before_anything_has_begun_is_told(run: Run, monkeypatch: pytest.
 
     monkeypatch.setattr("mendgraph.graph.fleet.batch.batch.prepare", pressed)
     code, out, err = run("go", "--json")
-    said = "stopped by Ctrl-C before any task was begun; start the same batch again"
+    said = "stopped by you (Ctrl-C) before any task was begun; start the same batch again"
     assert (code, err) == (ExitCode.INTERRUPTED, f"mendgraph: {said}\n")
     assert [json.loads(line)["error"]["message"] for line in out.splitlines()] == [said]
 
@@ -149,7 +149,7 @@ def test_the_second_ctrl_c_ends_the_process_at_once(
     with pytest.raises(LeftError):
         run("wait go", "--json")
     assert codes == [ExitCode.INTERRUPTED]
-    assert capfd.readouterr().err == "mendgraph: stopped by Ctrl-C; start the same batch again to go on\n"
+    assert capfd.readouterr().err == "mendgraph: stopped by you (Ctrl-C); start the same batch again to go on\n"
 
 
 @pytest.mark.usefixtures("orders")

@@ -61,7 +61,7 @@ def test_a_run_becomes_a_test(run: Run, folder: Path) -> None:
         (("from-run",), "Missing argument 'RUN'"),
         (("from-run", "nothing"), "There is no run 'nothing' in this workspace"),
         (("sing",), "No such command 'sing'"),
-        (("from-run", "x", "--max-calls", "3"), "--max-calls is for new runs"),
+        (("from-run", "x", "--max-calls", "3"), "--max-calls is for what works on a task"),
     ],
 )
 def test_a_mistake_is_one_line(run: Run, words: tuple[str, ...], said: str) -> None:

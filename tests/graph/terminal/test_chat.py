@@ -134,6 +134,8 @@ def test_an_address_does_not_go_to_another_provider_with_its_key(tmp_path: Path)
         ("/model a b", "/model takes one name, and there is 'b' as well."),
         ("/model gpt", "Model 'gpt' needs an endpoint: "),
         ("/model local", "The embedded model is not on this machine: `mendgraph model pull` fetches it."),
+        ("/mode yolo", "/mode takes one of read-only, ask, auto."),
+        ("/add", "/add takes the name of a file: /add README.md"),
         ("/diff now", "/diff takes no arguments, and there is 'now'."),
         ("/undo 1 2", "/undo takes the number of a step"),
         (
@@ -152,6 +154,62 @@ def test_what_is_wrong_is_one_line_and_nothing_is_sent(tmp_path: Path, line: str
     assert [set(each) for each in told] == [{"error"}]
 
 
+def test_another_mode_and_another_thread(tmp_path: Path) -> None:
+    lines = ["hi", "/mode", "/mode ask", "fix", "/undo", "/clear", "/usage", "again"]
+    terminal = Terminal(tmp_path, ["Hello.", FIX, "I may not.", "Once more."], lines=lines)
+    model = terminal.setup.session_options["model"]
+    assert chat(terminal.setup) is ExitCode.FINISHED
+    assert "mode: auto\nmode: ask, from the next turn on\n" in terminal.out
+    assert terminal.calc.read_text(encoding="utf-8") == BUG
+    assert "a new conversation begins; " in terminal.out
+    assert "API Usage Stats:\n  Calls: 0/100\n" in terminal.out
+    assert "hi" not in [message["content"] for message in model.calls[-1].prompt.messages]
+
+
+def test_an_added_file_is_read_with_the_next_request_and_no_other(tmp_path: Path) -> None:
+    (tmp_path / "Makefile").write_text("all:\n\ttrue\n", encoding="utf-8")
+    (tmp_path / ".env").write_text("KEY=hush\n", encoding="utf-8")
+    terminal = Terminal(tmp_path, ["It has one goal."], lines=["/add @Makefile", "/add .env", "/add none.py", "see"])
+    model = terminal.setup.session_options["model"]
+    assert chat(terminal.setup) is ExitCode.FINISHED
+    assert "Makefile (11 bytes) is read with the next request\n" in terminal.out
+    assert "→ read_file Makefile  2 lines\n" in terminal.out
+    assert "(Read './Makefile' first.)\n\nsee" in [message["content"] for message in model.calls[-1].prompt.messages]
+    assert ".env" in terminal.err
+    assert "none.py" in terminal.err
+
+
+def test_a_persons_own_command_is_shown_and_told_to_the_model(tmp_path: Path) -> None:
+    lines = ["!echo out; echo $KEY >&2; pwd; exit 3", "see", "!!no command"]
+    terminal = Terminal(tmp_path, ["I see.", "So be it."], lines=lines, said="")
+    model = terminal.setup.session_options["model"]
+    environment = {"SHELL": "/bin/sh", "KEY": "\x1b[2Jseen"}
+    assert chat(replace(terminal.setup, environment=environment)) is ExitCode.FINISHED
+    assert all(said in terminal.out for said in ("out\n", "\\x1b[2Jseen\n", f"{tmp_path}\n", "exit code 3;"))
+    told = [message["content"] for message in model.calls[-1].prompt.messages]
+    assert any(each.startswith("(I ran `echo out; ") and each.endswith("\n\nsee") for each in told)
+    assert "!no command" in told
+
+
+def test_a_command_ends_with_ctrl_c_and_the_chat_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    terminal = Terminal(tmp_path, ["I see."], lines=["!sleep 60", "see"], said="")
+    monkeypatch.setattr("mendgraph.graph.terminal.chat.read_until", interrupted)
+    assert chat(terminal.setup) is ExitCode.FINISHED
+    assert "stopped by you (Ctrl-C);" in terminal.out
+    assert "mendgraph: I see.\n" in terminal.out
+
+
+def test_what_is_piped_into_a_chat_gets_no_shell(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, ["I see."], lines=["!touch made"])
+    model = terminal.setup.session_options["model"]
+    assert chat(terminal.setup) is ExitCode.FINISHED
+    assert not (tmp_path / "made").exists()
+    assert model.calls[0].prompt.messages[-1]["content"] == "!touch made"
+
+
 def test_help_names_every_command_and_the_keys(tmp_path: Path) -> None:
     terminal = talked(tmp_path, [], ["/HELP", "/quit"])
     assert all(f"\n{name}" in f"\n{terminal.out}" for name in COMMANDS)
@@ -163,7 +221,7 @@ def test_ctrl_c_ends_a_turn_but_not_the_chat(tmp_path: Path) -> None:
     assert chat(terminal.setup) is ExitCode.FINISHED
     assert terminal.err.startswith(STOPPING)
     assert terminal.out.count("FINISHED (answered): no file changed\n") == 2
-    assert terminal.out.count("BUDGET_STOP (cancelled): The run was stopped by Ctrl-C.\n") == 1
+    assert terminal.out.count("BUDGET_STOP (cancelled): The run was stopped by you (Ctrl-C).\n") == 1
     assert "mendgraph: Here again.\n" in terminal.out
 
 

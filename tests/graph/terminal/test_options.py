@@ -61,7 +61,10 @@ def test_what_limits_spending_can_be_said_on_the_command_line(chosen: list[Optio
         (["--account", "a\nb"], "an account's name is empty, or has 1 to 200 printable characters"),
         (["--fallback", "x @ y"], "Fallback model 1 is none: write"),
         (["--model", "m", "--fallback", "m"], "Fallback model 1 (m) is in the list already"),
-        (["--reasoning-effort", "HIGH"], "It means: How long a reasoning model thinks, such as low, medium or high"),
+        (
+            ["--reasoning-effort", "HIGH"],
+            "'HIGH' is not one of 'none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max'",
+        ),
     ],
 )
 def test_what_no_run_can_have_is_said_at_once(

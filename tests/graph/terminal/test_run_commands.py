@@ -11,7 +11,7 @@ import pytest
 
 from mendgraph.graph import cli
 from mendgraph.nodes.execute_tools.store.database import FILE_NAME
-from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder, workspace_folder_path
+from mendgraph.nodes.execute_tools.store.run_folder import run_folder_path, workspace_folder, workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
 from tests.doubles.replies import Say
 from tests.graph.runs.run_plays import cut_off, listed, played, project, tree, use
@@ -170,9 +170,8 @@ def test_while_another_run_works_here_it_is_told_who(run: Run, folder: Path) -> 
         (["fork", "a"], "Missing option '--at'"),
         (["runs", "prune"], "say which runs to remove: --keep N, --older-than DAYS, or both"),
         (["report", "-o", "-", "--json"], "with --json the page goes into a file: omit -o - or --json"),
-        (["undo", "a", "--max-calls", "3"], "--max-calls is for new runs: a run goes on with the options that it was"),
-        (["resume", "--mode", "ask"], "--mode is for new runs"),
-        (["runs", "--durability", "exit"], "--durability is for new runs"),
+        (["undo", "a", "--max-calls", "3"], "--max-calls is for what works on a task (run, chat, resume)"),
+        (["runs", "--durability", "exit"], "--durability is for what works on a task"),
     ],
 )
 def test_a_mistake_is_one_line(run: Run, words: list[str], message: str) -> None:
@@ -183,17 +182,22 @@ def test_a_mistake_is_one_line(run: Run, words: list[str], message: str) -> None
 
 def test_the_page_is_written_and_what_is_there_is_written_over_only_by_force(folder: Path, run: Run) -> None:
     run_id = played(folder).thread_id
-    path = folder / f"mendgraph-{run_id[:8]}.html"
+    path, own = folder / "page.html", Path(run_folder_path(run_id), "report.html")
+    before = tree(folder)
     code, out, err = run("report", "-o", "-")
-    assert (code, err, path.exists()) == (0, "", False)
+    assert (code, err, own.exists()) == (0, "", False)
     assert out.startswith("<!doctype html>")
     assert out.endswith("</html>\n")
+    for _ in range(2):
+        assert run("report") == (0, f"report of run {run_id[:8]}: {own}\n", "")
+    assert own.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert tree(folder) == before
     path.write_text("mine")
-    code, out, err = run("report")
+    code, out, err = run("report", "-o", "page.html")
     assert (code, out) == (2, "")
     assert err == f"mendgraph: '{path}' is there already: name another file, or write over it with --force.\n"
     assert path.read_text() == "mine"
-    assert run("report", "--force") == (0, f"report of run {run_id[:8]}: {path}\n", "")
+    assert run("report", "-o", "page.html", "--force") == (0, f"report of run {run_id[:8]}: {path}\n", "")
     assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 

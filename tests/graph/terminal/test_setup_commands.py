@@ -24,6 +24,7 @@ from mendgraph.nodes.call_model import weights
 from mendgraph.nodes.call_model.ledger import Entry, RunLimits, Used
 from mendgraph.nodes.call_model.weights import Pulled, PullFailure, WeightsState, WeightsStatus
 from mendgraph.nodes.execute_tools.store.user_files import SETTINGS_FILE
+from mendgraph.nodes.language.display import how_to_add
 
 TODAY = date(2026, 2, 28)
 
@@ -135,7 +136,7 @@ def test_status(
     found = WeightsStatus(state, "/m.gguf", present, GIGABYTE)
     monkeypatch.setattr(setup_commands, "weights_status", lambda **_: found)
     monkeypatch.setattr(setup_commands, "find_spec", lambda _: object() if server else None)
-    local = "installed" if server else setup_commands.EXTRA_HINT
+    local = "installed" if server else f"not installed; it is {how_to_add('local')}"
     assert called(capsys, "status") == (code, f'{first}\nfile: /m.gguf\nextra "local": {local}\n', "")
 
 

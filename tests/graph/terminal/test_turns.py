@@ -18,7 +18,7 @@ from rich.console import Console
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.terminal.answers import Screen
-from mendgraph.graph.terminal.process_end import ExitCode
+from mendgraph.graph.terminal.process_end import ExitCode, by_whom
 from mendgraph.graph.terminal.screen import Display
 from mendgraph.graph.terminal.status_line import StatusLine
 from mendgraph.graph.terminal.turns import TOOL_THREAD, edits_in_blocks, let_tools_tidy_up, resume_once, run_once
@@ -58,7 +58,7 @@ def test_where_nothing_can_be_written_the_run_ends_in_order(tmp_path: Path, capl
 def test_a_task_is_worked_on_before_the_eyes_of_its_owner(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, [f"I look.\n{READ}", FIX, "It adds now."])
     assert run_once(terminal.setup, "Fix add") is ExitCode.FINISHED
-    *lines, usage, _, _, _, _, _ = terminal.out.splitlines()
+    *lines, usage = terminal.out.splitlines()
     assert lines == [
         "mendgraph: I look.",
         "→ read_file calc.py  2 lines",
@@ -86,8 +86,8 @@ def test_a_signal_drops_the_model_call_and_ends_the_task_with_an_outcome(
 ) -> None:
     terminal = Terminal(tmp_path, [FIX, "I go on"], model=model)
     assert run_once(terminal.setup, "Fix add") is ExitCode.BUDGET_STOP
-    assert f"\nBUDGET_STOP (cancelled): The run was stopped by {by}.\n1 file changed: calc.py\n" in terminal.out
-    assert "\nHow to go on: Go on from there with `mendgraph resume`, or send another message.\n" in terminal.out
+    assert f"\nBUDGET_STOP (cancelled): The run was stopped {by_whom(by)}.\n1 file changed: calc.py\n" in terminal.out
+    assert f"\nHow to go on: Go on from there with `{terminal.resume}`, or send another message.\n" in terminal.out
     assert (
         terminal.err
         == f"{STOPPING.replace('Ctrl-C', by)}mendgraph: run {tmp_path.name}; go on with: {terminal.resume}\n"
@@ -107,7 +107,7 @@ def test_the_second_signal_ends_a_task_at_once_and_says_what_was_changed(
     terminal = Terminal(tmp_path, [FIX, "I go on"], model=model)
     assert run_once(terminal.setup, "Fix add") is code
     assert terminal.out == "→ edit_file calc.py  1 replacement\n"
-    said = f"mendgraph: stopped by {by}; changed before that: calc.py; go on with: {terminal.resume}\n"
+    said = f"mendgraph: stopped {by_whom(by)}; changed before that: calc.py; go on with: {terminal.resume}\n"
     assert terminal.err.removeprefix(STOPPING.replace("Ctrl-C", by)) == said
 
 
@@ -171,7 +171,7 @@ def test_a_signal_at_a_question_ends_the_task_at_once(
         raise AssertionError("nothing happened")
 
     assert run_once(replace(terminal.setup, ask=hear), "Fix add") is code
-    assert f"mendgraph: stopped by {by}; go on with: {terminal.resume}\n" in terminal.err
+    assert f"mendgraph: stopped {by_whom(by)}; go on with: {terminal.resume}\n" in terminal.err
     assert terminal.calc.read_text(encoding="utf-8") == BUG
 
 

@@ -73,7 +73,7 @@ def test_a_stopped_run_says_what_is_left(plan: Plan, left: str) -> None:
         diagnostics=("one", "two"),
         changed_files=("b.py", "a.py"),
         usage=USAGE,
-        how_to_go_on=f"{left}Send another message to go on with a new turn, or raise max_steps.",
+        how_to_go_on=f"{left}Send another message, or `mendgraph resume --max-steps N`.",
     )
 
 
@@ -86,7 +86,7 @@ def test_the_last_message_is_a_full_account() -> None:
         "Done: look; read.",
         "Changed files: b.py, a.py.",
         "Last failure: There is no c.py.",
-        "How to go on: Left: mend; test. Send another message to go on with a new turn, or raise max_steps.",
+        "How to go on: Left: mend; test. Send another message, or `mendgraph resume --max-steps N`.",
     ]
 
 

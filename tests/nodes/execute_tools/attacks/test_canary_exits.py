@@ -100,7 +100,7 @@ def test_an_address_with_a_login_is_not_shown(
 ) -> None:
     """It is no address that can be used, so that the whole of it stands in the message."""
     monkeypatch.setenv("OPENAI_BASE_URL", f"ftp://ada:{PLANTED.request}@llm.test/v1")
-    code = cli.main(["--root", str(scene.root), "--model", "m", "Look."])
+    code = cli.main(["--root", str(scene.root), "--model", "m", "Look here."])
     shown = capsys.readouterr()
     scene.places["stdout"], scene.places["stderr"] = shown.out, shown.err
     assert (code, scene.leaks()) == (4, {})
@@ -159,7 +159,7 @@ def test_a_bug_is_reported_without_secrets(
 
     monkeypatch.setattr(cli, "_session_options", fail)
     for words in ((), ("--debug",), ("--json",)):
-        assert cli.main(["--root", str(scene.root), *words, "Look."]) == 70
+        assert cli.main(["--root", str(scene.root), *words, "Look here."]) == 70
         shown = capsys.readouterr()
         scene.places[f"{words}: stdout"], scene.places[f"{words}: stderr"] = shown.out, shown.err
     assert scene.leaks() == {}
