@@ -9,7 +9,7 @@ from functools import partial
 from hashlib import sha256
 from math import inf
 from os.path import join
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from langchain_core.messages import AnyMessage
 
@@ -30,12 +30,21 @@ from mendgraph.nodes.execute_tools.files.failures import os_failure
 from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge, check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal
+from mendgraph.nodes.execute_tools.journal.restoring import attempt_of, restore, words_of_failed_work
 from mendgraph.nodes.execute_tools.node import execute_tools
 from mendgraph.nodes.execute_tools.processes.commands import CommandRules, Commands, open_commands
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
-from mendgraph.nodes.execute_tools.step import Execution, StepResources, calls_made, changes_something, nothing_done
+from mendgraph.nodes.execute_tools.step import (
+    Execution,
+    StepResources,
+    calls_made,
+    changes_something,
+    describe_effect,
+    nothing_done,
+)
 from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
+from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import Artifacts, records_folders, run_folder, workspace_folder
 from mendgraph.nodes.execute_tools.tool_run import ToolRun
 from mendgraph.nodes.execute_tools.tools import default_tools
@@ -47,7 +56,19 @@ from mendgraph.nodes.language.history import is_request
 from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.parse.answers import TurnFacts, answer_problems
 from mendgraph.nodes.parse.reading import CHECKS_TOOL, Reader
-from mendgraph.nodes.records import CHANGING, CallError, EditForm, JsonMap, Plan, Profile, ToolCall, ToolError, ToolSpec
+from mendgraph.nodes.records import (
+    CHANGING,
+    CallError,
+    EditForm,
+    FileChange,
+    JsonMap,
+    Plan,
+    Profile,
+    ToolCall,
+    ToolError,
+    ToolErrorCode,
+    ToolSpec,
+)
 
 Rules = TypeVar("Rules", CommandRules, CheckRules)
 Opened = TypeVar("Opened", Commands, Checks)
@@ -66,6 +87,14 @@ _ANSWERS = frozenset({"ai", "tool"})
 """Types of messages that no person has written."""
 _MOST_COMMANDS = 64
 """Workspaces whose sandboxes are remembered."""
+
+
+class TakenBack(NamedTuple):
+    """What the outcome says of files that were restored, which these are, and the changes by which they were."""
+
+    sentence: str
+    restored: tuple[str, ...] = ()
+    changes: tuple[FileChange, ...] = ()
 
 
 class ToolRuntime:
@@ -246,6 +275,26 @@ class ToolRuntime:
         seconds = spending.seconds + update.pop("seconds")
         return {**update, "tool_counts": used, "spending": spending.model_copy(update={"seconds": seconds})}
 
+    def take_back(self, state: AgentState, write: Write) -> TakenBack:
+        """Restore the files as they were before the turn, whose work has failed; a kill meanwhile is gone on from."""
+        context, run_id = state["context"], state["run_id"]
+        first, files = state.get("first_step", state["step"] + 1), self.workspace(context)
+        sink = TraceSink(run_id, str(state["step"]), forward=partial(_forward, write), redactor=self.redactor())
+        with self.records.journal(context.workspace, run_id, sink, wanted=True) as journal:
+            if not isinstance(journal, Journal):
+                return _not_taken_back(journal)
+            done = restore(journal, files, run_id, first, skip_changed=True)
+            if isinstance(done, ToolError):
+                return _not_taken_back(done)
+            try:
+                taken = [effect._replace(before=effect.after, after=effect.before) for effect in attempt_of(journal, run_id, first)]
+                commands = journal.commands(run_id, first)
+                changes = tuple(describe_effect(files, journal, effect) for effect in taken)
+            except StoreError as error:
+                return _not_taken_back(ToolError(code=ToolErrorCode.IO_ERROR, message=str(error)))
+        restored = tuple(change.path for change in changes)
+        return TakenBack(words_of_failed_work(restored, done.left, commands, run_id), restored, changes)
+
     def _run_in_loop(self, engine: Engine, in_loop: InLoop, call: ToolCall, context: ToolContext) -> ToolRun:
         """An async tool runs in the loop; what a sync one does to files, and around it, keeps none waiting."""
         tool = self.registry.get(call.tool)
@@ -318,6 +367,11 @@ class ToolRuntime:
             task=last_request(state.get("messages") or []),
             gated=state["profile"].edit_form is EditForm.BLOCKS,
         )
+
+
+def _not_taken_back(problem: ToolError | None) -> TakenBack:
+    why = problem.message if problem else ""
+    return TakenBack(f"The files could not be restored; `mendgraph undo` does that. {why}".strip())
 
 
 def _is_hidden(rules: tuple[FileGuardrailRule, ...], path: str) -> bool:

@@ -154,7 +154,7 @@ def decide_open_changes(journal: Journal, workspace: str) -> tuple[Recovered, ..
     """How each change that was cut off has ended; IO_ERROR where one could not be brought to an end."""
     try:
         found = recover(journal, workspace)
-        if journal.cut_off_commands():
+        if journal.commands(cut_off=True):
             remove_placeholder(workspace)
     except StoreError as error:
         return ToolError(code=ToolErrorCode.IO_ERROR, message=str(error))
