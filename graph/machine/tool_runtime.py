@@ -287,7 +287,10 @@ class ToolRuntime:
             if isinstance(done, ToolError):
                 return _not_taken_back(done)
             try:
-                taken = [effect._replace(before=effect.after, after=effect.before) for effect in attempt_of(journal, run_id, first)]
+                taken = [
+                    effect._replace(before=effect.after, after=effect.before)
+                    for effect in attempt_of(journal, run_id, first)
+                ]
                 commands = journal.commands(run_id, first)
                 changes = tuple(describe_effect(files, journal, effect) for effect in taken)
             except StoreError as error:

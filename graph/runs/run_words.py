@@ -3,7 +3,7 @@
 import shlex
 from datetime import datetime, tzinfo
 
-from mendgraph.nodes.language.display import short_id as short_id
+from mendgraph.nodes.language.display import short_id
 
 
 def state_words(standing: str, reason: str) -> str:

@@ -25,10 +25,19 @@ from mendgraph.graph.machine.workspace import decide_open_changes, judged_worksp
 from mendgraph.graph.persistence.store import Pruned, RunRecord, Store
 from mendgraph.graph.runs.events import Asked
 from mendgraph.graph.runs.run_result import file_diff
+from mendgraph.nodes.execute_tools.files.change_records import FileEffect
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal
-from mendgraph.nodes.execute_tools.journal.restoring import NetEffect, Restored, net_effects, restore
+from mendgraph.nodes.execute_tools.journal.restoring import (
+    NetEffect,
+    Restored,
+    RestoredFile,
+    apply_again,
+    attempt_of,
+    net_effects,
+    restore,
+)
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import copy_artifacts
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock, lock_holder
@@ -217,16 +226,48 @@ def undo_run(
     """
 
     def undo(store: Store, root: str) -> Restored | ToolError:
-        found = find_run(run, store.runs())  # its settings are not wanted, so they may be damaged
+        found = _journaled(store, run)
         if isinstance(found, ToolError):
             return found
         files = judged_workspace(root, rules)
-        restored = restore(Journal(store.folder), files, found.run_id, from_step, skip_changed=skip_changed)
+        restored = restore(Journal(store.folder), files, found, from_step, skip_changed=skip_changed)
         if isinstance(restored, Restored):
-            store.mark_undone(found.run_id)
+            store.mark_undone(found)
         return restored
 
     return with_store_alone(workspace, "mendgraph undo", undo)
+
+
+def apply_run(
+    run: str, workspace: str = ".", *, rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES
+) -> tuple[RestoredFile, ...] | ToolError:
+    """Make the changes of a run again that were taken back last: by its own end, or by an undo.
+
+    They are made in the files as they are now, all of them or none; `undo_run` takes them back. A file that has changed
+    since gets the hunks, where each fits in one place (CONFLICT otherwise), and what the `rules` deny is refused. The
+    result is empty where the files hold it already; NOT_FOUND where nothing was taken back.
+    """
+
+    def apply(store: Store, root: str) -> tuple[RestoredFile, ...] | ToolError:
+        found = _journaled(store, run)
+        if isinstance(found, ToolError):
+            return found
+        return apply_again(Journal(store.folder), judged_workspace(root, rules), found)
+
+    return with_store_alone(workspace, "mendgraph apply", apply)
+
+
+def run_patch(run: str, workspace: str = ".") -> tuple[RunDiff, ...] | ToolError:
+    """What `apply_run` would apply, by path, as whole diffs; none where nothing was taken back. They hold secrets."""
+
+    def patch(store: Store) -> tuple[RunDiff, ...] | ToolError:
+        found = _journaled(store, run)
+        if isinstance(found, ToolError):
+            return found
+        with Journal(store.folder).held() as journal:
+            return tuple(_patch(journal, effect) for effect in attempt_of(journal, found))
+
+    return with_store(workspace, patch)
 
 
 def fork_run(
@@ -357,6 +398,21 @@ def _standing(store: Store, record: RunRecord, at_work: str) -> RunState:
         if newest is not None and newest.interrupts:
             return RunState.ASKS
     return RunState.CUT_OFF if record.state == "working" else RunState.FORKED
+
+
+def _journaled(store: Store, run: str) -> str | ToolError:
+    """The id of a run that is written down, or that a graph of the user's ran; its settings may be damaged."""
+    found = find_run(run, store.runs())
+    if isinstance(found, RunRecord):
+        return found.run_id
+    meant = [each for each in Journal(store.folder).threads() if run and each.startswith(run)]
+    return meant[0] if len(meant) == 1 else found
+
+
+def _patch(journal: Journal, effect: FileEffect) -> RunDiff:
+    before, after = (journal.backup(each.sha256) if each.sha256 else None for each in effect[1:])
+    diff = file_diff(effect.path, before, after, whole=True)
+    return RunDiff(effect.path, diff or "", "" if diff else "it is not a text file, or only its mode changed")
 
 
 def _diff(journal: Journal, files: Workspace, effect: NetEffect) -> RunDiff | None:

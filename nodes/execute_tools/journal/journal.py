@@ -155,7 +155,7 @@ class Journal:
         return {place: call for place, call in found.items() if call is not None}
 
     def commands(self, thread: str | None = None, from_step: int = 0, *, cut_off: bool = False) -> list[str]:
-        """The tools of the calls that ran programs; with `cut_off` of those that never ended: who knows what they did."""
+        """The tools of calls that ran programs; with `cut_off` only those that never ended: who knows what they did."""
         ended = "AND outcome IS NULL AND place >= 0" if cut_off else ""
         with self._opened() as database:
             rows = database.execute(

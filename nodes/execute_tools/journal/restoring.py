@@ -424,7 +424,8 @@ def apply_again(journal: Journal, workspace: Workspace, run: str) -> tuple[Resto
     """Change the files as they are now in the way that was taken back of the run: all of them, or none.
 
     A file that has not changed since gets the very bytes; in another one each hunk has to fit in one place, to the
-    letter. It is recorded as a change of the run, so that `restore` takes it back. Who calls holds the workspace's lock.
+    letter. It is recorded as a change of the run, so that `restore` takes it back. Whoever calls holds the workspace's
+    lock.
 
     Returns:
         The files that were changed, none where all of them hold it already; NOT_FOUND where nothing was taken back,
@@ -447,7 +448,8 @@ def _apply(journal: Journal, workspace: Workspace, run: str) -> tuple[RestoredFi
         change = _again(journal, workspace, effect)
         if isinstance(change, ToolError):
             return _not_applied(change)
-        changes += [change] * (change is not None)
+        if change is not None:
+            changes.append(change)
     if not changes:
         return ()
     step = journal.taken_back(run)[0].step
@@ -475,11 +477,10 @@ def _again(journal: Journal, workspace: Workspace, effect: FileEffect) -> Change
         return DeleteFile(effect.path, before)
     data = journal.backup(after)
     if data is not None and isinstance(found, FileContent) and before and now != before:
-        data = _with_hunks(effect.path, journal.backup(before), data, found.data)
-        if isinstance(data, ToolError):
-            return data
-        if data == found.data:
-            return None
+        merged = _with_hunks(effect.path, journal.backup(before), data, found.data)
+        if isinstance(merged, ToolError) or merged == found.data:
+            return merged if isinstance(merged, ToolError) else None
+        data = merged
     if data is None:
         message = f"What the run made of {quoted(effect.path)} was not kept, or is damaged."
         return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
