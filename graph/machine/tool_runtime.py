@@ -20,7 +20,7 @@ from mendgraph.graph.machine.run_records import is_resuming
 from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.workspace import WorkspaceRecords, judged_workspace, own_rules
 from mendgraph.graph.telemetry.spans import observed_call
-from mendgraph.nodes.call_model.prompts.block_prompt import TurnView, view_turn
+from mendgraph.nodes.call_model.prompts.block_prompt import TurnView, foreign_lines, view_turn
 from mendgraph.nodes.call_model.prompts.profiles import offered_tools
 from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, CallPolicy, PolicyMemory, allowed_tools
 from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
@@ -368,6 +368,7 @@ class ToolRuntime:
             syntax_gate=context.syntax_gate,
             checks=self.checks(context),
             task=last_request(state.get("messages") or []),
+            foreign=foreign_to(state),
             gated=state["profile"].edit_form is EditForm.BLOCKS,
         )
 
@@ -389,6 +390,16 @@ def _run_log(folder: str | ToolError | None, redactor: Redactor, run_id: str) ->
 def last_request(messages: Sequence[AnyMessage]) -> str:
     """What the person asked for last. A long turn has hundreds of messages after it, which their type tells apart."""
     return next((each.text for each in reversed(messages) if each.type not in _ANSWERS and is_request(each)), "")
+
+
+def foreign_to(state: AgentState) -> frozenset[str]:
+    """The lines that an edit of this turn may not have from the prompt's examples; none where none were shown."""
+    if state["profile"].edit_form is not EditForm.BLOCKS:
+        return frozenset()
+    messages = state.get("messages") or []
+    view = view_turn(messages)
+    asked = (each.text for each in messages if each.type not in _ANSWERS and is_request(each))
+    return foreign_lines("\n".join([*asked, *view.files, *view.files.values(), *view.found]))
 
 
 def reply_reader(tools: ToolRuntime, state: AgentState, *, told: bool = True) -> Reader:

@@ -9,7 +9,7 @@ import ast
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
@@ -18,7 +18,7 @@ from pydantic import Field
 from mendgraph.nodes.call_model.prompts.estimates import BYTES_PER_TOKEN, TOKENS_PER_MESSAGE, estimate_tokens
 from mendgraph.nodes.call_model.prompts.profiles import owes_a_value
 from mendgraph.nodes.call_model.prompts.prompt import Prompt, as_map, describe_tool, message_of, native_tool, text_size
-from mendgraph.nodes.language.dialects import EXAMPLE_EDITS, render_file
+from mendgraph.nodes.language.dialects import EXAMPLE_EDITS, bare_line, render_file
 from mendgraph.nodes.language.documents import parse_quietly
 from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_request
 from mendgraph.nodes.language.names import TEXT_SUFFIXES, asks_for_a_change, is_question, named_paths, reports_a_problem
@@ -244,6 +244,36 @@ EXAMPLES = (
     ),
 )
 """A question, a repair, a file that is no code, a new file: request, file shown with it, the reply to imitate."""
+
+_DEFINED = re.compile(r"\bdef (\w+)|\"(\w+)\": ")
+_SENTENCE = re.compile(r"\w+(?:,? \w+){4}")
+_LITERAL = re.compile(r"[\"'\d]")
+
+
+def foreign_lines(known: str) -> frozenset[str]:
+    """The lines of the examples, as `bare_line` gives them, that an edit can only have from there.
+
+    `known` is what the model was told of its own task: what is said there is not foreign.
+    """
+    return frozenset(line for line, names in _telling_lines() if not all(each in known for each in names or {line}))
+
+
+@cache
+def _telling_lines() -> tuple[tuple[str, frozenset[str]], ...]:
+    """The lines that nobody writes by chance: sentences, and code with a literal and with names that an example defines.
+
+    Each with these names, none for a sentence.
+    """
+    shown = "\n".join(text for example in EXAMPLES for text in example)
+    defined = {name for found in _DEFINED.findall(shown) for name in found if name}
+    found = dict.fromkeys(map(str.strip, shown.splitlines()))
+    named = {line: frozenset(name for name in defined if name in line and _LITERAL.search(line)) for line in found}
+    return tuple(
+        (bare_line(line), frozenset() if _SENTENCE.search(line) else names)
+        for line, names in named.items()
+        if names or _SENTENCE.search(line)
+    )
+
 
 UNTOLD_TOOLS = frozenset(
     {
