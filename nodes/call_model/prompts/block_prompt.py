@@ -260,9 +260,9 @@ def foreign_lines(known: str) -> frozenset[str]:
 
 @cache
 def _telling_lines() -> tuple[tuple[str, frozenset[str]], ...]:
-    """The lines that nobody writes by chance: sentences, and code with a literal and with names that an example defines.
+    """The lines that nobody writes by chance, each with the names that the examples define in it, none for a sentence.
 
-    Each with these names, none for a sentence.
+    They are sentences of five words and more, and code with such names and a literal.
     """
     shown = "\n".join(text for example in EXAMPLES for text in example)
     defined = {name for found in _DEFINED.findall(shown) for name in found if name}
