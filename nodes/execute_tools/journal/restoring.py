@@ -484,7 +484,7 @@ def _again(journal: Journal, workspace: Workspace, effect: FileEffect) -> Change
     if data is None:
         message = f"What the run made of {quoted(effect.path)} was not kept, or is damaged."
         return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
-    return WriteFile(effect.path, data, now if before else "", None if mode == old_mode else mode)
+    return WriteFile(effect.path, data, (now or before) if before else "", None if mode == old_mode else mode)
 
 
 def _with_hunks(path: str, before: bytes | None, after: bytes, now: bytes) -> bytes | ToolError:
