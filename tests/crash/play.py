@@ -96,7 +96,7 @@ def resume(place: dict[str, str]) -> dict[str, Any]:
     session = open_run("play", place["root"], **options(place))
     assert not isinstance(session, ToolError), session.message
     with session:
-        if runs[0].reason != "checks_failed":  # that has ended, and to go on with it would be a new turn
+        if not session._machine.get_state(session._config()).values.get("outcome"):  # else it would be a new turn
             list(session.resume())
         return _told(session.result())
 
