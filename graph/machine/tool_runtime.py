@@ -9,7 +9,7 @@ from functools import partial
 from hashlib import sha256
 from math import inf
 from os.path import join
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from langchain_core.messages import AnyMessage
 
@@ -18,7 +18,7 @@ from mendgraph.graph.configuration.loading import user_places
 from mendgraph.graph.machine.redaction import CurrentRedactor, WrittenLiterals
 from mendgraph.graph.machine.run_records import is_resuming
 from mendgraph.graph.machine.state import AgentState, Update
-from mendgraph.graph.machine.workspace import WorkspaceRecords, judged_workspace, own_rules
+from mendgraph.graph.machine.workspace import TakenBack, WorkspaceRecords, judged_workspace, own_rules
 from mendgraph.graph.telemetry.spans import observed_call
 from mendgraph.nodes.call_model.prompts.block_prompt import TurnView, foreign_lines, view_turn
 from mendgraph.nodes.call_model.prompts.profiles import offered_tools
@@ -30,21 +30,12 @@ from mendgraph.nodes.execute_tools.files.failures import os_failure
 from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge, check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal
-from mendgraph.nodes.execute_tools.journal.restoring import attempt_of, restore, words_of_failed_work
 from mendgraph.nodes.execute_tools.node import execute_tools
 from mendgraph.nodes.execute_tools.processes.commands import CommandRules, Commands, open_commands
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
-from mendgraph.nodes.execute_tools.step import (
-    Execution,
-    StepResources,
-    calls_made,
-    changes_something,
-    describe_effect,
-    nothing_done,
-)
+from mendgraph.nodes.execute_tools.step import Execution, StepResources, calls_made, changes_something, nothing_done
 from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
-from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import Artifacts, records_folders, run_folder, workspace_folder
 from mendgraph.nodes.execute_tools.tool_run import ToolRun
 from mendgraph.nodes.execute_tools.tools import default_tools
@@ -56,19 +47,7 @@ from mendgraph.nodes.language.history import is_request
 from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.parse.answers import TurnFacts, answer_problems
 from mendgraph.nodes.parse.reading import CHECKS_TOOL, Reader
-from mendgraph.nodes.records import (
-    CHANGING,
-    CallError,
-    EditForm,
-    FileChange,
-    JsonMap,
-    Plan,
-    Profile,
-    ToolCall,
-    ToolError,
-    ToolErrorCode,
-    ToolSpec,
-)
+from mendgraph.nodes.records import CHANGING, CallError, EditForm, JsonMap, Plan, Profile, ToolCall, ToolError, ToolSpec
 
 Rules = TypeVar("Rules", CommandRules, CheckRules)
 Opened = TypeVar("Opened", Commands, Checks)
@@ -87,14 +66,6 @@ _ANSWERS = frozenset({"ai", "tool"})
 """Types of messages that no person has written."""
 _MOST_COMMANDS = 64
 """Workspaces whose sandboxes are remembered."""
-
-
-class TakenBack(NamedTuple):
-    """What the outcome says of files that were restored, which these are, and the changes by which they were."""
-
-    sentence: str
-    restored: tuple[str, ...] = ()
-    changes: tuple[FileChange, ...] = ()
 
 
 class ToolRuntime:
@@ -277,26 +248,9 @@ class ToolRuntime:
 
     def take_back(self, state: AgentState, write: Write) -> TakenBack:
         """Restore the files as they were before the turn, whose work has failed; a kill meanwhile is gone on from."""
-        context, run_id = state["context"], state["run_id"]
-        first, files = state.get("first_step", state["step"] + 1), self.workspace(context)
-        sink = TraceSink(run_id, str(state["step"]), forward=partial(_forward, write), redactor=self.redactor())
-        with self.records.journal(context.workspace, run_id, sink, wanted=True) as journal:
-            if not isinstance(journal, Journal):
-                return _not_taken_back(journal)
-            done = restore(journal, files, run_id, first, skip_changed=True)
-            if isinstance(done, ToolError):
-                return _not_taken_back(done)
-            try:
-                taken = [
-                    effect._replace(before=effect.after, after=effect.before)
-                    for effect in attempt_of(journal, run_id, first)
-                ]
-                commands = journal.commands(run_id, first)
-                changes = tuple(describe_effect(files, journal, effect) for effect in taken)
-            except StoreError as error:
-                return _not_taken_back(ToolError(code=ToolErrorCode.IO_ERROR, message=str(error)))
-        restored = tuple(change.path for change in changes)
-        return TakenBack(words_of_failed_work(restored, done.left, commands, run_id), restored, changes)
+        run_id, step = state["run_id"], state["step"]
+        sink = TraceSink(run_id, str(step), forward=partial(_forward, write), redactor=self.redactor())
+        return self.records.take_back(self.workspace(state["context"]), run_id, state.get("first_step", step + 1), sink)
 
     def _run_in_loop(self, engine: Engine, in_loop: InLoop, call: ToolCall, context: ToolContext) -> ToolRun:
         """An async tool runs in the loop; what a sync one does to files, and around it, keeps none waiting."""
@@ -371,11 +325,6 @@ class ToolRuntime:
             foreign=foreign_to(state),
             gated=state["profile"].edit_form is EditForm.BLOCKS,
         )
-
-
-def _not_taken_back(problem: ToolError | None) -> TakenBack:
-    why = problem.message if problem else ""
-    return TakenBack(f"The files could not be restored; `mendgraph undo` does that. {why}".strip())
 
 
 def _is_hidden(rules: tuple[FileGuardrailRule, ...], path: str) -> bool:

@@ -34,9 +34,9 @@ from mendgraph.nodes.execute_tools.journal.restoring import (
     Restored,
     RestoredFile,
     apply_again,
-    attempt_of,
     net_effects,
     restore,
+    taken_back,
 )
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import copy_artifacts
@@ -167,20 +167,30 @@ def run_plan(run: str, workspace: str = ".") -> Plan | ToolError:
 
 
 def run_diffs(
-    run: str, workspace: str = ".", *, rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES
+    run: str,
+    workspace: str = ".",
+    *,
+    rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES,
+    attempt: bool = False,
 ) -> tuple[RunDiff, ...] | ToolError:
     """The diffs of a run's files in all its turns, by path; none for a file that is again as it was.
 
+    With `attempt` they are those that were taken back last, as `apply_run` makes them again, where any were.
     A file that the `rules` deny is named without its text, and so is one that is no text or was too large to be kept.
     """
 
-    def diffs(store: Store, found: RunRecord) -> tuple[RunDiff, ...]:
+    def diffs(store: Store) -> tuple[RunDiff, ...] | ToolError:
+        found = _journaled(store, run)
+        if isinstance(found, ToolError):
+            return found
         files = judged_workspace(str(check_workspace(workspace)), rules)
         with Journal(store.folder).held() as journal:
-            found_diffs = (_diff(journal, files, effect) for effect in net_effects(journal.changes_of(found.run_id)))
+            if attempt and (undone := taken_back(journal, found)):
+                return tuple(_undone_diff(journal, files, effect) for effect in undone)
+            found_diffs = (_diff(journal, files, effect) for effect in net_effects(journal.changes_of(found)))
             return tuple(each for each in found_diffs if each is not None)
 
-    return _with_run(run, workspace, diffs)
+    return with_store(workspace, diffs)
 
 
 def resume_run(run: str = "", workspace: str = ".", **options: Any) -> "RunResult | ToolError":
@@ -255,19 +265,6 @@ def apply_run(
         return apply_again(Journal(store.folder), judged_workspace(root, rules), found)
 
     return with_store_alone(workspace, "mendgraph apply", apply)
-
-
-def run_patch(run: str, workspace: str = ".") -> tuple[RunDiff, ...] | ToolError:
-    """What `apply_run` would apply, by path, as whole diffs; none where nothing was taken back. They hold secrets."""
-
-    def patch(store: Store) -> tuple[RunDiff, ...] | ToolError:
-        found = _journaled(store, run)
-        if isinstance(found, ToolError):
-            return found
-        with Journal(store.folder).held() as journal:
-            return tuple(_patch(journal, effect) for effect in attempt_of(journal, found))
-
-    return with_store(workspace, patch)
 
 
 def fork_run(
@@ -409,10 +406,12 @@ def _journaled(store: Store, run: str) -> str | ToolError:
     return meant[0] if len(meant) == 1 else found
 
 
-def _patch(journal: Journal, effect: FileEffect) -> RunDiff:
-    before, after = (journal.backup(each.sha256) if each.sha256 else None for each in effect[1:])
-    diff = file_diff(effect.path, before, after, whole=True)
-    return RunDiff(effect.path, diff or "", "" if diff else "it is not a text file, or only its mode changed")
+def _undone_diff(journal: Journal, files: Workspace, effect: FileEffect) -> RunDiff:
+    denied = files.denied(effect.path)
+    attempt, before = (journal.backup(each.sha256) if each.sha256 else None for each in effect[1:])
+    diff = "" if denied else file_diff(effect.path, before, attempt, whole=True)
+    problem = denied.message if denied else "it is not a text file, or the text is the same"
+    return RunDiff(effect.path, diff or "", "" if diff else problem)
 
 
 def _diff(journal: Journal, files: Workspace, effect: NetEffect) -> RunDiff | None:

@@ -53,15 +53,14 @@ def show(context: typer.Context, run: opt.Run, patch: opt.Patch = False) -> int:
 
 
 def _show_patch(context: typer.Context, run: str) -> int:
-    from mendgraph.graph.runs.runs import run_diffs, run_patch
+    from mendgraph.graph.runs.runs import run_diffs
     from mendgraph.graph.terminal.output_lines import diff_lines
     from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 
-    chosen = options_without_a_task(context)
-    taken_back = found(run_patch(run, str(chosen.root)))
-    diffs, scrub = taken_back or found(run_diffs(run, str(chosen.root))), Redactor(known_values(os.environ)).text
-    said = [line for each in diffs for line in diff_lines([scrub(each.diff) or f"{each.path}: {each.problem}"])]
-    value = {"taken_back": bool(taken_back), "diff": [{**asdict(each), "diff": scrub(each.diff)} for each in diffs]}
+    chosen, scrub = options_without_a_task(context), Redactor(known_values(os.environ)).text
+    diffs = [(each, scrub(each.diff)) for each in found(run_diffs(run, str(chosen.root), attempt=True))]
+    said = [line for each, diff in diffs for line in diff_lines([diff or f"{each.path}: {each.problem}"])]
+    value = {"diff": [{**asdict(each), "diff": diff} for each, diff in diffs]}
     return answer(value, said or [Line("no file is changed")], as_json=chosen.as_json)
 
 

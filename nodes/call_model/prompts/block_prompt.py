@@ -9,7 +9,7 @@ import ast
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
@@ -245,34 +245,17 @@ EXAMPLES = (
 )
 """A question, a repair, a file that is no code, a new file: request, file shown with it, the reply to imitate."""
 
-_DEFINED = re.compile(r"\bdef (\w+)|\"(\w+)\": ")
 _SENTENCE = re.compile(r"\w+(?:,? \w+){4}")
-_LITERAL = re.compile(r"[\"'\d]")
 
 
 def foreign_lines(known: str) -> frozenset[str]:
-    """The lines of the examples, as `bare_line` gives them, that an edit can only have from there.
+    """The lines of the examples, as `bare_line` gives them, that an edit has from there and not by chance.
 
-    `known` is what the model was told of its own task: what is said there is not foreign.
+    They are sentences: five words in a row. Code is anybody's. What is said in `known`, the task and its files, is not
+    foreign to it.
     """
-    return frozenset(line for line, names in _telling_lines() if not all(each in known for each in names or {line}))
-
-
-@cache
-def _telling_lines() -> tuple[tuple[str, frozenset[str]], ...]:
-    """The lines that nobody writes by chance, each with the names that the examples define in it, none for a sentence.
-
-    They are sentences of five words and more, and code with such names and a literal.
-    """
-    shown = "\n".join(text for example in EXAMPLES for text in example)
-    defined = {name for found in _DEFINED.findall(shown) for name in found if name}
-    found = dict.fromkeys(map(str.strip, shown.splitlines()))
-    named = {line: frozenset(name for name in defined if name in line and _LITERAL.search(line)) for line in found}
-    return tuple(
-        (bare_line(line), frozenset() if _SENTENCE.search(line) else names)
-        for line, names in named.items()
-        if names or _SENTENCE.search(line)
-    )
+    lines = (line for example in EXAMPLES for text in example for line in text.splitlines() if _SENTENCE.search(line))
+    return frozenset(line for line in map(bare_line, lines) if line not in known)
 
 
 UNTOLD_TOOLS = frozenset(

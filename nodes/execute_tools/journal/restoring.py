@@ -411,13 +411,13 @@ def _with_restored(error: ToolError, restored: int) -> ToolError:
 APPLY_TOOL: Final = "apply"
 
 
-def attempt_of(journal: Journal, run: str, step: int | None = None) -> tuple[FileEffect, ...]:
-    """What the run had made of the files that were last restored (where that was from this step on); none without.
+def taken_back(journal: Journal, run: str, step: int | None = None) -> tuple[FileEffect, ...]:
+    """How the run's files were last restored (from this step on), path by path; none where nothing was.
 
     Raises StoreError: the journal cannot be read.
     """
-    taken = [each for each in journal.taken_back(run) if step in {None, each.step}]
-    return tuple(FileEffect(each.path, each.after, each.before) for each in net_effects(taken))
+    changes = [each for each in journal.taken_back(run) if step in {None, each.step}]
+    return tuple(FileEffect(each.path, each.before, each.after) for each in net_effects(changes))
 
 
 def apply_again(journal: Journal, workspace: Workspace, run: str) -> tuple[RestoredFile, ...] | ToolError:
@@ -439,7 +439,7 @@ def apply_again(journal: Journal, workspace: Workspace, run: str) -> tuple[Resto
 
 
 def _apply(journal: Journal, workspace: Workspace, run: str) -> tuple[RestoredFile, ...] | ToolError:
-    effects = attempt_of(journal, run)
+    effects = taken_back(journal, run)
     if not effects:
         message = f"Nothing of the run {run} was taken back, so there is nothing to apply."
         return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
@@ -460,13 +460,13 @@ def _apply(journal: Journal, workspace: Workspace, run: str) -> tuple[RestoredFi
     if isinstance(done, ToolError):
         return _not_applied(done)
     journal.end(call, json.dumps({"applied": len(changes)}))
-    kinds = {path: RestoreStep(path, before, after).kind for path, before, after in effects}
+    kinds = {path: RestoreStep(path, restored, attempt).kind for path, attempt, restored in effects}
     return tuple(RestoredFile(each.path, kinds[each.path]) for each in changes)
 
 
 def _again(journal: Journal, workspace: Workspace, effect: FileEffect) -> Change | ToolError | None:
-    """The change of one file; None where it is made already."""
-    (before, old_mode), (after, mode) = effect.before, effect.after
+    """The change that makes undone what `effect` did; None where that is so already."""
+    (after, mode), (before, old_mode) = effect.before, effect.after
     found = workspace.read_file(effect.path)
     if isinstance(found, ToolError) and found.code is not ToolErrorCode.NOT_FOUND:
         return found
