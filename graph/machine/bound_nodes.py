@@ -266,8 +266,8 @@ class BoundNodes:
     def system_error(self, state: AgentState) -> Update:
         """End on a failure that the machine could not mend. What failed work has changed is taken back."""
         cause = state.get("stop")
-        failed_work = cause is not None and cause.reason in _FAILED_WORK and bool(state.get("changes"))
-        if cause is None or not failed_work or state["context"].keep_failed_edits:
+        failed_work = cause is not None and cause.reason in _FAILED_WORK and state.get("changes")
+        if cause is None or not failed_work or state["context"].keep_failed_edits or "first_step" not in state:
             return self._given_up(state, OutcomeKind.SYSTEM_ERROR, cause)
         taken = self._tools.take_back(state, get_stream_writer())
         cause = cause.model_copy(update={"message": f"{cause.message} {taken.sentence}"})

@@ -1,6 +1,6 @@
 """The workspace of a machine: its files, as guard's rules let them be used, and its records while a run works."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -12,7 +12,14 @@ from mendgraph.nodes.execute_tools.files.change_records import ChangeState
 from mendgraph.nodes.execute_tools.files.workspace import OpenedFile, Workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.journal.recovery import Recovered, recover
-from mendgraph.nodes.execute_tools.journal.restoring import Restored, restore, taken_back, words_of_failed_work
+from mendgraph.nodes.execute_tools.journal.restoring import (
+    LeftFile,
+    Obstacle,
+    Restored,
+    restore,
+    taken_back,
+    words_of_failed_work,
+)
 from mendgraph.nodes.execute_tools.processes.workspace_cover import remove_placeholder
 from mendgraph.nodes.execute_tools.step import describe_effect
 from mendgraph.nodes.execute_tools.store.database import StoreError
@@ -159,8 +166,13 @@ class WorkspaceRecords:
                     opened.callback(lock.release)
             yield busy or _opened(opened, folder, workspace, sink)
 
-    def take_back(self, files: Workspace, run_id: str, first_step: int, sink: TraceSink) -> TakenBack:
-        """Give the files the state that they had before the run's step `first_step`, but those changed by others."""
+    def take_back(
+        self, files: Workspace, run_id: str, first_step: int, sink: TraceSink, changed: Sequence[str]
+    ) -> TakenBack:
+        """Give the files the state that they had before the run's step `first_step`, but those changed by others.
+
+        `changed` are the files that the run says it has changed; one that was not recorded stays, and is named.
+        """
         with self.journal(files.root, run_id, sink, wanted=True) as journal:
             done: Journal | Restored | ToolError | None = journal
             try:
@@ -168,9 +180,11 @@ class WorkspaceRecords:
                     done = restore(journal, files, run_id, first_step, skip_changed=True)
                 if isinstance(journal, Journal) and isinstance(done, Restored):
                     effects, commands = taken_back(journal, run_id, first_step), journal.commands(run_id, first_step)
-                    paths = tuple(effect.path for effect in effects)
                     changes = tuple(describe_effect(files, journal, effect) for effect in effects)
-                    return TakenBack(words_of_failed_work(paths, done.left, commands, run_id), paths, changes)
+                    paths = tuple(change.path for change in changes)
+                    others = [path for path in changed if path not in {*paths, *(each.path for each in done.left)}]
+                    left = (*done.left, *(LeftFile(path, Obstacle.NOT_KEPT) for path in others))
+                    return TakenBack(words_of_failed_work(paths, left, commands, run_id), paths, changes)
             except StoreError as error:
                 done = ToolError(code=ToolErrorCode.IO_ERROR, message=str(error))
         why = done.message if isinstance(done, ToolError) else ""

@@ -354,7 +354,7 @@ def describe_effect(workspace: Workspace, journal: Journal, effect: FileEffect) 
     found = workspace.read_file(effect.path) if after else None
     new = found.data if isinstance(found, FileContent) and found.sha256 == after else None
     return file_change(
-        effect.path,
+        effect.path.encode(errors="backslashreplace").decode(),
         Version(before, None if old is None else text_of(old)),
         Version(after, None if new is None else text_of(new)),
     )

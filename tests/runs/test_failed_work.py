@@ -1,8 +1,10 @@
 """Failed work is taken back at the end of its run, however that was run, and kept to be applied again."""
 
+import asyncio
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +13,26 @@ from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
 
-from mendgraph import ToolContext, apply_run, default_tools, run_batch, run_task, tool, undo_run
+from mendgraph import (
+    FileGuardrailRule,
+    ToolContext,
+    ToolOutput,
+    apply_run,
+    arun_task,
+    default_tools,
+    run_batch,
+    run_task,
+    tool,
+    undo_run,
+)
+from mendgraph.graph.cli import main
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.batch.tasks import BatchTask
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.state import AgentState
 from mendgraph.graph.runs.runs import open_run
 from mendgraph.graph.runs.session import Session
+from mendgraph.nodes.execute_tools.edits.diffs import NO_FILE, Version, file_change
 from mendgraph.nodes.execute_tools.journal.restoring import Restored
 from mendgraph.nodes.records import Effect, Outcome, Protocol, StopReason, ToolError, ToolErrorCode
 from tests.doubles.replies import Say
@@ -50,9 +65,18 @@ def meddle(context: ToolContext) -> ToolError:
     return ToolError(code=ToolErrorCode.CHECK_FAILED, message="It is wrong.")
 
 
+@tool(effect=Effect.WRITE)
+def unrecorded(context: ToolContext) -> ToolOutput:
+    """Change a file past the workspace."""
+    Path(context.workspace.root, "past.txt").write_text("past\n")
+    change = file_change("past.txt", NO_FILE, Version("1", "past\n"))
+    return replace(ToolOutput.ok(), changes=(change,))
+
+
 def options(end: str = "judge") -> dict[str, Any]:
-    lines = [message_of(each, Protocol.NATIVE) for each in (WORK, use((end, {})))]
-    return {"model": ScriptedModel([*lines, Say("Done.")]), "tools": (*default_tools(), judge, meddle)}
+    ends = [use((end, {}))] if end != "unrecorded" else [use((end, {})), use(("judge", {}))]
+    lines = [message_of(each, Protocol.NATIVE) for each in (WORK, *ends)]
+    return {"model": ScriptedModel([*lines, Say("Done.")]), "tools": (*default_tools(), judge, meddle, unrecorded)}
 
 
 def context(root: Path, **more: Any) -> AgentContext:
@@ -74,6 +98,10 @@ def by_task(root: Path) -> Outcome:
     return run_task("Do it.", context(root), thread_id="play", **options()).outcome
 
 
+def by_async_task(root: Path) -> Outcome:
+    return asyncio.run(arun_task("Do it.", context(root), thread_id="play", **options())).outcome
+
+
 def by_graph(root: Path) -> Outcome:
     machine = build_graph(InMemorySaver(), **options())
     config: Any = {"configurable": {"thread_id": "play"}}
@@ -92,7 +120,7 @@ def by_their_graph(root: Path) -> Outcome:
     return outcome["outcome"]
 
 
-@pytest.mark.parametrize("run", [by_task, by_graph, by_their_graph])
+@pytest.mark.parametrize("run", [by_task, by_async_task, by_graph, by_their_graph])
 def test_failed_work_is_taken_back_kept_applied_and_undone(root: Path, run: Callable[[Path], Outcome]) -> None:
     outcome = run(root)
     assert (outcome.reason, outcome.changed_files) == (StopReason.CHECKS_FAILED, ())
@@ -151,6 +179,17 @@ def test_the_changes_stay_where_that_is_wanted(root: Path) -> None:
     assert refused.code is ToolErrorCode.NOT_FOUND
 
 
+def test_files_that_cannot_be_restored_are_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = ToolError(code=ToolErrorCode.IO_ERROR, message="The disk is full.")
+    monkeypatch.setattr("mendgraph.graph.machine.workspace.restore", lambda *_, **__: full)
+    outcome = by_task(root)
+    assert outcome.message.endswith("The files could not be restored; `mendgraph undo` does that. The disk is full.")
+    assert (outcome.restored, outcome.changed_files) == ((), ("notes.txt", "made/new.txt", "other.txt"))
+    monkeypatch.undo()
+    assert isinstance(undo_run("play", str(root)), Restored)
+    assert files(root) == BEFORE
+
+
 def test_what_somebody_else_has_changed_stays_and_is_named(root: Path) -> None:
     """Also said: that nobody knows what a tool of other effects did beside it."""
     outcome = run_task("Do it.", context(root), thread_id="play", **options("meddle")).outcome
@@ -160,6 +199,13 @@ def test_what_somebody_else_has_changed_stays_and_is_named(root: Path) -> None:
     )
     assert (outcome.changed_files, outcome.restored) == (("notes.txt",), ("made/new.txt", "other.txt"))
     assert files(root) == {**BEFORE, "notes.txt": "mine\n"}
+
+
+def test_what_a_tool_changed_past_the_record_is_named(root: Path) -> None:
+    outcome = run_task("Do it.", context(root), thread_id="play", **options("unrecorded")).outcome
+    assert "but for 'past.txt' (Changed by a command or tool, and what it held was not recorded)" in outcome.message
+    assert outcome.changed_files == ("past.txt",)
+    assert files(root) == {**BEFORE, "past.txt": "past\n"}
 
 
 def test_an_attempt_is_applied_to_files_that_have_changed_where_it_fits(root: Path) -> None:
@@ -191,8 +237,6 @@ def test_an_attempt_that_does_not_fit_changes_nothing(root: Path, path: str, tex
 
 
 def test_rules_hold_for_what_is_applied(root: Path) -> None:
-    from mendgraph import FileGuardrailRule
-
     by_task(root)
     rule = FileGuardrailRule("mine", "Mine", lambda path: path.name == "notes.txt")
     refused = apply_run("play", str(root), rules=(rule,))
@@ -221,8 +265,6 @@ def test_a_batch_keeps_the_copy_of_failed_work(root: Path, tmp_path: Path) -> No
 
 
 def test_the_command_shows_applies_and_undoes(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from mendgraph.graph.cli import main
-
     by_task(root)
 
     def told(*words: str) -> tuple[Any, str]:

@@ -245,7 +245,7 @@ EXAMPLES = (
 )
 """A question, a repair, a file that is no code, a new file: request, file shown with it, the reply to imitate."""
 
-_SENTENCE = re.compile(r"\w+(?:,? \w+){4}")
+_SENTENCE = re.compile(r"\b\w++(?:,? \w++){4}")
 
 
 def foreign_lines(known: str) -> frozenset[str]:

@@ -84,7 +84,7 @@ class Obstacle(StrEnum):
 
     CHANGED_SINCE = "Changed since the run"
     CHANGED_BETWEEN = "Changed also between two recorded changes of the run"
-    NOT_KEPT = "Changed by a command, and what it held was not recorded"
+    NOT_KEPT = "Changed by a command or tool, and what it held was not recorded"
     TOO_LARGE = "Too large to be replaced"
     BACKUP_MISSING = "The backup is missing or damaged"
     DENIED = "May not be written"
