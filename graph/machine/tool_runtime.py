@@ -346,7 +346,7 @@ def last_request(messages: Sequence[AnyMessage]) -> str:
 
 def foreign_to(state: AgentState) -> frozenset[str]:
     """The lines that an edit of this turn may not have from the prompt's examples; none where none were shown."""
-    if state["profile"].edit_form is not EditForm.BLOCKS:
+    if state.get("profile", Profile()).edit_form is not EditForm.BLOCKS:
         return frozenset()
     messages = state.get("messages") or []
     view = view_turn(messages)
