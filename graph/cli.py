@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from mendgraph.graph.runs.run_words import chat_command, short_id
+from mendgraph.graph.runs.run_words import chat_command
 from mendgraph.graph.terminal import batch_command, options as opt, process_end, run_commands, setup_commands
 from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, by_whom, found
-from mendgraph.nodes.language.display import how_to_add, one_line
+from mendgraph.nodes.language.display import how_to_add, one_line, short_id
 
 if TYPE_CHECKING:
     from mendgraph.graph.terminal.turns import Setup
@@ -160,6 +160,7 @@ def resume(context: typer.Context, run: opt.RunToResume = "") -> int:
 
 app.add_typer(run_commands.app, name="runs")
 app.command()(run_commands.undo)
+app.command()(run_commands.apply)
 app.command()(run_commands.fork)
 app.command()(run_commands.report)
 app.command()(setup_commands.usage)

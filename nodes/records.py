@@ -463,7 +463,8 @@ class StopCause(Record):
 class Outcome(Record):
     """How a run ended; set exactly once in a turn, by `stop/`. `answer` is "" and `value` None unless FINISHED.
 
-    `checks`: passed, failed, none (nothing to run), unavailable, or "" without a change.
+    `checks`: passed, failed, none (nothing to run), unavailable, or "" without a change. `restored` are the files that
+    are as they were before the turn, as its work failed: the run keeps what was made of them, for `mendgraph apply`.
     """
 
     kind: OutcomeKind
@@ -473,6 +474,7 @@ class Outcome(Record):
     answer: str = ""
     value: Any = None
     changed_files: tuple[str, ...] = ()
+    restored: tuple[str, ...] = ()
     checks: str = ""
     usage: JsonMap = Field(default_factory=dict, repr=False)
     how_to_go_on: str = ""

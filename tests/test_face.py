@@ -20,8 +20,19 @@ def test_a_public_name_is_the_one_of_its_home() -> None:
 
 def test_the_public_names() -> None:
     of_tools = ["Effect", "ToolContext", "ToolError", "ToolOutput", "default_tools", "tool"]
-    of_runs = ["list_runs", "get_run", "steps_of", "open_run", "resume_run", "prune_runs", "undo_run", "fork_run"]
-    of_runs += ["Session", "RunResult", "ListedRun", "RunState", "RunStep", "Pruned", "Forked", "Restored"]
+    of_runs = ["list_runs", "get_run", "steps_of", "open_run", "resume_run", "prune_runs", "undo_run"]
+    of_runs += [
+        "fork_run",
+        "apply_run",
+        "Session",
+        "RunResult",
+        "ListedRun",
+        "RunState",
+        "RunStep",
+        "Pruned",
+        "Forked",
+        "Restored",
+    ]
     of_events = ["Alerted", "Asked", "CallsRead", "Compacted", "Denied", "Ended", "Event", "FellBack", "HealingBegan"]
     of_events += ["LoopOverridden", "Paid", "Rescued", "StepDone", "Text", "ToolStarted", "Traced", "Waiting"]
     of_parts = ["FileGuardrailRule", "DEFAULT_GUARDRAIL_RULES"]

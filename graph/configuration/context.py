@@ -348,6 +348,13 @@ class AgentContext(Record):
     max_failed_tries: int = _setting(
         4, "Tries in a row whose edits or checks may fail before the run ends.", trust="less", ge=1, le=100
     )
+    keep_failed_edits: bool = _setting(
+        False,
+        "Leave the changes of a run that ends as edits_failed or checks_failed in the files. Default: they are taken "
+        "back, and kept with the run for `mendgraph apply`.",
+        trust="any",
+        option="--keep-failed-edits",
+    )
     read_ahead: bool = _setting(True, "Read the files that the request names before the model is asked.", trust="any")
     project_notes: bool = _setting(
         True,

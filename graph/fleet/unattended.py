@@ -20,7 +20,7 @@ from mendgraph.nodes.execute_tools.copies.workspace_copies import (
 from mendgraph.nodes.execute_tools.processes.git import find_identity
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 from mendgraph.nodes.execute_tools.store.run_folder import data_folder, workspace_folder
-from mendgraph.nodes.language.display import count_of
+from mendgraph.nodes.language.display import count_of, short_id
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 _WORKTREES: Final = "worktrees"

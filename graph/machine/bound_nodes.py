@@ -4,7 +4,7 @@ Each method is one node: it takes the node's slice of the state with the turn's 
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from functools import partial
@@ -57,6 +57,7 @@ from mendgraph.nodes.records import (
 )
 from mendgraph.nodes.stop.node import finish, give_up
 
+_FAILED_WORK = frozenset({StopReason.EDITS_FAILED, StopReason.CHECKS_FAILED})
 _SAID_OF_REPLIES = ("corrections", "healing_attempts", "stop")
 
 
@@ -129,7 +130,7 @@ class BoundNodes:
         for name, reason in ({} if update["stop"] else self._tools.lacks(context, run_id)).items():
             _trace_event(run_id, name, {"reason": reason})
         update |= {"context": context, "spending": ledger.begin_turn(spent), "run_id": run_id, "tool_counts": {}}
-        return update
+        return {**update, "first_step": state.get("step", 0) + 1}
 
     def _refused(self, state: AgentState, cause: StopCause) -> Update:
         """End the turn where it begins: nothing was looked at, and nothing is touched. Its context is the last one's.
@@ -263,12 +264,21 @@ class BoundNodes:
         return self._given_up(state, OutcomeKind.BUDGET_STOP, cause)
 
     def system_error(self, state: AgentState) -> Update:
-        """End on a failure that the machine could not mend."""
-        return self._given_up(state, OutcomeKind.SYSTEM_ERROR, state.get("stop"))
+        """End on a failure that the machine could not mend. What failed work has changed is taken back."""
+        cause = state.get("stop")
+        failed_work = cause is not None and cause.reason in _FAILED_WORK and state.get("changes")
+        if cause is None or not failed_work or state["context"].keep_failed_edits or "first_step" not in state:
+            return self._given_up(state, OutcomeKind.SYSTEM_ERROR, cause)
+        taken = self._tools.take_back(state, get_stream_writer())
+        cause = cause.model_copy(update={"message": f"{cause.message} {taken.sentence}"})
+        update = self._given_up(state, OutcomeKind.SYSTEM_ERROR, cause, taken.restored)
+        return {**update, "changes": [*taken.changes]}
 
-    def _given_up(self, state: AgentState, kind: OutcomeKind, cause: StopCause | None) -> Update:
+    def _given_up(
+        self, state: AgentState, kind: OutcomeKind, cause: StopCause | None, restored: Sequence[str] = ()
+    ) -> Update:
         cause = cause or StopCause(reason=StopReason.CANCELLED, message="The run was stopped.")
-        return self._stopped(state, give_up(state, kind, cause, ledger.usage_report(state["spending"])))
+        return self._stopped(state, give_up(state, kind, cause, ledger.usage_report(state["spending"]), restored))
 
     def _stopped(self, state: AgentState, update: Update) -> Update:
         """Write what is left of the spending, and forget what the model wrote."""

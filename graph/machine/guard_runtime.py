@@ -15,7 +15,7 @@ from langgraph.config import get_config, get_stream_writer
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.state import AgentState, Update
-from mendgraph.graph.machine.tool_runtime import ToolRuntime, last_request
+from mendgraph.graph.machine.tool_runtime import ToolRuntime, foreign_to, last_request
 from mendgraph.nodes.execute_tools.edits.diffs import MAX_DIFF_CHARACTERS, MAX_DIFF_LINES, header, unified_diff
 from mendgraph.nodes.execute_tools.engine import call_tool
 from mendgraph.nodes.execute_tools.files.text_files import decode_text, why_not_text
@@ -145,6 +145,7 @@ class Previewer:
             max_lines=context.read_max_lines,
             syntax_gate=context.syntax_gate,
             task=last_request(self._state.get("messages") or []),
+            foreign=foreign_to(self._state),
         )
 
     def _named(self, call: ToolCall) -> Iterator[str]:

@@ -170,6 +170,7 @@ class SmallState(TypedDict, total=False):
     """The channels that do not grow with the run. The first group lasts as long as the thread, the others a turn."""
 
     step: int
+    first_step: int
     run_id: str
     vitals: Vitals
     window: Window

@@ -18,9 +18,9 @@ from mendgraph.graph.configuration.loading import user_places
 from mendgraph.graph.machine.redaction import CurrentRedactor, WrittenLiterals
 from mendgraph.graph.machine.run_records import is_resuming
 from mendgraph.graph.machine.state import AgentState, Update
-from mendgraph.graph.machine.workspace import WorkspaceRecords, judged_workspace, own_rules
+from mendgraph.graph.machine.workspace import TakenBack, WorkspaceRecords, judged_workspace, own_rules
 from mendgraph.graph.telemetry.spans import observed_call
-from mendgraph.nodes.call_model.prompts.block_prompt import TurnView, view_turn
+from mendgraph.nodes.call_model.prompts.block_prompt import TurnView, foreign_lines, view_turn
 from mendgraph.nodes.call_model.prompts.profiles import offered_tools
 from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, CallPolicy, PolicyMemory, allowed_tools
 from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
@@ -246,6 +246,15 @@ class ToolRuntime:
         seconds = spending.seconds + update.pop("seconds")
         return {**update, "tool_counts": used, "spending": spending.model_copy(update={"seconds": seconds})}
 
+    def take_back(self, state: AgentState, write: Write) -> TakenBack:
+        """Restore the files as they were before the turn, whose work has failed; a kill meanwhile is gone on from."""
+        run_id, files = state["run_id"], self.workspace(state["context"])
+        sink = TraceSink(run_id, str(state["step"]), forward=partial(_forward, write), redactor=self.redactor())
+        after = {change.path: change.sha256_after for change in state["changes"]}
+        before = {change.path: change.sha256_before for change in reversed(state["changes"])}
+        changed = [path for path in before if before[path] != after[path]]
+        return self.records.take_back(files, run_id, state["first_step"], sink, changed)
+
     def _run_in_loop(self, engine: Engine, in_loop: InLoop, call: ToolCall, context: ToolContext) -> ToolRun:
         """An async tool runs in the loop; what a sync one does to files, and around it, keeps none waiting."""
         tool = self.registry.get(call.tool)
@@ -316,6 +325,7 @@ class ToolRuntime:
             syntax_gate=context.syntax_gate,
             checks=self.checks(context),
             task=last_request(state.get("messages") or []),
+            foreign=foreign_to(state),
             gated=state["profile"].edit_form is EditForm.BLOCKS,
         )
 
@@ -332,6 +342,16 @@ def _run_log(folder: str | ToolError | None, redactor: Redactor, run_id: str) ->
 def last_request(messages: Sequence[AnyMessage]) -> str:
     """What the person asked for last. A long turn has hundreds of messages after it, which their type tells apart."""
     return next((each.text for each in reversed(messages) if each.type not in _ANSWERS and is_request(each)), "")
+
+
+def foreign_to(state: AgentState) -> frozenset[str]:
+    """The lines that an edit of this turn may not have from the prompt's examples; none where none were shown."""
+    if state.get("profile", Profile()).edit_form is not EditForm.BLOCKS:
+        return frozenset()
+    messages = state.get("messages") or []
+    view = view_turn(messages)
+    asked = (each.text for each in messages if each.type not in _ANSWERS and is_request(each))
+    return foreign_lines("\n".join([*asked, *view.files, *view.files.values(), *view.found]))
 
 
 def reply_reader(tools: ToolRuntime, state: AgentState, *, told: bool = True) -> Reader:

@@ -1,6 +1,6 @@
 """The workspace of a machine: its files, as guard's rules let them be used, and its records while a run works."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -12,14 +12,23 @@ from mendgraph.nodes.execute_tools.files.change_records import ChangeState
 from mendgraph.nodes.execute_tools.files.workspace import OpenedFile, Workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.journal.recovery import Recovered, recover
+from mendgraph.nodes.execute_tools.journal.restoring import (
+    LeftFile,
+    Obstacle,
+    Restored,
+    restore,
+    taken_back,
+    words_of_failed_work,
+)
 from mendgraph.nodes.execute_tools.processes.workspace_cover import remove_placeholder
+from mendgraph.nodes.execute_tools.step import describe_effect
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock
 from mendgraph.nodes.execute_tools.trace import TraceSink
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule, folded_parts
 from mendgraph.nodes.guard.policy import judge_content, judge_path
-from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
+from mendgraph.nodes.records import FileChange, JsonMap, ToolError, ToolErrorCode
 
 
 def judged_workspace(
@@ -111,6 +120,14 @@ LONGEST_WAIT_S = 30.0
 """How long a step waits for another run of the same workspace to end its own step."""
 
 
+class TakenBack(NamedTuple):
+    """What the outcome says of files that were restored, which these are, and the changes by which they were."""
+
+    sentence: str
+    restored: tuple[str, ...] = ()
+    changes: tuple[FileChange, ...] = ()
+
+
 class WorkspaceRecords:
     """Opens the journal of a workspace for one step at a time, with nobody else at work there."""
 
@@ -149,12 +166,36 @@ class WorkspaceRecords:
                     opened.callback(lock.release)
             yield busy or _opened(opened, folder, workspace, sink)
 
+    def take_back(
+        self, files: Workspace, run_id: str, first_step: int, sink: TraceSink, changed: Sequence[str]
+    ) -> TakenBack:
+        """Give the files the state that they had before the run's step `first_step`, but those changed by others.
+
+        `changed` are the files that the run says it has changed; one that was not recorded stays, and is named.
+        """
+        with self.journal(files.root, run_id, sink, wanted=True) as journal:
+            done: Journal | Restored | ToolError | None = journal
+            try:
+                if isinstance(journal, Journal):
+                    done = restore(journal, files, run_id, first_step, skip_changed=True)
+                if isinstance(journal, Journal) and isinstance(done, Restored):
+                    effects, commands = taken_back(journal, run_id, first_step), journal.commands(run_id, first_step)
+                    changes = tuple(describe_effect(files, journal, effect) for effect in effects)
+                    paths = tuple(change.path for change in changes)
+                    others = [path for path in changed if path not in {*paths, *(each.path for each in done.left)}]
+                    left = (*done.left, *(LeftFile(path, Obstacle.NOT_KEPT) for path in others))
+                    return TakenBack(words_of_failed_work(paths, left, commands, run_id), paths, changes)
+            except StoreError as error:
+                done = ToolError(code=ToolErrorCode.IO_ERROR, message=str(error))
+        why = done.message if isinstance(done, ToolError) else ""
+        return TakenBack(f"The files could not be restored; `mendgraph undo` does that. {why}")
+
 
 def decide_open_changes(journal: Journal, workspace: str) -> tuple[Recovered, ...] | ToolError:
     """How each change that was cut off has ended; IO_ERROR where one could not be brought to an end."""
     try:
         found = recover(journal, workspace)
-        if journal.cut_off_commands():
+        if journal.commands(cut_off=True):
             remove_placeholder(workspace)
     except StoreError as error:
         return ToolError(code=ToolErrorCode.IO_ERROR, message=str(error))

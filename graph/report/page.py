@@ -18,13 +18,22 @@ from mendgraph.graph.machine.redaction import CurrentRedactor
 from mendgraph.graph.machine.routes import TRANSITIONS
 from mendgraph.graph.report.history import Course, History, Judged, Step, course_of, read_history
 from mendgraph.graph.report.picture import draw
-from mendgraph.graph.runs.run_words import command_line, short_id
+from mendgraph.graph.runs.run_words import command_line
 from mendgraph.graph.runs.runs import ListedRun, RunState, get_run, list_runs, with_store
 from mendgraph.nodes.call_model.ledger import Spending
 from mendgraph.nodes.execute_tools.files.sandbox import StrPath
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
-from mendgraph.nodes.language.display import count_of, one_line, output_words, plain, result_words, target_of, usd
+from mendgraph.nodes.language.display import (
+    count_of,
+    one_line,
+    output_words,
+    plain,
+    result_words,
+    short_id,
+    target_of,
+    usd,
+)
 from mendgraph.nodes.records import (
     CallError,
     JsonMap,

@@ -112,13 +112,16 @@ def net_diffs(changes: Sequence[FileChange], kept: Callable[[str, str], bytes | 
     return [diff for diff in diffs if diff]
 
 
-def file_diff(path: str, before: bytes | None, after: bytes | None) -> str | None:
-    """The diff between two states of a file, None being one that is not there; None where one is no text."""
+def file_diff(path: str, before: bytes | None, after: bytes | None, *, whole: bool = False) -> str | None:
+    """The diff between two states of a file, None being one that is not there; None where one is no text.
+
+    With `whole` it may have any length.
+    """
     try:
         old, new = (None if each is None else each.decode() for each in (before, after))
     except UnicodeDecodeError:
         return None
-    return unified_diff(path, old, new)
+    return unified_diff(path, old, new, whole=whole)
 
 
 def _net_diff(changes: list[FileChange], kept: Callable[[str, str], bytes | None]) -> str:

@@ -1,17 +1,9 @@
 """A run in a few words, and the commands that take it up again. Pure."""
 
-import re
 import shlex
 from datetime import datetime, tzinfo
 
-_OUR_ID = re.compile(r"[0-9a-f]{32}")
-_SHORT = 8
-"""Characters of a random id that tell the runs of one workspace apart."""
-
-
-def short_id(run_id: str) -> str:
-    """The beginning of an id that we made up; one that a person chose is shown whole."""
-    return run_id[:_SHORT] if _OUR_ID.fullmatch(run_id) else run_id
+from mendgraph.nodes.language.display import short_id
 
 
 def state_words(standing: str, reason: str) -> str:

@@ -17,10 +17,19 @@ from mendgraph.graph.machine.run_records import CALLING, TO_THE_CALL, RunRecord,
 from mendgraph.graph.machine.workspace import decide_open_changes, judged_workspace
 from mendgraph.graph.persistence.store import Pruned, Store
 from mendgraph.graph.runs.events import Asked
+from mendgraph.nodes.execute_tools.files.change_records import FileEffect
 from mendgraph.nodes.execute_tools.files.sandbox import StrPath, check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal
-from mendgraph.nodes.execute_tools.journal.restoring import NetEffect, Restored, net_effects, restore
+from mendgraph.nodes.execute_tools.journal.restoring import (
+    NetEffect,
+    Restored,
+    RestoredFile,
+    apply_again,
+    net_effects,
+    restore,
+    taken_back,
+)
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import copy_artifacts
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock, lock_holder
@@ -155,20 +164,30 @@ def run_plan(run: str, workspace: StrPath = ".") -> Plan | ToolError:
 
 
 def run_diffs(
-    run: str, workspace: StrPath = ".", *, rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES
+    run: str,
+    workspace: StrPath = ".",
+    *,
+    rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES,
+    attempt: bool = False,
 ) -> tuple[RunDiff, ...] | ToolError:
     """The diffs of a run's files in all its turns, by path; none for a file that is again as it was.
 
+    With `attempt` they are those that were taken back last, as `apply_run` makes them again, where any were.
     A file that the `rules` deny is named without its text, and so is one that is no text or was too large to be kept.
     """
 
-    def diffs(store: Store, found: RunRecord) -> tuple[RunDiff, ...]:
+    def diffs(store: Store) -> tuple[RunDiff, ...] | ToolError:
+        found = _journaled(store, run)
+        if isinstance(found, ToolError):
+            return found
         files = judged_workspace(str(check_workspace(workspace)), rules)
         with Journal(store.folder).held() as journal:
-            found_diffs = (_diff(journal, files, effect) for effect in net_effects(journal.changes_of(found.run_id)))
+            if attempt and (undone := taken_back(journal, found)):
+                return tuple(_undone_diff(journal, files, effect) for effect in undone)
+            found_diffs = (_diff(journal, files, effect) for effect in net_effects(journal.changes_of(found)))
             return tuple(each for each in found_diffs if each is not None)
 
-    return _with_run(run, workspace, diffs)
+    return with_store(workspace, diffs)
 
 
 def resume_run(run: str = "", workspace: StrPath = ".", **options: Any) -> "RunResult | ToolError":
@@ -214,16 +233,35 @@ def undo_run(
     """
 
     def undo(store: Store, root: str) -> Restored | ToolError:
-        found = find_run(run, store.runs())  # its settings are not wanted, so they may be damaged
+        found = _journaled(store, run)
         if isinstance(found, ToolError):
             return found
         files = judged_workspace(root, rules)
-        restored = restore(Journal(store.folder), files, found.run_id, from_step, skip_changed=skip_changed)
+        restored = restore(Journal(store.folder), files, found, from_step, skip_changed=skip_changed)
         if isinstance(restored, Restored):
-            store.mark_undone(found.run_id)
+            store.mark_undone(found)
         return restored
 
     return with_store_alone(workspace, "mendgraph undo", undo)
+
+
+def apply_run(
+    run: str, workspace: StrPath = ".", *, rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES
+) -> tuple[RestoredFile, ...] | ToolError:
+    """Make the changes of a run again that were taken back last: by its own end, or by an undo.
+
+    They are made in the files as they are now, all of them or none; `undo_run` takes them back. A file that has changed
+    since gets the hunks, where each fits in one place (CONFLICT otherwise), and what the `rules` deny is refused. The
+    result is empty where the files hold it already; NOT_FOUND where nothing was taken back.
+    """
+
+    def apply(store: Store, root: str) -> tuple[RestoredFile, ...] | ToolError:
+        found = _journaled(store, run)
+        if isinstance(found, ToolError):
+            return found
+        return apply_again(Journal(store.folder), judged_workspace(root, rules), found)
+
+    return with_store_alone(workspace, "mendgraph apply", apply)
 
 
 def fork_run(
@@ -355,6 +393,25 @@ def _standing(store: Store, record: RunRecord, at_work: str) -> RunState:
         if newest is not None and newest.interrupts:
             return RunState.ASKS
     return RunState.CUT_OFF if record.state == "working" else RunState.FORKED
+
+
+def _journaled(store: Store, run: str) -> str | ToolError:
+    """The id of a run that is written down, or that a graph of the user's ran; its settings may be damaged."""
+    found = find_run(run, store.runs())
+    if isinstance(found, RunRecord):
+        return found.run_id
+    meant = [each for each in Journal(store.folder).threads() if run and each.startswith(run)]
+    return meant[0] if len(meant) == 1 else found
+
+
+def _undone_diff(journal: Journal, files: Workspace, effect: FileEffect) -> RunDiff:
+    from mendgraph.graph.runs.run_result import file_diff
+
+    denied = files.denied(effect.path)
+    attempt, before = (journal.backup(each.sha256) if each.sha256 else None for each in effect[1:])
+    diff = "" if denied else file_diff(effect.path, before, attempt, whole=True)
+    problem = denied.message if denied else "it is not a text file, or the text is the same"
+    return RunDiff(effect.path, diff or "", "" if diff else problem)
 
 
 def _diff(journal: Journal, files: Workspace, effect: NetEffect) -> RunDiff | None:

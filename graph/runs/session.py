@@ -272,7 +272,8 @@ class Session:
             case ResumePlan.NEW_TURN:
                 task = begun.request or next((each.text for each in reversed(requests_of(values))), "")
                 self._at_work = False
-                return self._begin(resuming_request(task, undone=begun.undone))
+                restored = values.get("outcome") is not None and bool(values["outcome"].restored)
+                return self._begin(resuming_request(task, undone=begun.undone or restored))
             case ResumePlan.GO_BACK:
                 start = TurnStart(config=self._before_the_stop(values))
             case ResumePlan.GO_ON:

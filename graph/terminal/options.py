@@ -150,6 +150,9 @@ SkipChanged: TypeAlias = Annotated[
     bool,
     typer.Option("--skip-changed", help="Leave files that were changed since as they are, and restore the others."),
 ]
+Patch: TypeAlias = Annotated[
+    bool, typer.Option("--patch", help="Show what was taken back of it, for `apply`, or else what it has changed.")
+]
 Keep: TypeAlias = Annotated[int | None, typer.Option(min=0, metavar="N", help="Keep the newest N runs.")]
 OlderThan: TypeAlias = Annotated[
     float | None,

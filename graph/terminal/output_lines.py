@@ -16,11 +16,11 @@ from typing_extensions import TypedDict
 
 from mendgraph.graph.configuration.loading import Problem
 from mendgraph.graph.runs.events import Compacted, Ended, Event, Paid
-from mendgraph.graph.runs.run_words import short_id, state_words, when_words
+from mendgraph.graph.runs.run_words import state_words, when_words
 from mendgraph.graph.terminal.answers import Line, table
 from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats, format_usage_stats
 from mendgraph.nodes.execute_tools.secrets.redact import redact
-from mendgraph.nodes.language.display import count_of, one_line, output_words, plain, target_of, usd
+from mendgraph.nodes.language.display import count_of, one_line, output_words, plain, short_id, target_of, usd
 from mendgraph.nodes.records import ExtractionError, FileChange, JsonMap, Outcome, OutcomeKind, Plan, ToolCall
 
 if TYPE_CHECKING:

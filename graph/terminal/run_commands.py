@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mendgraph.graph.runs.run_words import resume_command, short_id
+from mendgraph.graph.runs.run_words import command_line, resume_command
 from mendgraph.graph.terminal import options as opt
 from mendgraph.graph.terminal.answers import LONGEST_LINE, Line, answer, terminal_width
 from mendgraph.graph.terminal.options import options_without_a_task
 from mendgraph.graph.terminal.process_end import ExitCode, found, write_file
-from mendgraph.nodes.language.display import count_of, one_line
+from mendgraph.nodes.language.display import count_of, one_line, short_id
 
 if TYPE_CHECKING:
     from mendgraph.nodes.execute_tools.journal.restoring import Restored
@@ -39,8 +39,10 @@ def runs(context: typer.Context) -> int:
 
 
 @app.command()
-def show(context: typer.Context, run: opt.Run) -> int:
+def show(context: typer.Context, run: opt.Run, patch: opt.Patch = False) -> int:
     """Show a run and its steps, for `undo` and `fork`."""
+    if patch:
+        return _show_patch(context, run)
     from mendgraph.graph.runs.runs import get_run, steps_of
     from mendgraph.graph.terminal.output_lines import run_details, run_object, step_object
 
@@ -48,6 +50,18 @@ def show(context: typer.Context, run: opt.Run) -> int:
     shown, steps = found(get_run(run, str(chosen.root))), found(steps_of(run, str(chosen.root)))
     value = {**run_object(shown), "steps": [*map(step_object, steps)]}
     return answer(value, run_details(shown, steps, datetime.now(UTC)), as_json=chosen.as_json)
+
+
+def _show_patch(context: typer.Context, run: str) -> int:
+    from mendgraph.graph.runs.runs import run_diffs
+    from mendgraph.graph.terminal.output_lines import diff_lines
+    from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
+
+    chosen, scrub = options_without_a_task(context), Redactor(known_values(os.environ)).text
+    diffs = [(each, scrub(each.diff)) for each in found(run_diffs(run, str(chosen.root), attempt=True))]
+    said = [line for each, diff in diffs for line in diff_lines([diff or f"{each.path}: {each.problem}"])]
+    value = {"diff": [{**asdict(each), "diff": diff} for each, diff in diffs]}
+    return answer(value, said or [Line("no file is changed")], as_json=chosen.as_json)
 
 
 @app.command()
@@ -86,6 +100,23 @@ def undo(
     done = found(undo_run(run, str(chosen.root), from_step=from_step, skip_changed=skip_changed))
     lines = restored_lines(done) or [Line(NOTHING_TO_UNDO)]
     return answer(restored_object(done), lines, as_json=chosen.as_json)
+
+
+def apply(context: typer.Context, run: opt.Run) -> int:
+    """Make the changes of a run again that were taken back.
+
+    A run whose work failed takes them back itself. Where a file has changed so that they do not fit, nothing changes.
+    """
+    from mendgraph.graph.runs.runs import apply_run
+
+    chosen = options_without_a_task(context)
+    done = found(apply_run(run, str(chosen.root)))
+    undo = command_line(str(chosen.root), "undo", short_id(run))
+    lines = [*(Line(one_line(f"{each.kind} {each.path}")) for each in done), Line(f"take it back with: {undo}")]
+    value = {"applied": [{"path": each.path, "kind": str(each.kind)} for each in done], "undo": undo}
+    return answer(
+        value, lines if done else [Line("nothing to apply: the files hold it already")], as_json=chosen.as_json
+    )
 
 
 def fork(context: typer.Context, run: opt.Run, at: opt.AtStep, skip_changed: opt.SkipChanged = False) -> int:

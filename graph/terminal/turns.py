@@ -21,7 +21,7 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.unattended import Published, Unattended, taken_up
 from mendgraph.graph.runs.events import Asked, Ended, Event
 from mendgraph.graph.runs.run import RunResult, Session
-from mendgraph.graph.runs.run_words import chat_command, resume_command, short_id
+from mendgraph.graph.runs.run_words import chat_command, resume_command
 from mendgraph.graph.runs.runs import ListedRun, get_run
 from mendgraph.graph.terminal.answers import Line, as_json
 from mendgraph.graph.terminal.approval import ReadLine, ask_person, in_editor
@@ -45,7 +45,7 @@ from mendgraph.nodes.execute_tools.store.audit_log import FILE_NAME
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import run_folder_path
 from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.language.display import one_line
+from mendgraph.nodes.language.display import one_line, short_id
 from mendgraph.nodes.records import EditForm, ToolError
 
 GRACE_S: Final = 5.0

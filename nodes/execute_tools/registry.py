@@ -38,7 +38,8 @@ class ToolContext:
     whenever the same call of the same step is made again. `syntax_gate` is what becomes of an edit after which a file
     does not parse that did so before. `checks` run what shows whether the code is right: None where nothing may be run,
     or why it cannot. `task` is what the person asked for last; with `gated`, an edit that its words or the examples of
-    the file contradict is refused. A page of a file has `max_lines` lines at most.
+    the file contradict is refused. An edit may add none of the `foreign` lines: those of the prompt's examples, as
+    `bare_line` gives them. A page of a file has `max_lines` lines at most.
     """
 
     workspace: Workspace
@@ -53,6 +54,7 @@ class ToolContext:
     scope: CancellationScope | None = None
     syntax_gate: Literal["off", "report", "refuse"] = "report"
     task: str = ""
+    foreign: frozenset[str] = frozenset()
     gated: bool = False
     checks: Checks | ToolError | None = None
     max_lines: int = 500

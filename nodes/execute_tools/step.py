@@ -225,7 +225,7 @@ def _recorded(place: int, call: ToolCall, using: StepResources, workspace: Works
             ran = (
                 None
                 if known is None or known.key != key
-                else resumed(call, tool, known, partial(_describe, workspace, journal))
+                else resumed(call, tool, known, partial(describe_effect, workspace, journal))
             )
             if ran is not None:
                 return 0, ran
@@ -289,7 +289,7 @@ def calls_made(
         if not isinstance(call, ToolCall) or tool is None:
             continue
         same = known.key.arguments_sha256 == call_fingerprint(call.tool, call.arguments)
-        if same and (ran := resumed(call, tool, known, partial(_describe, workspace, journal))) is not None:
+        if same and (ran := resumed(call, tool, known, partial(describe_effect, workspace, journal))) is not None:
             found[place] = ran
     return found
 
@@ -347,14 +347,14 @@ def _in_state(recorded: RecordedCall, state: ChangeState) -> list[FileEffect]:
     return [effect for change in recorded.changes if change.state is state for effect in change.effects]
 
 
-def _describe(workspace: Workspace, journal: Journal, effect: FileEffect) -> FileChange:
+def describe_effect(workspace: Workspace, journal: Journal, effect: FileEffect) -> FileChange:
     """The effect on one file. The diff is "" where a version is binary, or is not at hand any more."""
     before, after = effect.before.sha256, effect.after.sha256
     old = journal.backup(before) if before else None
     found = workspace.read_file(effect.path) if after else None
     new = found.data if isinstance(found, FileContent) and found.sha256 == after else None
     return file_change(
-        effect.path,
+        effect.path.encode(errors="backslashreplace").decode(),
         Version(before, None if old is None else text_of(old)),
         Version(after, None if new is None else text_of(new)),
     )

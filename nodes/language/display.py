@@ -11,6 +11,10 @@ from mendgraph.nodes.records import ExtractionError, ToolResult
 LEAST_USD: Final = 0.0001
 """What four decimals can show."""
 
+_OUR_ID = re.compile(r"[0-9a-f]{32}")
+_SHORT = 8
+"""Characters of a random id that tell the runs of one workspace apart."""
+
 _KEPT = frozenset("\n\t\u200c\u200d")
 """Line ends, tabs, and the two joiners that scripts and emojis need."""
 
@@ -32,6 +36,11 @@ def one_line(text: str, limit: int = 200) -> str:
     """The same on one line: runs of white space are one space, and what is longer than `limit` ends in `...`."""
     words = plain(" ".join(text.split()))
     return words if len(words) <= limit else words[: limit - 3] + "..."
+
+
+def short_id(run_id: str) -> str:
+    """The beginning of an id that we made up; one that a person chose is shown whole."""
+    return run_id[:_SHORT] if _OUR_ID.fullmatch(run_id) else run_id
 
 
 def count_of(number: int, noun: str, plural: str = "") -> str:

@@ -1,5 +1,6 @@
 """In: how the run came to its end. Out: the outcome, set exactly once, and the last message. No effect."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage
@@ -26,11 +27,13 @@ def finish(state: StopState, usage: JsonMap) -> dict[str, Any]:
     return {"outcome": outcome, "messages": [AIMessage(outcome.message)]}
 
 
-def give_up(state: StopState, kind: OutcomeKind, cause: StopCause, usage: JsonMap) -> dict[str, Any]:
+def give_up(
+    state: StopState, kind: OutcomeKind, cause: StopCause, usage: JsonMap, restored: Sequence[str] = ()
+) -> dict[str, Any]:
     """End early, with an account of what was done and what is left as the thread's last message."""
     plan = state.get("plan") or Plan()
     results = state.get("results", [])
-    outcome: Outcome = stopped(kind, cause, plan, state.get("changes", []), usage, _checks(state))
+    outcome: Outcome = stopped(kind, cause, plan, state.get("changes", []), usage, _checks(state), restored)
     return {"outcome": outcome, "messages": [AIMessage(wrap_up(outcome, plan, results))]}
 
 

@@ -28,7 +28,13 @@ def finished(answer: Answer, changes: Sequence[FileChange], usage: JsonMap, chec
 
 
 def stopped(
-    kind: OutcomeKind, cause: StopCause, plan: Plan, changes: Sequence[FileChange], usage: JsonMap, checks: str = ""
+    kind: OutcomeKind,
+    cause: StopCause,
+    plan: Plan,
+    changes: Sequence[FileChange],
+    usage: JsonMap,
+    checks: str = "",
+    restored: Sequence[str] = (),
 ) -> Outcome:
     """The outcome of a run that ended before its answer. `cause` is what the deciding node said."""
     left = [step.title for step in plan.steps if step.status is not PlanStatus.DONE]
@@ -37,7 +43,8 @@ def stopped(
         reason=cause.reason,
         message=cause.message,
         diagnostics=cause.diagnostics,
-        changed_files=changed_files(changes),
+        changed_files=tuple(path for path in changed_files(changes) if path not in restored),
+        restored=tuple(restored),
         checks=checks,
         usage=usage,
         how_to_go_on=(f"Left: {'; '.join(left)}. " if left else "") + cause.reason.how_to_go_on,

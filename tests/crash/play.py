@@ -5,9 +5,11 @@ from typing import Any, Final
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.run import RunResult, Session
-from mendgraph.graph.runs.runs import list_runs, open_run
+from mendgraph.graph.runs.runs import apply_run, list_runs, open_run
+from mendgraph.nodes.execute_tools.registry import ToolContext, tool
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
-from mendgraph.nodes.records import Protocol, ToolError
+from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.records import Effect, Protocol, ToolError, ToolErrorCode
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
 from tests.runs.scenario import message_of, use
@@ -48,21 +50,39 @@ LINES: Final = (
 )
 """Few replies, so that there are not too many points; several calls in one, so that a step is cut off in its middle."""
 
+FAILING: Final = (*LINES[:2], use(("judge", {})))
+"""The same changes, which a check finds wrong: the run ends, and takes them back."""
+
 TASK: Final = "Do all of it."
 
 
-def model() -> HistoryModel:
-    """It answers by the history, so that a resumed run hears what comes next."""
-    return HistoryModel([message_of(line, Protocol.NATIVE) for line in LINES])
+@tool(effect=Effect.READ)
+def judge(_: ToolContext) -> ToolError:
+    """Find the work wrong."""
+    return ToolError(code=ToolErrorCode.CHECK_FAILED, message="It is wrong.")
+
+
+def options(place: dict[str, str]) -> dict[str, Any]:
+    """The model answers by the history, so that a resumed run hears what comes next."""
+    lines = FAILING if "fails" in place else LINES
+    return {
+        "model": HistoryModel([message_of(line, Protocol.NATIVE) for line in lines]),
+        "tools": (*default_tools(), judge),
+    }
 
 
 def begin(place: dict[str, str]) -> dict[str, Any]:
     """The run, from its first word."""
     os.environ[DATA_DIR_VARIABLE] = place["data"]
     context = AgentContext(
-        workspace=place["root"], protocol="native", offer="all", allowed_programs=("sh",), max_calls_per_turn=20
+        workspace=place["root"],
+        protocol="native",
+        offer="all",
+        allowed_programs=("sh",),
+        max_calls_per_turn=20,
+        max_failed_tries=1,
     )
-    with Session(context, model=model(), thread_id="play") as session:
+    with Session(context, thread_id="play", **options(place)) as session:
         list(session.stream(TASK))
         return _told(session.result())
 
@@ -73,11 +93,19 @@ def resume(place: dict[str, str]) -> dict[str, Any]:
     runs = list_runs(place["root"])
     if isinstance(runs, ToolError) or not runs:
         return begin(place)
-    session = open_run("play", place["root"], model=model())
+    session = open_run("play", place["root"], **options(place))
     assert not isinstance(session, ToolError), session.message
     with session:
-        list(session.resume())
+        if not session._machine.get_state(session._config()).values.get("outcome"):  # else it would be a new turn
+            list(session.resume())
         return _told(session.result())
+
+
+def again(place: dict[str, str]) -> dict[str, Any]:
+    """What was taken back, made again."""
+    os.environ[DATA_DIR_VARIABLE] = place["data"]
+    done = apply_run("play", place["root"])
+    return {"error": done.message} if isinstance(done, ToolError) else {"applied": sorted(each.path for each in done)}
 
 
 def _told(result: RunResult) -> dict[str, Any]:
@@ -86,6 +114,7 @@ def _told(result: RunResult) -> dict[str, Any]:
         "kind": outcome.kind.value,
         "reason": outcome.reason.value,
         "message": outcome.message,
+        "restored": list(outcome.restored),
         "history": [(message.type, message.text) for message in result.messages],
         "changed": sorted(change.path for change in result.changes),
     }

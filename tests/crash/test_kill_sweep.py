@@ -182,6 +182,42 @@ def test_a_resumed_run_may_be_killed_as_well(
     assert sweep(chosen, play, servers) == len(chosen)
 
 
+def test_failed_work_is_taken_back_once_wherever_the_run_is_killed(
+    servers: list[ForkServer], tmp_path: Path, memory: Path
+) -> None:
+    """The files are as before, and the attempt is there, whole, to be applied: also that is killed anywhere."""
+
+    def place_of(name: str) -> Place:
+        place = Place(tmp_path / name, memory)
+        place.argument["fails"] = "yes"
+        return place
+
+    def check(place: Place, told: Mapping[str, Any]) -> None:
+        assert told["message"].endswith("The files are as they were; the attempt is kept: mendgraph apply play"), told
+        assert told["restored"] == ["a.txt", "b.txt", "c.txt", "d.txt", "new/file.txt"]
+        assert place.files() == BEFORE
+        assert not (place.root / "new").exists()
+
+    def play(server: ForkServer, point: Point) -> None:
+        place = place_of(str(point))
+        server.run("begin", place.argument, point.at, point.how)
+        place.check_old_or_new()
+        check(place, server.run("resume", place.argument).value)
+        server.run("again", place.argument, point.at, point.how)
+        place.check_old_or_new()
+        server.run("again", place.argument)
+        assert place.files() == AFTER
+        place.remove()
+
+    whole = place_of("whole")
+    played = servers[0].run("begin", whole.argument)
+    check(whole, played.value)
+    first, *others = (at for at, call in enumerate(played.trace, 1) if call == "renameat c.txt")
+    assert others  # it was changed, and changed back
+    every = [Point("kill_before", first + at) for at in visited(played.trace[first:])]
+    assert sweep(every, play, servers) == len(every)
+
+
 @pytest.mark.parametrize("how", ["EIO", "ENOSPC"])
 def test_a_disk_that_fails_at_any_call_is_a_clear_error_and_harms_no_file(
     servers: list[ForkServer], trace: tuple[str, ...], tmp_path: Path, memory: Path, how: How

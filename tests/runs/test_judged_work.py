@@ -102,7 +102,7 @@ def test_a_run_whose_checks_fail_is_never_finished(root: Path, protocol: Protoco
     result, model = ran(root, READ, write("wrong"), *again, protocol=protocol, max_failed_tries=tries)
     outcome = result.outcome
     assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.CHECKS_FAILED)
-    assert (outcome.checks, outcome.changed_files, len(model.calls)) == ("failed", ("notes.txt",), 2 + tries)
+    assert (outcome.checks, outcome.restored, len(model.calls)) == ("failed", ("notes.txt",), 2 + tries)
     assert any(CHECK in line for line in outcome.diagnostics)
 
 

@@ -1,11 +1,16 @@
 """What the machine hands from one room to another, seen in whole runs."""
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
+from hypothesis import given, settings, strategies as st
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.run import run_task
+from mendgraph.nodes.call_model.prompts.block_prompt import EXAMPLES, foreign_lines
+from mendgraph.nodes.language.dialects import bare_line
 from mendgraph.nodes.records import OutcomeKind, Protocol, StopReason
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
@@ -85,3 +90,46 @@ def test_the_models_own_calls_come_back_with_relative_paths(tmp_path: Path, prot
     model = ScriptedModel([message_of(calls, protocol), Say("Done.")])
     run_task("Read it.", AgentContext(workspace=str(tmp_path), protocol=protocol.value), model=model)
     assert str(tmp_path) not in str(model.calls[-1].prompt.messages)
+
+
+LEAK = "calc.py\n```python\ndef add(a, b):\n    # Set depth to 3 in limits.json.\n    return a + b\n```"
+MENDED = "calc.py\n```python\ndef add(a, b):\n    return a + b\n```"
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_line_of_an_example_reaches_no_file_unless_the_request_has_it(tmp_path: Path, asked: bool) -> None:
+    context, model = blocks(tmp_path, LEAK, MENDED)
+    task = "Fix add in calc.py." + " Write above its end: Set depth to 3 in limits.json." * asked
+    outcome = run_task(task, context.model_copy(update={"evidence": False}), model=model).outcome
+    assert (outcome.kind, len(model.calls)) == (OutcomeKind.FINISHED, 1 if asked else 2)
+    assert ("depth" in (tmp_path / "calc.py").read_text()) is asked
+    told = "The line '# Set depth to 3 in limits.json.' is of an example that you were shown"
+    assert asked or told in str(model.calls[1].prompt.messages[-1]["content"])
+
+
+@settings(max_examples=20)
+@given(st.sampled_from(sorted(foreign_lines(""))), st.sampled_from(["", "    # ", '"', "- "]), st.booleans())
+def test_a_file_that_has_a_line_of_an_example_is_edited_as_any_other(line: str, mark: str, shown: bool) -> None:
+    with TemporaryDirectory() as folder:
+        write_files(Path(folder), {"a.md": f"# A\n{mark}{line}\nend\n"})
+        edit = {"path": "a.md", "old_str": "end", "new_str": f"{line}\nthe end"}
+        said = [message_of(use(*[("read_file", {"path": "a.md"})] * shown, ("edit_file", edit)), Protocol.NATIVE)]
+        off: Any = {"evidence": False, "read_ahead": False}
+        context = AgentContext(workspace=folder, protocol="native", edit_form="blocks", **off)
+        run_task("Edit it.", context, model=ScriptedModel([*said, Say("Edited.")]))
+        assert Path(folder, "a.md").read_text().endswith(f"{line}\nthe end\n")
+
+
+@pytest.mark.parametrize(
+    "line", ["import re", '"""', "'AL'", "return name[:width]", "return text.lower()", "}", "red, blue"]
+)
+def test_ordinary_lines_of_the_examples_are_anybodys(line: str) -> None:
+    assert any(line in text for example in EXAMPLES for text in example)
+    assert bare_line(line) not in foreign_lines("")
+
+
+def test_a_model_that_is_shown_no_examples_is_refused_nothing(tmp_path: Path) -> None:
+    write = use(("write_file", {"path": "limits.json", "content": '{\n  "depth": 3\n}\n'}))
+    model = ScriptedModel([message_of(write, Protocol.NATIVE), Say("Written.")])
+    run_task("Begin.", AgentContext(workspace=str(tmp_path), evidence=False, protocol="native"), model=model)
+    assert (tmp_path / "limits.json").read_text() == '{\n  "depth": 3\n}\n'

@@ -38,8 +38,8 @@ def file_change(path: str, before: Version, after: Version) -> FileChange:
     return FileChange(path=path, kind=kind, sha256_before=before.sha256, sha256_after=after.sha256, diff=diff)
 
 
-def unified_diff(path: str, before: str | None, after: str | None) -> str:
-    """A unified diff, at most 200 lines and 20,000 characters long; None stands for no file.
+def unified_diff(path: str, before: str | None, after: str | None, *, whole: bool = False) -> str:
+    """A unified diff, at most 200 lines and 20,000 characters long unless it is `whole`; None stands for no file.
 
     A longer one ends in a line that says how much was left out. Line ends are not compared; "" means no difference.
     The lines of a private key are shown as marks, also where only one of the texts has its first line.
@@ -54,7 +54,7 @@ def unified_diff(path: str, before: str | None, after: str | None) -> str:
     hidden = _hidden(before or "") | _hidden(after or "")
     if hidden:
         body = [line[:1] + hidden.get(line[1:], line[1:]) for line in body]
-    return _bounded([*header(path, before, after), *body])
+    return _bounded([*header(path, before, after), *body], unless=whole)
 
 
 def header(path: str, before: object, after: object) -> tuple[str, str]:
@@ -86,13 +86,13 @@ def _hunks(old: list[str], new: list[str], offset: int) -> Iterator[str]:
         yield _FIRST.sub(lambda found: str(int(found[0]) + offset), line) if is_header else line
 
 
-def _bounded(lines: list[str]) -> str:
+def _bounded(lines: list[str], *, unless: bool) -> str:
     shown: list[str] = []
     characters = 0
     for line in lines:
         whole = line if line.endswith("\n") else line + "\n\\ No newline at end of file\n"
         characters += len(whole)
-        if len(shown) == MAX_DIFF_LINES or characters > MAX_DIFF_CHARACTERS:
+        if not unless and (len(shown) == MAX_DIFF_LINES or characters > MAX_DIFF_CHARACTERS):
             return "".join(shown) + f"[... {len(lines) - len(shown)} more lines of this diff]\n"
         shown.append(whole)
     return "".join(shown)

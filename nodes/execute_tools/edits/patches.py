@@ -17,6 +17,7 @@ it, hunk headers with line numbers as `diff` writes them, which are ignored.
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from difflib import unified_diff
 from itertools import islice, takewhile
 from typing import Final, NamedTuple, TypeAlias
 
@@ -275,6 +276,18 @@ def apply_hunks(text: str, hunks: Sequence[Hunk], path: str) -> Patched | PatchE
     last = newline if text.endswith("\n") or not text else ""
     ends = [*((end or newline) for _, end in lines[:-1]), (lines[-1][1] or last) if last and lines else ""]
     return Patched("".join(line + end for (line, _), end in zip(lines, ends, strict=False)), inexact)
+
+
+def hunks_between(before: str, after: str) -> list[Hunk]:
+    """The hunks that make one text of the other, by lines; the `line` of each is where it stood in `before`."""
+    found: list[Hunk] = []
+    old, new = (_File(text, "").lines for text in (before, after))
+    for line in islice(unified_diff(old, new, lineterm=""), 2, None):
+        if line.startswith("@@"):
+            found.append(Hunk((), (), ends_file=False, line=int(re.findall(r"\d+", line)[0])))
+        else:
+            found[-1] = found[-1]._replace(lines=(*found[-1].lines, (line[0], line[1:])))
+    return found
 
 
 class _Found(NamedTuple):

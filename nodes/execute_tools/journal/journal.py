@@ -154,12 +154,12 @@ class Journal:
         found = {place: self.find(thread, last[0], place) for (place,) in places}
         return {place: call for place, call in found.items() if call is not None}
 
-    def cut_off_commands(self, thread: str | None = None, from_step: int = 0) -> list[str]:
-        """The tools of those calls that ran programs and never ended, so that nobody knows what they changed."""
+    def commands(self, thread: str | None = None, from_step: int = 0, *, cut_off: bool = False) -> list[str]:
+        """The tools of calls that ran programs; with `cut_off` only those that never ended: who knows what they did."""
+        ended = "AND outcome IS NULL AND place >= 0" if cut_off else ""
         with self._opened() as database:
             rows = database.execute(
-                "SELECT thread, tool FROM calls WHERE effect = ? AND outcome IS NULL AND place >= 0 AND step >= ?"
-                " ORDER BY id",
+                f"SELECT thread, tool FROM calls WHERE effect = ? {ended} AND step >= ? ORDER BY id",  # noqa: S608
                 (Effect.EXECUTE.value, from_step),
             )
             return [tool for owner, tool in rows if thread in {None, owner}]
@@ -221,6 +221,24 @@ class Journal:
         where = "WHERE thread = ? AND step >= ? AND effect <> ? AND state = ? ORDER BY 1 DESC"
         with self._opened() as database:
             return list(_changes(database, where, thread, from_step, UNDO_EFFECT, ChangeState.DONE))
+
+    def taken_back(self, thread: str) -> list[RecordedChange]:
+        """The changes by which files of a run were restored last, newest first, those of a try that was cut off too."""
+        found: list[RecordedChange] = []
+        with self._opened() as database:
+            which = "SELECT id, step, outcome FROM calls WHERE thread = ? AND effect = ? ORDER BY id DESC"
+            for call, step, outcome in database.execute(which, (thread, UNDO_EFFECT)).fetchall():
+                where = "WHERE call = ? AND state = ? ORDER BY 1 DESC"
+                done = list(_changes(database, where, call, ChangeState.DONE))
+                if found and done and (outcome is not None or step != found[0].step):
+                    break
+                found += done
+        return found
+
+    def threads(self) -> list[str]:
+        """The runs that the journal knows, also those that nobody else has written down."""
+        with self._opened() as database:
+            return [thread for (thread,) in database.execute("SELECT DISTINCT thread FROM calls").fetchall()]
 
     def backup(self, sha256: str) -> bytes | None:
         """The bytes with this hash, None where they were not kept or are damaged."""

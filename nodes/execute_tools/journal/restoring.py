@@ -16,15 +16,24 @@ from contextlib import suppress
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeAlias
 
+from mendgraph.nodes.execute_tools.edits.patches import PatchError, apply_hunks, hunks_between
 from mendgraph.nodes.execute_tools.files.atomic_write import PERMISSION_BITS, sync_folder
-from mendgraph.nodes.execute_tools.files.change_records import UNKNOWN_SHA256, FileState, RecordedChange, folders_above
+from mendgraph.nodes.execute_tools.files.change_records import (
+    UNKNOWN_SHA256,
+    FileEffect,
+    FileState,
+    RecordedChange,
+    folders_above,
+)
 from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
 from mendgraph.nodes.execute_tools.files.file_changes import LARGEST_BACKUP, MOST_CHANGES, Change, DeleteFile, WriteFile
 from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_regular, open_root, status_beneath
-from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.execute_tools.files.text_files import decode_text, encode_text
+from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
 from mendgraph.nodes.execute_tools.journal.journal import UNDO_EFFECT, CallKey, Journal, call_fingerprint
 from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.records import ChangeKind, ToolError, ToolErrorCode
+from mendgraph.nodes.language.display import short_id
+from mendgraph.nodes.records import ChangeKind, Effect, ToolError, ToolErrorCode
 
 NO_FILE: Final = FileState()
 A_DIRECTORY: Final = "it is a directory now"
@@ -75,7 +84,7 @@ class Obstacle(StrEnum):
 
     CHANGED_SINCE = "Changed since the run"
     CHANGED_BETWEEN = "Changed also between two recorded changes of the run"
-    NOT_KEPT = "Changed by a command, and what it held was not recorded"
+    NOT_KEPT = "Changed by a command or tool, and what it held was not recorded"
     TOO_LARGE = "Too large to be replaced"
     BACKUP_MISSING = "The backup is missing or damaged"
     DENIED = "May not be written"
@@ -281,7 +290,7 @@ class _Restoring:
             plan.left,
             tuple(self._removed),
             tuple(sorted({change.step for change in changes})),
-            tuple(self._journal.cut_off_commands(self._run, self._from_step)),
+            tuple(self._journal.commands(self._run, self._from_step, cut_off=True)),
         )
 
     def _refused(self, step: RestoreStep) -> LeftFile | None:
@@ -359,6 +368,14 @@ class _Restoring:
         return None
 
 
+def words_of_failed_work(restored: Sequence[str], left: Sequence[LeftFile], commands: Collection[str], run: str) -> str:
+    """What an outcome says of files that are as they were before the turn, and of what is not."""
+    but = f", but for {'; '.join(f'{quoted(each.path)} ({each.why})' for each in left)}" if left else ""
+    said = f"The files are as they were{but}"
+    said += f"; the attempt is kept: mendgraph apply {short_id(run)}" if restored else "."
+    return said + (f". What {', '.join(sorted({*commands}))} did elsewhere stays." if commands else "")
+
+
 def _refusal(left: Sequence[LeftFile]) -> ToolError:
     obstacles = sorted({each.obstacle for each in left}, key=list(Obstacle).index)
     code = ToolErrorCode.CONFLICT
@@ -387,3 +404,102 @@ def _with_restored(error: ToolError, restored: int) -> ToolError:
         return error
     message = f"{error.message} Files that were restored before that: {restored}. Undo again to go on."
     return error.model_copy(update={"message": message})
+
+
+# --- What was taken back, made again
+
+APPLY_TOOL: Final = "apply"
+
+
+def taken_back(journal: Journal, run: str, step: int | None = None) -> tuple[FileEffect, ...]:
+    """How the run's files were last restored (from this step on), path by path; none where nothing was.
+
+    Raises StoreError: the journal cannot be read.
+    """
+    changes = [each for each in journal.taken_back(run) if step in {None, each.step}]
+    return tuple(FileEffect(each.path, each.before, each.after) for each in net_effects(changes))
+
+
+def apply_again(journal: Journal, workspace: Workspace, run: str) -> tuple[RestoredFile, ...] | ToolError:
+    """Change the files as they are now in the way that was taken back of the run: all of them, or none.
+
+    A file that has not changed since gets the very bytes; in another one each hunk has to fit in one place, to the
+    letter. It is recorded as a change of the run, so that `restore` takes it back. Whoever calls holds the workspace's
+    lock.
+
+    Returns:
+        The files that were changed, none where all of them hold it already; NOT_FOUND where nothing was taken back,
+        CONFLICT for a file that it does not fit, or what else denies or prevents the change.
+    """
+    try:
+        with journal.held():
+            return _apply(journal, workspace, run)
+    except StoreError as error:
+        return ToolError(code=ToolErrorCode.IO_ERROR, message=str(error))
+
+
+def _apply(journal: Journal, workspace: Workspace, run: str) -> tuple[RestoredFile, ...] | ToolError:
+    effects = taken_back(journal, run)
+    if not effects:
+        message = f"Nothing of the run {run} was taken back, so there is nothing to apply."
+        return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
+    changes: list[Change] = []
+    for effect in effects:
+        change = _again(journal, workspace, effect)
+        if isinstance(change, ToolError):
+            return _not_applied(change)
+        if change is not None:
+            changes.append(change)
+    if not changes:
+        return ()
+    step = journal.taken_back(run)[0].step
+    fingerprint = call_fingerprint(APPLY_TOOL, {"run": run})
+    execution = f"{APPLY_TOOL}-{secrets.token_hex(8)}"
+    call = journal.begin(CallKey(run, execution, step, 0, APPLY_TOOL, Effect.WRITE, fingerprint))
+    done = workspace.recorded(journal.recorder(call)).change_files(changes)
+    if isinstance(done, ToolError):
+        return _not_applied(done)
+    journal.end(call, json.dumps({"applied": len(changes)}))
+    kinds = {path: RestoreStep(path, restored, attempt).kind for path, attempt, restored in effects}
+    return tuple(RestoredFile(each.path, kinds[each.path]) for each in changes)
+
+
+def _again(journal: Journal, workspace: Workspace, effect: FileEffect) -> Change | ToolError | None:
+    """The change that makes undone what `effect` did; None where that is so already."""
+    (after, mode), (before, old_mode) = effect.before, effect.after
+    found = workspace.read_file(effect.path)
+    if isinstance(found, ToolError) and found.code is not ToolErrorCode.NOT_FOUND:
+        return found
+    now = "" if isinstance(found, ToolError) else found.sha256
+    if now == after != before:
+        return None
+    if not after:
+        return DeleteFile(effect.path, before)
+    data = journal.backup(after)
+    if data is not None and isinstance(found, FileContent) and before and now != before:
+        merged = _with_hunks(effect.path, journal.backup(before), data, found.data)
+        if isinstance(merged, ToolError) or merged == found.data:
+            return merged if isinstance(merged, ToolError) else None
+        data = merged
+    if data is None:
+        message = f"What the run made of {quoted(effect.path)} was not kept, or is damaged."
+        return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
+    return WriteFile(effect.path, data, (now or before) if before else "", None if mode == old_mode else mode)
+
+
+def _with_hunks(path: str, before: bytes | None, after: bytes, now: bytes) -> bytes | ToolError:
+    """What a file holds with the difference of two versions; CONFLICT where it does not fit."""
+    old, new, current = (None if each is None else decode_text(each) for each in (before, after, now))
+    if old is None or new is None or current is None:
+        message = f"{quoted(path)} has changed since, and what was taken back is not text."
+        return ToolError(code=ToolErrorCode.CONFLICT, message=message)
+    patched = apply_hunks(current.text, hunks_between(old.text, new.text), path)
+    if isinstance(patched, PatchError) or patched.inexact:
+        where = f" from its line {patched.line} on" if isinstance(patched, PatchError) else ""
+        message = f"{quoted(path)} has changed since, and the change{where} does not fit any more."
+        return ToolError(code=ToolErrorCode.CONFLICT, message=message, suggestions=(path,))
+    return encode_text(patched.text, current.form)
+
+
+def _not_applied(error: ToolError) -> ToolError:
+    return error.model_copy(update={"message": f"Nothing was applied. {error.message}"})

@@ -23,6 +23,7 @@ from mendgraph.nodes.execute_tools.files.text_files import (
 from mendgraph.nodes.execute_tools.processes.command_changes import CommandChange, CommandChanges
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.tools.read_file import ReadFileArguments, read_file
+from mendgraph.nodes.language.dialects import bare_line
 from mendgraph.nodes.records import FileChange, JsonMap, ToolError, ToolErrorCode, ToolResult
 
 _SHARE = 3  # the gate may take one part in so many of the call's time
@@ -67,13 +68,18 @@ def save_text(context: ToolContext, path: str, text: str, before: LoadedText | N
     """Writes `text` in place of `before` (None: a new file), in its form, and reports `data` beside the path.
 
     `text` has its final line ends. The file must still be what `before` says; otherwise the workspace gives CONFLICT.
-    Nothing is written where the syntax gate or the evidence refuses the text.
+    Nothing is written where the syntax gate or the evidence refuses the text, or where it has lines of an example.
     """
     form = before.file.form if before else TextForm()
     target = before.path if before else path
     old_text = before.file.text if before else None
     if isinstance(judged := judged_syntax(context, target, old_text, text), ToolError):
         return judged
+    if foreign := _foreign_line(context, old_text or "", text):
+        return invalid(
+            f"The line {foreign!r} is of an example that you were shown, and not of this task. So nothing was changed:"
+            " send the edit again without it."
+        )
     if (contradicted := judged_evidence(context, target, old_text, text)) is not None:
         return contradicted
     expected = before.sha256 if before else ""
@@ -101,6 +107,16 @@ def judged_syntax(context: ToolContext, path: str, before: str | None, after: st
     return invalid(
         f"With this edit {quoted(path)} {broken}. So nothing was changed: mend that in the edit, and make it again."
     )
+
+
+def _foreign_line(context: ToolContext, before: str, after: str) -> str:
+    """The first line that the edit would add, and that the model can only have from an example; "" where there is none.
+
+    A line that the file has already is its own, wherever the edit puts it.
+    """
+    added = [line for line in after.splitlines() if bare_line(line) in context.foreign] if context.foreign else []
+    own = {bare_line(line) for line in before.splitlines()} if added else set()
+    return next((line.strip() for line in added if bare_line(line) not in own), "")
 
 
 def judged_evidence(context: ToolContext, path: str, before: str | None, after: str) -> ToolError | None:

@@ -105,10 +105,10 @@ def test_commands_that_never_ended_are_named(journal: Journal) -> None:
     journal.end(journal.begin(command._replace(place=1)), "ended")
     journal.begin(KEY._replace(place=2))
     journal.begin(command._replace(thread="other", tool="other"))
-    assert journal.cut_off_commands() == ["run_command", "other"]
-    assert (journal.cut_off_commands("run", 3), journal.cut_off_commands("run", 4)) == (["run_command"], [])
+    assert journal.commands(cut_off=True) == ["run_command", "other"]
+    assert (journal.commands("run", 3, cut_off=True), journal.commands("run", 4, cut_off=True)) == (["run_command"], [])
     journal.note(command, "it was tried again")
-    assert journal.cut_off_commands("run") == []
+    assert journal.commands("run", cut_off=True) == []
 
 
 # --- Changes
