@@ -315,6 +315,12 @@ class AgentContext(BaseModel):
     checks_timeout_s: float = _setting(
         60.0, "Longest time for one of the checks, in seconds.", trust="less", gt=0, le=3_600
     )
+    require_checks: bool = _setting(
+        False,
+        "End a run whose changes nothing could check as not_checked (exit code 5), not as FINISHED.",
+        trust="on",
+        option="--require-checks/--no-require-checks",
+    )
     max_failed_tries: int = _setting(
         4, "Tries in a row whose edits or checks may fail before the run ends.", trust="less", ge=1, le=100
     )
@@ -482,6 +488,7 @@ class AgentContext(BaseModel):
             threshold=self.loop_repeat_threshold,
             max_overrides=self.loop_override_retries,
             max_failed_tries=self.max_failed_tries,
+            require_checks=self.require_checks,
         )
 
 

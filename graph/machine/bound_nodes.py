@@ -350,6 +350,8 @@ class BoundNodes:
         checks = self._tools.checks(context) if context.checks else None
         if isinstance(checks, ToolError):
             return f"The checks of this run cannot be run. {checks.message}"
+        if (context.checks or context.require_checks) and "run_checks" not in self._specs:
+            return "This agent has no tool run_checks, so no check can be run: add it to its tools."
         unpriced = self._models.problem(context)
         for problem in (*rule_problems(context.network()), self._tools.unknown_tools(context), unpriced):
             if problem:

@@ -36,7 +36,10 @@ class RunResult:
 
     @property
     def ok(self) -> bool:
-        """Whether the run has FINISHED: it gave its answer, and no check of it failed."""
+        """Whether the run has FINISHED: it gave its answer, and nothing that was run speaks against its changes.
+
+        That is no proof: `outcome.verified` tells what was run. With `require_checks` something must have been.
+        """
         return self.outcome.kind is OutcomeKind.FINISHED
 
     @property
@@ -69,12 +72,12 @@ class RunResult:
         return not self.ok
 
     def __str__(self) -> str:
-        """Kind, reason, message, changed files and run in one line that holds nothing but printable characters."""
-        message = shown(" ".join(self.outcome.message.split()), _LONGEST_MESSAGE)
-        files = ", ".join(map(shown, self.changed_files)) or "no file"
-        return (
-            f"{self.outcome.kind.value} ({self.outcome.reason.value}): {message} [changed: {files}; run {self.run_id}]"
-        )
+        """Kind, reason, message, answer and run in one line that holds nothing but printable characters."""
+        outcome = self.outcome
+        said = outcome.message if outcome.answer in outcome.message else f"{outcome.message} {outcome.answer}"
+        message = shown(" ".join(said.split()), _LONGEST_MESSAGE)
+        run = f"run {self.run_id}" if self.changed_files else f"no file changed; run {self.run_id}"
+        return f"{outcome.kind.value} ({outcome.reason.value}): {message} [{run}]"
 
 
 # --- What many changes of a file come to

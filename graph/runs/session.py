@@ -47,6 +47,7 @@ from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock, Workspa
 from mendgraph.nodes.records import (
     FileChange,
     JsonMap,
+    LoopRecord,
     Outcome,
     OutcomeKind,
     Plan,
@@ -407,7 +408,7 @@ class Session:
 
     def _stopped(self, cause: StopCause) -> Outcome:
         usage = usage_report(Spending())
-        return stopped(OutcomeKind.SYSTEM_ERROR, cause, Plan(), self._reader.changes, usage)
+        return stopped(OutcomeKind.SYSTEM_ERROR, cause, Plan(), self._reader.changes, usage, LoopRecord())
 
     def _read_result(self) -> RunResult:
         if self._failed is not None:

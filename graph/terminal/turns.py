@@ -41,7 +41,7 @@ from mendgraph.nodes.execute_tools.store.audit_log import FILE_NAME
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import run_folder_path
 from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.records import EditForm, ToolError
+from mendgraph.nodes.records import EditForm, StopReason, ToolError
 
 GRACE_S: Final = 5.0
 """Seconds that a turn has to end after the second signal; then the process ends."""
@@ -227,7 +227,8 @@ class Turns:
         result = self.session.result()
         self._show_end(result)
         self._show_log()
-        return ExitCode[result.outcome.kind.value]
+        unchecked = result.outcome.reason is StopReason.NOT_CHECKED
+        return ExitCode.NOT_CHECKED if unchecked else ExitCode[result.outcome.kind.value]
 
     def usage(self) -> tuple[Mapping[str, Any], list[Line]]:
         """What the session has used: counters, and lines for a person."""

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 from unicodedata import category
 
@@ -37,6 +37,13 @@ def one_line(text: str, limit: int = 200) -> str:
 def count_of(number: int, noun: str, plural: str = "") -> str:
     """`1 line`, `2 lines`."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def listed(names: Sequence[str], most: int = 5) -> str:
+    """`a.py, b.py`; of many names the first, on one line, and how many more there are."""
+    more = len(names) - most
+    shown = ", ".join(one_line(name) for name in names[:most])
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def usd(amount: float) -> str:

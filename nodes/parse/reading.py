@@ -59,6 +59,8 @@ MOST_CALLS: Final = 64
 """Calls of one reply that are run. The results of more would not be looked at one by one, and a reply that has
 thousands is a model that repeats itself: what it sees of the first ones has to come before the next ones."""
 
+_ECHO: Final = "this repeats what you were told instead of answering"
+
 _STRAY: Final = {
     Protocol.NATIVE: "This call stands in the text, where it does not run. Send it as a function call.",
     Protocol.TEXT: "This call has a form that does not run. Write it as one line that begins with 'tool:'.",
@@ -79,9 +81,9 @@ class Reader(NamedTuple):
 
     `validate` checks arguments against a tool's schema: the canonical arguments, or what is wrong with them.
     `check_answer` checks a final answer against the user's schema: what is wrong with it, or nothing.
-    `shown_files` are those that the model was shown in this turn, `told` what it was told of its failures: both are
-    for the block form, where a small model answers by their names and repeats such sentences. `turn` is what its answer
-    is held against. `offered` are the tools that the model is told of, None means all.
+    `shown_files` are those that the model was shown in this turn, for the block form, where a small model answers by
+    their names. `told` is what it was told of its failures, which is no answer when it repeats it. `turn` is what its
+    answer is held against. `offered` are the tools that the model is told of, None means all.
     """
 
     profile: Profile
@@ -128,7 +130,8 @@ def completed(items: list[ToolCall | CallError], prose: str, step: int, reader: 
     if not _changing(items, reader):
         for place, item in enumerate(items):
             if isinstance(item, ToolCall) and item.tool == ANSWER_TOOL:
-                error = _unfounded(str(item.arguments.get("answer", "")), reader)
+                answer = str(item.arguments.get("answer", ""))
+                error = _repeated(answer, reader) or _unfounded(answer, reader)
                 items[place] = _refused(item, error) if error else item
     return _with_checks([*items, *_implied_answer(items, prose, step, reader)], step, reader)
 
@@ -335,6 +338,12 @@ def _changing(items: Sequence[ToolCall | CallError], reader: Reader) -> tuple[st
     return tuple(str(call.arguments.get("path", "a file")) for call in changes)
 
 
+def _repeated(answer: str, reader: Reader) -> ExtractionError | None:
+    if not echoes(answer, reader.told):
+        return None
+    return ExtractionError(ExtractionErrorType.INVALID_ANSWER, 0, answer[:200], _ECHO)
+
+
 def _unfounded(answer: str, reader: Reader) -> ExtractionError | None:
     problem = unfounded(answer, reader.turn)
     return ExtractionError(ExtractionErrorType.UNFOUNDED_CLAIM, 0, answer[:200], problem) if problem else None
@@ -345,7 +354,7 @@ def _judged_answer(reply: ModelReply, step: int, reader: Reader) -> ReplyReading
     answer = Answer(text=reply.text.strip())
     problems = reader.check_answer(answer)
     if echoes(answer.text, reader.told):
-        problems = [*problems, "this repeats what you were told instead of answering"]
+        problems = [*problems, _ECHO]
     if reader.profile.edit_form is EditForm.BLOCKS:
         found = read_blocks(answer.text, reader.shown_files)
         if found.outcomes and not found.prose:

@@ -3,42 +3,57 @@
 Nothing here asks the model: a run that ended without its budget still gives a full account of itself.
 """
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 
+from mendgraph.nodes.language.display import count_of, listed, one_line
 from mendgraph.nodes.records import (
     Answer,
     CallResult,
     FileChange,
     JsonMap,
+    LoopRecord,
     Outcome,
     OutcomeKind,
     Plan,
     PlanStatus,
     StopCause,
     StopReason,
-    ToolErrorCode,
+    Verification,
 )
 
+_CUT_SHORT = Verification(reason="the run ended before its changes were checked")
+_UNSEEN = Verification(reason="no check ran after the last change")
+_COUNT = re.compile(r": (\d+) ([a-z]+?)s?\Z")
 
-def finished(answer: Answer, changes: Sequence[FileChange], usage: JsonMap, checks: str = "") -> Outcome:
+
+def finished(answer: Answer, changes: Sequence[FileChange], usage: JsonMap, loop: LoopRecord) -> Outcome:
     """The outcome of a run that gave its final answer."""
-    cause = StopCause(reason=StopReason.ANSWERED, message=answer.text or "Done.")
-    outcome = stopped(OutcomeKind.FINISHED, cause, Plan(), changes, usage, checks)
-    return outcome.model_copy(update={"answer": answer.text, "value": answer.value})
+    cause = StopCause(reason=StopReason.ANSWERED, message="")
+    outcome = stopped(OutcomeKind.FINISHED, cause, Plan(), changes, usage, loop)
+    message = outcome.message or answer.text or "Done."
+    return outcome.model_copy(update={"message": message, "answer": answer.text, "value": answer.value})
 
 
 def stopped(
-    kind: OutcomeKind, cause: StopCause, plan: Plan, changes: Sequence[FileChange], usage: JsonMap, checks: str = ""
+    kind: OutcomeKind, cause: StopCause, plan: Plan, changes: Sequence[FileChange], usage: JsonMap, loop: LoopRecord
 ) -> Outcome:
-    """The outcome of a run that ended before its answer. `cause` is what the deciding node said."""
+    """The outcome of a run that ended before its answer. `cause` is what the deciding node said.
+
+    `loop` knows what the checks came to, and which changes nobody allowed.
+    """
     left = [step.title for step in plan.steps if step.status is not PlanStatus.DONE]
+    files, verified = changed_files(changes), Verification()
+    if files:
+        verified = loop.verified or (_UNSEEN if kind is OutcomeKind.FINISHED else _CUT_SHORT)
     return Outcome(
         kind=kind,
         reason=cause.reason,
-        message=cause.message,
+        message=" ".join(filter(None, (cause.message, changes_words(files, verified, loop.refused)))),
         diagnostics=cause.diagnostics,
-        changed_files=changed_files(changes),
-        checks=checks,
+        changed_files=files,
+        verified=verified,
         usage=usage,
         how_to_go_on=(f"Left: {'; '.join(left)}. " if left else "") + cause.reason.how_to_go_on,
     )
@@ -50,7 +65,8 @@ def wrap_up(outcome: Outcome, plan: Plan, last_results: Sequence[CallResult]) ->
     lines += [f"- {line}" for line in outcome.diagnostics]
     done = [step.title for step in plan.steps if step.status is PlanStatus.DONE]
     lines.append("Done: " + ("; ".join(done) or "no step of a plan") + ".")
-    lines.append("Changed files: " + (", ".join(outcome.changed_files) or "none") + ".")
+    if not outcome.changed_files:
+        lines.append("No file was changed.")
     failed = [r.result.error.message for r in last_results if r.result.error is not None]
     if failed:
         lines.append(f"Last failure: {failed[-1]}")
@@ -59,15 +75,29 @@ def wrap_up(outcome: Outcome, plan: Plan, last_results: Sequence[CallResult]) ->
     return "\n".join(" ".join(line.split()) for line in lines)
 
 
-def checks_of(results: Sequence[CallResult]) -> str:
-    """What the last step's checks came to, as `Outcome.checks` says it; "" where there were none."""
-    for result in results:
-        error = result.result.error
-        if error is not None and error.code is ToolErrorCode.CHECK_FAILED:
-            return "failed"
-        if error is None and "checks" in result.result.data:
-            return str(result.result.data["checks"])
-    return ""
+def changes_words(files: Sequence[str], verified: Verification, refused: Sequence[str]) -> str:
+    """What a person reads first of a turn's changes: "Changed cart.py; 2 tests pass" as a sentence.
+
+    "" where nothing was changed, and nothing was `refused`.
+    """
+    if not files:
+        return f"No file was changed: {listed(refused)}." if refused else ""
+    if verified.kind == "passed":
+        checked = _passed(verified.ran)
+    else:
+        said = ["its checks fail" if verified.kind == "contradicted" else "not checked", one_line(verified.reason)]
+        checked = [": ".join(filter(None, said)).rstrip(".")]
+    return "; ".join([f"Changed {listed(files)}", *checked, *refused]) + "."
+
+
+def _passed(ran: Sequence[str]) -> list[str]:
+    """What passed: how many where a number was told ("2 tests pass"), the names of the others."""
+    counts: Counter[str] = Counter()
+    for match in filter(None, map(_COUNT.search, ran)):
+        counts[match[2]] += int(match[1])
+    others = [each for each in ran if not _COUNT.search(each)]
+    words = [f"{count_of(number, noun)} {'passes' if number == 1 else 'pass'}" for noun, number in counts.items()]
+    return [*words, *[f"passed: {listed(others)}"] * bool(others)]
 
 
 def changed_files(changes: Sequence[FileChange]) -> tuple[str, ...]:

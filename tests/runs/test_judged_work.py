@@ -16,7 +16,17 @@ from mendgraph.nodes.execute_tools.processes.bubblewrap import sandbox_problem
 from mendgraph.nodes.execute_tools.trace import TraceSink
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME
-from mendgraph.nodes.records import EditForm, JsonMap, OutcomeKind, Profile, Protocol, StopReason, ToolCall, ToolError
+from mendgraph.nodes.records import (
+    EditForm,
+    JsonMap,
+    OutcomeKind,
+    Profile,
+    Protocol,
+    StopReason,
+    ToolCall,
+    ToolError,
+    Verification,
+)
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.runs.playing import write_files
@@ -89,7 +99,8 @@ def ran(root: Path, *replies: Use | Say, protocol: Protocol, **context: Any) -> 
 def test_a_run_is_finished_when_its_checks_pass(root: Path, protocol: Protocol) -> None:
     result, model = ran(root, READ, write("wrong"), DONE, write("right"), DONE, protocol=protocol)
     outcome = result.outcome
-    assert (outcome.kind, outcome.checks, outcome.answer) == (OutcomeKind.FINISHED, "passed", "The notes are right.")
+    assert (outcome.kind, outcome.verified) == (OutcomeKind.FINISHED, Verification(kind="passed", ran=(CHECK,)))
+    assert (outcome.message, outcome.answer) == (f"Changed notes.txt; passed: {CHECK}.", "The notes are right.")
     told = [CHECK in str(call.prompt.messages) for call in model.calls]
     assert told == [False, False, False, True, True]
 
@@ -102,7 +113,9 @@ def test_a_run_whose_checks_fail_is_never_finished(root: Path, protocol: Protoco
     result, model = ran(root, READ, write("wrong"), *again, protocol=protocol, max_failed_tries=tries)
     outcome = result.outcome
     assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.CHECKS_FAILED)
-    assert (outcome.checks, outcome.changed_files, len(model.calls)) == ("failed", ("notes.txt",), 2 + tries)
+    assert (outcome.changed_files, len(model.calls)) == (("notes.txt",), 2 + tries)
+    assert outcome.message.endswith(f" Changed notes.txt; its checks fail: {CHECK} fails.")
+    assert outcome.verified == Verification(kind="contradicted", reason=f"{CHECK} fails.")
     assert any(CHECK in line for line in outcome.diagnostics)
 
 

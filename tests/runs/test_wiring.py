@@ -64,7 +64,8 @@ def test_checks_that_fail_are_told_a_bounded_number_of_times(tmp_path: Path) -> 
     ]
     context = AgentContext(workspace=str(tmp_path), checks=("false",), max_failed_tries=3, max_calls_per_turn=20)
     outcome = run_task("Fix calc.py", context, model=ScriptedModel(said)).outcome
-    assert (outcome.reason, outcome.checks, outcome.usage["total_calls"]) == (StopReason.CHECKS_FAILED, "failed", 6)
+    found = outcome.reason, outcome.verified.kind, outcome.usage["total_calls"]
+    assert found == (StopReason.CHECKS_FAILED, "contradicted", 6)
 
 
 def test_the_lines_of_a_page_and_the_retries_of_a_loop_are_settings(tmp_path: Path) -> None:

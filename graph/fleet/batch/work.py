@@ -100,6 +100,7 @@ def _worked(order: WorkOrder, copy: Copy, outcome: Outcome, *, resumed: bool) ->
         answer=outcome.answer,
         value=outcome.value,
         changed=outcome.changed_files if isinstance(ran, ToolError) else ran.files,
+        verified=outcome.verified,
         patch_sha256=sha256(patch).hexdigest() if patch else "",
         usage=_usage(outcome.usage),
         run_id=order.run_id,

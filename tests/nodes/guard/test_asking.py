@@ -107,7 +107,8 @@ def test_a_granted_call_that_could_do_nothing_when_it_was_judged_may_do_nothing_
 )
 def test_a_call_that_is_not_approved_is_told_why(decision: Any, code: ToolErrorCode, message: str) -> None:
     settled = Desk({"decisions": {"0": decision}}).settle(ASKED)
-    assert settled.verdicts == [denied("ask_before_write", code, message, path="a.py")]
+    refused = {"refused": code is ToolErrorCode.PERMISSION_DENIED}
+    assert settled.verdicts == [denied("ask_before_write", code, message, path="a.py").model_copy(update=refused)]
 
 
 def test_what_changed_since_it_was_shown_does_not_run() -> None:
