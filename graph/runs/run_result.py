@@ -9,7 +9,7 @@ from mendgraph.nodes.execute_tools.edits.diffs import unified_diff
 from mendgraph.nodes.guard.policy import shown
 from mendgraph.nodes.records import FileChange, JsonMap, Outcome, OutcomeKind, Plan
 
-_LONGEST_MESSAGE = 200
+_LONGEST_MESSAGE = 300
 """Characters of an outcome's message that one line shows."""
 
 
