@@ -241,7 +241,7 @@ class Session:
             return _impossible("This thread is not waiting for an approval: resume it, or send a new request.")
         self._reader = EventReader.taking_up(state.values)
         unclear = decisions is None or (isinstance(decisions, Mapping) and "decisions" not in decisions)
-        return TurnStart(Command(resume="reject" if unclear else decisions))  # what LangGraph would fail on, too
+        return TurnStart(Command(resume=str(decisions) if unclear else decisions))  # LangGraph would fail on it
 
     def _begin_again(self) -> TurnStart | StopCause:
         """Take the turn up again, as its own state says: see `ResumePlan`."""
