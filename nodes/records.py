@@ -4,6 +4,7 @@ Everything here may be in a checkpoint, so each type is plain data: frozen pydan
 own tests spell out, enums. Modules and fields are a storage format; `CHECKPOINT_TYPES` lists the types.
 """
 
+from collections.abc import Iterable
 from enum import Enum, StrEnum, auto
 from typing import Any, Final, Literal, NamedTuple, Self
 
@@ -263,6 +264,16 @@ class FileChange(Record):
     sha256_before: str
     sha256_after: str
     diff: str
+
+
+def changed_files(changes: Iterable[FileChange]) -> tuple[str, ...]:
+    """The files that are not as they were before these changes, in the order of their first change."""
+    before: dict[str, str] = {}
+    after: dict[str, str] = {}
+    for change in changes:
+        before.setdefault(change.path, change.sha256_before)
+        after[change.path] = change.sha256_after
+    return tuple(path for path, sha256 in before.items() if after[path] != sha256)
 
 
 class CallResult(Record):

@@ -47,7 +47,17 @@ from mendgraph.nodes.language.history import is_request
 from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.parse.answers import TurnFacts, answer_problems
 from mendgraph.nodes.parse.reading import CHECKS_TOOL, Reader
-from mendgraph.nodes.records import CallError, EditForm, Effect, JsonMap, Plan, Profile, ToolCall, ToolError, ToolSpec
+from mendgraph.nodes.records import (
+    CallError,
+    EditForm,
+    JsonMap,
+    Plan,
+    Profile,
+    ToolCall,
+    ToolError,
+    ToolSpec,
+    changed_files,
+)
 
 Rules = TypeVar("Rules", CommandRules, CheckRules)
 Opened = TypeVar("Opened", Commands, Checks)
@@ -344,7 +354,7 @@ def reply_reader(tools: ToolRuntime, state: AgentState, *, told: bool = True) ->
     request = last_request(messages)
     turn = TurnFacts(
         request=request,
-        changed=tuple(dict.fromkeys(change.path for change in state.get("changes") or [])),
+        changed=changed_files(state.get("changes") or []),
         hindered=lambda: context.mode == "read-only" or view_turn(messages).refused,
         met=sum(is_unfounded(attempt.errors) for attempt in attempts),
         first=lambda: sum(map(is_request, messages)) == 1,
@@ -359,7 +369,7 @@ def reply_reader(tools: ToolRuntime, state: AgentState, *, told: bool = True) ->
         known_tools=tools.registry.names(),
         validate=tools.registry.validate,
         check_answer=partial(answer_problems, schema=context.answer_schema),
-        writing_tools=frozenset(spec.name for spec in tools.specs.values() if spec.effect is Effect.WRITE),
+        writing_tools=frozenset(spec.name for spec in tools.specs.values() if spec.effect == "write"),
         shown_files=tuple(view.files),
         told=(*view.failures, *view.evidence, *said) if told else (),
         turn=turn,

@@ -350,9 +350,9 @@ class _Compaction:
             last = 0
         for before, bare in ((last, False), (len(self.tail), True)):  # the results of the last exchange go last
             cleared, begin = self._cleared(before, self.total if bare else head), self._head(last, bare=bare)
-            after = self._tokens(begin) + sum(self._sizes(cleared)[last:])
-            if after <= self.hard and after < self.total:
-                return self._done("slid", last, cleared, begin)
+            done = self._done("slid", last, cleared, begin)
+            if done.tokens_after <= self.budget.fixed_tokens + self.hard and done.tokens_after < done.tokens_before:
+                return done
         return None
 
     def _cleared(self, before: int, head: int) -> dict[str, int]:

@@ -360,7 +360,7 @@ def _verification(call: ToolCall, result: ToolResult, changed: Sequence[str]) ->
     if error is not None:
         failed = error.code is ToolErrorCode.CHECK_FAILED
         return Verification(kind="contradicted" if failed else "none", reason=error.message)
-    unseen = [path for path in dict.fromkeys(changed) if path not in call.arguments.get("paths", ())]
+    unseen = [path for path in changed if path not in call.arguments.get("paths", ())]
     reason = f"no check looked at {listed(unseen)}" if unseen else str(data.get("reason", ""))
     kind: Literal["passed", "none"] = "passed" if data.get("checks") == "passed" and not unseen else "none"
     ran, lines = tuple(data.get("ran", ())), tuple(data.get("lines", ()))

@@ -59,8 +59,6 @@ MOST_CALLS: Final = 64
 """Calls of one reply that are run. The results of more would not be looked at one by one, and a reply that has
 thousands is a model that repeats itself: what it sees of the first ones has to come before the next ones."""
 
-_ECHO: Final = "this repeats what you were told instead of answering"
-
 _STRAY: Final = {
     Protocol.NATIVE: "This call stands in the text, where it does not run. Send it as a function call.",
     Protocol.TEXT: "This call has a form that does not run. Write it as one line that begins with 'tool:'.",
@@ -130,8 +128,7 @@ def completed(items: list[ToolCall | CallError], prose: str, step: int, reader: 
     if not _changing(items, reader):
         for place, item in enumerate(items):
             if isinstance(item, ToolCall) and item.tool == ANSWER_TOOL:
-                answer = str(item.arguments.get("answer", ""))
-                error = _repeated(answer, reader) or _unfounded(answer, reader)
+                error = _unfounded(str(item.arguments.get("answer", "")), reader)
                 items[place] = _refused(item, error) if error else item
     return _with_checks([*items, *_implied_answer(items, prose, step, reader)], step, reader)
 
@@ -338,13 +335,10 @@ def _changing(items: Sequence[ToolCall | CallError], reader: Reader) -> tuple[st
     return tuple(str(call.arguments.get("path", "a file")) for call in changes)
 
 
-def _repeated(answer: str, reader: Reader) -> ExtractionError | None:
-    if not echoes(answer, reader.told):
-        return None
-    return ExtractionError(ExtractionErrorType.INVALID_ANSWER, 0, answer[:200], _ECHO)
-
-
 def _unfounded(answer: str, reader: Reader) -> ExtractionError | None:
+    if echoes(answer, reader.told):
+        repeated = "this repeats what you were told instead of answering"
+        return ExtractionError(ExtractionErrorType.INVALID_ANSWER, 0, answer[:200], repeated)
     problem = unfounded(answer, reader.turn)
     return ExtractionError(ExtractionErrorType.UNFOUNDED_CLAIM, 0, answer[:200], problem) if problem else None
 
@@ -353,8 +347,6 @@ def _judged_answer(reply: ModelReply, step: int, reader: Reader) -> ReplyReading
     """An answer that nothing speaks against, or with the checks that it has to wait for."""
     answer = Answer(text=reply.text.strip())
     problems = reader.check_answer(answer)
-    if echoes(answer.text, reader.told):
-        problems = [*problems, _ECHO]
     if reader.profile.edit_form is EditForm.BLOCKS:
         found = read_blocks(answer.text, reader.shown_files)
         if found.outcomes and not found.prose:

@@ -5,17 +5,7 @@ from typing import Any
 from langchain_core.messages import AIMessage
 from typing_extensions import TypedDict
 
-from mendgraph.nodes.records import (
-    Answer,
-    CallResult,
-    FileChange,
-    JsonMap,
-    LoopRecord,
-    Outcome,
-    OutcomeKind,
-    Plan,
-    StopCause,
-)
+from mendgraph.nodes.records import Answer, CallResult, FileChange, JsonMap, LoopRecord, OutcomeKind, Plan, StopCause
 from mendgraph.nodes.stop.report import finished, stopped, wrap_up
 
 
@@ -41,5 +31,5 @@ def give_up(state: StopState, kind: OutcomeKind, cause: StopCause, usage: JsonMa
     """End early, with an account of what was done and what is left as the thread's last message."""
     plan = state.get("plan") or Plan()
     results, loop = state.get("results", []), state.get("loop") or LoopRecord()
-    outcome: Outcome = stopped(kind, cause, plan, state.get("changes", []), usage, loop)
+    outcome = stopped(kind, cause, plan, state.get("changes", []), usage, loop)
     return {"outcome": outcome, "messages": [AIMessage(wrap_up(outcome, plan, results))]}

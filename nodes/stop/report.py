@@ -21,6 +21,7 @@ from mendgraph.nodes.records import (
     StopCause,
     StopReason,
     Verification,
+    changed_files,
 )
 
 _CUT_SHORT = Verification(reason="the run ended before its changes were checked")
@@ -98,8 +99,3 @@ def _passed(ran: Sequence[str]) -> list[str]:
     others = [each for each in ran if not _COUNT.search(each)]
     words = [f"{count_of(number, noun)} {'passes' if number == 1 else 'pass'}" for noun, number in counts.items()]
     return [*words, *[f"passed: {listed(others)}"] * bool(others)]
-
-
-def changed_files(changes: Sequence[FileChange]) -> tuple[str, ...]:
-    """Paths in the order of their first change, each once."""
-    return tuple(dict.fromkeys(change.path for change in changes))
