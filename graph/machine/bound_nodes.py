@@ -255,7 +255,9 @@ class BoundNodes:
 
     def finish(self, state: AgentState) -> Update:
         """End with the answer."""
-        return self._stopped(state, finish(state, ledger.usage_report(state["spending"])))
+        context = state["context"]
+        unchecked = "" if context.evidence or context.checks else "evidence is off, and no check is configured"
+        return self._stopped(state, finish(state, ledger.usage_report(state["spending"]), unchecked))
 
     def budget_stop(self, state: AgentState) -> Update:
         """End on a limit: the one that a node named, or the one that the router saw."""

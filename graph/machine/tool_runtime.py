@@ -360,7 +360,7 @@ def reply_reader(tools: ToolRuntime, state: AgentState, *, told: bool = True) ->
         first=lambda: sum(map(is_request, messages)) == 1,
         resumed=is_resuming(request),
         insistent=profile.small,
-        checked=CHECKS_TOOL in tools.specs,
+        checked=CHECKS_TOOL in tools.specs and bool(context.evidence or context.checks or context.require_checks),
         configured=bool(context.checks),
         faulty=bool(view.evidence),
     )

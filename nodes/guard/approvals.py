@@ -189,9 +189,7 @@ class Decision(NamedTuple):
 
 UNREADABLE: Final = "the answer could not be read"
 UNANSWERED: Final = "there was no answer for this call"
-HOW_TO_ANSWER: Final = 'Answer "approve" or "reject" for all calls, or {"decisions": {INDEX: {"action": ...}}}.'
-MOST_ASKED: Final = 3
-"""So many answers in a row that cannot be read are a rejection: a program that gives them would never end."""
+MOST_ASKED: Final = 3  # a program that answers like that would never end; then it is a rejection
 
 
 def digest_of(call: ToolCall, preview: Preview) -> str:
@@ -296,7 +294,8 @@ def settle_with_person(
         decisions = {index: read_decision(answer, index) for index in open_calls}
         if any(each.reason != UNREADABLE for each in decisions.values()):
             break
-        request["problem"] = f"{shown(repr(answer), 100)} is no answer. {HOW_TO_ANSWER}"
+        how = 'Answer "approve" or "reject" for all calls, or {"decisions": {INDEX: {"action": ...}}}.'
+        request["problem"] = f"{shown(repr(answer), 100)} is no answer. {how}"
     if any(each.action == "stop" for each in decisions.values()):
         return Settled(settled.items, [_stopped(each) for each in settled.verdicts])
     for index, decision in decisions.items():

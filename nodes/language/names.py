@@ -171,9 +171,11 @@ _DONE = (
     r"(?:added|adjusted|changed|converted|corrected|created|deleted|edited|fixed|implemented|made|mended|modified|moved"
     r"|refactored|removed|renamed|repaired|replaced|rewritten|rewrote|updated|written)"
 )
-_OWN_CLAIM = rf"\b(?:i|we)(?:'ve|\s+have)?\s+(?:just\s+|now\s+|also\s+|successfully\s+)*{_DONE}\b"
+_OWN_CLAIM = re.compile(
+    rf"\b(?:i|we)(?:'ve|\s+have)?\s+(?:just\s+|now\s+|also\s+|successfully\s+)*{_DONE}\b", re.IGNORECASE
+)
 _CLAIM = re.compile(
-    rf"{_OWN_CLAIM}"
+    rf"{_OWN_CLAIM.pattern}"
     r"|(?<!would )(?<!could )(?<!should )(?<!'d )"  # what would have been done was not
     r"\b(?:has|have|was|were|is\s+now|are\s+now)\s+(?:now\s+|also\s+)?(?:been\s+)?(?:now\s+|successfully\s+)*"
     r"(?:added|changed|"
@@ -217,4 +219,4 @@ def claims_a_change(answer: str) -> bool:
 
 def claims_an_own_change(answer: str) -> bool:
     """Does it say so of its own work? What else was changed may be what the request is about."""
-    return re.search(_OWN_CLAIM, _CODE.sub("it", answer), re.IGNORECASE) is not None
+    return _OWN_CLAIM.search(_CODE.sub("it", answer)) is not None

@@ -33,7 +33,7 @@ def check(
     reply, profile = state.get("reply") or ModelReply(), state["profile"]
     if not reply.preloaded:
         loop = repetition.count_tries(loop, items, results, specs, profile, config.max_failed_tries)
-    loop = repetition.with_account(loop, items, results, state.get("verdicts") or [], specs, changed)
+    loop = repetition.with_account(loop, state, specs, changed)
     if broken := repetition.fatal_failure(results):
         loop = loop.model_copy(update={"verdict": LoopVerdict.BROKEN})
     answer = repetition.accepted_answer(items, results, loop, specs)

@@ -108,10 +108,7 @@ Steps = tuple[tuple[str, ...], ...]
 
 
 class LoopConfig(Record):
-    """When repetition counts. A window smaller than the threshold could never fill: it is widened to it.
-
-    With `require_checks` no answer is taken for changes that nothing has checked.
-    """
+    """When repetition counts; a smaller window than the threshold is widened to it. Whether changes must be checked."""
 
     window: int = Field(default=REPEAT_WINDOW, ge=1)
     threshold: int = Field(default=LOOP_REPEAT_THRESHOLD, ge=2)
@@ -325,56 +322,6 @@ def accepted_answer(
     return None
 
 
-def with_account(
-    record: LoopRecord,
-    items: Items,
-    results: Sequence[CallResult],
-    verdicts: Sequence[Verdict],
-    specs: Mapping[str, ToolSpec],
-    changed: Sequence[str],
-) -> LoopRecord:
-    """The record with what the checks before the answer came to, and with the changes that nobody allowed.
-
-    `changed` are the files that the turn has changed, this step included.
-    """
-    verified, refused = record.verified, list(record.refused)
-    for item, result in zip(items, results, strict=True):
-        verified = None if result.changes else verified
-        if isinstance(item, ToolCall) and item.implied and not specs[item.tool].terminal:
-            verified = _verification(item, result.result, changed) or verified
-    for item, verdict in zip(items, verdicts, strict=False):
-        if isinstance(item, ToolCall) and item.tool in specs and specs[item.tool].effect in CHANGING:
-            call = f"{item.tool} {target_words(item.arguments)}".rstrip()
-            if verdict.refused:
-                refused.append(f"you refused {call}")
-            elif verdict.error is not None and verdict.error.code is ToolErrorCode.APPROVAL_REQUIRED:
-                refused.append(f"nobody could be asked to approve {call}")
-    return record.model_copy(update={"verified": verified, "refused": tuple(dict.fromkeys(refused))})
-
-
-def _verification(call: ToolCall, result: ToolResult, changed: Sequence[str]) -> Verification | None:
-    """What the checks say of all that was changed; None where they were not made."""
-    error, data = result.error, result.data
-    if error is not None and error.code is ToolErrorCode.CANCELLED:
-        return None
-    if error is not None:
-        failed = error.code is ToolErrorCode.CHECK_FAILED
-        return Verification(kind="contradicted" if failed else "none", reason=error.message)
-    unseen = [path for path in changed if path not in call.arguments.get("paths", ())]
-    reason = f"no check looked at {listed(unseen)}" if unseen else str(data.get("reason", ""))
-    kind: Literal["passed", "none"] = "passed" if data.get("checks") == "passed" and not unseen else "none"
-    ran, lines = tuple(data.get("ran", ())), tuple(data.get("lines", ()))
-    return Verification(kind=kind, ran=ran, lines=lines, reason="" if kind == "passed" else reason)
-
-
-def unchecked_stop(record: LoopRecord, answer: Answer | None, changed: Sequence[str]) -> StopCause | None:
-    """Why an answer is not taken in a run that has to be checked: nothing has checked what it changed."""
-    if answer is None or not changed or (record.verified is not None and record.verified.kind != "none"):
-        return None
-    message = "This run has to be checked, and nothing could check its changes."
-    return StopCause(reason=StopReason.NOT_CHECKED, message=message, diagnostics=(f"the answer: {answer.text}",))
-
-
 class LoopState(TypedDict, total=False):
     """What loop control reads. `results` are those of `items`, in order, and `verdicts` guard's of them."""
 
@@ -385,3 +332,44 @@ class LoopState(TypedDict, total=False):
     loop: LoopRecord
     reply: ModelReply | None
     profile: Profile
+
+
+def with_account(
+    record: LoopRecord, state: LoopState, specs: Mapping[str, ToolSpec], changed: Sequence[str]
+) -> LoopRecord:
+    """The record with what the checks before the answer say of all `changed` files, and the changes nobody allowed."""
+    items, verified, refused = state.get("items", []), record.verified, list(record.refused)
+    for item, result in zip(items, state.get("results", []), strict=True):
+        verified = None if result.changes else verified
+        if isinstance(item, ToolCall) and item.implied and not specs[item.tool].terminal:
+            verified = _verification(item, result.result, changed) or verified
+    for item, verdict in zip(items, state.get("verdicts", []), strict=False):
+        if isinstance(item, ToolCall) and item.tool in specs and specs[item.tool].effect in CHANGING:
+            call = f"{item.tool} {target_words(item.arguments)}".rstrip()
+            if verdict.refused:
+                refused.append(f"you refused {call}")
+            elif verdict.error is not None and verdict.error.code is ToolErrorCode.APPROVAL_REQUIRED:
+                refused.append(f"nobody could be asked to approve {call}")
+    return record.model_copy(update={"verified": verified, "refused": tuple(dict.fromkeys(refused))})
+
+
+def _verification(call: ToolCall, result: ToolResult, changed: Sequence[str]) -> Verification | None:
+    """What the checks came to; None where they were not made."""
+    error, data = result.error, result.data
+    if error is not None:
+        kind: Literal["contradicted", "none"] = "contradicted" if error.code is ToolErrorCode.CHECK_FAILED else "none"
+        return None if error.code is ToolErrorCode.CANCELLED else Verification(kind=kind, reason=error.message)
+    known = {"ran": tuple(data.get("ran", ())), "lines": tuple(data.get("lines", ()))}
+    if unseen := [path for path in changed if path not in call.arguments.get("paths", ())]:
+        return Verification(**known, reason=f"no check looked at {listed(unseen)}")
+    if data.get("checks") == "passed":
+        return Verification(kind="passed", **known)
+    return Verification(**known, reason=str(data.get("reason", "")))
+
+
+def unchecked_stop(record: LoopRecord, answer: Answer | None, changed: Sequence[str]) -> StopCause | None:
+    """Why an answer is not taken in a run that has to be checked: nothing has checked what it changed."""
+    if answer is None or not changed or (record.verified is not None and record.verified.kind != "none"):
+        return None
+    message = "This run has to be checked, and nothing could check its changes."
+    return StopCause(reason=StopReason.NOT_CHECKED, message=message, diagnostics=(f"the answer: {answer.text}",))

@@ -26,8 +26,7 @@ NOTHING_HAPPENED = "No file was changed, so what this answer says has not happen
 NOTHING_DONE = "The request asks for a change, and no file was changed."
 _REMEDY = "Make the change now. If none can be made, say why in one sentence."
 _HONESTLY = "Say what was not done, and why."
-MOST_CHECKED: Final = 100
-"""Files that one call of run_checks looks at."""
+MOST_CHECKED: Final = 100  # files that one call of run_checks looks at
 
 
 class TurnFacts(NamedTuple):

@@ -20,10 +20,10 @@ class StopState(TypedDict, total=False):
     loop: LoopRecord
 
 
-def finish(state: StopState, usage: JsonMap) -> dict[str, Any]:
-    """End with the final answer, which becomes the thread's last message."""
+def finish(state: StopState, usage: JsonMap, unchecked: str = "") -> dict[str, Any]:
+    """End with the final answer, which becomes the thread's last message; `unchecked` says why no check was asked."""
     answer = state.get("answer") or Answer(text="")
-    outcome = finished(answer, state.get("changes", []), usage, state.get("loop") or LoopRecord())
+    outcome = finished(answer, state.get("changes", []), usage, state.get("loop") or LoopRecord(), unchecked)
     return {"outcome": outcome, "messages": [AIMessage(answer.text or "Done.")]}
 
 

@@ -25,13 +25,16 @@ from mendgraph.nodes.records import (
 )
 
 _CUT_SHORT = Verification(reason="the run ended before its changes were checked")
-_UNSEEN = Verification(reason="no check ran after the last change")
 _COUNT = re.compile(r": (\d+) ([a-z]+?)s?\Z")
 
 
-def finished(answer: Answer, changes: Sequence[FileChange], usage: JsonMap, loop: LoopRecord) -> Outcome:
-    """The outcome of a run that gave its final answer."""
+def finished(
+    answer: Answer, changes: Sequence[FileChange], usage: JsonMap, loop: LoopRecord, unchecked: str = ""
+) -> Outcome:
+    """The outcome of a run that gave its final answer. `unchecked` is why no check was asked of its changes."""
     cause = StopCause(reason=StopReason.ANSWERED, message="")
+    verified = loop.verified or Verification(reason=unchecked or "no check ran after the last change")
+    loop = loop.model_copy(update={"verified": verified})
     outcome = stopped(OutcomeKind.FINISHED, cause, Plan(), changes, usage, loop)
     message = outcome.message or answer.text or "Done."
     return outcome.model_copy(update={"message": message, "answer": answer.text, "value": answer.value})
@@ -40,18 +43,15 @@ def finished(answer: Answer, changes: Sequence[FileChange], usage: JsonMap, loop
 def stopped(
     kind: OutcomeKind, cause: StopCause, plan: Plan, changes: Sequence[FileChange], usage: JsonMap, loop: LoopRecord
 ) -> Outcome:
-    """The outcome of a run that ended before its answer. `cause` is what the deciding node said.
-
-    `loop` knows what the checks came to, and which changes nobody allowed.
-    """
+    """The outcome of a run that ended before its answer. `cause` is what the deciding node said."""
     left = [step.title for step in plan.steps if step.status is not PlanStatus.DONE]
-    files, verified = changed_files(changes), Verification()
-    if files:
-        verified = loop.verified or (_UNSEEN if kind is OutcomeKind.FINISHED else _CUT_SHORT)
+    files = changed_files(changes)
+    verified = (loop.verified or _CUT_SHORT) if files else Verification()
+    words = changes_words(files, verified, loop.refused)
     return Outcome(
         kind=kind,
         reason=cause.reason,
-        message=" ".join(filter(None, (cause.message, changes_words(files, verified, loop.refused)))),
+        message=f"{cause.message.removesuffix('.')}. {words}" if cause.message and words else cause.message or words,
         diagnostics=cause.diagnostics,
         changed_files=files,
         verified=verified,
@@ -77,10 +77,7 @@ def wrap_up(outcome: Outcome, plan: Plan, last_results: Sequence[CallResult]) ->
 
 
 def changes_words(files: Sequence[str], verified: Verification, refused: Sequence[str]) -> str:
-    """What a person reads first of a turn's changes: "Changed cart.py; 2 tests pass" as a sentence.
-
-    "" where nothing was changed, and nothing was `refused`.
-    """
+    """What a person reads first of a turn's changes ("Changed cart.py; 2 tests pass."); "" where there are none."""
     if not files:
         return f"No file was changed: {listed(refused)}." if refused else ""
     if verified.kind == "passed":
@@ -96,6 +93,6 @@ def _passed(ran: Sequence[str]) -> list[str]:
     counts: Counter[str] = Counter()
     for match in filter(None, map(_COUNT.search, ran)):
         counts[match[2]] += int(match[1])
-    others = [each for each in ran if not _COUNT.search(each)]
+    others = listed([each for each in ran if not _COUNT.search(each)])
     words = [f"{count_of(number, noun)} {'passes' if number == 1 else 'pass'}" for noun, number in counts.items()]
-    return [*words, *[f"passed: {listed(others)}"] * bool(others)]
+    return [*words, *[f"passed: {others}"] * bool(others)]

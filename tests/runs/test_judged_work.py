@@ -165,7 +165,7 @@ NO_CHECKS = tuple(each for each in default_tools() if each.spec.name != "run_che
             (READ, write("new")),
             {"max_calls_per_turn": 2},
             "BUDGET_STOP",
-            "Limit 'max_calls_per_turn' exceeded: 2/2 Changed notes.txt; not checked: the run ended before its changes",
+            "Limit 'max_calls_per_turn' exceeded: 2/2. Changed notes.txt; not checked: the run ended before",
         ),
         ((READ, DONE, DONE), {}, "FINISHED", "The notes are right."),
     ],

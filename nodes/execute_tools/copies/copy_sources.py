@@ -31,6 +31,7 @@ from mendgraph.nodes.execute_tools.processes.git import (
 )
 from mendgraph.nodes.execute_tools.processes.processes import ProcessResult
 from mendgraph.nodes.execute_tools.store.run_folder import Identity
+from mendgraph.nodes.language.display import listed
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 WORKSPACE: Final = "workspace"
@@ -277,9 +278,7 @@ def _git_source(repository: Repository, revision: str) -> GitSource | ToolError 
 
 
 def _not_committed(repository: Repository, changed: Sequence[str]) -> ToolError:
-    named = ", ".join(map(quoted, changed[:_NAMED])) + (
-        f" and {len(changed) - _NAMED} more" if changed[_NAMED:] else ""
-    )
+    named = listed([*map(quoted, changed)], _NAMED)
     message = (
         f"The repository {quoted(repository.path)} has changes that are not committed ({named}), and copies are made of"
         ' commits. Commit or stash them, or say "revision": "HEAD" to work without them.'

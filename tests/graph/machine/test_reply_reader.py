@@ -91,6 +91,7 @@ IDLE = TurnFacts(request="Fix calc.py.", checked=True)._asdict() | {"hindered": 
         (state(TASK, context=AgentContext(mode="read-only")), {"hindered": True}),
         (state(TASK, healing_attempts=met(Kind.EMPTY_REPLY, Kind.UNFOUNDED_CLAIM, Kind.UNFOUNDED_CLAIM)), {"met": 2}),
         (state(TASK, profile=Profile(small=True)), {"insistent": True}),
+        (state(TASK, context=AgentContext(evidence=False)), {"checked": False}),
         (state(TASK, context=AgentContext(checks=("make test",))), {"configured": True}),
         (state(), {"request": "", "first": False}),
     ],

@@ -25,7 +25,7 @@ def read(folder: Path, run_id: str) -> History:
 def test_a_run_from_its_start_to_its_end(tmp_path: Path) -> None:
     folder = project(tmp_path / "project")
     found = read(folder, played(folder).thread_id)
-    nodes = [START, "begin_turn", *USUAL * 6, "FINISHED"]
+    nodes = [START, "begin_turn", *USUAL * 5, "call_model", "parse", "FINISHED"]
     assert [each.node for each in found.visits] == nodes
     assert [each.target for each in found.visits] == [*nodes[1:], END]
     assert all(each.transition for each in found.visits)

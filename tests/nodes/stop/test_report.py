@@ -84,7 +84,7 @@ def test_a_stopped_run_says_what_is_left(plan: Plan, left: str) -> None:
     assert stopped(OutcomeKind.BUDGET_STOP, CAUSE, plan, CHANGES, USAGE, LoopRecord()) == Outcome(
         kind=OutcomeKind.BUDGET_STOP,
         reason=StopReason.MAX_STEPS,
-        message=f"{CAUSE.message} {CHANGED}",
+        message=f"{CAUSE.message}. {CHANGED}",
         diagnostics=("one", "two"),
         changed_files=("b.py", "a.py"),
         verified=CUT_SHORT,
@@ -96,7 +96,7 @@ def test_a_stopped_run_says_what_is_left(plan: Plan, left: str) -> None:
 def test_the_last_message_is_a_full_account() -> None:
     outcome = stopped(OutcomeKind.BUDGET_STOP, CAUSE, PLAN, CHANGES, USAGE, LoopRecord())
     assert wrap_up(outcome, PLAN, [result("first"), result("There is no c.py."), result(None)]).splitlines() == [
-        f"BUDGET_STOP (max_steps): Limit 'max_steps' exceeded: 3/3 {CHANGED}",
+        f"BUDGET_STOP (max_steps): Limit 'max_steps' exceeded: 3/3. {CHANGED}",
         "- one",
         "- two",
         "Done: look; read.",
