@@ -348,7 +348,7 @@ class Verdict(Record):
     """Guard's answer about one call. `rule` names what decided; `error` is what the model sees when denied.
 
     `blocked` is what a person sees of a change that file rules deny, as `format_guardrail_violations` writes it, and
-    `refused` says that a person has denied the call.
+    `refused` is told where a person did not allow a call, before its name: "you refused".
     `pins` are the only changes that a person allowed, (path, hash of the file then, mark), and None allows any;
     `edited` are the arguments that the person changed.
     """
@@ -358,7 +358,7 @@ class Verdict(Record):
     error: ToolError | None = None
     path: str = ""
     blocked: str = ""
-    refused: bool = False
+    refused: str = ""
     pins: tuple[tuple[str, str, str], ...] | None = None
     edited: tuple[str, ...] = ()
 

@@ -409,12 +409,13 @@ def _stopped(verdict: Verdict) -> Verdict:
 
 
 def _rejected(asked: Verdict, decision: Decision) -> Verdict:
-    if decision.action == "nobody":
-        return denied(asked.rule, ToolErrorCode.APPROVAL_REQUIRED, NOBODY, path=asked.path)
-    why = f": {shown(decision.reason, 500)}" if decision.reason.strip() else ""
-    message = f"A person did not approve this call{why}. {_REMEDY}"
-    rejected = denied(asked.rule, ToolErrorCode.PERMISSION_DENIED, message, path=asked.path)
-    return rejected.model_copy(update={"refused": True})
+    code, message, refused = ToolErrorCode.APPROVAL_REQUIRED, NOBODY, "nobody could be asked to approve"
+    if decision.action != "nobody":
+        why = f": {shown(decision.reason, 500)}" if decision.reason.strip() else ""
+        code, message = ToolErrorCode.PERMISSION_DENIED, f"A person did not approve this call{why}. {_REMEDY}"
+        unsaid = decision.reason in {UNREADABLE, UNANSWERED}
+        refused = "no answer that can be read came for" if unsaid else "you refused"
+    return denied(asked.rule, code, message, path=asked.path).model_copy(update={"refused": refused})
 
 
 # --- Chat pages for LangGraph: two more forms of asking and of answers

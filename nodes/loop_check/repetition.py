@@ -344,12 +344,8 @@ def with_account(
         if isinstance(item, ToolCall) and item.implied and not specs[item.tool].terminal:
             verified = _verification(item, result.result, changed) or verified
     for item, verdict in zip(items, state.get("verdicts", []), strict=False):
-        if isinstance(item, ToolCall) and item.tool in specs and specs[item.tool].effect in CHANGING:
-            call = f"{item.tool} {target_words(item.arguments)}".rstrip()
-            if verdict.refused:
-                refused.append(f"you refused {call}")
-            elif verdict.error is not None and verdict.error.code is ToolErrorCode.APPROVAL_REQUIRED:
-                refused.append(f"nobody could be asked to approve {call}")
+        if isinstance(item, ToolCall) and verdict.refused and specs[item.tool].effect in CHANGING:
+            refused.append(f"{verdict.refused} {item.tool} {target_words(item.arguments)}".rstrip())
     return record.model_copy(update={"verified": verified, "refused": tuple(dict.fromkeys(refused))})
 
 

@@ -155,7 +155,7 @@ def test_the_answer_becomes_the_verdicts(ask: tuple[Any, Ask]) -> None:
         [
             Verdict(kind=VerdictKind.ALLOW, rule="ask_before_write", path="a.py"),
             Verdict(kind=VerdictKind.ALLOW, path="b.py"),
-            rejected.model_copy(update={"refused": True}),
+            rejected.model_copy(update={"refused": "you refused"}),
             CHANGE_DENIED,
         ],
         [],
