@@ -36,7 +36,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def said(by: str) -> str:
-    return f"BUDGET_STOP (cancelled): The run was stopped by {by}.\n"
+    return f"BUDGET_STOP (cancelled): The run was stopped by {by}."
 
 
 # --- As processes
