@@ -1,5 +1,6 @@
 """What the machine hands from one room to another, seen in whole runs."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -87,12 +88,9 @@ def test_one_file_under_two_names_is_one_action(tmp_path: Path) -> None:
 def test_checks_that_fail_are_told_a_bounded_number_of_times(tmp_path: Path) -> None:
     """Also where each edit in between works."""
     write_files(tmp_path, FILES)
-    edits = [
-        {"path": "calc.py", "old_str": old, "new_str": new} for old, new in (("a - b", "a * b"), ("a * b", "a - b"))
-    ]
-    said = [
-        line for edit in edits * 3 for line in (message_of(use(("edit_file", edit)), Protocol.NATIVE), Say("Mended."))
-    ]
+    texts = ("a - b", "a * b", "a / b", "a % b")
+    edits = [{"path": "calc.py", "old_str": old, "new_str": new} for old, new in pairwise(texts)]
+    said = [line for edit in edits for line in (message_of(use(("edit_file", edit)), Protocol.NATIVE), Say("Mended."))]
     context = AgentContext(workspace=str(tmp_path), checks=("false",), max_failed_tries=3, max_calls_per_turn=20)
     outcome = run_task("Fix calc.py", context, model=ScriptedModel(said)).outcome
     found = outcome.reason, outcome.verified.kind, outcome.usage["total_calls"]
