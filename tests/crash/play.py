@@ -86,6 +86,7 @@ def _told(result: RunResult) -> dict[str, Any]:
         "kind": outcome.kind.value,
         "reason": outcome.reason.value,
         "message": outcome.message,
+        "answer": outcome.answer,
         "history": [(message.type, message.text) for message in result.messages],
         "changed": sorted(change.path for change in result.changes),
     }
