@@ -4,9 +4,9 @@ Everything here may be in a checkpoint, so each type is plain data: frozen pydan
 own tests spell out, enums. Modules and fields are a storage format; `CHECKPOINT_TYPES` lists the types.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum, StrEnum, auto
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -277,6 +277,16 @@ class FileChange(Record):
     diff: str
 
 
+def changed_files(changes: Iterable[FileChange]) -> tuple[str, ...]:
+    """The files that are not as they were before these changes, in the order of their first change."""
+    before: dict[str, str] = {}
+    after: dict[str, str] = {}
+    for change in changes:
+        before.setdefault(change.path, change.sha256_before)
+        after[change.path] = change.sha256_after
+    return tuple(path for path, sha256 in before.items() if after[path] != sha256)
+
+
 class CallResult(Record):
     """What one call came to, in the place of the call. `ms` is wall time in milliseconds; 0 attempts: it never ran."""
 
@@ -348,7 +358,8 @@ class VerdictKind(StrEnum):
 class Verdict(Record):
     """Guard's answer about one call. `rule` names what decided; `error` is what the model sees when denied.
 
-    `blocked` is what a person sees of a change that file rules deny, as `format_guardrail_violations` writes it.
+    `blocked` is what a person sees of a change that file rules deny, as `format_guardrail_violations` writes it, and
+    `refused` is told where a person did not allow a call, before its name: "you refused".
     `pins` are the only changes that a person allowed, (path, hash of the file then, mark), and None allows any;
     `edited` are the arguments that the person changed.
     """
@@ -358,6 +369,7 @@ class Verdict(Record):
     error: ToolError | None = None
     path: str = ""
     blocked: str = ""
+    refused: str = ""
     pins: tuple[tuple[str, str, str], ...] | None = None
     edited: tuple[str, ...] = ()
 
@@ -378,10 +390,25 @@ class LoopVerdict(StrEnum):
     ANSWERED, BROKEN, GAVE_UP = "answered", "broken", "gave_up"
 
 
+class Verification(Record):
+    """What is known of a turn's changes as a whole. Checks that ran before a later change say nothing of it.
+
+    passed: `ran` names what was run, with counts ("pytest tests/test_cart.py: 2 tests"), and `lines` the changed lines
+    that it executed ("cart.py:3-7"), empty where that is not known. none: `reason` says why nothing could be run, and
+    is "" where no file was changed. contradicted: `reason` says what failed.
+    """
+
+    kind: Literal["passed", "none", "contradicted"] = "none"
+    ran: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
+    reason: str = ""
+
+
 class LoopRecord(Record):
     """Loop control's memory: for each step, oldest first, the signatures of its calls.
 
     `failed_tries` are steps in a row whose edits or checks failed, `missed` the files of the turn's edits that missed.
+    `verified` is what the checks since the last change came to, `refused` the changes that nobody allowed, in words.
     """
 
     recent: tuple[tuple[str, ...], ...] = ()
@@ -389,6 +416,8 @@ class LoopRecord(Record):
     verdict: LoopVerdict = LoopVerdict.FRESH
     failed_tries: int = 0
     missed: tuple[str, ...] = ()
+    verified: Verification | None = None
+    refused: tuple[str, ...] = ()
 
 
 # --- How a run ends
@@ -446,6 +475,10 @@ class StopReason(StrEnum):
     WORKSPACE_BUSY = "workspace_busy", "Wait until the other run has ended, or stop it, then try again.", False, True
     CHECKS_FAILED = "checks_failed", "Look at what fails, then say more of what is wanted, or take a larger model."
     EDITS_FAILED = "edits_failed", "Say in other words what is wanted, name the file, or take a larger model."
+    NOT_CHECKED = (
+        "not_checked",
+        "Look at the changes, or name a command that checks them (--check 'make test') and send the task again.",
+    )
     NOTHING_CHANGED = "nothing_changed", "Say in other words what is to be changed and where, or take a larger model."
     STORE_FAILED = "store_failed", "Mend what the message names; `mendgraph runs` lists the run.", False, True
     DAY_LIMIT = "day_limit", "Go on tomorrow (UTC), or raise it: `mendgraph resume --max-tokens-per-day N`.", True, True
@@ -463,8 +496,9 @@ class StopCause(Record):
 class Outcome(Record):
     """How a run ended; set exactly once in a turn, by `stop/`. `answer` is "" and `value` None unless FINISHED.
 
-    `checks`: passed, failed, none (nothing to run), unavailable, or "" without a change. `restored` are the files that
-    are as they were before the turn, as its work failed: the run keeps what was made of them, for `mendgraph apply`.
+    `message` is for people. Where files were changed it names them and says what `verified` says: "Changed cart.py; 2
+    tests pass." Without a change it is the answer, or why the run ended. `restored` are the files that are as they were
+    before the turn, as its work failed: the run keeps what was made of them, for `mendgraph apply`.
     """
 
     kind: OutcomeKind
@@ -475,6 +509,6 @@ class Outcome(Record):
     value: Any = None
     changed_files: tuple[str, ...] = ()
     restored: tuple[str, ...] = ()
-    checks: str = ""
+    verified: Verification = Verification()
     usage: JsonMap = Field(default_factory=dict, repr=False)
     how_to_go_on: str = ""

@@ -528,6 +528,7 @@ class AgentContext(Record):
             threshold=self.loop_repeat_threshold,
             max_overrides=self.loop_override_retries,
             max_failed_tries=self.max_failed_tries,
+            require_checks=self.require_checks,
         )
 
 

@@ -256,7 +256,9 @@ class BoundNodes:
 
     def finish(self, state: AgentState) -> Update:
         """End with the answer."""
-        return self._stopped(state, finish(state, ledger.usage_report(state["spending"])))
+        context = state["context"]
+        unchecked = "" if context.evidence or context.checks else "evidence is off, and no check is configured"
+        return self._stopped(state, finish(state, ledger.usage_report(state["spending"]), unchecked))
 
     def budget_stop(self, state: AgentState) -> Update:
         """End on a limit: the one that a node named, or the one that the router saw."""
@@ -360,6 +362,8 @@ class BoundNodes:
         checks = self._tools.checks(context) if context.checks else None
         if isinstance(checks, ToolError):
             return f"The checks of this run cannot be run. {checks.message}"
+        if (context.checks or context.require_checks) and "run_checks" not in self._specs:
+            return "This agent has no tool run_checks, so no check can be run: add it to its tools."
         unpriced = self._models.problem(context)
         for problem in (*rule_problems(context.network()), self._tools.unknown_tools(context), unpriced):
             if problem:

@@ -47,7 +47,17 @@ from mendgraph.nodes.language.history import is_request
 from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.parse.answers import TurnFacts, answer_problems
 from mendgraph.nodes.parse.reading import CHECKS_TOOL, Reader
-from mendgraph.nodes.records import CHANGING, CallError, EditForm, JsonMap, Plan, Profile, ToolCall, ToolError, ToolSpec
+from mendgraph.nodes.records import (
+    CallError,
+    EditForm,
+    JsonMap,
+    Plan,
+    Profile,
+    ToolCall,
+    ToolError,
+    ToolSpec,
+    changed_files,
+)
 
 Rules = TypeVar("Rules", CommandRules, CheckRules)
 Opened = TypeVar("Opened", Commands, Checks)
@@ -359,16 +369,20 @@ def reply_reader(tools: ToolRuntime, state: AgentState, *, told: bool = True) ->
     context, profile, messages = state["context"], state["profile"], state["messages"]
     blocks = profile.edit_form is EditForm.BLOCKS
     view = view_turn(messages) if blocks else TurnView()
-    said = (line for each in state.get("corrections") or [] for line in each.prompt.splitlines())
-    checking, request = CHECKS_TOOL in tools.specs, last_request(messages)
+    attempts = state.get("healing_attempts") or []
+    lines = (line for attempt in attempts for line in attempt.corrective_prompt.splitlines())
+    said = (line for line in lines if not line.startswith("  "))  # the reminders may be part of an answer
+    request = last_request(messages)
     turn = TurnFacts(
         request=request,
-        changed=tuple(dict.fromkeys(change.path for change in state.get("changes") or [])),
-        hindered=lambda: context.mode == "read-only" or is_resuming(request) or view_turn(messages).refused,
-        met=sum(is_unfounded(attempt.errors) for attempt in state.get("healing_attempts") or []),
+        changed=changed_files(state.get("changes") or []),
+        hindered=lambda: context.mode == "read-only" or view_turn(messages).refused,
+        met=sum(is_unfounded(attempt.errors) for attempt in attempts),
+        first=lambda: sum(map(is_request, messages)) == 1,
+        resumed=is_resuming(request),
         insistent=profile.small,
-        checked=checking and context.evidence,
-        configured=checking and bool(context.checks),
+        checked=CHECKS_TOOL in tools.specs and bool(context.evidence or context.checks or context.require_checks),
+        configured=bool(context.checks),
         faulty=bool(view.evidence),
     )
     return Reader(
@@ -376,9 +390,9 @@ def reply_reader(tools: ToolRuntime, state: AgentState, *, told: bool = True) ->
         known_tools=tools.registry.names(),
         validate=tools.registry.validate,
         check_answer=partial(answer_problems, schema=context.answer_schema),
-        writing_tools=frozenset(spec.name for spec in tools.specs.values() if spec.effect in CHANGING),
+        writing_tools=frozenset(spec.name for spec in tools.specs.values() if spec.effect == "write"),
         shown_files=tuple(view.files),
-        told=(*view.failures, *view.evidence, *said) if told and blocks else (),
+        told=(*view.failures, *view.evidence, *said) if told else (),
         turn=turn,
         offered=frozenset(spec.name for spec in tools.offered(context, profile)),
     )

@@ -310,7 +310,8 @@ def _last_end(run: ListedRun, history: History, course: Course, texts: Texts) ->
     if last is not None and last.reason.value == run.reason:
         return _end(last, texts)
     told = {"kind": run.kind, "reason": run.reason, "look": _LOOKS.get(run.kind, "warn")}
-    nothing: JsonMap = {"diagnostics": [], "value": [], "checks": "", "advice": ""}
+    nothing: JsonMap = {"diagnostics": [], "value": [], "ran": [], "advice": ""}
+    nothing["answer"] = None if run.answer == run.message else texts.shown(run.answer)
     changed = [texts.line(path, 500) for path in run.changed]
     return {**told, **nothing, "message": texts.shown(run.message), "changed": changed}
 
@@ -323,7 +324,8 @@ def _end(outcome: Outcome, texts: Texts) -> JsonMap:
         "message": texts.shown(outcome.message),
         "diagnostics": [texts.line(each, 1_000) for each in outcome.diagnostics],
         "value": [] if outcome.value is None else texts.fields({"value": outcome.value}),
-        "checks": outcome.checks,
+        "ran": [texts.line(each, 500) for each in (*outcome.verified.ran, *outcome.verified.lines)],
+        "answer": None if outcome.answer == outcome.message else texts.shown(outcome.answer),
         "changed": [texts.line(path, 500) for path in outcome.changed_files],
         "advice": texts.line(outcome.how_to_go_on, 2_000),
     }

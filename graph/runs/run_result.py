@@ -11,7 +11,7 @@ from mendgraph.nodes.guard.policy import shown
 from mendgraph.nodes.language.display import plain
 from mendgraph.nodes.records import FileChange, JsonMap, Outcome, OutcomeKind, Plan
 
-_LONGEST_MESSAGE = 200
+_LONGEST_MESSAGE = 300
 """Characters of an outcome's message that one line shows."""
 
 _LONGEST_DIFF, _COLOURS = 8_000, {"+": "#1a7f37", "-": "#cf222e", "@": "#888"}
@@ -41,7 +41,10 @@ class RunResult:
 
     @property
     def ok(self) -> bool:
-        """Whether the run has FINISHED: it gave its answer, and no check of it failed."""
+        """Whether the run has FINISHED: it gave its answer, and nothing that was run speaks against its changes.
+
+        That is no proof: `outcome.verified` tells what was run. With `require_checks` something must have been.
+        """
         return self.outcome.kind is OutcomeKind.FINISHED
 
     @property
@@ -74,12 +77,12 @@ class RunResult:
         return not self.ok
 
     def __str__(self) -> str:
-        """Kind, reason, message, changed files and run in one line that holds nothing but printable characters."""
-        message = shown(" ".join(self.outcome.message.split()), _LONGEST_MESSAGE)
-        files = ", ".join(map(shown, self.changed_files)) or "no file"
-        return (
-            f"{self.outcome.kind.value} ({self.outcome.reason.value}): {message} [changed: {files}; run {self.run_id}]"
-        )
+        """Kind, reason, message, answer and run in one line that holds nothing but printable characters."""
+        outcome = self.outcome
+        said = outcome.message if outcome.answer in outcome.message else f"{outcome.message} {outcome.answer}"
+        message = shown(" ".join(said.split()), _LONGEST_MESSAGE)
+        run = f"run {self.run_id}" if self.changed_files else f"no file changed; run {self.run_id}"
+        return f"{outcome.kind.value} ({outcome.reason.value}): {message} [{run}]"
 
     def __repr__(self) -> str:
         ended = f"{self.outcome.kind.value} ({self.outcome.reason.value})"

@@ -47,6 +47,7 @@ from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock, Workspa
 from mendgraph.nodes.records import (
     FileChange,
     JsonMap,
+    LoopRecord,
     Outcome,
     OutcomeKind,
     Plan,
@@ -254,7 +255,7 @@ class Session:
             return _impossible("This thread is not waiting for an approval: resume it, or send a new request.")
         self._reader = EventReader.taking_up(state.values)
         unclear = decisions is None or (isinstance(decisions, Mapping) and "decisions" not in decisions)
-        return TurnStart(Command(resume="reject" if unclear else decisions))  # what LangGraph would fail on, too
+        return TurnStart(Command(resume=str(decisions) if unclear else decisions))  # LangGraph would fail on it
 
     def _begin_again(self, *, anew: bool = False) -> TurnStart | StopCause:
         """Take the turn up again, as its own state says: see `ResumePlan`."""
@@ -422,7 +423,7 @@ class Session:
 
     def _stopped(self, cause: StopCause) -> Outcome:
         usage = usage_report(Spending())
-        return stopped(OutcomeKind.SYSTEM_ERROR, cause, Plan(), self._reader.changes, usage)
+        return stopped(OutcomeKind.SYSTEM_ERROR, cause, Plan(), self._reader.changes, usage, LoopRecord())
 
     def _read_result(self) -> RunResult:
         if self._failed is not None:

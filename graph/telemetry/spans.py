@@ -124,7 +124,7 @@ class RunSpan:
         said = {
             "mendgraph.outcome.kind": outcome.kind.value,
             "mendgraph.outcome.reason": outcome.reason.value,
-            "mendgraph.outcome.checks": outcome.checks,
+            "mendgraph.outcome.verified": outcome.verified.kind if outcome.changed_files else "",
             "mendgraph.changed_files": len(outcome.changed_files),
             "mendgraph.session.cost_usd": outcome.usage.get("cost_usd"),
         }

@@ -20,7 +20,7 @@ from mendgraph.graph.runs.run_words import state_words, when_words
 from mendgraph.graph.terminal.answers import Line, table
 from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats, format_usage_stats
 from mendgraph.nodes.execute_tools.secrets.redact import redact
-from mendgraph.nodes.language.display import count_of, one_line, output_words, plain, short_id, target_of, usd
+from mendgraph.nodes.language.display import one_line, output_words, plain, short_id, target_of, usd
 from mendgraph.nodes.records import ExtractionError, FileChange, JsonMap, Outcome, OutcomeKind, Plan, ToolCall
 
 if TYPE_CHECKING:
@@ -54,13 +54,11 @@ def outcome_lines(outcome: Outcome) -> Iterator[Line]:
     if outcome.kind is OutcomeKind.FINISHED:
         if outcome.value is not None:
             yield Line(f"value: {json.dumps(outcome.value, ensure_ascii=False)}")
-        checks = f"; checks {outcome.checks}" if outcome.checks in {"passed", "failed", "unavailable"} else ""
-        yield Line(head + _changed(outcome.changed_files) + checks, style)
+        said = outcome.message if outcome.message != (outcome.answer or "Done.") else "no file changed"
+        yield Line(head + said, style)
         return
     yield Line(head + " ".join(outcome.message.split()), style)
     yield from (Line(f"  - {' '.join(line.split())}", "dim") for line in outcome.diagnostics)
-    if outcome.changed_files:
-        yield Line(_changed(outcome.changed_files))
     yield Line(f"How to go on: {outcome.how_to_go_on}")
 
 
@@ -174,12 +172,6 @@ def _fields_of(value: Any) -> Mapping[Any, Any] | None:
     if is_dataclass(value):
         return {each.name: getattr(value, each.name) for each in fields(value)}
     return value._asdict() if isinstance(value, tuple) and hasattr(value, "_asdict") else None
-
-
-def _changed(paths: Sequence[str]) -> str:
-    if not paths:
-        return "no file changed"
-    return f"{count_of(len(paths), 'file')} changed: {', '.join(paths)}"
 
 
 _COMPACTIONS: Final = {
@@ -323,6 +315,7 @@ def run_details(run: "ListedRun", steps: Sequence["RunStep"], now: datetime, zon
         "state": state_words(run.standing, run.reason),
         "last request": one_line(run.request, _LONGEST_TASK) if run.request != run.task else "",
         "end": one_line(run.message, _LONGEST_TASK),
+        "answer": one_line(run.answer, _LONGEST_TASK) if run.answer != run.message else "",
         "begun": f"{when_words(run.created, now, zone)}, at work: {when_words(run.updated, now, zone)}",
         "forked from": f"run {short_id(run.parent)} after step {run.forked_at}" if run.parent else "",
         "folder": one_line(str(stored.get("workspace", ""))),

@@ -37,6 +37,7 @@ class ExitCode(IntEnum):
     USAGE_ERROR = 2
     BUDGET_STOP = 3
     SYSTEM_ERROR = 4
+    NOT_CHECKED = 5
     INTERNAL_ERROR = 70
     INTERRUPTED = 130
     TERMINATED = 143
@@ -44,11 +45,12 @@ class ExitCode(IntEnum):
 
 
 MEANINGS: dict[ExitCode, str] = {
-    ExitCode.FINISHED: "FINISHED: the run gave its answer",
+    ExitCode.FINISHED: "FINISHED: the run gave its answer, and nothing that was run contradicts it",
     ExitCode.FINDINGS: "`doctor` found a problem, a task of a `batch` did not finish, or a pipe was closed",
     ExitCode.USAGE_ERROR: "the command line is wrong or names a run that does not exist; nothing was run",
     ExitCode.BUDGET_STOP: "BUDGET_STOP: a limit ended the run, or you stopped it with Ctrl-C or SIGTERM",
     ExitCode.SYSTEM_ERROR: "SYSTEM_ERROR: the run failed, the command was refused, or the model is not installed",
+    ExitCode.NOT_CHECKED: "with --require-checks: files were changed, and nothing could check them",
     ExitCode.INTERNAL_ERROR: "a bug in mendgraph",
     ExitCode.INTERRUPTED: "a second Ctrl-C, or Ctrl-C at a question or in a batch; no file is left half written",
     ExitCode.TERMINATED: "a second SIGTERM, or SIGTERM at a question, in a chat or batch; no file is left half written",

@@ -46,7 +46,7 @@ from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import run_folder_path
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.language.display import one_line, short_id
-from mendgraph.nodes.records import EditForm, ToolError
+from mendgraph.nodes.records import EditForm, StopReason, ToolError
 
 GRACE_S: Final = 5.0
 """Seconds that a turn has to end after the second signal; then the process ends."""
@@ -237,7 +237,8 @@ class Turns:
         if published and published.problem:
             self._display.err.line(f"mendgraph: {one_line(published.problem.message, 1_000)}")
             return ExitCode.SYSTEM_ERROR
-        return ExitCode[result.outcome.kind.value]
+        unchecked = result.outcome.reason is StopReason.NOT_CHECKED
+        return ExitCode.NOT_CHECKED if unchecked else ExitCode[result.outcome.kind.value]
 
     def _publish(self, result: RunResult, unattended: Unattended) -> Published:
         """Commit what an unattended run has changed, as it wants, and write its report."""
@@ -245,7 +246,7 @@ class Turns:
         models = dict.fromkeys(each.model for each in self._view.account.paid)
         message = self.session.scrub(commit_message(wanted.task, result, [*models]))
         files = kept.files if kept else result.changed_files  # of all turns
-        checked = result.outcome.checks == "passed" or not self.context.require_checks
+        checked = result.outcome.verified.kind == "passed" or not self.context.require_checks
         published = unattended.publish(files, finished=result.ok, checked=checked, message=message)
         if wanted.report:
             model = ["--model", self.context.model] if self.context.model else []

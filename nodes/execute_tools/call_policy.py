@@ -300,11 +300,11 @@ def allowed_tools(
 ) -> frozenset[str] | ToolError:
     """The names of the tools in `specs` that this role may use, or what is wrong with the role.
 
-    `custom` are the user's own roles: lists of tool names. No role allows everything. Tools that end the run are
-    always allowed, since a run that cannot answer cannot end well. Source: spec 4, policy guardrails.
+    `custom` are the user's own roles: lists of tool names. No role allows everything. Tools that end the run and the
+    machine's own are always allowed, since a run that cannot answer cannot end well. Source: spec 4, policy guardrails.
     """
     specs = tuple(specs)
-    ending = {spec.name for spec in specs if spec.terminal}
+    ending = {spec.name for spec in specs if spec.terminal or not spec.offered}
     if role is None:
         return frozenset(spec.name for spec in specs)
     if role in BUILT_IN_ROLES and role in custom:

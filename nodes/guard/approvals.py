@@ -1,8 +1,9 @@
 """Calls that wait for a person: what is asked, how an answer is read, and what becomes of the calls.
 
-One request holds all calls of a reply that wait. What is missing in an answer or cannot be read is a rejection. A grant
-allows calls of the same kind for the rest of a run. All that happens before the question is looking: LangGraph runs the
-node again from its start when an answer arrives, and what is seen then is compared with what was shown.
+One request holds all calls of a reply that wait. What is missing in an answer or cannot be read is a rejection; where
+nothing of it can be read, it is asked again. A grant allows calls of the same kind for the rest of a run. All that
+happens before the question is looking: LangGraph runs the node again from its start when an answer arrives, and what is
+seen then is compared with what was shown.
 """
 
 import hashlib
@@ -14,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, Required, cast, get_args
+from typing import Any, Final, Literal, NamedTuple, NotRequired, Required, cast, get_args
 from urllib.parse import urlsplit
 
 from pydantic import TypeAdapter
@@ -125,10 +126,14 @@ class AskedCall(TypedDict):
 
 
 class ApprovalRequest(TypedDict):
-    """What an interrupted run shows. It is answered by an `ApprovalAnswer`."""
+    """What an interrupted run shows. It is answered by an `ApprovalAnswer`.
+
+    `problem` says why it is asked again: the answer before, such as `Command(resume=True)`, could not be read.
+    """
 
     kind: Literal["approval"]
     calls: list[AskedCall]
+    problem: NotRequired[str]
 
 
 class CallDecision(TypedDict, total=False):
@@ -184,6 +189,7 @@ class Decision(NamedTuple):
 
 UNREADABLE: Final = "the answer could not be read"
 UNANSWERED: Final = "there was no answer for this call"
+MOST_ASKED: Final = 3  # a program that answers like that would never end; then it is a rejection
 
 
 def digest_of(call: ToolCall, preview: Preview) -> str:
@@ -282,8 +288,14 @@ def settle_with_person(
             open_calls[index] = each
     if not open_calls:
         return settled
-    answer = hands.ask(ApprovalRequest(kind="approval", calls=[each.asked for each in open_calls.values()]))
-    decisions = {index: read_decision(answer, index) for index in open_calls}
+    request = ApprovalRequest(kind="approval", calls=[each.asked for each in open_calls.values()])
+    for _ in range(MOST_ASKED):
+        answer = hands.ask(request)
+        decisions = {index: read_decision(answer, index) for index in open_calls}
+        if any(each.reason != UNREADABLE for each in decisions.values()):
+            break
+        how = 'Answer "approve" or "reject" for all calls, or {"decisions": {INDEX: {"action": ...}}}.'
+        request["problem"] = f"{shown(repr(answer), 100)} is no answer. {how}"
     if any(each.action == "stop" for each in decisions.values()):
         return Settled(settled.items, [_stopped(each) for each in settled.verdicts])
     for index, decision in decisions.items():
@@ -397,11 +409,13 @@ def _stopped(verdict: Verdict) -> Verdict:
 
 
 def _rejected(asked: Verdict, decision: Decision) -> Verdict:
-    if decision.action == "nobody":
-        return denied(asked.rule, ToolErrorCode.APPROVAL_REQUIRED, NOBODY, path=asked.path)
-    why = f": {shown(decision.reason, 500)}" if decision.reason.strip() else ""
-    message = f"A person did not approve this call{why}. {_REMEDY}"
-    return denied(asked.rule, ToolErrorCode.PERMISSION_DENIED, message, path=asked.path)
+    code, message, refused = ToolErrorCode.APPROVAL_REQUIRED, NOBODY, "nobody could be asked to approve"
+    if decision.action != "nobody":
+        why = f": {shown(decision.reason, 500)}" if decision.reason.strip() else ""
+        code, message = ToolErrorCode.PERMISSION_DENIED, f"A person did not approve this call{why}. {_REMEDY}"
+        unsaid = decision.reason in {UNREADABLE, UNANSWERED}
+        refused = "no answer that can be read came for" if unsaid else "you refused"
+    return denied(asked.rule, code, message, path=asked.path).model_copy(update={"refused": refused})
 
 
 # --- Chat pages for LangGraph: two more forms of asking and of answers

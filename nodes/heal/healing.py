@@ -71,7 +71,7 @@ def next_attempt(
         reason, message = StopReason.REFUSED, "The endpoint's content filter stopped the model's reply."
     elif is_unfounded(errors):
         if claims >= config.max_claims:
-            reason, message = StopReason.NOTHING_CHANGED, "No file was changed, although a change was asked for."
+            reason, message = StopReason.NOTHING_CHANGED, "No file was changed, whatever the answer says."
     elif errors and kinds <= SCHEMA_ERRORS:
         if repairs >= config.max_schema_repairs:
             reason, message = StopReason.SCHEMA_REPAIR_EXHAUSTED, _what_happened(errors, repairs, "repairs")

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 from unicodedata import category
 
@@ -46,6 +46,13 @@ def short_id(run_id: str) -> str:
 def count_of(number: int, noun: str, plural: str = "") -> str:
     """`1 line`, `2 lines`."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def listed(names: Iterable[str], most: int = 5) -> str:
+    """`a.py, b.py`: the first of these names, each once and on one line, and how many more there are."""
+    known = list(dict.fromkeys(names))
+    shown, more = ", ".join(one_line(name) for name in known[:most]), len(known) - most
+    return f"{shown} and {more:,} more" if more > 0 else shown
 
 
 def usd(amount: float) -> str:

@@ -171,9 +171,14 @@ _DONE = (
     r"(?:added|adjusted|changed|converted|corrected|created|deleted|edited|fixed|implemented|made|mended|modified|moved"
     r"|refactored|removed|renamed|repaired|replaced|rewritten|rewrote|updated|written)"
 )
+_OWN_CLAIM = re.compile(
+    rf"\b(?:i|we)(?:'ve|\s+have)?\s+(?:just\s+|now\s+|also\s+|successfully\s+)*{_DONE}\b", re.IGNORECASE
+)
 _CLAIM = re.compile(
-    rf"\b(?:i|we)(?:'ve|\s+have)?\s+(?:just\s+|now\s+|also\s+|successfully\s+)*{_DONE}\b"
-    rf"|\b(?:has|have|was|were|is\s+now|are\s+now)\s+(?:now\s+|also\s+)?(?:been\s+)?(?:now\s+|successfully\s+)*(?:added|changed|"
+    rf"{_OWN_CLAIM.pattern}"
+    r"|(?<!would )(?<!could )(?<!should )(?<!'d )"  # what would have been done was not
+    r"\b(?:has|have|was|were|is\s+now|are\s+now)\s+(?:now\s+|also\s+)?(?:been\s+)?(?:now\s+|successfully\s+)*"
+    r"(?:added|changed|"
     rf"corrected|created|deleted|edited|fixed|implemented|mended|modified|removed|renamed|repaired|replaced|updated)\b"
     rf"|\A\W*(?:(?:it|this|that|all|everything)(?:'s|\s+is)\s+)?(?:all\s+|now\s+)*(?:done|finished|completed?|{_DONE})\b",
     re.IGNORECASE,
@@ -210,3 +215,8 @@ def is_question(request: str) -> bool:
 def claims_a_change(answer: str) -> bool:
     """Does an answer say that something was changed?"""
     return _CLAIM.search(_DENIAL.sub("", _CODE.sub("it", answer))) is not None
+
+
+def claims_an_own_change(answer: str) -> bool:
+    """Does it say so of its own work? What else was changed may be what the request is about."""
+    return _OWN_CLAIM.search(_CODE.sub("it", answer)) is not None

@@ -6,7 +6,7 @@ from typing import Any
 from mendgraph.nodes.language.history import settle_exchange
 from mendgraph.nodes.loop_check import repetition
 from mendgraph.nodes.loop_check.repetition import target_of
-from mendgraph.nodes.records import LoopRecord, LoopVerdict, ModelReply, ToolCall, ToolSpec
+from mendgraph.nodes.records import LoopRecord, LoopVerdict, ModelReply, ToolCall, ToolSpec, changed_files
 
 
 def check(
@@ -21,6 +21,7 @@ def check(
     calls = {at: item for at, item in enumerate(items) if isinstance(item, ToolCall) and item.tool in specs}
     signatures = {at: signature_of(call, specs[call.tool]) for at, call in calls.items() if not call.implied}
     named = {at: (call.tool, target_of(call, specs[call.tool], root)) for at, call in calls.items()}
+    changed = changed_files(state.get("changes") or [])
     loop = repetition.check_progress(
         record=state.get("loop", LoopRecord()),
         signatures=tuple(signatures.values()),
@@ -32,15 +33,19 @@ def check(
     reply, profile = state.get("reply") or ModelReply(), state["profile"]
     if not reply.preloaded:
         loop = repetition.count_tries(loop, items, results, specs, profile, config.max_failed_tries)
+    loop = repetition.with_account(loop, state, specs, changed)
     if broken := repetition.fatal_failure(results):
         loop = loop.model_copy(update={"verdict": LoopVerdict.BROKEN})
+    answer = repetition.accepted_answer(items, results, loop, specs)
+    if unchecked := repetition.unchecked_stop(loop, answer, changed) if config.require_checks else None:
+        loop = loop.model_copy(update={"verdict": LoopVerdict.GAVE_UP})
     told = repetition.with_notices(items, results, signatures, loop)
     exchange = settle_exchange(reply, items, told, profile.protocol, specs, root)
     update: dict[str, Any] = {"loop": loop, "messages": exchange}
     if lower := repetition.stepped_down(profile, loop):
         update["profile"] = lower
-    if answer := repetition.accepted_answer(items, results, loop, specs):
+    if answer and not unchecked:
         update["answer"] = answer
-    if cause := broken or repetition.loop_stop(loop, config) or repetition.tries_stop(loop, results):
+    if cause := broken or unchecked or repetition.loop_stop(loop, config) or repetition.tries_stop(loop, results):
         update["stop"] = cause
     return update

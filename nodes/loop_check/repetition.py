@@ -16,11 +16,12 @@ import json
 import posixpath
 from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from mendgraph.nodes.language.display import listed, target_of as target_words
 from mendgraph.nodes.language.text_protocol import is_miss
 from mendgraph.nodes.records import (
     CHANGING,
@@ -28,6 +29,7 @@ from mendgraph.nodes.records import (
     CallError,
     CallResult,
     EditForm,
+    FileChange,
     JsonMap,
     LoopRecord,
     LoopVerdict,
@@ -41,6 +43,8 @@ from mendgraph.nodes.records import (
     ToolErrorCode,
     ToolResult,
     ToolSpec,
+    Verdict,
+    Verification,
 )
 
 SIGNATURE_CHARS = 16
@@ -104,12 +108,13 @@ Steps = tuple[tuple[str, ...], ...]
 
 
 class LoopConfig(Record):
-    """When repetition counts. A window smaller than the threshold could never fill: it is widened to it."""
+    """When repetition counts; a smaller window than the threshold is widened to it. Whether changes must be checked."""
 
     window: int = Field(default=REPEAT_WINDOW, ge=1)
     threshold: int = Field(default=LOOP_REPEAT_THRESHOLD, ge=2)
     max_overrides: int = Field(default=LOOP_OVERRIDE_MAX_RETRIES, ge=0)
     max_failed_tries: int = Field(default=MAX_FAILED_TRIES, ge=1)
+    require_checks: bool = False
 
     @property
     def span(self) -> int:
@@ -318,10 +323,50 @@ def accepted_answer(
 
 
 class LoopState(TypedDict, total=False):
-    """What loop control reads. `results` are those of `items`, in order."""
+    """What loop control reads. `results` are those of `items`, in order, and `verdicts` guard's of them."""
 
     items: list[ToolCall | CallError]
     results: list[CallResult]
+    verdicts: list[Verdict]
+    changes: list[FileChange]
     loop: LoopRecord
     reply: ModelReply | None
     profile: Profile
+
+
+def with_account(
+    record: LoopRecord, state: LoopState, specs: Mapping[str, ToolSpec], changed: Sequence[str]
+) -> LoopRecord:
+    """The record with what the checks before the answer say of all `changed` files, and the changes nobody allowed."""
+    items, verified, refused = state.get("items", []), record.verified, list(record.refused)
+    for item, result in zip(items, state.get("results", []), strict=True):
+        verified = None if result.changes else verified
+        if isinstance(item, ToolCall) and item.implied and not specs[item.tool].terminal:
+            verified = _verification(item, result.result, changed) or verified
+    for item, verdict in zip(items, state.get("verdicts", []), strict=False):
+        if isinstance(item, ToolCall) and verdict.refused and specs[item.tool].effect in CHANGING:
+            refused.append(f"{verdict.refused} {item.tool} {target_words(item.arguments)}".rstrip())
+    return record.model_copy(update={"verified": verified, "refused": tuple(dict.fromkeys(refused))})
+
+
+def _verification(call: ToolCall, result: ToolResult, changed: Sequence[str]) -> Verification | None:
+    """What the checks came to; None where they were not made."""
+    error, data = result.error, result.data
+    if error is not None:
+        kind: Literal["contradicted", "none"] = "contradicted" if error.code is ToolErrorCode.CHECK_FAILED else "none"
+        return None if error.code is ToolErrorCode.CANCELLED else Verification(kind=kind, reason=error.message)
+    unseen = [path for path in changed if path not in call.arguments.get("paths", ())]
+    return Verification(
+        kind="passed" if data.get("checks") == "passed" and not unseen else "none",
+        ran=tuple(data.get("ran", ())),
+        lines=tuple(data.get("lines", ())),
+        reason=f"no check looked at {listed(unseen)}" if unseen else str(data.get("reason", "")),
+    )
+
+
+def unchecked_stop(record: LoopRecord, answer: Answer | None, changed: Sequence[str]) -> StopCause | None:
+    """Why an answer is not taken in a run that has to be checked: nothing has checked what it changed."""
+    if answer is None or not changed or (record.verified is not None and record.verified.kind != "none"):
+        return None
+    message = "This run has to be checked, and nothing could check its changes."
+    return StopCause(reason=StopReason.NOT_CHECKED, message=message, diagnostics=(f"the answer: {answer.text}",))

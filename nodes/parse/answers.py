@@ -15,6 +15,7 @@ from referencing.exceptions import Unresolvable
 from mendgraph.nodes.language.names import (
     asks_for_a_change,
     claims_a_change,
+    claims_an_own_change,
     is_question,
     orders_a_change,
     reports_a_problem,
@@ -24,21 +25,26 @@ from mendgraph.nodes.records import Answer
 NOTHING_HAPPENED = "No file was changed, so what this answer says has not happened."
 NOTHING_DONE = "The request asks for a change, and no file was changed."
 _REMEDY = "Make the change now. If none can be made, say why in one sentence."
+_HONESTLY = "Say what was not done, and why."
+MOST_CHECKED: Final = 100  # files that one call of run_checks looks at
 
 
 class TurnFacts(NamedTuple):
     """What is known of the turn when its answer comes.
 
     `changed` are the files that it has changed, `hindered` says that a change was tried and may not be made, `met` how
-    often the model was met with the facts before. An `insistent` run takes no answer for a change that was asked for:
-    small models say that all is well. `configured` says that the run has checks that must pass, `faulty` that checks
-    failed before anything was done.
+    often the model was met with the facts before. `first` says that nothing was asked before, `resumed` that the
+    request is to go on with what was done before. An `insistent` run takes no answer for a change that was asked for:
+    small models say that all is well. `checked` says that there is a tool for checks, `configured` that the run has
+    some that must pass, `faulty` that checks failed before anything was done.
     """
 
     request: str = ""
     changed: tuple[str, ...] = ()
     hindered: Callable[[], bool] = lambda: False
     met: int = 0
+    first: Callable[[], bool] = lambda: False
+    resumed: bool = False
     insistent: bool = False
     checked: bool = False
     configured: bool = False
@@ -47,12 +53,14 @@ class TurnFacts(NamedTuple):
 
 def unfounded(answer: str, facts: TurnFacts) -> str | None:
     """What speaks against this answer, for the model; None where nothing does."""
-    if not facts.request or facts.changed or is_question(facts.request) or facts.hindered():
+    if not facts.request or facts.changed or facts.resumed or is_question(facts.request):
         return None
     meant = asks_for_a_change(facts.request) or reports_a_problem(facts.request)
     remedy = "" if facts.insistent else f" {_REMEDY}"
-    if meant and claims_a_change(answer):
-        return f"{NOTHING_HAPPENED}{remedy}"
+    if (meant and claims_a_change(answer)) or (claims_an_own_change(answer) and facts.first()):
+        return f"{NOTHING_HAPPENED} {_HONESTLY}" if facts.hindered() else f"{NOTHING_HAPPENED}{remedy}"
+    if facts.hindered():
+        return None
     wanted = orders_a_change(facts.request) or (facts.insistent and (facts.faulty or reports_a_problem(facts.request)))
     if wanted and (facts.insistent or not facts.met):
         return f"{NOTHING_DONE}{remedy}"
@@ -62,12 +70,11 @@ def unfounded(answer: str, facts: TurnFacts) -> str | None:
 def paths_to_check(facts: TurnFacts, changing: tuple[str, ...] = ()) -> tuple[str, ...] | None:
     """The files whose checks come before the answer; `changing` are those that this reply changes.
 
-    None where nothing is to be checked: the run has no checks, or nothing was changed and nothing had to be.
+    None where nothing is to be checked: there is no tool for it, or nothing was changed and nothing had to be.
     """
-    paths = tuple(dict.fromkeys((*facts.changed, *changing)))
-    owed = facts.configured and (bool(paths) or orders_a_change(facts.request))
-    code = facts.checked and any(path.endswith((".py", ".pyi")) for path in paths)
-    return paths if owed or code else None
+    paths = tuple(dict.fromkeys((*facts.changed, *changing)))[:MOST_CHECKED]
+    owed = paths or (facts.configured and orders_a_change(facts.request))
+    return paths if facts.checked and owed else None
 
 
 MAX_PROBLEMS = 5

@@ -79,9 +79,9 @@ class Reader(NamedTuple):
 
     `validate` checks arguments against a tool's schema: the canonical arguments, or what is wrong with them.
     `check_answer` checks a final answer against the user's schema: what is wrong with it, or nothing.
-    `shown_files` are those that the model was shown in this turn, `told` what it was told of its failures: both are
-    for the block form, where a small model answers by their names and repeats such sentences. `turn` is what its answer
-    is held against. `offered` are the tools that the model is told of, None means all.
+    `shown_files` are those that the model was shown in this turn, for the block form, where a small model answers by
+    their names. `told` is what it was told of its failures, which is no answer when it repeats it. `turn` is what its
+    answer is held against. `offered` are the tools that the model is told of, None means all.
     """
 
     profile: Profile
@@ -336,6 +336,9 @@ def _changing(items: Sequence[ToolCall | CallError], reader: Reader) -> tuple[st
 
 
 def _unfounded(answer: str, reader: Reader) -> ExtractionError | None:
+    if echoes(answer, reader.told):
+        repeated = "this repeats what you were told instead of answering"
+        return ExtractionError(ExtractionErrorType.INVALID_ANSWER, 0, answer[:200], repeated)
     problem = unfounded(answer, reader.turn)
     return ExtractionError(ExtractionErrorType.UNFOUNDED_CLAIM, 0, answer[:200], problem) if problem else None
 
@@ -344,8 +347,6 @@ def _judged_answer(reply: ModelReply, step: int, reader: Reader) -> ReplyReading
     """An answer that nothing speaks against, or with the checks that it has to wait for."""
     answer = Answer(text=reply.text.strip())
     problems = reader.check_answer(answer)
-    if echoes(answer.text, reader.told):
-        problems = [*problems, "this repeats what you were told instead of answering"]
     if reader.profile.edit_form is EditForm.BLOCKS:
         found = read_blocks(answer.text, reader.shown_files)
         if found.outcomes and not found.prose:

@@ -6,8 +6,8 @@ from typing import Any
 from langchain_core.messages import AIMessage
 from typing_extensions import TypedDict
 
-from mendgraph.nodes.records import Answer, CallResult, FileChange, JsonMap, Outcome, OutcomeKind, Plan, StopCause
-from mendgraph.nodes.stop.report import checks_of, finished, stopped, wrap_up
+from mendgraph.nodes.records import Answer, CallResult, FileChange, JsonMap, LoopRecord, OutcomeKind, Plan, StopCause
+from mendgraph.nodes.stop.report import finished, stopped, wrap_up
 
 
 class StopState(TypedDict, total=False):
@@ -18,13 +18,14 @@ class StopState(TypedDict, total=False):
     plan: Plan
     changes: list[FileChange]
     results: list[CallResult]
+    loop: LoopRecord
 
 
-def finish(state: StopState, usage: JsonMap) -> dict[str, Any]:
-    """End with the final answer, which becomes the thread's last message."""
-    changes = state.get("changes", [])
-    outcome = finished(state.get("answer") or Answer(text=""), changes, usage, _checks(state))
-    return {"outcome": outcome, "messages": [AIMessage(outcome.message)]}
+def finish(state: StopState, usage: JsonMap, unchecked: str = "") -> dict[str, Any]:
+    """End with the final answer, which becomes the thread's last message; `unchecked` says why no check was asked."""
+    answer = state.get("answer") or Answer(text="")
+    outcome = finished(answer, state.get("changes", []), usage, state.get("loop") or LoopRecord(), unchecked)
+    return {"outcome": outcome, "messages": [AIMessage(answer.text or "Done.")]}
 
 
 def give_up(
@@ -32,11 +33,6 @@ def give_up(
 ) -> dict[str, Any]:
     """End early, with an account of what was done and what is left as the thread's last message."""
     plan = state.get("plan") or Plan()
-    results = state.get("results", [])
-    outcome: Outcome = stopped(kind, cause, plan, state.get("changes", []), usage, _checks(state), restored)
+    results, loop = state.get("results", []), state.get("loop") or LoopRecord()
+    outcome = stopped(kind, cause, plan, state.get("changes", []), usage, loop, restored)
     return {"outcome": outcome, "messages": [AIMessage(wrap_up(outcome, plan, results))]}
-
-
-def _checks(state: StopState) -> str:
-    """What the checks of the turn's changes came to: nothing where files were only looked at before."""
-    return checks_of(state.get("results", [])) if state.get("changes") else ""

@@ -3,28 +3,41 @@
 Nothing here asks the model: a run that ended without its budget still gives a full account of itself.
 """
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 
+from mendgraph.nodes.language.display import count_of, listed, one_line
 from mendgraph.nodes.records import (
     Answer,
     CallResult,
     FileChange,
     JsonMap,
+    LoopRecord,
     Outcome,
     OutcomeKind,
     Plan,
     PlanStatus,
     StopCause,
     StopReason,
-    ToolErrorCode,
+    Verification,
+    changed_files,
 )
 
+_CUT_SHORT = Verification(reason="the run ended before its changes were checked")
+_COUNT = re.compile(r": (\d+) ([a-z]+?)s?\Z")
 
-def finished(answer: Answer, changes: Sequence[FileChange], usage: JsonMap, checks: str = "") -> Outcome:
-    """The outcome of a run that gave its final answer."""
-    cause = StopCause(reason=StopReason.ANSWERED, message=answer.text or "Done.")
-    outcome = stopped(OutcomeKind.FINISHED, cause, Plan(), changes, usage, checks)
-    return outcome.model_copy(update={"answer": answer.text, "value": answer.value})
+
+def finished(
+    answer: Answer, changes: Sequence[FileChange], usage: JsonMap, loop: LoopRecord, unchecked: str = ""
+) -> Outcome:
+    """The outcome of a run that gave its final answer. `unchecked` is why no check was asked of its changes."""
+    cause = StopCause(reason=StopReason.ANSWERED, message="")
+    verified = loop.verified or Verification(reason=unchecked or "no check ran after the last change")
+    loop = loop.model_copy(update={"verified": verified})
+    outcome = stopped(OutcomeKind.FINISHED, cause, Plan(), changes, usage, loop)
+    message = outcome.message or answer.text or "Done."
+    return outcome.model_copy(update={"message": message, "answer": answer.text, "value": answer.value})
 
 
 def stopped(
@@ -33,19 +46,23 @@ def stopped(
     plan: Plan,
     changes: Sequence[FileChange],
     usage: JsonMap,
-    checks: str = "",
+    loop: LoopRecord,
     restored: Sequence[str] = (),
 ) -> Outcome:
     """The outcome of a run that ended before its answer. `cause` is what the deciding node said."""
     left = [step.title for step in plan.steps if step.status is not PlanStatus.DONE]
+    changed = changed_files(changes)
+    files = tuple(path for path in changed if path not in restored)
+    verified = (loop.verified or _CUT_SHORT) if changed else Verification()
+    words = changes_words(files, verified, loop.refused)
     return Outcome(
         kind=kind,
         reason=cause.reason,
-        message=cause.message,
+        message=f"{cause.message.removesuffix('.')}. {words}" if cause.message and words else cause.message or words,
         diagnostics=cause.diagnostics,
-        changed_files=tuple(path for path in changed_files(changes) if path not in restored),
+        changed_files=files,
         restored=tuple(restored),
-        checks=checks,
+        verified=verified,
         usage=usage,
         how_to_go_on=(f"Left: {'; '.join(left)}. " if left else "") + cause.reason.how_to_go_on,
     )
@@ -57,7 +74,8 @@ def wrap_up(outcome: Outcome, plan: Plan, last_results: Sequence[CallResult]) ->
     lines += [f"- {line}" for line in outcome.diagnostics]
     done = [step.title for step in plan.steps if step.status is PlanStatus.DONE]
     lines.append("Done: " + ("; ".join(done) or "no step of a plan") + ".")
-    lines.append("Changed files: " + (", ".join(outcome.changed_files) or "none") + ".")
+    if not outcome.changed_files:
+        lines.append("No file was changed.")
     failed = [r.result.error.message for r in last_results if r.result.error is not None]
     if failed:
         lines.append(f"Last failure: {failed[-1]}")
@@ -66,17 +84,23 @@ def wrap_up(outcome: Outcome, plan: Plan, last_results: Sequence[CallResult]) ->
     return "\n".join(" ".join(line.split()) for line in lines)
 
 
-def checks_of(results: Sequence[CallResult]) -> str:
-    """What the last step's checks came to, as `Outcome.checks` says it; "" where there were none."""
-    for result in results:
-        error = result.result.error
-        if error is not None and error.code is ToolErrorCode.CHECK_FAILED:
-            return "failed"
-        if error is None and "checks" in result.result.data:
-            return str(result.result.data["checks"])
-    return ""
+def changes_words(files: Sequence[str], verified: Verification, refused: Sequence[str]) -> str:
+    """What a person reads first of a turn's changes ("Changed cart.py; 2 tests pass."); "" where there are none."""
+    if not files:
+        return f"No file was changed: {listed(refused)}." if refused else ""
+    if verified.kind == "passed":
+        checked = [*_passed(verified.ran), *[one_line(verified.reason).rstrip(".")] * bool(verified.reason)]
+    else:
+        said = ["its checks fail" if verified.kind == "contradicted" else "not checked", one_line(verified.reason)]
+        checked = [": ".join(filter(None, said)).rstrip(".")]
+    return "; ".join([f"Changed {listed(files)}", *checked, *refused]) + "."
 
 
-def changed_files(changes: Sequence[FileChange]) -> tuple[str, ...]:
-    """Paths in the order of their first change, each once."""
-    return tuple(dict.fromkeys(change.path for change in changes))
+def _passed(ran: Sequence[str]) -> list[str]:
+    """What passed: how many where a number was told ("2 tests pass"), the names of the others."""
+    counts: Counter[str] = Counter()
+    for match in filter(None, map(_COUNT.search, ran)):
+        counts[match[2]] += int(match[1])
+    others = listed([each for each in ran if not _COUNT.search(each)])
+    words = [f"{count_of(number, noun)} {'passes' if number == 1 else 'pass'}" for noun, number in counts.items()]
+    return [*words, *[f"passed: {others}"] * bool(others)]

@@ -115,6 +115,7 @@ def _told(result: RunResult) -> dict[str, Any]:
         "reason": outcome.reason.value,
         "message": outcome.message,
         "restored": list(outcome.restored),
+        "answer": outcome.answer,
         "history": [(message.type, message.text) for message in result.messages],
         "changed": sorted(change.path for change in result.changes),
     }

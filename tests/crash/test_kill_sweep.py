@@ -99,7 +99,7 @@ class Place:
 
     def check_end(self, told: Mapping[str, Any], played: Sequence[Played]) -> None:
         """After the run has gone on to its end."""
-        assert (told["kind"], told["message"]) == ("FINISHED", "All done.")
+        assert (told["kind"], told["answer"]) == ("FINISHED", "All done.")
         files = self.files()
         results = [json.loads(text) for kind, text in told["history"] if kind == "tool"]
         assert [result["ok"] for result in results[:5]] == [True] * 5, results

@@ -64,7 +64,12 @@ def test_a_task_is_done(run: Run, folder: Path, words: list[str]) -> None:
     code, out, err = run(*words)
     assert (code, code_of(folder)) == (0, FIXED)
     assert re.fullmatch(r"mendgraph: run [0-9a-f]{8}\n", err)
-    assert "-    return a - b\n+    return a + b\nFINISHED (answered): 1 file changed: calc.py\n" in out
+    assert "-    return a - b\n+    return a + b\nFINISHED (answered): Changed calc.py; not checked.\n" in out
+
+
+def test_changes_that_nothing_could_check_have_a_code_of_their_own_where_checks_are_required(run: Run) -> None:
+    code, out, _ = run("--require-checks", "Fix it")
+    assert (code, "SYSTEM_ERROR (not_checked): " in out) == (5, True)
 
 
 def test_a_task_may_come_from_the_input(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

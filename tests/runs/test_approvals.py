@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -157,15 +158,65 @@ def test_a_denied_path_cannot_be_reached_by_an_edit(root: Path) -> None:
     assert files(root) == {"calc.py": BUG}
 
 
-@pytest.mark.parametrize("answer", [None, {}, [], 7, "yes", {"0": "approve"}, {"decisions": {"0": {"action": "run"}}}])
-def test_an_answer_that_cannot_be_read_runs_nothing_and_ends_nothing(root: Path, answer: object) -> None:
+UNREADABLE: list[object] = [None, True, {}, [], 7, "yes", {"0": "approve"}]
+
+
+@pytest.mark.parametrize("answer", [*UNREADABLE, {"decisions": {"0": {"action": "run"}}}])
+def test_an_answer_that_cannot_be_read_is_asked_again_runs_nothing_and_ends_nothing(root: Path, answer: object) -> None:
     with session(root, THREE, "I may not.") as now:
-        asked(now.stream("Fix add"))
-        event = last(now.answer(answer))  # type: ignore[arg-type]  # as a program may send it
+        calls = asked(now.stream("Fix add"))
+        for _ in range(2 if answer in UNREADABLE else 0):
+            event = last(now.answer(answer))  # type: ignore[arg-type]  # as a program may send it
+            assert isinstance(event, Asked)
+            assert str(answer) in event.request["problem"]
+            assert " is no answer. Answer " in event.request["problem"]
+            assert event.request["calls"] == calls
+        event = last(now.answer(answer))  # type: ignore[arg-type]
     assert isinstance(event, Ended)
     assert event.outcome.kind in {OutcomeKind.FINISHED, OutcomeKind.SYSTEM_ERROR}
     assert files(root) == {"calc.py": BUG}
     assert not (root.parent / "rung").exists()
+
+
+def test_after_an_answer_that_is_none_the_calls_may_still_be_approved(root: Path) -> None:
+    with session(root, APPEND % "a", "Done.") as now:
+        asked(now.stream("Log"))
+        asked(now.answer(True))  # type: ignore[arg-type]  # LangGraph's `Command(resume=True)`
+        assert isinstance(last(now.answer("approve")), Ended)
+    assert files(root)["log.txt"] == "a"
+
+
+EDIT = 'tool: edit_file({"path": "calc.py", "old_str": "a - b", "new_str": "a + b"})'
+
+
+@pytest.mark.parametrize(
+    ("answer", "said", "reason", "message"),
+    [
+        ("reject", ["I was not allowed to."], "answered", "No file was changed: you refused edit_file calc.py."),
+        ("nobody", ["It has to be approved."], "answered", "No file was changed: nobody could be asked to approve "),
+        (
+            "reject",
+            ["I have updated calc.py."] * 2,
+            "nothing_changed",
+            "No file was changed, whatever ",
+        ),
+        (
+            "reject",
+            ["I have updated calc.py.", "calc.py is as it was."],
+            "answered",
+            "No file was changed: you refused edit_file calc.py.",
+        ),
+    ],
+)
+def test_after_a_no_an_honest_answer_finishes_and_a_claim_does_not(
+    root: Path, answer: Literal["reject", "nobody"], said: list[str], reason: str, message: str
+) -> None:
+    with session(root, EDIT, *said) as now:
+        asked(now.stream("Fix calc.py"))
+        event = last(now.answer(answer))
+    assert isinstance(event, Ended)
+    assert (event.outcome.reason, event.outcome.answer) == (reason, said[-1] if reason == "answered" else "")
+    assert event.outcome.message.startswith(message)
 
 
 def test_where_nobody_can_be_asked_each_refusal_has_a_code_of_its_own(root: Path) -> None:

@@ -51,7 +51,7 @@ def test_an_async_run_asks_for_the_same(name: str, tmp_path: Path) -> None:
 def ended(scenario: Scenario, played: Played, folder: Path) -> Ends:
     """What happened, in the words of the scenario; texts that are only looked for count as found if they are."""
     wanted, outcome = scenario.ends, played.outcome
-    said = "\n".join([outcome.message, *outcome.diagnostics])
+    said = "\n".join([outcome.message, outcome.answer, *outcome.diagnostics])
     return Ends(
         kind=outcome.kind,
         reason=outcome.reason,

@@ -187,7 +187,7 @@ def calling(agent: Machine, folder: Path, **more: Any) -> Callable[[Asking], Ask
 
     def node(_: Asking) -> Asking:
         result = agent.invoke(ASKED, context=context(folder, **more))
-        return {"said": [result["outcome"].message]}
+        return {"said": [result["outcome"].answer]}
 
     return node
 
@@ -209,7 +209,7 @@ def test_a_question_inside_of_a_node_is_answered_at_the_parent(tmp_path: Path) -
     asking = context(tmp_path / "w", mode="ask")
 
     async def work(_: Asking) -> Asking:
-        return {"said": [(await agent.ainvoke(ASKED, context=asking))["outcome"].message]}
+        return {"said": [(await agent.ainvoke(ASKED, context=asking))["outcome"].answer]}
 
     builder.add_node("work", work)
     builder.add_edge(START, "work")

@@ -13,10 +13,22 @@ from mendgraph.graph.runs.run import RunResult, run_task
 from mendgraph.nodes.call_model.ledger import Spending
 from mendgraph.nodes.execute_tools.evidence.checks import Checks
 from mendgraph.nodes.execute_tools.processes.bubblewrap import sandbox_problem
+from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.execute_tools.trace import TraceSink
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME
-from mendgraph.nodes.records import EditForm, JsonMap, OutcomeKind, Profile, Protocol, StopReason, ToolCall, ToolError
+from mendgraph.nodes.records import (
+    EditForm,
+    JsonMap,
+    Outcome,
+    OutcomeKind,
+    Profile,
+    Protocol,
+    StopReason,
+    ToolCall,
+    ToolError,
+    Verification,
+)
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.runs.playing import write_files
@@ -89,7 +101,8 @@ def ran(root: Path, *replies: Use | Say, protocol: Protocol, **context: Any) -> 
 def test_a_run_is_finished_when_its_checks_pass(root: Path, protocol: Protocol) -> None:
     result, model = ran(root, READ, write("wrong"), DONE, write("right"), DONE, protocol=protocol)
     outcome = result.outcome
-    assert (outcome.kind, outcome.checks, outcome.answer) == (OutcomeKind.FINISHED, "passed", "The notes are right.")
+    assert (outcome.kind, outcome.verified) == (OutcomeKind.FINISHED, Verification(kind="passed", ran=(CHECK,)))
+    assert (outcome.message, outcome.answer) == (f"Changed notes.txt; passed: {CHECK}.", "The notes are right.")
     told = [CHECK in str(call.prompt.messages) for call in model.calls]
     assert told == [False, False, False, True, True]
 
@@ -102,7 +115,8 @@ def test_a_run_whose_checks_fail_is_never_finished(root: Path, protocol: Protoco
     result, model = ran(root, READ, write("wrong"), *again, protocol=protocol, max_failed_tries=tries)
     outcome = result.outcome
     assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.CHECKS_FAILED)
-    assert (outcome.checks, outcome.restored, len(model.calls)) == ("failed", ("notes.txt",), 2 + tries)
+    assert (outcome.changed_files, outcome.restored, len(model.calls)) == ((), ("notes.txt",), 2 + tries)
+    assert outcome.verified == Verification(kind="contradicted", reason=f"{CHECK} fails.")
     assert any(CHECK in line for line in outcome.diagnostics)
 
 
@@ -113,3 +127,84 @@ def test_without_a_sandbox_checks_that_must_pass_end_the_run_before_it_costs(
     result, model = ran(root, READ, protocol=Protocol.NATIVE)
     assert (result.outcome.reason, model.calls) == (StopReason.INVALID_REQUEST, [])
     assert "there is no bubblewrap" in result.outcome.message
+
+
+# --- What is said of changes that nothing has checked
+
+
+def unchecked(root: Path, protocol: Protocol, *replies: Use | Say, **more: Any) -> Outcome:
+    """How a run ends that has no check of its own; some `more` options are those of `run_task`."""
+    options = {name: more.pop(name) for name in ("tools", "roles") if name in more}
+    model = ScriptedModel([message_of(reply, protocol) for reply in replies])
+    settings = AgentContext(workspace=str(root), protocol=protocol.value, read_ahead=False, **more)
+    return run_task("Mend notes.txt.", settings, model=model, **options).outcome
+
+
+CODE = use(("write_file", {"path": "code.py", "content": "x = 1\n"}))
+COUNT = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+COUNTED = use(("final_answer", {"answer": "Counted.", "value": {"n": 1}}))
+NO_CHECKS = tuple(each for each in default_tools() if each.spec.name != "run_checks")
+
+
+@pytest.mark.parametrize("protocol", list(Protocol))
+@pytest.mark.parametrize(
+    ("replies", "more", "kind", "said"),
+    [
+        ((READ, write("new"), DONE), {}, "FINISHED", "Changed notes.txt; not checked"),
+        ((CODE, DONE), {"evidence": False}, "FINISHED", "Changed code.py; not checked"),
+        ((READ, write("new"), COUNTED), {"answer_schema": COUNT}, "FINISHED", "Changed notes.txt; not checked"),
+        (
+            (READ, write("new"), DONE),
+            {"role": "mine", "roles": {"mine": ["read_file", "write_file"]}},
+            "FINISHED",
+            "Changed notes.txt; not checked",
+        ),
+        ((CODE, DONE), {"tools": NO_CHECKS}, "FINISHED", "Changed code.py; not checked: no check ran after"),
+        (
+            (READ, write("new")),
+            {"max_calls_per_turn": 2},
+            "BUDGET_STOP",
+            "Limit 'max_calls_per_turn' exceeded: 2/2. Changed notes.txt; not checked: the run ended before",
+        ),
+        ((READ, DONE, DONE), {}, "FINISHED", "The notes are right."),
+    ],
+)
+def test_what_nothing_has_checked_is_said_first(
+    root: Path, protocol: Protocol, replies: tuple[Use | Say, ...], more: JsonMap, kind: str, said: str
+) -> None:
+    outcome = unchecked(root, protocol, *replies, **more)
+    assert (outcome.kind, outcome.verified.kind, outcome.verified.ran) == (kind, "none", ())
+    assert outcome.message.startswith(said)
+
+
+def test_without_a_sandbox_the_outcome_says_why_nothing_was_checked(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PROBLEM, lambda: "there is no bubblewrap")
+    outcome = unchecked(root, Protocol.NATIVE, CODE, DONE)
+    assert "there is no bubblewrap" in outcome.verified.reason
+    assert outcome.message.startswith("Changed code.py; not checked: ")
+
+
+@pytest.mark.parametrize("protocol", list(Protocol))
+@pytest.mark.parametrize(
+    ("replies", "reason", "more"),
+    [
+        ((READ, write("new"), DONE), StopReason.NOT_CHECKED, {}),
+        ((READ, DONE, DONE), StopReason.ANSWERED, {}),
+        ((), StopReason.INVALID_REQUEST, {"tools": NO_CHECKS}),
+        pytest.param(
+            (READ, write("right"), DONE), StopReason.ANSWERED, {"checks": (CHECK,)}, marks=SANDBOXED, id="checked"
+        ),
+    ],
+)
+def test_where_checks_are_required_changes_without_one_end_the_run(
+    root: Path, protocol: Protocol, replies: tuple[Use | Say, ...], reason: StopReason, more: JsonMap
+) -> None:
+    outcome = unchecked(root, protocol, *replies, require_checks=True, **more)
+    assert outcome.reason is reason
+    if reason is StopReason.NOT_CHECKED:
+        said = "This run has to be checked, and nothing could check its changes. Changed notes.txt; not checked"
+        assert outcome.message.startswith(said)
+        assert (outcome.kind, outcome.diagnostics) == (OutcomeKind.SYSTEM_ERROR, (f"the answer: {DONE.text}",))
+        assert "--check" in outcome.how_to_go_on

@@ -37,7 +37,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def said(by: str) -> str:
-    return f"BUDGET_STOP (cancelled): The run was stopped {by_whom(by)}.\n"
+    return f"BUDGET_STOP (cancelled): The run was stopped {by_whom(by)}."
 
 
 # --- As processes

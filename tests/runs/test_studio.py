@@ -462,7 +462,7 @@ def test_an_agent_in_a_server_is_a_node_of_a_graph_here(studio: Studio, tmp_path
     def coder(state: MessagesState) -> Any:
         asked: Any = {"messages": state["messages"]}
         result: Any = remote.invoke(asked, context=studio.context(workspace(tmp_path), server))
-        return {"messages": [("ai", result["outcome"]["message"])]}
+        return {"messages": [("ai", result["outcome"]["answer"])]}
 
     builder: Any = StateGraph(MessagesState)
     builder.add_node("coder", coder)

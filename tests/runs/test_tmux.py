@@ -53,7 +53,7 @@ def test_a_narrow_terminal_tears_nothing(tmp_path: Path) -> None:
         tmux.type("/help", "Enter")
         tmux.wait("before it.")
         tmux.type("Fix add", "Enter")
-        tmux.wait("FINISHED (answered): 1 file changed: calc.py")
+        tmux.wait("FINISHED (answered): Changed calc.py;")
         tmux.wait("You:", 3)
         whole, lines = tmux.screen(joined=True), tmux.screen().splitlines()
         assert calc.read_text(encoding="utf-8") == FIXED
@@ -73,7 +73,7 @@ def test_a_person_approves_one_change_and_rejects_another(tmp_path: Path) -> Non
         assert "-    return a - b" in asked or "-a - b" in asked
         assert calc.read_text(encoding="utf-8") == BUG
         tmux.type("y", "Enter")
-        tmux.wait("FINISHED (answered): 1 file changed: calc.py")
+        tmux.wait("FINISHED (answered): Changed calc.py;")
         assert calc.read_text(encoding="utf-8") == FIXED
         tmux.wait("You:", 2)
         tmux.type("Multiply", "Enter")

@@ -1,5 +1,6 @@
 """What the machine hands from one room to another, seen in whole runs."""
 
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,7 +16,7 @@ from mendgraph.nodes.records import OutcomeKind, Protocol, StopReason
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.runs.playing import write_files
-from tests.runs.scenario import message_of, use
+from tests.runs.scenario import Use, message_of, use
 
 SAME = "calc.py\n```python\ndef add(a, b):\n    return a - b\n```"
 ECHO = "The block is identical to what 'calc.py' already has, so nothing would change."
@@ -34,12 +35,43 @@ def test_what_the_model_was_told_is_no_answer(tmp_path: Path) -> None:
     assert (outcome.kind, outcome.answer, len(model.calls)) == (OutcomeKind.FINISHED, "It subtracts on purpose.", 4)
 
 
-def test_an_answer_that_claims_what_was_not_done_ends_no_run_well(tmp_path: Path) -> None:
-    context, model = blocks(tmp_path, "I have fixed it.", "I have fixed it.")
-    outcome = run_task("Fix calc.py", context, model=model).outcome
+MET = "No file was changed, so what this answer says has not happened."
+
+
+@pytest.mark.parametrize("answer", [Say("I have fixed it."), use(("final_answer", {"answer": "I have fixed it."}))])
+@pytest.mark.parametrize("protocol", Protocol)
+@pytest.mark.parametrize("request_text", ["Fix calc.py", "add in calc.py subtracts"])
+def test_an_answer_that_claims_what_was_not_done_ends_no_run_well(
+    tmp_path: Path, protocol: Protocol, answer: Say | Use, request_text: str
+) -> None:
+    write_files(tmp_path, FILES)
+    model = ScriptedModel([message_of(answer, protocol)] * 2)
+    context = AgentContext(workspace=str(tmp_path), protocol=protocol.value, read_ahead=False)
+    outcome = run_task(request_text, context, model=model).outcome
     assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.NOTHING_CHANGED)
-    met = "No file was changed, so what this answer says has not happened."
-    assert [met in str(call.prompt.messages[-1]["content"]) for call in model.calls] == [False, True]
+    assert [MET in str(call.prompt.messages) for call in model.calls] == [False, True]
+
+
+@pytest.mark.parametrize("protocol", Protocol)
+def test_a_correction_that_is_repeated_is_no_answer(tmp_path: Path, protocol: Protocol) -> None:
+    """Nor where the model has looked at a file in between, which closes the correction."""
+    write_files(tmp_path, FILES)
+    told = "The request asks for a change, and no file was changed. Make the change now."
+    read = use(("read_file", {"path": "calc.py"}))
+    said = (Say("All is well."), read, Say(told), use(("final_answer", {"answer": told})), Say(told))
+    model = ScriptedModel([message_of(each, protocol) for each in said])
+    context = AgentContext(workspace=str(tmp_path), protocol=protocol.value, read_ahead=False)
+    outcome = run_task("Fix calc.py", context, model=model).outcome
+    assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.SCHEMA_REPAIR_EXHAUSTED)
+
+
+def test_what_needs_no_change_may_be_said(tmp_path: Path) -> None:
+    write_files(tmp_path, FILES)
+    right = Say("Nothing has to be changed: add is documented to subtract.")
+    outcome = run_task(
+        "Fix calc.py", AgentContext(workspace=str(tmp_path), read_ahead=False), model=ScriptedModel([right] * 2)
+    ).outcome
+    assert (outcome.kind, outcome.message) == (OutcomeKind.FINISHED, right.text)
 
 
 def test_denied_files_are_not_shown_ahead(tmp_path: Path) -> None:
@@ -61,15 +93,13 @@ def test_one_file_under_two_names_is_one_action(tmp_path: Path) -> None:
 def test_checks_that_fail_are_told_a_bounded_number_of_times(tmp_path: Path) -> None:
     """Also where each edit in between works."""
     write_files(tmp_path, FILES)
-    edits = [
-        {"path": "calc.py", "old_str": old, "new_str": new} for old, new in (("a - b", "a * b"), ("a * b", "a - b"))
-    ]
-    said = [
-        line for edit in edits * 3 for line in (message_of(use(("edit_file", edit)), Protocol.NATIVE), Say("Mended."))
-    ]
+    texts = ("a - b", "a * b", "a / b", "a % b")
+    edits = [{"path": "calc.py", "old_str": old, "new_str": new} for old, new in pairwise(texts)]
+    said = [line for edit in edits for line in (message_of(use(("edit_file", edit)), Protocol.NATIVE), Say("Mended."))]
     context = AgentContext(workspace=str(tmp_path), checks=("false",), max_failed_tries=3, max_calls_per_turn=20)
     outcome = run_task("Fix calc.py", context, model=ScriptedModel(said)).outcome
-    assert (outcome.reason, outcome.checks, outcome.usage["total_calls"]) == (StopReason.CHECKS_FAILED, "failed", 6)
+    found = outcome.reason, outcome.verified.kind, outcome.usage["total_calls"]
+    assert found == (StopReason.CHECKS_FAILED, "contradicted", 6)
 
 
 def test_the_lines_of_a_page_and_the_retries_of_a_loop_are_settings(tmp_path: Path) -> None:

@@ -32,7 +32,8 @@ def root(tmp_path: Path) -> Path:
 def ask(root: Path, *calls: Call, protocol: Protocol = Protocol.NATIVE) -> tuple[list[JsonMap], ScriptedModel]:
     """The results that a model gets for these calls of one reply, and the model, which was asked twice."""
     model = ScriptedModel([message_of(use(*calls), protocol), Say("Done.")])
-    with Session(AgentContext(workspace=str(root), protocol=protocol.value), model=model) as session:
+    context = AgentContext(workspace=str(root), protocol=protocol.value, evidence=False)
+    with Session(context, model=model) as session:
         events = list(session.stream("Do it."))
     assert len(model.calls) == 2
     results = [result for event in events if isinstance(event, StepDone) for result in event.results]

@@ -44,6 +44,7 @@ from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
 from mendgraph.nodes.execute_tools.copies.workspace_copies import delete_copy, open_copy
 from mendgraph.nodes.execute_tools.files.failures import invalid, is_disk_full, os_failure
 from mendgraph.nodes.execute_tools.store.run_folder import remove_run_folder, workspace_folder_path
+from mendgraph.nodes.language.display import listed
 from mendgraph.nodes.records import StopReason, ToolError
 
 WORKERS: Final = 4
@@ -62,8 +63,6 @@ _A_LIST: Final = "tasks"
 
 LIMIT_REACHED: Final = LEFT_OPEN - {StopReason.CANCELLED}
 """Reasons of a task that hold for all tasks after it as well."""
-
-_MOST_NAMED: Final = 10
 
 
 @dataclass(frozen=True)
@@ -250,12 +249,10 @@ def changed_since(folder: BatchFolder, tasks: Iterable[BatchTask]) -> ToolError 
     changed = [task.id for task in tasks if folder.known_hash(task.id) not in {None, task.sha256}]
     if not changed:
         return None
-    more = f" and {len(changed) - _MOST_NAMED:,} more" if changed[_MOST_NAMED:] else ""
-    named = ", ".join(changed[:_MOST_NAMED]) + more
     one = len(changed) == 1
     what = "1 task was changed after it was" if one else f"{len(changed):,} tasks were changed after they were"
     return invalid(
-        f"{what} begun in this folder ({named}): put the old text back, give what has changed"
+        f"{what} begun in this folder ({listed(changed)}): put the old text back, give what has changed"
         " new ids, or begin a batch of its own in another folder (--out)."
     )
 

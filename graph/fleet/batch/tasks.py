@@ -21,7 +21,7 @@ from mendgraph.nodes.execute_tools.copies.workspace_copies import pin_source
 from mendgraph.nodes.execute_tools.files.failures import os_failure
 from mendgraph.nodes.execute_tools.store.user_files import lines_of, open_regular
 from mendgraph.nodes.language.names import closest_names
-from mendgraph.nodes.records import OutcomeKind, Record, StopReason, ToolError, ToolErrorCode
+from mendgraph.nodes.records import OutcomeKind, Record, StopReason, ToolError, ToolErrorCode, Verification
 
 _ID: Final = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,100}")
 _OTHERS: Final = frozenset({"tool_timeouts_s", "tool_quotas", "tool_calls_per_minute"})
@@ -209,13 +209,13 @@ class TaskUsage(Usage):
 class TaskResult(Record):
     """What came of a task: one line of the file of results.
 
-    `kind`, `reason`, `message` and `answer` are those of the run's outcome. `error` says why there was no run to its
-    end: the copy could not be made, its settings are refused, or what worked on it died; the kind is then SYSTEM_ERROR
-    and `reason` `workspace_failed` or `worker_failed`. `changed` are the files that differ from `base`, the commit or
-    hash that the copy began with; `patch` is the path of the difference below the batch's folder, "" where there is
-    none, and `patch_sha256` that of its bytes. `restored` are those of the outcome, for `apply_run(run_id, copy_path)`.
-    `seconds` is the time of the last try, `tries` how many there were, and `resumed` says that the run went on from the
-    store. `task` is the hash of the task (`BatchTask.sha256`).
+    `kind`, `reason`, `message`, `answer` and `verified` are those of the run's outcome. `error` says why there was no
+    run to its end: the copy could not be made, its settings are refused, or what worked on it died; the kind is then
+    SYSTEM_ERROR and `reason` `workspace_failed` or `worker_failed`. `changed` are the files that differ from `base`,
+    the commit or hash that the copy began with; `patch` is the path of the difference below the batch's folder, ""
+    where there is none, and `patch_sha256` that of its bytes. `restored` are those of the outcome, for
+    `apply_run(run_id, copy_path)`. `seconds` is the time of the last try, `tries` how many there were, and `resumed`
+    says that the run went on from the store. `task` is the hash of the task (`BatchTask.sha256`).
     """
 
     id: str
@@ -226,6 +226,7 @@ class TaskResult(Record):
     value: Any = None
     changed: tuple[str, ...] = ()
     restored: tuple[str, ...] = ()
+    verified: Verification = Verification()
     patch: str = ""
     patch_sha256: str = ""
     usage: TaskUsage = Field(default_factory=TaskUsage)

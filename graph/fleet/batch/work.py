@@ -101,6 +101,7 @@ def _worked(order: WorkOrder, copy: Copy, outcome: Outcome, *, resumed: bool) ->
         value=outcome.value,
         changed=outcome.changed_files if isinstance(ran, ToolError) else ran.files,
         restored=outcome.restored,
+        verified=outcome.verified,
         patch_sha256=sha256(patch).hexdigest() if patch else "",
         usage=_usage(outcome.usage),
         run_id=order.run_id,

@@ -13,7 +13,6 @@ from contextlib import suppress
 from typing import Final, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 from mendgraph.nodes.execute_tools.files.failures import invalid, os_failure, quoted
-from mendgraph.nodes.execute_tools.files.file_changes import listed
 from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_regular, open_root
 from mendgraph.nodes.execute_tools.processes.git import (
     HEAD,
@@ -31,6 +30,7 @@ from mendgraph.nodes.execute_tools.processes.git import (
 )
 from mendgraph.nodes.execute_tools.processes.processes import ProcessResult
 from mendgraph.nodes.execute_tools.store.run_folder import Identity
+from mendgraph.nodes.language.display import listed
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 WORKSPACE: Final = "workspace"
@@ -276,7 +276,7 @@ def _git_source(repository: Repository, revision: str) -> GitSource | ToolError 
 
 def _not_committed(repository: Repository, changed: Sequence[str]) -> ToolError:
     message = (
-        f"The repository {quoted(repository.path)} has changes that are not committed ({listed(changed)}), and copies"
+        f"The repository {quoted(repository.path)} has changes that are not committed ({listed(map(quoted, changed))}), and copies"
         ' are made of commits. Commit or stash them, or say "revision": "HEAD" to work without them.'
     )
     return ToolError(code=ToolErrorCode.CONFLICT, message=message, suggestions=(HEAD,))

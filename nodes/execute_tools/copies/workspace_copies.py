@@ -24,7 +24,6 @@ from mendgraph.nodes.execute_tools.copies.copy_sources import (
 )
 from mendgraph.nodes.execute_tools.files.atomic_write import sync_folder, write_temporary
 from mendgraph.nodes.execute_tools.files.failures import invalid, os_failure, quoted
-from mendgraph.nodes.execute_tools.files.file_changes import listed
 from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, open_root
 from mendgraph.nodes.execute_tools.processes.git import (
     HEAD,
@@ -34,6 +33,7 @@ from mendgraph.nodes.execute_tools.processes.git import (
     remove_worktree_records,
     succeeded,
 )
+from mendgraph.nodes.language.display import listed
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 FINISHED: Final = "copy.json"
@@ -284,7 +284,7 @@ def make_branch(workspace: str, folder: str, wanted: Wanted) -> Copy | ToolError
             )
         changed, untracked = required(find_uncommitted(repository))
         copy = required(make_copy(path, HEAD, folder))
-        left = [*[listed(changed)] * bool(changed), *["files that git does not track"] * untracked]
+        left = [*[listed(map(quoted, changed))] * bool(changed), *["files that git does not track"] * untracked]
         notes = (*copy.notes, *[f"Not in it, as it is not committed: {' and '.join(left)}."] * bool(left))
         for name in INSTALLED:
             if os.path.isdir(installed := os.path.join(path, name)) and not os.path.lexists(f"{copy.root}/{name}"):

@@ -39,6 +39,7 @@ from mendgraph.nodes.execute_tools.files.change_records import (
 from mendgraph.nodes.execute_tools.files.failures import invalid, os_failure, quoted
 from mendgraph.nodes.execute_tools.files.handles import beginning, closing, open_regular, open_root
 from mendgraph.nodes.execute_tools.files.sandbox import JudgedPaths, PathAccess, Place
+from mendgraph.nodes.language.display import listed
 from mendgraph.nodes.records import CONTENT_BYTES, ToolError, ToolErrorCode
 
 MOST_CHANGES: Final = 200
@@ -111,13 +112,6 @@ class PlacedChange:
     change: Change
     place: Place
     target: Place | None = None
-
-
-def listed(paths: Sequence[str]) -> str:
-    """The first of these paths, each once, for a sentence; and how many more there are."""
-    names = list(dict.fromkeys(paths))
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(map(quoted, names[:3])) + more
 
 
 def change_files(
@@ -509,7 +503,7 @@ class _Transaction:
             self._settle(ChangeState.DONE)
         if failure is None:
             return None
-        names = listed([step.path for step in self._steps])
+        names = listed(quoted(step.path) for step in self._steps)
         reason = f"the disk does not confirm that this lasts: {failure.strerror}. Have it checked."
         return ToolError(code=ToolErrorCode.IO_ERROR, message=f"{names} changed, but {reason}", fatal=True)
 

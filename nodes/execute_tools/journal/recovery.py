@@ -30,9 +30,10 @@ from mendgraph.nodes.execute_tools.files.change_records import (
     FileState,
     RecordedChange,
 )
-from mendgraph.nodes.execute_tools.files.file_changes import listed
+from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.files.handles import open_regular
 from mendgraph.nodes.execute_tools.journal.journal import Journal
+from mendgraph.nodes.language.display import listed
 
 _SOMETHING_ELSE: Final = frozenset(
     {errno.ENOTDIR, errno.EISDIR, errno.ESTALE, errno.ELOOP, errno.ENXIO, errno.EACCES, errno.EPERM, errno.EEXIST}
@@ -62,7 +63,7 @@ def recover(journal: Journal, root: str) -> tuple[Recovered, ...]:
 
 
 def _recovered(journal: Journal, root: str, change: RecordedChange) -> Recovered:
-    names = listed([effect.path for effect in change.effects])
+    names = listed(quoted(effect.path) for effect in change.effects)
     try:
         with OpenFolders(root) as folders:
             state, foreign = _Recovery(journal, folders, change).run()
@@ -76,8 +77,8 @@ def _recovered(journal: Journal, root: str, change: RecordedChange) -> Recovered
         ChangeState.UNDONE: f"A change of {names} was cut off: everything is as it was before it.",
     }.get(
         state,
-        f"A change of {names} was cut off, and somebody else has changed {listed(foreign)} meanwhile: that was left"
-        " alone, and what the change did elsewhere was taken back.",
+        f"A change of {names} was cut off, and somebody else has changed {listed(map(quoted, foreign))} meanwhile: that"
+        " was left alone, and what the change did elsewhere was taken back.",
     )
     return Recovered(change.token, state, foreign, sentence)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Which tables there are and what a stored value means; raised with every change of either."""
 
 FENCED: Final = "MG001"

@@ -104,7 +104,6 @@ def test_a_reply_asks_one_question_for_all_of_its_calls_and_does_nothing_before(
         ("reject", set(), ["permission_denied", "ok", "permission_denied"]),
         ({"decisions": {0: {"action": "approve"}}}, {"one.txt"}, ["ok", "ok", "permission_denied"]),
         ({"decisions": {"2": "approve"}}, {"two.toml"}, ["permission_denied", "ok", "ok"]),
-        ("whatever", set(), ["permission_denied", "ok", "permission_denied"]),
     ],
 )
 def test_a_person_decides_call_by_call(folder: Path, decision: Any, made: set[str], codes: list[str]) -> None:

@@ -15,7 +15,6 @@ from mendgraph.nodes.parse.reading import Reader, rescue
 from mendgraph.nodes.records import (
     CallResult,
     ChangeKind,
-    Correction,
     EditForm,
     ExtractionError,
     ExtractionErrorType as Kind,
@@ -59,42 +58,42 @@ def met(*kinds: Kind) -> list[HealingAttempt]:
 
 
 def facts(given: AgentState, gateway: ToolRuntime = GATEWAY) -> dict[str, Any]:
-    """What the answer is held against, with the answer of `hindered` in place of the function."""
+    """What the answer is held against, with the answers of `hindered` and `first` in place of the functions."""
     turn = reply_reader(gateway, given).turn
-    return {**turn._asdict(), "hindered": turn.hindered()}
+    return {**turn._asdict(), "hindered": turn.hindered(), "first": turn.first()}
 
 
 HISTORY = (TASK, *step(shown("calc.py"), FOUND), *step(shown("util.py"), MISSED))
-CORRECTIONS = [Correction(reply="x", prompt="Send it again.\nComplete.")]
+ATTEMPTS = [HealingAttempt(0, "x", [], "Send it again.\nComplete.")]
 
 
 def test_in_the_block_form_it_knows_what_the_model_was_shown_and_told() -> None:
-    how = reply_reader(GATEWAY, state(*HISTORY, corrections=CORRECTIONS))
+    how = reply_reader(GATEWAY, state(*HISTORY, healing_attempts=ATTEMPTS))
     assert how.shown_files == ("calc.py", "util.py")
     assert how.told == ("The block is not Python.", "add(1, 2) gives -1.", "Send it again.", "Complete.")
 
 
-IDLE = TurnFacts(request="Fix calc.py.", checked=True)._asdict() | {"hindered": False}
+IDLE = TurnFacts(request="Fix calc.py.", checked=True)._asdict() | {"hindered": False, "first": True}
 
 
 @pytest.mark.parametrize(
     ("given", "changed"),
     [
         (state(TASK), {}),
-        (state(HumanMessage("Hello."), AIMessage("Hi."), TASK, *step(MISSED)), {}),
-        (state(TASK, AIMessage("Done."), HumanMessage("And now?")), {"request": "And now?"}),
+        (state(HumanMessage("Hello."), AIMessage("Hi."), TASK, *step(MISSED)), {"first": False}),
+        (state(TASK, AIMessage("Done."), HumanMessage("And now?")), {"request": "And now?", "first": False}),
         (
             state(TASK, changes=[CHANGE, CHANGE.model_copy(update={"path": "a.md"}), CHANGE]),
             {"changed": ("calc.py", "a.md")},
         ),
         (state(TASK, *step(DENIED)), {"hindered": True}),
-        (state(HumanMessage("Read .env."), *step(DENIED), AIMessage("No."), TASK), {}),
+        (state(HumanMessage("Read .env."), *step(DENIED), AIMessage("No."), TASK), {"first": False}),
         (state(TASK, context=AgentContext(mode="read-only")), {"hindered": True}),
         (state(TASK, healing_attempts=met(Kind.EMPTY_REPLY, Kind.UNFOUNDED_CLAIM, Kind.UNFOUNDED_CLAIM)), {"met": 2}),
         (state(TASK, profile=Profile(small=True)), {"insistent": True}),
         (state(TASK, context=AgentContext(evidence=False)), {"checked": False}),
         (state(TASK, context=AgentContext(checks=("make test",))), {"configured": True}),
-        (state(), {"request": ""}),
+        (state(), {"request": "", "first": False}),
     ],
 )
 def test_an_answer_is_held_against_this_turn(given: AgentState, changed: dict[str, Any]) -> None:

@@ -61,6 +61,7 @@ from mendgraph.nodes.records import (
     ToolSpec,
     Verdict,
     VerdictKind,
+    Verification,
 )
 from tests.architecture.product import text_of
 
@@ -115,6 +116,7 @@ EXAMPLES: tuple[Any, ...] = (
     LoopRecord(recent=(("a", "b"), ("a",)), overrides=(OVERRIDE,), verdict=LoopVerdict.OVERRIDE, missed=("a.py",)),
     StopCause(reason=StopReason.WALL_CLOCK, message="late", diagnostics=("a", "b")),
     Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="m", value=JSON, changed_files=("a.py",)),
+    Verification(kind="passed", ran=("pytest: 2 tests",), lines=("a.py:1-3",)),
 )
 
 

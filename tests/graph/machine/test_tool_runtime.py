@@ -77,7 +77,7 @@ def results_of(model: ScriptedModel, call: int) -> list[JsonMap]:
         ("reader", LOOKING),
         ("editor", EDITING),
         ("operator", NAMES),
-        ("mine", frozenset({"read_file", "final_answer"})),
+        ("mine", frozenset({"read_file", "run_checks", "final_answer"})),
     ],
 )
 def test_a_role_says_which_tools_there_are(role: str | None, names: frozenset[str], root: Path) -> None:

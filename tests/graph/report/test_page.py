@@ -18,7 +18,7 @@ from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.runs import ListedRun, RunState
 from mendgraph.nodes.execute_tools.store.database import open_file
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
-from mendgraph.nodes.records import ModelReply, Outcome, OutcomeKind, StopReason, ToolError, ToolErrorCode
+from mendgraph.nodes.records import ModelReply, Outcome, OutcomeKind, StopReason, ToolError, ToolErrorCode, Verification
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
 from tests.graph.report.report_plays import HOSTILE, asked_run, hostile_run, page
@@ -281,7 +281,7 @@ OUTCOME = Outcome(
     diagnostics=("looked twice",),
     value={"n": 1},
     changed_files=("a.py",),
-    checks="passed",
+    verified=Verification(kind="passed", ran=("pytest: 2 tests",)),
     how_to_go_on="Send more.",
 )
 

@@ -59,10 +59,10 @@ def test_a_result_is_told_in_one_printable_line() -> None:
     result = RunResult(outcome, (), (), Plan(), "run-1")
     line = str(result)
     assert line.startswith("SYSTEM_ERROR (provider_failed): It failed: \\x1b[31mred\\x07xxx")
-    assert line.endswith("... [changed: a.py, b\\n.py; run run-1]")
+    assert line.endswith("... [run run-1]")
     assert line.isprintable()
     assert str(replace(result, outcome=outcome.model_copy(update={"changed_files": ()}))).endswith(
-        "[changed: no file; run run-1]"
+        "[no file changed; run run-1]"
     )
 
 

@@ -202,12 +202,18 @@ def test_each_end_has_its_code() -> None:
 
 USAGE = TaskUsage(calls=2)
 GOOD = TaskResult(
-    id="a", kind=OutcomeKind.FINISHED, reason="answered", message="Done.", changed=("x",), usage=USAGE, seconds=1.25
+    id="a",
+    kind=OutcomeKind.FINISHED,
+    reason="answered",
+    message="Changed x.",
+    changed=("x",),
+    usage=USAGE,
+    seconds=1.25,
 )
 BAD = TaskResult(id="b", kind=OutcomeKind.SYSTEM_ERROR, reason="provider_failed", message="No\x1b[31m one.\nThere")
 OPEN = TaskResult(id="c", kind=OutcomeKind.BUDGET_STOP, reason="cancelled", message="The task was stopped.")
 LINES = (
-    "FINISHED a answered (2 calls, 1.2 s; changed 1 file)\n"
+    "FINISHED a answered (2 calls, 1.2 s): Changed x.\n"
     "SYSTEM_ERROR b provider_failed (0 calls, 0.0 s): No\\x1b[31m one. There\n"
     "LEFT c cancelled (0 calls, 0.0 s): The task was stopped.\n"
 )

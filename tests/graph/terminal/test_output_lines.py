@@ -47,11 +47,11 @@ def test_a_diff_is_coloured_by_its_signs() -> None:
 
 def test_a_finished_run_says_what_changed() -> None:
     done = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="Done.", answer="Done.")
-    changed = done.model_copy(update={"changed_files": ("a.py", "b.py"), "value": {"é": 1}})
+    changed = done.model_copy(update={"message": "Changed a.py; 2 tests pass.", "value": {"é": 1}})
     assert list(outcome_lines(done)) == [Line("FINISHED (answered): no file changed", "bold green")]
     assert list(outcome_lines(changed)) == [
         Line('value: {"é": 1}'),
-        Line("FINISHED (answered): 2 files changed: a.py, b.py", "bold green"),
+        Line("FINISHED (answered): Changed a.py; 2 tests pass.", "bold green"),
     ]
 
 
@@ -68,7 +68,6 @@ def test_a_run_that_did_not_finish_says_why_and_how_to_go_on() -> None:
         Line("SYSTEM_ERROR (loop_persisted): It went round.", "bold red"),
         Line("  - one two", "dim"),
         Line("  - three", "dim"),
-        Line("1 file changed: a.py"),
         Line("How to go on: Take another model."),
     ]
     budget = stopped.model_copy(update={"kind": OutcomeKind.BUDGET_STOP, "changed_files": ()})
@@ -174,7 +173,7 @@ DEFAULTS: dict[str, Any] = {
     "kind": "FINISHED",
     "reason": "answered",
     "message": "",
-    "answer": "It adds now.",
+    "answer": "",
     "changed": ("calc.py",),
     "stored_context": AgentContext(workspace="/w").model_dump_json(),
     "durability": "sync",

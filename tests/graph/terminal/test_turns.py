@@ -71,7 +71,7 @@ def test_a_task_is_worked_on_before_the_eyes_of_its_owner(tmp_path: Path) -> Non
         " def add(a, b):",
         "-    return a - b",
         "+    return a + b",
-        "FINISHED (answered): 1 file changed: calc.py",
+        "FINISHED (answered): Changed calc.py; not checked.",
     ]
     assert usage.startswith("usage: 3/10 calls, ")
     assert terminal.err == f"mendgraph: run {tmp_path.name}\n"
@@ -86,7 +86,8 @@ def test_a_signal_drops_the_model_call_and_ends_the_task_with_an_outcome(
 ) -> None:
     terminal = Terminal(tmp_path, [FIX, "I go on"], model=model)
     assert run_once(terminal.setup, "Fix add") is ExitCode.BUDGET_STOP
-    assert f"\nBUDGET_STOP (cancelled): The run was stopped {by_whom(by)}.\n1 file changed: calc.py\n" in terminal.out
+    said = "Changed calc.py; not checked: the run ended before its changes were checked."
+    assert f"\nBUDGET_STOP (cancelled): The run was stopped {by_whom(by)}. {said}\n" in terminal.out
     assert f"\nHow to go on: Go on from there with `{terminal.resume}`, or send another message.\n" in terminal.out
     assert (
         terminal.err

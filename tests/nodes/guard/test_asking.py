@@ -107,7 +107,9 @@ def test_a_granted_call_that_could_do_nothing_when_it_was_judged_may_do_nothing_
 )
 def test_a_call_that_is_not_approved_is_told_why(decision: Any, code: ToolErrorCode, message: str) -> None:
     settled = Desk({"decisions": {"0": decision}}).settle(ASKED)
-    assert settled.verdicts == [denied("ask_before_write", code, message, path="a.py")]
+    unsaid = "no answer that can be read came for" if decision is None else "you refused"
+    refused = {"refused": "nobody could be asked to approve" if decision == "nobody" else unsaid}
+    assert settled.verdicts == [denied("ask_before_write", code, message, path="a.py").model_copy(update=refused)]
 
 
 def test_what_changed_since_it_was_shown_does_not_run() -> None:

@@ -150,11 +150,12 @@ def test_all_calls_that_need_a_person_are_one_question(ask: tuple[Any, Ask]) -> 
 def test_the_answer_becomes_the_verdicts(ask: tuple[Any, Ask]) -> None:
     after = ask[1]({"decisions": {"0": {"action": "approve_for_run"}, "2": {"action": "reject", "reason": "no"}}})
     refused = "A person did not approve this call: no. Do something else, or explain in your answer what is needed."
+    rejected = denied("project_config", ToolErrorCode.PERMISSION_DENIED, refused, path="c.toml")
     assert (after["verdicts"], after["results"], after["grants"], after.get("stop")) == (
         [
             Verdict(kind=VerdictKind.ALLOW, rule="ask_before_write", path="a.py"),
             Verdict(kind=VerdictKind.ALLOW, path="b.py"),
-            denied("project_config", ToolErrorCode.PERMISSION_DENIED, refused, path="c.toml"),
+            rejected.model_copy(update={"refused": "you refused"}),
             CHANGE_DENIED,
         ],
         [],

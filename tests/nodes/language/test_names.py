@@ -175,6 +175,7 @@ def test_a_problem_is_reported_and_not_asked_about(request_text: str, reports: b
         ("add is implemented with a minus.", False),
         ("The done flag is never set.", False),
         ("I have not changed anything.", False),
+        ("Approved, the edit would have fixed the bug.", False),
         ("No file was changed.", False),
         ("Nothing has been changed so far.", False),
         ("Use `it was changed` as the message.", False),

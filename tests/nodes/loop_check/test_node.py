@@ -9,6 +9,7 @@ from mendgraph.nodes.records import (
     Answer,
     CallError,
     CallResult,
+    ChangeKind,
     EditForm,
     Effect,
     FileChange,
@@ -25,6 +26,7 @@ from mendgraph.nodes.records import (
     ToolErrorCode,
     ToolResult,
     ToolSpec,
+    Verification,
 )
 
 READ = ToolSpec(name="read_file", description="", parameters={}, effect=Effect.READ, path_fields=("path",))
@@ -107,9 +109,9 @@ def implied(tool: ToolSpec, **arguments: Any) -> ToolCall:
 
 def test_an_implied_answer_that_was_accepted_is_the_answer() -> None:
     items: list[ToolCall | CallError] = [implied(CHECKS), implied(ANSWER, answer="Done.", value=3)]
-    update = settle(LoopState(reply=ModelReply(text="Done."), items=items, results=[done(), done()]))
+    update = settle(LoopState(reply=ModelReply(text="Done."), items=items, results=[done(PASSED), done()]))
     assert update == {
-        "loop": LoopRecord(verdict=LoopVerdict.ANSWERED),
+        "loop": LoopRecord(verdict=LoopVerdict.ANSWERED, verified=GOOD),
         "messages": [],
         "answer": Answer(text="Done.", value=3),
     }
@@ -126,13 +128,43 @@ def test_failed_tries_are_counted_until_the_run_gives_up() -> None:
         (LoopVerdict.FRESH, tries) for tries in range(1, LoopConfig().max_failed_tries)
     ]
     assert last == {
-        "loop": LoopRecord(verdict=LoopVerdict.GAVE_UP, failed_tries=LoopConfig().max_failed_tries),
+        "loop": LoopRecord(verdict=LoopVerdict.GAVE_UP, failed_tries=LoopConfig().max_failed_tries, verified=BAD),
         "stop": StopCause(
             reason=StopReason.CHECKS_FAILED,
             message="The work did not pass its checks after 4 tries.",
             diagnostics=("add(1, 2) gives -1, but must give 3.",),
         ),
     }
+
+
+PASSED = ToolResult.success(checks="passed", ran=["test_a.py: 2 tests"], lines=["a.py:1-3"])
+GOOD = Verification(kind="passed", ran=("test_a.py: 2 tests",), lines=("a.py:1-3",))
+BAD = Verification(kind="contradicted", reason="add(1, 2) gives -1, but must give 3.")
+A, B = (
+    FileChange(path=path, kind=ChangeKind.EDITED, sha256_before="0", sha256_after="1", diff="")
+    for path in ("a.py", "b.py")
+)
+
+
+@pytest.mark.parametrize(
+    ("tool", "result", "changed", "verified"),
+    [
+        (EDIT, done(OK, A), [A], None),
+        (READ, done(), [A], GOOD),
+        (CHECKS, done(PASSED), [A], GOOD),
+        (CHECKS, done(CHECK_FAILED), [A], BAD),
+        (CHECKS, done(NOT_YET), [A], GOOD),
+        (CHECKS, done(PASSED), [A, B], Verification(ran=GOOD.ran, lines=GOOD.lines, reason="no check looked at b.py")),
+        (CHECKS, done(ToolResult.success(checks="none", reason="no sandbox")), [A], Verification(reason="no sandbox")),
+        (CHECKS, done(FAILED), [A], Verification(reason="There is no file a.py.")),
+    ],
+)
+def test_what_is_known_of_the_changes_is_what_was_checked_after_the_last_of_them(
+    tool: ToolSpec, result: CallResult, changed: list[FileChange], verified: Verification | None
+) -> None:
+    item = implied(CHECKS, paths=["a.py"]) if tool is CHECKS else call(tool)
+    state = LoopState(items=[item], results=[result], loop=LoopRecord(verified=GOOD), changes=changed)
+    assert run(state)["loop"].verified == verified
 
 
 def test_what_was_found_before_the_model_was_asked_is_no_failed_try() -> None:

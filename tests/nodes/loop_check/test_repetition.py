@@ -104,7 +104,7 @@ def test_no_other_result_carries_a_notice(steps: str, signature: str) -> None:
 
 
 @pytest.mark.parametrize("limits", [{"window": 0}, {"threshold": 1}, {"max_overrides": -1}, {"max_failed_tries": 0}])
-def test_limits_that_make_no_sense_are_refused(limits: dict[str, int]) -> None:
+def test_limits_that_make_no_sense_are_refused(limits: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="greater than or equal"):
         LoopConfig(**limits)
 

@@ -24,8 +24,8 @@ ORDER, REPORT, QUESTION, TALK = "Fix calc.py.", "The sum in calc.py is wrong.", 
 CLAIM, NO_CLAIM = "I have fixed calc.py.", "add returns the sum."
 
 
-def turn(request: str, *, met: int = 0, insistent: bool = False, faulty: bool = False) -> TurnFacts:
-    return TurnFacts(request=request, met=met, insistent=insistent, faulty=faulty)
+def turn(request: str, *, hindered: bool = False, first: bool = False, **facts: Any) -> TurnFacts:
+    return TurnFacts(request=request, hindered=lambda: hindered, first=lambda: first, **facts)
 
 
 @pytest.mark.parametrize(
@@ -48,6 +48,12 @@ def turn(request: str, *, met: int = 0, insistent: bool = False, faulty: bool = 
         (NO_CLAIM, turn(TALK, faulty=True), None),
         (NO_CLAIM, turn(QUESTION, insistent=True, faulty=True), None),
         (CLAIM, turn(TALK, insistent=True, faulty=True), SHORT_IDLE),
+        (CLAIM, turn(TALK, first=True), CLAIMED),
+        ("The log was changed.", turn(TALK, first=True), None),
+        (CLAIM, turn(QUESTION, first=True), None),
+        (CLAIM, turn(ORDER, hindered=True), f"{SHORT_CLAIMED} Say what was not done, and why."),
+        (NO_CLAIM, turn(ORDER, hindered=True), None),
+        (CLAIM, turn(ORDER, resumed=True), None),
     ],
 )
 def test_what_did_not_happen_speaks_against_an_answer(answer: str, facts: TurnFacts, problem: str | None) -> None:
@@ -59,13 +65,14 @@ def test_what_did_not_happen_speaks_against_an_answer(answer: str, facts: TurnFa
     [
         (TurnFacts(request=ORDER), (), None),
         (TurnFacts(request=ORDER, changed=("a.py",)), ("b.py",), None),
-        (TurnFacts(request=ORDER, checked=True, changed=("a.md", "b.json")), ("c.toml",), None),
+        (TurnFacts(request=ORDER, checked=True, changed=("a.md", "b.json")), ("c.js",), ("a.md", "b.json", "c.js")),
         (TurnFacts(request=ORDER, checked=True, changed=("a.py",)), (), ("a.py",)),
         (TurnFacts(request=TALK, checked=True), ("a.pyi",), ("a.pyi",)),
         (TurnFacts(request=ORDER, checked=True, changed=("b.py", "a.md")), ("c.py", "b.py"), ("b.py", "a.md", "c.py")),
-        (TurnFacts(request=ORDER, configured=True), (), ()),
-        (TurnFacts(request=QUESTION, configured=True), (), None),
-        (TurnFacts(request=TALK, configured=True), ("a.md",), ("a.md",)),
+        (TurnFacts(request=ORDER, checked=True), (), None),
+        (TurnFacts(request=ORDER, checked=True, configured=True), (), ()),
+        (TurnFacts(request=QUESTION, checked=True, configured=True), (), None),
+        (TurnFacts(request=TALK, configured=True), ("a.md",), None),
     ],
 )
 def test_checks_come_before_an_answer_where_they_can_tell_something(

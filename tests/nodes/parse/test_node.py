@@ -57,7 +57,7 @@ def test_an_answer_that_is_met_with_the_facts_leaves_the_corrections_open() -> N
 
 
 def test_the_checks_come_after_every_edit_of_the_reply() -> None:
-    turn = TurnFacts(request="Fix calc.py.", configured=True)
+    turn = TurnFacts(request="Fix calc.py.", checked=True)
     calls = (raw("final_answer", '{"answer": "Done."}'), raw("write_file", '{"path": "a.py", "content": ""}'))
     found = parse(
         ParseState(reply=ModelReply(calls=(*calls, raw("read_file", '{"path": "a.py"}')))), NATIVE._replace(turn=turn)

@@ -175,7 +175,7 @@ def test_an_answer_that_only_repeats_what_was_told_is_none() -> None:
     told = BLOCKS._replace(told=("The block is identical to what 'calc.py' already has, so nothing would change.",))
     for text in (told.told[0], f" {told.told[0]}\n", "nothing would change."):
         problem = "this repeats what you were told instead of answering"
-        assert read(told, text) == malformed(Kind.INVALID_ANSWER, text[:200], problem)
+        assert read(told, text) == malformed(Kind.INVALID_ANSWER, text.strip(), problem)
     assert read(told, "Nothing is to be changed.").reading is Reading.ANSWER
     assert read(told, "change").reading is Reading.ANSWER
     longer = f"Well. {told.told[0]} That is all."

@@ -6,6 +6,7 @@ from mendgraph.nodes.records import (
     CallResult,
     ChangeKind,
     FileChange,
+    LoopRecord,
     Outcome,
     OutcomeKind,
     Plan,
@@ -15,9 +16,10 @@ from mendgraph.nodes.records import (
     StopReason,
     ToolErrorCode,
     ToolResult,
+    Verification,
 )
 from mendgraph.nodes.stop.node import StopState, finish, give_up
-from mendgraph.nodes.stop.report import checks_of, finished, stopped, wrap_up
+from mendgraph.nodes.stop.report import changes_words, finished, stopped, wrap_up
 
 USAGE = {"total_calls": 2}
 PLAN = Plan(
@@ -48,15 +50,28 @@ def test_every_reason_says_how_to_go_on_in_one_sentence() -> None:
     assert [sentence for sentence in said if not sentence[0].isupper() or sentence[-1] != "."] == []
 
 
-@pytest.mark.parametrize(("text", "message"), [("It adds.", "It adds."), ("", "Done.")])
-def test_a_finished_run(text: str, message: str) -> None:
-    assert finished(Answer(text=text, value={"n": 1}), CHANGES, USAGE) == Outcome(
+UNSEEN = Verification(reason="no check ran after the last change")
+CUT_SHORT = Verification(reason="the run ended before its changes were checked")
+CHANGED = f"Changed b.py, a.py; not checked: {CUT_SHORT.reason}."
+
+
+@pytest.mark.parametrize(
+    ("text", "changes", "message", "verified"),
+    [
+        ("It adds.", [], "It adds.", Verification()),
+        ("", [], "Done.", Verification()),
+        ("It adds.", CHANGES, f"Changed b.py, a.py; not checked: {UNSEEN.reason}.", UNSEEN),
+    ],
+)
+def test_a_finished_run(text: str, changes: list[FileChange], message: str, verified: Verification) -> None:
+    assert finished(Answer(text=text, value={"n": 1}), changes, USAGE, LoopRecord()) == Outcome(
         kind=OutcomeKind.FINISHED,
         reason=StopReason.ANSWERED,
         message=message,
         answer=text,
         value={"n": 1},
-        changed_files=("b.py", "a.py"),
+        changed_files=tuple(dict.fromkeys(change.path for change in changes)),
+        verified=verified,
         usage=USAGE,
         how_to_go_on="Send another message to go on.",
     )
@@ -66,25 +81,25 @@ def test_a_finished_run(text: str, message: str) -> None:
     ("plan", "left"), [(PLAN, "Left: mend; test. "), (Plan(), ""), (Plan(steps=PLAN.steps[:1]), "")]
 )
 def test_a_stopped_run_says_what_is_left(plan: Plan, left: str) -> None:
-    assert stopped(OutcomeKind.BUDGET_STOP, CAUSE, plan, CHANGES, USAGE) == Outcome(
+    assert stopped(OutcomeKind.BUDGET_STOP, CAUSE, plan, CHANGES, USAGE, LoopRecord()) == Outcome(
         kind=OutcomeKind.BUDGET_STOP,
         reason=StopReason.MAX_STEPS,
-        message=CAUSE.message,
+        message=f"{CAUSE.message}. {CHANGED}",
         diagnostics=("one", "two"),
         changed_files=("b.py", "a.py"),
+        verified=CUT_SHORT,
         usage=USAGE,
         how_to_go_on=f"{left}Send another message, or `mendgraph resume --max-steps N`.",
     )
 
 
 def test_the_last_message_is_a_full_account() -> None:
-    outcome = stopped(OutcomeKind.BUDGET_STOP, CAUSE, PLAN, CHANGES, USAGE)
+    outcome = stopped(OutcomeKind.BUDGET_STOP, CAUSE, PLAN, CHANGES, USAGE, LoopRecord())
     assert wrap_up(outcome, PLAN, [result("first"), result("There is no c.py."), result(None)]).splitlines() == [
-        "BUDGET_STOP (max_steps): Limit 'max_steps' exceeded: 3/3",
+        f"BUDGET_STOP (max_steps): Limit 'max_steps' exceeded: 3/3. {CHANGED}",
         "- one",
         "- two",
         "Done: look; read.",
-        "Changed files: b.py, a.py.",
         "Last failure: There is no c.py.",
         "How to go on: Left: mend; test. Send another message, or `mendgraph resume --max-steps N`.",
     ]
@@ -92,34 +107,46 @@ def test_the_last_message_is_a_full_account() -> None:
 
 def test_the_account_of_a_run_that_did_nothing() -> None:
     cause = StopCause(reason=StopReason.PROVIDER_FAILED, message="The endpoint cannot be reached.")
-    outcome = stopped(OutcomeKind.SYSTEM_ERROR, cause, Plan(), [], {})
+    outcome = stopped(OutcomeKind.SYSTEM_ERROR, cause, Plan(), [], {}, LoopRecord())
     assert wrap_up(outcome, Plan(), [result(None)]).splitlines() == [
         "SYSTEM_ERROR (provider_failed): The endpoint cannot be reached.",
         "Done: no step of a plan.",
-        "Changed files: none.",
+        "No file was changed.",
         "How to go on: Mend what the message names, then go on with `mendgraph resume`.",
     ]
 
 
-def checked(data: str | None = None, code: ToolErrorCode = ToolErrorCode.CHECK_FAILED) -> CallResult:
-    came = ToolResult.failure(code, "no") if data is None else ToolResult.success(checks=data)
-    return CallResult(call_id="x", tool="run_checks", result=came)
+NONE, PASSED = Verification(), Verification(kind="passed", ran=("pytest test_a.py: 2 tests",))
 
 
 @pytest.mark.parametrize(
-    ("results", "checks"),
+    ("files", "verified", "refused", "words"),
     [
-        ([], ""),
-        ([result(None), result("There is no c.py.")], ""),
-        ([result(None), checked("passed")], "passed"),
-        ([checked("none"), result("no")], "none"),
-        ([checked("unavailable")], "unavailable"),
-        ([result(None), checked()], "failed"),
-        ([checked(None, ToolErrorCode.CANCELLED)], ""),
+        ([], NONE, [], ""),
+        ([], NONE, ["you refused edit_file a.py"], "No file was changed: you refused edit_file a.py."),
+        (["a.py"], PASSED, [], "Changed a.py; 2 tests pass."),
+        (["a.py"], PASSED, ["you refused edit_file b.py"], "Changed a.py; 2 tests pass; you refused edit_file b.py."),
+        (
+            ["a.py", "b\n.py"],
+            Verification(
+                kind="passed", ran=("a.py: 1 example", "test_a.py: 1 test", "test_b.py: 2 tests", "make test")
+            ),
+            [],
+            "Changed a.py, b .py; 1 example passes; 3 tests pass; passed: make test.",
+        ),
+        (
+            list("abcdefg"),
+            Verification(reason="no sandbox."),
+            [],
+            "Changed a, b, c, d, e and 2 more; not checked: no sandbox.",
+        ),
+        (["a.py"], Verification(kind="contradicted", reason="x\ny"), [], "Changed a.py; its checks fail: x y."),
     ],
 )
-def test_the_outcome_says_what_the_last_checks_came_to(results: list[CallResult], checks: str) -> None:
-    assert checks_of(results) == checks
+def test_the_first_sentence_says_what_was_changed_and_what_is_known_of_it(
+    files: list[str], verified: Verification, refused: list[str], words: str
+) -> None:
+    assert changes_words(files, verified, refused) == words
 
 
 FAILED = result("There is no c.py.")
@@ -127,7 +154,7 @@ FAILED = result("There is no c.py.")
 
 @pytest.mark.parametrize("kind", [OutcomeKind.BUDGET_STOP, OutcomeKind.SYSTEM_ERROR])
 def test_the_account_is_the_last_message(kind: OutcomeKind) -> None:
-    outcome = stopped(kind, CAUSE, PLAN, [CHANGES[0]], USAGE)
+    outcome = stopped(kind, CAUSE, PLAN, [CHANGES[0]], USAGE, LoopRecord())
     assert give_up(StopState(plan=PLAN, changes=[CHANGES[0]], results=[FAILED]), kind, CAUSE, USAGE) == {
         "outcome": outcome,
         "messages": [AIMessage(wrap_up(outcome, PLAN, [FAILED]))],
@@ -135,6 +162,8 @@ def test_the_account_is_the_last_message(kind: OutcomeKind) -> None:
 
 
 def test_what_was_found_before_anything_was_changed_is_not_said_of_the_work() -> None:
-    found = checked()
-    assert finish(StopState(results=[found]), {})["outcome"].checks == ""
-    assert give_up(StopState(results=[found]), OutcomeKind.SYSTEM_ERROR, CAUSE, {})["outcome"].checks == ""
+    loop = LoopRecord(verified=PASSED)
+    assert finish(StopState(loop=loop), {})["outcome"].verified == Verification()
+    changed = StopState(loop=loop, changes=[CHANGES[0]], answer=Answer(text="It adds."))
+    update = finish(changed, {})
+    assert (update["outcome"].verified, update["messages"]) == (PASSED, [AIMessage("It adds.")])
