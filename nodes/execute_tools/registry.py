@@ -38,7 +38,8 @@ class ToolContext:
     whenever the same call of the same step is made again. `syntax_gate` is what becomes of an edit after which a file
     does not parse that did so before. `checks` run what shows whether the code is right: None where nothing may be run,
     or why it cannot. `task` is what the person asked for last; with `gated`, an edit that its words or the examples of
-    the file contradict is refused. A page of a file has `max_lines` lines at most.
+    the file contradict is refused. `changes` are this turn's so far, and `backup` gives the bytes with a hash that a
+    file held before one, None where they were not kept. A page of a file has `max_lines` lines at most.
     """
 
     workspace: Workspace
@@ -55,6 +56,8 @@ class ToolContext:
     task: str = ""
     gated: bool = False
     checks: Checks | ToolError | None = None
+    changes: Sequence[FileChange] = ()
+    backup: Callable[[str], bytes | None] = lambda _: None
     max_lines: int = 500
 
 

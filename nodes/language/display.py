@@ -131,13 +131,8 @@ def _patched(data: Mapping[str, Any]) -> str:
 
 
 def _checked(data: Mapping[str, Any]) -> str:
-    ran = len(data.get("ran", ()))
-    words = {
-        "passed": f"{count_of(ran, 'check')} passed",
-        "none": "nothing to run",
-        "unavailable": f"cannot run: {data.get('reason', '')}",
-    }
-    return words.get(data["checks"], str(data["checks"]))
+    passed = f"passed: {', '.join(data['ran'])}" if data["checks"] == "passed" else "nothing was checked"
+    return ". ".join(filter(None, (passed, data.get("reason", ""))))
 
 
 def _more(data: Mapping[str, Any]) -> str:

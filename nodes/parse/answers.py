@@ -66,8 +66,7 @@ def paths_to_check(facts: TurnFacts, changing: tuple[str, ...] = ()) -> tuple[st
     """
     paths = tuple(dict.fromkeys((*facts.changed, *changing)))
     owed = facts.configured and (bool(paths) or orders_a_change(facts.request))
-    code = facts.checked and any(path.endswith((".py", ".pyi")) for path in paths)
-    return paths if owed or code else None
+    return paths if owed or (facts.checked and paths) else None
 
 
 MAX_PROBLEMS = 5
