@@ -26,6 +26,7 @@ from mendgraph.nodes.execute_tools.processes.commands import (
     Commands,
     last_words,
     open_commands,
+    output_text,
 )
 from mendgraph.nodes.execute_tools.processes.processes import ResourceLimits, evidence_limits
 from mendgraph.nodes.execute_tools.processes.workspace_cover import Denied
@@ -52,10 +53,12 @@ _NOT_FOUND: Final = 127
 _OTHERS: Final = ("npm", "pnpm", "yarn", "cargo", "go", "make")
 _FAILED_TEST: Final = re.compile(
     r"^\s*(?:(?:FAILED|ERROR) (\S+\.py(?:::.*?)?)(?: - .*)?|(?:FAIL|ERROR): (\w+ \(.+\))|test (\S+) \.\.\. FAILED"
-    r"|--- FAIL: (\S+) .*|not ok \d+ -? ?(.+)|[\u2716\u2715\u00d7] (.+?)(?: \([\d.]+ ?m?s\))?)$",
+    r"|(?:(?P<here>--- FAIL: |not ok \d+ (?:- )?)|[\u2716\u2715\u00d7] )(.+?)(?: \([\d.]+ ?m?s\)| #.*)?)$",
     re.MULTILINE,
 )
-"""How pytest, unittest, cargo, go, TAP, node, jest and vitest print the name of a test that fails."""
+"""How pytest, unittest, cargo, go, TAP, node, jest and vitest print the name of a test that fails; the third and fourth
+tell the reason `here`, below of it."""
+_DETAILS: Final = 600  # characters of that which are told
 _HERE: Final = re.compile(
     r"^.*(?:: not found|command not found|Cannot find (?:module|package) '[^./].*|you're in the offline mode"
     r"|GOPROXY=off|EROFS|Read-only file system).*$",
@@ -213,8 +216,12 @@ def _ended(name: str, result: CommandResult) -> RanTests | ToolError:
         return RanTests(name, failed={name: f"{name} does not end within {result.limit_s:.3g} s."})
     if not result.exit_code:
         return RanTests(name)
-    names = [next(filter(None, found)) for found in _FAILED_TEST.findall(text)]
-    return RanTests(name, failed=dict.fromkeys(names or [name], ""), output=text)
+    whole = f"{output_text(result.stdout)}\n{output_text(result.stderr)}"
+    failed = {
+        found[found.lastindex or 0]: whole[found.start() :].strip()[:_DETAILS] if found["here"] else ""
+        for found in _FAILED_TEST.finditer(whole)
+    }
+    return RanTests(name, failed=failed or {name: ""}, output=text)
 
 
 def _unavailable(message: str) -> ToolError:

@@ -34,6 +34,12 @@ _ELSEWHERE: Final = (
 """Where poetry, pdm and hatch keep the environments of a project; the hash of its folder is a part of the name."""
 _INSTALLATIONS: Final = ("~/.pyenv/versions", "{data}/uv/python", "{data}/pdm/python", "{data}/hatch/pythons", "/opt")
 """Folders with interpreters, on which environments are built."""
+_NEEDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+    "cargo": {"~": (".cargo/bin", ".cargo/registry", ".cargo/git", ".rustup")},
+    "go": {"~": ("go/pkg/mod",), "go": ("bin", "src", "pkg", "lib")},
+    "make": {},
+}
+"""Which folders a program needs, below the home or below where another one is installed; the rest is node's."""
 _LOCK_FILES: Final = {"pnpm-lock.yaml": "pnpm", "yarn.lock": "yarn", "package.json": "npm"}
 _NO_TEST: Final = "no test specified"  # what `npm init` writes
 _SCRIPTS: Final = frozenset({".js", ".jsx", ".mjs", ".cjs", ".ts", ".tsx", ".mts", ".cts", ".vue", ".svelte"})
@@ -133,18 +139,10 @@ def _shown(environment: str, root: str, home: str) -> Iterator[str]:
 
 
 def _installation(program: str, home: str) -> Iterator[str]:
-    """Where a program of the person's PATH is installed, and what it has fetched before; never a home itself."""
-    path = shutil.which(program)
-    if path is None:
-        return
-    prefix = os.path.dirname(os.path.dirname(os.path.realpath(path)))
-    if program == "cargo":
-        yield from (f"{home}/.cargo/{name}" for name in ("bin", "registry", "git"))
-        yield f"{home}/.rustup"
-    elif program == "go":
-        yield f"{home}/go/pkg/mod"
-    elif not f"{os.path.realpath(home)}/".startswith(f"{prefix}/"):
-        yield prefix
+    """Where a program of the person's PATH is installed, and what it has fetched before; never all of a home."""
+    for name, parts in _NEEDS.get(program, {"node": ("bin", "lib/node_modules")}).items():
+        path = home if name == "~" else os.path.dirname(os.path.dirname(os.path.realpath(shutil.which(name) or "/")))
+        yield from (f"{path}/{part}" for part in parts)
 
 
 def _commands(root: str) -> Iterator[Command]:
