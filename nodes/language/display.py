@@ -131,8 +131,8 @@ def _patched(data: Mapping[str, Any]) -> str:
 
 
 def _checked(data: Mapping[str, Any]) -> str:
-    passed = f"passed: {', '.join(data['ran'])}" if data["checks"] == "passed" else "nothing was checked"
-    return ". ".join(filter(None, (passed, data.get("reason", ""))))
+    ran, reason = ", ".join(data.get("ran", ())), data.get("reason", "")
+    return ". ".join(filter(None, (f"{ran} passed" if ran else "not checked", reason)))
 
 
 def _more(data: Mapping[str, Any]) -> str:

@@ -61,7 +61,7 @@ tell the reason `here`, below of it."""
 _DETAILS: Final = 600  # characters of that which are told
 _HERE: Final = re.compile(
     r"^.*(?:: not found|command not found|Cannot find (?:module|package) '[^./].*|you're in the offline mode"
-    r"|GOPROXY=off|EROFS|Read-only file system).*$",
+    r"|GOPROXY=off|Error 127|EROFS|Read-only file system).*$",
     re.MULTILINE,
 )
 """What says more of the sandbox, or of what is installed, than of the code."""
@@ -160,8 +160,8 @@ class Checks:
         try:
             told = json.loads(result.stdout.head + result.stdout.tail)
             why, runner = told.pop("error"), told.pop("runner")
-        except ValueError:  # it did not come to its end
-            return _ended(path, result)
+        except ValueError:  # it did not come to its end, whatever its exit code is
+            return _ended(path, replace(result, exit_code=result.exit_code or 1))
         return _unavailable(f"{path} was not run: {why}.") if why else RanTests(f"{runner} {path}", **told)
 
     def run_command(
