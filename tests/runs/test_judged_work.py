@@ -76,12 +76,18 @@ def write(text: str) -> Use:
 READ, DONE = use(("read_file", {"path": "notes.txt"})), Say("The notes are right.")
 
 
-def ran(root: Path, *replies: Use | Say, protocol: Protocol, **context: Any) -> tuple[RunResult, ScriptedModel]:
+def ran(
+    root: Path,
+    *replies: Use | Say,
+    protocol: Protocol,
+    task: str = "Mend notes.txt: the checks must pass.",
+    **context: Any,
+) -> tuple[RunResult, ScriptedModel]:
     model = ScriptedModel([message_of(reply, protocol) for reply in replies])
     settings = AgentContext(
         workspace=str(root), protocol=protocol.value, **{"checks": (CHECK,), "read_ahead": False, **context}
     )
-    return run_task("Mend notes.txt.", settings, model=model), model
+    return run_task(task, settings, model=model), model
 
 
 @SANDBOXED
@@ -104,6 +110,41 @@ def test_a_run_whose_checks_fail_is_never_finished(root: Path, protocol: Protoco
     assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.CHECKS_FAILED)
     assert (outcome.checks, outcome.changed_files, len(model.calls)) == ("failed", ("notes.txt",), 2 + tries)
     assert any(CHECK in line for line in outcome.diagnostics)
+
+
+CART = {
+    "cart.py": "def total(items):\n    return sum(items) + 1\n\n\ndef shipping(weight):\n    return weight * 2\n",
+    "tests/test_cart.py": (
+        "from cart import shipping, total\n\n\ndef test_sum():\n    assert total([1, 2]) == 3\n\n\n"
+        "def test_free():\n    assert shipping(11) == 0\n"
+    ),
+}
+
+
+def mended(text: str) -> Use:
+    return use(("edit_file", {"path": "cart.py", "old_str": "sum(items) + 1", "new_str": text}))
+
+
+@SANDBOXED
+@pytest.mark.parametrize(
+    ("first", "task", "finished"),
+    [
+        ("sum(items)", "Fix total in cart.py.", True),
+        ("sum(items)", "Fix total in cart.py, so that test_free passes.", False),
+        ("sum(items) + 2", "Fix total in cart.py.", False),
+        ("0 + 1 + sum(items)", "Rewrite the sum.", True),
+        ("sum(item)", "Rewrite the sum.", False),
+    ],
+)
+def test_a_repair_stays_beside_a_test_that_failed_already(root: Path, first: str, task: str, finished: bool) -> None:
+    write_files(root, CART)
+    said = Say("It is right.")
+    result, _ = ran(root, use(("read_file", {"path": "cart.py"})), mended(first), said, said, protocol=Protocol.NATIVE,
+        task=task, checks=(), max_failed_tries=2)  # fmt: skip
+    assert (result.outcome.kind is OutcomeKind.FINISHED) is finished
+    if finished:
+        assert f"return {first}\n" in (root / "cart.py").read_text()
+        assert "test_free failed already before the change" in str(result.messages)
 
 
 def test_without_a_sandbox_checks_that_must_pass_end_the_run_before_it_costs(

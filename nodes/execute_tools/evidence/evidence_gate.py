@@ -151,7 +151,7 @@ class RanTests:
 
 
 def failed_already(now: RanTests, before: RanTests, request: str, defined: Collection[str]) -> list[str]:
-    """The failing tests that do not count: they failed `before`, and the request does not name them.
+    """The failing tests that do not count: they failed `before`, by no unknown name, and the request names none of them.
 
     A request that wants something repaired or made is about more: while nothing works that failed before, about those
     that run what was changed, those that are called like what it names of what the changed files have `defined`, and
@@ -162,7 +162,8 @@ def failed_already(now: RanTests, before: RanTests, request: str, defined: Colle
     insists = (asked.repairs or asked.creates) and before.failed.keys() <= now.failed.keys()
 
     def counts(test: str) -> bool:
-        if _TO_PASS.search(request) or test in request or words & _names_of(test, now.name):
+        damaged = _OWN_DAMAGE.search(now.failed[test]) and not _OWN_DAMAGE.search(before.failed[test])
+        if damaged or _TO_PASS.search(request) or test in request or words & _names_of(test, now.name):
             return True
         near = test in now.near or (asked.repairs and (not subjects or any(each in test for each in subjects)))
         return insists and near and test != now.name

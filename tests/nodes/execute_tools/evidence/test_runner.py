@@ -249,7 +249,9 @@ UNIT = (
 RIGHT, WRONG = "def add(a, b):\n    return a + b\n", "def add(a, b):\n    return a - b\n"
 
 
-OLD = "import pytest\nfrom app import add\n@pytest.mark.parametrize('n', [1, 2])\ndef test_n(n): assert add(n, 1) == 3\n"
+OLD = (
+    "import pytest\nfrom app import add\n@pytest.mark.parametrize('n', [1, 2])\ndef test_n(n): assert add(n, 1) == 3\n"
+)
 ASKED = {"path": "test_app.py", "lines": {"app.py": [2]}}
 
 
