@@ -66,7 +66,8 @@ def paths_to_check(facts: TurnFacts, changing: tuple[str, ...] = ()) -> tuple[st
     """
     paths = tuple(dict.fromkeys((*facts.changed, *changing)))
     owed = facts.configured and (bool(paths) or orders_a_change(facts.request))
-    return paths if owed or (facts.checked and paths) else None
+    code = facts.checked and any(path.endswith((".py", ".pyi")) for path in paths)
+    return paths if owed or code else None
 
 
 MAX_PROBLEMS = 5

@@ -9,7 +9,8 @@ from langchain_core.messages import HumanMessage
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.state import AgentState
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
-from mendgraph.graph.runs.run import RunResult, run_task
+from mendgraph.graph.runs.events import Ended
+from mendgraph.graph.runs.run import RunResult, run_task, stream_task
 from mendgraph.nodes.call_model.ledger import Spending
 from mendgraph.nodes.execute_tools.evidence.checks import Checks
 from mendgraph.nodes.execute_tools.processes.bubblewrap import sandbox_problem
@@ -76,18 +77,12 @@ def write(text: str) -> Use:
 READ, DONE = use(("read_file", {"path": "notes.txt"})), Say("The notes are right.")
 
 
-def ran(
-    root: Path,
-    *replies: Use | Say,
-    protocol: Protocol,
-    task: str = "Mend notes.txt: the checks must pass.",
-    **context: Any,
-) -> tuple[RunResult, ScriptedModel]:
+def ran(root: Path, *replies: Use | Say, protocol: Protocol, **context: Any) -> tuple[RunResult, ScriptedModel]:
     model = ScriptedModel([message_of(reply, protocol) for reply in replies])
     settings = AgentContext(
         workspace=str(root), protocol=protocol.value, **{"checks": (CHECK,), "read_ahead": False, **context}
     )
-    return run_task(task, settings, model=model), model
+    return run_task("Mend notes.txt: the checks must pass.", settings, model=model), model
 
 
 @SANDBOXED
@@ -138,13 +133,16 @@ def mended(text: str) -> Use:
 )
 def test_a_repair_stays_beside_a_test_that_failed_already(root: Path, first: str, task: str, finished: bool) -> None:
     write_files(root, CART)
-    said = Say("It is right.")
-    result, _ = ran(root, use(("read_file", {"path": "cart.py"})), mended(first), said, said, protocol=Protocol.NATIVE,
-        task=task, checks=(), max_failed_tries=2)  # fmt: skip
-    assert (result.outcome.kind is OutcomeKind.FINISHED) is finished
+    replies = [use(("read_file", {"path": "cart.py"})), mended(first), *[Say("It is right.")] * 2]
+    settings = AgentContext(workspace=str(root), protocol="native", read_ahead=False, max_failed_tries=2)
+    *events, last = stream_task(
+        task, settings, model=ScriptedModel([message_of(each, Protocol.NATIVE) for each in replies])
+    )
+    assert isinstance(last, Ended)
+    assert (last.outcome.kind is OutcomeKind.FINISHED) is finished
     if finished:
         assert f"return {first}\n" in (root / "cart.py").read_text()
-        assert "test_free failed already before the change" in str(result.messages)
+        assert "test_free failed already before the change" in str(events).replace("test_sum, test_free", "test_free")
 
 
 def test_without_a_sandbox_checks_that_must_pass_end_the_run_before_it_costs(

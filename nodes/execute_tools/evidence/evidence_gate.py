@@ -151,11 +151,11 @@ class RanTests:
 
 
 def failed_already(now: RanTests, before: RanTests, request: str, defined: Collection[str]) -> list[str]:
-    """The failing tests that do not count: they failed `before`, by no unknown name, and the request names none of them.
+    """The failing tests that do not count: they failed `before`, and the request does not name them.
 
     A request that wants something repaired or made is about more: while nothing works that failed before, about those
     that run what was changed, those that are called like what it names of what the changed files have `defined`, and
-    all where it names nothing of that.
+    all where it names nothing of that. A name that is not known now was known before.
     """
     asked, words = read_request(request), frozenset(re.findall(r"\w+", request))
     subjects = words.intersection(defined)

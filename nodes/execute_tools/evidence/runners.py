@@ -186,8 +186,9 @@ def _place(pattern: str, home: str) -> str:
 def _needs(program: str, home: str) -> Iterator[str]:
     """Where a program of the person's PATH is installed, and what it has fetched before; never all of a home."""
     for name, parts in _NEEDS.get(program, {"node": ("bin", "lib/node_modules")}).items():
-        path = home if name == "~" else os.path.dirname(os.path.dirname(os.path.realpath(shutil.which(name) or "/")))
-        yield from (f"{path}/{part}" for part in parts)
+        path = shutil.which(name)
+        folder = os.path.dirname(os.path.dirname(os.path.realpath(path))) if path else home if name == "~" else ""
+        yield from (f"{folder}/{part}" for part in parts if folder)
 
 
 def _commands(root_fd: int) -> Iterator[Command]:

@@ -66,6 +66,7 @@ class _Report:
     ran: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     not_run: list[str] = field(default_factory=list)
+    not_found: list[str] = field(default_factory=list)
     lines: dict[str, set[int]] = field(default_factory=dict)
 
     def output(self) -> ToolAnswer:
@@ -73,7 +74,8 @@ class _Report:
             message = "\n".join(self.failed[:MOST_TOLD])
             return ToolError(code=ToolErrorCode.CHECK_FAILED, message=message)
         lines = [f"{path}:{each}" for path, numbers in self.lines.items() for each in _ranges(numbers)]
-        reason = " ".join(dict.fromkeys(self.not_run[:MOST_TOLD]))
+        why = self.not_run or ([] if self.ran else self.not_found)
+        reason = " ".join(dict.fromkeys(why[:MOST_TOLD]))
         said = {"reason": reason} if reason or not self.ran else {}
         return ToolOutput.ok(checks="passed" if self.ran else "none", ran=self.ran, lines=lines, **said)
 
@@ -223,11 +225,11 @@ class _Checking:
         for path in known:
             if path.endswith(".py") and not tests.get(path):
                 places = ", ".join(_possible_tests(path)) or "tests"
-                self.report.not_run.append(f"No test of {path} was found (looked for {places}, and what imports it).")
+                self.report.not_found.append(f"No test of {path} was found (looked for {places}, and what imports it).")
             elif not path.endswith(".py") and not any(
                 posixpath.splitext(path)[1] in each.suffixes for each in commands
             ):
-                self.report.not_run.append(f"No test runner for {path} was found (looked for {LOOKED_FOR}).")
+                self.report.not_found.append(f"No test runner for {path} was found (looked for {LOOKED_FOR}).")
 
     def take(self, run: Callable[..., RanTests | ToolError], *, configured: bool = False) -> None:
         """Run tests and note what became of them; `configured` ones have to be able to run."""

@@ -59,8 +59,7 @@ def test_what_did_not_happen_speaks_against_an_answer(answer: str, facts: TurnFa
     [
         (TurnFacts(request=ORDER), (), None),
         (TurnFacts(request=ORDER, changed=("a.py",)), ("b.py",), None),
-        (TurnFacts(request=ORDER, checked=True), (), None),
-        (TurnFacts(request=ORDER, checked=True, changed=("a.md",)), ("c.js",), ("a.md", "c.js")),
+        (TurnFacts(request=ORDER, checked=True, changed=("a.md", "b.json")), ("c.toml",), None),
         (TurnFacts(request=ORDER, checked=True, changed=("a.py",)), (), ("a.py",)),
         (TurnFacts(request=TALK, checked=True), ("a.pyi",), ("a.pyi",)),
         (TurnFacts(request=ORDER, checked=True, changed=("b.py", "a.md")), ("c.py", "b.py"), ("b.py", "a.md", "c.py")),

@@ -3,7 +3,6 @@
 import importlib.util
 import io
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path

@@ -58,6 +58,7 @@ class Scripted(Checks):
         self, path: str, seconds: float = 0.0, lines: Any = None, before: Mapping[str, bytes] | None = None
     ) -> RanTests | ToolError:
         self.asked.append((path, seconds))
+        self.changed = lines
         return self.before[path] if before else self.ends.get(path, outcome(path))
 
     def run_command(
@@ -115,7 +116,6 @@ def test_everything_passes(bench: Bench) -> None:
             "make test",
         ],
         lines=["app.py:2-4", "app.py:6-7"],
-        reason=NO_TEST.replace("app.py", "gone.py"),
     )
     assert checks.asked == [
         (name, 15.0) for name in ("app.py", "test_app.py", "tests/test_app.py", "tests/test_lib.py", "make test")
@@ -273,7 +273,9 @@ def old_failure(before: str = "test_b") -> Scripted:
 
 
 def test_what_failed_already_is_told_and_does_not_count(bench: Bench) -> None:
-    result = judged(bench, old_failure(), CHANGED, NEW)
+    checks = old_failure()
+    result = judged(bench, checks, CHANGED, NEW)
+    assert checks.changed == {"app.py": [6]}
     told = "lint, make failed already before the change, and are not counted. test_b failed already before the change"
     assert result.data["ran"] == ["1 example of app.py", "pytest tests/test_app.py: 1 test"]
     assert result.data["reason"] == f"{told}, and is not counted."
