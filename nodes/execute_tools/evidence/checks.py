@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from mendgraph.nodes.execute_tools.evidence.evidence_gate import RanTests
-from mendgraph.nodes.execute_tools.evidence.runners import Command, Runners, find_runners
+from mendgraph.nodes.execute_tools.evidence.runners import PROGRAMS, Command, Runners, find_runners
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
 from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge
@@ -50,9 +50,8 @@ _PYTHON: Final = (
 )
 """The project's own Python where it starts in the sandbox, else the system's; exit code 127 where there is none."""
 _NOT_FOUND: Final = 127
-_OTHERS: Final = ("npm", "pnpm", "yarn", "cargo", "go", "make")
 _FAILED_TEST: Final = re.compile(
-    r"^\s*(?:(?:FAILED|ERROR) (\S+\.py(?:::.*?)?)(?: - .*)?|(?:FAIL|ERROR): (\w+ \(.+\))|test (\S+) \.\.\. FAILED"
+    r"^[ \t]*(?:(?:FAILED|ERROR) (\S+\.py(?:::.*?)?)(?: - .*)?|(?:FAIL|ERROR): (\w+ \(.+\))|test (\S+) \.\.\. FAILED"
     r"|(?:(?P<here>--- FAIL: |not ok \d+ (?:- )?)|[\u2716\u2715\u00d7] )(.+?)(?: \([\d.]+ ?m?s\)| #.*)?)$",
     re.MULTILINE,
 )
@@ -102,7 +101,7 @@ def open_checks(
             return _malformed(command, str(error))
         if not lines[command]:
             return _malformed(command, "it is empty")
-    programs = ("sh", *_OTHERS, *(line[0] for line in lines.values()))
+    programs = ("sh", *PROGRAMS, *(line[0] for line in lines.values()))
     longest = max(rules.timeout_s, rules.examples_timeout_s + _START_S)
     allowed = CommandRules(programs, longest, max_output_bytes=_LARGEST_ANSWER, readable=rules.readable)
     commands = open_commands(root, allowed, denied, contents)
@@ -179,7 +178,7 @@ class Checks:
             return _unavailable(f"{command.name} was not run: {command.lacks} is not installed.")
         found = self.runners()
         commands = self.commands.read_only(given, {**_ENV, **found.env}, self.rules.limits, found.readable)
-        result = commands.run(command.words, timeout_s=limit)
+        result = commands.run(command.name.split(), timeout_s=limit)
         if isinstance(result, ToolError):
             return result
         if result.timed_out:

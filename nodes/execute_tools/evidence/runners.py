@@ -14,7 +14,6 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.files.handles import beginning, closing, open_directory, open_root
@@ -24,7 +23,6 @@ LOOKED_FOR: Final = (
     "pytest in .venv, venv, .tox and the environments of poetry, pdm, hatch and $VIRTUAL_ENV; a test script in"
     " package.json; Cargo.toml; go.mod; a target test in Makefile"
 )
-_IN_WORKSPACE: Final = (".venv", "venv", "env", ".tox/", ".nox/", ".hatch/")  # with a "/", each folder in it
 _ELSEWHERE: Final = (
     "{cache}/pypoetry/virtualenvs/*-{sha256}-py*",
     "{data}/pdm/venvs/*-{md5}-*",
@@ -40,35 +38,34 @@ _INSTALLATIONS: Final = (
     "/opt",
 )
 """Folders with interpreters, on which environments are built."""
+_NODE: Final = {"node": ("bin", "lib/node_modules")}
 _NEEDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+    "npm": _NODE,
+    "pnpm": _NODE,
+    "yarn": _NODE,
     "cargo": {"~": (".cargo/bin", ".cargo/registry", ".cargo/git", ".rustup")},
     "go": {"~": ("go/pkg/mod",), "go": ("bin", "src", "pkg", "lib")},
     "make": {},
 }
-"""Which folders a program needs, below the home or below where another one is installed; the rest is node's."""
+"""Which folders a program needs, below the home or below where another program is installed."""
+PROGRAMS: Final = tuple(_NEEDS)
 _LOCK_FILES: Final = {"pnpm-lock.yaml": "pnpm", "yarn.lock": "yarn", "package.json": "npm"}
 _NO_TEST: Final = "no test specified"  # what `npm init` writes
-_SCRIPTS: Final = frozenset({".js", ".jsx", ".mjs", ".cjs", ".ts", ".tsx", ".mts", ".cts", ".vue", ".svelte"})
-_COMPILED: Final = frozenset({".c", ".cc", ".cpp", ".cxx", ".h", ".hpp", ".sh", ".rb", ".php", ".pl", ".lua", ".java"})
+_SCRIPTS: Final = (".js", ".jsx", ".mjs", ".cjs", ".ts", ".tsx", ".mts", ".cts", ".vue", ".svelte")
+_OTHERS: Final = (".c", ".cc", ".cpp", ".cxx", ".h", ".hpp", ".sh", ".rb", ".php", ".pl", ".lua", ".java")
 _MAKE_TEST: Final = re.compile(rb"^test[ \t]*:(?!=)", re.MULTILINE)
-_BUILT_ON: Final = re.compile(rb"^home\s*=\s*(\S+)/bin\s*$", re.MULTILINE)
+_BUILT_ON: Final = re.compile(rb"^home[ \t]*=[ \t]*(\S+)$", re.MULTILINE)
 
 
 class Command(NamedTuple):
     """The command that runs all tests of a project, for files with these suffixes; `lacks` is what is not there."""
 
-    words: tuple[str, ...]
-    suffixes: frozenset[str]
+    name: str
+    suffixes: tuple[str, ...]
     lacks: str = ""
 
-    @property
-    def name(self) -> str:
-        """As it is written in a terminal."""
-        return " ".join(self.words)
 
-
-@dataclass(frozen=True)
-class Runners:
+class Runners(NamedTuple):
     """What was found for a workspace: interpreters to try, the best first, and commands.
 
     `pytest` is the environment that has it, "" for none. `readable` are the folders outside that all of them need.
@@ -78,88 +75,57 @@ class Runners:
     pytest: str = ""
     commands: tuple[Command, ...] = ()
     readable: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = {}
 
     @property
     def told(self) -> str:
         """What was found, in words; "" for nothing."""
-        python = [f"pytest in {self.pytest}"] if self.pytest else []
         lacking = (f"{each.name} (without {each.lacks})" if each.lacks else each.name for each in self.commands)
-        return "; ".join((*python, *lacking))
+        return "; ".join(filter(None, (self.pytest and f"pytest in {self.pytest}", *lacking)))
 
 
 def find_runners(root: str) -> Runners:
     """What runs the tests of the workspace `root`, a real name; nothing where it cannot be read."""
     home = os.path.expanduser("~")
     with suppress(OSError), closing(open_root(root)) as handle:
-        found = [*_inside(handle, root), *_outside(root, home)]
-        found.sort(key=lambda each: not each.has_pytest)
+        found = sorted((*_inside(handle, root), *_outside(root, home)), key=lambda each: not each.has_pytest)
         commands = tuple(_commands(handle))
-        shown = [folder for each in found for folder in each.needs(root, home)]
-        shown += [folder for each in commands for folder in _needs(each.words[0], home)]
+        names = [each.name for each in found]
+        shown = [each for each in names if not each.startswith(f"{root}/")]
+        shown += [each.built_on for each in found if _is_installation(each.built_on, home)]
+        shown += [folder for each in commands for folder in _needs(each.name.partition(" ")[0], home)]
+        offline = {"CI": "1", "npm_config_update_notifier": "false", "GOPATH": f"{home}/go", "GOCACHE": f"{SCRATCH}/go"}
+        offline |= {"GOPROXY": "off", "GOTOOLCHAIN": "local", "CARGO_NET_OFFLINE": "true"}
+        offline |= {"CARGO_HOME": f"{home}/.cargo", "RUSTUP_HOME": f"{home}/.rustup", "CARGO_TARGET_DIR": SCRATCH}
         return Runners(
             # The usual ones are tried in any case: they may be links to what `readable_folders` shows.
-            pythons=tuple(
-                f"{name}/bin/python" for name in (*(each.name for each in found), f"{root}/.venv", f"{root}/venv")
-            ),
-            pytest=found[0].name.removeprefix(f"{root}/") if found and found[0].has_pytest else "",
-            commands=commands,
-            readable=tuple(dict.fromkeys(os.path.realpath(each) for each in shown if os.path.isdir(each))),
-            env=_offline(home),
+            tuple(f"{name}/bin/python" for name in (*names, f"{root}/.venv", f"{root}/venv")),
+            names[0].removeprefix(f"{root}/") if found and found[0].has_pytest else "",
+            commands,
+            tuple(dict.fromkeys(os.path.realpath(each) for each in shown if os.path.isdir(each))),
+            offline,
         )
     return Runners()
 
 
-def _offline(home: str) -> dict[str, str]:
-    """What keeps the programs from fetching, and from writing into the workspace."""
-    return {
-        "CI": "1",
-        "npm_config_update_notifier": "false",
-        "CARGO_HOME": f"{home}/.cargo",
-        "CARGO_NET_OFFLINE": "true",
-        "CARGO_TARGET_DIR": f"{SCRATCH}/target",
-        "RUSTUP_HOME": f"{home}/.rustup",
-        "GOPATH": f"{home}/go",
-        "GOPROXY": "off",
-        "GOTOOLCHAIN": "local",
-        "GOCACHE": f"{SCRATCH}/go",
-    }
-
-
 class _Environment(NamedTuple):
-    """A Python environment by its absolute name; `built_on` is where its interpreter is installed, "" if not known."""
-
     name: str
     built_on: str
     has_pytest: bool
 
-    @classmethod
-    def read(cls, folder_fd: int, name: str) -> "_Environment":
-        """The one in the open folder."""
-        home = _BUILT_ON.search(_text(folder_fd, "pyvenv.cfg"))
-        libraries = (("lib", each, "site-packages") for each in _names(folder_fd, "lib") if each.startswith("python3"))
-        return cls(
-            name, os.fsdecode(home[1]) if home else "", any("pytest" in _names(folder_fd, *e) for e in libraries)
-        )
 
-    def needs(self, root: str, home: str) -> Iterator[str]:
-        """What its interpreter needs outside of the workspace: itself, and what it is built on."""
-        if not self.name.startswith(f"{root}/"):
-            yield self.name
-        prefix = os.path.realpath(self.built_on or "/")
-        known = any(prefix.startswith(f"{os.path.realpath(_place(each, home))}/") for each in _INSTALLATIONS)
-        if known and glob.glob(f"{glob.escape(prefix)}/lib/python3*/os.py"):
-            yield prefix
+def _read(folder_fd: int, name: str) -> _Environment:
+    home = _BUILT_ON.search(_text(folder_fd, "pyvenv.cfg"))
+    libraries = [each for each in _names(folder_fd, "lib") if each.startswith("python3")]
+    has_pytest = any("pytest" in _names(folder_fd, "lib", each, "site-packages") for each in libraries)
+    return _Environment(name, os.path.realpath(f"{os.fsdecode(home[1])}/.." if home else "/"), has_pytest)
 
 
 def _inside(root_fd: int, root: str) -> Iterator[_Environment]:
-    own = os.environ.get("VIRTUAL_ENV", "").removeprefix(f"{root}/")
-    for place in dict.fromkeys((*_IN_WORKSPACE, *([own] if own and not os.path.isabs(own) else ()))):
-        parts = tuple(place.rstrip("/").split("/"))
-        for found in [(*parts, each) for each in _names(root_fd, *parts)] if place.endswith("/") else [parts]:
-            if any(each.startswith("python") for each in _names(root_fd, *found, "bin")):
-                with closing(open_directory(root_fd, found)) as folder:
-                    yield _Environment.read(folder, "/".join((root, *found)))
+    for parts in [(".venv",), ("venv",), *((".tox", each) for each in _names(root_fd, ".tox"))]:
+        if "python" in _names(root_fd, *parts, "bin"):
+            with closing(open_directory(root_fd, parts)) as folder:
+                yield _read(folder, "/".join((root, *parts)))
 
 
 def _outside(root: str, home: str) -> Iterator[_Environment]:
@@ -167,14 +133,18 @@ def _outside(root: str, home: str) -> Iterator[_Environment]:
     for name in ("sha256", "md5"):
         digest = hashlib.new(name, os.fsencode(root), usedforsecurity=False).digest()
         patterns = [each.replace(f"{{{name}}}", base64.urlsafe_b64encode(digest).decode()[:8]) for each in patterns]
-    activated = os.environ.get("VIRTUAL_ENV", "")
-    found = [name for pattern in patterns for name in sorted(glob.glob(pattern))]
-    for folder in dict.fromkeys((*found, *([activated] if os.path.isabs(activated) else ()))):
+    activated = os.environ.get("VIRTUAL_ENV") or os.devnull
+    for folder in (*(name for pattern in patterns for name in sorted(glob.glob(pattern))), activated):
         real = os.path.realpath(folder)
         around = any(f"{each}/".startswith(f"{real}/") for each in (root, home))
         if not around and not real.startswith(f"{root}/") and os.path.isfile(f"{real}/pyvenv.cfg"):
-            with suppress(OSError), closing(open_root(real)) as handle:
-                yield _Environment.read(handle, real)
+            with closing(open_root(real)) as handle:
+                yield _read(handle, real)
+
+
+def _is_installation(prefix: str, home: str) -> bool:
+    known = any(prefix.startswith(f"{os.path.realpath(_place(each, home))}/") for each in _INSTALLATIONS)
+    return known and bool(glob.glob(f"{glob.escape(prefix)}/lib/python3*/os.py"))
 
 
 def _place(pattern: str, home: str) -> str:
@@ -184,8 +154,7 @@ def _place(pattern: str, home: str) -> str:
 
 
 def _needs(program: str, home: str) -> Iterator[str]:
-    """Where a program of the person's PATH is installed, and what it has fetched before; never all of a home."""
-    for name, parts in _NEEDS.get(program, {"node": ("bin", "lib/node_modules")}).items():
+    for name, parts in _NEEDS[program].items():
         path = shutil.which(name)
         folder = os.path.dirname(os.path.dirname(os.path.realpath(path))) if path else home if name == "~" else ""
         yield from (f"{folder}/{part}" for part in parts if folder)
@@ -199,17 +168,18 @@ def _commands(root_fd: int) -> Iterator[Command]:
         if script and _NO_TEST not in script:
             tool = next(tool for name, tool in _LOCK_FILES.items() if name in names)
             needs = package.get("dependencies") or package.get("devDependencies")
-            yield _command((tool, "test"), _SCRIPTS, "node_modules" if needs and "node_modules" not in names else "")
+            yield _command(f"{tool} test", _SCRIPTS, "node_modules" if needs and "node_modules" not in names else "")
     if "Cargo.toml" in names:
-        yield _command(("cargo", "test"), frozenset({".rs"}))
+        yield _command("cargo test", (".rs",))
     if "go.mod" in names:
-        yield _command(("go", "test", "./..."), frozenset({".go"}))
+        yield _command("go test ./...", (".go",))
     if _MAKE_TEST.search(_text(root_fd, "Makefile")):
-        yield _command(("make", "test"), _COMPILED)
+        yield _command("make test", _OTHERS)
 
 
-def _command(words: tuple[str, ...], suffixes: frozenset[str], lacks: str = "") -> Command:
-    return Command(words, suffixes, lacks if shutil.which(words[0]) else words[0])
+def _command(name: str, suffixes: tuple[str, ...], lacks: str = "") -> Command:
+    program = name.partition(" ")[0]
+    return Command(name, suffixes, lacks if shutil.which(program) else program)
 
 
 def _text(folder_fd: int, name: str) -> bytes:

@@ -1,5 +1,6 @@
 """The tool that runs what can be run to see whether the work is right."""
 
+import ast
 import difflib
 import posixpath
 import re
@@ -11,6 +12,7 @@ from itertools import islice
 from pydantic import Field
 
 from mendgraph.nodes.execute_tools.argument_schema import ToolArguments
+from mendgraph.nodes.execute_tools.edits.python_text import SyntaxProblem, parse
 from mendgraph.nodes.execute_tools.edits.request import read_request
 from mendgraph.nodes.execute_tools.evidence.checks import Checks
 from mendgraph.nodes.execute_tools.evidence.evidence_gate import (
@@ -49,7 +51,6 @@ MOST_TESTS = 5  # test files that one call runs
 MOST_WALKED = 5_000  # names of the workspace among which tests are looked for
 MOST_LOOKED_AT = 200  # test files whose imports are read
 MOST_REPLACED = 50  # changed files whose texts are put back to see what failed already
-_TEST_FILE = re.compile(r"(?:test_[^/]*|[^/]*_test)\.py\Z")
 _DEFINED = re.compile(r"\b(?:function|const|let|var|class|def|fn|func|type|struct|enum)\s+(\w+)")
 _CIRCULAR = "partially initialized module"
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
@@ -286,27 +287,37 @@ def _examples(task: str, path: str, text: str) -> tuple[Example, ...]:
 
 
 def _test_files(context: ToolContext, paths: Sequence[str]) -> dict[str, list[str]]:
-    """The project's test files for these Python files, by their names, or else those that import them."""
+    """The project's test files for these files, by their names, or else those that import them."""
     found = {path: [each for each in _possible_tests(path) if context.workspace.exists(each)] for path in paths}
     left = [path for path in paths if path.endswith(".py") and not found[path]]
     walked = islice(context.workspace.walk(), MOST_WALKED) if left else ()
-    tests = (each.path for each in walked if each.kind == "file" and _TEST_FILE.search(each.path))
-    for test in islice(tests, MOST_LOOKED_AT):
-        text = dict(_texts(context, [test])).get(test, "")
-        for path in left if text else ():
-            folder, file = posixpath.split(path.removesuffix(".py"))
-            module = posixpath.basename(folder) if file == "__init__" else file
-            imported = rf"^\s*(?:import\s|from\s[\w.]*)[^\n#]*\b{module}\b|^\s*from\s.+import\s*\([^)]*\b{module}\b"
-            if re.search(imported, text, re.MULTILINE):
+    tests = [each.path for each in walked if each.kind == "file" and _is_test(each.path)][:MOST_LOOKED_AT]
+    for test, text in _texts(context, tests):
+        tree = parse(text)
+        names = set() if isinstance(tree, SyntaxProblem) else set(_imported(tree))
+        for path in left:
+            if posixpath.basename(path.removesuffix(".py").removesuffix("/__init__")) in names:
                 found[path].append(test)
     return found
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    """The parts of all names that stand in imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (getattr(node, "module", "") or "").split(".")
+            yield from (part for alias in node.names for part in alias.name.split("."))
+
+
+def _is_test(path: str) -> bool:
+    return posixpath.basename(path).startswith("test_") or path.endswith("_test.py")
 
 
 def _possible_tests(path: str) -> Iterable[str]:
     folder, file = posixpath.split(path)
     if not file.endswith(".py") or file == "__init__.py":
         return ()
-    if _TEST_FILE.search(path):
+    if _is_test(path):
         return (path,)
     inner = folder.removeprefix("src").lstrip("/")
     places = (folder, posixpath.join(folder, "tests"), "tests", posixpath.join("tests", inner), "test", "")

@@ -16,7 +16,7 @@ from tests.nodes.execute_tools.conftest import Bench
 MODULE = import_module("mendgraph.nodes.execute_tools.tools.run_checks")
 APP = 'def add(a, b):\n    """\n    >>> add(1, 1)\n    2\n    """\n    return a + b\n'
 UNAVAILABLE = ToolError(code=ToolErrorCode.UNAVAILABLE, message="no sandbox")
-NPM = Command(("npm", "test"), frozenset({".js"}))
+NPM = Command("npm test", (".js",))
 
 
 def outcome(name: str, passed: int | None = 2, **failed: str) -> RanTests:
