@@ -133,7 +133,7 @@ def mended(text: str) -> Use:
 )
 def test_a_repair_stays_beside_a_test_that_failed_already(root: Path, first: str, task: str, finished: bool) -> None:
     write_files(root, CART)
-    replies = [use(("read_file", {"path": "cart.py"})), mended(first), *[Say("It is right.")] * 2]
+    replies: list[Use | Say] = [use(("read_file", {"path": "cart.py"})), mended(first), *[Say("It is right.")] * 2]
     settings = AgentContext(workspace=str(root), protocol="native", read_ahead=False, max_failed_tries=2)
     *events, last = stream_task(
         task, settings, model=ScriptedModel([message_of(each, Protocol.NATIVE) for each in replies])
