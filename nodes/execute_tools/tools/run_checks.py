@@ -50,6 +50,7 @@ LONGEST_OUTPUT = 600  # characters of a failing program's output that are told
 MOST_TESTS = 5  # test files that one call runs
 MOST_WALKED = 5_000  # names of the workspace among which tests are looked for
 MOST_LOOKED_AT = 200  # test files whose imports are read
+_INSTALLED = {"site-packages", "node_modules"}  # folders of what other people wrote
 MOST_REPLACED = 50  # changed files whose texts are put back to see what failed already
 _DEFINED = re.compile(r"\b(?:function|const|let|var|class|def|fn|func|type|struct|enum)\s+(\w+)")
 _CIRCULAR = "partially initialized module"
@@ -221,15 +222,13 @@ class _Checking:
             self.take(partial(self.checks.run_tests, test, lines=self.lines))
         commands = self.checks.runners().commands
         for command in commands:
-            if any(posixpath.splitext(path)[1] in command.suffixes for path in known):
+            if any(path.endswith(command.suffixes) for path in known):
                 self.take(partial(self.checks.run_command, command))
         for path in known:
-            if path.endswith(".py") and not tests.get(path):
+            if path.endswith(".py") and not tests[path]:
                 places = ", ".join(_possible_tests(path)) or "tests"
                 self.report.not_found.append(f"No test of {path} was found (looked for {places}, and what imports it).")
-            elif not path.endswith(".py") and not any(
-                posixpath.splitext(path)[1] in each.suffixes for each in commands
-            ):
+            elif not path.endswith((".py", *(suffix for each in commands for suffix in each.suffixes))):
                 self.report.not_found.append(f"No test runner for {path} was found (looked for {LOOKED_FOR}).")
 
     def take(self, run: Callable[..., RanTests | ToolError], *, configured: bool = False) -> None:
@@ -274,10 +273,9 @@ class _Checking:
 
     def _tell_old(self, names: Sequence[str]) -> None:
         if names:
-            more = f" and {len(names) - MOST_TOLD} more" if len(names) > MOST_TOLD else ""
-            verb = "fails" if len(names) == 1 else "fail"
-            told = f"{', '.join(names[:MOST_TOLD])}{more} failed already before the change"
-            self.report.not_run.insert(0, f"{told}, and {'is' if verb == 'fails' else 'are'} not counted.")
+            told = ", ".join(names[:MOST_TOLD]) + (f" and {len(names) - MOST_TOLD} more" if names[MOST_TOLD:] else "")
+            verb = "are" if names[1:] else "is"
+            self.report.not_run.insert(0, f"{told} failed already before the change, and {verb} not counted.")
 
 
 def _examples(task: str, path: str, text: str) -> tuple[Example, ...]:
@@ -290,8 +288,10 @@ def _test_files(context: ToolContext, paths: Sequence[str]) -> dict[str, list[st
     """The project's test files for these files, by their names, or else those that import them."""
     found = {path: [each for each in _possible_tests(path) if context.workspace.exists(each)] for path in paths}
     left = [path for path in paths if path.endswith(".py") and not found[path]]
-    walked = islice(context.workspace.walk(), MOST_WALKED) if left else ()
-    tests = [each.path for each in walked if each.kind == "file" and _is_test(each.path)][:MOST_LOOKED_AT]
+    walked = islice(
+        (each.path for each in context.workspace.walk() if not _INSTALLED & {*each.path.split("/")}), MOST_WALKED
+    )
+    tests = [path for path in (walked if left else ()) if path.endswith(".py") and _is_test(path)][:MOST_LOOKED_AT]
     for test, text in _texts(context, tests):
         tree = parse(text)
         names = set() if isinstance(tree, SyntaxProblem) else set(_imported(tree))
