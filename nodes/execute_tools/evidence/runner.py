@@ -425,7 +425,7 @@ def with_unittest(file: str, tests: Tests) -> str:
         return "it has no tests that unittest can run, and pytest is not installed"
     found.run(tests)
     for test, told in (*tests.errors, *tests.failures):
-        tests.fail(name_of(test), told)
+        tests.fail(name_of(test), f"FAIL: {name_of(test)}\n{told}")
     tests.passed = tests.testsRun - len(tests.failed) - len(tests.skipped)
     return ""
 

@@ -109,7 +109,8 @@ RIGHT = APP.replace("-", "+")
 TESTS = "from app import add\ndef test_add():\n    assert add(2, 3) == 5\ndef test_none():\n    assert add(0, 0) == 0\n"
 
 
-def test_a_test_file_on_the_files_as_they_are_and_as_they_were(tmp_path: Path) -> None:
+def test_a_test_file_on_the_files_as_they_are_and_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.evidence.checks._PYTHON", 'exec python3 -S "$@"')
     (tmp_path / "app.py").write_text(RIGHT)
     (tmp_path / "new.py").write_text("x = 1\n")
     (tmp_path / "test_app.py").write_text(TESTS)
