@@ -208,5 +208,5 @@ def foreign(names: Iterable[str]) -> list[str]:
         name
         for name in names
         if name not in kept
-        and (name.upper().startswith(FOREIGN_SETTINGS) or name.upper() in (*TERMINAL_SETTINGS, *PROXIES))
+        and (name.upper().startswith(FOREIGN_SETTINGS) or name.upper() in (*TERMINAL_SETTINGS, *PROXIES, "VIRTUAL_ENV"))
     ]

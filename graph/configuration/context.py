@@ -327,13 +327,14 @@ class AgentContext(Record):
     )
     evidence: bool = _setting(
         True,
-        "Run examples of docstrings and the request, and tests of changed files, in a read-only sandbox.",
+        "Run examples of docstrings and the request, and the project's tests, in a read-only sandbox.",
         trust="off",
         option="--evidence/--no-evidence",
     )
     checks: tuple[str, ...] = _setting(
         (),
-        "Commands that must succeed before a run is FINISHED, such as 'pytest -q'; in the same sandbox.",
+        "Commands that must succeed before a run is FINISHED, such as 'pytest -q'; in the same sandbox. What failed"
+        " already is told and does not count, unless the task is about it.",
         option="--check COMMAND",
     )
     checks_timeout_s: float = _setting(
@@ -500,7 +501,8 @@ class AgentContext(Record):
         """What is allowed of each tool call; `allowed` are the tools of the run's role."""
         from mendgraph.nodes.execute_tools.call_policy import CallRules, RateLimit, RetryPolicy
 
-        of_checks = self.checks_timeout_s * len(self.checks) + self.tool_timeout_s  # those, and examples and tests
+        # Those, and the tests; and once more on the files as they were, to see what failed already.
+        of_checks = 2 * self.checks_timeout_s * (len(self.checks) + 1)
         return CallRules(
             timeouts={"run_checks": of_checks, **self.tool_timeouts_s},
             retries=RetryPolicy(self.tool_retries, self.tool_retry_backoff_s, ()),

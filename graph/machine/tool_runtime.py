@@ -5,6 +5,7 @@ kept here, by name or by run.
 """
 
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from math import inf
@@ -36,6 +37,7 @@ from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolCon
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.step import Execution, StepResources, calls_made, changes_something, nothing_done
 from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
+from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import Artifacts, records_folders, run_folder, workspace_folder
 from mendgraph.nodes.execute_tools.tool_run import ToolRun
 from mendgraph.nodes.execute_tools.tools import default_tools
@@ -334,6 +336,8 @@ class ToolRuntime:
             scope=scope,
             syntax_gate=context.syntax_gate,
             checks=self.checks(context),
+            changes=state.get("changes") or (),
+            backup=partial(_backup, context.workspace),
             task=last_request(state.get("messages") or []),
             foreign=foreign_to(state),
             gated=state["profile"].edit_form is EditForm.BLOCKS,
@@ -343,6 +347,13 @@ class ToolRuntime:
 def _is_hidden(rules: tuple[FileGuardrailRule, ...], path: str) -> bool:
     """Whether a command may not see this file. Certificates of public authorities look like keys, and are none."""
     return not path.endswith(_PUBLIC_CERTIFICATES) and judge_path(path, for_write=False, rules=rules) is not None
+
+
+def _backup(workspace: str, sha256: str) -> bytes | None:
+    folder = workspace_folder(workspace)
+    with suppress(StoreError):
+        return None if isinstance(folder, ToolError) else Journal(folder).backup(sha256)
+    return None
 
 
 def _run_log(folder: str | ToolError | None, redactor: Redactor, run_id: str) -> RunLog:

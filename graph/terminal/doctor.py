@@ -26,6 +26,7 @@ from mendgraph.graph.configuration.loading import load_configuration
 from mendgraph.graph.terminal.options import merged
 from mendgraph.nodes.call_model.endpoint import LOOPBACK_HOSTS, NO_KEY, USUAL_URL, Endpoint, find_endpoint
 from mendgraph.nodes.call_model.weights import embedded_weights, weights_path
+from mendgraph.nodes.execute_tools.evidence.runners import LOOKED_FOR, Runners, find_runners
 from mendgraph.nodes.execute_tools.files.deadline import Worker
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.processes.bubblewrap import bubblewrap_path, sandbox_problem
@@ -81,6 +82,7 @@ def examine(
             ),
             "embedded model": lambda: weights(settings, os.environ),
             "sandbox": sandbox,
+            "tests": lambda: tests(root),
             "ripgrep": ripgrep,
             "workspace": lambda: workspace(root, read_only=settings.get("mode") == "read-only"),
             "data folder": data,
@@ -143,6 +145,17 @@ def sandbox() -> Finding:
         return Finding(Status.OK, f"bubblewrap starts programs ({_version(bubblewrap_path() or 'bwrap')})")
     remedy = "install it (`make sandbox`, or your system's packages): commands and checks are refused without it"
     return Finding(Status.WARNING, trouble, remedy)
+
+
+def tests(root: str) -> Finding:
+    """What runs the project's tests in the sandbox, to check what a run has changed."""
+    checked = check_workspace(root)
+    found = Runners() if isinstance(checked, ToolError) else find_runners(checked)
+    if not found.told:
+        return Finding(Status.OFF, f"no test runner was found (looked for {LOOKED_FOR})")
+    lacking = any(each.lacks for each in found.commands)
+    remedy = "install what is missing; until then these tests are not run" if lacking else ""
+    return Finding(Status.WARNING if lacking else Status.OK, found.told, remedy)
 
 
 def ripgrep() -> Finding:

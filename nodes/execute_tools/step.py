@@ -185,6 +185,7 @@ def _run(
         workspace=workspace,
         files_read={**context.files_read, **done.files_read},
         plan=done.plan,
+        changes=(*context.changes, *done.changes),
         timeout_s=min(context.timeout_s, left),
         seconds_left=left,
         idempotency_key=idempotency_key(execution.run_id, execution.step, place, call.tool, call.arguments),

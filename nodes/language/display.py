@@ -153,13 +153,8 @@ def _patched(data: Mapping[str, Any]) -> str:
 
 
 def _checked(data: Mapping[str, Any]) -> str:
-    ran = len(data.get("ran", ()))
-    words = {
-        "passed": f"{count_of(ran, 'check')} passed",
-        "none": "nothing to run",
-        "unavailable": f"cannot run: {data.get('reason', '')}",
-    }
-    return words.get(data["checks"], str(data["checks"]))
+    ran, reason = ", ".join(data.get("ran", ())), data.get("reason", "")
+    return ". ".join(filter(None, (f"{ran} passed" if ran else "not checked", reason)))
 
 
 def _more(data: Mapping[str, Any]) -> str:

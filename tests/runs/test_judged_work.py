@@ -9,7 +9,8 @@ from langchain_core.messages import HumanMessage
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.state import AgentState
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
-from mendgraph.graph.runs.run import RunResult, run_task
+from mendgraph.graph.runs.events import Ended
+from mendgraph.graph.runs.run import RunResult, run_task, stream_task
 from mendgraph.nodes.call_model.ledger import Spending
 from mendgraph.nodes.execute_tools.evidence.checks import Checks
 from mendgraph.nodes.execute_tools.processes.bubblewrap import sandbox_problem
@@ -93,7 +94,7 @@ def ran(root: Path, *replies: Use | Say, protocol: Protocol, **context: Any) -> 
     settings = AgentContext(
         workspace=str(root), protocol=protocol.value, **{"checks": (CHECK,), "read_ahead": False, **context}
     )
-    return run_task("Mend notes.txt.", settings, model=model), model
+    return run_task("Mend notes.txt: the checks must pass.", settings, model=model), model
 
 
 @SANDBOXED
@@ -118,6 +119,44 @@ def test_a_run_whose_checks_fail_is_never_finished(root: Path, protocol: Protoco
     assert (outcome.changed_files, outcome.restored, len(model.calls)) == ((), ("notes.txt",), 2 + tries)
     assert outcome.verified == Verification(kind="contradicted", reason=f"{CHECK} fails.")
     assert any(CHECK in line for line in outcome.diagnostics)
+
+
+CART = {
+    "cart.py": "def total(items):\n    return sum(items) + 1\n\n\ndef shipping(weight):\n    return weight * 2\n",
+    "tests/test_cart.py": (
+        "from cart import shipping, total\n\n\ndef test_sum():\n    assert total([1, 2]) == 3\n\n\n"
+        "def test_free():\n    assert shipping(11) == 0\n"
+    ),
+}
+
+
+def mended(text: str) -> Use:
+    return use(("edit_file", {"path": "cart.py", "old_str": "sum(items) + 1", "new_str": text}))
+
+
+@SANDBOXED
+@pytest.mark.parametrize(
+    ("first", "task", "finished"),
+    [
+        ("sum(items)", "Fix total in cart.py.", True),
+        ("sum(items)", "Fix total in cart.py, so that test_free passes.", False),
+        ("sum(items) + 2", "Fix total in cart.py.", False),
+        ("0 + 1 + sum(items)", "Rewrite the sum.", True),
+        ("sum(item)", "Rewrite the sum.", False),
+    ],
+)
+def test_a_repair_stays_beside_a_test_that_failed_already(root: Path, first: str, task: str, finished: bool) -> None:
+    write_files(root, CART)
+    replies: list[Use | Say] = [use(("read_file", {"path": "cart.py"})), mended(first), *[Say("It is right.")] * 2]
+    settings = AgentContext(workspace=str(root), protocol="native", read_ahead=False, max_failed_tries=2)
+    *events, last = stream_task(
+        task, settings, model=ScriptedModel([message_of(each, Protocol.NATIVE) for each in replies])
+    )
+    assert isinstance(last, Ended)
+    assert (last.outcome.kind is OutcomeKind.FINISHED) is finished
+    if finished:
+        assert f"return {first}\n" in (root / "cart.py").read_text()
+        assert "test_free failed already before the change" in str(events).replace("test_sum, test_free", "test_free")
 
 
 def test_without_a_sandbox_checks_that_must_pass_end_the_run_before_it_costs(

@@ -97,7 +97,7 @@ def test_checks_that_fail_are_told_a_bounded_number_of_times(tmp_path: Path) -> 
     edits = [{"path": "calc.py", "old_str": old, "new_str": new} for old, new in pairwise(texts)]
     said = [line for edit in edits for line in (message_of(use(("edit_file", edit)), Protocol.NATIVE), Say("Mended."))]
     context = AgentContext(workspace=str(tmp_path), checks=("false",), max_failed_tries=3, max_calls_per_turn=20)
-    outcome = run_task("Fix calc.py", context, model=ScriptedModel(said)).outcome
+    outcome = run_task("Fix calc.py: the checks must pass.", context, model=ScriptedModel(said)).outcome
     found = outcome.reason, outcome.verified.kind, outcome.usage["total_calls"]
     assert found == (StopReason.CHECKS_FAILED, "contradicted", 6)
 

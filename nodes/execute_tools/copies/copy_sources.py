@@ -276,8 +276,8 @@ def _git_source(repository: Repository, revision: str) -> GitSource | ToolError 
 
 def _not_committed(repository: Repository, changed: Sequence[str]) -> ToolError:
     message = (
-        f"The repository {quoted(repository.path)} has changes that are not committed ({listed(map(quoted, changed))}), and copies"
-        ' are made of commits. Commit or stash them, or say "revision": "HEAD" to work without them.'
+        f"The repository {quoted(repository.path)} has changes that are not committed ({listed(map(quoted, changed))}),"
+        ' and copies are made of commits. Commit or stash them, or say "revision": "HEAD" to work without them.'
     )
     return ToolError(code=ToolErrorCode.CONFLICT, message=message, suggestions=(HEAD,))
 

@@ -1,10 +1,12 @@
 """What can be run to see whether the code is right: in the sandbox, within seconds, and without changing anything.
 
 The programs see the workspace read-only. A text that is not in the workspace yet is handed to the program that runs
-examples, and takes the place of the file when that is imported: so nothing has to be written before it is judged.
+examples, and takes the place of the file when that is imported: so nothing has to be written before it is judged. What
+files held before takes their place for all programs: so it is known what failed already.
 """
 
 import json
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -12,16 +14,24 @@ from math import inf
 from pathlib import Path
 from typing import Final, Self
 
+from mendgraph.nodes.execute_tools.evidence.evidence_gate import RanTests
+from mendgraph.nodes.execute_tools.evidence.runners import PROGRAMS, Command, Runners, find_runners
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
 from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge
 from mendgraph.nodes.execute_tools.processes.bubblewrap import SCRATCH
-from mendgraph.nodes.execute_tools.processes.commands import CommandResult, CommandRules, Commands, open_commands
+from mendgraph.nodes.execute_tools.processes.commands import (
+    CommandResult,
+    CommandRules,
+    Commands,
+    last_words,
+    open_commands,
+    output_text,
+)
 from mendgraph.nodes.execute_tools.processes.processes import ResourceLimits, evidence_limits
 from mendgraph.nodes.execute_tools.processes.workspace_cover import Denied
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
 
-NOTHING_RAN: Final = 97  # the exit code of a test file that cannot be run here. Source: `runner`.
 _RUNNER, _REQUEST = "/run/checks/runner.py", "/run/checks/request.json"
 _LARGEST_ANSWER: Final = 1_000_000  # bytes that the examples' program may answer, and that are kept of a check's output
 _START_S: Final = 5.0
@@ -35,11 +45,25 @@ _ENV: Final = {
 }
 """Where the common tools would write into the workspace, which they cannot."""
 _PYTHON: Final = (
-    'for p in .venv/bin/python venv/bin/python; do if [ -x "$p" ] && "$p" -I -c "" 2>/dev/null;'
-    ' then exec "$PWD/$p" "$@"; fi; done; exec python3 "$@"'
+    'IFS="\n"; for p in $PYTHONS; do if "$p" -I -c "" 2>/dev/null; then PATH="${p%/*}:$PATH" exec "$p" "$@"; fi; done;'
+    ' exec python3 "$@"'
 )
-"""The workspace's own Python where it starts in the sandbox, else the system's; exit code 127 where there is none."""
-_NO_PYTHON: Final = 127
+"""The project's own Python where it starts in the sandbox, else the system's; exit code 127 where there is none."""
+_NOT_FOUND: Final = 127
+_FAILED_TEST: Final = re.compile(
+    r"^[ \t]*(?:(?:FAILED|ERROR) (\S+\.py(?:::.*?)?)(?: - .*)?|(?:FAIL|ERROR): (\w+ \(.+\))|test (\S+) \.\.\. FAILED"
+    r"|(?:(?P<here>--- FAIL: |not ok \d+ (?:- )?)|[\u2716\u2715\u00d7] )(.+?)(?: \([\d.]+ ?m?s\)| #.*)?)$",
+    re.MULTILINE,
+)
+"""How pytest, unittest, cargo, go, TAP, node, jest and vitest print the name of a test that fails; the third and fourth
+tell the reason `here`, below of it."""
+_DETAILS: Final = 600  # characters of that which are told
+_HERE: Final = re.compile(
+    r"^.*(?:: not found|command not found|Cannot find (?:module|package) '[^./].*|you're in the offline mode"
+    r"|GOPROXY=off|Error 127|EROFS|Read-only file system).*$",
+    re.MULTILINE,
+)
+"""What says more of the sandbox, or of what is installed, than of the code."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +101,7 @@ def open_checks(
             return _malformed(command, str(error))
         if not lines[command]:
             return _malformed(command, "it is empty")
-    programs = ("sh", *(line[0] for line in lines.values()))
+    programs = ("sh", *PROGRAMS, *(line[0] for line in lines.values()))
     longest = max(rules.timeout_s, rules.examples_timeout_s + _START_S)
     allowed = CommandRules(programs, longest, max_output_bytes=_LARGEST_ANSWER, readable=rules.readable)
     commands = open_commands(root, allowed, denied, contents)
@@ -115,23 +139,92 @@ class Checks:
             answer = None
         if isinstance(answer, list) and len(answer) == len(modules):
             return answer
-        return ToolError(code=ToolErrorCode.UNAVAILABLE, message="The examples could not be run: no Python answered.")
+        return _unavailable("The examples could not be run: no Python answered.")
 
-    def run_tests(self, path: str, seconds: float = inf) -> CommandResult | ToolError:
-        """Run a test file of the workspace; `NOTHING_RAN` is the exit code where it cannot be run."""
-        return self._python({}, ["-B", _RUNNER, "tests", path], min(seconds, self.rules.timeout_s))
+    def run_tests(
+        self,
+        path: str,
+        seconds: float = inf,
+        lines: Mapping[str, list[int]] | None = None,
+        before: Mapping[str, bytes] | None = None,
+    ) -> RanTests | ToolError:
+        """Run a test file of the workspace; UNAVAILABLE with the reason where it cannot be run.
 
-    def run_command(self, command: str, seconds: float = inf) -> CommandResult | ToolError:
-        """Run one of the configured commands; NOT_FOUND where its program is not installed."""
-        return self.commands.read_only({}, _ENV).run(self.lines[command], timeout_s=min(seconds, self.rules.timeout_s))
+        `lines` are those of files that were changed; with `before` these files hold what they held then.
+        """
+        given = {_REQUEST: json.dumps({"path": path, "lines": lines or {}}).encode(), **self._replaced(before)}
+        result = self._python(given, ["-B", _RUNNER, "tests", _REQUEST], min(seconds, self.rules.timeout_s))
+        if isinstance(result, ToolError):
+            return result
+        try:
+            told = json.loads(result.stdout.head + result.stdout.tail)
+            why, runner = told.pop("error"), told.pop("runner")
+        except ValueError:  # it did not come to its end, whatever its exit code is
+            return _ended(path, replace(result, exit_code=result.exit_code or 1))
+        return _unavailable(f"{path} was not run: {why}.") if why else RanTests(f"{runner} {path}", **told)
+
+    def run_command(
+        self, command: str | Command, seconds: float = inf, before: Mapping[str, bytes] | None = None
+    ) -> RanTests | ToolError:
+        """Run one of the configured commands, or one that was found to run the project's tests.
+
+        NOT_FOUND where a configured one's program is not installed, UNAVAILABLE where the other kind cannot be run.
+        """
+        limit, given = min(seconds, self.rules.timeout_s), self._replaced(before)
+        if isinstance(command, str):
+            result = self.commands.read_only(given, _ENV).run(self.lines[command], timeout_s=limit)
+            return result if isinstance(result, ToolError) else _ended(command, result)
+        if command.lacks:
+            return _unavailable(f"{command.name} was not run: {command.lacks} is not installed.")
+        found = self.runners()
+        commands = self.commands.read_only(given, {**_ENV, **found.env}, self.rules.limits, found.readable)
+        result = commands.run(command.name.split(), timeout_s=limit)
+        if isinstance(result, ToolError):
+            return result
+        if result.timed_out:
+            return _unavailable(f"{command.name} took longer than {result.limit_s:.3g} s.")
+        here = _HERE.search(last_words(result.stdout, result.stderr))
+        if result.exit_code and here and not result.limit:
+            return _unavailable(f"{command.name} cannot be run here: {here[0].strip()}")
+        return _ended(command.name, result)
+
+    def runners(self) -> Runners:
+        """What runs the project's tests, as far as its files say."""
+        return find_runners(self.commands.root)
+
+    def _replaced(self, before: Mapping[str, bytes] | None) -> dict[str, bytes]:
+        return {f"{self.commands.root}/{path}": data for path, data in (before or {}).items()}
 
     def _python(self, given: Mapping[str, bytes], arguments: list[str], limit: float) -> CommandResult | ToolError:
-        runner = Path(__file__).with_name("runner.py").read_bytes()
-        commands = self.commands.read_only({_RUNNER: runner, **given}, _ENV, self.rules.limits)
+        runner, found = Path(__file__).with_name("runner.py").read_bytes(), self.runners()
+        env = {**_ENV, "PYTHONS": "\n".join(found.pythons)}
+        commands = self.commands.read_only({_RUNNER: runner, **given}, env, self.rules.limits, found.readable)
         result = commands.run(["sh", "-c", _PYTHON, "sh", *arguments], timeout_s=limit)
-        if isinstance(result, CommandResult) and result.exit_code == _NO_PYTHON:
-            return ToolError(code=ToolErrorCode.UNAVAILABLE, message="There is no Python that commands can see.")
+        if isinstance(result, CommandResult) and result.exit_code == _NOT_FOUND:
+            return _unavailable("There is no Python that commands can see.")
         return result
+
+
+def _ended(name: str, result: CommandResult) -> RanTests | ToolError:
+    """What became of the tests of a program, as far as its output says; RESOURCE_LIMIT where it used too much."""
+    text = last_words(result.stdout, result.stderr)
+    if result.limit is not None:
+        message = "\n".join(filter(None, (f"{name} {result.limit}", text)))
+        return ToolError(code=ToolErrorCode.RESOURCE_LIMIT, message=message)
+    if result.timed_out:
+        return RanTests(name, failed={name: f"{name} does not end within {result.limit_s:.3g} s."})
+    if not result.exit_code:
+        return RanTests(name)
+    whole = f"{output_text(result.stdout)}\n{output_text(result.stderr)}"
+    failed = {
+        found[found.lastindex or 0]: whole[found.start() :].strip()[:_DETAILS] if found["here"] else ""
+        for found in _FAILED_TEST.finditer(whole)
+    }
+    return RanTests(name, failed=failed or {name: ""}, output=text)
+
+
+def _unavailable(message: str) -> ToolError:
+    return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
 
 def _malformed(command: str, reason: str) -> ToolError:

@@ -8,8 +8,8 @@ cannot be run never speaks against an edit.
 import ast
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Set as AbstractSet
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set as AbstractSet
+from dataclasses import dataclass, field
 from typing import Final
 
 from mendgraph.nodes.execute_tools.edits.python_text import Function, SyntaxProblem, parse
@@ -121,6 +121,65 @@ def _counts(plan: GatePlan, place: int, now: Result, then: Result) -> bool:
         return (asked or request.repairs) and example in plan.meant
     settled = asked or request.repairs or request.keeps or not request.changes
     return settled or now.status is Status.ENDLESS or DAMAGE.match(now.told) is not None
+
+
+# --- Tests
+
+_TO_PASS: Final = re.compile(
+    r"\b(?:tests?|checks?|suite|build)\b[^.\n]{0,60}\b(?:pass(?:es|ing)?|succeeds?|green|fail(?:s|ed|ing)?|red|broken)\b"
+    r"|\b(?:fix|repair|mend|failing|broken)\s+(?:(?:the|all|its|our|failing|broken|unit)\s+){0,3}(?:tests?|checks?|suite"
+    r"|build)\b",
+    re.IGNORECASE,
+)
+_COMMON: Final = frozenset({"make", "go", "sh", "test", "check", ""})  # programs with the names of usual words
+
+
+@dataclass(frozen=True)
+class RanTests:
+    """What became of tests: how many `passed`, None where that is not known, and what is told of those that `failed`.
+
+    `name` is what ran them; it is also what failed where no single test is known. `near` are the failing ones that ran
+    what was changed, `lines` the changed lines that any test ran, by path. `output` is what a command printed.
+    """
+
+    name: str
+    passed: int | None = None
+    failed: Mapping[str, str] = field(default_factory=dict)
+    near: Collection[str] = ()
+    lines: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    output: str = ""
+
+
+def failed_already(now: RanTests, before: RanTests, request: str, defined: Collection[str]) -> list[str]:
+    """The failing tests that do not count: they failed `before`, and the request does not name them.
+
+    A request that wants something repaired or made is about more: while nothing works that failed before, about those
+    that run what was changed, those that are called like what it names of what the changed files have `defined`, and
+    all where it names nothing of that. A name that is not known now was known before.
+    """
+    asked, words = read_request(request), frozenset(re.findall(r"\w+", request))
+    subjects = words.intersection(defined)
+    insists = (asked.repairs or asked.creates) and before.failed.keys() <= now.failed.keys()
+
+    def counts(test: str) -> bool:
+        damaged = _OWN_DAMAGE.search(now.failed[test]) and not _OWN_DAMAGE.search(before.failed[test])
+        if damaged or _TO_PASS.search(request) or test in request or words & _names_of(test, now.name):
+            return True
+        near = test in now.near or (asked.repairs and (not subjects or any(each in test for each in subjects)))
+        return insists and near and test != now.name
+
+    return [each for each in now.failed if each in before.failed and not counts(each)]
+
+
+def _names_of(test: str, command: str) -> frozenset[str]:
+    """The words that name a test: its function's and its file's, or the program's of a command."""
+    if test == command:
+        return frozenset({posixpath.basename(test.partition(" ")[0])}) - _COMMON
+    path, _, function = test.partition(" (")[0].rpartition("::")
+    name = re.split(r"[.\[]", function or path)
+    return (
+        frozenset({posixpath.basename(path).partition(".")[0], name[0], name[-1]}) if " " not in path else frozenset()
+    )
 
 
 # --- What a request asks of names

@@ -1,19 +1,22 @@
 """The program that runs examples and tests inside the sandbox; it is never imported by the agent itself.
 
 It is started in the workspace by whatever Python that has (3.9 or newer), and knows nothing but the standard library.
-As `python -B runner.py tests FILE` it runs a test file: with pytest where that is installed, else with unittest, which
-is given the functions `test_...` without parameters as well. Exit code 0: all passed; 1: some failed, and the output
-says which; `NOTHING_RAN`: there was nothing that can be run here.
+As `python -B runner.py tests REQUEST` it runs a test file: with pytest where that is installed, else with unittest,
+which is given the functions `test_...` without parameters as well. The request names the file and the lines that were
+changed, `{"path": "test_a.py", "lines": {"a.py": [3, 4]}}`. The answer is JSON on the standard output; what tests print
+goes to the other one: `{"runner": "pytest", "passed": 2, "failed": {"test_a.py::f": "..."}, "near": ["test_a.py::f"],
+"lines": {"a.py": [3]}, "error": ""}`. `near` are the failing tests that ran a changed line, `lines` those that any ran;
+`error` says why nothing was run.
 
 As `python -I -B runner.py examples REQUEST` it runs examples of modules. The request is a JSON file:
 
     {"root": "/workspace", "seconds": 5.0, "modules": [{"path": "pkg/a.py", "text": "..." or null, "groups": [[...]]}]}
 
 Each module is loaded in a process of its own, 16 at once. `text` stands for what the file holds. The examples of a
-group share names.
+group share names. A module may have `lines` as well.
 The answer is a JSON line on the standard output, one entry for each module: `{"loaded": true, "results": [["passed",
-""], ...]}`, or with `"loaded": false` the reason as `error`, and whether the module is to blame for it as `own`. What
-an example prints is compared, and kept from the answer.
+""], ...], "lines": [3]}`, or with `"loaded": false` the reason as `error`, and whether the module is to blame for it as
+`own`. What an example prints is compared, and kept from the answer.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ import resource
 import select
 import signal
 import sys
+import threading
 import time
 import traceback
 import types
@@ -39,8 +43,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-NOTHING_RAN = 97
-_NOTHING_COLLECTED = 5  # Source: pytest's exit codes
+_RAN = (0, 1, 2)  # pytest's exit codes where failures, if there are any, are reported one by one
+_NOTHING_COLLECTED = 5
+LONGEST_TOLD = 2_000  # characters of what is told of a failing test
+MOST_TOLD = 20  # failing tests of which more than their name is told
 LONGEST = 300  # characters of a value or an error message that are told
 MOST_AT_ONCE = 16  # processes of modules: all of them together may use only so much
 MOST_MEMORY = 4_294_967_296  # bytes of address space of each module's process
@@ -234,6 +240,7 @@ def child(root: str, module: dict[str, Any], out: int) -> None:
     with suppress(ValueError):  # there is a lower bound already
         resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     file = os.path.join(root, module["path"])
+    trace = Trace({file: module.get("lines", [])})
     try:
         loaded = load(root, module["path"], module["text"])
     except BaseException as error:  # noqa: BLE001 - whatever the code does is a result
@@ -244,6 +251,8 @@ def child(root: str, module: dict[str, Any], out: int) -> None:
     tell("loaded", "")
     for group in module["groups"]:
         run_group(group, loaded, tell, file)
+    for number in sorted(trace.ran.get(file, ())):
+        tell("line", str(number))
     tell("ended", "")
 
 
@@ -267,11 +276,12 @@ def answer(lines: bytes, count: int, *, ended: bool) -> dict[str, Any]:
     if "loaded" not in states:
         first = told[0] if told else ["foreign", ""]
         return {"loaded": False, "own": first[0] == "own", "error": first[1], "results": []}
-    results = [each for each in told if each[0] not in ("loaded", "began", "ended")][:count]
+    results = [each for each in told if each[0] not in ("loaded", "began", "line", "ended")][:count]
     if states[-1] == "began" and not ended and len(results) < count:
         results.append(["endless", ""])
     results += [["unknown", ""]] * (count - len(results))
-    return {"loaded": True, "own": True, "error": "", "results": results}
+    ran = [int(text) for status, text in told if status == "line"]
+    return {"loaded": True, "own": True, "error": "", "results": results, "lines": ran}
 
 
 def run(request: dict[str, Any]) -> list[dict[str, Any]]:
@@ -305,34 +315,129 @@ def end(number: int, reader: int) -> None:
     os.waitpid(number, 0)
 
 
-def run_tests(file: str) -> int:
-    """Run the tests in the file, which is named relative to the current folder; the exit code."""
-    sys.path[:0] = [os.getcwd(), os.path.join(os.getcwd(), "src"), os.path.dirname(os.path.abspath(file))]
-    if importlib.util.find_spec("pytest") is None:
-        return with_unittest(file)
+class Trace:
+    """Which of some lines are executed, `ran`, and in which tests that was, `near`, from now on in this process."""
+
+    def __init__(self, lines: dict[str, list[int]]) -> None:
+        self.lines = {os.path.realpath(path): frozenset(numbers) for path, numbers in lines.items() if numbers}
+        self.ran: dict[str, set[int]] = {}
+        self.near: set[str] = set()
+        self.test = ""
+        monitoring = getattr(sys, "monitoring", None)
+        if not self.lines:
+            return
+        if monitoring is None:
+            sys.settrace(self.called)
+            threading.settrace(self.called)
+        else:
+            monitoring.use_tool_id(monitoring.PROFILER_ID, "mendgraph")
+            monitoring.register_callback(monitoring.PROFILER_ID, monitoring.events.LINE, self.monitored)
+            monitoring.set_events(monitoring.PROFILER_ID, monitoring.events.LINE)
+
+    def called(self, frame: Any, *_: Any) -> Any:
+        return self.traced if frame.f_code.co_filename in self.lines else None
+
+    def traced(self, frame: Any, event: str, _: Any) -> Any:
+        if event == "line":
+            self.monitored(frame.f_code, frame.f_lineno)
+        return self.traced
+
+    def monitored(self, code: types.CodeType, line: int) -> Any:
+        if line not in self.lines.get(code.co_filename, ()):
+            return sys.monitoring.DISABLE if hasattr(sys, "monitoring") else None
+        self.ran.setdefault(code.co_filename, set()).add(line)
+        self.near.add(self.test)
+        return None
+
+
+class Tests(unittest.TestResult):
+    """What became of each test: a plugin of pytest, and the result of unittest."""
+
+    def __init__(self, trace: Trace) -> None:
+        super().__init__()
+        self.trace, self.passed, self.failed = trace, 0, dict[str, str]()
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self.trace.test = nodeid
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        self.passed += report.when == "call" and report.passed
+        self.pytest_collectreport(report)
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.failed:
+            self.fail(report.nodeid, report.longreprtext)
+
+    def fail(self, test: str, told: str) -> None:
+        self.failed.setdefault(test, told[-LONGEST_TOLD:] if len(self.failed) < MOST_TOLD else "")
+
+    def startTest(self, test: Any) -> None:  # noqa: N802 - unittest's name
+        self.trace.test = name_of(test)
+        super().startTest(test)
+
+
+def name_of(test: Any) -> str:
+    """Its name in the file: `Case.test_a`, or `test_a` for a function."""
+    return str(test.id()).replace("checked_tests.", "", 1)
+
+
+def run_tests(root: str, request: dict[str, Any]) -> dict[str, Any]:
+    """Run the tests in one file; the answer."""
+    file, changed = request["path"], request["lines"]
+    sys.path[:0] = [root, os.path.join(root, "src"), os.path.dirname(os.path.join(root, file))]
+    trace = Trace({os.path.join(root, path): numbers for path, numbers in changed.items()})
+    tests = Tests(trace)
+    runner = "unittest" if importlib.util.find_spec("pytest") is None else "pytest"
+    error = (with_unittest if runner == "unittest" else with_pytest)(file, tests)
+    ran = {path: sorted(trace.ran.get(os.path.realpath(os.path.join(root, path)), ())) for path in changed}
+    told = {"runner": runner, "error": error, "passed": tests.passed, "failed": tests.failed, "lines": ran}
+    return {**told, "near": [each for each in tests.failed if each in trace.near]}
+
+
+def with_pytest(file: str, tests: Tests) -> str:
+    """Run the file's tests in this process, without what measures and distributes them; why they cannot be run."""
     import pytest
 
-    code = int(pytest.main(["-q", "-x", "--no-header", "--tb=short", "-p", "no:cacheprovider", file]))
-    return NOTHING_RAN if code == _NOTHING_COLLECTED else min(code, 1)
+    options = ["-q", "--no-header", "--tb=short", "-p", "no:cacheprovider"]
+    options += ["-n", "0"] if importlib.util.find_spec("xdist") else []
+    options += ["--no-cov"] if importlib.util.find_spec("pytest_cov") else []
+    code = int(pytest.main([*options, file], plugins=[tests]))
+    if code in _RAN or tests.failed:
+        return ""
+    return "it has no tests" if code == _NOTHING_COLLECTED else f"pytest could not start (exit code {code})"
 
 
-def with_unittest(file: str) -> int:
+def with_unittest(file: str, tests: Tests) -> str:
     spec = importlib.util.spec_from_file_location("checked_tests", file)
     if spec is None or spec.loader is None:
-        return NOTHING_RAN
+        return "it is no Python"
     module = importlib.util.module_from_spec(spec)
     sys.modules["checked_tests"] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception:  # noqa: BLE001 - whatever the code does is a result
+        tests.fail(file, traceback.format_exc(limit=-3))
+        return ""
     found = unittest.defaultTestLoader.loadTestsFromModule(module)
     functions = [each for name, each in vars(module).items() if name.startswith("test") and inspect.isfunction(each)]
     found.addTests(unittest.FunctionTestCase(each) for each in functions if not inspect.signature(each).parameters)
     if not found.countTestCases():
-        return NOTHING_RAN
-    return 0 if unittest.TextTestRunner(stream=sys.stdout, failfast=True).run(found).wasSuccessful() else 1
+        return "it has no tests that unittest can run, and pytest is not installed"
+    found.run(tests)
+    for test, told in (*tests.errors, *tests.failures):
+        tests.fail(name_of(test), f"FAIL: {name_of(test)}\n{told}")
+    tests.passed = tests.testsRun - len(tests.failed) - len(tests.skipped)
+    return ""
+
+
+def main(kind: str, asked: str) -> None:
+    """Give the answer on what was the standard output; whatever the code prints goes to the other one."""
+    with open(asked, encoding="utf-8") as file:
+        request = json.load(file)
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
+        os.dup2(2, 1)
+        out.write(json.dumps(run_tests(os.getcwd(), request) if kind == "tests" else run(request)))
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "tests":
-        sys.exit(run_tests(sys.argv[2]))
-    with open(sys.argv[2], encoding="utf-8") as asked:
-        sys.stdout.write(json.dumps(run(json.load(asked))))
+    main(*sys.argv[1:])

@@ -71,7 +71,7 @@ class View:
     `root` is the workspace, open as `root_fd`. `readable` folders of the machine are shown read-only. `read_only` pairs
     the handle of what lies in the workspace with its name. `hidden_files` cannot be opened, and `hidden_folders` look
     empty; neither can be changed, moved or removed. `given` pairs the handle of a text with the name of the file that
-    it becomes, outside of the workspace. With `root_read_only` the workspace cannot be changed.
+    it becomes, and those of `replaced` files of the workspace. With `root_read_only` the workspace cannot be changed.
     """
 
     root: str
@@ -82,13 +82,14 @@ class View:
     hidden_files: tuple[str, ...] = ()
     hidden_folders: tuple[str, ...] = ()
     given: tuple[tuple[int, str], ...] = ()
+    replaced: tuple[tuple[int, str], ...] = ()
     root_read_only: bool = False
     limits: ResourceLimits = field(default_factory=command_limits)
 
     @property
     def handles(self) -> tuple[int, ...]:
         """All handles that bubblewrap has to be given."""
-        return (self.root_fd, *(handle for handle, _ in (*self.read_only, *self.given)))
+        return (self.root_fd, *(handle for handle, _ in (*self.read_only, *self.given, *self.replaced)))
 
 
 def sandbox_options(view: View, status_fd: int, block_fd: int) -> list[str]:
@@ -107,6 +108,8 @@ def sandbox_options(view: View, status_fd: int, block_fd: int) -> list[str]:
     options += ("--ro-bind-fd" if view.root_read_only else "--bind-fd", str(view.root_fd), view.root)
     for handle, name in view.read_only:
         options += ("--ro-bind-fd", str(handle), name)
+    for handle, name in view.replaced:
+        options += ("--ro-bind-data", str(handle), name)
     for name in view.hidden_files:
         options += ("--ro-bind", "/dev/null", name)
     for name in view.hidden_folders:

@@ -203,7 +203,8 @@ class Commands:
     Made by `open_commands`. A program sees the workspace under its real name and may change it, but for `.git`, the
     settings of mendgraph, and denied files, which it cannot even open. A file with another name outside of the
     workspace, a hard link, is changed there as well. With `scope`, none is started once it is revoked, and one that
-    runs is killed. `given` are texts that programs find under these absolute names, which lie below `/run`.
+    runs is killed. `given` are texts that programs find under these absolute names: below `/run`, or those of files of
+    the workspace, which hold something else then.
     """
 
     root: str
@@ -223,11 +224,20 @@ class Commands:
         return replace(self, scope=scope)
 
     def read_only(
-        self, given: Mapping[str, bytes], env: Mapping[str, str], limits: ResourceLimits | None = None
+        self,
+        given: Mapping[str, bytes],
+        env: Mapping[str, str],
+        limits: ResourceLimits | None = None,
+        readable: Sequence[str] = (),
     ) -> Self:
-        """The same commands for programs that may look at the workspace and change nothing, with more variables."""
+        """The same commands for programs that may look at the workspace and change nothing, with more variables.
+
+        `readable` are more folders that they may read, by their real names.
+        """
         rules = replace(self.rules, limits=limits or self.rules.limits)
-        return replace(self, looks_only=True, given=given, env={**self.env, **env}, rules=rules)
+        shown = tuple(dict.fromkeys((*self._readable, *readable)))
+        env = {**command_environment(self.root, shown), **env}
+        return replace(self, looks_only=True, given=given, env=env, rules=rules, _readable=shown)
 
     def run(self, argv: Sequence[str], cwd: str = ".", timeout_s: float | None = None) -> CommandResult | ToolError:
         """Run a program with its arguments, without a shell and without input, and wait until all of it is gone.
@@ -332,6 +342,7 @@ class Commands:
             for name in (() if self.looks_only else (*cover.repositories, *cover.settings))
         ]
         given = [(handles.enter_context(bubblewrap.text_handle(text)), name) for name, text in self.given.items()]
+        inside = [each for each in given if _is_below(each[1], self.root)]
         return bubblewrap.View(
             root=self.root,
             root_fd=root,
@@ -339,7 +350,8 @@ class Commands:
             read_only=tuple(read_only),
             hidden_files=(*map(self._absolute, cover.files), *beside),
             hidden_folders=tuple(map(self._absolute, cover.folders)),
-            given=tuple(given),
+            given=tuple(each for each in given if each not in inside),
+            replaced=tuple(inside),
             root_read_only=self.looks_only,
             limits=self.rules.limits,
         )

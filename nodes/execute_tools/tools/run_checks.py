@@ -1,18 +1,33 @@
 """The tool that runs what can be run to see whether the work is right."""
 
+import ast
+import difflib
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from itertools import islice
 
 from pydantic import Field
 
 from mendgraph.nodes.execute_tools.argument_schema import ToolArguments
+from mendgraph.nodes.execute_tools.edits.python_text import SyntaxProblem, parse
 from mendgraph.nodes.execute_tools.edits.request import read_request
-from mendgraph.nodes.execute_tools.evidence.checks import NOTHING_RAN, Checks
-from mendgraph.nodes.execute_tools.evidence.evidence_gate import DAMAGE, LARGEST_TEXT, unmet
+from mendgraph.nodes.execute_tools.evidence.checks import Checks
+from mendgraph.nodes.execute_tools.evidence.evidence_gate import (
+    DAMAGE,
+    LARGEST_TEXT,
+    RanTests,
+    failed_already,
+    plan_gate,
+    unmet,
+)
 from mendgraph.nodes.execute_tools.evidence.examples import (
+    FAILING,
     Example,
+    Origin,
+    Result,
     Status,
     as_request,
     both,
@@ -22,15 +37,22 @@ from mendgraph.nodes.execute_tools.evidence.examples import (
     read_run,
     task_examples,
 )
+from mendgraph.nodes.execute_tools.evidence.runners import LOOKED_FOR
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
-from mendgraph.nodes.execute_tools.processes.commands import CommandResult, last_words
+from mendgraph.nodes.execute_tools.files.text_files import text_of
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.tools.saving import LoadedText, load_text
+from mendgraph.nodes.language.display import count_of
 from mendgraph.nodes.records import Effect, ToolError, ToolErrorCode
 
 MOST_TOLD = 5  # failures that one result names
 LONGEST_OUTPUT = 600  # characters of a failing program's output that are told
 MOST_TESTS = 5  # test files that one call runs
+MOST_WALKED = 5_000  # names of the workspace among which tests are looked for
+MOST_LOOKED_AT = 200  # test files whose imports are read
+_INSTALLED = {"site-packages", "node_modules"}  # folders of what other people wrote
+MOST_REPLACED = 50  # changed files whose texts are put back to see what failed already
+_DEFINED = re.compile(r"\b(?:function|const|let|var|class|def|fn|func|type|struct|enum)\s+(\w+)")
 _CIRCULAR = "partially initialized module"
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 
@@ -46,14 +68,18 @@ class _Report:
     ran: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     not_run: list[str] = field(default_factory=list)
+    not_found: list[str] = field(default_factory=list)
+    lines: dict[str, set[int]] = field(default_factory=dict)
 
     def output(self) -> ToolAnswer:
         if self.failed:
             message = "\n".join(self.failed[:MOST_TOLD])
             return ToolError(code=ToolErrorCode.CHECK_FAILED, message=message)
-        if self.not_run:
-            return ToolOutput.ok(checks="unavailable", ran=self.ran, reason=self.not_run[0])
-        return ToolOutput.ok(checks="passed" if self.ran else "none", ran=self.ran)
+        lines = [f"{path}:{each}" for path, numbers in self.lines.items() for each in _ranges(numbers)]
+        why = self.not_run or ([] if self.ran else self.not_found)
+        reason = " ".join(dict.fromkeys(why[:MOST_TOLD]))
+        said = {"reason": reason} if reason or not self.ran else {}
+        return ToolOutput.ok(checks="passed" if self.ran else "none", ran=self.ran, lines=lines, **said)
 
 
 @tool(effect=Effect.READ, path_fields=("paths",), cacheable=False, self_timed=True, offered=False)
@@ -61,57 +87,195 @@ def run_checks(context: ToolContext, arguments: RunChecksArguments) -> ToolAnswe
     """Run the configured checks, and the examples and tests of the given files.
 
     The examples of the files' docstrings, those that the task gives in its words, what it asks of names, the project's
-    test files for them, and the configured commands; nothing of it changes the workspace.
+    test files for them, the command that runs all of its tests where a file is no Python, and the configured commands;
+    nothing of it changes the workspace. What failed on the files as they were before the turn is told, and does not
+    count, unless the task is about it.
     """
     deadline = monotonic_s() + min(context.timeout_s, context.seconds_left)
     texts = dict(_texts(context, arguments.paths))
-    report = _Report(failed=unmet(context.task, texts))
-    if texts and read_request(context.task).expectations and not report.failed:
+    python = {path: text for path, text in texts.items() if path.endswith(".py")}
+    report = _Report(failed=unmet(context.task, python))
+    if python and read_request(context.task).expectations and not report.failed:
         report.ran.append("what the task asks of names")
     if isinstance(context.checks, ToolError):
         report.not_run.append(context.checks.message)
-    elif context.checks is not None:
+    elif context.checks is None:
+        report.not_run.append("Checks are turned off.")
+    else:
         checks = context.checks.in_scope(context.scope)
+        checking = _Checking(context, checks, texts, python, report, deadline)
         if checks.rules.evidence:
-            _run_examples(context, checks, texts, report, deadline)
-            for path in _test_files(context, arguments.paths):
-                _run_tests(context, checks, path, report, deadline)
+            checking.run_examples()
+            checking.run_tests(arguments.paths)
+        elif not checks.rules.commands:
+            report.not_run.append("Checks are turned off.")
         for command in checks.rules.commands:
-            result = checks.run_command(command, deadline - monotonic_s())
-            _note(report, command, result)
+            checking.take(partial(checks.run_command, command), configured=True)
     return report.output()
 
 
 def _texts(context: ToolContext, paths: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The Python files among them that are there, by their real names."""
+    """The files among them that are there and are texts, by their real names."""
     for path in paths:
-        loaded = load_text(context, path) if path.endswith(".py") else None
+        loaded = load_text(context, path)
         if isinstance(loaded, LoadedText) and len(loaded.file.text) <= LARGEST_TEXT:
             yield loaded.path, loaded.file.text
 
 
-def _run_examples(
-    context: ToolContext, checks: Checks, texts: dict[str, str], report: _Report, deadline: float
-) -> None:
-    """Those of all files in one sandbox; the task's before the docstrings'. A gated run's files are at least loaded."""
-    every = {path: _examples(context.task, path, text) for path, text in texts.items()}
-    examples = {path: found for path, found in every.items() if found or context.gated}
-    if not examples:
-        return
-    modules = [as_request(path, texts[path], found) for path, found in examples.items()]
-    if isinstance(answers := checks.run_examples(modules, deadline - monotonic_s()), ToolError):
-        report.not_run.append(answers.message)
-        return
-    for (path, found), answer in zip(examples.items(), answers, strict=True):
-        run = read_run(answer, len(found))
-        if run.loaded:
-            told = [words for _, words in failures(found, run.results, checks.rules.examples_timeout_s)]
+@dataclass
+class _Checking:
+    """What is run in one call, in the order in which it is told. `python` are the Python files of `texts`."""
+
+    context: ToolContext
+    checks: Checks
+    texts: Mapping[str, str]
+    python: Mapping[str, str]
+    report: _Report
+    deadline: float
+
+    @cached_property
+    def before(self) -> dict[str, bytes] | None:
+        """What the files that the turn has changed held before it, nothing for new ones; None where that is not known.
+
+        A file that is gone now cannot be put back without changing the workspace.
+        """
+        first: dict[str, str] = {}
+        for change in self.context.changes:
+            first.setdefault(change.path, change.sha256_before)
+        there = {path: sha256 for path, sha256 in first.items() if self.context.workspace.exists(path)}
+        held = {path: self.context.backup(sha256) if sha256 else b"" for path, sha256 in there.items()}
+        known = {path: data for path, data in held.items() if data is not None}
+        gone = any(sha256 for path, sha256 in first.items() if path not in there)
+        return None if gone or len(known) < len(held) or len(held) > MOST_REPLACED else known
+
+    @cached_property
+    def lines(self) -> dict[str, list[int]]:
+        """The lines of Python files that the turn has changed or added."""
+        found: dict[str, list[int]] = {}
+        for path, text in self.python.items():
+            if (old := (self.before or {}).get(path)) is not None:
+                both = difflib.SequenceMatcher(None, (text_of(old) or "").splitlines(), text.splitlines())
+                changed = (range(*each[3:]) for each in both.get_opcodes() if each[0] != "equal")
+                found[path] = [at + 1 for place in changed for at in place]
+        return found
+
+    @cached_property
+    def defined(self) -> frozenset[str]:
+        """What the files define."""
+        return frozenset(name for text in self.texts.values() for name in _DEFINED.findall(text))
+
+    def run_examples(self) -> None:
+        """Those of all files in one sandbox; the task's come first. A gated run's files are at least loaded."""
+        every = {path: _examples(self.context.task, path, text) for path, text in self.python.items()}
+        examples = {path: found for path, found in every.items() if found or self.context.gated}
+        if not examples:
+            return
+        modules = [
+            {**as_request(path, self.python[path], found), "lines": self.lines.get(path, [])}
+            for path, found in examples.items()
+        ]
+        if isinstance(answers := self.checks.run_examples(modules, self.deadline - monotonic_s()), ToolError):
+            self.report.not_run.append(answers.message)
+            return
+        for (path, found), answer in zip(examples.items(), answers, strict=True):
+            run = read_run(answer, len(found))
+            if run.loaded:
+                results = self._newly_failing(path, found, run.results)
+                told = [words for _, words in failures(found, results, self.checks.rules.examples_timeout_s)]
+            else:
+                damaged = run.own and (DAMAGE.match(run.error) or _CIRCULAR in run.error)
+                told = [f"{path} cannot be imported: {run.error}."] if damaged else []
+            self.report.failed += told
+            passed = sum(each.status is Status.PASSED for each in run.results)
+            if not told and passed:
+                self.report.ran.append(f"{count_of(passed, 'example')} of {path}")
+                self.report.lines.setdefault(path, set()).update(answer.get("lines", ()))
+
+    def _newly_failing(self, path: str, examples: tuple[Example, ...], now: Sequence[Result]) -> Sequence[Result]:
+        """The results without those of docstrings that failed before, unless the task repairs what they are about."""
+        request = read_request(self.context.task)
+        failing = [at for at, each in enumerate(now) if each.status in FAILING]
+        if self.before is None or all(examples[at].origin is Origin.TASK for at in failing):
+            return now
+        old, plan = now, None
+        if path in self.before:
+            text = text_of(self.before[path]) or ""
+            plan = plan_gate(path, text, self.python[path], self.context.task)
+            answers = self.checks.run_examples([as_request(path, text, examples)], self.deadline - monotonic_s())
+            old = () if isinstance(answers, ToolError) else read_run(answers[0], len(examples)).results
+        words = frozenset(re.findall(r"\w+", self.context.task))
+        left = list(now)
+        for at in failing:
+            example = examples[at]
+            failed = len(old) > at and old[at].status in FAILING and example.origin is Origin.DOCSTRING
+            meant = not words & self.defined or example.name.rpartition(".")[2] in words
+            if failed and not (request.repairs and (meant or (plan is not None and example in plan.meant))):
+                left[at] = Result()
+                self._tell_old([f"an example of {example.name or path}"])
+        return left
+
+    def run_tests(self, paths: Sequence[str]) -> None:
+        """The project's tests for the files, and why there are none."""
+        known = [posixpath.normpath(path) for path in paths]
+        tests = _test_files(self.context, known)
+        for test in list(dict.fromkeys(test for found in tests.values() for test in found))[:MOST_TESTS]:
+            self.take(partial(self.checks.run_tests, test, lines=self.lines))
+        commands = self.checks.runners().commands
+        for command in commands:
+            if any(path.endswith(command.suffixes) for path in known):
+                self.take(partial(self.checks.run_command, command))
+        for path in known:
+            if path.endswith(".py") and not tests[path]:
+                places = ", ".join(_possible_tests(path)) or "tests"
+                self.report.not_found.append(f"No test of {path} was found (looked for {places}, and what imports it).")
+            elif not path.endswith((".py", *(suffix for each in commands for suffix in each.suffixes))):
+                self.report.not_found.append(f"No test runner for {path} was found (looked for {LOOKED_FOR}).")
+
+    def take(self, run: Callable[..., RanTests | ToolError], *, configured: bool = False) -> None:
+        """Run tests and note what became of them; `configured` ones have to be able to run."""
+        now = run(seconds=self.deadline - monotonic_s())
+        if isinstance(now, ToolError):
+            used_up = configured and now.code is ToolErrorCode.RESOURCE_LIMIT
+            (self.report.failed if used_up else self.report.not_run).append(now.message)
+            return
+        file = now.name.partition(" ")[2] if now.passed is not None else now.name
+        failed = dict(now.failed)
+        for test, told in now.failed.items():
+            missing = _MISSING.search(told)
+            places = [f"{folder}{missing[1]}{end}" for folder in ("", "src/") for end in ("", ".py")] if missing else []
+            if missing and not any(map(self.context.workspace.exists, places)):
+                del failed[test]
+                self.report.not_run.append(
+                    f"{file} needs {missing[1]}, which is not installed where checks can see it."
+                )
+        old = self._failed_already(replace(now, failed=failed), run, configured=configured) if failed else []
+        self._tell_old(old)
+        counted = [told for test, told in failed.items() if test not in old]
+        if counted:
+            self.report.failed.append(_told(file, counted[0] or now.output))
+        elif now.passed or (now.passed is None and not now.failed):
+            self.report.ran.append(now.name if now.passed is None else f"{now.name}: {count_of(now.passed, 'test')}")
+            for path, lines in now.lines.items():
+                self.report.lines.setdefault(path, set()).update(lines)
+        elif not now.failed:
+            self.report.not_run.append(f"All tests of {file} were skipped.")
+
+    def _failed_already(
+        self, now: RanTests, run: Callable[..., RanTests | ToolError], *, configured: bool
+    ) -> list[str]:
+        if self.before is None or (configured and not self.before):
+            return []
+        if self.before:
+            then = run(seconds=self.deadline - monotonic_s(), before=self.before)
         else:
-            damaged = run.own and (DAMAGE.match(run.error) or _CIRCULAR in run.error)
-            told = [f"{path} cannot be imported: {run.error}."] if damaged else []
-        report.failed += told
-        if not told and any(each.status is Status.PASSED for each in run.results):
-            report.ran.append(f"examples of {path}")
+            then = now = replace(now, near=now.failed)
+        return [] if isinstance(then, ToolError) else failed_already(now, then, self.context.task, self.defined)
+
+    def _tell_old(self, names: Sequence[str]) -> None:
+        if names:
+            told = ", ".join(names[:MOST_TOLD]) + (f" and {len(names) - MOST_TOLD} more" if names[MOST_TOLD:] else "")
+            verb = "are" if names[1:] else "is"
+            self.report.not_run.insert(0, f"{told} failed already before the change, and {verb} not counted.")
 
 
 def _examples(task: str, path: str, text: str) -> tuple[Example, ...]:
@@ -120,55 +284,59 @@ def _examples(task: str, path: str, text: str) -> tuple[Example, ...]:
     return both(asked, docstring_examples(text))
 
 
-def _test_files(context: ToolContext, paths: Sequence[str]) -> list[str]:
-    """The project's test files for these files, and those among them, as far as they exist."""
-    found = dict.fromkeys(name for path in paths for name in _possible_tests(posixpath.normpath(path)))
-    return [name for name in found if context.workspace.exists(name)][:MOST_TESTS]
+def _test_files(context: ToolContext, paths: Sequence[str]) -> dict[str, list[str]]:
+    """The project's test files for these files, by their names, or else those that import them."""
+    found = {path: [each for each in _possible_tests(path) if context.workspace.exists(each)] for path in paths}
+    left = [path for path in paths if path.endswith(".py") and not found[path]]
+    walked = islice(
+        (each.path for each in context.workspace.walk() if not _INSTALLED & {*each.path.split("/")}), MOST_WALKED
+    )
+    tests = [path for path in (walked if left else ()) if path.endswith(".py") and _is_test(path)][:MOST_LOOKED_AT]
+    for test, text in _texts(context, tests):
+        tree = parse(text)
+        names = set() if isinstance(tree, SyntaxProblem) else set(_imported(tree))
+        for path in left:
+            if posixpath.basename(path.removesuffix(".py").removesuffix("/__init__")) in names:
+                found[path].append(test)
+    return found
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    """The parts of all names that stand in imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (getattr(node, "module", "") or "").split(".")
+            yield from (part for alias in node.names for part in alias.name.split("."))
+
+
+def _is_test(path: str) -> bool:
+    return posixpath.basename(path).startswith("test_") or path.endswith("_test.py")
 
 
 def _possible_tests(path: str) -> Iterable[str]:
     folder, file = posixpath.split(path)
     if not file.endswith(".py") or file == "__init__.py":
         return ()
-    if file.startswith("test_") or file.endswith("_test.py"):
+    if _is_test(path):
         return (path,)
     inner = folder.removeprefix("src").lstrip("/")
     places = (folder, posixpath.join(folder, "tests"), "tests", posixpath.join("tests", inner), "test", "")
-    return (posixpath.join(place, f"test_{file}") for place in places)
+    return dict.fromkeys(posixpath.join(place, f"test_{file}") for place in places)
 
 
-def _run_tests(context: ToolContext, checks: Checks, path: str, report: _Report, deadline: float) -> None:
-    if isinstance(result := checks.run_tests(path, deadline - monotonic_s()), CommandResult):
-        if result.exit_code == NOTHING_RAN:
-            return
-        if result.limit is not None:
-            report.not_run.append(f"{path} {result.limit}")
-            return
-        missing = _MISSING.search(_output(result))
-        places = [f"{folder}{missing[1]}{end}" for folder in ("", "src/") for end in ("", ".py")] if missing else []
-        if result.exit_code and missing and not any(map(context.workspace.exists, places)):
-            report.not_run.append(f"{path} needs {missing[1]}, which is not installed where checks can see it.")
-            return
-    _note(report, path, result)
-
-
-def _note(report: _Report, name: str, result: CommandResult | ToolError) -> None:
-    if isinstance(result, ToolError):
-        report.not_run.append(result.message)
-    elif result.limit is not None:
-        report.failed.append("\n".join(filter(None, (f"{name} {result.limit}", _output(result)))))
-    elif result.timed_out:
-        report.failed.append(f"{name} does not end within {result.limit_s:.3g} s.")
-    elif result.exit_code:
-        report.failed.append(f"{name} fails:\n{_output(result)}" if _output(result) else f"{name} fails.")
-    else:
-        report.ran.append(name)
-
-
-def _output(result: CommandResult) -> str:
-    """The last whole lines of what it printed."""
-    text = last_words(result.stdout, result.stderr)
-    if len(text) <= LONGEST_OUTPUT:
-        return text
+def _told(name: str, text: str) -> str:
+    """What is said of a failure: the last whole lines of it."""
+    text = text.strip()
+    if not text or text.startswith(f"{name} does not end"):
+        return text or f"{name} fails."
     end = text[-LONGEST_OUTPUT:]
-    return end.partition("\n")[2] or end
+    return f"{name} fails:\n{text if end == text else end.partition(chr(10))[2] or end}"
+
+
+def _ranges(numbers: Collection[int]) -> Iterator[str]:
+    """Numbers as `3-7` and `9`."""
+    ordered = sorted(numbers)
+    starts = [each for each in ordered if each - 1 not in numbers]
+    ends = [each for each in ordered if each + 1 not in numbers]
+    for start, end in zip(starts, ends, strict=True):
+        yield str(start) if start == end else f"{start}-{end}"

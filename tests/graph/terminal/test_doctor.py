@@ -15,6 +15,7 @@ from mendgraph.graph.runs.run import run_task
 from mendgraph.graph.terminal import doctor as checks
 from mendgraph.graph.terminal.doctor import Finding, Status, examine, made
 from mendgraph.nodes.call_model.weights import WeightsSpec
+from mendgraph.nodes.execute_tools.evidence.runners import LOOKED_FOR
 from mendgraph.nodes.execute_tools.store.database import open_database
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder, workspace_folder_path
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
@@ -220,10 +221,22 @@ def test_an_environment_that_no_client_can_use_is_told(monkeypatch: pytest.Monke
     assert (found.status, "HTTPS_PROXY" in found.found) == (Status.PROBLEM, True)
 
 
+def test_what_runs_the_tests_of_the_project_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert checks.tests(str(tmp_path)) == Finding(Status.OFF, f"no test runner was found (looked for {LOOKED_FOR})")
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/bin/python").touch()
+    (tmp_path / ".venv/lib/python3.12/site-packages/pytest").mkdir(parents=True)
+    assert checks.tests(str(tmp_path)) == Finding(Status.OK, "pytest in .venv")
+    (tmp_path / "Cargo.toml").touch()
+    monkeypatch.setenv("PATH", "")
+    found = checks.tests(str(tmp_path))
+    assert (found.status, found.found) == (Status.WARNING, "pytest in .venv; cargo test (without cargo)")
+
+
 # --- All at once
 
 NAMES = [
-    *("packages", "model", "endpoint", "embedded model", "sandbox", "ripgrep"),
+    *("packages", "model", "endpoint", "embedded model", "sandbox", "tests", "ripgrep"),
     *("workspace", "data folder", "run database", "configuration"),
 ]
 

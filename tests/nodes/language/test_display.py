@@ -53,9 +53,8 @@ def test_the_target_of_a_call(arguments: dict[str, Any], words: str) -> None:
     ("data", "words"),
     [
         ({}, "ok"),
-        ({"checks": "passed", "ran": ["pytest -q", "the examples of add"]}, "2 checks passed"),
-        ({"checks": "none", "ran": []}, "nothing to run"),
-        ({"checks": "unavailable", "ran": [], "reason": "no\nbubblewrap"}, "cannot run: no bubblewrap"),
+        ({"checks": "passed", "ran": ["pytest a.py: 2 tests", "make test"]}, "pytest a.py: 2 tests, make test passed"),
+        ({"checks": "none", "ran": [], "reason": "no\nbubblewrap"}, "not checked. no bubblewrap"),
         ({"lines_shown": 1, "lines_remaining": 1200}, "1 line, 1,200 more"),
         ({"files": 2, "directories": 1, "entries": []}, "2 files, 1 directory"),
         ({"paths": ["a"], "has_more": True}, "1 file and more"),

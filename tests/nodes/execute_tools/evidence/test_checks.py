@@ -1,6 +1,7 @@
 """Real programs in the real sandbox; skipped, with the reason, where it cannot start."""
 
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,9 +10,9 @@ from typing import Any
 import pytest
 
 from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, open_checks
+from mendgraph.nodes.execute_tools.evidence.evidence_gate import RanTests
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, ScopeOverError
 from mendgraph.nodes.execute_tools.processes import bubblewrap
-from mendgraph.nodes.execute_tools.processes.commands import CommandResult
 from mendgraph.nodes.execute_tools.processes.processes import Limit, ResourceLimits
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
 from tests.nodes.execute_tools.processes.command_place import secret
@@ -56,7 +57,7 @@ def module(path: str, text: str | None, source: str, want: str) -> JsonMap:
 
 
 def entry(status: str, text: str = "") -> JsonMap:
-    return {"loaded": True, "own": True, "error": "", "results": [[status, text]]}
+    return {"loaded": True, "own": True, "error": "", "results": [[status, text]], "lines": []}
 
 
 def test_examples_of_the_file_and_of_a_text_in_its_place(root: Path) -> None:
@@ -104,36 +105,98 @@ def test_the_python_of_the_workspace_where_it_starts(tmp_path: Path, program: st
     assert found == (told or [entry("passed")])
 
 
-@pytest.mark.parametrize(
-    ("app", "said", "code"), [("def add(a, b):\n    return a + b\n", "", 0), (APP, "assert add(2, 3) == 5", 1)]
-)
-def test_a_test_file_passes_or_fails(tmp_path: Path, app: str, said: str, code: int) -> None:
-    (tmp_path / "app.py").write_text(app)
-    (tmp_path / "test_app.py").write_text("from app import add\ndef test_add():\n    assert add(2, 3) == 5\n")
+RIGHT = APP.replace("-", "+")
+TESTS = "from app import add\ndef test_add():\n    assert add(2, 3) == 5\ndef test_none():\n    assert add(0, 0) == 0\n"
+
+
+def test_a_test_file_on_the_files_as_they_are_and_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.evidence.checks._PYTHON", 'exec python3 -S "$@"')
+    (tmp_path / "app.py").write_text(RIGHT)
+    (tmp_path / "new.py").write_text("x = 1\n")
+    (tmp_path / "test_app.py").write_text(TESTS)
+    (tmp_path / "test_new.py").write_text("from new import x\n")
+    checks = opened(tmp_path.resolve())
     with unchanged(tmp_path):
-        result = opened(tmp_path.resolve()).run_tests("test_app.py")
-    assert isinstance(result, CommandResult)
-    assert (result.exit_code, said in result.stdout.head.decode()) == (code, True)
+        now = checks.run_tests("test_app.py", lines={"app.py": [2]})
+        then = checks.run_tests("test_app.py", before={"app.py": APP.encode(), "new.py": b""})
+        empty = checks.run_tests("test_new.py")
+        gone = checks.run_tests("test_new.py", before={"new.py": b""})
+    assert now == RanTests("unittest test_app.py", passed=2, near=[], lines={"app.py": [2]})
+    assert isinstance(then, RanTests)
+    assert (then.passed, list(then.failed), "add(2, 3) == 5" in then.failed["test_add"]) == (1, ["test_add"], True)
+    told = "test_new.py was not run: it has no tests that unittest can run, and pytest is not installed."
+    assert empty == ToolError(code=ToolErrorCode.UNAVAILABLE, message=told)
+    assert isinstance(gone, RanTests)
+    assert list(gone.failed) == ["test_new.py"]
+
+
+def test_tests_that_end_the_process_fail(root: Path) -> None:
+    found = opened(root).run_tests("app.py", before={"app.py": b"import os\nos._exit(0)\n"})
+    assert found == RanTests("app.py", failed={"app.py": ""}, output="")
 
 
 def test_configured_commands(root: Path) -> None:
     commands = ("sh -c 'echo \"a b\"; exit 3'", "python3 -B -c 'import app'", "no-such-program -q", "touch made")
     checks = opened(root, commands=commands)
     results = [checks.run_command(each) for each in commands]
-    assert [each.exit_code if isinstance(each, CommandResult) else each.code for each in results] == [
-        3,
-        0,
-        ToolErrorCode.NOT_FOUND,
-        1,
-    ]
-    assert isinstance(results[0], CommandResult)
-    assert results[0].stdout.head == b"a b\n"
+    assert results[:2] == [RanTests(commands[0], failed={commands[0]: ""}, output="a b"), RanTests(commands[1])]
+    assert isinstance(results[2], ToolError)
+    assert results[2].code is ToolErrorCode.NOT_FOUND
+    assert isinstance(results[3], RanTests)
+    assert list(results[3].failed) == ["touch made"]
+
+
+OUTPUTS = {
+    "FAILED tests/test_a.py::test_b[x y] - assert 1 == 2\nERROR tests/test_c.py\n": [
+        "tests/test_a.py::test_b[x y]",
+        "tests/test_c.py",
+    ],
+    "FAIL: test_b (tests.test_a.Case.test_b)\n": ["test_b (tests.test_a.Case.test_b)"],
+    "test tests::it_works ... FAILED\n": ["tests::it_works"],
+    "    --- FAIL: TestB/x (0.00s)\n": ["TestB/x"],
+    "not ok 1 - adds two # time=1ms\n": ["adds two"],
+    "  \u2716 adds two (1.25ms)\n  \u2715 adds three (3 ms)\n": ["adds two", "adds three"],
+}
+
+
+@pytest.mark.parametrize(("output", "names"), OUTPUTS.items())
+def test_the_tests_that_fail_by_what_a_command_prints(root: Path, output: str, names: list[str]) -> None:
+    command = shlex.join(["sh", "-c", f"printf %s {shlex.quote(output)}; exit 1"])
+    found = opened(root, commands=(command,)).run_command(command)
+    assert isinstance(found, RanTests)
+    assert list(found.failed) == names
 
 
 def test_a_command_that_takes_too_long(root: Path) -> None:
     result = opened(root, commands=("sleep 100",), timeout_s=0.3).run_command("sleep 100")
-    assert isinstance(result, CommandResult)
-    assert result.timed_out
+    assert result == RanTests("sleep 100", failed={"sleep 100": "sleep 100 does not end within 0.3 s."})
+
+
+MAKE = frozenset({".c"})
+
+
+@pytest.mark.parametrize(
+    ("recipe", "found"),
+    [
+        ("true", RanTests("make test")),
+        ("echo 'not ok 2 - b' && false", ["b"]),
+        ("touch made", "make test cannot be run here: touch: cannot touch 'made': Read-only file system"),
+        ("no-such-program", "make test cannot be run here: "),
+        ("sleep 100", "make test took longer than 0.5 s."),
+    ],
+)
+def test_the_command_that_runs_all_tests_of_a_project(tmp_path: Path, recipe: str, found: Any) -> None:
+    (tmp_path / "Makefile").write_text(f"test:\n\t@{recipe}\n")
+    checks = opened(tmp_path.resolve(), timeout_s=0.5 if "sleep" in recipe else 20.0)
+    (command,) = checks.runners().commands
+    if command.lacks:
+        pytest.skip("there is no make")
+    with unchanged(tmp_path):
+        ran = checks.run_command(command)
+    if isinstance(ran, ToolError):
+        assert (ran.code, ran.message.startswith(found)) == (ToolErrorCode.UNAVAILABLE, True)
+    else:
+        assert (list(ran.failed) if isinstance(found, list) else ran) == found
 
 
 @pytest.mark.parametrize(("command", "reason"), [("pytest 'a", "No closing quotation"), ("", "it is empty")])
@@ -150,7 +213,7 @@ def test_a_scope_that_is_over(root: Path) -> None:
     scope.revoke()
     with pytest.raises(ScopeOverError):
         in_scope.run_command("true")
-    assert isinstance(checks.run_command("true"), CommandResult)
+    assert checks.run_command("true") == RanTests("true")
 
 
 # --- Code of the workspace that takes more than it may
@@ -178,13 +241,12 @@ def test_an_example_that_takes_too_much(root: Path, code: str, limit: Limit) -> 
         assert found.message.startswith("The run of the examples ")
 
 
-@pytest.mark.parametrize(("code", "limit"), BOMBS.values(), ids=BOMBS)
-def test_tests_of_the_project_that_take_too_much(tmp_path: Path, code: str, limit: Limit) -> None:
+@pytest.mark.parametrize("code", [code for code, _ in BOMBS.values()], ids=BOMBS)
+def test_tests_of_the_project_that_take_too_much(tmp_path: Path, code: str) -> None:
     (tmp_path / "test_app.py").write_text(code + "def test_app():\n    pass\n")
     found = opened(tmp_path.resolve(), limits=SMALL, timeout_s=20.0).run_tests("test_app.py")
-    assert isinstance(found, CommandResult)
-    assert found.limit is not None
-    assert found.limit.limit is limit
+    assert isinstance(found, ToolError)
+    assert (found.code, found.message.startswith("test_app.py ")) == (ToolErrorCode.RESOURCE_LIMIT, True)
 
 
 def test_more_modules_than_are_run_at_once(root: Path) -> None:

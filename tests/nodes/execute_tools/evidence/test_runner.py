@@ -3,7 +3,6 @@
 import importlib.util
 import io
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.execute_tools.evidence import checks, runner
-from mendgraph.nodes.execute_tools.evidence.runner import LONGEST, NOTHING_RAN, answer, load, run_group, run_tests, same
+from mendgraph.nodes.execute_tools.evidence import runner
+from mendgraph.nodes.execute_tools.evidence.runner import LONGEST, answer, load, run_group, run_tests, same
 
 Results = list[list[str]]
 
@@ -246,53 +245,77 @@ UNIT = (
     "import unittest\nfrom app import add\n"
     "class Adding(unittest.TestCase):\n    def test_add(self): self.assertEqual(add(2, 3), 5)\n"
 )
-FIXTURE = (
-    "import pytest\nfrom app import add\n@pytest.mark.parametrize('n', [5])\ndef test_add(n): assert add(2, 3) == n\n"
-)
 RIGHT, WRONG = "def add(a, b):\n    return a + b\n", "def add(a, b):\n    return a - b\n"
 
 
-@pytest.mark.parametrize(("app", "code"), [(RIGHT, 0), (WRONG, 1)])
-def test_with_pytest(tmp_path: Path, app: str, code: int) -> None:
-    (tmp_path / "tests").mkdir()
-    (tmp_path / "app.py").write_text(app)
-    (tmp_path / "tests/test_app.py").write_text(FIXTURE)
-    program = [sys.executable, "-B", runner.__file__, "tests", "tests/test_app.py"]
-    env = {"PATH": os.environ["PATH"], "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(program, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == code, done.stdout
+OLD = (
+    "import pytest\nfrom app import add\n@pytest.mark.parametrize('n', [1, 2])\ndef test_n(n): assert add(n, 1) == 3\n"
+)
+ASKED = {"path": "test_app.py", "lines": {"app.py": [2]}}
 
 
-@pytest.mark.usefixtures("restored")
-@pytest.mark.parametrize(("code", "status"), [(0, 0), (4, 1), (5, NOTHING_RAN)])
-def test_the_exit_codes_of_pytest_in_ours(monkeypatch: pytest.MonkeyPatch, code: int, status: int) -> None:
-    assert checks.NOTHING_RAN == NOTHING_RAN
-    monkeypatch.setattr(pytest, "main", lambda _: code)
-    assert run_tests("test_a.py") == status
+def asked(root: Path) -> dict[str, Any]:
+    (root.parent / "request.json").write_text(json.dumps(ASKED))
+    program = [sys.executable, "-B", runner.__file__, "tests", str(root.parent / "request.json")]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=True, cwd=root)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_each_test_with_pytest_whatever_the_project_adds_to_it(bench: Bench) -> None:
+    bench.put(app="def add(a, b):\n    return a + b\n", test_app=OLD + "def test_loud(): print('{}')\n")
+    (bench.root / "pytest.ini").write_text("[pytest]\naddopts = --cov=app --cov-fail-under=100 -n 2\n")
+    found = asked(bench.root)
+    (failed,) = found.pop("failed").items()
+    assert (failed[0], "assert 2 == 3" in failed[1]) == ("test_app.py::test_n[1]", True)
+    assert found == {
+        "runner": "pytest",
+        "error": "",
+        "passed": 2,
+        "lines": {"app.py": [2]},
+        "near": ["test_app.py::test_n[1]"],
+    }
 
 
 @pytest.mark.parametrize(
-    ("app", "tests", "status"),
+    ("tests", "options", "failed", "error"),
     [
-        (RIGHT, PLAIN, 0),
-        (WRONG, PLAIN, 1),
-        (RIGHT, UNIT, 0),
-        (WRONG, UNIT, 1),
-        (RIGHT, "def test_a(tmp_path): raise ValueError\ndef helper(): raise ValueError\n", NOTHING_RAN),
+        ("import no_such_module\n", "", ["test_app.py"], ""),
+        ("x = 1\n", "", [], "it has no tests"),
+        ("def test_a(): pass\n", "--no-such-option", [], "pytest could not start (exit code 4)"),
+    ],
+)
+def test_what_pytest_cannot_run(bench: Bench, tests: str, options: str, failed: list[str], error: str) -> None:
+    bench.put(test_app=tests)
+    (bench.root / "pytest.ini").write_text(f"[pytest]\naddopts = {options}\n")
+    found = asked(bench.root)
+    assert (list(found["failed"]), found["error"], found["passed"]) == (failed, error, 0)
+
+
+@pytest.mark.parametrize(
+    ("app", "tests", "passed", "failed"),
+    [
+        (RIGHT, PLAIN, 1, []),
+        (WRONG, PLAIN, 0, ["test_add"]),
+        (RIGHT, UNIT, 1, []),
+        (WRONG, UNIT, 0, ["Adding.test_add"]),
+        (RIGHT, "import no_such_module\n", 0, ["test_app.py"]),
+        (RIGHT, "def test_a(tmp_path): raise ValueError\ndef helper(): raise ValueError\n", 0, None),
     ],
 )
 @pytest.mark.usefixtures("restored")
 def test_without_pytest(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    app: str,
-    tests: str,
-    status: int,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, app: str, tests: str, passed: int, failed: list[str] | None
 ) -> None:
     (tmp_path / "app.py").write_text(app)
     (tmp_path / "test_app.py").write_text(tests)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    assert run_tests("test_app.py") == status
-    assert ("test_add" in capsys.readouterr().out) == (status == 1)
+    found = run_tests(str(tmp_path), {**ASKED, "lines": {}})
+    why = "it has no tests that unittest can run, and pytest is not installed"
+    assert (found["runner"], found["passed"], list(found["failed"]), found["error"]) == (
+        "unittest",
+        passed,
+        failed or [],
+        why if failed is None else "",
+    )

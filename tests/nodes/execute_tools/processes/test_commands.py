@@ -173,6 +173,26 @@ def test_a_program_that_may_only_look_changes_nothing(tmp_path: Path) -> None:
     assert sorted(path.name for path in root.rglob("*")) == [".env", "src"]
 
 
+def test_a_text_in_the_place_of_a_file_opens_nothing_that_is_denied(tmp_path: Path) -> None:
+    root, shown, beside = (tmp_path.resolve() / name for name in ("root", "tools/shown", "tools/beside"))
+    for folder in (root / "src", shown, beside):
+        folder.mkdir(parents=True)
+        (folder / "a.txt").write_text("now\n")
+    (root / ".env").write_text("KEY=1\n")
+    given = {f"{root}/src/a.txt": b"then\n"}
+    looking = opened(root).read_only(given, {}, readable=[str(shown)])
+    script = f"exec 2>&1; cat src/a.txt {shown}/a.txt {beside}/a.txt .env; echo x > src/a.txt; echo x > {shown}/a.txt"
+    result = looking.run(["sh", "-c", script])
+    assert isinstance(result, CommandResult)
+    said = result.stdout.head.decode().splitlines()
+    assert said[:2] == ["then", "now"]
+    assert not {"KEY=1", "now"} & {*said[2:]}
+    assert ((root / "src/a.txt").read_text(), (shown / "a.txt").read_text()) == ("now\n", "now\n")
+    again = opened(root).read_only({}, {}).run(["sh", "-c", f"cat src/a.txt {shown}/a.txt"])
+    assert isinstance(again, CommandResult)
+    assert again.stdout.head.decode() == "now\n"
+
+
 RULES = CommandRules(("sh", "tools/own", "/opt/x", "no-such-program"))
 
 

@@ -1,27 +1,26 @@
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
 import pytest
 
-from mendgraph.nodes.execute_tools.evidence.checks import NOTHING_RAN, CheckRules, Checks
+from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks
+from mendgraph.nodes.execute_tools.evidence.evidence_gate import RanTests
+from mendgraph.nodes.execute_tools.evidence.runners import LOOKED_FOR, Command, Runners
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
-from mendgraph.nodes.execute_tools.processes.commands import CommandResult
-from mendgraph.nodes.execute_tools.processes.processes import Ends, Limit, LimitReached
 from mendgraph.nodes.execute_tools.registry import ToolContext
 from mendgraph.nodes.execute_tools.tools.run_checks import LONGEST_OUTPUT, run_checks
-from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode, ToolResult
+from mendgraph.nodes.records import ChangeKind, FileChange, JsonMap, ToolError, ToolErrorCode, ToolResult
 from tests.nodes.execute_tools.conftest import Bench
 
 MODULE = import_module("mendgraph.nodes.execute_tools.tools.run_checks")
 APP = 'def add(a, b):\n    """\n    >>> add(1, 1)\n    2\n    """\n    return a + b\n'
 UNAVAILABLE = ToolError(code=ToolErrorCode.UNAVAILABLE, message="no sandbox")
+NPM = Command("npm test", (".js",))
 
 
-def ended(
-    exit_code: int = 0, said: str = "", *, timed_out: bool = False, limit: LimitReached | None = None
-) -> CommandResult:
-    stdout = Ends(said.encode(), b"", len(said.encode()))
-    return CommandResult(exit_code, stdout, Ends(), 0.1, 60.0, timed_out, limit=limit)
+def outcome(name: str, passed: int | None = 2, **failed: str) -> RanTests:
+    return RanTests(name if passed is None else f"pytest {name}", passed=passed, failed=failed)
 
 
 def entry(*results: tuple[str, str], error: str = "") -> JsonMap:
@@ -39,23 +38,35 @@ class Scripted(Checks):
         evidence: bool = True,
     ) -> None:
         self.rules = CheckRules(commands, evidence=evidence)
-        self.examples, self.ends = examples, dict[str, CommandResult | ToolError]()
+        self.examples, self.before = examples, dict[str, RanTests]()
+        self.ends = dict[str, RanTests | ToolError]()
         self.asked: list[tuple[str, float]] = []
+        self.found: tuple[Command, ...] = ()
 
     def in_scope(self, scope: CancellationScope | None) -> "Scripted":
         assert scope is None
         return self
 
+    def runners(self) -> Runners:
+        return Runners(commands=self.found)
+
     def run_examples(self, modules: Any, seconds: float = 0.0) -> Any:
         self.asked.append((",".join(each["path"] for each in modules), seconds))
-        return self.examples
+        return self.examples if isinstance(self.examples, ToolError) else self.examples[: len(modules)]
 
-    def run_tests(self, path: str, seconds: float = 0.0) -> CommandResult | ToolError:
+    def run_tests(
+        self, path: str, seconds: float = 0.0, lines: Any = None, before: Mapping[str, bytes] | None = None
+    ) -> RanTests | ToolError:
         self.asked.append((path, seconds))
-        return self.ends.get(path, ended())
+        self.changed = lines
+        return self.before[path] if before else self.ends.get(path, outcome(path))
 
-    def run_command(self, command: str, seconds: float = 0.0) -> CommandResult | ToolError:
-        return self.run_tests(command, seconds)
+    def run_command(
+        self, command: str | Command, seconds: float = 0.0, before: Mapping[str, bytes] | None = None
+    ) -> RanTests | ToolError:
+        name = command if isinstance(command, str) else command.name
+        self.asked.append((name, seconds))
+        return self.before[name] if before else self.ends.get(name, RanTests(name))
 
 
 @pytest.fixture(autouse=True)
@@ -63,12 +74,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MODULE, "monotonic_s", lambda: 100.0)
 
 
-def ran(bench: Bench, checks: Checks | ToolError | None, *paths: str, task: str = "") -> ToolResult:
-    context = ToolContext(bench.workspace, task=task, checks=checks, timeout_s=20.0, seconds_left=15.0)
+def ran(bench: Bench, checks: Checks | ToolError | None, *paths: str, task: str = "", **given: Any) -> ToolResult:
+    context = ToolContext(bench.workspace, task=task, checks=checks, timeout_s=20.0, seconds_left=15.0, **given)
     output = run_checks.s(context, paths=list(paths))
     assert (output.changes, output.files_read, output.plan) == ((), {}, None)
     result: ToolResult = output.result
     return result
+
+
+def none(*reasons: str) -> ToolResult:
+    return ToolResult.success(checks="none", ran=[], lines=[], reason=" ".join(reasons))
 
 
 def message(result: ToolResult) -> list[str]:
@@ -77,22 +92,30 @@ def message(result: ToolResult) -> list[str]:
     return result.error.message.split("\n")
 
 
+NO_TEST = (
+    "No test of app.py was found (looked for test_app.py, tests/test_app.py, test/test_app.py, and what imports it)."
+)
+FIX = "Fix the bug in app.py."
+
+
 def test_everything_passes(bench: Bench) -> None:
     bench.put(
         {"app.py": APP, "tests/test_app.py": "", "test_app.py": "", "src/lib.py": "x = 1\n", "tests/test_lib.py": ""}
     )
-    checks = Scripted([entry(("passed", ""))], ("make test",))
-    result = ran(bench, checks, "app.py", "src/lib.py", "notes.md", "gone.py", task="Rename old to add")
+    checks = Scripted([{**entry(("passed", "")), "lines": [2, 3, 4, 6]}], ("make test",))
+    checks.ends = {"test_app.py": RanTests("pytest test_app.py", passed=1, lines={"app.py": [6, 7]})}
+    result = ran(bench, checks, "app.py", "src/lib.py", "gone.py", task="Rename old to add")
     assert result == ToolResult.success(
         checks="passed",
         ran=[
             "what the task asks of names",
-            "examples of app.py",
-            "test_app.py",
-            "tests/test_app.py",
-            "tests/test_lib.py",
+            "1 example of app.py",
+            "pytest test_app.py: 1 test",
+            "pytest tests/test_app.py: 2 tests",
+            "pytest tests/test_lib.py: 2 tests",
             "make test",
         ],
+        lines=["app.py:2-4", "app.py:6-7"],
     )
     assert checks.asked == [
         (name, 15.0) for name in ("app.py", "test_app.py", "tests/test_app.py", "tests/test_lib.py", "make test")
@@ -102,12 +125,13 @@ def test_everything_passes(bench: Bench) -> None:
 def test_failures_are_told_the_most_telling_first(bench: Bench) -> None:
     bench.put({"app.py": APP, "test_app.py": ""})
     checks = Scripted([entry(("different", "-1"), ("raised", "ValueError: x"))], ("make test", "make lint"))
+    slow = {"make lint": "make lint does not end within 60 s."}
     checks.ends = {
-        "test_app.py": ended(1, "E  assert 1 == 2\n"),
-        "make test": ended(2),
-        "make lint": ended(timed_out=True),
+        "test_app.py": outcome("test_app.py", 1, test_a="E  assert 1 == 2\n", test_b="E  assert 2 == 3"),
+        "make test": RanTests("make test", failed={"make test": ""}),
+        "make lint": RanTests("make lint", failed=slow),
     }
-    task = "Delete the function add. add(2, 3) should return 5."
+    task = "Fix this. Delete the function add. add(2, 3) should return 5."
     assert message(ran(bench, checks, "app.py", task=task)) == [
         "add is still in app.py, line 1.",
         "add(2, 3) gives -1, but must give 5.",
@@ -129,59 +153,59 @@ def test_failures_are_told_the_most_telling_first(bench: Bench) -> None:
 def test_a_file_that_cannot_be_imported(bench: Bench, error: str, told: list[str]) -> None:
     bench.put({"app.py": APP})
     result = ran(bench, Scripted([entry(error=error)]), "app.py")
-    assert (message(result) if told else result) == (told or ToolResult.success(checks="none", ran=[]))
-
-
-FULL = LimitReached(Limit.MEMORY, 150_000_000, 120_000_000)
-USED_UP = (
-    "was stopped: all its processes together used 150 MB of memory, and may use 120 MB. Let it do less at once, or work"
-    " on less data."
-)
-
-
-def test_tests_that_take_too_much_say_nothing_of_the_code(bench: Bench) -> None:
-    bench.put({"app.py": "x = 1\n", "test_app.py": ""})
-    checks = Scripted()
-    checks.ends = {"test_app.py": ended(137, limit=FULL)}
-    expected = ToolResult.success(checks="unavailable", ran=[], reason=f"test_app.py {USED_UP}")
-    assert ran(bench, checks, "app.py") == expected
-
-
-def test_without_evidence_only_the_configured_commands_are_run(bench: Bench) -> None:
-    bench.put({"app.py": APP, "test_app.py": ""})
-    checks = Scripted([entry(("passed", ""))], ("make test",), evidence=False)
-    result = ran(bench, checks, "app.py", task="add(2, 3) should return 5.")
-    assert (result, checks.asked) == (ToolResult.success(checks="passed", ran=["make test"]), [("make test", 15.0)])
-
-
-def test_tests_that_cannot_be_run_are_no_failure(bench: Bench) -> None:
-    bench.put({"app.py": APP, "test_app.py": ""})
-    checks = Scripted([entry(("passed", ""))])
-    checks.ends = {"test_app.py": UNAVAILABLE}
-    assert ran(bench, checks, "app.py") == ToolResult.success(
-        checks="unavailable", ran=["examples of app.py"], reason="no sandbox"
-    )
+    assert (message(result) if told else result) == (told or none(NO_TEST))
 
 
 @pytest.mark.parametrize("gated", [True, False])
 def test_in_a_gated_run_a_file_without_examples_is_loaded(bench: Bench, gated: bool) -> None:
     bench.put({"app.py": "x = 1\n"})
     error = "ImportError: cannot import name 'x' from partially initialized module 'app'"
-    checks: Any = Scripted([{"loaded": False, "own": True, "error": error, "results": []}])
-    context = ToolContext(bench.workspace, checks=checks, gated=gated)
-    result = run_checks.s(context, paths=["app.py"]).result
-    told = [f"app.py cannot be imported: {error}."]
-    assert (message(result) if gated else result) == (told if gated else ToolResult.success(checks="none", ran=[]))
+    checks = Scripted([{"loaded": False, "own": True, "error": error, "results": []}])
+    result = ran(bench, checks, "app.py", gated=gated)
+    assert (message(result) if gated else result) == (
+        [f"app.py cannot be imported: {error}."] if gated else none(NO_TEST)
+    )
 
 
-def test_what_cannot_be_run_is_no_failure(bench: Bench) -> None:
-    bench.put({"app.py": APP})
-    assert ran(bench, UNAVAILABLE) == ToolResult.success(checks="unavailable", ran=[], reason="no sandbox")
+def test_where_nothing_can_be_run_the_reason_is_told(bench: Bench) -> None:
+    bench.put({"app.py": APP, "test_app.py": "", "a.js": "", "own.py": ""})
+    assert ran(bench, UNAVAILABLE) == none("no sandbox")
+    assert ran(bench, None) == ran(bench, Scripted(evidence=False), "app.py") == none("Checks are turned off.")
     checks = Scripted(UNAVAILABLE, ("mak test",))
     checks.ends = {"mak test": ToolError(code=ToolErrorCode.NOT_FOUND, message="'mak' is not installed")}
-    assert ran(bench, checks, "app.py").data == {"checks": "unavailable", "ran": [], "reason": "no sandbox"}
-    assert ran(bench, checks).data == {"checks": "unavailable", "ran": [], "reason": "'mak' is not installed"}
-    assert ran(bench, Scripted([entry(("unknown", ""))]), "app.py").data == {"checks": "none", "ran": []}
+    assert ran(bench, checks) == none("'mak' is not installed")
+    unfit = f"No test runner for a.js was found (looked for {LOOKED_FOR})."
+    assert ran(bench, Scripted(), "a.js") == none(unfit)
+    checks = Scripted([entry(("unknown", ""))])
+    checks.found = (NPM,)
+    lacking = ToolError(code=ToolErrorCode.UNAVAILABLE, message="npm test took longer than 60 s.")
+    checks.ends = {
+        "npm test": lacking,
+        "test_app.py": outcome("test_app.py", 0, a="ModuleNotFoundError: No module named 'numpy.linalg'"),
+    }
+    needs = "test_app.py needs numpy, which is not installed where checks can see it."
+    assert ran(bench, checks, "app.py", "a.js") == none(needs, lacking.message)
+    checks.ends = {"test_app.py": outcome("test_app.py", 0, a="ModuleNotFoundError: No module named 'own.part'")}
+    assert message(ran(bench, checks, "app.py", task=FIX))[0] == "test_app.py fails:"
+    checks.ends = {"test_app.py": outcome("test_app.py", 0)}
+    assert ran(bench, checks, "app.py") == none("All tests of test_app.py were skipped.")
+
+
+def test_what_cannot_be_run_is_told_beside_what_passes(bench: Bench) -> None:
+    bench.put({"app.py": APP, "test_app.py": ""})
+    checks = Scripted([entry(("passed", ""))])
+    checks.ends = {"test_app.py": UNAVAILABLE}
+    assert ran(bench, checks, "app.py") == ToolResult.success(
+        checks="passed", ran=["1 example of app.py"], lines=[], reason="no sandbox"
+    )
+
+
+def test_without_evidence_only_the_configured_commands_are_run(bench: Bench) -> None:
+    bench.put({"app.py": APP, "test_app.py": ""})
+    checks = Scripted([entry(("passed", ""))], ("make test",), evidence=False)
+    result = ran(bench, checks, "app.py", task="add(2, 3) should return 5.")
+    assert result == ToolResult.success(checks="passed", ran=["make test"], lines=[])
+    assert checks.asked == [("make test", 15.0)]
 
 
 def test_what_the_task_asks_of_names_needs_no_sandbox(bench: Bench) -> None:
@@ -189,28 +213,107 @@ def test_what_the_task_asks_of_names_needs_no_sandbox(bench: Bench) -> None:
     assert message(ran(bench, None, "app.py", task="Delete the function add")) == ["add is still in app.py, line 1."]
 
 
-def test_a_test_file_that_cannot_be_run(bench: Bench) -> None:
-    bench.put({"app.py": "x = 1\n", "test_app.py": "", "own.py": ""})
+def test_tests_are_found_by_their_names_or_by_what_they_import(bench: Bench) -> None:
+    texts = ["import pkg.cart\n", "from pkg import (\n    other,\n    cart,\n)\n", "from .cart import x\n"]
+    bench.put({f"tests/test_{number}.py": text for number, text in enumerate([*texts, "import scart, pkg\n", ""])})
+    bench.put(
+        {"pkg/cart.py": "x = 1\n", "pkg/__init__.py": "", "src/a/b.py": "", "tests/a/test_b.py": "import cart2\n"}
+    )
     checks = Scripted()
-    checks.ends = {"test_app.py": ended(NOTHING_RAN, "pytest is not installed here.")}
-    assert ran(bench, checks, "app.py").data == {"checks": "none", "ran": []}
-    checks.ends = {"test_app.py": ended(1, "ModuleNotFoundError: No module named 'numpy.linalg'")}
-    reason = "test_app.py needs numpy, which is not installed where checks can see it."
-    assert ran(bench, checks, "test_app.py").data == {"checks": "unavailable", "ran": [], "reason": reason}
-    checks.ends = {"test_app.py": ended(1, "ModuleNotFoundError: No module named 'own.part'")}
-    assert message(ran(bench, checks, "app.py"))[0] == "test_app.py fails:"
+    result = ran(bench, checks, "pkg/cart.py", "src/a/b.py", "tests/test_4.py")
+    names = ["tests/test_0.py", "tests/test_1.py", "tests/test_2.py", "tests/a/test_b.py", "tests/test_4.py"]
+    assert result.data["ran"] == [f"pytest {name}: 2 tests" for name in names]
+    assert [name for name, _ in checks.asked] == names
 
 
 def test_only_the_end_of_a_long_output_is_told(bench: Bench) -> None:
     checks = Scripted(commands=("make",))
-    checks.ends = {"make": ended(1, "first\n" + "line\n" * 400 + "x" * 100)}
+    said = "first\n" + "line\n" * 400 + "x" * 100
+    checks.ends = {"make": RanTests("make", failed={"make": ""}, output=said)}
     told = message(ran(bench, checks))
     assert told[0] == "make fails:"
     assert (told[1], told[-1]) == ("line", "x" * 100)
     assert len("\n".join(told[1:])) <= LONGEST_OUTPUT
 
 
-def test_a_check_that_takes_too_much_fails(bench: Bench) -> None:
+@pytest.mark.parametrize("name", ["make test", "test_app.py"])
+def test_what_takes_too_much_fails_only_where_a_person_asked_for_it(bench: Bench, name: str) -> None:
+    bench.put({"app.py": "x = 1\n", "test_app.py": ""})
     checks = Scripted(commands=("make test",))
-    checks.ends = {"make test": ended(137, "half\n", limit=FULL)}
-    assert message(ran(bench, checks)) == [f"make test {USED_UP}", "half"]
+    checks.ends = {name: ToolError(code=ToolErrorCode.RESOURCE_LIMIT, message=f"{name} was stopped")}
+    result = ran(bench, checks, "app.py")
+    told = message(result) if name == "make test" else [result.data["reason"]]
+    assert told == [f"{name} was stopped"]
+
+
+# --- What failed before
+
+OLD = APP.replace("+", "-")
+CHANGED = FileChange(path="app.py", kind=ChangeKind.EDITED, sha256_before="1", sha256_after="2", diff="")
+NEW, GONE = (CHANGED.model_copy(update=each) for each in ({"path": "new.py", "sha256_before": ""}, {"path": "b.py"}))
+
+
+def judged(bench: Bench, checks: Scripted, *changes: FileChange, task: str = "Add hints.") -> ToolResult:
+    bench.put({"app.py": APP, "new.py": "y = 1\n", "tests/test_app.py": "", "tests/test_new.py": ""})
+    texts = {"1": OLD.encode()}
+    return ran(bench, checks, "app.py", task=task, changes=changes, backup=texts.get)
+
+
+def old_failure(before: str = "test_b") -> Scripted:
+    checks = Scripted([entry(("passed", ""))], ("make",))
+    checks.ends = {
+        "tests/test_app.py": outcome("tests/test_app.py", 1, test_b="E  two"),
+        "make": RanTests("make", failed={"lint": "", "make": ""}),
+    }
+    checks.before = {
+        "tests/test_app.py": outcome("tests/test_app.py", 1, **{before: "E  one"}),
+        "make": RanTests("make", failed={"lint": "", "make": ""}),
+    }
+    return checks
+
+
+def test_what_failed_already_is_told_and_does_not_count(bench: Bench) -> None:
+    checks = old_failure()
+    result = judged(bench, checks, CHANGED, NEW)
+    assert checks.changed == {"app.py": [6]}
+    told = "lint, make failed already before the change, and are not counted. test_b failed already before the change"
+    assert result.data["ran"] == ["1 example of app.py", "pytest tests/test_app.py: 1 test"]
+    assert result.data["reason"] == f"{told}, and is not counted."
+    assert message(judged(bench, old_failure(), CHANGED, task="Let test_b pass."))[0] == "tests/test_app.py fails:"
+    assert message(judged(bench, old_failure("test_c"), CHANGED))[1] == "E  two"
+
+
+@pytest.mark.parametrize("changes", [(CHANGED, GONE), (CHANGED.model_copy(update={"sha256_before": "?"}),)])
+def test_where_it_is_not_known_what_was_before_all_failures_count(
+    bench: Bench, changes: tuple[FileChange, ...]
+) -> None:
+    assert message(judged(bench, old_failure(), *changes))[0] == "tests/test_app.py fails:"
+
+
+def test_before_anything_is_changed_only_what_the_task_is_about_is_told(bench: Bench) -> None:
+    checks = old_failure()
+    checks.rules = CheckRules()
+    assert message(judged(bench, checks, task=FIX))[0] == "tests/test_app.py fails:"
+    assert judged(bench, checks).data["checks"] == "passed"
+    checks.rules = CheckRules(("make",))
+    assert message(judged(bench, checks)) == ["make fails."]
+
+
+@pytest.mark.parametrize(
+    ("before", "task", "counts"),
+    [
+        ("different", "Add hints.", False),
+        ("different", "Fix add.", True),
+        ("different", "Fix new.", True),
+        ("passed", "Add hints.", True),
+    ],
+)
+def test_an_example_that_failed_already(bench: Bench, before: str, task: str, counts: bool) -> None:
+    checks: Any = Scripted([entry(("different", "0"))])
+    first = iter([[entry(("different", "0"))], [entry((before, "1"))]])
+    checks.run_examples = lambda *_: next(first)
+    result = judged(bench, checks, CHANGED, task=task)
+    reason = "an example of add failed already before the change, and is not counted."
+    assert (message(result) if counts else result.data["reason"]) == (
+        ["add(1, 1) gives 0, but must give 2."] if counts else reason
+    )

@@ -1,0 +1,196 @@
+"""Which programs run a project's tests, as far as its files say: nothing is run to find that out.
+
+An environment is used directly, by the interpreter in it, whichever tool keeps it. What lies outside of the workspace
+is shown to the sandbox only where such a tool, or a program of the person's PATH, keeps it: no file of the workspace
+can name another folder to be shown.
+"""
+
+import base64
+import glob
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from mendgraph.nodes.execute_tools.files.handles import beginning, closing, open_directory, open_root
+from mendgraph.nodes.execute_tools.processes.bubblewrap import SCRATCH
+
+LOOKED_FOR: Final = (
+    "pytest in .venv, venv, .tox and the environments of poetry, pdm, hatch and $VIRTUAL_ENV; a test script in"
+    " package.json; Cargo.toml; go.mod; a target test in Makefile"
+)
+_ELSEWHERE: Final = (
+    "{cache}/pypoetry/virtualenvs/*-{sha256}-py*",
+    "{data}/pdm/venvs/*-{md5}-*",
+    "{data}/hatch/env/virtual/*/{sha256}/*",
+    "{data}/hatch/env/.internal/hatch-test*/*/{sha256}/*",
+)
+"""Where poetry, pdm and hatch keep the environments of a project; the hash of its folder is a part of the name."""
+_INSTALLATIONS: Final = (
+    "{home}/.pyenv/versions",
+    "{data}/uv/python",
+    "{data}/pdm/python",
+    "{data}/hatch/pythons",
+    "/opt",
+)
+"""Folders with interpreters, on which environments are built."""
+_NODE: Final = {"node": ("bin", "lib/node_modules")}
+_NEEDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+    "npm": _NODE,
+    "pnpm": _NODE,
+    "yarn": _NODE,
+    "cargo": {"~": (".cargo/bin", ".cargo/registry", ".cargo/git", ".rustup")},
+    "go": {"~": ("go/pkg/mod",), "go": ("bin", "src", "pkg", "lib")},
+    "make": {},
+}
+"""Which folders a program needs, below the home or below where another program is installed."""
+PROGRAMS: Final = tuple(_NEEDS)
+_LOCK_FILES: Final = {"pnpm-lock.yaml": "pnpm", "yarn.lock": "yarn", "package.json": "npm"}
+_NO_TEST: Final = "no test specified"  # what `npm init` writes
+_SCRIPTS: Final = (".js", ".jsx", ".mjs", ".cjs", ".ts", ".tsx", ".mts", ".cts", ".vue", ".svelte")
+_OTHERS: Final = (".c", ".cc", ".cpp", ".cxx", ".h", ".hpp", ".sh", ".rb", ".php", ".pl", ".lua", ".java")
+_MAKE_TEST: Final = re.compile(rb"^test[ \t]*:(?!=)", re.MULTILINE)
+_BUILT_ON: Final = re.compile(rb"^home[ \t]*=[ \t]*(\S+)$", re.MULTILINE)
+
+
+class Command(NamedTuple):
+    """The command that runs all tests of a project, for files with these suffixes; `lacks` is what is not there."""
+
+    name: str
+    suffixes: tuple[str, ...]
+    lacks: str = ""
+
+
+class Runners(NamedTuple):
+    """What was found for a workspace: interpreters to try, the best first, and commands.
+
+    `pytest` is the environment that has it, "" for none. `readable` are the folders outside that all of them need.
+    """
+
+    pythons: tuple[str, ...] = ()
+    pytest: str = ""
+    commands: tuple[Command, ...] = ()
+    readable: tuple[str, ...] = ()
+    env: Mapping[str, str] = {}
+
+    @property
+    def told(self) -> str:
+        """What was found, in words; "" for nothing."""
+        lacking = (f"{each.name} (without {each.lacks})" if each.lacks else each.name for each in self.commands)
+        return "; ".join(filter(None, (self.pytest and f"pytest in {self.pytest}", *lacking)))
+
+
+def find_runners(root: str) -> Runners:
+    """What runs the tests of the workspace `root`, a real name; nothing where it cannot be read."""
+    home = os.path.expanduser("~")
+    with suppress(OSError), closing(open_root(root)) as handle:
+        found = sorted((*_inside(handle, root), *_outside(root, home)), key=lambda each: not each.has_pytest)
+        commands = tuple(_commands(handle))
+        names = [each.name for each in found]
+        shown = [each for each in names if not each.startswith(f"{root}/")]
+        shown += [each.built_on for each in found if _is_installation(each.built_on, home)]
+        shown += [folder for each in commands for folder in _needs(each.name.partition(" ")[0], home)]
+        offline = {"CI": "1", "npm_config_update_notifier": "false", "GOPATH": f"{home}/go", "GOCACHE": f"{SCRATCH}/go"}
+        offline |= {"GOPROXY": "off", "GOTOOLCHAIN": "local", "CARGO_NET_OFFLINE": "true"}
+        offline |= {"CARGO_HOME": f"{home}/.cargo", "RUSTUP_HOME": f"{home}/.rustup", "CARGO_TARGET_DIR": SCRATCH}
+        return Runners(
+            # The usual ones are tried in any case: they may be links to what `readable_folders` shows.
+            tuple(f"{name}/bin/python" for name in (*names, f"{root}/.venv", f"{root}/venv")),
+            names[0].removeprefix(f"{root}/") if found and found[0].has_pytest else "",
+            commands,
+            tuple(dict.fromkeys(os.path.realpath(each) for each in shown if os.path.isdir(each))),
+            offline,
+        )
+    return Runners()
+
+
+class _Environment(NamedTuple):
+    name: str
+    built_on: str
+    has_pytest: bool
+
+
+def _read(folder_fd: int, name: str) -> _Environment:
+    home = _BUILT_ON.search(_text(folder_fd, "pyvenv.cfg"))
+    libraries = [each for each in _names(folder_fd, "lib") if each.startswith("python3")]
+    has_pytest = any("pytest" in _names(folder_fd, "lib", each, "site-packages") for each in libraries)
+    return _Environment(name, os.path.realpath(f"{os.fsdecode(home[1])}/.." if home else "/"), has_pytest)
+
+
+def _inside(root_fd: int, root: str) -> Iterator[_Environment]:
+    for parts in [(".venv",), ("venv",), *((".tox", each) for each in _names(root_fd, ".tox"))]:
+        if "python" in _names(root_fd, *parts, "bin"):
+            with closing(open_directory(root_fd, parts)) as folder:
+                yield _read(folder, "/".join((root, *parts)))
+
+
+def _outside(root: str, home: str) -> Iterator[_Environment]:
+    patterns = [_place(each, home) for each in _ELSEWHERE]
+    for name in ("sha256", "md5"):
+        digest = hashlib.new(name, os.fsencode(root), usedforsecurity=False).digest()
+        patterns = [each.replace(f"{{{name}}}", base64.urlsafe_b64encode(digest).decode()[:8]) for each in patterns]
+    activated = os.environ.get("VIRTUAL_ENV") or os.devnull
+    for folder in (*(name for pattern in patterns for name in sorted(glob.glob(pattern))), activated):
+        real = os.path.realpath(folder)
+        around = any(f"{each}/".startswith(f"{real}/") for each in (root, home))
+        if not around and not real.startswith(f"{root}/") and os.path.isfile(f"{real}/pyvenv.cfg"):
+            with closing(open_root(real)) as handle:
+                yield _read(handle, real)
+
+
+def _is_installation(prefix: str, home: str) -> bool:
+    known = any(prefix.startswith(f"{os.path.realpath(_place(each, home))}/") for each in _INSTALLATIONS)
+    return known and bool(glob.glob(f"{glob.escape(prefix)}/lib/python3*/os.py"))
+
+
+def _place(pattern: str, home: str) -> str:
+    data = os.environ.get("XDG_DATA_HOME") or f"{home}/.local/share"
+    cache = os.environ.get("XDG_CACHE_HOME") or f"{home}/.cache"
+    return pattern.replace("{data}", data).replace("{cache}", cache).replace("{home}", home)
+
+
+def _needs(program: str, home: str) -> Iterator[str]:
+    for name, parts in _NEEDS[program].items():
+        path = shutil.which(name)
+        folder = os.path.dirname(os.path.dirname(os.path.realpath(path))) if path else home if name == "~" else ""
+        yield from (f"{folder}/{part}" for part in parts if folder)
+
+
+def _commands(root_fd: int) -> Iterator[Command]:
+    names = _names(root_fd)
+    with suppress(ValueError, AttributeError, RecursionError):  # what is no package of node's
+        package = json.loads(_text(root_fd, "package.json"))
+        script = str(package.get("scripts", {}).get("test") or "")
+        if script and _NO_TEST not in script:
+            tool = next(tool for name, tool in _LOCK_FILES.items() if name in names)
+            needs = package.get("dependencies") or package.get("devDependencies")
+            yield _command(f"{tool} test", _SCRIPTS, "node_modules" if needs and "node_modules" not in names else "")
+    if "Cargo.toml" in names:
+        yield _command("cargo test", (".rs",))
+    if "go.mod" in names:
+        yield _command("go test ./...", (".go",))
+    if _MAKE_TEST.search(_text(root_fd, "Makefile")):
+        yield _command("make test", _OTHERS)
+
+
+def _command(name: str, suffixes: tuple[str, ...], lacks: str = "") -> Command:
+    program = name.partition(" ")[0]
+    return Command(name, suffixes, lacks if shutil.which(program) else program)
+
+
+def _text(folder_fd: int, name: str) -> bytes:
+    """The beginning of a file, b"" where none is."""
+    with suppress(OSError):
+        return beginning(folder_fd, (name,))
+    return b""
+
+
+def _names(folder_fd: int, *parts: str) -> list[str]:
+    """What is in the folder that the parts lead to, none where there is no such folder."""
+    with suppress(OSError), closing(open_directory(folder_fd, parts)) as folder:
+        return sorted(os.listdir(folder))
+    return []
