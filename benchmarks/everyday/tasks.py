@@ -221,7 +221,7 @@ EVERYDAY = (
             ("    args = ", '    parser.add_argument("--verbose", action="store_true")\n    args = '),
             (
                 "    print(f",
-                "    for each in cart.lines if args.verbose else ():\n        print(each.quantity, each.name)\n    print(f",
+                "    for each in cart.lines * args.verbose:\n        print(each.quantity, each.name)\n    print(f",
             ),
         ),
     ),
