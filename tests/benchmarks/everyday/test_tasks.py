@@ -66,5 +66,5 @@ def test_half_done_and_wrong_work_is_not_accepted(name: str, path: str, old: str
 
 
 def test_javascript_is_not_checked_without_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks.shutil, "which", lambda _: None)
+    monkeypatch.setattr(shutil, "which", lambda _: None)
     assert verdict(TASKS["js_fix"], TASKS["js_fix"].solution) == tasks.NOT_CHECKED
