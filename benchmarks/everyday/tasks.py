@@ -267,7 +267,12 @@ def noticed(result):
         "py_question",
         "does the cart handle negative quantities?",
         SHOP,
-        Answers((r"ValueError|\braises?\b|an error|reject|refuse|not allow|(at least|less than|below) (1|one)",)),
+        Answers(
+            (
+                r"quantit",
+                r"ValueError|raises? an\b|an error|reject|refuse|not allow|(at least|less than|below) (1|one)\b",
+            )
+        ),
     ),
     request(
         "py_failing_test",

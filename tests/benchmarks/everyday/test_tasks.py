@@ -18,7 +18,7 @@ RIGHT = {
 WRONG = {
     "py_explain": "It defines a cart whose items and totals are kept in a database.",
     "py_summarise": "shop adds up a shopping list in a CSV file and prints the total.",
-    "py_question": "Yes, a negative quantity makes the total smaller.",
+    "py_question": "Yes, a negative quantity raises the total.",
 }
 
 
