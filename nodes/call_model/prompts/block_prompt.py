@@ -352,9 +352,10 @@ def _request_text(
 def _missing(task: str, view: TurnView) -> list[str]:
     if is_question(task):
         return []
-    known = {*view.files, *view.changed}
-    named = (path for path in named_paths(task) if path not in known and not path.startswith("/"))
-    return [path for path in named if path.rpartition(".")[2] in TEXT_SUFFIXES]
+    known, named = {*view.files, *view.changed}, named_paths(task)
+    meant = [f"/{path}" for path in known if path not in named]
+    new = (path for path in named if path not in known and not any(each.endswith(f"/{path}") for each in meant))
+    return [path for path in new if path.rpartition(".")[2] in TEXT_SUFFIXES and not path.startswith("/")]
 
 
 def _how_to_answer(task: str, view: TurnView, missing: Sequence[str], focus: Focus | None) -> str:

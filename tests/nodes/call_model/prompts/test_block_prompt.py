@@ -145,6 +145,13 @@ def test_a_file_that_is_named_and_not_there_is_to_be_made() -> None:
     assert "There is no" not in made
 
 
+def test_a_file_that_is_named_without_its_folder_is_there() -> None:
+    there = step(read(CALC, "src/calc.py"), path="src/calc.py")
+    assert "There is no" not in request_of(built(BLOCKS, [HumanMessage("Fix calc.py."), *there]))
+    both = request_of(built(BLOCKS, [HumanMessage("Copy src/calc.py to calc.py."), *there]))
+    assert "There is no calc.py yet." in both
+
+
 def ahead(*results: ToolResult) -> list[AnyMessage]:
     """The step that was made before the model was asked."""
     tools = ["run_checks" if result is EVIDENCE else "read_file" for result in results]
