@@ -66,6 +66,8 @@ def view_turn(history: Sequence[AnyMessage]) -> TurnView:
         refused = refused or any(_code(result) in _REFUSALS for result in results)
         step_failures = [message for result in results if (message := _failure(result))]
         step_failures += [f"{data['path']} is shown above, as it is now." for data in done if _is_known(data, files)]
+        # What was searched for in vain is told: at temperature 0 the same request would have the same reply.
+        step_failures += ["The search has found nothing." for data in done if number and data.get("matches") == []]
         # A file that was shown instead of being edited, as it had not been read.
         unedited = (data["path"] for data in done if data.get("changed") is False)
         step_failures += [f"{path} is shown above: make the edit again." for path in unedited]
