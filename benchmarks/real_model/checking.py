@@ -13,18 +13,19 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from benchmarks.real_model.task import Check
 
-SECONDS = 10.0
+SECONDS = 60.0
 """How long the child process of one check may take."""
 CLAIMS = Path(__file__).with_name("claims.py")
-LEFT_BEHIND = ("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".aider")
-"""How the names of what tools leave in a folder begin: nobody's change."""
+LEFT_BEHIND = ("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".aider*", ".git", ".venv")
+"""Patterns of the names of what tools leave in a folder: nobody's change."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +40,8 @@ class Holds:
 
     def __call__(self, workspace: Path, answer: str) -> str | None:  # noqa: ARG002 - every check is given both
         """Run the claims up to the first that fails."""
-        with tempfile.TemporaryDirectory(prefix="mendgraph-check-") as folder:
-            copy = Path(folder, "workspace")
-            shutil.copytree(workspace, copy, symlinks=True, ignore=shutil.ignore_patterns(*LEFT_BEHIND))
-            said = _run(copy, json.dumps({"setup": self.setup, "claims": self.claims}))
+        job = json.dumps({"setup": self.setup, "claims": self.claims})
+        said = run_in_copy(workspace, [sys.executable, "-I", "-B", str(CLAIMS)], job, subprocess.DEVNULL)
         if said is None:
             return f"The hidden tests did not end within {SECONDS:g} s."
         if not said:
@@ -131,13 +130,18 @@ def changed_files(workspace: Path, files: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(sorted(path for path in paths if _content(workspace / path) != was.get(path)))
 
 
+def is_left_behind(name: str) -> bool:
+    """Whether a file or folder of this name is what a tool has left, not the project's."""
+    return any(fnmatchcase(name, pattern) for pattern in LEFT_BEHIND)
+
+
 def _paths(workspace: Path) -> Iterator[str]:
     """Every file and link below the workspace, relative to it."""
     for folder, folders, names in os.walk(workspace):
-        folders[:] = [name for name in folders if not name.startswith(LEFT_BEHIND)]
+        folders[:] = [name for name in folders if not is_left_behind(name)]
         links = [name for name in folders if Path(folder, name).is_symlink()]
         for name in (*names, *links):
-            if not name.startswith(LEFT_BEHIND):
+            if not is_left_behind(name):
                 yield Path(folder, name).relative_to(workspace).as_posix()
 
 
@@ -146,18 +150,30 @@ def _content(path: Path) -> bytes | None:
     return path.read_bytes() if path.is_file() and not path.is_symlink() else None
 
 
-def _run(folder: Path, job: str) -> str | None:
-    """What `claims.py` prints about the program in `folder`; None if it takes too long. Nothing of it goes on."""
-    environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(folder.parent), "LANG": "C.UTF-8"}
-    command = [sys.executable, "-I", "-B", str(CLAIMS)]
-    pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
-    with subprocess.Popen(
-        command, cwd=folder, env=environment, stdin=pipe, stdout=pipe, stderr=nothing, text=True, start_new_session=True
-    ) as child:
-        try:
-            return child.communicate(job, timeout=SECONDS)[0]
-        except subprocess.TimeoutExpired:
-            return None
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
+def run_in_copy(workspace: Path, command: Sequence[str], given: str, errors: int = subprocess.STDOUT) -> str | None:
+    """What the program prints that is run in a copy of the workspace and given a text; None if it takes too long.
+
+    None of its processes goes on. `errors` is where its standard error goes.
+    """
+    with tempfile.TemporaryDirectory(prefix="mendgraph-check-") as folder:
+        copy = Path(folder, "workspace")
+        shutil.copytree(workspace, copy, symlinks=True, ignore=shutil.ignore_patterns(*LEFT_BEHIND))
+        environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": folder, "LANG": "C.UTF-8"}
+        pipe = subprocess.PIPE
+        with subprocess.Popen(
+            command,
+            cwd=copy,
+            env=environment,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=errors,
+            text=True,
+            start_new_session=True,
+        ) as child:
+            try:
+                return child.communicate(given, timeout=SECONDS)[0]
+            except subprocess.TimeoutExpired:
+                return None
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGKILL)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from benchmarks.real_model.checking import LEFT_BEHIND
+from benchmarks.real_model.checking import is_left_behind
 from benchmarks.real_model.record import FAILED, LIMIT_TIME, RunEnd
 from mendgraph.nodes.records import JsonMap
 
@@ -85,7 +85,7 @@ def snapshot(folder: Path) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
-        if path.is_file() and not any(part.startswith(LEFT_BEHIND) for part in parts):
+        if path.is_file() and not any(map(is_left_behind, parts)):
             found["/".join(parts)] = path.read_bytes()
     return found
 

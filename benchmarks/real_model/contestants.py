@@ -2,7 +2,8 @@
 
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,17 +49,28 @@ def rival_contestant(name: str) -> Contestant:
     return Contestant(name, "default", environments.command(name), environment=environment)
 
 
-def run_task(contestant: Contestant, task: Task, endpoint: MeasuredEndpoint) -> RunRecord:
-    """One run in a fresh workspace, and what the check says of it."""
-    with tempfile.TemporaryDirectory(prefix="mendgraph-eval-") as folder:
+def run_task(
+    contestant: Contestant,
+    task: Task,
+    endpoint: MeasuredEndpoint,
+    limits: Limits = LIMITS,
+    prepare: Callable[[Path], None] = lambda _: None,
+    keep: Path | None = None,
+) -> RunRecord:
+    """One run in a fresh workspace, which `prepare` makes ready, and what the check says of it.
+
+    `keep` is a folder to be made, in which the workspace and the harness's home are kept.
+    """
+    with tempfile.TemporaryDirectory(prefix="mendgraph-eval-") if keep is None else nullcontext(str(keep)) as folder:
         workspace, home = Path(folder, "workspace"), Path(folder, "home")
-        workspace.mkdir()
+        workspace.mkdir(parents=True)
         home.mkdir()
         write_files(workspace, task.files)
+        prepare(workspace)
         before = snapshot(workspace)
-        run, base_url = endpoint.open_run(LIMITS, greedy=contestant.greedy)
+        run, base_url = endpoint.open_run(limits, greedy=contestant.greedy)
         try:
-            end = _work(contestant, task, workspace, home, base_url, endpoint.model)
+            end = _work(contestant, task, workspace, home, base_url, endpoint.model, limits)
         finally:
             endpoint.close_run(run)
         changed = changed_files(before, snapshot(workspace))
@@ -79,19 +91,22 @@ def run_task(contestant: Contestant, task: Task, endpoint: MeasuredEndpoint) -> 
     )
 
 
-def _work(contestant: Contestant, task: Task, workspace: Path, home: Path, base_url: str, model: str) -> RunEnd:
+def _work(
+    contestant: Contestant, task: Task, workspace: Path, home: Path, base_url: str, model: str, limits: Limits
+) -> RunEnd:
     asked: dict[str, Any] = {
         "request": task.request,
         "workspace": str(workspace),
         "base_url": base_url,
         "model": model,
         "files": sorted(task.files),
+        "limits": limits.model_dump(),
     }
     if contestant.options:
         asked["options"] = dict(contestant.options)
     added = {"MENDGRAPH_DATA_DIR": str(home / "runs"), **contestant.environment}
     environment = clean_environment(os.environ, home, added)
-    return run_child(contestant.command, asked, workspace, environment, LIMITS.seconds + GRACE_S)
+    return run_child(contestant.command, asked, workspace, environment, limits.seconds + GRACE_S)
 
 
 def settled_end(end: RunEnd, run: MeasuredRun, *, typed: bool) -> RunEnd:

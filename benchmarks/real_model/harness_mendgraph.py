@@ -22,6 +22,7 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.langchain import chat_models
 from mendgraph.graph.runs.events import Alerted, Asked, Ended, Event, Text, Traced
 from mendgraph.graph.runs.run import Session
+from mendgraph.graph.terminal.output_lines import outcome_lines
 from mendgraph.nodes.execute_tools.edits.request import Request as ReadRequest
 from mendgraph.nodes.records import JsonMap, Record
 
@@ -60,6 +61,7 @@ class Request(Record):
     base_url: str
     model: str
     files: tuple[str, ...]
+    limits: Limits = Limits()
     options: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -75,9 +77,8 @@ def command() -> list[str]:
     return [sys.executable, "-P", str(Path(__file__).resolve())]
 
 
-def context_of(workspace: str, options: Mapping[str, Any], limits: Limits | None = None) -> AgentContext:
+def context_of(workspace: str, options: Mapping[str, Any], limits: Limits) -> AgentContext:
     """The context of a task's run. Raises pydantic's ValidationError for options that there are not."""
-    limits = limits or Limits()
     settings: dict[str, Any] = {
         "workspace": workspace,
         "max_calls_per_turn": limits.calls,
@@ -95,7 +96,7 @@ def run(request: Request) -> RunEnd:
     with (
         _without(request.options.get("without")),
         patch.object(chat_models, "shared_local_server", lambda: served),
-        Session(context_of(request.workspace, request.options), durability="exit") as session,
+        Session(context_of(request.workspace, request.options, request.limits), durability="exit") as session,
     ):
         events = list(session.stream(request.request))
         while isinstance(events[-1], Asked):
@@ -125,6 +126,8 @@ def end_of(events: Iterable[Event], seconds: float) -> RunEnd:
         reason=outcome.reason.value,
         answer=outcome.answer,
         error="" if outcome.answer else " ".join((outcome.message, *outcome.diagnostics)),
+        first_line=next(iter(outcome_lines(outcome))).text,
+        checked=outcome.checks,
         seconds=round(seconds, 3),
         healed=int(outcome.usage.get("replies_asked_again", 0)),
         rescued=int(outcome.usage.get("replies_rescued", 0)),

@@ -47,13 +47,16 @@ class CallRecord(Record):
 class RunEnd(Record):
     """What a harness says of its run: how it ended, its answer, and how often it healed and rescued a reply.
 
-    `seconds` do not count the start of its interpreter. `events` counts what it told while it ran, by name.
+    `seconds` do not count the start of its interpreter. `events` counts what it told while it ran, by name. Ours also
+    has the first line that the terminal says of the outcome, and what the checks came to.
     """
 
     ended: str
     reason: str = ""
     answer: str = ""
     error: str = ""
+    first_line: str = ""
+    checked: str = ""
     seconds: float = 0.0
     healed: int = 0
     rescued: int = 0

@@ -25,7 +25,12 @@ class StoredReply(Record):
 
 
 def request_key(request: JsonMap, weights_sha256: str, occurrence: int) -> str:
-    """The name of the reply to this request; `occurrence` counts equal requests of one run from 0."""
+    """The name of the reply to this request; `occurrence` counts equal requests of one run from 0.
+
+    A greedy reply does not depend on the seed.
+    """
+    if request.get("temperature") == 0:
+        request = {name: value for name, value in request.items() if name != "seed"}
     canonical = json.dumps([request, weights_sha256, occurrence], ensure_ascii=False, sort_keys=True)
     return hashlib.sha256(canonical.encode()).hexdigest()
 

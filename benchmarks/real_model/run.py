@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
         tasks = chosen_tasks(ALL_TASKS, choice)
         everyone = our_contestants(choice.label, choice.options, ablate=choice.ablate) if choice.ours else []
         for contestant in everyone:
-            context_of(".", contestant.options)
+            context_of(".", contestant.options, LIMITS)
     except (ValueError, ValidationError) as error:
         console.print(str(error), markup=False)
         return 1

@@ -97,12 +97,12 @@ def markdown(rows: Sequence[Score]) -> str:
     kinds = sorted({kind for row in rows for kind in row.by_kind})
     return "\n\n".join(
         (
-            _table([column for column, _ in COLUMNS], [[show(row) for _, show in COLUMNS] for row in rows]),
-            _table(
+            table([column for column, _ in COLUMNS], [[show(row) for _, show in COLUMNS] for row in rows]),
+            table(
                 ["harness", "label", *kinds],
                 [[row.harness, row.label, *(str(row.by_kind.get(kind, "-")) for kind in kinds)] for row in rows],
             ),
-            _table(
+            table(
                 ["harness", "label", "how the failures ended"],
                 [[row.harness, row.label, _counts(row.failures)] for row in rows],
             ),
@@ -129,7 +129,7 @@ def ablation_table(rows: Sequence[Score], harness: str, label: str) -> str:
         ]
         for row in of_harness.values()
     ]
-    return _table(heads, [[f"nothing ({label})", *_cells(whole)], *lines])
+    return table(heads, [[f"nothing ({label})", *_cells(whole)], *lines])
 
 
 COLUMNS: tuple[tuple[str, Callable[[Score], str]], ...] = (
@@ -176,6 +176,7 @@ def _counts(failures: dict[str, int]) -> str:
     return ", ".join(f"{how} {count}" for how, count in failures.items()) or "none"
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

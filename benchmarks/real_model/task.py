@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-Kind = Literal["repair", "one_file", "several_files", "other_files", "new_files", "unnamed", "question", "refusal"]
+Kind = Literal[
+    "repair", "one_file", "several_files", "other_files", "new_files", "unnamed", "question", "refusal", "everyday"
+]
 Half = Literal["dev", "held_out"]
 Check = Callable[[Path, str], str | None]
 """Takes the workspace and the text of the final answer ("" if there is none). Gives None where the task is solved,

@@ -221,6 +221,18 @@ def few_files(files: Iterable[tuple[str, int]]) -> list[str]:
     return [path for path, _ in seen] if small else []
 
 
+MOST_LOOKED_AT = 300
+"""Files of a workspace among which those are looked for that a request does not name by their whole path."""
+
+
+def located(path: str, files: Files) -> list[str]:
+    """The file that a request means by a path: that one, or else the only one of this name in all folders."""
+    if files.exists(path):
+        return [path]
+    same = [each for each, _ in islice(files.readable(), MOST_LOOKED_AT) if each.endswith(f"/{path}")]
+    return same if len(same) == 1 else []
+
+
 def preload(request: str, profile: Profile, files: Files, *, checked: bool = False) -> ModelReply | None:
     """The calls that are made before the model is asked, as a reply; None where there are none.
 
@@ -228,7 +240,7 @@ def preload(request: str, profile: Profile, files: Files, *, checked: bool = Fal
     show files and no conversation, a request that names none is about all of a small workspace. In a larger one the
     names in code that it speaks of are searched for, or else the workspace is listed.
     """
-    named = [path for path in named_paths(request) if files.exists(path)][:MAX_NAMED_FILES]
+    named = [found for path in named_paths(request) for found in located(path, files)][:MAX_NAMED_FILES]
     shown = _within(named, files.size_of, MAX_SMALL_BYTES if profile.small else MAX_BYTES)
     if profile.edit_form is not EditForm.BLOCKS:
         return read_ahead(shown) if shown else None

@@ -153,7 +153,7 @@ _ORDER = re.compile(
     re.IGNORECASE,
 )
 _QUESTION = re.compile(
-    r"\s*(?:how|what|which|why|where|when|who|whose|is|are|does|do|did|has|have|explain|describe|tell|show|list|say"
+    r"\s*(?:how|what|which|why|where|who|whose|is|are|does|do|did|has|have|explain|describe|tell|show|list|say"
     r"|summari[sz]e|review)\b",
     re.IGNORECASE,
 )

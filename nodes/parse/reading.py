@@ -349,7 +349,8 @@ def _judged_answer(reply: ModelReply, step: int, reader: Reader) -> ReplyReading
     problems = reader.check_answer(answer)
     if reader.profile.edit_form is EditForm.BLOCKS:
         found = read_blocks(answer.text, reader.shown_files)
-        if found.outcomes and not found.prose:
+        asked_of = (f"/{answer.text.strip('`*: ')}".endswith(f"/{path}") for path in named_paths(reader.turn.request))
+        if (found.outcomes and not found.prose) or any(asked_of):
             problems = [*problems, "this shows a file instead of answering"]
     if problems:
         kind = ExtractionErrorType.INVALID_ANSWER

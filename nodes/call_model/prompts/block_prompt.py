@@ -66,6 +66,8 @@ def view_turn(history: Sequence[AnyMessage]) -> TurnView:
         refused = refused or any(_code(result) in _REFUSALS for result in results)
         step_failures = [message for result in results if (message := _failure(result))]
         step_failures += [f"{data['path']} is shown above, as it is now." for data in done if _is_known(data, files)]
+        # What was searched for in vain is told: at temperature 0 the same request would have the same reply.
+        step_failures += ["The search has found nothing." for data in done if number and data.get("matches") == []]
         # A file that was shown instead of being edited, as it had not been read.
         unedited = (data["path"] for data in done if data.get("changed") is False)
         step_failures += [f"{path} is shown above: make the edit again." for path in unedited]
@@ -365,9 +367,10 @@ def _request_text(
 def _missing(task: str, view: TurnView) -> list[str]:
     if is_question(task):
         return []
-    known = {*view.files, *view.changed}
-    named = (path for path in named_paths(task) if path not in known and not path.startswith("/"))
-    return [path for path in named if path.rpartition(".")[2] in TEXT_SUFFIXES]
+    known, named = {*view.files, *view.changed}, named_paths(task)
+    meant = [f"/{path}" for path in known if path not in named]
+    new = (path for path in named if path not in known and not any(each.endswith(f"/{path}") for each in meant))
+    return [path for path in new if path.rpartition(".")[2] in TEXT_SUFFIXES and not path.startswith("/")]
 
 
 def _how_to_answer(task: str, view: TurnView, missing: Sequence[str], focus: Focus | None) -> str:

@@ -101,6 +101,11 @@ _DEFINITION: Final = re.compile(r"^(?:async[ \t]+def|def|class)[ \t]+(\w+)", re.
 _DIFF: Final = re.compile(r"^(?:@@ |--- \S.*\n\+\+\+ )", re.MULTILINE)
 _JSON_KEY: Final = re.compile(r'"((?:[^"\\\n]|\\.)*+)"[ \t]*+:')
 _KEY: Final = re.compile(r"""^[ \t]*+(?:-[ \t]+)?(?:\[+([\w."'-]+)\]+|["']?([\w.-]+)["']?[ \t]*+[:=])""", re.MULTILINE)
+_JAVASCRIPT: Final = re.compile(
+    r"^(?:(?:export|default|async)[ \t]++)*+(?:function\b[ \t]*+\*?|class\b|const\b|let\b|var\b)[ \t]*+([\w$]++)",
+    re.MULTILINE,
+)
+_SCRIPTS: Final = (".js", ".jsx", ".mjs", ".cjs", ".ts", ".tsx")
 _CONFIGURATION: Final = (".toml", ".yaml", ".yml", ".ini", ".cfg", ".properties")
 _ADDS: Final = re.compile(r"\b(?:add|append|insert)(?:s|ing)?\b", re.IGNORECASE)
 _SHRINKS: Final = re.compile(
@@ -140,8 +145,12 @@ def why_too_little(old: str, new: str, task: str) -> str:
 
 
 def lost_keys(path: str, old: str, new: str) -> tuple[str, ...]:
-    """The keys and sections that the old text of a configuration file has and the new one lacks; neither must parse."""
+    """What the old text names and the new one lacks: keys and sections of configuration, top-level names of JavaScript.
+
+    Neither has to parse.
+    """
     pattern = _JSON_KEY if path.endswith(".json") else _KEY if path.endswith(_CONFIGURATION) else None
+    pattern = _JAVASCRIPT if path.endswith(_SCRIPTS) else pattern
     if pattern is None:
         return ()
     kept = set(_keys(pattern, new))

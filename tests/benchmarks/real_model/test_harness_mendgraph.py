@@ -33,13 +33,23 @@ TRACED = Traced("tool.invoke.start", {}, "r", "1", 0)
                 ended="FINISHED",
                 reason="answered",
                 answer="It is 4.",
+                first_line="FINISHED (answered): no file changed",
                 seconds=1.5,
                 healed=3,
                 rescued=2,
                 events={"HealingBegan": 2, "Rescued": 1, "tool.invoke.start": 2},
             ),
         ),
-        ([STOPPED], RunEnd(ended="SYSTEM_ERROR", reason="loop_persisted", error="Again. read a.py", seconds=1.5)),
+        (
+            [STOPPED],
+            RunEnd(
+                ended="SYSTEM_ERROR",
+                reason="loop_persisted",
+                error="Again. read a.py",
+                first_line="SYSTEM_ERROR (loop_persisted): Again.",
+                seconds=1.5,
+            ),
+        ),
     ],
 )
 def test_events_come_to_an_end(events: list[Event], end: RunEnd) -> None:

@@ -9,6 +9,7 @@ from mendgraph.nodes.begin_turn.turn_start import (
     MAX_FEW_BYTES,
     MAX_NAMED_FILES,
     MAX_SMALL_BYTES,
+    MOST_LOOKED_AT,
     few_files,
     preload,
     read_ahead,
@@ -38,7 +39,7 @@ class Workspace(NamedTuple):
 
     def readable(self) -> Iterable[tuple[str, int]]:
         for walked, file in enumerate(self.all_files):
-            assert walked <= MAX_NAMED_FILES, "a large workspace is not walked to its end"
+            assert walked <= MOST_LOOKED_AT, "a large workspace is not walked to its end"
             yield file
 
     def head(self, *_: object) -> None:
@@ -97,6 +98,23 @@ def test_in_a_large_workspace_names_are_searched_for_where_no_file_is_named(
 ) -> None:
     large = Workspace(all_files=LARGE)
     assert preload(request_text, profile, large) == read_ahead(paths, names=names)
+
+
+@pytest.mark.parametrize(
+    ("named", "paths"),
+    [
+        ("text.py", ["src/shop/text.py"]),
+        ("shop/text.py", ["src/shop/text.py"]),
+        ("cart.py", ["cart.py"]),
+        ("ext.py", []),
+        ("__init__.py", []),
+    ],
+)
+def test_a_file_is_found_by_the_end_of_its_path_where_it_is_the_only_one(named: str, paths: list[str]) -> None:
+    names = ("cart.py", "src/cart.py", "src/shop/text.py", "a/__init__.py", "b/__init__.py", "README.md")
+    later = ((f"{number}/late.py", 1) for number in range(2 * MOST_LOOKED_AT))
+    files = Workspace(frozenset(names), [*((name, 1) for name in names), *later])
+    assert preload(f"Fix {named}", TEXT, files) == (read_ahead(paths) if paths else None)
 
 
 def test_no_more_than_a_few_named_files_are_read() -> None:

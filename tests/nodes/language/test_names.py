@@ -155,6 +155,8 @@ def test_an_order_begins_with_its_verb(request_text: str, orders: bool) -> None:
         ("total([]) raises ZeroDivisionError.", True),
         ("Why does total([]) raise ZeroDivisionError?", False),
         ("What is wrong with add? Fix it.", True),
+        ("When the list is empty, it should say so.", True),
+        ("When does it fail?", False),
         ("The sum is wrong. Do not change any file.", False),
         ("Hello.", False),
     ],

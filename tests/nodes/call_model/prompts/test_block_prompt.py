@@ -145,6 +145,22 @@ def test_a_file_that_is_named_and_not_there_is_to_be_made() -> None:
     assert "There is no" not in made
 
 
+def test_a_search_in_vain_changes_what_is_asked() -> None:
+    history = [HumanMessage("Fix the cli."), *step(ToolResult.success(entries=["src/"]))]
+    first = built(BLOCKS, history)
+    vain = built(BLOCKS, [*history, *step(ToolResult.success(matches=[]))])
+    assert (first.failed_tries, vain.failed_tries) == (0, 1)
+    told = "The search has found nothing.\nAnswer with the path of the file and the new text of what changes."
+    assert request_of(vain) == f"{request_of(first)}\n\n{told}"
+
+
+def test_a_file_that_is_named_without_its_folder_is_there() -> None:
+    there = step(read(CALC, "src/calc.py"), path="src/calc.py")
+    assert "There is no" not in request_of(built(BLOCKS, [HumanMessage("Fix calc.py."), *there]))
+    both = request_of(built(BLOCKS, [HumanMessage("Copy src/calc.py to calc.py."), *there]))
+    assert "There is no calc.py yet." in both
+
+
 def ahead(*results: ToolResult) -> list[AnyMessage]:
     """The step that was made before the model was asked."""
     tools = ["run_checks" if result is EVIDENCE else "read_file" for result in results]

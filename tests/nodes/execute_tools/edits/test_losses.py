@@ -117,6 +117,13 @@ def test_why_too_little(old: str, new: str, task: str, why: str) -> None:
         ("a.yaml", "a: 1\nb:\n  - c: 2\n'd': 3\n", "a: 1\n", ("b", "c", "d")),
         ("a.toml", "[tool.x]\na = 1\n[[y]]\n", "a = 2\n", ("tool.x", "y")),
         ("a.md", "a: 1\n", "", ()),
+        (
+            "a.js",
+            "export async function a() {\n  let b = 1;\n}\nclass B {}\nexport default function* c() {}\nlet d = 2;\n",
+            "export function a() {}\nexport const d = 2;\n",
+            ("B", "c"),
+        ),
+        ("a.ts", "export const $a: number = 1;\nfunctional();\n", "", ("$a",)),
     ],
 )
 def test_lost_keys(path: str, old: str, new: str, lost: tuple[str, ...]) -> None:

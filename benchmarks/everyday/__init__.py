@@ -1,0 +1,1 @@
+"""The thirteen requests of an ordinary small project, on the embedded model."""
