@@ -127,7 +127,7 @@ def end_of(events: Iterable[Event], seconds: float) -> RunEnd:
         answer=outcome.answer,
         error="" if outcome.answer else " ".join((outcome.message, *outcome.diagnostics)),
         first_line=next(iter(outcome_lines(outcome))).text,
-        checked=outcome.checks,
+        checked=outcome.verified.kind,
         seconds=round(seconds, 3),
         healed=int(outcome.usage.get("replies_asked_again", 0)),
         rescued=int(outcome.usage.get("replies_rescued", 0)),

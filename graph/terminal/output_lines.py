@@ -20,7 +20,7 @@ from mendgraph.graph.runs.run_words import state_words, when_words
 from mendgraph.graph.terminal.answers import Line, table
 from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats, format_usage_stats
 from mendgraph.nodes.execute_tools.secrets.redact import redact
-from mendgraph.nodes.language.display import one_line, output_words, plain, short_id, target_of, usd
+from mendgraph.nodes.language.display import NO_FILE_CHANGED, one_line, output_words, plain, short_id, target_of, usd
 from mendgraph.nodes.records import ExtractionError, FileChange, JsonMap, Outcome, OutcomeKind, Plan, ToolCall
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def outcome_lines(outcome: Outcome) -> Iterator[Line]:
     if outcome.kind is OutcomeKind.FINISHED:
         if outcome.value is not None:
             yield Line(f"value: {json.dumps(outcome.value, ensure_ascii=False)}")
-        said = outcome.message if outcome.message != (outcome.answer or "Done.") else "no file changed"
+        said = outcome.message if outcome.message != (outcome.answer or "Done.") else NO_FILE_CHANGED
         yield Line(head + said, style)
         return
     yield Line(head + " ".join(outcome.message.split()), style)
