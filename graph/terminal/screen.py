@@ -66,9 +66,8 @@ class VisibleText:
         """What can be shown now that this piece has come."""
         self._text += piece
         before = self._shown
-        while not self._holds and (held := self._text[self._shown :]):
-            line = held.splitlines(keepends=True)[0]
-            complete = len(line) < len(held) or line[-1] in _LINE_ENDS
+        for line in () if self._holds else self._text[before:].splitlines(keepends=True):
+            complete = self._shown + len(line) < len(self._text) or line[-1] in _LINE_ENDS
             doubtful = not self._in_line and self._may_begin_a_call(line)
             if not complete and (doubtful or not (self._in_line or line.strip())):
                 break

@@ -257,6 +257,8 @@ def test_what_fails_is_an_error_in_words(folder: Path) -> None:
             await talk.begin(cwd="/nowhere/at/all")
         with pytest.raises(RequestError, match="There is no session 'x' here"):
             await talk.ask("x")
+        with pytest.raises(RequestError, match=f"There is no session '{session[:6]}' in"):
+            await talk.agent.load_session(cwd=talk.folder, session_id=session[:6], mcp_servers=[])
         with pytest.raises(RequestError, match="There is no mode 'yolo'"):
             await talk.agent.set_session_mode(session_id=session, mode_id="yolo")
         with pytest.raises(RequestError, match="block of type image"):
