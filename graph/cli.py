@@ -85,8 +85,8 @@ def options(  # noqa: PLR0913, PLR0917 - typer reads the options from the signat
     if pr_body == "-" and (as_json or json_lines):
         context.fail("--pr-body - and --json both want standard output: name a file for one of them")
     report = os.path.abspath(pr_body) if pr_body.strip("-") else pr_body
-    if not os.path.isdir(os.path.dirname(report) or "."):
-        context.fail(f"there is no folder for --pr-body {pr_body!r}: make it first")
+    if os.path.isdir(report) or not os.path.isdir(os.path.dirname(report) or "."):
+        context.fail(f"--pr-body {pr_body!r} is no file in a folder that is there: make the folder, and name a file")
     given = tuple(
         each.opts[0]
         for each in context.command.params

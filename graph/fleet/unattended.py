@@ -26,10 +26,6 @@ from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 _WORKTREES: Final = "worktrees"
 _MAX_COST_USD: Final = 5.0
-_NOT_CHECKED: Final = ToolError(
-    code=ToolErrorCode.CHECK_FAILED,
-    message="Nothing is committed, as no check has seen all changes: look at them, and commit them yourself.",
-)
 
 
 class Published(NamedTuple):
@@ -67,6 +63,13 @@ class Unattended(NamedTuple):
         where = f"It works on the branch {self.wanted.branch} from commit {self.copy.base[:9]}, in {self.root}"
         return (where, *self.copy.notes, f"If it is cut off, go on with: {command_line(self.root, 'resume')}")
 
+    def _not_checked(self) -> ToolError:
+        again = command_line(self.root, "resume", "--no-require-checks")
+        message = (
+            f"Nothing is committed, as no check has seen all changes. Look at them, then commit them with: {again}"
+        )
+        return ToolError(code=ToolErrorCode.CHECK_FAILED, message=message)
+
     def publish(self, files: Sequence[str], *, finished: bool, checked: bool, message: str) -> Published:
         """Commit the files that were changed, if that is wanted, and take away what nobody needs any more.
 
@@ -75,7 +78,7 @@ class Unattended(NamedTuple):
         """
         wanted, commit, problem = self.wanted, "", None
         if finished and files and wanted.commit:
-            who = find_identity(self.root) if checked else _NOT_CHECKED
+            who = find_identity(self.root) if checked else self._not_checked()
             done = who if isinstance(who, ToolError) else commit_branch(self.copy, files, message, who)
             commit, problem = ("", done) if isinstance(done, ToolError) else (done, None)
         said = f"Committed {count_of(len(files), 'file')} to the branch {wanted.branch} ({commit[:9]})"

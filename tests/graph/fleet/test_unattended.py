@@ -172,7 +172,8 @@ def test_a_run_that_ended_before_its_commit_is_committed_by_resume(
         code, out, err = run("--unattended", *FREE, "--json", "--commit", "Fix it")
     told = json.loads(out)
     assert (code, told["commit"], "The disk is full." in err) == (4, "", True)
-    code, out, _ = run("resume", "--root", told["worktree"], script=())
+    assert run("resume", "--require-checks", "--root", told["worktree"], script=())[0] == 4
+    code, out, _ = run("resume", "--no-require-checks", "--root", told["worktree"], script=())
     assert (code, f"Committed 1 file to the branch {told['branch']}" in out) == (0, True)
     assert len(worktrees(project)) == 1
 
@@ -207,7 +208,8 @@ def test_a_folder_of_a_repository_may_be_the_workspace(run: Run, project: Path) 
         (("--commit", "Fix it"), "give --unattended as well"),
         (("--unattended", "chat"), "--unattended is for a task"),
         (("--unattended", "--json", "--pr-body", "-", "Fix it"), "both want standard output"),
-        (("--unattended", "--pr-body", "none/pr.md", "Fix it"), "there is no folder for --pr-body"),
+        (("--unattended", "--pr-body", "none/pr.md", "Fix it"), "make the folder, and name a file"),
+        (("--unattended", "--pr-body", ".git", "Fix it"), "make the folder, and name a file"),
         (("--unattended", "--root", "/usr/share", "Fix it"), "is no git repository"),
         (("--unattended", "--commit", "Fix it"), "Git does not know in whose name to commit"),
     ],
