@@ -29,7 +29,7 @@ from mendgraph.graph.runs.run import RunResult, Session
 from mendgraph.graph.runs.runs import get_run, list_runs, thread_config, with_store
 from mendgraph.graph.terminal.output_lines import outcome_lines, plain_values
 from mendgraph.graph.terminal.process_end import SIGNALS, ExitCode, RefusedError, bug, found, leave_at_once
-from mendgraph.graph.terminal.screen import VisibleText, note_of
+from mendgraph.graph.terminal.screen import VisibleText, note_of, was_seen
 from mendgraph.graph.terminal.turns import GRACE_S, edits_in_blocks, let_tools_tidy_up
 from mendgraph.nodes import records
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
@@ -335,8 +335,7 @@ class _Turn:
 
     def _end(self, result: RunResult) -> Iterator[Update]:
         """The answer, where it was not seen as it came, and the outcome."""
-        seen = {line.strip() for line in (*self._said.splitlines(), "")}
-        if not seen.issuperset(line.strip() for line in result.outcome.answer.splitlines()):
+        if not was_seen(result.outcome.answer, self._said):
             yield from self._say(result.outcome.answer)
         self._in_reply = False
         yield from self._say("\n\n".join(line.text.strip() for line in outcome_lines(result.outcome)))
@@ -461,3 +460,6 @@ async def _serve(agent: EditorAgent) -> None:
     if not ended:
         let_tools_tidy_up()
         leave_at_once(ExitCode.FINISHED)
+    if not listening.cancelled() and (problem := listening.exception()) is not None:
+        said = f"the editor sent what is no message of the protocol ({type(problem).__name__})"
+        raise RefusedError(ExitCode.SYSTEM_ERROR, said)

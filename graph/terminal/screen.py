@@ -136,6 +136,12 @@ def note_of(event: Event) -> Line | None:
     return None
 
 
+def was_seen(answer: str, said: str) -> bool:
+    """Whether all lines of the answer are among those of what was `said`."""
+    seen = {line.strip() for line in (*said.splitlines(), "")}
+    return seen.issuperset(line.strip() for line in answer.splitlines())
+
+
 @dataclass(frozen=True)
 class Display:
     """Where things are shown: answers on `out`, everything else on `err`.
@@ -209,8 +215,7 @@ class RunView:
 
     def answer(self, text: str) -> None:
         """Show the final answer, unless all of its lines were seen as they came."""
-        seen = {line.strip() for line in (*self._said.splitlines(), "")}
-        if not seen.issuperset(line.strip() for line in text.splitlines()):
+        if not was_seen(text, self._said):
             self._say(text)
             self.end_reply()
 

@@ -279,3 +279,9 @@ def test_a_person_who_starts_it_is_told_who_does() -> None:
     done = subprocess.run([COMMAND, "acp"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("mendgraph: an editor starts `mendgraph acp`")
+
+
+def test_what_is_no_message_ends_it_in_words() -> None:
+    done = subprocess.run([COMMAND, "acp"], input="5\n", capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (4, "")
+    assert done.stderr == "mendgraph: the editor sent what is no message of the protocol (AttributeError)\n"
