@@ -167,7 +167,9 @@ def run_once(setup: Setup, request: str) -> ExitCode:
 
 def resume_once(setup: Setup, *, anew: bool = False) -> ExitCode:
     """Go on with the thread that `session_options` name, and show its end; `anew`: in a new turn, by its options."""
-    with Turns(replace(setup, unattended=taken_up(setup.context.workspace))) as turns:
+    place = taken_up(setup.context.workspace)
+    own = place is not None and setup.session_options["thread_id"].startswith(place.run)  # others may run there too
+    with Turns(replace(setup, unattended=place if own else None)) as turns:
         return turns.show_run(turns.take_up(anew=anew))
 
 

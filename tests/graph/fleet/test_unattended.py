@@ -26,6 +26,7 @@ from tests.nodes.execute_tools.processes.git_places import git, repository
 BUG: Final = 'def add(a, b):\n    """Add.\n\n    >>> add(1, 2)\n    3\n    """\n    return a - b\n'
 FIXED: Final = BUG.replace("a - b", "a + b")
 FIX: Final = 'tool: edit_file({"path": "calc.py", "old_str": "a - b", "new_str": "a + b"})'
+LOOK: Final = 'tool: read_file({"path": "calc.py"})'
 FREE: Final = ("--no-require-checks", "--no-evidence")
 """The sandbox may be missing here."""
 
@@ -157,6 +158,10 @@ def test_work_of_others_in_the_worktree_is_neither_committed_nor_lost(run: Run, 
     (worktree / "staged.py").write_text("mine\n")
     git(worktree, "add", "staged.py")
     (worktree / ".gitignore").write_text("mine\n")
+    look = ("--root", str(worktree), "--max-calls", "1", "--protocol", "text", "--json", "Look at it")
+    other = json.loads(run(*look, script=(LOOK,))[1])
+    out = run("resume", other["thread_id"], "--root", str(worktree), script=("I see.",))[1]
+    assert ("FINISHED" in out, "commit" in out) == (True, False)
     code, out, _ = run("resume", "--root", told["worktree"], script=("It adds now.",))
     assert (code, "'staged.py', '.gitignore' in" in out) == (0, True)
     assert git(project, "show", "--name-only", "--format=", told["branch"]) == "calc.py\n"
