@@ -201,7 +201,7 @@ def test_a_repository_without_a_commit_says_so(run: Run, project: Path) -> None:
 
 
 def test_the_preset_is_below_options_and_files_but_for_the_mode(run: Run, project: Path) -> None:
-    preset = AgentContext.unattended("there", max_seconds=9)
+    preset = AgentContext.unattended(Path("there"), max_seconds=9)
     assert (preset.workspace, preset.max_seconds, preset.require_checks) == ("there", 9, True)
     (project / ".mendgraph.toml").write_text('mode = "ask"\nmax_calls_per_turn = 7\nmax_seconds = 60\n')
     out = run("--unattended", *FREE, "--json", "--max-seconds", "99", "--model", "gpt-5-mini", "Fix it")[1]
