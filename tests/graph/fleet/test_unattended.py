@@ -137,7 +137,7 @@ def test_what_did_not_finish_is_not_committed_and_resume_ends_it_as_it_was_wante
     told = json.loads(out)
     assert (code, told["commit"]) == (3, "")
     assert "BUDGET_STOP (max_calls_per_turn)" in report.read_text()
-    assert "the defaults are small, and --unattended has larger ones" in told["outcome"]["how_to_go_on"]
+    assert "The default is small; --unattended has larger ones" in told["outcome"]["how_to_go_on"]
     assert f"mendgraph resume --root {told['worktree']}" in err
     code, out, _ = run("resume", "--root", told["worktree"], script=("It adds now.",))
     assert code == 0
