@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -155,6 +156,16 @@ def test_what_nothing_has_checked_is_not_committed(run: Run, project: Path) -> N
     assert git(project, "rev-parse", "main") == git(project, "rev-parse", told["branch"])
     assert (Path(told["worktree"]) / "calc.py").read_text() == FIXED
     assert "check" in err
+
+
+@pytest.mark.skipif(sandbox_problem() is not None, reason="no sandbox for checks here")
+def test_the_command_that_makes_failed_work_again_can_be_typed_where_the_run_was_begun(run: Run, project: Path) -> None:
+    told = "Fix add in calc.py: the checks must pass."
+    code, out, _ = run("--unattended", "--check", "false", told, script=(FIX, *["Done."] * 4))
+    assert (code, "SYSTEM_ERROR (checks_failed)" in out) == (4, True)
+    command = next(line for line in out.splitlines() if "mendgraph apply" in line).rpartition("mendgraph ")[2]
+    code, out, _ = run(*shlex.split(command))
+    assert (code, out.splitlines()[0], (project / "calc.py").read_text()) == (0, "edited calc.py", BUG)
 
 
 def test_where_nothing_was_changed_nothing_is_left(run: Run, project: Path) -> None:
