@@ -433,7 +433,8 @@ def apply_again(journal: Journal, workspace: Workspace, run: str) -> tuple[Resto
 
     Returns:
         The files that were changed, none where all of them hold it already; NOT_FOUND where nothing was taken back,
-        CONFLICT for a file that it does not fit, or what else denies or prevents the change.
+        CONFLICT for a file that it does not fit, or what else denies or prevents the change. More than 200 files are
+        changed in parts: after an error in the middle, which says so, and after a kill the same call goes on.
     """
     try:
         with journal.held():
