@@ -58,15 +58,11 @@ class Sentences:
 
 
 def request(
-    name: str,
-    words: str,
-    files: Mapping[str, str],
-    check: Check,
-    solution: Mapping[str, str | None] | None = None,
+    name: str, words: str, files: Mapping[str, str], *checks: Check, solution: Mapping[str, str | None] | None = None
 ) -> Task:
     """A task of this set: without a solution nothing is to be changed."""
-    checks = check if solution else Every((Unchanged(files), check))
-    return Task(name, "everyday", "dev", words, files, checks, bool(solution), solution or {})
+    every = Every(checks if solution else (Unchanged(files), *checks))
+    return Task(name, "everyday", "dev", words, files, every, bool(solution), solution or {})
 
 
 def edited(files: Mapping[str, str], path: str, *exchanges: tuple[str, str]) -> dict[str, str]:
@@ -120,36 +116,25 @@ EVERYDAY = (
         "py_explain",
         "What does cart.py do?",
         SHOP,
-        Answers(
-            (
-                r"\bcart\b",
-                r"product|item|\bline",
-                r"total|cost|\bsum",
-                r"(?s)\A(?!.*\b(database|tax|shipping)\b)",
-            )
-        ),
+        Answers((r"\bcart\b", r"product|item|\bline", r"total|cost|\bsum", r"(?s)\A(?!.*\b(database|tax|shipping)\b)")),
     ),
     request(
         "py_write",
         "Write a function slugify(title) in text.py that turns a title into something I can use in a URL: lower case, "
         "words joined with dashes, no punctuation.",
         SHOP,
-        Every(
+        Holds(
+            RUN_SHOP + "from shop.text import shorten, slugify",
             (
-                Holds(
-                    RUN_SHOP + "from shop.text import shorten, slugify",
-                    (
-                        "slugify('Hello World') == 'hello-world'",
-                        "slugify('Apples, pears and plums!') == 'apples-pears-and-plums'",
-                        "slugify('  Two  spaces ') == 'two-spaces'",
-                        "slugify('Top 10') == 'top-10'",
-                        "shorten('a very long product name', 10) == 'a very ...'",
-                    ),
-                ),
-                Keeps(without(SHOP, "src/shop/text.py", "README.md", "tests/test_text.py")),
-            )
+                "slugify('Hello World') == 'hello-world'",
+                "slugify('Apples, pears and plums!') == 'apples-pears-and-plums'",
+                "slugify('  Two  spaces ') == 'two-spaces'",
+                "slugify('Top 10') == 'top-10'",
+                "shorten('a very long product name', 10) == 'a very ...'",
+            ),
         ),
-        {
+        Keeps(without(SHOP, "src/shop/text.py", "README.md", "tests/test_text.py")),
+        solution={
             "src/shop/text.py": "import re\n"
             + SHOP["src/shop/text.py"]
             + "\n\ndef slugify(title):\n    return '-'.join(re.findall(r'[a-z0-9]+', title.lower()))\n"
@@ -159,63 +144,51 @@ EVERYDAY = (
         "py_fix",
         "The total is wrong when there is a discount, please fix it.",
         WRONG_DISCOUNT,
-        Every(
+        Holds(
+            RUN_SHOP + "from shop.cart import Cart, calc\ncart = Cart()\ncart.add('apple', 50, 4)",
             (
-                Holds(
-                    RUN_SHOP + "from shop.cart import Cart, calc\ncart = Cart()\ncart.add('apple', 50, 4)",
-                    (
-                        "calc(cart) == 200",
-                        "setattr(cart, 'discount', 10) or calc(cart) == 180",
-                        "setattr(cart, 'discount', 100) or calc(cart) == 0",
-                        "run('-m', 'shop.cli', 'list.csv', '--discount', '50')[1] == 'Total: 2.60 EUR\\n'",
-                    ),
-                ),
-                Keeps(without(SHOP, "src/shop/cart.py", "src/shop/text.py", "tests/test_cart.py")),
-            )
+                "calc(cart) == 200",
+                "setattr(cart, 'discount', 10) or calc(cart) == 180",
+                "setattr(cart, 'discount', 100) or calc(cart) == 0",
+                "run('-m', 'shop.cli', 'list.csv', '--discount', '50')[1] == 'Total: 2.60 EUR\\n'",
+            ),
         ),
-        {"src/shop/cart.py": SHOP["src/shop/cart.py"]},
+        Keeps(without(SHOP, "src/shop/cart.py", "src/shop/text.py", "tests/test_cart.py")),
+        solution={"src/shop/cart.py": SHOP["src/shop/cart.py"]},
     ),
     request(
         "py_rename",
         "rename calc to compute_total everywhere",
         SHOP,
-        Every(
+        Holds(
+            RUN_SHOP + "import re\nfrom shop.cart import Cart, compute_total",
             (
-                Holds(
-                    RUN_SHOP + "import re\nfrom shop.cart import Cart, compute_total",
-                    (
-                        "run('-m', 'shop.cli', 'list.csv')[1] == 'Total: 5.20 EUR\\n'",
-                        *(f"not re.search(r'\\bcalc\\b', read({path!r}))" for path in RENAMED_PYTHON),
-                        "'print(compute_total(cart))' in read('README.md')",
-                        "read('tests/test_cart.py').count('def test_') == 5",
-                        "run('-m', 'pytest', '-q', '-p', 'no:cacheprovider')[0] == 0",
-                    ),
-                ),
-                Keeps(without(SHOP, *RENAMED_PYTHON)),
-            )
+                "run('-m', 'shop.cli', 'list.csv')[1] == 'Total: 5.20 EUR\\n'",
+                *(f"not re.search(r'\\bcalc\\b', read({path!r}))" for path in RENAMED_PYTHON),
+                "'print(compute_total(cart))' in read('README.md')",
+                "read('tests/test_cart.py').count('def test_') == 5",
+                "run('-m', 'pytest', '-q', '-p', 'no:cacheprovider')[0] == 0",
+            ),
         ),
-        RENAMED_PYTHON,
+        Keeps(without(SHOP, *RENAMED_PYTHON)),
+        solution=RENAMED_PYTHON,
     ),
     request(
         "py_flag",
         "add a --verbose flag to the cli that also lists every product with its quantity before the total",
         SHOP,
-        Every(
+        Holds(
+            RUN_SHOP + "said = run('-m', 'shop.cli', 'list.csv', '--verbose')[1].splitlines()",
             (
-                Holds(
-                    RUN_SHOP + "said = run('-m', 'shop.cli', 'list.csv', '--verbose')[1].splitlines()",
-                    (
-                        "run('-m', 'shop.cli', 'list.csv')[1] == 'Total: 5.20 EUR\\n'",
-                        "said[-1] == 'Total: 5.20 EUR'",
-                        "any('apple' in line and '4' in line for line in said)",
-                        "any('bread' in line and '1' in line for line in said)",
-                        "run('-m', 'shop.cli', 'list.csv', '--discount', '50')[1] == 'Total: 2.60 EUR\\n'",
-                    ),
-                ),
-                Keeps(without(SHOP, "src/shop/cli.py", "README.md")),
-            )
+                "run('-m', 'shop.cli', 'list.csv')[1] == 'Total: 5.20 EUR\\n'",
+                "said[-1] == 'Total: 5.20 EUR'",
+                "any('apple' in line and '4' in line for line in said)",
+                "any('bread' in line and '1' in line for line in said)",
+                "run('-m', 'shop.cli', 'list.csv', '--discount', '50')[1] == 'Total: 2.60 EUR\\n'",
+            ),
         ),
-        edited(
+        Keeps(without(SHOP, "src/shop/cli.py", "README.md")),
+        solution=edited(
             SHOP,
             "src/shop/cli.py",
             ("    args = ", '    parser.add_argument("--verbose", action="store_true")\n    args = '),
@@ -229,11 +202,9 @@ EVERYDAY = (
         "py_test",
         "write a test for parse_price",
         SHOP,
-        Every(
-            (
-                Holds(
-                    RUN_SHOP
-                    + """
+        Holds(
+            RUN_SHOP
+            + """
 tests = [path.read_text() for path in pathlib.Path().rglob("test*.py") if ".venv" not in path.parts]
 passes = lambda: run("-m", "pytest", "-q", "-p", "no:cacheprovider", ".")[0] == 0
 price = pathlib.Path("src/shop/prices.py")
@@ -242,17 +213,15 @@ def noticed(result):
     price.write_text(f"{right}\\n\\ndef parse_price(text):\\n    return {result}\\n")
     return not passes()
 """,
-                    (
-                        "any('parse_price(' in text and 'def test' in text for text in tests)",
-                        "passes()",
-                        "noticed('0')",
-                        "noticed('float(text)')",
-                    ),
-                ),
-                Keeps(without(SHOP, "pyproject.toml", "README.md")),
-            )
+            (
+                "any('parse_price(' in text and 'def test' in text for text in tests)",
+                "passes()",
+                "noticed('0')",
+                "noticed('float(text)')",
+            ),
         ),
-        {
+        Keeps(without(SHOP, "pyproject.toml", "README.md")),
+        solution={
             "tests/test_prices.py": "from shop.prices import parse_price\n\n\n"
             'def test_parse_price():\n    assert parse_price("12.50") == 1250\n'
         },
@@ -261,7 +230,8 @@ def noticed(result):
         "py_summarise",
         "Summarise README.md in three sentences.",
         SHOP,
-        Every((Answers((r"shopping list", r"total|adds? up|sum", r"discount|CSV")), Sentences(2, 4))),
+        Answers((r"shopping list", r"total|adds? up|sum", r"discount|CSV")),
+        Sentences(2, 4),
     ),
     request(
         "py_question",
@@ -278,48 +248,38 @@ def noticed(result):
         "py_failing_test",
         "fix the failing test",
         BROKEN_TEXT,
-        Every(
+        Holds(
+            RUN_SHOP + "from shop.text import shorten",
             (
-                Holds(
-                    RUN_SHOP + "from shop.text import shorten",
-                    (
-                        "shorten('a very long product name', 10) == 'a very ...'",
-                        "shorten('apple', 5) == 'apple'",
-                        "len(shorten('x' * 50, 20)) == 20",
-                        "run('-m', 'pytest', '-q', '-p', 'no:cacheprovider')[0] == 0",
-                    ),
-                ),
-                Keeps(without(SHOP, "src/shop/text.py")),
-            )
+                "shorten('a very long product name', 10) == 'a very ...'",
+                "shorten('apple', 5) == 'apple'",
+                "len(shorten('x' * 50, 20)) == 20",
+                "run('-m', 'pytest', '-q', '-p', 'no:cacheprovider')[0] == 0",
+            ),
         ),
-        {"src/shop/text.py": SHOP["src/shop/text.py"]},
+        Keeps(without(SHOP, "src/shop/text.py")),
+        solution={"src/shop/text.py": SHOP["src/shop/text.py"]},
     ),
     request(
         "js_fix",
         "65 minutes are shown as 1:5 instead of 1:05, please fix that",
         WRONG_MINUTES,
-        Every(
-            (
-                Keeps(without(TODO, "src/format.js", "test/format.test.js")),
-                HoldsInNode("""
+        Keeps(without(TODO, "src/format.js", "test/format.test.js")),
+        HoldsInNode("""
 const { formatDuration, formatTodo } = await import("./src/format.js");
 assert.equal(formatDuration(65), "1:05");
 assert.equal(formatDuration(95), "1:35");
 assert.equal(formatDuration(0), "0:00");
 assert.equal(formatTodo({ id: 2, title: "read", minutes: 125 }), "2. read (2:05)");
 """),
-            )
-        ),
-        {"src/format.js": TODO["src/format.js"]},
+        solution={"src/format.js": TODO["src/format.js"]},
     ),
     request(
         "js_write",
         "Write a function totalMinutes(todos) in todo.js that adds up the minutes of all todos that are not done yet.",
         TODO,
-        Every(
-            (
-                Keeps(without(TODO, "src/todo.js", "test/todo.test.js", "README.md")),
-                HoldsInNode("""
+        Keeps(without(TODO, "src/todo.js", "test/todo.test.js", "README.md")),
+        HoldsInNode("""
 const { addTodo, completeTodo, openTodos, totalMinutes } = await import("./src/todo.js");
 const todos = addTodo(addTodo([], "write", 30), "read", 10);
 assert.equal(totalMinutes([]), 0);
@@ -327,9 +287,7 @@ assert.equal(totalMinutes(todos), 40);
 assert.equal(totalMinutes(completeTodo(todos, 1)), 10);
 assert.equal(openTodos(todos).length, 2);
 """),
-            )
-        ),
-        {
+        solution={
             "src/todo.js": TODO["src/todo.js"]
             + "\nexport function totalMinutes(todos) {\n"
             + "  return openTodos(todos).reduce((sum, todo) => sum + todo.minutes, 0);\n}\n"
@@ -339,10 +297,8 @@ assert.equal(openTodos(todos).length, 2);
         "js_rename",
         "rename addTodo to addTask everywhere",
         TODO,
-        Every(
-            (
-                Keeps(without(TODO, *RENAMED_JAVASCRIPT)),
-                HoldsInNode(f"""
+        Keeps(without(TODO, *RENAMED_JAVASCRIPT)),
+        HoldsInNode(f"""
 const {{ addTask, completeTodo }} = await import("./src/todo.js");
 assert.deepEqual(addTask([], "write", 30), [{{ id: 1, title: "write", minutes: 30, done: false }}]);
 todo("add", "65", "write", "it");
@@ -352,27 +308,21 @@ for (const path of {json.dumps(sorted(RENAMED_JAVASCRIPT))}) {{
 }}
 assert.equal(read("test/todo.test.js").split('\\ntest("').length, 3);
 """),
-            )
-        ),
-        RENAMED_JAVASCRIPT,
+        solution=RENAMED_JAVASCRIPT,
     ),
     request(
         "js_message",
         'When there is nothing to do, "list" should say "Nothing to do." instead of printing nothing.',
         TODO,
-        Every(
-            (
-                Keeps(without(TODO, "src/cli.js", "README.md")),
-                HoldsInNode("""
+        Keeps(without(TODO, "src/cli.js", "README.md")),
+        HoldsInNode("""
 assert.equal(todo("list"), "Nothing to do.\\n");
 todo("add", "65", "write", "it");
 assert.equal(todo("list"), "1. write it (1:05)\\n");
 todo("done", "1");
 assert.equal(todo("list"), "Nothing to do.\\n");
 """),
-            )
-        ),
-        edited(
+        solution=edited(
             TODO,
             "src/cli.js",
             (

@@ -374,7 +374,7 @@ class AgentContext(Record):
     )
 
     @classmethod
-    def unattended(cls, workspace: str = ".", **changes: Any) -> Self:
+    def unattended(cls, workspace: "StrPath" = ".", **changes: Any) -> Self:
         """The context of a task that nobody watches: `UNATTENDED`, with these fields in place of its own.
 
         Changes are made without asking, tests run in the sandbox and have to, and limits fit a task of an hour on a

@@ -208,7 +208,7 @@ def read_context(given: object) -> object:
     if not isinstance(given, Mapping):
         return given
     try:
-        return AgentContext(**{name: value for name, value in given.items() if not _OF_SERVERS.match(name)})
+        return AgentContext(**{str(name): it for name, it in given.items() if not _OF_SERVERS.match(str(name))})
     except ValidationError as error:
         path, message = first_error(error)
         return Admission(refusal(f"The run's context does not fit: {path or 'context'}: {message}."), "")

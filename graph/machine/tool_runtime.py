@@ -262,10 +262,7 @@ class ToolRuntime:
         """Restore the files as they were before the turn, whose work has failed; a kill meanwhile is gone on from."""
         run_id, files = state["run_id"], self.workspace(state["context"])
         sink = TraceSink(run_id, str(state["step"]), forward=partial(_forward, write), redactor=self.redactor())
-        after = {change.path: change.sha256_after for change in state["changes"]}
-        before = {change.path: change.sha256_before for change in reversed(state["changes"])}
-        changed = [path for path in before if before[path] != after[path]]
-        return self.records.take_back(files, run_id, state["first_step"], sink, changed)
+        return self.records.take_back(files, run_id, state["first_step"], sink, changed_files(state["changes"]))
 
     def _run_in_loop(self, engine: Engine, in_loop: InLoop, call: ToolCall, context: ToolContext) -> ToolRun:
         """An async tool runs in the loop; what a sync one does to files, and around it, keeps none waiting."""

@@ -107,11 +107,15 @@ def apply(context: typer.Context, run: opt.Run) -> int:
 
     A run whose work failed takes them back itself. Where a file has changed so that they do not fit, nothing changes.
     """
-    from mendgraph.graph.runs.runs import apply_run
+    from mendgraph.graph.runs.runs import apply_run, steps_of
 
     chosen = options_without_a_task(context)
     done = found(apply_run(run, str(chosen.root)))
-    undo = command_line(str(chosen.root), "undo", short_id(run))
+    steps = steps_of(run, str(chosen.root))
+    known = steps if isinstance(steps, tuple) else ()  # a graph of the user's is not written down
+    step = max((each.number for each in known if {file.path for file in done} <= {*each.changed}), default=0)
+    # Earlier turns of the run stay as they are.
+    undo = command_line(str(chosen.root), "undo", short_id(run), *(["--from-step", str(step)] if step > 1 else []))
     lines = [*(Line(one_line(f"{each.kind} {each.path}")) for each in done), Line(f"take it back with: {undo}")]
     value = {"applied": [{"path": each.path, "kind": str(each.kind)} for each in done], "undo": undo}
     return answer(

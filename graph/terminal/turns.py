@@ -21,7 +21,7 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.unattended import Published, Unattended, taken_up
 from mendgraph.graph.runs.events import Asked, Ended, Event
 from mendgraph.graph.runs.run import RunResult, Session
-from mendgraph.graph.runs.run_words import chat_command, resume_command
+from mendgraph.graph.runs.run_words import chat_command, command_line, resume_command
 from mendgraph.graph.runs.runs import ListedRun, get_run
 from mendgraph.graph.terminal.answers import Line, as_json
 from mendgraph.graph.terminal.approval import ReadLine, ask_person, in_editor
@@ -351,8 +351,9 @@ class Turns:
             self._display.write_object("ended", {"result": shown} if self._display.json_lines else shown)
             return
         if (kept := self._kept()) and (on := self._resume(kept)):  # an advised command is that of this run
-            advice = outcome.how_to_go_on.replace("mendgraph resume", on)
-            outcome = outcome.model_copy(update={"how_to_go_on": advice})
+            advice, run = outcome.how_to_go_on.replace("mendgraph resume", on), short_id(kept.run_id)
+            said = outcome.message.replace(f"mendgraph apply {run}", command_line(self._root, "apply", run))
+            outcome = outcome.model_copy(update={"how_to_go_on": advice, "message": said})
         self._view.answer(outcome.answer)
         self._view.lines(*[Line("")] * bool(result.diffs), *diff_lines(result.diffs))
         self._view.lines(*outcome_lines(outcome), *usage_lines(outcome.usage, self._api, self._view.account))

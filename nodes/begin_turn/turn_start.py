@@ -5,7 +5,7 @@ came to that was cut off before the new request. Files that a request names are 
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from types import MappingProxyType
@@ -225,12 +225,17 @@ MOST_LOOKED_AT = 300
 """Files of a workspace among which those are looked for that a request does not name by their whole path."""
 
 
-def located(path: str, files: Files) -> list[str]:
-    """The file that a request means by a path: that one, or else the only one of this name in all folders."""
-    if files.exists(path):
-        return [path]
-    same = [each for each, _ in islice(files.readable(), MOST_LOOKED_AT) if each.endswith(f"/{path}")]
-    return same if len(same) == 1 else []
+def located(paths: Iterable[str], files: Files) -> Iterator[str]:
+    """The files that a request means by these paths: by its whole path, or else the only one of this name anywhere."""
+    known: list[str] | None = None
+    for path in paths:
+        if files.exists(path):
+            yield path
+            continue
+        if known is None:
+            known = [each for each, _ in islice(files.readable(), MOST_LOOKED_AT)]
+        same = [each for each in known if each.endswith(f"/{path}")]
+        yield from same[:1] if len(same) == 1 else ()
 
 
 def preload(request: str, profile: Profile, files: Files, *, checked: bool = False) -> ModelReply | None:
@@ -240,7 +245,7 @@ def preload(request: str, profile: Profile, files: Files, *, checked: bool = Fal
     show files and no conversation, a request that names none is about all of a small workspace. In a larger one the
     names in code that it speaks of are searched for, or else the workspace is listed.
     """
-    named = [found for path in named_paths(request) for found in located(path, files)][:MAX_NAMED_FILES]
+    named = list(dict.fromkeys(located(named_paths(request), files)))[:MAX_NAMED_FILES]
     shown = _within(named, files.size_of, MAX_SMALL_BYTES if profile.small else MAX_BYTES)
     if profile.edit_form is not EditForm.BLOCKS:
         return read_ahead(shown) if shown else None

@@ -38,9 +38,9 @@ class ToolContext:
     whenever the same call of the same step is made again. `syntax_gate` is what becomes of an edit after which a file
     does not parse that did so before. `checks` run what shows whether the code is right: None where nothing may be run,
     or why it cannot. `task` is what the person asked for last; with `gated`, an edit that its words or the examples of
-    the file contradict is refused. An edit may add none of the `foreign` lines: those of the prompt's examples, as
-    `bare_line` gives them. `changes` are this turn's so far, and `backup` gives the bytes with a hash that a file held
-    before one, None where they were not kept. A page of a file has `max_lines` lines at most.
+    the file contradict is refused. An edit may add none of the `foreign` lines: those of the prompt's examples.
+    `changes` are this turn's so far, and `backup` gives the bytes with a hash that a file held before one, None where
+    they were not kept. A page of a file has `max_lines` lines at most.
     """
 
     workspace: Workspace

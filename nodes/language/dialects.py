@@ -309,11 +309,6 @@ EXAMPLE_FILES = frozenset({*EXAMPLE_EDITS, "words.py"})
 """The files of the prompt's examples."""
 
 
-def bare_line(line: str) -> str:
-    """A line without the marks of comments, quotes and punctuation around it, for comparison."""
-    return line.strip(" \t\r#/*-'\"`.,;:!")
-
-
 _PATH = re.compile(
     r"/?(?:[\w@.+-]+[/\\])*(?:[\w@.+-]*\.\w+|(?<=[/\\])[\w@.+-]+|Makefile|Dockerfile)"
     r"|(?:~/|[A-Za-z]:[/\\]|/|\\\\)(?:[^`]*[/\\])?[^\s`/\\]*\.\w+"

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -159,7 +160,7 @@ def test_the_result_shows_no_diff_and_the_next_turn_is_told(root: Path) -> None:
     assert "Your changes of the files were taken back since" in str(model.calls[0].prompt.messages[-1])
 
 
-def test_only_the_turn_that_failed_is_taken_back(root: Path) -> None:
+def test_only_the_turn_that_failed_is_taken_back(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = [message_of(use(("write_file", {"path": "first.txt", "content": "1\n"})), Protocol.NATIVE), Say("Done.")]
     parts = options()
     parts["model"] = ScriptedModel([*first, *parts["model"]._script])
@@ -168,6 +169,11 @@ def test_only_the_turn_that_failed_is_taken_back(root: Path) -> None:
         list(session.stream("Go on."))
         assert session.result().outcome.restored == ("made/new.txt", "notes.txt", "other.txt")
     assert files(root) == {**BEFORE, "first.txt": "1\n"}
+    assert main(["--root", str(root), "apply", "play"]) == 0
+    assert files(root) == {**AFTER, "first.txt": "1\n"}
+    undo = capsys.readouterr().out.rpartition("take it back with: mendgraph ")[2]
+    assert main(shlex.split(undo)) == 0
+    assert files(root) == {**BEFORE, "first.txt": "1\n"}, "what an earlier turn did stays"
 
 
 def test_the_changes_stay_where_that_is_wanted(root: Path) -> None:

@@ -11,7 +11,6 @@ from hypothesis import given, settings, strategies as st
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.run import run_task
 from mendgraph.nodes.call_model.prompts.block_prompt import EXAMPLES, foreign_lines
-from mendgraph.nodes.language.dialects import bare_line
 from mendgraph.nodes.records import OutcomeKind, Protocol, StopReason
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
@@ -122,7 +121,7 @@ def test_the_models_own_calls_come_back_with_relative_paths(tmp_path: Path, prot
     assert str(tmp_path) not in str(model.calls[-1].prompt.messages)
 
 
-LEAK = "calc.py\n```python\ndef add(a, b):\n    # Set depth to 3 in limits.json.\n    return a + b\n```"
+LEAK = "calc.py\n```python\ndef add(a, b):\n    return a + b  # Set depth to 3 in limits.json.\n```"
 MENDED = "calc.py\n```python\ndef add(a, b):\n    return a + b\n```"
 
 
@@ -133,7 +132,7 @@ def test_a_line_of_an_example_reaches_no_file_unless_the_request_has_it(tmp_path
     outcome = run_task(task, context.model_copy(update={"evidence": False}), model=model).outcome
     assert (outcome.kind, len(model.calls)) == (OutcomeKind.FINISHED, 1 if asked else 2)
     assert ("depth" in (tmp_path / "calc.py").read_text()) is asked
-    told = "The line '# Set depth to 3 in limits.json.' is of an example that you were shown"
+    told = "The line 'return a + b  # Set depth to 3 in limits.json.' is of an example that you were shown"
     assert asked or told in str(model.calls[1].prompt.messages[-1]["content"])
 
 
@@ -155,7 +154,7 @@ def test_a_file_that_has_a_line_of_an_example_is_edited_as_any_other(line: str, 
 )
 def test_ordinary_lines_of_the_examples_are_anybodys(line: str) -> None:
     assert any(line in text for example in EXAMPLES for text in example)
-    assert bare_line(line) not in foreign_lines("")
+    assert not any(each in line for each in foreign_lines(""))
 
 
 def test_a_model_that_is_shown_no_examples_is_refused_nothing(tmp_path: Path) -> None:

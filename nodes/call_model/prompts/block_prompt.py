@@ -18,7 +18,7 @@ from pydantic import Field
 from mendgraph.nodes.call_model.prompts.estimates import BYTES_PER_TOKEN, TOKENS_PER_MESSAGE, estimate_tokens
 from mendgraph.nodes.call_model.prompts.profiles import owes_a_value
 from mendgraph.nodes.call_model.prompts.prompt import Prompt, as_map, describe_tool, message_of, native_tool, text_size
-from mendgraph.nodes.language.dialects import EXAMPLE_EDITS, bare_line, render_file
+from mendgraph.nodes.language.dialects import EXAMPLE_EDITS, render_file
 from mendgraph.nodes.language.documents import parse_quietly
 from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_request
 from mendgraph.nodes.language.names import TEXT_SUFFIXES, asks_for_a_change, is_question, named_paths, reports_a_problem
@@ -251,13 +251,14 @@ _SENTENCE = re.compile(r"\b\w++(?:,? \w++){4}")
 
 
 def foreign_lines(known: str) -> frozenset[str]:
-    """The lines of the examples, as `bare_line` gives them, that an edit has from there and not by chance.
+    """The lines of the examples that an edit has from there and not by chance, without the marks around them.
 
     They are sentences: five words in a row. Code is anybody's. What is said in `known`, the task and its files, is not
     foreign to it.
     """
     lines = (line for example in EXAMPLES for text in example for line in text.splitlines() if _SENTENCE.search(line))
-    return frozenset(line for line in map(bare_line, lines) if line not in known)
+    bare = (line.strip(" \t\r#/*-'\"`.,;:!") for line in lines)
+    return frozenset(line for line in bare if line not in known)
 
 
 UNTOLD_TOOLS = frozenset(

@@ -11,7 +11,7 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeAlias
@@ -29,7 +29,7 @@ from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
 from mendgraph.nodes.execute_tools.files.file_changes import LARGEST_BACKUP, MOST_CHANGES, Change, DeleteFile, WriteFile
 from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_regular, open_root, status_beneath
 from mendgraph.nodes.execute_tools.files.text_files import decode_text, encode_text
-from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
+from mendgraph.nodes.execute_tools.files.workspace import DryWorkspace, FileContent, Workspace
 from mendgraph.nodes.execute_tools.journal.journal import UNDO_EFFECT, CallKey, Journal, call_fingerprint
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.language.display import short_id
@@ -323,7 +323,7 @@ class _Restoring:
         workspace = self._workspace.recorded(self._journal.recorder(call))
         restored = 0
         for steps in plan.phases:
-            for batch in self._batches(steps):
+            for batch in _batches(self._changes(steps)):
                 done = workspace.change_files(batch)
                 if isinstance(done, ToolError):
                     return _with_restored(done, restored)
@@ -334,24 +334,14 @@ class _Restoring:
         self._journal.end(call, json.dumps({"restored": restored}))
         return None
 
-    def _batches(self, steps: Sequence[RestoreStep]) -> Iterator[list[Change]]:
-        """The steps as changes of a bounded size each."""
-        batch: list[Change] = []
-        size = 0
+    def _changes(self, steps: Sequence[RestoreStep]) -> Iterator[Change]:
         for step in steps:
-            wanted = step.goal.sha256
+            (wanted, mode), now = step.goal, step.now.sha256
             data = kept_bytes(self._journal, self._root_fd, step.path, wanted) if wanted else b""
             if data is None:
                 raise StoreError(f"The backup of {quoted(step.path)} is gone or damaged: nothing can bring it back.")
-            now, goal = step.now.sha256, step.goal
-            replaced = WriteFile(step.path, data, now, goal.mode, even_read_only=True)
-            batch.append(replaced if goal.sha256 else DeleteFile(step.path, now, even_read_only=True))
-            size += len(data)
-            if len(batch) == MOST_CHANGES or size >= MOST_BYTES:
-                yield batch
-                batch, size = [], 0
-        if batch:
-            yield batch
+            replaced = WriteFile(step.path, data, now, mode, even_read_only=True)
+            yield replaced if wanted else DeleteFile(step.path, now, even_read_only=True)
 
     def _remove(self, directories: Sequence[str]) -> ToolError | None:
         """Take away those of the directories that are empty; what is there no more, or is used by now, is no error."""
@@ -366,6 +356,20 @@ class _Restoring:
                 if error.errno not in _STAYS:
                     return os_failure(error, "delete", name)
         return None
+
+
+def _batches(changes: Iterable[Change]) -> Iterator[list[Change]]:
+    """The changes in parts that can each be made at once."""
+    batch: list[Change] = []
+    size = 0
+    for change in changes:
+        batch.append(change)
+        size += len(change.data) if isinstance(change, WriteFile) else 0
+        if len(batch) == MOST_CHANGES or size >= MOST_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def words_of_failed_work(restored: Sequence[str], left: Sequence[LeftFile], commands: Collection[str], run: str) -> str:
@@ -429,7 +433,8 @@ def apply_again(journal: Journal, workspace: Workspace, run: str) -> tuple[Resto
 
     Returns:
         The files that were changed, none where all of them hold it already; NOT_FOUND where nothing was taken back,
-        CONFLICT for a file that it does not fit, or what else denies or prevents the change.
+        CONFLICT for a file that it does not fit, or what else denies or prevents the change. More than 200 files are
+        changed in parts: after an error in the middle, which says so, and after a kill the same call goes on.
     """
     try:
         with journal.held():
@@ -452,13 +457,20 @@ def _apply(journal: Journal, workspace: Workspace, run: str) -> tuple[RestoredFi
             changes.append(change)
     if not changes:
         return ()
+    batches, dry = [*_batches(changes)], DryWorkspace.of(workspace)
+    for batch in batches if batches[1:] else ():  # one change is all or none by itself; of several the first is not
+        if isinstance(refused := dry.change_files(batch), ToolError):
+            return _not_applied(refused)
     step = journal.taken_back(run)[0].step
     fingerprint = call_fingerprint(APPLY_TOOL, {"run": run})
     execution = f"{APPLY_TOOL}-{secrets.token_hex(8)}"
     call = journal.begin(CallKey(run, execution, step, 0, APPLY_TOOL, Effect.WRITE, fingerprint))
-    done = workspace.recorded(journal.recorder(call)).change_files(changes)
-    if isinstance(done, ToolError):
-        return _not_applied(done)
+    recorded = workspace.recorded(journal.recorder(call))
+    for number, batch in enumerate(batches):
+        done = recorded.change_files(batch)
+        if isinstance(done, ToolError):
+            again = "Some files were changed before that: apply again to go on."
+            return done.model_copy(update={"message": f"{done.message} {again}"}) if number else _not_applied(done)
     journal.end(call, json.dumps({"applied": len(changes)}))
     kinds = {path: RestoreStep(path, restored, attempt).kind for path, attempt, restored in effects}
     return tuple(RestoredFile(each.path, kinds[each.path]) for each in changes)

@@ -23,7 +23,6 @@ from mendgraph.nodes.execute_tools.files.text_files import (
 from mendgraph.nodes.execute_tools.processes.command_changes import CommandChange, CommandChanges
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.tools.read_file import ReadFileArguments, read_file
-from mendgraph.nodes.language.dialects import bare_line
 from mendgraph.nodes.records import FileChange, JsonMap, ToolError, ToolErrorCode, ToolResult
 
 _SHARE = 3  # the gate may take one part in so many of the call's time
@@ -114,9 +113,8 @@ def _foreign_line(context: ToolContext, before: str, after: str) -> str:
 
     A line that the file has already is its own, wherever the edit puts it.
     """
-    added = [line for line in after.splitlines() if bare_line(line) in context.foreign] if context.foreign else []
-    own = {bare_line(line) for line in before.splitlines()} if added else set()
-    return next((line.strip() for line in added if bare_line(line) not in own), "")
+    added = [each for each in context.foreign if each in after and each not in before]
+    return next((line.strip() for line in after.splitlines() if any(each in line for each in added)), "")
 
 
 def judged_evidence(context: ToolContext, path: str, before: str | None, after: str) -> ToolError | None:

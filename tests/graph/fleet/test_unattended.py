@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -192,6 +193,16 @@ def test_what_nothing_has_checked_is_not_committed(run: Run, project: Path) -> N
     assert "check" in err
 
 
+@pytest.mark.skipif(sandbox_problem() is not None, reason="no sandbox for checks here")
+def test_the_command_that_makes_failed_work_again_can_be_typed_where_the_run_was_begun(run: Run, project: Path) -> None:
+    told = "Fix add in calc.py: the checks must pass."
+    code, out, _ = run("--unattended", "--check", "false", told, script=(FIX, *["Done."] * 4))
+    assert (code, "SYSTEM_ERROR (checks_failed)" in out) == (4, True)
+    command = next(line for line in out.splitlines() if "mendgraph apply" in line).rpartition("mendgraph ")[2]
+    code, out, _ = run(*shlex.split(command))
+    assert (code, out.splitlines()[0], (project / "calc.py").read_text()) == (0, "edited calc.py", BUG)
+
+
 def test_where_nothing_was_changed_nothing_is_left(run: Run, project: Path) -> None:
     code, out, _ = run("--unattended", "--commit", "What is add?", script=("It adds.",))
     assert code == 0
@@ -237,7 +248,7 @@ def test_a_repository_without_a_commit_says_so(run: Run, project: Path) -> None:
 
 
 def test_the_preset_is_below_options_and_files_but_for_the_mode(run: Run, project: Path) -> None:
-    preset = AgentContext.unattended("there", max_seconds=9)
+    preset = AgentContext.unattended(Path("there"), max_seconds=9)
     assert (preset.workspace, preset.max_seconds, preset.require_checks) == ("there", 9, True)
     (project / ".mendgraph.toml").write_text('mode = "ask"\nmax_calls_per_turn = 7\nmax_seconds = 60\n')
     out = run("--unattended", *FREE, "--json", "--max-seconds", "99", "--model", "gpt-5-mini", "Fix it")[1]

@@ -213,7 +213,7 @@ def test_a_wrong_argument_is_named_with_its_remedy(name: str, value: Any, words:
 
 
 def test_a_context_that_does_not_fit_ends_the_turn_by_name() -> None:
-    context: Any = {"workspce": "elsewhere"}
+    context: Any = {"workspce": "elsewhere", 1: 2}
     ended: Any = build_graph().invoke({"messages": [HumanMessage("Hi.")]}, context=context)
     assert (ended["outcome"].reason, ended["outcome"].message) == (
         StopReason.INVALID_REQUEST,

@@ -108,12 +108,13 @@ def test_in_a_large_workspace_names_are_searched_for_where_no_file_is_named(
         ("cart.py", ["cart.py"]),
         ("ext.py", []),
         ("__init__.py", []),
+        ("late.js, text.py and shop/text.py", ["src/shop/text.py"]),
     ],
 )
 def test_a_file_is_found_by_the_end_of_its_path_where_it_is_the_only_one(named: str, paths: list[str]) -> None:
     names = ("cart.py", "src/cart.py", "src/shop/text.py", "a/__init__.py", "b/__init__.py", "README.md")
     later = ((f"{number}/late.py", 1) for number in range(2 * MOST_LOOKED_AT))
-    files = Workspace(frozenset(names), [*((name, 1) for name in names), *later])
+    files = Workspace(frozenset(names), iter([*((name, 1) for name in names), *later]))  # it is walked once
     assert preload(f"Fix {named}", TEXT, files) == (read_ahead(paths) if paths else None)
 
 

@@ -20,6 +20,7 @@ from mendgraph.nodes.execute_tools.journal.restoring import (
     RestoredFile,
     RestorePlan,
     RestoreStep,
+    apply_again,
     found_at,
     restore,
     restore_plan,
@@ -203,6 +204,20 @@ def test_many_files_are_restored_in_changes_of_a_bounded_size(world: World) -> N
     assert isinstance(undo(world), Restored)
     assert tree(world.root) == before
     assert sizes(world) == [MOST_CHANGES, MOST_CHANGES, 5]
+    after = tree(world.root)
+    (world.root / "f400").write_bytes(b"mine")
+    (world.root / "f401").unlink()
+    refused = apply_again(world.journal, world.workspace, "run")
+    assert isinstance(refused, ToolError)
+    assert refused.message.startswith("Nothing was applied. ")
+    assert (world.root / "f000").read_bytes() == b"old", "nor was the first part of many"
+    for name in ("f400", "f401"):
+        (world.root / name).write_bytes(b"old")
+    applied = apply_again(world.journal, world.workspace, "run")
+    assert not isinstance(applied, ToolError)
+    assert [each.path for each in applied] == [f"f{index:03}" for index in range(2 * MOST_CHANGES + 5)]
+    assert isinstance(undo(world), Restored)
+    assert tree(world.root) == after
 
 
 def test_what_fails_in_the_middle_is_told_and_the_next_one_goes_on(
