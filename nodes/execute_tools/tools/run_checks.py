@@ -42,7 +42,7 @@ from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.files.text_files import text_of
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.tools.saving import LoadedText, load_text
-from mendgraph.nodes.language.display import count_of
+from mendgraph.nodes.language.display import count_of, listed
 from mendgraph.nodes.records import Effect, ToolError, ToolErrorCode
 
 MOST_TOLD = 5  # failures that one result names
@@ -74,7 +74,7 @@ class _Report:
     ran: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     not_run: list[str] = field(default_factory=list)
-    not_found: list[str] = field(default_factory=list)
+    not_found: dict[str, str] = field(default_factory=dict)
     lines: dict[str, set[int]] = field(default_factory=dict)
 
     def output(self) -> ToolAnswer:
@@ -82,7 +82,8 @@ class _Report:
             message = "\n".join(self.failed[:MOST_TOLD])
             return ToolError(code=ToolErrorCode.CHECK_FAILED, message=message)
         lines = [f"{path}:{each}" for path, numbers in self.lines.items() for each in _ranges(numbers)]
-        why = self.not_run or ([] if self.ran else self.not_found)
+        unseen = [f"Nothing checked {listed([*self.not_found])}."] if self.not_found else []
+        why = [*self.not_run, *unseen] if self.ran else self.not_run or [*self.not_found.values()]
         reason = " ".join(dict.fromkeys(why[:MOST_TOLD]))
         said = {"reason": reason} if reason or not self.ran else {}
         return ToolOutput.ok(checks="passed" if self.ran else "none", ran=self.ran, lines=lines, **said)
@@ -230,12 +231,12 @@ class _Checking:
         for command in commands:
             if any(path.endswith(command.suffixes) for path in known):
                 self.take(partial(self.checks.run_command, command))
-        for path in known:
+        for path in (each for each in known if each not in self.report.lines):
             if path.endswith(".py") and not tests[path]:
-                places = ", ".join(_possible_tests(path)) or "tests"
-                self.report.not_found.append(f"No test of {path} was found (looked for {places}, and what imports it).")
+                places = f"{', '.join(_possible_tests(path)) or 'tests'}, and what imports it"
+                self.report.not_found[path] = f"No test of {path} was found (looked for {places})."
             elif not path.endswith((".py", *(suffix for each in commands for suffix in each.suffixes))):
-                self.report.not_found.append(f"No test runner for {path} was found (looked for {LOOKED_FOR}).")
+                self.report.not_found[path] = f"No test runner for {path} was found (looked for {LOOKED_FOR})."
 
     def take(self, run: Callable[..., RanTests | ToolError], *, configured: bool = False) -> None:
         """Run tests and note what became of them; `configured` ones have to be able to run."""
@@ -259,8 +260,10 @@ class _Checking:
             self.report.failed.append(_told(file, counted[0]))
         elif now.passed or (now.passed is None and not now.failed):
             self.report.ran.append(now.name if now.passed is None else f"{now.name}: {count_of(now.passed, 'test')}")
-            for path, lines in now.lines.items():
-                self.report.lines.setdefault(path, set()).update(lines)
+            for path in (path for path, lines in now.lines.items() if lines):
+                self.report.lines.setdefault(path, set()).update(now.lines[path])
+            if configured:
+                self.report.not_found.clear()
         elif not now.failed:
             self.report.not_run.append(f"All tests of {file} were skipped.")
 

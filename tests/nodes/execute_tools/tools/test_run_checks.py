@@ -195,8 +195,9 @@ def test_what_cannot_be_run_is_told_beside_what_passes(bench: Bench) -> None:
     bench.put({"app.py": APP, "test_app.py": ""})
     checks = Scripted([entry(("passed", ""))])
     checks.ends = {"test_app.py": UNAVAILABLE}
-    assert ran(bench, checks, "app.py") == ToolResult.success(
-        checks="passed", ran=["1 example of app.py"], lines=[], reason="no sandbox"
+    reason = "no sandbox Nothing checked a.js."
+    assert ran(bench, checks, "app.py", "a.js") == ToolResult.success(
+        checks="passed", ran=["1 example of app.py"], lines=[], reason=reason
     )
 
 
