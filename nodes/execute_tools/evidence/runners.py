@@ -118,7 +118,7 @@ class _Environment(NamedTuple):
 
 def _read(folder_fd: int, name: str) -> _Environment:
     home = _BUILT_ON.search(_text(folder_fd, "pyvenv.cfg"))
-    libraries = [each for each in _names(folder_fd, "lib") if each.startswith("python3")]
+    libraries = _names(folder_fd, "lib")
     has_pytest = any("pytest" in _names(folder_fd, "lib", each, "site-packages") for each in libraries)
     return _Environment(name, os.path.realpath(f"{os.fsdecode(home[1])}/.." if home else "/"), has_pytest)
 
