@@ -146,7 +146,8 @@ def _outside(root: str, home: str) -> Iterator[_Environment]:
 
 def _is_installation(prefix: str, home: str) -> bool:
     known = any(prefix.startswith(f"{os.path.realpath(_place(each, home))}/") for each in _INSTALLATIONS)
-    return known and bool(glob.glob(f"{glob.escape(prefix)}/lib/python3*/os.py"))
+    holds_home = f"{os.path.realpath(home)}/".startswith(f"{prefix}/")
+    return known and not holds_home and bool(glob.glob(f"{glob.escape(prefix)}/lib/python3*/os.py"))
 
 
 def _place(pattern: str, home: str) -> str:

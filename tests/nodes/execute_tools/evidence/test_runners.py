@@ -110,6 +110,16 @@ def test_no_file_of_the_workspace_can_name_a_folder_to_be_shown(
     assert (found.readable, found.told) == ((), "pytest in venv; go test ./... (without go)")
 
 
+def test_an_installation_that_holds_the_home_is_not_shown(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = places.home / "uv/python/3.12"
+    places.put(python / "lib/python3.12/os.py")
+    places.environment(places.root / ".venv", home=python)
+    monkeypatch.setenv("XDG_DATA_HOME", str(places.home))
+    assert find_runners(str(places.root)).readable == (str(python),)
+    monkeypatch.setenv("HOME", str(python / "home"))
+    assert find_runners(str(places.root)).readable == ()
+
+
 @pytest.mark.parametrize(
     ("files", "command", "lacks"),
     [
