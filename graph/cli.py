@@ -85,8 +85,8 @@ def options(  # noqa: PLR0913, PLR0917 - typer reads the options from the signat
     if pr_body == "-" and (as_json or json_lines):
         context.fail("--pr-body - and --json both want standard output: name a file for one of them")
     report = os.path.abspath(pr_body) if pr_body.strip("-") else pr_body
-    if not os.path.isdir(os.path.dirname(report) or "."):
-        context.fail(f"there is no folder for --pr-body {pr_body!r}: make it first")
+    if os.path.isdir(report) or not os.path.isdir(os.path.dirname(report) or "."):
+        context.fail(f"--pr-body {pr_body!r} is no file in a folder that is there: make the folder, and name a file")
     given = tuple(
         each.opts[0]
         for each in context.command.params
@@ -284,10 +284,12 @@ def _start(chosen: opt.Options, work: "Callable[[Setup], int]", *, attended: boo
 
 def _take_up(chosen: opt.Options, run: str, work: "Callable[[Setup], int]", *, even_finished: bool = True) -> int:
     """Work on a run that is known, with its own context; options that are given take the place of what is in it."""
+    from mendgraph.graph.fleet.unattended import taken_up as unattended
     from mendgraph.graph.runs.runs import RunState, get_run
 
-    known = found(get_run(run, str(chosen.root)))
-    if known.standing is RunState.FINISHED and not even_finished:
+    place = unattended(str(chosen.root))  # its work is not over before it is committed
+    known = found(get_run(run or (place.run if place else ""), str(chosen.root)))
+    if known.standing is RunState.FINISHED and not even_finished and place is None:
         talk = chat_command(known.run_id, str(chosen.root))
         said = f"run {short_id(known.run_id)} has finished; ask it more with: {talk}"
         sys.stderr.write(f"mendgraph: {one_line(said, 1_000)}\n")

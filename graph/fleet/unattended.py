@@ -17,18 +17,15 @@ from mendgraph.nodes.execute_tools.copies.workspace_copies import (
     make_branch,
     open_copy,
 )
+from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.processes.git import find_identity
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 from mendgraph.nodes.execute_tools.store.run_folder import data_folder, workspace_folder
-from mendgraph.nodes.language.display import count_of, short_id
+from mendgraph.nodes.language.display import count_of, listed, short_id
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 _WORKTREES: Final = "worktrees"
 _MAX_COST_USD: Final = 5.0
-_NOT_CHECKED: Final = ToolError(
-    code=ToolErrorCode.CHECK_FAILED,
-    message="Nothing is committed, as no check has seen all changes: look at them, and commit them yourself.",
-)
 
 
 class Published(NamedTuple):
@@ -51,6 +48,11 @@ class Unattended(NamedTuple):
     copy: Copy
     wanted: Wanted
 
+    @property
+    def run(self) -> str:
+        """How the id of its run begins."""
+        return self.copy.folder.rpartition("-")[2]
+
     def installed(self) -> tuple[str, ...]:
         """Folders of the person's own workspace that tests have to see: what was installed for the project."""
         links = (os.path.join(self.root, name) for name in INSTALLED)
@@ -61,6 +63,13 @@ class Unattended(NamedTuple):
         where = f"It works on the branch {self.wanted.branch} from commit {self.copy.base[:9]}, in {self.root}"
         return (where, *self.copy.notes, f"If it is cut off, go on with: {command_line(self.root, 'resume')}")
 
+    def _not_checked(self) -> ToolError:
+        again = command_line(self.root, "resume", "--no-require-checks")
+        message = (
+            f"Nothing is committed, as no check has seen all changes. Look at them, then commit them with: {again}"
+        )
+        return ToolError(code=ToolErrorCode.CHECK_FAILED, message=message)
+
     def publish(self, files: Sequence[str], *, finished: bool, checked: bool, message: str) -> Published:
         """Commit the files that were changed, if that is wanted, and take away what nobody needs any more.
 
@@ -69,16 +78,21 @@ class Unattended(NamedTuple):
         """
         wanted, commit, problem = self.wanted, "", None
         if finished and files and wanted.commit:
-            who = find_identity(self.root) if checked else _NOT_CHECKED
+            who = find_identity(self.root) if checked else self._not_checked()
             done = who if isinstance(who, ToolError) else commit_branch(self.copy, files, message, who)
             commit, problem = ("", done) if isinstance(done, ToolError) else (done, None)
+        said = f"Committed {count_of(len(files), 'file')} to the branch {wanted.branch} ({commit[:9]})"
         if not finished or problem is not None or (files and not wanted.commit):
             said = f"Nothing is committed: the work is on the branch {wanted.branch}, in {self.root}"
             return Published(wanted.branch, "", self.root, said, problem)
-        problem = leave_branch(self.copy, wanted.branch)
+        left = leave_branch(self.copy, wanted.branch)
+        if left and not isinstance(left, ToolError):
+            said = said if commit else "Nothing is committed"
+            said = f"{said}; {listed(map(quoted, left))} in {self.root} was changed by somebody else, and stays there"
+            return Published(wanted.branch, commit, self.root, said)
+        problem = left if isinstance(left, ToolError) else None
         if not commit:
             return Published("", "", "", "Nothing was changed: there is no commit, and no branch", problem)
-        said = f"Committed {count_of(len(files), 'file')} to the branch {wanted.branch} ({commit[:9]})"
         return Published(wanted.branch, commit, "", said, problem)
 
 

@@ -593,10 +593,8 @@ def _person_words(call: Judged, texts: Texts) -> str:
     rule = texts.line(str(call.was.get("rule") or "a rule"), 80)
     if call.verdict is None:
         return f"{rule} asks for it"
-    asked = f"{rule} asked a person"
     if call.verdict.kind is VerdictKind.ALLOW:
         edited = isinstance(call.item, ToolCall) and call.was.get("arguments") != call.item.arguments
-        return f"{asked}, who {'edited the arguments and approved' if edited else 'approved'}"
-    error = call.verdict.error
-    stopped = error is not None and error.code is ToolErrorCode.CANCELLED
-    return f"{asked}, who {'stopped the run' if stopped else 'did not approve'}"
+        return f"{rule} asked a person, who {'edited the arguments and approved' if edited else 'approved'}"
+    stopped = (error := call.verdict.error) is not None and error.code is ToolErrorCode.CANCELLED
+    return f"{rule} asked a person, who {'stopped the run' if stopped else 'did not approve'}"

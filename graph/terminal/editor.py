@@ -29,7 +29,7 @@ from mendgraph.graph.runs.run import RunResult, Session
 from mendgraph.graph.runs.runs import get_run, list_runs, thread_config, with_store
 from mendgraph.graph.terminal.output_lines import outcome_lines, plain_values
 from mendgraph.graph.terminal.process_end import SIGNALS, ExitCode, RefusedError, bug, found, leave_at_once
-from mendgraph.graph.terminal.screen import VisibleText, note_of
+from mendgraph.graph.terminal.screen import VisibleText, note_of, was_seen
 from mendgraph.graph.terminal.turns import GRACE_S, edits_in_blocks, let_tools_tidy_up
 from mendgraph.nodes import records
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
@@ -119,9 +119,12 @@ class EditorAgent:
         self, cwd: str, session_id: str, mcp_servers: Servers = (), **_: Any
     ) -> schema.LoadSessionResponse:
         """Go on with a run of the folder: its requests and answers are told again."""
+        self._refuse_at_work(session_id)
         with _in_words():
             root = found(check_workspace(cwd))
             known = found(get_run(session_id, root))
+            if known.run_id != session_id:  # the beginning of an id, which is enough on the command line
+                raise RequestError(_WRONG, f"There is no session {session_id!r} in {root}: list those that are there.")
             context = AgentContext(**{**known.context.model_dump(), **self._given, "workspace": root})
             kept = await self._keep(context, mcp_servers or ())
             messages = found(with_store(root, partial(_messages, session_id)))
@@ -156,8 +159,7 @@ class EditorAgent:
     async def prompt(self, prompt: Sequence[Any], session_id: str, **_: Any) -> schema.PromptResponse:
         """Work on one request. A run that fails answers with an error that says why, after its updates."""
         kept = self._session(session_id)
-        if kept.turn is not None:
-            raise RequestError(_FAILED, "This session is at work on another prompt: wait for its end, or cancel it.")
+        self._refuse_at_work(session_id)
         with _in_words():
             options: Any = {"durability": self._durability, "tools": kept.tools}
             session = Session(kept.context, thread_id=session_id, **options)
@@ -191,6 +193,10 @@ class EditorAgent:
         if session_id not in self._sessions:
             raise RequestError(_WRONG, f"There is no session {session_id!r} here: begin one, or load it.")
         return self._sessions[session_id]
+
+    def _refuse_at_work(self, session_id: str) -> None:
+        if (kept := self._sessions.get(session_id)) is not None and kept.turn is not None:
+            raise RequestError(_FAILED, "This session is at work on another prompt: wait for its end, or cancel it.")
 
     async def _keep(self, context: AgentContext, servers: Sequence[Any]) -> _Kept:
         """The session, with the tools of the client's MCP servers; where these cannot be had it does without."""
@@ -329,8 +335,7 @@ class _Turn:
 
     def _end(self, result: RunResult) -> Iterator[Update]:
         """The answer, where it was not seen as it came, and the outcome."""
-        seen = {line.strip() for line in (*self._said.splitlines(), "")}
-        if not seen.issuperset(line.strip() for line in result.outcome.answer.splitlines()):
+        if not was_seen(result.outcome.answer, self._said):
             yield from self._say(result.outcome.answer)
         self._in_reply = False
         yield from self._say("\n\n".join(line.text.strip() for line in outcome_lines(result.outcome)))
@@ -455,3 +460,6 @@ async def _serve(agent: EditorAgent) -> None:
     if not ended:
         let_tools_tidy_up()
         leave_at_once(ExitCode.FINISHED)
+    if not listening.cancelled() and (problem := listening.exception()) is not None:
+        said = f"the editor sent what is no message of the protocol ({type(problem).__name__})"
+        raise RefusedError(ExitCode.SYSTEM_ERROR, said)

@@ -92,7 +92,8 @@ _MOST_QUOTED: Final = 8_000
 def commit_message(task: str, result: "RunResult", models: Sequence[str]) -> str:
     """A subject of at most 72 characters made from the task; then how the run ended, and which one it was."""
     first = next(filter(str.strip, task.splitlines()), task)
-    ended, by = [*outcome_lines(result.outcome)][-1].text, f"Run {result.run_id} of mendgraph, by {', '.join(models)}."
+    ended = "In its last turn: " * (not result.changed_files) + [*outcome_lines(result.outcome)][-1].text
+    by = ", by ".join([f"Run {result.run_id} of mendgraph", *[", ".join(models)] * bool(models)]) + "."
     return "\n".join((_inert(first, 72), "", *(textwrap.fill(_inert(each, 1_000), 72) for each in (ended, by)), ""))
 
 

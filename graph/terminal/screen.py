@@ -66,9 +66,8 @@ class VisibleText:
         """What can be shown now that this piece has come."""
         self._text += piece
         before = self._shown
-        while not self._holds and (held := self._text[self._shown :]):
-            line = held.splitlines(keepends=True)[0]
-            complete = len(line) < len(held) or line[-1] in _LINE_ENDS
+        for line in () if self._holds else self._text[before:].splitlines(keepends=True):
+            complete = self._shown + len(line) < len(self._text) or line[-1] in _LINE_ENDS
             doubtful = not self._in_line and self._may_begin_a_call(line)
             if not complete and (doubtful or not (self._in_line or line.strip())):
                 break
@@ -135,6 +134,12 @@ def note_of(event: Event) -> Line | None:
             what = one_line(f"{override.tool} {override.target}")
             return Line(f"↻ {what}: the same action {override.repeats} times, refused from now on", "yellow")
     return None
+
+
+def was_seen(answer: str, said: str) -> bool:
+    """Whether all lines of the answer are among those of what was `said`."""
+    seen = {line.strip() for line in (*said.splitlines(), "")}
+    return seen.issuperset(line.strip() for line in answer.splitlines())
 
 
 @dataclass(frozen=True)
@@ -210,8 +215,7 @@ class RunView:
 
     def answer(self, text: str) -> None:
         """Show the final answer, unless all of its lines were seen as they came."""
-        seen = {line.strip() for line in (*self._said.splitlines(), "")}
-        if not seen.issuperset(line.strip() for line in text.splitlines()):
+        if not was_seen(text, self._said):
             self._say(text)
             self.end_reply()
 

@@ -36,7 +36,16 @@ from mendgraph.graph.terminal.output_lines import (
     usage_block,
     usage_lines,
 )
-from mendgraph.graph.terminal.process_end import SIGNALS, ExitCode, by_whom, found, install, leave_at_once, write_file
+from mendgraph.graph.terminal.process_end import (
+    SIGNALS,
+    ExitCode,
+    RefusedError,
+    by_whom,
+    found,
+    install,
+    leave_at_once,
+    write_file,
+)
 from mendgraph.graph.terminal.screen import Display, RunView, VisibleText
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
 from mendgraph.nodes.call_model.weights import embedded_weights
@@ -46,7 +55,7 @@ from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import run_folder_path
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.language.display import one_line, short_id
-from mendgraph.nodes.records import EditForm, StopReason, ToolError
+from mendgraph.nodes.records import EditForm, StopReason, ToolError, ToolErrorCode
 
 GRACE_S: Final = 5.0
 """Seconds that a turn has to end after the second signal; then the process ends."""
@@ -158,7 +167,9 @@ def run_once(setup: Setup, request: str) -> ExitCode:
 
 def resume_once(setup: Setup, *, anew: bool = False) -> ExitCode:
     """Go on with the thread that `session_options` name, and show its end; `anew`: in a new turn, by its options."""
-    with Turns(replace(setup, unattended=taken_up(setup.context.workspace))) as turns:
+    place = taken_up(setup.context.workspace)
+    own = place is not None and setup.session_options["thread_id"].startswith(place.run)  # others may run there too
+    with Turns(replace(setup, unattended=place if own else None)) as turns:
         return turns.show_run(turns.take_up(anew=anew))
 
 
@@ -257,7 +268,11 @@ class Turns:
                 sys.stdout.write(report)
             else:
                 folder, name = os.path.split(os.path.abspath(wanted.report))
-                write_file(found(check_workspace(folder)), name, report.encode(errors="replace"), force=True)
+                try:
+                    write_file(found(check_workspace(folder)), name, report.encode(errors="replace"), force=True)
+                except RefusedError as refusal:  # the end is told all the same
+                    problem = ToolError(code=ToolErrorCode.IO_ERROR, message=f"No report: {refusal.message}")
+                    return published._replace(problem=published.problem or problem)
         return published
 
     def usage(self) -> tuple[Mapping[str, Any], list[Line]]:

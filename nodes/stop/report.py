@@ -53,7 +53,9 @@ def stopped(
     left = [step.title for step in plan.steps if step.status is not PlanStatus.DONE]
     changed = changed_files(changes)
     files = tuple(path for path in changed if path not in restored)
-    verified = (loop.verified or _CUT_SHORT) if changed else Verification()
+    failed = Verification(kind="contradicted", reason=" ".join(cause.diagnostics[-1:]))
+    unknown = failed if cause.reason is StopReason.CHECKS_FAILED else _CUT_SHORT
+    verified = (loop.verified or unknown) if changed else Verification()
     words = changes_words(files, verified, loop.refused)
     return Outcome(
         kind=kind,
@@ -91,8 +93,10 @@ def changes_words(files: Sequence[str], verified: Verification, refused: Sequenc
     if verified.kind == "passed":
         checked = [*_passed(verified.ran), *[one_line(verified.reason).rstrip(".")] * bool(verified.reason)]
     else:
-        said = ["its checks fail" if verified.kind == "contradicted" else "not checked", one_line(verified.reason)]
-        checked = [": ".join(filter(None, said)).rstrip(".")]
+        reason = one_line(verified.reason).rstrip(".")
+        failed = verified.kind == "contradicted"
+        said = ["its checks fail" if failed else "not checked", reason if failed else reason[:1].lower() + reason[1:]]
+        checked = [": ".join(filter(None, said))]
     return "; ".join([f"Changed {listed(files)}", *checked, *refused]) + "."
 
 

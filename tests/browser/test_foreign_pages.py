@@ -163,7 +163,7 @@ def test_the_server_for_studio(studio: Studio, page: Page, port: int, tmp_path: 
 
         body["context"] = allowed
         worked = sent(page, f"http://127.0.0.1:{port}/", url, body)
-        assert json.loads(worked["json"].removeprefix("200 "))["outcome"]["message"] == "Written."
+        assert json.loads(worked["json"].removeprefix("200 "))["outcome"]["answer"] == "Written."
         assert (len(ours.requests), theirs.requests) == (2, [])
     assert [each.name for each in tmp_path.iterdir()] == ["canary.txt"]
     assert studio.complaints() == []
@@ -183,7 +183,7 @@ def test_a_server_for_several_users(servers: Servers, page: Page, port: int) -> 
     assert (len(servers.model.requests), list(folder.iterdir())) == (before, [])
     key = {"authorization": f"Bearer {token('ann')}"}
     worked = sent(page, f"http://127.0.0.1:{port}/", url, body, key)
-    assert json.loads(worked["json"].removeprefix("200 "))["outcome"]["message"] == "Written."
+    assert json.loads(worked["json"].removeprefix("200 "))["outcome"]["answer"] == "Written."
     assert [each.name for each in folder.iterdir()] == ["canary.txt"]
 
 

@@ -96,7 +96,8 @@ def resume(place: dict[str, str]) -> dict[str, Any]:
     session = open_run("play", place["root"], **options(place))
     assert not isinstance(session, ToolError), session.message
     with session:
-        if not session._machine.get_state(session._config()).values.get("outcome"):  # else it would be a new turn
+        ended = "fails" in place and session._machine.get_state(session._config()).values.get("outcome")
+        if not ended:  # else it would be a new turn
             list(session.resume())
         return _told(session.result())
 

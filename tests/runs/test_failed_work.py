@@ -183,7 +183,8 @@ def test_files_that_cannot_be_restored_are_told(root: Path, monkeypatch: pytest.
     full = ToolError(code=ToolErrorCode.IO_ERROR, message="The disk is full.")
     monkeypatch.setattr("mendgraph.graph.machine.workspace.restore", lambda *_, **__: full)
     outcome = by_task(root)
-    assert outcome.message.endswith("The files could not be restored; `mendgraph undo` does that. The disk is full.")
+    assert "The files could not be restored; `mendgraph undo` does that. The disk is full. Changed" in outcome.message
+    assert outcome.message.endswith("; its checks fail: It is wrong.")
     assert (outcome.restored, outcome.changed_files) == ((), ("notes.txt", "made/new.txt", "other.txt"))
     monkeypatch.undo()
     assert isinstance(undo_run("play", str(root)), Restored)
@@ -195,7 +196,7 @@ def test_what_somebody_else_has_changed_stays_and_is_named(root: Path) -> None:
     outcome = run_task("Do it.", context(root), thread_id="play", **options("meddle")).outcome
     assert outcome.message.endswith(
         "The files are as they were, but for 'notes.txt' (Changed since the run); the attempt is kept: mendgraph apply"
-        " play. What meddle did elsewhere stays."
+        " play. What meddle did elsewhere stays. Changed notes.txt; its checks fail: It is wrong."
     )
     assert (outcome.changed_files, outcome.restored) == (("notes.txt",), ("made/new.txt", "other.txt"))
     assert files(root) == {**BEFORE, "notes.txt": "mine\n"}

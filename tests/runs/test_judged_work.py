@@ -247,3 +247,19 @@ def test_where_checks_are_required_changes_without_one_end_the_run(
         assert outcome.message.startswith(said)
         assert (outcome.kind, outcome.diagnostics) == (OutcomeKind.SYSTEM_ERROR, (f"the answer: {DONE.text}",))
         assert "--check" in outcome.how_to_go_on
+
+
+@SANDBOXED
+@pytest.mark.parametrize(
+    ("tested", "kind"), [("total", "none"), ("half", "passed")], ids=["of other code", "of the new code"]
+)
+def test_tests_that_run_no_changed_line_say_nothing_of_the_change(root: Path, tested: str, kind: str) -> None:
+    """The head of a new function is executed by every import of its file."""
+    test = f"from cart import {tested}\n\n\ndef test_it():\n    assert {tested}([4]) in (5, 2)\n"
+    write_files(root, {**CART, "tests/test_cart.py": test})
+    new = 'def half(items):\n    """Half of the sum."""\n    return sum(items) // 2\n\n\ndef shipping(weight):'
+    said = use(("edit_file", {"path": "cart.py", "old_str": "def shipping(weight):", "new_str": new})), Say("Added.")
+    result, _ = ran(root, use(("read_file", {"path": "cart.py"})), *said, protocol=Protocol.NATIVE, checks=())
+    assert (result.outcome.kind, result.outcome.verified.kind) == (OutcomeKind.FINISHED, kind)
+    assert result.outcome.verified.lines == (() if kind == "none" else ("cart.py:7",))
+    assert ("nothing that passed was seen to run a changed line" in result.outcome.message) is (kind == "none")

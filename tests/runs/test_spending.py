@@ -267,9 +267,7 @@ def test_a_run_whose_account_is_full_goes_on_where_it_was_when_its_limit_is_rais
     assert "of the account 'batch/nightly' together" in stopped.message
     if "max_tokens_per_day" not in limit:
         assert stopped.reason is StopReason.ACCOUNT_LIMIT
-        assert stopped.how_to_go_on == (
-            "Raise the account's limit, as `chat --run RUN` allows, or name another account."
-        )
+        assert stopped.how_to_go_on == "Raise it, or name another: `mendgraph resume --account NAME`."
     with Session(before, model=model, thread_id=root.name) as again:
         list(again.resume())
         assert (again.result().outcome.reason, len(model.paid)) == (stopped.reason, calls)

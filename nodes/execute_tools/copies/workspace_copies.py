@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple, cast
 
@@ -304,7 +304,7 @@ def make_branch(workspace: str, folder: str, wanted: Wanted) -> Copy | ToolError
 def commit_branch(copy: Copy, files: Iterable[str], message: str, identity: Mapping[str, str]) -> str | ToolError:
     """Commit these files of a copy as they are onto its branch; the commit's id, "" where the branch has no change.
 
-    Files that git ignores are left out. No hook, filter or signing program of the repository is started.
+    What git ignores and what a person has staged is left out. No hook, filter or signing program is started.
     """
 
     def git(*words: str, given: bytes = b"") -> str:
@@ -315,6 +315,7 @@ def commit_branch(copy: Copy, files: Iterable[str], message: str, identity: Mapp
         repository = required(cast("Repository | ToolError", find_repository(copy.root)))
         hidden = git("ls-files", "-z", "--others", "--ignored", "--exclude-standard").split("\0")
         names = "".join(f"{name}\0" for name in files if name not in hidden)
+        git("read-tree", "-m", HEAD)
         git("update-index", "--add", "--remove", "--replace", "-z", "--stdin", given=os.fsencode(names))
         tree, head = git("write-tree"), git("rev-parse", HEAD)
         if tree != git("rev-parse", f"{HEAD}^{{tree}}"):
@@ -325,14 +326,24 @@ def commit_branch(copy: Copy, files: Iterable[str], message: str, identity: Mapp
     return head if head != copy.base else ""
 
 
-def leave_branch(copy: Copy, branch: str) -> ToolError | None:
-    """Take the copy away, and its branch as well where that has no commit; an empty folder stays, for its runs."""
+def leave_branch(copy: Copy, branch: str) -> Sequence[str] | ToolError:
+    """Take the copy away, and its branch as well where that has no commit; an empty folder stays, for its runs.
+
+    Nothing is taken away where the copy has changes that are not committed: their files are named.
+    """
     repository = find_repository(copy.root)
-    if isinstance(repository, Repository):  # a branch that has a commit is not at the base any more
-        repository.run("update-ref", "-d", f"refs/heads/{branch}", copy.base)
+    if isinstance(repository, Repository):
+        kinds = ("--modified", "--others", "--exclude-standard")
+        found = succeeded(repository.run("ls-files", "-z", *kinds), "look for changes in", copy.root)
+        if isinstance(found, ToolError):
+            return found
+        left = dict.fromkeys(os.fsdecode(found.stdout).split("\0")[:-1])
+        if names := [name for name in left if name not in INSTALLED]:
+            return names
+        repository.run("update-ref", "-d", f"refs/heads/{branch}", copy.base)  # one with a commit is not at the base
     problem = delete_copy(copy.folder)
     with copy_folder(copy.folder, make=problem is None) as opened, suppress(OSError):
         parts = os.path.relpath(copy.root, copy.folder).split(os.sep)
         for end in range(1, len(parts) + 1):
             os.mkdir(os.path.join(*parts[:end]), 0o700, dir_fd=required(opened).handle)
-    return problem
+    return problem or ()

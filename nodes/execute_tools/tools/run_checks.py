@@ -12,7 +12,7 @@ from itertools import islice
 from pydantic import Field
 
 from mendgraph.nodes.execute_tools.argument_schema import ToolArguments
-from mendgraph.nodes.execute_tools.edits.python_text import SyntaxProblem, parse
+from mendgraph.nodes.execute_tools.edits.python_text import Function, SyntaxProblem, parse
 from mendgraph.nodes.execute_tools.edits.request import read_request
 from mendgraph.nodes.execute_tools.evidence.checks import Checks
 from mendgraph.nodes.execute_tools.evidence.evidence_gate import (
@@ -71,22 +71,30 @@ class RunChecksArguments(ToolArguments):
 
 @dataclass
 class _Report:
+    """What is told. Of what is `traced` it is known which of the `changed` lines it has executed."""
+
     ran: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     not_run: list[str] = field(default_factory=list)
     not_found: dict[str, str] = field(default_factory=dict)
     lines: dict[str, set[int]] = field(default_factory=dict)
+    traced: bool = True
+    changed: bool = False
 
     def output(self) -> ToolAnswer:
         if self.failed:
             message = "\n".join(self.failed[:MOST_TOLD])
             return ToolError(code=ToolErrorCode.CHECK_FAILED, message=message)
         lines = [f"{path}:{each}" for path, numbers in self.lines.items() for each in _ranges(numbers)]
+        unreached = bool(self.ran) and self.changed and self.traced and not lines
         unseen = [f"Nothing checked {listed([*self.not_found])}."] if self.not_found else []
         why = [*self.not_run, *unseen] if self.ran else self.not_run or [*self.not_found.values()]
+        if unreached:
+            why = [f"Nothing that passed was seen to run a changed line ({', '.join(self.ran)}).", *why]
         reason = " ".join(dict.fromkeys(why[:MOST_TOLD]))
-        said = {"reason": reason} if reason or not self.ran else {}
-        return ToolOutput.ok(checks="passed" if self.ran else "none", ran=self.ran, lines=lines, **said)
+        passed = self.ran and not unreached
+        said = {} if passed and not reason else {"reason": reason}
+        return ToolOutput.ok(checks="passed" if passed else "none", ran=self.ran, lines=lines, **said)
 
 
 @tool(effect=Effect.READ, path_fields=("paths",), cacheable=False, self_timed=True, offered=False)
@@ -104,6 +112,7 @@ def run_checks(context: ToolContext, arguments: RunChecksArguments) -> ToolAnswe
     report = _Report(failed=unmet(context.task, python))
     if python and read_request(context.task).expectations and not report.failed:
         report.ran.append("what the task asks of names")
+        report.traced = False
     if isinstance(context.checks, ToolError):
         report.not_run.append(context.checks.message)
     elif context.checks is None:
@@ -114,6 +123,7 @@ def run_checks(context: ToolContext, arguments: RunChecksArguments) -> ToolAnswe
         if checks.rules.evidence:
             checking.run_examples()
             checking.run_tests(arguments.paths)
+            report.changed = any(checking.lines.values())
         elif not checks.rules.commands:
             report.not_run.append("Checks are turned off.")
         for command in checks.rules.commands:
@@ -157,13 +167,14 @@ class _Checking:
 
     @cached_property
     def lines(self) -> dict[str, list[int]]:
-        """The lines of Python files that the turn has changed or added."""
+        """The lines of Python files that the turn has changed or added, but those that say nothing when they run."""
         found: dict[str, list[int]] = {}
         for path, text in self.python.items():
             if (old := (self.before or {}).get(path)) is not None:
                 both = difflib.SequenceMatcher(None, (text_of(old) or "").splitlines(), text.splitlines())
                 changed = (range(*each[3:]) for each in both.get_opcodes() if each[0] != "equal")
-                found[path] = [at + 1 for place in changed for at in place]
+                idle = _idle_lines(text)
+                found[path] = [at + 1 for place in changed for at in place if at + 1 not in idle]
         return found
 
     @cached_property
@@ -259,6 +270,7 @@ class _Checking:
         if counted := [told for test, told in now.failed.items() if test not in {*already, *absent}]:
             self.report.failed.append(_told(file, counted[0]))
         elif now.passed or (now.passed is None and not now.failed):
+            self.report.traced &= now.passed is not None
             self.report.ran.append(now.name if now.passed is None else f"{now.name}: {count_of(now.passed, 'test')}")
             for path in (path for path, lines in now.lines.items() if lines):
                 self.report.lines.setdefault(path, set()).update(now.lines[path])
@@ -291,6 +303,20 @@ class _Checking:
             told = ", ".join(names[:MOST_TOLD]) + (f" and {len(names) - MOST_TOLD} more" if names[MOST_TOLD:] else "")
             verb = "are" if names[1:] else "is"
             self.report.not_run.insert(0, f"{told} failed already before the change, and {verb} not counted.")
+
+
+def _idle_lines(text: str) -> set[int]:
+    """The lines that are executed whether or not the code is used, heads of definitions, and their documentation."""
+    tree = parse(text)
+    nodes = () if isinstance(tree, SyntaxProblem) else ast.walk(tree)
+    found: set[int] = set()
+    for node in nodes:
+        if isinstance(node, Function | ast.ClassDef):
+            first = node.body[0]
+            words = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+            head = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+            found.update(range(head, (first.end_lineno or 0) + 1 if words else first.lineno))
+    return found
 
 
 def _examples(task: str, path: str, text: str) -> tuple[Example, ...]:

@@ -14,7 +14,7 @@ from tests.doubles.scripted_server import Say, ScriptedServer
 
 USAGE = {"replies_asked_again": 3, "replies_rescued": 2, "total_calls": 4}
 FINISHED = Ended(
-    Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="done", answer="It is 4.", usage=USAGE)
+    Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="It is 4.", answer="It is 4.", usage=USAGE)
 )
 STOPPED = Ended(
     Outcome(
@@ -34,6 +34,7 @@ TRACED = Traced("tool.invoke.start", {}, "r", "1", 0)
                 reason="answered",
                 answer="It is 4.",
                 first_line="FINISHED (answered): no file changed; the answer was not checked",
+                checked="none",
                 seconds=1.5,
                 healed=3,
                 rescued=2,
@@ -47,6 +48,7 @@ TRACED = Traced("tool.invoke.start", {}, "r", "1", 0)
                 reason="loop_persisted",
                 error="Again. read a.py",
                 first_line="SYSTEM_ERROR (loop_persisted): Again.",
+                checked="none",
                 seconds=1.5,
             ),
         ),

@@ -13,8 +13,10 @@ import yaml
 
 from mendgraph.graph import cli
 from mendgraph.graph.configuration.context import UNATTENDED, AgentContext
+from mendgraph.graph.fleet import unattended
 from mendgraph.graph.fleet.unattended import cost_limit
 from mendgraph.nodes.execute_tools.processes.bubblewrap import sandbox_problem
+from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.architecture.product import ROOT
 from tests.doubles.replies import Calls, Say
 from tests.doubles.scripted_model import ScriptedModel
@@ -24,6 +26,7 @@ from tests.nodes.execute_tools.processes.git_places import git, repository
 BUG: Final = 'def add(a, b):\n    """Add.\n\n    >>> add(1, 2)\n    3\n    """\n    return a - b\n'
 FIXED: Final = BUG.replace("a - b", "a + b")
 FIX: Final = 'tool: edit_file({"path": "calc.py", "old_str": "a - b", "new_str": "a + b"})'
+LOOK: Final = 'tool: read_file({"path": "calc.py"})'
 FREE: Final = ("--no-require-checks", "--no-evidence")
 """The sandbox may be missing here."""
 
@@ -137,7 +140,7 @@ def test_what_did_not_finish_is_not_committed_and_resume_ends_it_as_it_was_wante
     told = json.loads(out)
     assert (code, told["commit"]) == (3, "")
     assert "BUDGET_STOP (max_calls_per_turn)" in report.read_text()
-    assert "the defaults are small, and --unattended has larger ones" in told["outcome"]["how_to_go_on"]
+    assert "The default is small; --unattended has larger ones" in told["outcome"]["how_to_go_on"]
     assert f"mendgraph resume --root {told['worktree']}" in err
     code, out, _ = run("resume", "--root", told["worktree"], script=("It adds now.",))
     assert code == 0
@@ -146,6 +149,38 @@ def test_what_did_not_finish_is_not_committed_and_resume_ends_it_as_it_was_wante
     assert "FINISHED (answered)" in report.read_text()
     assert len(worktrees(project)) == 1
     assert "finished" in run("runs", "--root", told["worktree"])[1]
+
+
+def test_work_of_others_in_the_worktree_is_neither_committed_nor_lost(run: Run, project: Path) -> None:
+    words = ("--unattended", *FREE, "--commit", "--max-calls", "1", "--json", "Fix it")
+    told = json.loads(run(*words, script=(FIX,))[1])
+    worktree = Path(told["worktree"])
+    (worktree / "staged.py").write_text("mine\n")
+    git(worktree, "add", "staged.py")
+    (worktree / ".gitignore").write_text("mine\n")
+    look = ("--root", str(worktree), "--max-calls", "1", "--protocol", "text", "--json", "Look at it")
+    other = json.loads(run(*look, script=(LOOK,))[1])
+    out = run("resume", other["thread_id"], "--root", str(worktree), script=("I see.",))[1]
+    assert ("FINISHED" in out, "commit" in out) == (True, False)
+    code, out, _ = run("resume", "--root", told["worktree"], script=("It adds now.",))
+    assert (code, "'staged.py', '.gitignore' in" in out) == (0, True)
+    assert git(project, "show", "--name-only", "--format=", told["branch"]) == "calc.py\n"
+    assert (worktree / "staged.py").exists()
+
+
+def test_a_run_that_ended_before_its_commit_is_committed_by_resume(
+    run: Run, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        full = ToolError(code=ToolErrorCode.IO_ERROR, message="The disk is full.")
+        patched.setattr(unattended, "commit_branch", lambda *_: full)
+        code, out, err = run("--unattended", *FREE, "--json", "--commit", "Fix it")
+    told = json.loads(out)
+    assert (code, told["commit"], "The disk is full." in err) == (4, "", True)
+    assert run("resume", "--require-checks", "--root", told["worktree"], script=())[0] == 4
+    code, out, _ = run("resume", "--no-require-checks", "--root", told["worktree"], script=())
+    assert (code, f"Committed 1 file to the branch {told['branch']}" in out) == (0, True)
+    assert len(worktrees(project)) == 1
 
 
 def test_what_nothing_has_checked_is_not_committed(run: Run, project: Path) -> None:
@@ -178,7 +213,8 @@ def test_a_folder_of_a_repository_may_be_the_workspace(run: Run, project: Path) 
         (("--commit", "Fix it"), "give --unattended as well"),
         (("--unattended", "chat"), "--unattended is for a task"),
         (("--unattended", "--json", "--pr-body", "-", "Fix it"), "both want standard output"),
-        (("--unattended", "--pr-body", "none/pr.md", "Fix it"), "there is no folder for --pr-body"),
+        (("--unattended", "--pr-body", "none/pr.md", "Fix it"), "make the folder, and name a file"),
+        (("--unattended", "--pr-body", ".git", "Fix it"), "make the folder, and name a file"),
         (("--unattended", "--root", "/usr/share", "Fix it"), "is no git repository"),
         (("--unattended", "--commit", "Fix it"), "Git does not know in whose name to commit"),
     ],
@@ -254,7 +290,7 @@ def test_the_action_pushes_what_was_checked(project: Path, tmp_path: Path, *, fi
         "PATH": f"{installer.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
     task = "Fix add in calc.py: it subtracts. $(touch owned) `touch owned`"
-    given = {"task": task, "model": "gpt-5-mini", "options": "--max-steps 3 --seed '7'", "packages": "langchain-x"}
+    given = {"task": task, "model": "gpt-5-mini", "options": "--max-steps 3\n--seed '7'", "packages": "langchain-x"}
     values = {f"inputs.{name}": str(each.get("default", "")) for name, each in action["inputs"].items()}
     values |= {f"inputs.{name}": value for name, value in given.items()}
     values |= {"github.server_url": "https://github.com", "github.action_path": "/action"}
@@ -263,6 +299,8 @@ def test_the_action_pushes_what_was_checked(project: Path, tmp_path: Path, *, fi
     with ScriptedServer([edit, Say("It adds now.")] if fixes else [Say("")] * 9, then=lambda _: Say("")) as server:
         env["OPENAI_BASE_URL"] = server.base_url
         assert played(steps["Install"], values, env, project) == 0
+        assert played(steps["Run"], {**values, "inputs.options": "--seed '7"}, env, project) == 1
+        assert not server.requests
         code = played(steps["Run"], values, env, project)
     outputs = dict(line.split("=", 1) for line in Path(env["GITHUB_OUTPUT"]).read_text().splitlines())
     assert (tmp_path / "installed").read_text() == "install --force /action\ninject mendgraph langchain-x\n"

@@ -257,6 +257,8 @@ def test_what_fails_is_an_error_in_words(folder: Path) -> None:
             await talk.begin(cwd="/nowhere/at/all")
         with pytest.raises(RequestError, match="There is no session 'x' here"):
             await talk.ask("x")
+        with pytest.raises(RequestError, match=f"There is no session '{session[:6]}' in"):
+            await talk.agent.load_session(cwd=talk.folder, session_id=session[:6], mcp_servers=[])
         with pytest.raises(RequestError, match="There is no mode 'yolo'"):
             await talk.agent.set_session_mode(session_id=session, mode_id="yolo")
         with pytest.raises(RequestError, match="block of type image"):
@@ -277,3 +279,9 @@ def test_a_person_who_starts_it_is_told_who_does() -> None:
     done = subprocess.run([COMMAND, "acp"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("mendgraph: an editor starts `mendgraph acp`")
+
+
+def test_what_is_no_message_ends_it_in_words() -> None:
+    done = subprocess.run([COMMAND, "acp"], input="5\n", capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (4, "")
+    assert done.stderr == "mendgraph: the editor sent what is no message of the protocol (AttributeError)\n"

@@ -71,7 +71,10 @@ def test_a_task_is_worked_on_before_the_eyes_of_its_owner(tmp_path: Path) -> Non
         " def add(a, b):",
         "-    return a - b",
         "+    return a + b",
-        "FINISHED (answered): Changed calc.py; not checked.",
+        (
+            "FINISHED (answered): Changed calc.py; not checked: no test of calc.py was found (looked for test_calc.py,"
+            " tests/test_calc.py, test/test_calc.py, and what imports it)."
+        ),
     ]
     assert usage.startswith("usage: 3/10 calls, ")
     assert terminal.err == f"mendgraph: run {tmp_path.name}\n"

@@ -32,7 +32,7 @@ def test_several_servers_need_a_database() -> None:
 def test_the_engine_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MENDGRAPH_STORE_URL", "postgresql://a@/b")
     monkeypatch.setattr(engine, "find_spec", lambda _: None)
-    with pytest.raises(CannotServeError, match=r"^The server is an extra: pip install 'mendgraph\[serve\]'\.$"):
+    with pytest.raises(CannotServeError, match=r"^The server needs the extra `serve`: "):
         create_app()
 
 
