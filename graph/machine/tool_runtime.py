@@ -21,7 +21,7 @@ from mendgraph.graph.machine.run_records import is_resuming
 from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.workspace import TakenBack, WorkspaceRecords, judged_workspace, own_rules
 from mendgraph.graph.telemetry.spans import observed_call
-from mendgraph.nodes.call_model.prompts.block_prompt import TurnView, foreign_lines, view_turn
+from mendgraph.nodes.call_model.prompts.block_prompt import TurnView, foreign_lines, used_tools, view_turn
 from mendgraph.nodes.call_model.prompts.profiles import offered_tools
 from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, CallPolicy, PolicyMemory, allowed_tools
 from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
@@ -52,6 +52,7 @@ from mendgraph.nodes.parse.reading import CHECKS_TOOL, Reader
 from mendgraph.nodes.records import (
     CallError,
     EditForm,
+    Effect,
     JsonMap,
     Plan,
     Profile,
@@ -381,11 +382,13 @@ def reply_reader(tools: ToolRuntime, state: AgentState, *, told: bool = True) ->
     lines = (line for attempt in attempts for line in attempt.corrective_prompt.splitlines())
     said = (line for line in lines if not line.startswith("  "))  # the reminders may be part of an answer
     request = last_request(messages)
+    acting = {each.name for each in tools.specs.values() if each.effect in {Effect.EXECUTE, Effect.NETWORK}}
     turn = TurnFacts(
         request=request,
         changed=changed_files(state.get("changes") or []),
         hindered=lambda: context.mode == "read-only" or view_turn(messages).refused,
         met=sum(is_unfounded(attempt.errors) for attempt in attempts),
+        acted=lambda: bool(used_tools(messages) & acting - {_COMMAND_TOOL, _NETWORK_TOOL}),
         first=lambda: sum(map(is_request, messages)) == 1,
         resumed=is_resuming(request),
         insistent=profile.small,

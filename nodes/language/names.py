@@ -171,11 +171,12 @@ _DONE = (
     r"(?:added|adjusted|changed|converted|corrected|created|deleted|edited|fixed|implemented|made|mended|modified|moved"
     r"|refactored|removed|renamed|repaired|replaced|rewritten|rewrote|updated|written)"
 )
-_OWN_CLAIM = re.compile(
-    rf"\b(?:i|we)(?:'ve|\s+have)?\s+(?:just\s+|now\s+|also\s+|successfully\s+)*{_DONE}\b", re.IGNORECASE
+_I_HAVE = r"\b(?:i|we)(?:'ve|\s+have)?\s+(?:just\s+|now\s+|also\s+|successfully\s+)*"
+_OWN_CLAIM = re.compile(  # what is made or written may be the answer itself, unless it is a file
+    rf"{_I_HAVE}(?!(?:created|made|written)\b(?!(?:\s+\w+){{0,2}}\s+\S+\.\w)){_DONE}\b", re.IGNORECASE
 )
 _CLAIM = re.compile(
-    rf"{_OWN_CLAIM.pattern}"
+    rf"{_I_HAVE}{_DONE}\b"
     r"|(?<!would )(?<!could )(?<!should )(?<!'d )"  # what would have been done was not
     r"\b(?:has|have|was|were|is\s+now|are\s+now)\s+(?:now\s+|also\s+)?(?:been\s+)?(?:now\s+|successfully\s+)*"
     r"(?:added|changed|"
@@ -219,4 +220,4 @@ def claims_a_change(answer: str) -> bool:
 
 def claims_an_own_change(answer: str) -> bool:
     """Does it say so of its own work? What else was changed may be what the request is about."""
-    return _OWN_CLAIM.search(_CODE.sub("it", answer)) is not None
+    return _OWN_CLAIM.search(_CODE.sub("it.py", answer)) is not None

@@ -33,16 +33,18 @@ class TurnFacts(NamedTuple):
     """What is known of the turn when its answer comes.
 
     `changed` are the files that it has changed, `hindered` says that a change was tried and may not be made, `met` how
-    often the model was met with the facts before. `first` says that nothing was asked before, `resumed` that the
-    request is to go on with what was done before. An `insistent` run takes no answer for a change that was asked for:
-    small models say that all is well. `checked` says that there is a tool for checks, `configured` that the run has
-    some that must pass, `faulty` that checks failed before anything was done.
+    often the model was met with the facts before. `acted` says that a tool of the user's may have done
+    it elsewhere, `first` that nothing was asked before, `resumed` that the request is to go on with what was done
+    before. An `insistent` run takes no answer for a change that was asked for: small models say that all is well.
+    `checked` says that there is a tool for checks, `configured` that the run has some that must pass, `faulty` that
+    checks failed before anything was done.
     """
 
     request: str = ""
     changed: tuple[str, ...] = ()
     hindered: Callable[[], bool] = lambda: False
     met: int = 0
+    acted: Callable[[], bool] = lambda: False
     first: Callable[[], bool] = lambda: False
     resumed: bool = False
     insistent: bool = False
@@ -53,7 +55,7 @@ class TurnFacts(NamedTuple):
 
 def unfounded(answer: str, facts: TurnFacts) -> str | None:
     """What speaks against this answer, for the model; None where nothing does."""
-    if not facts.request or facts.changed or facts.resumed or is_question(facts.request):
+    if not facts.request or facts.changed or facts.resumed or is_question(facts.request) or facts.acted():
         return None
     meant = asks_for_a_change(facts.request) or reports_a_problem(facts.request)
     remedy = "" if facts.insistent else f" {_REMEDY}"

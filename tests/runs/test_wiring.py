@@ -11,7 +11,9 @@ from hypothesis import given, settings, strategies as st
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.run import run_task
 from mendgraph.nodes.call_model.prompts.block_prompt import EXAMPLES, foreign_lines
-from mendgraph.nodes.records import OutcomeKind, Protocol, StopReason
+from mendgraph.nodes.execute_tools.registry import tool
+from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.records import Effect, OutcomeKind, Protocol, StopReason
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.runs.playing import write_files
@@ -62,6 +64,24 @@ def test_a_correction_that_is_repeated_is_no_answer(tmp_path: Path, protocol: Pr
     context = AgentContext(workspace=str(tmp_path), protocol=protocol.value, read_ahead=False)
     outcome = run_task("Fix calc.py", context, model=model).outcome
     assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.SCHEMA_REPAIR_EXHAUSTED)
+
+
+@pytest.mark.parametrize(("effect", "finished"), [(Effect.NETWORK, True), (Effect.READ, False)])
+@pytest.mark.parametrize("protocol", Protocol)
+def test_what_a_tool_did_elsewhere_may_be_claimed(
+    tmp_path: Path, protocol: Protocol, effect: Effect, finished: bool
+) -> None:
+    @tool(effect=effect)
+    def create_issue(title: str) -> dict[str, str]:
+        """Open an issue."""
+        return {"opened": title}
+
+    said: list[Use | Say] = [use(("create_issue", {"title": "It crashes"})), *[Say("I have created the issue.")] * 2]
+    model = ScriptedModel([message_of(each, protocol) for each in said])
+    context = AgentContext(workspace=str(tmp_path), protocol=protocol.value, read_ahead=False)
+    tools = [*default_tools(), create_issue]
+    outcome = run_task("Create an issue: it crashes.", context, model=model, tools=tools).outcome
+    assert (outcome.kind is OutcomeKind.FINISHED) is finished
 
 
 def test_what_needs_no_change_may_be_said(tmp_path: Path) -> None:

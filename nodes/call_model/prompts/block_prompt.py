@@ -94,6 +94,11 @@ def view_turn(history: Sequence[AnyMessage]) -> TurnView:
     )
 
 
+def used_tools(history: Sequence[AnyMessage]) -> set[str]:
+    """The names of the tools of which a call in this turn did not fail."""
+    return {str(result.get("tool")) for every in _steps(history) for result in every if result.get("ok")}
+
+
 def _steps(history: Sequence[AnyMessage]) -> Iterator[list[JsonMap]]:
     start = max((index for index, message in enumerate(history) if is_request(message)), default=0)
     native: list[JsonMap] = []

@@ -14,6 +14,8 @@ from math import inf
 from pathlib import Path
 from typing import Final, Self
 
+from pydantic import TypeAdapter
+
 from mendgraph.nodes.execute_tools.evidence.evidence_gate import RanTests
 from mendgraph.nodes.execute_tools.evidence.runners import PROGRAMS, Command, Runners, find_runners
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
@@ -50,6 +52,7 @@ _PYTHON: Final = (
 )
 """The project's own Python where it starts in the sandbox, else the system's; exit code 127 where there is none."""
 _NOT_FOUND: Final = 127
+_TESTS: Final = TypeAdapter(RanTests)  # it comes from where the code of the workspace runs
 _FAILED_TEST: Final = re.compile(
     r"^[ \t]*(?:(?:FAILED|ERROR) (\S+\.py(?:::.*?)?)(?: - .*)?|(?:FAIL|ERROR): (\w+ \(.+\))|test (\S+) \.\.\. FAILED"
     r"|(?:(?P<here>--- FAIL: |not ok \d+ (?:- )?)|[\u2716\u2715\u00d7] )(.+?)(?: \([\d.]+ ?m?s\)| #.*)?)$",
@@ -58,12 +61,6 @@ _FAILED_TEST: Final = re.compile(
 """How pytest, unittest, cargo, go, TAP, node, jest and vitest print the name of a test that fails; the third and fourth
 tell the reason `here`, below of it."""
 _DETAILS: Final = 600  # characters of that which are told
-_HERE: Final = re.compile(
-    r"^.*(?:: not found|command not found|Cannot find (?:module|package) '[^./].*|you're in the offline mode"
-    r"|GOPROXY=off|Error 127|EROFS|Read-only file system).*$",
-    re.MULTILINE,
-)
-"""What says more of the sandbox, or of what is installed, than of the code."""
 
 
 @dataclass(frozen=True)
@@ -157,11 +154,10 @@ class Checks:
         if isinstance(result, ToolError):
             return result
         try:
-            told = json.loads(result.stdout.head + result.stdout.tail)
-            why, runner = told.pop("error"), told.pop("runner")
+            told = _TESTS.validate_json(result.stdout.head + result.stdout.tail)
         except ValueError:  # it did not come to its end, whatever its exit code is
             return _ended(path, replace(result, exit_code=result.exit_code or 1))
-        return _unavailable(f"{path} was not run: {why}.") if why else RanTests(f"{runner} {path}", **told)
+        return _unavailable(f"{path} was not run: {told.error}.") if told.error else told
 
     def run_command(
         self, command: str | Command, seconds: float = inf, before: Mapping[str, bytes] | None = None
@@ -183,9 +179,6 @@ class Checks:
             return result
         if result.timed_out:
             return _unavailable(f"{command.name} took longer than {result.limit_s:.3g} s.")
-        here = _HERE.search(last_words(result.stdout, result.stderr))
-        if result.exit_code and here and not result.limit:
-            return _unavailable(f"{command.name} cannot be run here: {here[0].strip()}")
         return _ended(command.name, result)
 
     def runners(self) -> Runners:
@@ -217,10 +210,10 @@ def _ended(name: str, result: CommandResult) -> RanTests | ToolError:
         return RanTests(name)
     whole = f"{output_text(result.stdout)}\n{output_text(result.stderr)}"
     failed = {
-        found[found.lastindex or 0]: whole[found.start() :].strip()[:_DETAILS] if found["here"] else ""
+        found[found.lastindex or 0]: whole[found.start() :].strip()[:_DETAILS] if found["here"] else text
         for found in _FAILED_TEST.finditer(whole)
     }
-    return RanTests(name, failed=failed or {name: ""}, output=text)
+    return RanTests(name, failed=failed or {name: text})
 
 
 def _unavailable(message: str) -> ToolError:

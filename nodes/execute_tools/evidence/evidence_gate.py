@@ -139,15 +139,15 @@ class RanTests:
     """What became of tests: how many `passed`, None where that is not known, and what is told of those that `failed`.
 
     `name` is what ran them; it is also what failed where no single test is known. `near` are the failing ones that ran
-    what was changed, `lines` the changed lines that any test ran, by path. `output` is what a command printed.
+    what was changed, `lines` the changed lines that any test ran, by path. `error` says why nothing was run.
     """
 
     name: str
     passed: int | None = None
     failed: Mapping[str, str] = field(default_factory=dict)
-    near: Collection[str] = ()
+    near: Sequence[str] = ()
     lines: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    output: str = ""
+    error: str = ""
 
 
 def failed_already(now: RanTests, before: RanTests, request: str, defined: Collection[str]) -> list[str]:
@@ -175,11 +175,11 @@ def _names_of(test: str, command: str) -> frozenset[str]:
     """The words that name a test: its function's and its file's, or the program's of a command."""
     if test == command:
         return frozenset({posixpath.basename(test.partition(" ")[0])}) - _COMMON
-    path, _, function = test.partition(" (")[0].rpartition("::")
-    name = re.split(r"[.\[]", function or path)
-    return (
-        frozenset({posixpath.basename(path).partition(".")[0], name[0], name[-1]}) if " " not in path else frozenset()
-    )
+    name = test.partition(" (")[0]
+    path, _, function = (name, "", "") if name.endswith(".py") else name.rpartition("::")
+    parts = re.split(r"[.\[]", function)
+    names = {posixpath.basename(path).partition(".")[0], parts[0], parts[-1]}
+    return frozenset(names if " " not in path else ())
 
 
 # --- What a request asks of names

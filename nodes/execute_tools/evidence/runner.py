@@ -4,9 +4,9 @@ It is started in the workspace by whatever Python that has (3.9 or newer), and k
 As `python -B runner.py tests REQUEST` it runs a test file: with pytest where that is installed, else with unittest,
 which is given the functions `test_...` without parameters as well. The request names the file and the lines that were
 changed, `{"path": "test_a.py", "lines": {"a.py": [3, 4]}}`. The answer is JSON on the standard output; what tests print
-goes to the other one: `{"runner": "pytest", "passed": 2, "failed": {"test_a.py::f": "..."}, "near": ["test_a.py::f"],
-"lines": {"a.py": [3]}, "error": ""}`. `near` are the failing tests that ran a changed line, `lines` those that any ran;
-`error` says why nothing was run.
+goes to the other one: `{"name": "pytest test_a.py", "passed": 2, "failed": {"test_a.py::f": "..."}, "near":
+["test_a.py::f"], "lines": {"a.py": [3]}, "error": ""}`. `near` are the failing tests that ran a changed line, `lines`
+those that any ran; `error` says why nothing was run.
 
 As `python -I -B runner.py examples REQUEST` it runs examples of modules. The request is a JSON file:
 
@@ -386,11 +386,11 @@ def run_tests(root: str, request: dict[str, Any]) -> dict[str, Any]:
     file, changed = request["path"], request["lines"]
     sys.path[:0] = [root, os.path.join(root, "src"), os.path.dirname(os.path.join(root, file))]
     trace = Trace({os.path.join(root, path): numbers for path, numbers in changed.items()})
-    tests = Tests(trace)
+    tests, trace.test = Tests(trace), file  # as a file is called that cannot be loaded
     runner = "unittest" if importlib.util.find_spec("pytest") is None else "pytest"
     error = (with_unittest if runner == "unittest" else with_pytest)(file, tests)
     ran = {path: sorted(trace.ran.get(os.path.realpath(os.path.join(root, path)), ())) for path in changed}
-    told = {"runner": runner, "error": error, "passed": tests.passed, "failed": tests.failed, "lines": ran}
+    told = {"name": f"{runner} {file}", "error": error, "passed": tests.passed, "failed": tests.failed, "lines": ran}
     return {**told, "near": [each for each in tests.failed if each in trace.near]}
 
 

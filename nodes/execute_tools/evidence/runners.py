@@ -14,6 +14,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.files.handles import beginning, closing, open_directory, open_root
@@ -54,7 +55,7 @@ _NO_TEST: Final = "no test specified"  # what `npm init` writes
 _SCRIPTS: Final = (".js", ".jsx", ".mjs", ".cjs", ".ts", ".tsx", ".mts", ".cts", ".vue", ".svelte")
 _OTHERS: Final = (".c", ".cc", ".cpp", ".cxx", ".h", ".hpp", ".sh", ".rb", ".php", ".pl", ".lua", ".java")
 _MAKE_TEST: Final = re.compile(rb"^test[ \t]*:(?!=)", re.MULTILINE)
-_BUILT_ON: Final = re.compile(rb"^home[ \t]*=[ \t]*(\S+)$", re.MULTILINE)
+_BUILT_ON: Final = re.compile(rb"^home[ \t]*=[ \t]*([^\s\0]+)$", re.MULTILINE)
 
 
 class Command(NamedTuple):
@@ -89,11 +90,12 @@ def find_runners(root: str) -> Runners:
     home = os.path.expanduser("~")
     with suppress(OSError), closing(open_root(root)) as handle:
         found = sorted((*_inside(handle, root), *_outside(root, home)), key=lambda each: not each.has_pytest)
-        commands = tuple(_commands(handle))
+        path = _outer_path(root)
+        commands = tuple(_commands(handle, path))
         names = [each.name for each in found]
         shown = [each for each in names if not each.startswith(f"{root}/")]
         shown += [each.built_on for each in found if _is_installation(each.built_on, home)]
-        shown += [folder for each in commands for folder in _needs(each.name.partition(" ")[0], home)]
+        shown += [folder for each in commands for folder in _needs(each.name.partition(" ")[0], home, path)]
         offline = {"CI": "1", "npm_config_update_notifier": "false", "GOPATH": f"{home}/go", "GOCACHE": f"{SCRATCH}/go"}
         offline |= {"GOPROXY": "off", "GOTOOLCHAIN": "local", "CARGO_NET_OFFLINE": "true"}
         offline |= {"CARGO_HOME": f"{home}/.cargo", "RUSTUP_HOME": f"{home}/.rustup", "CARGO_TARGET_DIR": SCRATCH}
@@ -116,7 +118,7 @@ class _Environment(NamedTuple):
 
 def _read(folder_fd: int, name: str) -> _Environment:
     home = _BUILT_ON.search(_text(folder_fd, "pyvenv.cfg"))
-    libraries = [each for each in _names(folder_fd, "lib") if each.startswith("python3")]
+    libraries = _names(folder_fd, "lib")
     has_pytest = any("pytest" in _names(folder_fd, "lib", each, "site-packages") for each in libraries)
     return _Environment(name, os.path.realpath(f"{os.fsdecode(home[1])}/.." if home else "/"), has_pytest)
 
@@ -144,7 +146,8 @@ def _outside(root: str, home: str) -> Iterator[_Environment]:
 
 def _is_installation(prefix: str, home: str) -> bool:
     known = any(prefix.startswith(f"{os.path.realpath(_place(each, home))}/") for each in _INSTALLATIONS)
-    return known and bool(glob.glob(f"{glob.escape(prefix)}/lib/python3*/os.py"))
+    holds_home = f"{os.path.realpath(home)}/".startswith(f"{prefix}/")
+    return known and not holds_home and bool(glob.glob(f"{glob.escape(prefix)}/lib/python3*/os.py"))
 
 
 def _place(pattern: str, home: str) -> str:
@@ -153,33 +156,39 @@ def _place(pattern: str, home: str) -> str:
     return pattern.replace("{data}", data).replace("{cache}", cache).replace("{home}", home)
 
 
-def _needs(program: str, home: str) -> Iterator[str]:
+def _outer_path(root: str) -> str:
+    """PATH without what lies in the workspace: a link there could name any folder."""
+    asked = (each for each in os.get_exec_path() if os.path.isabs(each))
+    return ":".join(each for each in asked if not f"{os.path.realpath(each)}/".startswith(f"{root}/"))
+
+
+def _needs(program: str, home: str, path: str) -> Iterator[str]:
     for name, parts in _NEEDS[program].items():
-        path = shutil.which(name)
-        folder = os.path.dirname(os.path.dirname(os.path.realpath(path))) if path else home if name == "~" else ""
+        found = os.path.realpath(shutil.which(name, path=path) or "/")
+        folder = home if name == "~" else os.path.dirname(os.path.dirname(found)).rstrip("/")
         yield from (f"{folder}/{part}" for part in parts if folder)
 
 
-def _commands(root_fd: int) -> Iterator[Command]:
-    names = _names(root_fd)
+def _commands(root_fd: int, path: str) -> Iterator[Command]:
+    names, command = _names(root_fd), partial(_command, path)
     with suppress(ValueError, AttributeError, RecursionError):  # what is no package of node's
         package = json.loads(_text(root_fd, "package.json"))
         script = str(package.get("scripts", {}).get("test") or "")
         if script and _NO_TEST not in script:
             tool = next(tool for name, tool in _LOCK_FILES.items() if name in names)
             needs = package.get("dependencies") or package.get("devDependencies")
-            yield _command(f"{tool} test", _SCRIPTS, "node_modules" if needs and "node_modules" not in names else "")
+            yield command(f"{tool} test", _SCRIPTS, "node_modules" if needs and "node_modules" not in names else "")
     if "Cargo.toml" in names:
-        yield _command("cargo test", (".rs",))
+        yield command("cargo test", (".rs",))
     if "go.mod" in names:
-        yield _command("go test ./...", (".go",))
+        yield command("go test ./...", (".go",))
     if _MAKE_TEST.search(_text(root_fd, "Makefile")):
-        yield _command("make test", _OTHERS)
+        yield command("make test", _OTHERS)
 
 
-def _command(name: str, suffixes: tuple[str, ...], lacks: str = "") -> Command:
+def _command(path: str, name: str, suffixes: tuple[str, ...], lacks: str = "") -> Command:
     program = name.partition(" ")[0]
-    return Command(name, suffixes, lacks if shutil.which(program) else program)
+    return Command(name, suffixes, lacks if shutil.which(program, path=path) else program)
 
 
 def _text(folder_fd: int, name: str) -> bytes:

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from mendgraph.nodes.execute_tools.files.failures import os_failure
-from mendgraph.nodes.execute_tools.files.handles import beginning, closing, open_beneath, open_regular, open_root
+from mendgraph.nodes.execute_tools.files.handles import beginning, closing, open_beneath, open_root
 from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge
 from mendgraph.nodes.execute_tools.files.tree_walk import GIT_DIRECTORY
 from mendgraph.nodes.execute_tools.store.user_files import SETTINGS_FILE
@@ -306,9 +306,7 @@ def linked_repository(root: str) -> str | None:
 
 def _line_of(folder: str, name: str) -> str:
     with suppress(OSError, ValueError), closing(open_root(folder)) as parent:
-        handle, _ = open_regular(parent, (name,), os.O_RDONLY)
-        with closing(handle):
-            return os.fsdecode(os.read(handle, 10_000)).strip().replace("\0", "")
+        return os.fsdecode(beginning(parent, (name,))).strip().replace("\0", "")
     return ""
 
 

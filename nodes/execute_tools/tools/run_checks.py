@@ -42,7 +42,7 @@ from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.files.text_files import text_of
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.tools.saving import LoadedText, load_text
-from mendgraph.nodes.language.display import count_of
+from mendgraph.nodes.language.display import count_of, listed
 from mendgraph.nodes.records import Effect, ToolError, ToolErrorCode
 
 MOST_TOLD = 5  # failures that one result names
@@ -54,7 +54,13 @@ _INSTALLED = {"site-packages", "node_modules"}  # folders of what other people w
 MOST_REPLACED = 50  # changed files whose texts are put back to see what failed already
 _DEFINED = re.compile(r"\b(?:function|const|let|var|class|def|fn|func|type|struct|enum)\s+(\w+)")
 _CIRCULAR = "partially initialized module"
-_MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
+_ABSENT = re.compile(
+    r"^.*(?:ModuleNotFoundError: No module named '(?P<module>\w+)"
+    r"|Cannot find (?:module|package) '(?P<package>[^./'][^']*)"
+    r"|\bsh: .*not found$|you're in the offline mode|GOPROXY=off|Error 127|EROFS|Read-only file system).*$",
+    re.MULTILINE,
+)
+"""What says more of the sandbox, or of what is installed, than of the code, where it was so before or was asked for."""
 
 
 class RunChecksArguments(ToolArguments):
@@ -70,7 +76,7 @@ class _Report:
     ran: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     not_run: list[str] = field(default_factory=list)
-    not_found: list[str] = field(default_factory=list)
+    not_found: dict[str, str] = field(default_factory=dict)
     lines: dict[str, set[int]] = field(default_factory=dict)
     traced: bool = True
     changed: bool = False
@@ -81,7 +87,8 @@ class _Report:
             return ToolError(code=ToolErrorCode.CHECK_FAILED, message=message)
         lines = [f"{path}:{each}" for path, numbers in self.lines.items() for each in _ranges(numbers)]
         unreached = bool(self.ran) and self.changed and self.traced and not lines
-        why = self.not_run or ([] if self.ran else self.not_found)
+        unseen = [f"Nothing checked {listed([*self.not_found])}."] if self.not_found else []
+        why = [*self.not_run, *unseen] if self.ran else self.not_run or [*self.not_found.values()]
         if unreached:
             why = [f"Nothing that passed was seen to run a changed line ({', '.join(self.ran)}).", *why]
         reason = " ".join(dict.fromkeys(why[:MOST_TOLD]))
@@ -235,12 +242,12 @@ class _Checking:
         for command in commands:
             if any(path.endswith(command.suffixes) for path in known):
                 self.take(partial(self.checks.run_command, command))
-        for path in known:
+        for path in (each for each in known if each not in self.report.lines):
             if path.endswith(".py") and not tests[path]:
-                places = ", ".join(_possible_tests(path)) or "tests"
-                self.report.not_found.append(f"No test of {path} was found (looked for {places}, and what imports it).")
+                places = f"{', '.join(_possible_tests(path)) or 'tests'}, and what imports it"
+                self.report.not_found[path] = f"No test of {path} was found (looked for {places})."
             elif not path.endswith((".py", *(suffix for each in commands for suffix in each.suffixes))):
-                self.report.not_found.append(f"No test runner for {path} was found (looked for {LOOKED_FOR}).")
+                self.report.not_found[path] = f"No test runner for {path} was found (looked for {LOOKED_FOR})."
 
     def take(self, run: Callable[..., RanTests | ToolError], *, configured: bool = False) -> None:
         """Run tests and note what became of them; `configured` ones have to be able to run."""
@@ -250,38 +257,46 @@ class _Checking:
             (self.report.failed if used_up else self.report.not_run).append(now.message)
             return
         file = now.name.partition(" ")[2] if now.passed is not None else now.name
-        failed = dict(now.failed)
+        then = self._then(now, run, configured=configured) if now.failed else None
+        absent: dict[str, str] = {}
         for test, told in now.failed.items():
-            missing = _MISSING.search(told)
-            places = [f"{folder}{missing[1]}{end}" for folder in ("", "src/") for end in ("", ".py")] if missing else []
-            if missing and not any(map(self.context.workspace.exists, places)):
-                del failed[test]
-                self.report.not_run.append(
-                    f"{file} needs {missing[1]}, which is not installed where checks can see it."
-                )
-        old = self._failed_already(replace(now, failed=failed), run, configured=configured) if failed else []
-        self._tell_old(old)
-        counted = [told for test, told in failed.items() if test not in old]
-        if counted:
-            self.report.failed.append(_told(file, counted[0] or now.output))
+            name, words = self._absent(told)
+            if words and (then is None or test in then.failed or (name and name in self.context.task)):
+                absent[test] = f"{file} {words}"
+        self.report.not_run += absent.values()
+        judged = replace(now, near=now.near if self.before else (*now.failed,))
+        already = failed_already(judged, then, self.context.task, self.defined) if then else []
+        self._tell_old([test for test in already if test not in absent])
+        if counted := [told for test, told in now.failed.items() if test not in {*already, *absent}]:
+            self.report.failed.append(_told(file, counted[0]))
         elif now.passed or (now.passed is None and not now.failed):
             self.report.traced &= now.passed is not None
             self.report.ran.append(now.name if now.passed is None else f"{now.name}: {count_of(now.passed, 'test')}")
-            for path, lines in now.lines.items():
-                self.report.lines.setdefault(path, set()).update(lines)
+            for path in (path for path, lines in now.lines.items() if lines):
+                self.report.lines.setdefault(path, set()).update(now.lines[path])
+            if configured:
+                self.report.not_found.clear()
         elif not now.failed:
             self.report.not_run.append(f"All tests of {file} were skipped.")
 
-    def _failed_already(
-        self, now: RanTests, run: Callable[..., RanTests | ToolError], *, configured: bool
-    ) -> list[str]:
+    def _then(self, now: RanTests, run: Callable[..., RanTests | ToolError], *, configured: bool) -> RanTests | None:
+        """What became of the same tests before the turn, None where that is not known."""
         if self.before is None or (configured and not self.before):
-            return []
-        if self.before:
-            then = run(seconds=self.deadline - monotonic_s(), before=self.before)
-        else:
-            then = now = replace(now, near=now.failed)
-        return [] if isinstance(then, ToolError) else failed_already(now, then, self.context.task, self.defined)
+            return None
+        then = run(seconds=self.deadline - monotonic_s(), before=self.before) if self.before else now
+        return None if isinstance(then, ToolError) else then
+
+    def _absent(self, told: str) -> tuple[str, str]:
+        """What a failing test lacks, where it is the name of a package, and the words for it; "" for nothing."""
+        if (found := _ABSENT.search(told)) is None:
+            return "", ""
+        name = found["module"] or found["package"] or ""
+        own = (f"{folder}{name}{end}" for folder in ("", "src/") for end in ("", ".py"))
+        if not name:
+            return "", f"cannot be run here: {found[0].strip()}"
+        if any(map(self.context.workspace.exists, own)):
+            return "", ""
+        return name, f"needs {name}, which is not installed where checks can see it."
 
     def _tell_old(self, names: Sequence[str]) -> None:
         if names:

@@ -58,9 +58,9 @@ def met(*kinds: Kind) -> list[HealingAttempt]:
 
 
 def facts(given: AgentState, gateway: ToolRuntime = GATEWAY) -> dict[str, Any]:
-    """What the answer is held against, with the answers of `hindered` and `first` in place of the functions."""
+    """What the answer is held against, with what functions answer in their place."""
     turn = reply_reader(gateway, given).turn
-    return {**turn._asdict(), "hindered": turn.hindered(), "first": turn.first()}
+    return {**turn._asdict(), **{name: getattr(turn, name)() for name in ("hindered", "acted", "first")}}
 
 
 HISTORY = (TASK, *step(shown("calc.py"), FOUND), *step(shown("util.py"), MISSED))
@@ -73,7 +73,7 @@ def test_in_the_block_form_it_knows_what_the_model_was_shown_and_told() -> None:
     assert how.told == ("The block is not Python.", "add(1, 2) gives -1.", "Send it again.", "Complete.")
 
 
-IDLE = TurnFacts(request="Fix calc.py.", checked=True)._asdict() | {"hindered": False, "first": True}
+IDLE = TurnFacts(request="Fix calc.py.", checked=True)._asdict() | {"hindered": False, "first": True, "acted": False}
 
 
 @pytest.mark.parametrize(

@@ -132,14 +132,22 @@ def test_a_test_file_on_the_files_as_they_are_and_as_they_were(tmp_path: Path, m
 
 def test_tests_that_end_the_process_fail(root: Path) -> None:
     found = opened(root).run_tests("app.py", before={"app.py": b"import os\nos._exit(0)\n"})
-    assert found == RanTests("app.py", failed={"app.py": ""}, output="")
+    assert found == RanTests("app.py", failed={"app.py": ""})
+
+
+@pytest.mark.parametrize("said", ["{}", "7", '{"name": "x", "passed": "many"}'])
+def test_tests_that_answer_for_the_program_fail(root: Path, said: str) -> None:
+    code = f"import os\nfor each in range(3, 20):\n  try: os.write(each, {said.encode()!r})\n  except OSError: pass\n"
+    found = opened(root).run_tests("app.py", before={"app.py": f"{code}os._exit(0)\n".encode()})
+    assert isinstance(found, RanTests)
+    assert found == RanTests("app.py", failed={"app.py": found.failed["app.py"]})
 
 
 def test_configured_commands(root: Path) -> None:
     commands = ("sh -c 'echo \"a b\"; exit 3'", "python3 -B -c 'import app'", "no-such-program -q", "touch made")
     checks = opened(root, commands=commands)
     results = [checks.run_command(each) for each in commands]
-    assert results[:2] == [RanTests(commands[0], failed={commands[0]: ""}, output="a b"), RanTests(commands[1])]
+    assert results[:2] == [RanTests(commands[0], failed={commands[0]: "a b"}), RanTests(commands[1])]
     assert isinstance(results[2], ToolError)
     assert results[2].code is ToolErrorCode.NOT_FOUND
     assert isinstance(results[3], RanTests)
@@ -180,8 +188,7 @@ MAKE = frozenset({".c"})
     [
         ("true", RanTests("make test")),
         ("echo 'not ok 2 - b' && false", ["b"]),
-        ("touch made", "make test cannot be run here: touch: cannot touch 'made': Read-only file system"),
-        ("no-such-program", "make test cannot be run here: "),
+        ("touch made", ["make test"]),
         ("sleep 100", "make test took longer than 0.5 s."),
     ],
 )

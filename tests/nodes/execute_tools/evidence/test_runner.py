@@ -269,7 +269,7 @@ def test_each_test_with_pytest_whatever_the_project_adds_to_it(bench: Bench) -> 
     (failed,) = found.pop("failed").items()
     assert (failed[0], "assert 2 == 3" in failed[1]) == ("test_app.py::test_n[1]", True)
     assert found == {
-        "runner": "pytest",
+        "name": "pytest test_app.py",
         "error": "",
         "passed": 2,
         "lines": {"app.py": [2]},
@@ -313,8 +313,8 @@ def test_without_pytest(
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     found = run_tests(str(tmp_path), {**ASKED, "lines": {}})
     why = "it has no tests that unittest can run, and pytest is not installed"
-    assert (found["runner"], found["passed"], list(found["failed"]), found["error"]) == (
-        "unittest",
+    assert (found["name"], found["passed"], list(found["failed"]), found["error"]) == (
+        "unittest test_app.py",
         passed,
         failed or [],
         why if failed is None else "",

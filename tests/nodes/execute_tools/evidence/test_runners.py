@@ -86,10 +86,20 @@ def test_the_environment_that_the_person_has_activated(places: Places, monkeypat
     assert find_runners(str(places.root)).readable == ()
 
 
-def test_no_file_of_the_workspace_can_name_a_folder_to_be_shown(places: Places) -> None:
+def test_no_file_of_the_workspace_can_name_a_folder_to_be_shown(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("work/src/key", "work/x/go"):
+        places.put(places.home / name)
+    places.put(places.root / "go.mod")
+    (places.root / "bin").mkdir()
+    (places.root / "bin/go").symlink_to(places.home / "work/x/go")
+    monkeypatch.setenv("PATH", f"{places.root}/bin:bin")
+    monkeypatch.chdir(places.root)
     private = places.environment(places.home / "private")
     places.put(private / "lib/python3.12/os.py")
     places.environment(places.root / "venv", home=private)
+    places.environment(places.root / ".tox/nul", home=Path("/a\0b"))
     places.environment(places.root / ".tox/py", home=places.home / ".pyenv/versions/3.12/../../../private")
     (places.root / ".tox/link").symlink_to(private)
     (places.root / ".venv").symlink_to(private)
@@ -97,7 +107,17 @@ def test_no_file_of_the_workspace_can_name_a_folder_to_be_shown(places: Places) 
     (places.root / "package.json").symlink_to(places.home / "package.json")
     (places.home / "package.json").write_text(json.dumps(PACKAGE))
     found = find_runners(str(places.root))
-    assert (found.readable, found.commands) == ((), ())
+    assert (found.readable, found.told) == ((), "pytest in venv; go test ./... (without go)")
+
+
+def test_an_installation_that_holds_the_home_is_not_shown(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = places.home / "uv/python/3.12"
+    places.put(python / "lib/python3.12/os.py")
+    places.environment(places.root / ".venv", home=python)
+    monkeypatch.setenv("XDG_DATA_HOME", str(places.home))
+    assert find_runners(str(places.root)).readable == (str(python),)
+    monkeypatch.setenv("HOME", str(python / "home"))
+    assert find_runners(str(places.root)).readable == ()
 
 
 @pytest.mark.parametrize(

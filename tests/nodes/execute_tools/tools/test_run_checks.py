@@ -196,8 +196,9 @@ def test_what_cannot_be_run_is_told_beside_what_passes(bench: Bench) -> None:
     bench.put({"app.py": APP, "test_app.py": ""})
     checks = Scripted([entry(("passed", ""))])
     checks.ends = {"test_app.py": UNAVAILABLE}
-    assert ran(bench, checks, "app.py") == ToolResult.success(
-        checks="passed", ran=["1 example of app.py"], lines=[], reason="no sandbox"
+    reason = "no sandbox Nothing checked a.js."
+    assert ran(bench, checks, "app.py", "a.js") == ToolResult.success(
+        checks="passed", ran=["1 example of app.py"], lines=[], reason=reason
     )
 
 
@@ -230,7 +231,7 @@ def test_tests_are_found_by_their_names_or_by_what_they_import(bench: Bench) -> 
 def test_only_the_end_of_a_long_output_is_told(bench: Bench) -> None:
     checks = Scripted(commands=("make",))
     said = "first\n" + "line\n" * 400 + "x" * 100
-    checks.ends = {"make": RanTests("make", failed={"make": ""}, output=said)}
+    checks.ends = {"make": RanTests("make", failed={"make": said})}
     told = message(ran(bench, checks))
     assert told[0] == "make fails:"
     assert (told[1], told[-1]) == ("line", "x" * 100)
@@ -249,6 +250,7 @@ def test_what_takes_too_much_fails_only_where_a_person_asked_for_it(bench: Bench
 
 # --- What failed before
 
+ALREADY = "failed already before the change, and is not counted."
 OLD = APP.replace("+", "-")
 CHANGED = FileChange(path="app.py", kind=ChangeKind.EDITED, sha256_before="1", sha256_after="2", diff="")
 NEW, GONE = (CHANGED.model_copy(update=each) for each in ({"path": "new.py", "sha256_before": ""}, {"path": "b.py"}))
@@ -282,6 +284,33 @@ def test_what_failed_already_is_told_and_does_not_count(bench: Bench) -> None:
     assert result.data["reason"] == f"{told}, and is not counted."
     assert message(judged(bench, old_failure(), CHANGED, task="Let test_b pass."))[0] == "tests/test_app.py fails:"
     assert message(judged(bench, old_failure("test_c"), CHANGED))[1] == "E  two"
+
+
+NUMPY, JEST = "ModuleNotFoundError: No module named 'numpy'", "sh: 1: jest: not found"
+NEEDS = "test_app.py needs numpy, which is not installed where checks can see it."
+
+
+@pytest.mark.parametrize(
+    ("test", "now", "before", "task", "reason"),
+    [
+        ("test_b", NUMPY, {"test_b": NUMPY}, FIX, NEEDS),
+        ("test_b", NUMPY, {}, "Add it with numpy.", NEEDS),
+        ("test_b", NUMPY, {}, FIX, ""),
+        ("test_b", JEST, {"test_b": JEST}, FIX, f"test_app.py cannot be run here: {JEST}"),
+        ("test_b", "order 5: not found", {}, "Add hints.", ""),
+        ("tests/test_app.py", "ImportError", {"tests/test_app.py": "ImportError"}, "Add hints to app.py.", None),
+        ("make", "NameError: x", {"make": "2 fail"}, "Add hints.", ""),
+    ],
+)
+def test_what_is_missing_counts_where_the_change_needs_it_first(
+    bench: Bench, test: str, now: str, before: dict[str, str], task: str, reason: str | None
+) -> None:
+    checks = Scripted([entry(("passed", ""))])
+    checks.ends = {"tests/test_app.py": outcome("tests/test_app.py", 1, **{test: now})}
+    checks.before = {"tests/test_app.py": outcome("tests/test_app.py", 1, **before)}
+    result = judged(bench, checks, CHANGED, task=task)
+    told = message(result)[1] if reason == "" else result.data["reason"]
+    assert told == {"": now, None: f"{test} {ALREADY}"}.get(reason, f"tests/{reason}")
 
 
 @pytest.mark.parametrize("changes", [(CHANGED, GONE), (CHANGED.model_copy(update={"sha256_before": "?"}),)])
