@@ -200,10 +200,11 @@ def _read_calls(reply: ModelReply, step: int, reader: Reader) -> tuple[list[Read
         known = [line for line in lines if line.tool in reader.known_tools]
         return [*native, *_numbered(_strays([*known, *foreign], native, reader), prefix, native)], ""
     edits = edits if not native else []
+    said = prose if not lines else ""
     lines = [line for line in lines if not _is_heading(line, [edit.outcome for edit in edits], reader)]
     both = [*lines, *edits, *_strays(foreign, [*lines, *edits, *native], reader)]
     both.sort(key=lambda call: call.line_number)
-    return [*_numbered(both, prefix, native), *native], "" if lines else prose
+    return [*_numbered(both, prefix, native), *native], said
 
 
 def _written(text: str, reader: Reader, answered: bool) -> tuple[list[ReadCall], list[ReadCall]]:

@@ -305,8 +305,13 @@ def test_what_a_call_in_another_form_writes_never_runs(how: Reader) -> None:
 
 @pytest.mark.parametrize("tool", ["edit_blocks", "write_file", "read_file"])
 def test_a_line_that_only_names_the_file_is_the_heading_of_its_block(tool: str) -> None:
-    found = read(BLOCKS, f'tool: {tool}({{"path": "calc.py"}})\n```python\n{CODE}```')
+    """And no part of the answer."""
+    found = read(BLOCKS, f'tool: {tool}({{"path": "calc.py"}})\n\ncalc.py\n```python\n{CODE}```')
     assert [(item.tool, type(item)) for item in found.items][:1] == [("edit_blocks", ToolCall)]
+    answers = [
+        item.arguments["answer"] for item in found.items if item.tool == "final_answer" and isinstance(item, ToolCall)
+    ]
+    assert answers == ["Changed calc.py."]
 
 
 KNOWN = frozenset({"read_file", "write_file"})
