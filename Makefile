@@ -70,7 +70,7 @@ sweep: setup ## kill a run at every call that changes the disk, and check the ma
 
 coverage: setup ## all tests, with the branches that they take: 97 % of all, and every one of the pure files
 	@$(BIN)/coverage erase
-	@# A thread that is interrupted inside of coverage's own lock keeps it for ever: the first test that does so is left out.
+	@# A thread that is interrupted inside of coverage's own lock keeps it for ever: one test is left out.
 	@$(BIN)/coverage run -m pytest -n 2 --dist loadfile --ignore tests/architecture --ignore tests/benchmarks $(ARGS) \
 		--deselect tests/nodes/execute_tools/files/test_deadline.py::test_after_a_timeout_nothing_changes_any_more
 	@$(BIN)/coverage combine -q

@@ -146,7 +146,8 @@ def resume(context: typer.Context, run: opt.RunToResume = "") -> int:
     """Go on with a run that was cut off or stopped.
 
     It goes on with the options that it was begun with. Those that are given now, such as a higher limit or another
-    model, take their place: then its task goes on in a new turn. A run that has finished says so.
+    model, take their place: then its task goes on in a new turn. They are listed by `mendgraph --help`. A run that has
+    finished says so.
     """
     chosen: opt.Options = context.obj
 

@@ -55,9 +55,8 @@ from mendgraph.nodes.records import (
     ToolCall,
     ToolError,
 )
-from mendgraph.nodes.stop.node import finish, give_up
+from mendgraph.nodes.stop.node import finish, give_up, is_failed_work
 
-_FAILED_WORK = frozenset({StopReason.EDITS_FAILED, StopReason.CHECKS_FAILED})
 _SAID_OF_REPLIES = ("corrections", "healing_attempts", "stop")
 
 
@@ -256,9 +255,8 @@ class BoundNodes:
 
     def finish(self, state: AgentState) -> Update:
         """End with the answer."""
-        context = state["context"]
-        unchecked = "" if context.evidence or context.checks else "evidence is off, and no check is configured"
-        return self._stopped(state, finish(state, ledger.usage_report(state["spending"]), unchecked))
+        checking = state["context"].evidence or bool(state["context"].checks)
+        return self._stopped(state, finish(state, ledger.usage_report(state["spending"]), checking=checking))
 
     def budget_stop(self, state: AgentState) -> Update:
         """End on a limit: the one that a node named, or the one that the router saw."""
@@ -268,8 +266,8 @@ class BoundNodes:
     def system_error(self, state: AgentState) -> Update:
         """End on a failure that the machine could not mend. What failed work has changed is taken back."""
         cause = state.get("stop")
-        failed_work = cause is not None and cause.reason in _FAILED_WORK and state.get("changes")
-        if cause is None or not failed_work or state["context"].keep_failed_edits or "first_step" not in state:
+        kept = state["context"].keep_failed_edits or "first_step" not in state
+        if cause is None or kept or not is_failed_work(state):
             return self._given_up(state, OutcomeKind.SYSTEM_ERROR, cause)
         taken = self._tools.take_back(state, get_stream_writer())
         cause = cause.model_copy(update={"message": f"{cause.message} {taken.sentence}"})

@@ -5,7 +5,6 @@ kept here, by name or by run.
 """
 
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from math import inf
@@ -19,7 +18,7 @@ from mendgraph.graph.configuration.loading import user_places
 from mendgraph.graph.machine.redaction import CurrentRedactor, WrittenLiterals
 from mendgraph.graph.machine.run_records import is_resuming
 from mendgraph.graph.machine.state import AgentState, Update
-from mendgraph.graph.machine.workspace import TakenBack, WorkspaceRecords, judged_workspace, own_rules
+from mendgraph.graph.machine.workspace import TakenBack, WorkspaceRecords, judged_workspace, kept_content, own_rules
 from mendgraph.graph.telemetry.spans import observed_call
 from mendgraph.nodes.call_model.prompts.block_prompt import TurnView, foreign_lines, used_tools, view_turn
 from mendgraph.nodes.call_model.prompts.profiles import offered_tools
@@ -37,7 +36,6 @@ from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolCon
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.step import Execution, StepResources, calls_made, changes_something, nothing_done
 from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
-from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import Artifacts, records_folders, run_folder, workspace_folder
 from mendgraph.nodes.execute_tools.tool_run import ToolRun
 from mendgraph.nodes.execute_tools.tools import default_tools
@@ -335,7 +333,7 @@ class ToolRuntime:
             syntax_gate=context.syntax_gate,
             checks=self.checks(context),
             changes=state.get("changes") or (),
-            backup=partial(_backup, context.workspace),
+            backup=partial(kept_content, context.workspace),
             task=last_request(state.get("messages") or []),
             foreign=foreign_to(state),
             gated=state["profile"].edit_form is EditForm.BLOCKS,
@@ -345,13 +343,6 @@ class ToolRuntime:
 def _is_hidden(rules: tuple[FileGuardrailRule, ...], path: str) -> bool:
     """Whether a command may not see this file. Certificates of public authorities look like keys, and are none."""
     return not path.endswith(_PUBLIC_CERTIFICATES) and judge_path(path, for_write=False, rules=rules) is not None
-
-
-def _backup(workspace: str, sha256: str) -> bytes | None:
-    folder = workspace_folder(workspace)
-    with suppress(StoreError):
-        return None if isinstance(folder, ToolError) else Journal(folder).backup(sha256)
-    return None
 
 
 def _run_log(folder: str | ToolError | None, redactor: Redactor, run_id: str) -> RunLog:
@@ -401,7 +392,7 @@ def reply_reader(tools: ToolRuntime, state: AgentState, *, told: bool = True) ->
         known_tools=tools.registry.names(),
         validate=tools.registry.validate,
         check_answer=partial(answer_problems, schema=context.answer_schema),
-        writing_tools=frozenset(spec.name for spec in tools.specs.values() if spec.effect == "write"),
+        writing_tools=frozenset(spec.name for spec in tools.specs.values() if spec.effect is Effect.WRITE),
         shown_files=tuple(view.files),
         told=(*view.failures, *view.evidence, *said) if told else (),
         turn=turn,

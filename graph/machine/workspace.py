@@ -1,7 +1,7 @@
 """The workspace of a machine: its files, as guard's rules let them be used, and its records while a run works."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from os.path import basename, dirname, join, realpath, relpath
@@ -23,7 +23,7 @@ from mendgraph.nodes.execute_tools.journal.restoring import (
 from mendgraph.nodes.execute_tools.processes.workspace_cover import remove_placeholder
 from mendgraph.nodes.execute_tools.step import describe_effect
 from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder
+from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder, workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock
 from mendgraph.nodes.execute_tools.trace import TraceSink
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule, folded_parts
@@ -189,6 +189,13 @@ class WorkspaceRecords:
                 done = ToolError(code=ToolErrorCode.IO_ERROR, message=str(error))
         why = done.message if isinstance(done, ToolError) else ""
         return TakenBack(f"The files could not be restored; `mendgraph undo` does that. {why}")
+
+
+def kept_content(workspace: str, sha256: str) -> bytes | None:
+    """The bytes with this hash that a file of the workspace held before a change; None where they are not kept."""
+    with suppress(StoreError):
+        return Journal(workspace_folder_path(workspace)).backup(sha256)
+    return None
 
 
 def decide_open_changes(journal: Journal, workspace: str) -> tuple[Recovered, ...] | ToolError:

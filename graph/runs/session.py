@@ -33,7 +33,7 @@ from mendgraph.graph.machine.run_records import (
     resuming_request,
 )
 from mendgraph.graph.machine.state import serializer
-from mendgraph.graph.machine.workspace import decide_open_changes
+from mendgraph.graph.machine.workspace import decide_open_changes, kept_content
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.runs.events import Asked, Ended, Event, EventReader
 from mendgraph.graph.runs.run_result import RunResult, net_diffs
@@ -207,9 +207,7 @@ class Session:
         same = now is not None and hashlib.sha256(now).hexdigest() == sha256
         if same or self._root is None:
             return now if same else None
-        with suppress(StoreError):
-            return Journal(workspace_folder_path(self._root)).backup(sha256)
-        return None
+        return kept_content(self._root, sha256)
 
     def usage(self) -> JsonMap:
         """What the thread has used so far, a turn that was cut off included; the keys are those of an outcome.

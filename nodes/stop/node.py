@@ -7,7 +7,7 @@ from langchain_core.messages import AIMessage
 from typing_extensions import TypedDict
 
 from mendgraph.nodes.records import Answer, CallResult, FileChange, JsonMap, LoopRecord, OutcomeKind, Plan, StopCause
-from mendgraph.nodes.stop.report import finished, stopped, wrap_up
+from mendgraph.nodes.stop.report import FAILED_WORK, finished, stopped, wrap_up
 
 
 class StopState(TypedDict, total=False):
@@ -21,11 +21,17 @@ class StopState(TypedDict, total=False):
     loop: LoopRecord
 
 
-def finish(state: StopState, usage: JsonMap, unchecked: str = "") -> dict[str, Any]:
-    """End with the final answer, which becomes the thread's last message; `unchecked` says why no check was asked."""
+def finish(state: StopState, usage: JsonMap, *, checking: bool = True) -> dict[str, Any]:
+    """End with the final answer, which becomes the thread's last message. `checking`: the run's changes are checked."""
     answer = state.get("answer") or Answer(text="")
-    outcome = finished(answer, state.get("changes", []), usage, state.get("loop") or LoopRecord(), unchecked)
+    outcome = finished(answer, state.get("changes", []), usage, state.get("loop") or LoopRecord(), checking=checking)
     return {"outcome": outcome, "messages": [AIMessage(answer.text or "Done.")]}
+
+
+def is_failed_work(state: StopState) -> bool:
+    """Whether the run ends as its edits or its checks failed, after it has changed files."""
+    cause = state.get("stop")
+    return cause is not None and cause.reason in FAILED_WORK and bool(state.get("changes"))
 
 
 def give_up(

@@ -25,15 +25,19 @@ from mendgraph.nodes.records import (
 )
 
 _CUT_SHORT = Verification(reason="the run ended before its changes were checked")
+_NO_CHECK_RAN = "no check ran after the last change"
+_CHECKS_OFF = "evidence is off, and no check is configured"
+FAILED_WORK = frozenset({StopReason.EDITS_FAILED, StopReason.CHECKS_FAILED})
+"""Why a run ends whose work failed: what it has changed is taken back."""
 _COUNT = re.compile(r": (\d+) ([a-z]+?)s?\Z")
 
 
 def finished(
-    answer: Answer, changes: Sequence[FileChange], usage: JsonMap, loop: LoopRecord, unchecked: str = ""
+    answer: Answer, changes: Sequence[FileChange], usage: JsonMap, loop: LoopRecord, *, checking: bool = True
 ) -> Outcome:
-    """The outcome of a run that gave its final answer. `unchecked` is why no check was asked of its changes."""
+    """The outcome of a run that gave its final answer. `checking`: the run's changes are checked."""
     cause = StopCause(reason=StopReason.ANSWERED, message="")
-    verified = loop.verified or Verification(reason=unchecked or "no check ran after the last change")
+    verified = loop.verified or Verification(reason=_NO_CHECK_RAN if checking else _CHECKS_OFF)
     loop = loop.model_copy(update={"verified": verified})
     outcome = stopped(OutcomeKind.FINISHED, cause, Plan(), changes, usage, loop)
     message = outcome.message or answer.text or "Done."

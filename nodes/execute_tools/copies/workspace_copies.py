@@ -12,7 +12,7 @@ import shutil
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.copies.copy_sources import (
     BASE,
@@ -312,7 +312,7 @@ def commit_branch(copy: Copy, files: Iterable[str], message: str, identity: Mapp
         return os.fsdecode(required(succeeded(done, "commit to", copy.root)).stdout).rstrip("\n")
 
     try:
-        repository = required(cast("Repository | ToolError", find_repository(copy.root)))
+        repository = required(find_repository(copy.root) or invalid(f"{quoted(copy.root)} is no git repository."))
         hidden = git("ls-files", "-z", "--others", "--ignored", "--exclude-standard").split("\0")
         names = "".join(f"{name}\0" for name in files if name not in hidden)
         git("read-tree", "-m", HEAD)

@@ -2,7 +2,8 @@
 
 What is run are the examples that the request gives, and those of the file's docstrings as they were before the edit, so
 that a changed docstring cannot hide a failure; the same examples on the text before tell what the edit has broken. What
-cannot be run never speaks against an edit.
+cannot be run never speaks against an edit. Below of it: which failing tests count against a turn's changes, and whether
+the names are as the request asks.
 """
 
 import ast

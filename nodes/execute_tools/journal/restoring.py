@@ -32,7 +32,7 @@ from mendgraph.nodes.execute_tools.files.text_files import decode_text, encode_t
 from mendgraph.nodes.execute_tools.files.workspace import DryWorkspace, FileContent, Workspace
 from mendgraph.nodes.execute_tools.journal.journal import UNDO_EFFECT, CallKey, Journal, call_fingerprint
 from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.language.display import short_id
+from mendgraph.nodes.language.display import listed, short_id
 from mendgraph.nodes.records import ChangeKind, Effect, ToolError, ToolErrorCode
 
 NO_FILE: Final = FileState()
@@ -219,9 +219,6 @@ _STAYS: Final = frozenset(
 )
 """Why a directory is not taken away: somebody needs it, holds it, or has put something else there. Source: rmdir(2)."""
 
-_NAMED: Final = 5
-"""Files that a message names for each obstacle; all of them are among the suggestions."""
-
 
 class RestoredFile(NamedTuple):
     """A file that is as it was. CREATED is one that was made again, DELETED one that the run had made."""
@@ -398,9 +395,7 @@ _CODES: Final = {Obstacle.DENIED: ToolErrorCode.PERMISSION_DENIED, Obstacle.BACK
 
 
 def _names(left: Sequence[LeftFile]) -> str:
-    named = [quoted(each.path) + (f" ({each.detail.rstrip('.')})" if each.detail else "") for each in left[:_NAMED]]
-    more = len(left) - len(named)
-    return ", ".join(named) + (f" and {more} more" if more else "")
+    return listed(quoted(each.path) + (f" ({each.detail.rstrip('.')})" if each.detail else "") for each in left)
 
 
 def _with_restored(error: ToolError, restored: int) -> ToolError:

@@ -300,8 +300,8 @@ class _Checking:
 
     def _tell_old(self, names: Sequence[str]) -> None:
         if names:
-            told = ", ".join(names[:MOST_TOLD]) + (f" and {len(names) - MOST_TOLD} more" if names[MOST_TOLD:] else "")
             verb = "are" if names[1:] else "is"
+            told = listed(names, MOST_TOLD)
             self.report.not_run.insert(0, f"{told} failed already before the change, and {verb} not counted.")
 
 
