@@ -347,3 +347,10 @@ def test_an_example_that_failed_already(bench: Bench, before: str, task: str, co
     assert (message(result) if counts else result.data["reason"]) == (
         ["add(1, 1) gives 0, but must give 2."] if counts else reason
     )
+
+
+@pytest.mark.parametrize(("commands", "kind"), [((), "none"), (("make",), "passed")])
+def test_of_a_command_nobody_knows_which_lines_it_runs(bench: Bench, commands: tuple[str, ...], kind: str) -> None:
+    checks = Scripted([entry(("passed", ""))], commands)
+    checks.ends = {"tests/test_app.py": RanTests("pytest tests/test_app.py", passed=1), "make": RanTests("make")}
+    assert judged(bench, checks, CHANGED).data["checks"] == kind
