@@ -266,8 +266,12 @@ class BoundNodes:
     def system_error(self, state: AgentState) -> Update:
         """End on a failure that the machine could not mend. What failed work has changed is taken back."""
         cause = state.get("stop")
-        kept = state["context"].keep_failed_edits or "first_step" not in state
-        if cause is None or kept or not is_failed_work(state):
+        if (
+            cause is None
+            or not is_failed_work(state)
+            or state["context"].keep_failed_edits
+            or "first_step" not in state
+        ):
             return self._given_up(state, OutcomeKind.SYSTEM_ERROR, cause)
         taken = self._tools.take_back(state, get_stream_writer())
         cause = cause.model_copy(update={"message": f"{cause.message} {taken.sentence}"})
