@@ -17,6 +17,9 @@ TEXT_SUFFIXES = frozenset(
 )
 """Ends of the names of text files that people work on."""
 
+IS_TEST = re.compile(r"(?:\A|/)(?:tests?/|test_)|[._]test\.\w+\Z")
+"""What the path of a file with tests has."""
+
 _QUOTED = re.compile(r"([`'\"])(?P<path>[^`'\"\n]{1,200})\1")
 _PATH = re.compile(
     r"(?<![\w@+/.\\-])(?:\./)?[\w@+-][\w@.+-]*(?:/[\w@.+-]+)*(?:\.[A-Za-z]\w*)|(?<![\w@+/.\\-])\.[\w.-]+"
@@ -167,6 +170,8 @@ _PROBLEM = re.compile(
     r"|must|wrong(?:ly)?)\b",
     re.IGNORECASE,
 )
+_FAILING_TESTS = re.compile(r"\bfail\w*\s+(?:\w+\s+)?tests?\b|\btests?\s+(?:\w+\s+)?fail", re.IGNORECASE)
+_NEW_TESTS = re.compile(r"\s*(?:please\s+|can you\s+)?(?:write|add|create)\s+(?:\w+\s+){0,3}tests?\b", re.IGNORECASE)
 _DONE = (
     r"(?:added|adjusted|changed|converted|corrected|created|deleted|edited|fixed|implemented|made|mended|modified|moved"
     r"|refactored|removed|renamed|repaired|replaced|rewritten|rewrote|updated|written)"
@@ -205,6 +210,16 @@ def orders_a_change(request: str) -> bool:
 def reports_a_problem(request: str) -> bool:
     """Does it say what is wrong, without a question? Who says so to a coding agent wants it mended."""
     return not is_question(request) and not _HANDS_OFF.search(request) and _PROBLEM.search(request) is not None
+
+
+def speaks_of_failing_tests(request: str) -> bool:
+    """Does it say that a test fails?"""
+    return _FAILING_TESTS.search(request) is not None
+
+
+def asks_for_tests(request: str) -> bool:
+    """Does it ask for a new test?"""
+    return _NEW_TESTS.match(request) is not None
 
 
 def is_question(request: str) -> bool:

@@ -20,7 +20,7 @@ from tests.runs.playing import write_files
 from tests.runs.scenario import Use, message_of, use
 
 SAME = "calc.py\n```python\ndef add(a, b):\n    return a - b\n```"
-ECHO = "The block is identical to what 'calc.py' already has, so nothing would change."
+ECHO = "The block is identical to what add in 'calc.py' already has, so nothing would change."
 FILES = {"calc.py": "def add(a, b):\n    return a - b\n", ".env.json": "{}\n"}
 
 

@@ -91,9 +91,10 @@ def replace_definitions(
     return merge.result(open_end=open_end)
 
 
-def identical(name: str) -> str:
-    """What is said of a block that the file already holds."""
-    return f"The block is identical to what {name} already has, so nothing would change."
+def identical(name: str, names: Iterable[str] = ()) -> str:
+    """What is said of a block that the file already holds, or its definitions of these `names`."""
+    of = f"{', '.join(names)} in {name}" if names else name
+    return f"The block is identical to what {of} already has, so nothing would change."
 
 
 class _Body(NamedTuple):
@@ -148,7 +149,9 @@ class _Merge:
         if not self.block.units:
             reason = "The block holds no code. Give the new text of the functions, methods or classes that change."
             return Refusal(reason)
-        return Refusal(identical(self.name), unchanged=True)
+        return Refusal(
+            identical(self.name, [unit.key for unit in self.block.units if unit.kind in _DEFINITIONS]), unchanged=True
+        )
 
     # --- What stands for what
 
@@ -163,6 +166,7 @@ class _Merge:
         holders = _holders(source)
         loose = (node for unit in source.units if unit.kind is UnitKind.OTHER for node in unit.nodes)
         conditional = {getattr(node, "name", "") for node in statements_in(loose)}
+        imported = {name for unit in source.units for name in _imported_by(unit.node)}
         lone = methods or all(map(_is_assignment, units))
         if not self._is_complete(body, units):
             units = self._without_demonstration(units, named.keys())
@@ -171,6 +175,8 @@ class _Merge:
             known = named.get(unit.key)
             if unit.kind in _DEFINITIONS and known is None and unit.key in conditional:
                 self._refuse(f"{unit.key} is defined inside an `if` or `try` of {self.name}; use edit_file for it.")
+            elif unit.kind in _DEFINITIONS and known is None and unit.key in imported:
+                self._refuse(f"{self.name} imports {unit.key}: change it in the file that defines it.")
             elif not self._merged_into_class(unit, known, holders.get(unit.key, []), lone=lone, methods=methods):
                 own.append(unit)
         self._merge_body(body, own)
@@ -454,6 +460,11 @@ def _header_end(text: PythonText, unit: Unit) -> int:
     while line > unit.first and text.lines[line - 1].strip()[:1] in {"", "#"}:
         line -= 1
     return line
+
+
+def _imported_by(node: ast.AST) -> list[str]:
+    names = node.names if isinstance(node, ast.Import | ast.ImportFrom) else []
+    return [each.asname or each.name for each in names]
 
 
 def _aliases(node: ast.Import | ast.ImportFrom) -> list[tuple[object, ...]]:

@@ -53,7 +53,7 @@ def _edit(context: ToolContext, before: LoadedText, content: str) -> ToolAnswer:
         return _replace(context, before, content)
     merged = replace_definitions(before.file.text, content, before.name, task=context.task, path=before.path)
     if isinstance(merged, Refusal):
-        return _unchanged(before) if merged.unchanged else invalid(merged.reason)
+        return _unchanged(merged.reason) if merged.unchanged else invalid(merged.reason)
     told = {"ignored": list(merged.ignored), "deleted": list(merged.deleted), "still": list(merged.still)}
     data: JsonMap = {"changed": list(merged.changed), "action": "merged", **{k: v for k, v in told.items() if v}}
     if merged.renamed_uses:
@@ -77,7 +77,7 @@ def _save(context: ToolContext, path: str, text: str, before: LoadedText | None,
 def _excerpt(before: LoadedText, text: str, task: str) -> ToolError | None:
     old, name = before.file.text, before.name
     if text == old:
-        return _unchanged(before)
+        return _unchanged(identical(name))
     part = why_not_whole(old, text)
     if not part and not _is_python(before.path):
         part = why_too_little(old, text, task)
@@ -100,8 +100,8 @@ def _lost(before: LoadedText, text: str, task: str) -> list[str]:
     return [name for name in names if name not in asked]
 
 
-def _unchanged(before: LoadedText) -> ToolError:
-    return ToolError(code=ToolErrorCode.UNCHANGED, message=identical(before.name))
+def _unchanged(reason: str) -> ToolError:
+    return ToolError(code=ToolErrorCode.UNCHANGED, message=reason)
 
 
 def _not_python(name: str, problem: SyntaxProblem) -> ToolError:

@@ -1,5 +1,6 @@
 """What is read, checked and searched for before the model is asked."""
 
+import json
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -30,6 +31,7 @@ class Workspace(NamedTuple):
     named: frozenset[str] = frozenset({"calc.py", "names.md"})
     all_files: Iterable[tuple[str, int]] = SMALL
     sizes: dict[str, int] = {}  # noqa: RUF012 - never changed
+    texts: dict[str, str] = {}  # noqa: RUF012 - never changed
 
     def exists(self, path: str) -> bool:
         return not self.named or path in self.named
@@ -42,8 +44,8 @@ class Workspace(NamedTuple):
             assert walked <= MOST_LOOKED_AT, "a large workspace is not walked to its end"
             yield file
 
-    def head(self, *_: object) -> None:
-        return None
+    def head(self, path: str, _: int) -> bytes | None:
+        return self.texts[path].encode() if path in self.texts else None
 
 
 USUAL, ANY_NAME = Workspace(), Workspace(named=frozenset())
@@ -71,7 +73,7 @@ def test_outside_the_block_form_named_files_are_read_and_nothing_else(
     [
         ("Fix calc.py", ["calc.py"], ["calc.py"]),
         ("Fix names.md", ["names.md"], []),
-        ("Why is calc.py wrong?", ["calc.py", "names.md"], []),
+        ("Why is calc.py wrong?", ["names.md", "calc.py"], []),
         ("Fix the bug", ["calc.py", "names.md"], ["calc.py"]),
         ("Hello.", [], []),
     ],
@@ -123,7 +125,7 @@ def test_no_more_than_a_few_named_files_are_read() -> None:
     assert preload(" ".join(many), TEXT, ANY_NAME) == read_ahead(many[:MAX_NAMED_FILES])
     known = [f"{number}.py" for number in range(MAX_NAMED_FILES)]
     files = Workspace(frozenset(known), tuple((path, 1) for path in known))
-    expected = read_ahead(["4.py", "3.py", "0.py", "1.py", "2.py"])
+    expected = read_ahead(["0.py", "1.py", "2.py", "4.py", "3.py"])
     assert preload("What do 4.py and 3.py do?", BLOCKS, files) == expected
 
 
@@ -146,6 +148,93 @@ def test_what_would_fill_the_window_is_left_for_the_model_to_ask_for(small: bool
 )
 def test_a_small_workspace_is_shown_as_a_whole(files: list[tuple[str, int]], shown: list[str]) -> None:
     assert few_files(files) == shown
+
+
+SHOP = {
+    "README.md": "# shop\n\nAdds up a shopping list with a discount, and says the total.\n",
+    "src/shop/__init__.py": "",
+    "src/shop/cart.py": "def calc(cart):\n    return cart.total - cart.discount\n",
+    "src/shop/cli.py": 'from shop.cart import calc\nprint("Total:", calc(read_cart()))\n',
+    "src/shop/prices.py": "def parse_price(text):\n    return int(text)\n",
+    "src/shop/text.py": "def shorten(text, width):\n    return text[:width]\n",
+    "tests/test_cart.py": "from shop.cart import calc\n",
+    "tests/test_text.py": "from shop.text import shorten\n",
+}
+CODE = ["src/shop/cart.py", "src/shop/cli.py", "src/shop/prices.py", "src/shop/text.py"]
+
+
+def shop(**more: str) -> Workspace:
+    texts = {**SHOP, **more}
+    return Workspace(all_files=tuple((path, len(text)) for path, text in texts.items()), texts=texts)
+
+
+@IN_BLOCKS
+@pytest.mark.parametrize(
+    ("request_text", "shown", "checked"),
+    [
+        ("The total is wrong when there is a discount, please fix it.", ["src/shop/cart.py"], ["src/shop/cart.py"]),
+        ("add a --verbose flag to the cli", ["src/shop/cli.py"], ["src/shop/cli.py"]),
+        ('"Total:" should be "Sum:"', ["src/shop/cli.py"], ["src/shop/cli.py"]),
+        ("does the cart have a total?", ["src/shop/cli.py", "src/shop/cart.py"], []),
+        ("fix the failing test", CODE, [*CODE, "tests/test_cart.py", "tests/test_text.py"]),
+        ("write a test for parse_price", ["tests/test_cart.py", "src/shop/prices.py"], None),
+        ("Please write tests for shorten", ["tests/test_text.py", "src/shop/text.py"], None),
+    ],
+)
+def test_a_request_that_names_no_file_is_about_what_speaks_of_the_same(
+    request_text: str, shown: list[str], checked: list[str] | None, profile: Profile
+) -> None:
+    expected = read_ahead(shown, shown if checked is None else checked)
+    assert preload(request_text, profile, shop(), checked=True) == expected
+
+
+@pytest.mark.parametrize(
+    "request_text",
+    ["rename calc to compute_total everywhere", "Please rename the function `calc` to compute_total everywhere."],
+)
+def test_a_new_name_is_given_everywhere_without_a_model(request_text: str) -> None:
+    made = preload(request_text, BLOCKS, shop(), checked=True)
+    assert made is not None
+    assert [call.tool for call in made.calls] == ["apply_patch", "run_checks", "final_answer"]
+    patch = json.loads(str(made.calls[0].arguments))["patch"]
+    assert (
+        patch
+        == """*** Begin Patch
+*** Update File: src/shop/cart.py
+@@
+-def calc(cart):
++def compute_total(cart):
+     return cart.total - cart.discount
+*** Update File: src/shop/cli.py
+@@
+-from shop.cart import calc
++from shop.cart import compute_total
+-print("Total:", calc(read_cart()))
++print("Total:", compute_total(read_cart()))
+*** Update File: tests/test_cart.py
+@@
+-from shop.cart import calc
++from shop.cart import compute_total
+*** End Patch"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("request_text", "more"),
+    [
+        ("rename calc to compute_total", {}),
+        ("rename calc to compute_total everywhere and fix it", {}),
+        ("rename calc to shorten everywhere", {}),
+        ("rename nothing_here to compute_total everywhere", {}),
+        ("rename calc to compute_total everywhere", {"src/shop/other.py": "def calc(): ...\n"}),
+    ],
+)
+def test_what_is_more_than_a_new_name_or_not_clear_is_left_to_the_model(
+    request_text: str, more: dict[str, str]
+) -> None:
+    made = preload(request_text, BLOCKS, shop(**more))
+    assert made is not None
+    assert "apply_patch" not in {call.tool for call in made.calls}
 
 
 def test_what_is_read_ahead_is_a_reply_of_calls() -> None:

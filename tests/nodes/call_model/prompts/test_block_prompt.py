@@ -109,6 +109,45 @@ def test_each_failure_makes_another_request_of_the_same_facts(failures: int, tol
     assert (request_of(prompt), prompt.failed_tries) == (told, failures)
 
 
+def test_what_was_given_back_unchanged_is_asked_for_without_its_body() -> None:
+    task, same = (
+        HumanMessage("The sum is wrong."),
+        failed("The block is identical to what add in 'calc.py' already has."),
+    )
+    history = [task, *step(read(CALC)), *step(read(UTIL, "util.py"), path="util.py"), *step(same)]
+    told = request_of(built(BLOCKS, history))
+    without = render_file("calc.py", CALC.replace("return a - b", "..."))
+    assert told == f"The sum is wrong.\n\n{render_file('util.py', UTIL)}\n\n{without}\n\nWrite add anew."
+    kept = [HumanMessage("Add a flag to the sum."), *history[1:]]  # nothing is wrong with it
+    assert CALC in request_of(built(BLOCKS, kept))
+
+
+def test_of_what_checks_speak_of_nothing_else_is_shown() -> None:
+    history = [HumanMessage("Fix it."), *ahead(read(UTIL, "util.py"), read(CALC), EVIDENCE)]
+    assert request_of(built(BLOCKS, history)) == f"Fix it.\n\n{render_file('calc.py', CALC)}\n\n{FOUND}"
+
+
+def test_a_question_is_asked_without_a_word_of_edits() -> None:
+    history = [HumanMessage("What does calc.py do?"), *step(read(CALC))]
+    system, asked = built(BLOCKS, history).messages
+    assert system["content"] == texts.QUESTION_SYSTEM
+    assert asked["content"] == f"{render_file('calc.py', CALC)}\n\nWhat does calc.py do?"
+    nothing_shown = built(BLOCKS, history[:1]).messages[0]["content"]
+    assert "read_file" in str(nothing_shown)
+    again = built(BLOCKS, [*history, *step(failed("no"))])
+    assert str(again.messages[-1]["content"]).endswith("do?\n\nno\nAnswer in words.")
+
+
+def test_a_new_test_goes_beside_those_that_are_there() -> None:
+    shown = [
+        *step(read("x", "tests/test_a.py"), path="tests/test_a.py"),
+        *step(read(CALC, "src/calc.py"), path="src/calc.py"),
+    ]
+    told = request_of(built(BLOCKS, [HumanMessage("write a test for add"), *shown]))
+    path = "tests/test_calc.py"
+    assert told.endswith(f"There is no {path} yet.\n\nAnswer with {path} and its whole text.")
+
+
 UTIL = "def low(text):\n    return text\n"
 
 

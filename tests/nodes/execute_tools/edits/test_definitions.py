@@ -121,7 +121,12 @@ def test_merging(source: str, block: str, merged: Merged) -> None:
 @pytest.mark.parametrize(
     ("source", "block", "reason"),
     [
-        (CALC, CALC, "The block is identical to what calc.py already has, so nothing would change."),
+        (
+            "from calc import add\n\nassert add(1, 2)\n",
+            "def add(a, b):\n    return a\n",
+            "calc.py imports add: change it in the file that defines it.",
+        ),
+        (CALC, CALC, "The block is identical to what add, sub in calc.py already has, so nothing would change."),
         (
             CALC,
             "# nothing",

@@ -44,7 +44,7 @@ def test_another_file_is_replaced_as_a_whole_once_it_was_read(bench: Bench) -> N
 @pytest.mark.parametrize(
     ("path", "content", "message"),
     [
-        ("calc.py", CALC, "The block is identical to what 'calc.py' already has, so nothing would change."),
+        ("calc.py", CALC, "The block is identical to what add, sub in 'calc.py' already has, so nothing would change."),
         ("calc.py", "def add(\n", "The block is not valid Python (line 1: '(' was never closed)."),
         ("calc.py", " \n", "content is empty: give the new text."),
         ("calc.py", "x = '\x00'", "content holds the character U+0000 in line 1"),
