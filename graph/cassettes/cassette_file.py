@@ -19,11 +19,10 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.nodes.execute_tools.files.failures import invalid
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, forms_of, known_values, without_spans
 from mendgraph.nodes.execute_tools.store.user_files import read_bytes, write_whole
 from mendgraph.nodes.language.documents import DocumentProblem, read_yaml
-from mendgraph.nodes.records import JsonMap, Record, ToolError, ToolErrorCode
+from mendgraph.nodes.records import JsonMap, Record, ToolError, ToolErrorCode, invalid
 
 HOST: Final = "http://llm.test"
 """What stands in a cassette for the endpoint's own host. Source: RFC 2606, section 2: `.test` is nobody's."""

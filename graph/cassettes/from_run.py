@@ -40,7 +40,6 @@ from mendgraph.graph.runs.runs import small_history, thread_config, with_store
 from mendgraph.nodes.call_model.endpoint import EMBEDDED_MODEL, split_provider
 from mendgraph.nodes.call_model.weights import CONTEXT_TOKENS, embedded_weights
 from mendgraph.nodes.call_model.window import Window
-from mendgraph.nodes.execute_tools.files.failures import invalid, quoted
 from mendgraph.nodes.execute_tools.files.file_changes import MOST_CHANGES
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import Change, DeleteFile, FileContent, Workspace, WriteFile
@@ -58,6 +57,8 @@ from mendgraph.nodes.records import (
     ToolCall,
     ToolError,
     ToolErrorCode,
+    invalid,
+    quoted,
 )
 
 FOLDER: Final = "tests"

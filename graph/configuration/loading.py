@@ -17,7 +17,6 @@ from pydantic import ValidationError
 
 from mendgraph.graph.configuration.context import REPLY_TOKENS, SETTINGS, AgentContext
 from mendgraph.nodes.call_model.ledger import PRICES_VARIABLE, PriceList, parse_prices
-from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.files.sandbox import StrPath
 from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules, rule_problems
 from mendgraph.nodes.execute_tools.store.user_files import (
@@ -30,7 +29,7 @@ from mendgraph.nodes.execute_tools.store.user_files import (
 )
 from mendgraph.nodes.language.documents import DocumentProblem, read_toml
 from mendgraph.nodes.language.names import closest_names
-from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
 
 CONFIG_VARIABLE: Final = "MENDGRAPH_CONFIG"
 """Names the user's file instead of the usual one, which then has to be there; empty: there is none."""
@@ -309,7 +308,7 @@ def load_context(workspace: StrPath = ".", *, workspace_file: bool = True, **set
         return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message="\n".join(map(str, found)))
     made = _context({**found.values, **settings, "workspace": workspace}, "the settings")
     if isinstance(made, Problem):
-        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=made.message)
+        return invalid(made.message)
     return made
 
 

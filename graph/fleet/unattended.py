@@ -17,12 +17,11 @@ from mendgraph.nodes.execute_tools.copies.workspace_copies import (
     make_branch,
     open_copy,
 )
-from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.processes.git import find_identity
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 from mendgraph.nodes.execute_tools.store.run_folder import data_folder, workspace_folder
 from mendgraph.nodes.language.display import count_of, listed, short_id
-from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.records import ToolError, ToolErrorCode, quoted
 
 _WORKTREES: Final = "worktrees"
 _MAX_COST_USD: Final = 5.0

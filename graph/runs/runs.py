@@ -34,7 +34,7 @@ from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import copy_artifacts
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock, lock_holder
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
-from mendgraph.nodes.records import CallError, OutcomeKind, Plan, Reading, ToolCall, ToolError, ToolErrorCode
+from mendgraph.nodes.records import CallError, OutcomeKind, Plan, Reading, ToolCall, ToolError, ToolErrorCode, invalid
 
 if TYPE_CHECKING:  # who only looks does not wait for what a run needs
     from langchain_core.runnables import RunnableConfig
@@ -314,10 +314,9 @@ def prune_runs(
     forgotten cannot be undone any more: its files stay as they are.
     """
     if keep is not None and keep < 0:
-        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=f"{keep} runs cannot be kept: give 0 or more.")
+        return invalid(f"{keep} runs cannot be kept: give 0 or more.")
     if older_than_days is not None and not 0 <= older_than_days <= _MOST_DAYS:
-        message = f"Runs cannot be {older_than_days:g} days old: give a number between 0 and {_MOST_DAYS}."
-        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+        return invalid(f"Runs cannot be {older_than_days:g} days old: give a number between 0 and {_MOST_DAYS}.")
 
     def prune(store: Store, _: str) -> Pruned:
         limited = keep is not None or older_than_days is not None

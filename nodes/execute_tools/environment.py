@@ -18,7 +18,6 @@ from typing import Any, Final, Protocol
 
 from pydantic_core import to_jsonable_python
 
-from mendgraph.nodes.execute_tools.argument_schema import OpenArguments
 from mendgraph.nodes.execute_tools.call_policy import (
     OPEN_RULES,
     WITHOUT_CHANGE,
@@ -35,7 +34,7 @@ from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.journal.journal import call_fingerprint
 from mendgraph.nodes.execute_tools.network.url_rules import names_target, read_url
 from mendgraph.nodes.execute_tools.policy.alerts import Vitals, observe_tool
-from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
+from mendgraph.nodes.execute_tools.registry import ActionRegistry, OpenArguments, Tool, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.secrets.redact import PLACEHOLDER, Redactor
 from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
 from mendgraph.nodes.execute_tools.tool_run import http_status, reason_of

@@ -341,5 +341,4 @@ def _error_of(violations: Sequence[GuardrailViolation], target: str) -> ToolErro
     path = PurePath(target)
     held = KEY_FILES.held(path) or SENSITIVE_FILES.held(path) or PACKAGE_LOGINS.held(path)
     place = f"{shown(target)}: {held}" if held else shown(target)
-    message = f"{reasons} ({place}). Go on without this file."
-    return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
+    return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=f"{reasons} ({place}). Go on without this file.")

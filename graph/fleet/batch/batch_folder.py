@@ -21,11 +21,10 @@ from typing import Any, Final, NamedTuple, Self
 from pydantic import ValidationError
 
 from mendgraph.graph.fleet.batch.tasks import BatchTask, Source, TaskResult, TaskUsage, Worked
-from mendgraph.nodes.execute_tools.files.failures import invalid, os_failure, quoted
 from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
 from mendgraph.nodes.execute_tools.store.user_files import lines_of, open_regular, read_bytes, write_whole
-from mendgraph.nodes.records import JsonMap, OutcomeKind, ToolError, ToolErrorCode
+from mendgraph.nodes.records import JsonMap, OutcomeKind, ToolError, ToolErrorCode, invalid, os_failure, quoted
 
 BATCH: Final = "batch.json"
 BEGUN: Final = "begun.jsonl"

@@ -28,11 +28,10 @@ from mendgraph.graph.runs.runs import get_run
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.execute_tools.copies.workspace_copies import Copy, compare_copy, make_copy
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
-from mendgraph.nodes.execute_tools.files.failures import invalid
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 from mendgraph.nodes.execute_tools.store.database import uses_postgres
 from mendgraph.nodes.execute_tools.store.run_folder import give_workspace_name, workspace_folder
-from mendgraph.nodes.records import JsonMap, Outcome, StopReason, ToolError, ToolErrorCode
+from mendgraph.nodes.records import JsonMap, Outcome, StopReason, ToolError, ToolErrorCode, invalid
 
 GOES_ON: Final = RETRIED | {*LEFT_OPEN, UNDONE}
 """Ends of a run that was stopped before its work was done: it is taken up, where others stand as they are."""

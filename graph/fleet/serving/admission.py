@@ -15,7 +15,6 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import shown
 from mendgraph.graph.configuration.narrowing import fields_set, narrowed, refusal, too_wide
 from mendgraph.graph.fleet.serving.tenants import Tenant, Tenants, is_name, parse_tenants
-from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.store.database import (
     STORE_URL_VARIABLE,
     PostgresUrl,
@@ -28,7 +27,7 @@ from mendgraph.nodes.execute_tools.store.database_schema import STORE_TABLES
 from mendgraph.nodes.execute_tools.store.run_folder import give_workspace_name, workspace_folder
 from mendgraph.nodes.execute_tools.store.run_lock import Owner
 from mendgraph.nodes.execute_tools.store.user_files import read_user_file
-from mendgraph.nodes.records import StopCause, StopReason, ToolError
+from mendgraph.nodes.records import StopCause, StopReason, ToolError, quoted
 
 if TYPE_CHECKING:
     from mendgraph.nodes.execute_tools.store.postgres import Locks as StoreLocks

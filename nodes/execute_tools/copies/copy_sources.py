@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, NoReturn, TypeAlias, TypeVar
 
-from mendgraph.nodes.execute_tools.files.failures import invalid, os_failure, quoted
 from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_regular, open_root
 from mendgraph.nodes.execute_tools.processes.git import (
     HEAD,
@@ -31,7 +30,7 @@ from mendgraph.nodes.execute_tools.processes.git import (
 from mendgraph.nodes.execute_tools.processes.processes import ProcessResult
 from mendgraph.nodes.execute_tools.store.run_folder import Identity
 from mendgraph.nodes.language.display import listed
-from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, os_failure, quoted
 
 WORKSPACE: Final = "workspace"
 BASE: Final = "base.git"

@@ -23,7 +23,6 @@ from mendgraph.nodes.execute_tools.copies.copy_sources import (
     required,
 )
 from mendgraph.nodes.execute_tools.files.atomic_write import sync_folder, write_temporary
-from mendgraph.nodes.execute_tools.files.failures import invalid, os_failure, quoted
 from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, open_root
 from mendgraph.nodes.execute_tools.processes.git import (
     HEAD,
@@ -34,7 +33,7 @@ from mendgraph.nodes.execute_tools.processes.git import (
     succeeded,
 )
 from mendgraph.nodes.language.display import listed
-from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, os_failure, quoted
 
 FINISHED: Final = "copy.json"
 BEGUN: Final = "copy.begun.json"

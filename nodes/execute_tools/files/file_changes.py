@@ -36,11 +36,10 @@ from mendgraph.nodes.execute_tools.files.change_records import (
     RecordError,
     folders_above,
 )
-from mendgraph.nodes.execute_tools.files.failures import invalid, os_failure, quoted
 from mendgraph.nodes.execute_tools.files.handles import beginning, closing, open_regular, open_root
 from mendgraph.nodes.execute_tools.files.sandbox import JudgedPaths, PathAccess, Place
 from mendgraph.nodes.language.display import listed
-from mendgraph.nodes.records import CONTENT_BYTES, ToolError, ToolErrorCode
+from mendgraph.nodes.records import CONTENT_BYTES, ToolError, ToolErrorCode, invalid, os_failure, quoted
 
 MOST_CHANGES: Final = 200
 """Changes in one request: each may hold two open directories, and a process has 1024 handles. Source: getrlimit(2)."""

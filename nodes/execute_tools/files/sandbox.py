@@ -23,7 +23,6 @@ from enum import StrEnum
 from functools import partial
 from typing import Final, Self
 
-from mendgraph.nodes.execute_tools.files.failures import invalid, os_failure, quoted
 from mendgraph.nodes.execute_tools.files.handles import (
     beginning,
     closing,
@@ -33,7 +32,7 @@ from mendgraph.nodes.execute_tools.files.handles import (
     status_beneath,
 )
 from mendgraph.nodes.language.names import closest_names, names_elsewhere
-from mendgraph.nodes.records import CONTENT_BYTES, JsonMap, ToolError, ToolErrorCode
+from mendgraph.nodes.records import CONTENT_BYTES, JsonMap, ToolError, ToolErrorCode, invalid, os_failure, quoted
 
 LONGEST_NAME: Final = 255
 LONGEST_PATH: Final = 4096

@@ -15,7 +15,6 @@ from typing import BinaryIO, NamedTuple, Self
 
 from mendgraph.nodes.execute_tools.files.change_records import ChangeRecorder
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
-from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
 from mendgraph.nodes.execute_tools.files.file_changes import (
     Change,
     ChangedFile,
@@ -29,7 +28,7 @@ from mendgraph.nodes.execute_tools.files.handles import closing, open_directory,
 from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge, JudgedPaths, PathAccess, PathJudge, Place
 from mendgraph.nodes.execute_tools.files.tree_walk import LARGEST_IGNORE_FILE, Entry, judged_entries, walk
 from mendgraph.nodes.language.names import names_elsewhere
-from mendgraph.nodes.records import CONTENT_BYTES, JsonMap, ToolError, ToolErrorCode
+from mendgraph.nodes.records import CONTENT_BYTES, JsonMap, ToolError, ToolErrorCode, invalid, os_failure, quoted
 
 __all__ = ["Change", "ChangedFile", "DeleteFile", "Entry", "MoveFile", "PathJudge", "Workspace", "WriteFile"]
 
@@ -190,8 +189,7 @@ class Workspace:
         try:
             entries = judged_entries(self._paths, place)
         except NotADirectoryError:
-            message = f"{quoted(place.requested)} is a file, not a directory: read it instead."
-            return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+            return invalid(f"{quoted(place.requested)} is a file, not a directory: read it instead.")
         except OSError as error:
             return os_failure(error, "list", place.requested)
         if isinstance(entries, ToolError):

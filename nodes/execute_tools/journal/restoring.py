@@ -25,7 +25,6 @@ from mendgraph.nodes.execute_tools.files.change_records import (
     RecordedChange,
     folders_above,
 )
-from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
 from mendgraph.nodes.execute_tools.files.file_changes import LARGEST_BACKUP, MOST_CHANGES, Change, DeleteFile, WriteFile
 from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_regular, open_root, status_beneath
 from mendgraph.nodes.execute_tools.files.text_files import decode_text, encode_text
@@ -33,7 +32,7 @@ from mendgraph.nodes.execute_tools.files.workspace import DryWorkspace, FileCont
 from mendgraph.nodes.execute_tools.journal.journal import UNDO_EFFECT, CallKey, Journal, call_fingerprint
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.language.display import listed, short_id
-from mendgraph.nodes.records import ChangeKind, Effect, ToolError, ToolErrorCode
+from mendgraph.nodes.records import ChangeKind, Effect, ToolError, ToolErrorCode, os_failure, quoted
 
 NO_FILE: Final = FileState()
 A_DIRECTORY: Final = "it is a directory now"

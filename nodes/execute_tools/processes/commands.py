@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, ScopeOverError
-from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
 from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, open_root
 from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge, JudgedPaths, PathAccess, check_workspace
 from mendgraph.nodes.execute_tools.processes import bubblewrap
@@ -39,7 +38,7 @@ from mendgraph.nodes.execute_tools.processes.workspace_cover import (
     linked_repository,
     protected_git,
 )
-from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, os_failure, quoted
 
 LONGEST_LAST_WORDS: Final = 1_500
 """Characters of an output that an error message repeats."""
@@ -98,7 +97,7 @@ def readable_folders(rules: CommandRules) -> tuple[str, ...] | ToolError:
                 f"{quoted(name)} cannot be shown to commands: name an existing folder by its absolute path, and none of"
                 f" / {' '.join(_NEVER_SHOWN)}."
             )
-            return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+            return invalid(message)
         found.append(real)
     return tuple(dict.fromkeys(found))
 
@@ -364,8 +363,7 @@ class Commands:
             with closing(open_beneath(root, place.parts, os.O_RDONLY | os.O_DIRECTORY)) as handle:
                 return self._paths.opened_name(handle, root, place, for_write=False)
         except NotADirectoryError:
-            message = f"{quoted(cwd)} is a file: a command runs in a directory."
-            return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+            return invalid(f"{quoted(cwd)} is a file: a command runs in a directory.")
         except OSError as error:
             return os_failure(error, "run in", cwd)
 

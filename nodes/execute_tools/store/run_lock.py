@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Final, Self
 from filelock import FileLock, Timeout
 
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
-from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
 from mendgraph.nodes.execute_tools.files.handles import closing
 from mendgraph.nodes.execute_tools.store.database import StoreError, postgres_database, uses_postgres
 from mendgraph.nodes.execute_tools.store.run_folder import known_workspace_name
-from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.records import ToolError, ToolErrorCode, os_failure, quoted
 
 if TYPE_CHECKING:
     from mendgraph.nodes.execute_tools.store.postgres import Locks

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from pydantic import Field
 
-from mendgraph.nodes.execute_tools.argument_schema import ToolArguments
 from mendgraph.nodes.execute_tools.edits.diffs import NO_FILE, Version, file_change
 from mendgraph.nodes.execute_tools.edits.patches import (
     AddedFile,
@@ -16,12 +15,11 @@ from mendgraph.nodes.execute_tools.edits.patches import (
     parse_patch,
     patched_paths,
 )
-from mendgraph.nodes.execute_tools.files.failures import invalid, quoted
 from mendgraph.nodes.execute_tools.files.text_files import BOM, TextForm, encode_text, text_of, unstorable
 from mendgraph.nodes.execute_tools.files.workspace import Change, DeleteFile, MoveFile, WriteFile
-from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, tool
+from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolArguments, ToolContext, tool
 from mendgraph.nodes.execute_tools.tools.saving import changed, judged_syntax, load_current, outdated
-from mendgraph.nodes.records import EditForm, Effect, FileChange, JsonMap, ToolError, ToolErrorCode
+from mendgraph.nodes.records import EditForm, Effect, FileChange, JsonMap, ToolError, ToolErrorCode, invalid, quoted
 
 
 class ApplyPatchArguments(ToolArguments):

@@ -7,8 +7,6 @@ from posixpath import dirname
 
 from pydantic import Field
 
-from mendgraph.nodes.execute_tools.argument_schema import FolderPath, ToolArguments
-from mendgraph.nodes.execute_tools.files.failures import invalid
 from mendgraph.nodes.execute_tools.files.tree_walk import (
     MAX_PATTERN_CHARACTERS,
     MORE_MATCHES,
@@ -17,9 +15,9 @@ from mendgraph.nodes.execute_tools.files.tree_walk import (
     parse_glob,
 )
 from mendgraph.nodes.execute_tools.files.workspace import Entry, relative_glob
-from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, ToolOutput, tool
+from mendgraph.nodes.execute_tools.registry import FolderPath, ToolAnswer, ToolArguments, ToolContext, ToolOutput, tool
 from mendgraph.nodes.language.names import is_reference, only_read
-from mendgraph.nodes.records import Effect, ToolError
+from mendgraph.nodes.records import Effect, ToolError, invalid
 
 MAX_ENTRIES = 500
 

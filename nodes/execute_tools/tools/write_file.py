@@ -4,8 +4,6 @@ from typing import Final
 
 from pydantic import Field
 
-from mendgraph.nodes.execute_tools.argument_schema import FilePath, ToolArguments
-from mendgraph.nodes.execute_tools.files.failures import invalid
 from mendgraph.nodes.execute_tools.files.text_files import (
     BOM,
     TextForm,
@@ -14,7 +12,7 @@ from mendgraph.nodes.execute_tools.files.text_files import (
     unstorable,
     with_newline,
 )
-from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, tool
+from mendgraph.nodes.execute_tools.registry import FilePath, ToolAnswer, ToolArguments, ToolContext, tool
 from mendgraph.nodes.execute_tools.tools.saving import (
     LoadedText,
     load_current,
@@ -23,7 +21,7 @@ from mendgraph.nodes.execute_tools.tools.saving import (
     save_text,
     shown_unread,
 )
-from mendgraph.nodes.records import EditForm, Effect, ToolErrorCode
+from mendgraph.nodes.records import EditForm, Effect, ToolErrorCode, invalid
 
 
 class WriteFileArguments(ToolArguments):
