@@ -19,14 +19,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import StateSnapshot
 
-from mendgraph.graph.cassettes.cassette_file import (
-    CassetteFile,
-    cassette_name,
-    context_on,
-    render,
-    secrets_in,
-    settings_of,
-)
+from mendgraph.graph.cassettes import cassette_file
 from mendgraph.graph.cassettes.player import around, parting
 from mendgraph.graph.cassettes.servers import LoopbackServer, Reciter, ReplayServer
 from mendgraph.graph.configuration.context import AgentContext
@@ -117,8 +110,11 @@ def cassette_from_run(
     if isinstance(made, ToolError):
         return made
     module = os.path.relpath(os.path.join(target, f"test_{name}.py"), root)
-    cassette = f"{LIBRARY}/{cassette_name(f'{module}::test_{name}', name)}"
-    contents = {module: render_test(name, stored, made).encode(), cassette: render(made.cassette).encode()}
+    cassette = f"{LIBRARY}/{cassette_file.cassette_name(f'{module}::test_{name}', name)}"
+    contents = {
+        module: render_test(name, stored, made).encode(),
+        cassette: cassette_file.render(made.cassette).encode(),
+    }
     beside = f"{os.path.dirname(cassette)}/files"
     contents |= {f"{beside}/before/{path}": data for path, data in made.before.items()}
     contents |= {f"{beside}/after/{path}": data for path, data in made.left.items()}
@@ -292,7 +288,7 @@ def _secret_in(files: Files) -> ToolError | None:
     redactor = Redactor(tuple(known_values(os.environ)))
     for path, data in files.items():
         text = data.decode("utf-8", "replace")
-        found = secrets_in(text)
+        found = cassette_file.secrets_in(text)
         if found or redactor.unnamed(text) != text:
             what = f"a secret in line {found[0]}" if found else "a secret of the environment"
             message = (
@@ -310,7 +306,7 @@ def _secret_in(files: Files) -> ToolError | None:
 class Made:
     """A cassette that has been played: the settings of its test, the files before, and those that it left and took."""
 
-    cassette: CassetteFile
+    cassette: cassette_file.CassetteFile
     given: JsonMap
     before: Files
     left: Files
@@ -354,13 +350,13 @@ def _played(stored: StoredRun, files: Files) -> Made | ToolError:
     if isinstance(after, ToolError):
         return after
     window = {} if context.window_tokens is None else {"window_tokens": str(context.window_tokens)}
-    settings = settings_of(context, context.model or "", embedded=False, **window)
-    cassette = CassetteFile(
+    settings = cassette_file.settings_of(context, context.model or "", embedded=False, **window)
+    cassette = cassette_file.CassetteFile(
         recorded_from=f"run {stored.run_id[:8]}", settings=settings, exchanges=tuple(reciter.exchanges)
     )
     given = settings_in_test(context, settings)
     with ReplayServer(cassette) as server:
-        again = _play(stored, files, lambda folder: context_on(settings, given, folder, server.base_url))
+        again = _play(stored, files, lambda folder: cassette_file.context_on(settings, given, folder, server.base_url))
     if server.misses:
         asked = server.misses[0].partition("What usually")[0].strip()
         return _unrepeated(f"in another folder it asks for something else: {asked}")
@@ -500,7 +496,7 @@ def _change(workspace: Workspace, changes: Sequence[Change]) -> ToolError | None
 
 def settings_in_test(context: AgentContext, pinned: Mapping[str, str]) -> JsonMap:
     """The settings of a run that the fixture does not give by itself, in the order of the form."""
-    usual = context_on(pinned, {}, context.workspace, context.base_url or "")
+    usual = cassette_file.context_on(pinned, {}, context.workspace, context.base_url or "")
     fields = [name for name in AgentContext.model_fields if name != "base_url"]
     return {name: value for name in fields if (value := getattr(context, name)) != getattr(usual, name)}
 

@@ -20,16 +20,8 @@ from mendgraph.graph.runs.events import Asked
 from mendgraph.nodes.execute_tools.files.change_records import FileEffect
 from mendgraph.nodes.execute_tools.files.sandbox import StrPath, check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
+from mendgraph.nodes.execute_tools.journal import restoring
 from mendgraph.nodes.execute_tools.journal.journal import Journal
-from mendgraph.nodes.execute_tools.journal.restoring import (
-    NetEffect,
-    Restored,
-    RestoredFile,
-    apply_again,
-    net_effects,
-    restore,
-    taken_back,
-)
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import copy_artifacts
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock, lock_holder
@@ -112,7 +104,7 @@ class Forked:
 
     run_id: str
     parent: str
-    restored: Restored
+    restored: restoring.Restored
 
 
 _MOST_DAYS = 36_500
@@ -182,9 +174,9 @@ def run_diffs(
             return found
         files = judged_workspace(str(check_workspace(workspace)), rules)
         with Journal(store.folder).held() as journal:
-            if attempt and (undone := taken_back(journal, found)):
+            if attempt and (undone := restoring.taken_back(journal, found)):
                 return tuple(_undone_diff(journal, files, effect) for effect in undone)
-            found_diffs = (_diff(journal, files, effect) for effect in net_effects(journal.changes_of(found)))
+            found_diffs = (_diff(journal, files, effect) for effect in restoring.net_effects(journal.changes_of(found)))
             return tuple(each for each in found_diffs if each is not None)
 
     return with_store(workspace, diffs)
@@ -225,20 +217,20 @@ def undo_run(
     from_step: int = 0,
     skip_changed: bool = False,
     rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES,
-) -> Restored | ToolError:
+) -> restoring.Restored | ToolError:
     """Restore the files as they were before the run, or before its step `from_step`; nothing else is touched.
 
     Nothing at all is changed where somebody else has changed one of them since (CONFLICT), or where the `rules` deny
     one (PERMISSION_DENIED), unless `skip_changed` leaves those as they are.
     """
 
-    def undo(store: Store, root: str) -> Restored | ToolError:
+    def undo(store: Store, root: str) -> restoring.Restored | ToolError:
         found = _journaled(store, run)
         if isinstance(found, ToolError):
             return found
         files = judged_workspace(root, rules)
-        restored = restore(Journal(store.folder), files, found, from_step, skip_changed=skip_changed)
-        if isinstance(restored, Restored):
+        restored = restoring.restore(Journal(store.folder), files, found, from_step, skip_changed=skip_changed)
+        if isinstance(restored, restoring.Restored):
             store.mark_undone(found)
         return restored
 
@@ -247,7 +239,7 @@ def undo_run(
 
 def apply_run(
     run: str, workspace: StrPath = ".", *, rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES
-) -> tuple[RestoredFile, ...] | ToolError:
+) -> tuple[restoring.RestoredFile, ...] | ToolError:
     """Make the changes of a run again that were taken back last: by its own end, or by an undo.
 
     They are made in the files as they are now, all of them or none; `undo_run` takes them back. A file that has changed
@@ -255,11 +247,11 @@ def apply_run(
     result is empty where the files hold it already; NOT_FOUND where nothing was taken back.
     """
 
-    def apply(store: Store, root: str) -> tuple[RestoredFile, ...] | ToolError:
+    def apply(store: Store, root: str) -> tuple[restoring.RestoredFile, ...] | ToolError:
         found = _journaled(store, run)
         if isinstance(found, ToolError):
             return found
-        return apply_again(Journal(store.folder), judged_workspace(root, rules), found)
+        return restoring.apply_again(Journal(store.folder), judged_workspace(root, rules), found)
 
     return with_store_alone(workspace, "mendgraph apply", apply)
 
@@ -290,7 +282,7 @@ def fork_run(
             return due
         values = machine.get_state(due.config).values  # before anything is changed: it may be unreadable
         journal, files = Journal(store.folder), judged_workspace(root, rules)
-        restored = restore(journal, files, parent.run_id, at + 1, skip_changed=skip_changed)
+        restored = restoring.restore(journal, files, parent.run_id, at + 1, skip_changed=skip_changed)
         if isinstance(restored, ToolError):
             return restored
         new = uuid4().hex
@@ -413,7 +405,7 @@ def _undone_diff(journal: Journal, files: Workspace, effect: FileEffect) -> RunD
     return RunDiff(effect.path, diff or "", "" if diff else problem)
 
 
-def _diff(journal: Journal, files: Workspace, effect: NetEffect) -> RunDiff | None:
+def _diff(journal: Journal, files: Workspace, effect: restoring.NetEffect) -> RunDiff | None:
     now = files.read_file(effect.path)
     if isinstance(now, ToolError) and now.code is not ToolErrorCode.NOT_FOUND:
         return RunDiff(effect.path, "", now.message)
