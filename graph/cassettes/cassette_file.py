@@ -156,12 +156,9 @@ def context_on(settings: Mapping[str, str], given: JsonMap, workspace: str, base
     Raises:
         ValidationError: what is given is no context.
     """
-    known: JsonMap = {"base_url": base_url, "evidence": False, **_pinned(settings), **given}
+    pinned = {name: settings[name] for name in REPLAYED if name in settings}
+    known: JsonMap = {"base_url": base_url, "evidence": False, **pinned, **given}
     return AgentContext.model_validate({**known, "workspace": workspace})
-
-
-def _pinned(settings: Mapping[str, str]) -> JsonMap:
-    return {name: settings[name] for name in REPLAYED if name in settings}
 
 
 def only_headers(headers: Mapping[str, Any], allowed: Iterable[str]) -> dict[str, str]:

@@ -242,7 +242,6 @@ class RecordedCassette(Cassette):
     recording = True
 
     def __init__(self, path: str, name: str, find: Callable[[], Source]) -> None:
-        """Nothing is sent before the client sends it."""
         super().__init__(path, name, find, recorded(scrub=self._scrub))
 
     def problem(self) -> str:

@@ -91,14 +91,12 @@ def cassette_from_run(
     """
 
     def kept(store: Store) -> tuple[StoredRun, StartFiles] | ToolError:
-        stored = _stored(store, run)
-        if isinstance(stored, ToolError):
+        if isinstance(stored := _stored(store, run), ToolError):
             return stored
         start = files_at_start(store.folder, str(check_workspace(workspace)), stored.run_id)
         return start if isinstance(start, ToolError) else (stored, start)
 
-    found = with_store(workspace, kept)
-    if isinstance(found, ToolError):
+    if isinstance(found := with_store(workspace, kept), ToolError):
         return found
     stored, start = found
     name = name or f"run_{re.sub(r'[^a-z0-9]', '_', stored.run_id[:8].lower())}"
@@ -106,8 +104,7 @@ def cassette_from_run(
         return invalid(f"A test cannot be named {name!r}: take small letters, digits and underscores.")
     target = os.path.join(start.workspace.root, folder or FOLDER)
     root, configured = tests_root(target, start.workspace.root)
-    made = _made(stored, start, os.path.join(root, LIBRARY))
-    if isinstance(made, ToolError):
+    if isinstance(made := _made(stored, start, os.path.join(root, LIBRARY)), ToolError):
         return made
     module = os.path.relpath(os.path.join(target, f"test_{name}.py"), root)
     cassette = f"{LIBRARY}/{cassette_file.cassette_name(f'{module}::test_{name}', name)}"
@@ -175,8 +172,7 @@ def read_run(saver: BaseCheckpointSaver[Any], run_id: str) -> StoredRun | ToolEr
 
 
 def _stored(store: Store, run: str) -> StoredRun | ToolError:
-    record = store.run(run)
-    if isinstance(record, ToolError):
+    if isinstance(record := store.run(run), ToolError):
         return record
     if record.parent:
         return invalid(

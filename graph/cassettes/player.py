@@ -296,16 +296,14 @@ def recorded(base_url: str = "", *, scrub: Scrub = cassette_file.scrubbed, skip:
 
 def exchange_of(request: Any, response: JsonMap, base_url: str, scrub: Scrub) -> cassette_file.Exchange:
     """What vcrpy has heard as ours, without the host, the query, secrets and whatever a header might give away."""
-    keys = _keys_of(request)
+    keys, kept = _keys_of(request), {*cassette_file.RESPONSE_HEADERS, "content-encoding"}  # where it stays packed
     return cassette_file.Exchange(
         method=request.method.upper(),  # google-genai writes it small where aiohttp speaks for it
         path=recorded_path(request.uri, base_url),
         request=cassette_file.scrubbed(scrub(_body_of(request)), keys),
         request_headers=cassette_file.only_headers(request.headers, cassette_file.REQUEST_HEADERS),
         status=response["status"]["code"],
-        headers=cassette_file.only_headers(
-            response["headers"], {*cassette_file.RESPONSE_HEADERS, "content-encoding"}
-        ),  # where it stays packed
+        headers=cassette_file.only_headers(response["headers"], kept),
         response=cassette_file.scrubbed(scrub(response["body"].get("string") or b""), keys),
     )
 

@@ -207,8 +207,7 @@ class ModelRuntime:
         return Hands(partial(self._connect, OBSERVER.get()), on_text, on_wait, tell, self.book, limits, self._stop)
 
     def _connect(self, observer: RunSpan | None, wanted: ModelChoice) -> Model | ProviderFailure:
-        connected = self._models.connect(wanted)
-        if isinstance(connected, ProviderFailure):
+        if isinstance(connected := self._models.connect(wanted), ProviderFailure):
             return connected
         redactor = self._tools.redactor()
         # A literal that the model itself calls a password is no secret of ours; it may be the fixture of a test.

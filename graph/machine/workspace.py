@@ -68,8 +68,7 @@ class WorkspaceFiles(NamedTuple):
         workspace = self.workspace
         if not workspace.exists(path):
             return workspace.denied(path)
-        opened = workspace.open_file(path)
-        if isinstance(opened, ToolError):
+        if isinstance(opened := workspace.open_file(path), ToolError):
             return opened
         with opened:
             return opened.stream.read(most)
@@ -212,8 +211,7 @@ def _opened(stack: ExitStack, folder: str, workspace: str, sink: TraceSink) -> J
         journal = stack.enter_context(Journal(folder).held())
     except StoreError as error:
         return ToolError(code=ToolErrorCode.IO_ERROR, message=str(error))
-    found = decide_open_changes(journal, workspace)
-    if isinstance(found, ToolError):
+    if isinstance(found := decide_open_changes(journal, workspace), ToolError):
         return found
     for each in found:
         sink.emit("journal.recovered", {"state": each.state.value, "reason": each.sentence})

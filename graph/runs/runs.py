@@ -169,8 +169,7 @@ def run_diffs(
     """
 
     def diffs(store: Store) -> tuple[RunDiff, ...] | ToolError:
-        found = _journaled(store, run)
-        if isinstance(found, ToolError):
+        if isinstance(found := _journaled(store, run), ToolError):
             return found
         files = judged_workspace(str(check_workspace(workspace)), rules)
         with Journal(store.folder).held() as journal:
@@ -189,8 +188,7 @@ def resume_run(run: str = "", workspace: StrPath = ".", **options: Any) -> "RunR
     `options` are those of `Session` without the context and the thread: a model, tools, rules. A call that needs a
     person's approval is refused (`approval_required`): ask for approvals through `open_run`.
     """
-    session = open_run(run, workspace, **options)
-    if isinstance(session, ToolError):
+    if isinstance(session := open_run(run, workspace, **options), ToolError):
         return session
     with session:
         events = list(session.resume())
@@ -203,8 +201,7 @@ def open_run(run: str = "", workspace: StrPath = ".", **options: Any) -> "Sessio
     """A session of a run that is known, to `resume` it or to send it the next request; otherwise as `resume_run`."""
     from mendgraph.graph.runs.session import Session
 
-    found = get_run(run, workspace)
-    if isinstance(found, ToolError):
+    if isinstance(found := get_run(run, workspace), ToolError):
         return found
     context = found.context.model_copy(update={"workspace": str(check_workspace(workspace))})
     return Session(context, **{"thread_id": found.run_id, "durability": found.durability, **options})
@@ -225,8 +222,7 @@ def undo_run(
     """
 
     def undo(store: Store, root: str) -> restoring.Restored | ToolError:
-        found = _journaled(store, run)
-        if isinstance(found, ToolError):
+        if isinstance(found := _journaled(store, run), ToolError):
             return found
         files = judged_workspace(root, rules)
         restored = restoring.restore(Journal(store.folder), files, found, from_step, skip_changed=skip_changed)
@@ -248,8 +244,7 @@ def apply_run(
     """
 
     def apply(store: Store, root: str) -> tuple[restoring.RestoredFile, ...] | ToolError:
-        found = _journaled(store, run)
-        if isinstance(found, ToolError):
+        if isinstance(found := _journaled(store, run), ToolError):
             return found
         return restoring.apply_again(Journal(store.folder), judged_workspace(root, rules), found)
 
@@ -273,12 +268,10 @@ def fork_run(
     from mendgraph.graph.machine.build import build_graph
 
     def fork(store: Store, root: str) -> Forked | ToolError:
-        parent = store.run(run)
-        if isinstance(parent, ToolError):
+        if isinstance(parent := store.run(run), ToolError):
             return parent
         machine = build_graph(store.saver)
-        due = call_after(small_history(store.saver, parent.run_id), at)
-        if isinstance(due, ToolError):
+        if isinstance(due := call_after(small_history(store.saver, parent.run_id), at), ToolError):
             return due
         values = machine.get_state(due.config).values  # before anything is changed: it may be unreadable
         journal, files = Journal(store.folder), judged_workspace(root, rules)
@@ -325,8 +318,7 @@ def prune_runs(
 
 def with_store(workspace: StrPath, use: Callable[[Store], Done | ToolError]) -> Done | ToolError:
     """What `use` gives for the workspace's store; IO_ERROR where that cannot be opened, read or written."""
-    root = check_workspace(workspace)
-    if isinstance(root, ToolError):
+    if isinstance(root := check_workspace(workspace), ToolError):
         return root
     try:
         with closing(Store(root)) as store:

@@ -129,11 +129,9 @@ class Session:
         self._machine, self._nodes = build_machine(**given._asdict(), stop=self._stop)
 
     def __enter__(self) -> Self:
-        """Return the session."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close what was opened."""
         self.close()
 
     def stream(self, request: str) -> Generator[Event, None, None]:
@@ -223,8 +221,7 @@ class Session:
     def _begin(self, request: str) -> TurnStart | StopCause:
         if not isinstance(request, str):
             raise TypeError(f"request: {type(request).__name__} is no text: say in words what is wanted.")
-        begun = self._take(self.scrub(request))
-        if isinstance(begun, StopCause):
+        if isinstance(begun := self._take(self.scrub(request)), StopCause):
             return begun
         self._reader = EventReader()
         if begun.request_id:
@@ -234,8 +231,7 @@ class Session:
 
     def _answered(self, decisions: Mapping[str, Any] | str) -> TurnStart | StopCause:
         """Somebody may have asked in another process, which is gone: then the workspace has to be taken again."""
-        begun = self._take()
-        if isinstance(begun, StopCause):
+        if isinstance(begun := self._take(), StopCause):
             return begun
         state = self._machine.get_state(self._config())
         if not state.interrupts:
@@ -247,8 +243,7 @@ class Session:
 
     def _begin_again(self, *, anew: bool = False) -> TurnStart | StopCause:
         """Take the turn up again, as its own state says: see `ResumePlan`."""
-        begun = self._take()
-        if isinstance(begun, StopCause):
+        if isinstance(begun := self._take(), StopCause):
             return begun
         values = self._machine.get_state(self._config()).values
         if not values and not begun.request:

@@ -106,8 +106,7 @@ def _undo(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
     run, root = turns.session.thread_id, turns.context.workspace
     if len(words) > 1 or not all(word.isdecimal() and word.isascii() and len(word) < 10 for word in words):
         return invalid(f"/undo takes the number of a step, as `mendgraph runs show {run[:8]}` lists them.")
-    steps = _found(steps_of(run, root), ())
-    if isinstance(steps, ToolError):
+    if isinstance(steps := _found(steps_of(run, root), ()), ToolError):
         return steps
     first = int(words[0]) if words else begin_of_last_change(steps)
     turns.use(turns.context)  # a turn that was left at a question holds the workspace
@@ -191,8 +190,7 @@ def _add(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
     if not path:
         return invalid("/add takes the name of a file: /add README.md")
     files = judged_workspace(context.workspace, allowed_extensions=frozenset(context.allowed_extensions))
-    found = files.read_file(path)
-    if isinstance(found, ToolError):
+    if isinstance(found := files.read_file(path), ToolError):
         return found
     said = Line(one_line(f"{path} ({len(found.data):,} bytes) is read with the next request", 500))
     return CommandAnswer([said], {"add": {"path": path}}, note=f"(Read './{path}' first.)")

@@ -103,7 +103,6 @@ class Batch:
         remove_copies: bool = False,
         notes: tuple[str, ...] = (),
     ) -> None:
-        """Nothing is begun."""
         self._tasks, self.folder, self._terms = tasks, folder, terms
         self.executor, self._remove, self.notes = executor, remove_copies, notes
         self._context = terms.context_of(folder.batch).model_dump_json()
@@ -285,8 +284,7 @@ def prepare(
     if isinstance(known, tuple) or problems:
         return problems
     path = os.path.abspath(out or os.path.splitext(file)[0] + OUT_SUFFIX)
-    folder = batch_folder.open_batch_folder(path, _noted(terms, crew))
-    if isinstance(folder, ToolError):
+    if isinstance(folder := batch_folder.open_batch_folder(path, _noted(terms, crew)), ToolError):
         return folder
     sources = _pinned(known, folder, file or _A_LIST)
     if not isinstance(sources, Sources):

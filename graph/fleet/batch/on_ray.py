@@ -66,8 +66,7 @@ def ray_executor(
         secret; NOT_FOUND where it does not see the folder; INVALID_ARGUMENT where there is no shared store, or the
         model is the embedded one.
     """
-    names = needed(context)
-    if isinstance(names, ToolError):
+    if isinstance(names := needed(context), ToolError):
         return names
     given = (address or os.environ.get("RAY_ADDRESS", "")).strip()
     own = given in {"", "local"}

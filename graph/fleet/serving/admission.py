@@ -38,7 +38,6 @@ class Locks:
     """Locks by name in the shared store, for all servers of the database; each ends with its process."""
 
     def __init__(self, url: database.PostgresUrl) -> None:
-        """Nothing is connected yet."""
         self.url = url
 
     @cached_property

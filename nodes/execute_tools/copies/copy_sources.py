@@ -238,8 +238,7 @@ def find_source(workspace: str, revision: str = "", without: Iterable[str] = ())
     if not stat.S_ISDIR(status.st_mode):
         return invalid(f"The workspace {quoted(workspace)} is no folder: unpack an archive first.")
     path = os.path.realpath(path)
-    repository = find_repository(path)
-    if isinstance(repository, ToolError):
+    if isinstance(repository := find_repository(path), ToolError):
         return repository
     if repository is not None:
         found = _git_source(repository, revision)
@@ -263,8 +262,7 @@ def _git_source(repository: Repository, revision: str) -> GitSource | ToolError 
         return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
     if revision:
         return GitSource(repository, commit, tree)
-    uncommitted = find_uncommitted(repository)
-    if isinstance(uncommitted, ToolError):
+    if isinstance(uncommitted := find_uncommitted(repository), ToolError):
         return uncommitted
     changed, untracked = uncommitted
     if changed:

@@ -147,8 +147,7 @@ def pin_source(workspace: str, revision: str = "") -> Pinned | ToolError:
 
     A batch asks once, so that all of its copies are of one commit, though the repository goes on meanwhile.
     """
-    found = find_source(workspace, revision)
-    if isinstance(found, ToolError):
+    if isinstance(found := find_source(workspace, revision), ToolError):
         return found
     return Pinned(found.commit, found.notes) if isinstance(found, GitSource) else Pinned("")
 
@@ -218,8 +217,7 @@ def delete_copy(folder: str) -> ToolError | None:
 def _make(folder: CopyFolder, asked: Mapping[str, str], without: Iterable[str]) -> Copy | ToolError:
     workspace, revision = asked["workspace"], asked["revision"]
     left_out = (*without, *_own_folders(folder.path, workspace))
-    source = find_source(workspace, revision, left_out)
-    if isinstance(source, ToolError):
+    if isinstance(source := find_source(workspace, revision, left_out), ToolError):
         return source
     begun = {**asked, "records": source.records(folder.path) if isinstance(source, GitSource) else ""}
     folder.write_note(begun, BEGUN)

@@ -173,8 +173,7 @@ class Checks:
             return _unavailable(f"{command.name} was not run: {command.lacks} is not installed.")
         found = self.runners()
         commands = self.commands.read_only(given, {**_ENV, **found.env}, self.rules.limits, found.readable)
-        result = commands.run(command.name.split(), timeout_s=limit)
-        if isinstance(result, ToolError):
+        if isinstance(result := commands.run(command.name.split(), timeout_s=limit), ToolError):
             return result
         if result.timed_out:
             return _unavailable(f"{command.name} took longer than {result.limit_s:.3g} s.")

@@ -117,8 +117,7 @@ def change_files(
     paths: JudgedPaths, changes: Sequence[Change], recorder: ChangeRecorder | None = None
 ) -> tuple[ChangedFile, ...] | ToolError:
     """Make all changes; on a failure everything is as it was. See `Workspace.change_files`."""
-    placed = placed_changes(paths, changes)
-    if isinstance(placed, ToolError):
+    if isinstance(placed := placed_changes(paths, changes), ToolError):
         return placed
     try:
         folders = OpenFolders(paths.root)
@@ -157,8 +156,7 @@ def placed_changes(paths: JudgedPaths, changes: Sequence[Change]) -> list[Placed
 
 
 def _write(paths: JudgedPaths, change: WriteFile) -> PlacedChange | ToolError:
-    place = paths.place(change.path, PathAccess.WRITE_FILE)
-    if isinstance(place, ToolError):
+    if isinstance(place := paths.place(change.path, PathAccess.WRITE_FILE), ToolError):
         return place
     denial = paths.held_denial(place.real, lambda: change.data[:CONTENT_BYTES])
     if denial is not None:
@@ -172,16 +170,14 @@ def _write(paths: JudgedPaths, change: WriteFile) -> PlacedChange | ToolError:
 
 
 def _leave(paths: JudgedPaths, change: DeleteFile | MoveFile) -> PlacedChange | ToolError:
-    source = paths.existing(change.path, PathAccess.WRITE_FILE)
-    if isinstance(source, ToolError):
+    if isinstance(source := paths.existing(change.path, PathAccess.WRITE_FILE), ToolError):
         return source
     link = _link(paths, change.path, source, _DOING[type(change)])
     if link is not None:
         return link
     if isinstance(change, DeleteFile):
         return PlacedChange(change, source)
-    target = paths.place(change.target, PathAccess.WRITE_FILE)
-    if isinstance(target, ToolError):
+    if isinstance(target := paths.place(change.target, PathAccess.WRITE_FILE), ToolError):
         return target
     if not target.missing:
         return _conflict(target, "move to", "it exists already")
@@ -277,8 +273,7 @@ class _Plan:
             after = FileState(_sha256(change.data), _bits(change.mode))
             name = self._come(place, after, "write", change.data)
             return name if isinstance(name, ToolError) else ChangedFile(name, sha256=after.sha256)
-        current = self._current(change, place, doing)
-        if isinstance(current, ToolError):
+        if isinstance(current := self._current(change, place, doing), ToolError):
             return current
         real, status = current
         before, which = FileState(change.expected_sha256, _bits(status.st_mode)), identity(status)

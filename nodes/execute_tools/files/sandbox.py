@@ -159,8 +159,7 @@ class PathSandbox:
 
     def resolve(self, path: str, access: PathAccess) -> str | ToolError:
         """The absolute real path, or a typed error with suggestions. A new file needs its parent to exist."""
-        place = self.locate(path, access)
-        if isinstance(place, ToolError):
+        if isinstance(place := self.locate(path, access), ToolError):
             return place
         above = os.path.join(self.root, *place.parts[:-1])
         if place.missing and (access is not PathAccess.WRITE_FILE or not os.path.isdir(above)):
@@ -426,8 +425,7 @@ class JudgedPaths(PathSandbox):
         denial = None if requested is None else self._denial_for(requested, access)
         if denial is not None:
             return denial
-        place = self.locate(path, access)
-        if isinstance(place, ToolError):
+        if isinstance(place := self.locate(path, access), ToolError):
             return place
         names = {place.requested, place.real} - {requested}
         denials = (self._denial_for(name, access) for name in sorted(names))

@@ -154,11 +154,9 @@ def open_commands(
     refusal = bubblewrap.sandbox_refusal()
     if refusal is not None:
         return refusal
-    real = check_workspace(root)
-    if isinstance(real, ToolError):
+    if isinstance(real := check_workspace(root), ToolError):
         return real
-    readable = readable_folders(rules)
-    if isinstance(readable, ToolError):
+    if isinstance(readable := readable_folders(rules), ToolError):
         return readable
     remembered = functools.lru_cache(_REMEMBERED)(denied)
     return Commands(
@@ -250,8 +248,7 @@ class Commands:
     def _run(
         self, root: int, command: Sequence[str], cwd: str, times: tuple[float, float]
     ) -> CommandResult | ToolError:
-        folder = self._folder(root, cwd)
-        if isinstance(folder, ToolError):
+        if isinstance(folder := self._folder(root, cwd), ToolError):
             return folder
         started, limit = times
         with ExitStack() as protection:
@@ -340,8 +337,7 @@ class Commands:
         )
 
     def _folder(self, root: int, cwd: str) -> str | ToolError:
-        place = self._paths.existing(cwd, PathAccess.LIST_DIR)
-        if isinstance(place, ToolError):
+        if isinstance(place := self._paths.existing(cwd, PathAccess.LIST_DIR), ToolError):
             return place
         try:
             with closing(open_beneath(root, place.parts, os.O_RDONLY | os.O_DIRECTORY)) as handle:

@@ -297,8 +297,7 @@ def add_worktree(repository: Repository, commit: str, folder_fd: int, folder: st
             _remove_records(repository.common, own, folder)
             path = os.path.join(folder, own)
             made = repository.run("worktree", "add", "--quiet", "--detach", "--no-checkout", "--lock", path, commit)
-        made = succeeded(made, "make a worktree of", repository.path)
-        if isinstance(made, ToolError):
+        if isinstance(made := succeeded(made, "make a worktree of", repository.path), ToolError):
             return made
         with closing(os.open(f"{own}/{_POINTER}", os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder_fd)) as handle:
             pointer = os.fsdecode(os.read(handle, 10_000))

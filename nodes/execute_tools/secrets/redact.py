@@ -446,19 +446,19 @@ def whole_words(text: str, start: int, end: int, mark: str = MARK) -> tuple[str,
     return without_spans(window, spans, mark, first, last), before + first, before + last
 
 
-def next_piece(text: str, start: int, end: int, mark: str = MARK) -> tuple[str, int]:
-    """What `text[start:end]` says with `mark` for each secret, and where it ends, so that the next piece begins there.
+def next_piece(text: str, start: int, end: int) -> tuple[str, int]:
+    """What `text[start:end]` says with MARK for each secret, and where it ends, so that the next piece begins there.
 
     It ends where a word or a secret does; only a word that fills it is cut. A secret that `start` or `end` lies in is a
     mark in the pieces on both sides, if the text begins before it.
     """
     spans = fail_closed(lambda: _DEFAULT.spans(text), None)
     if spans is None:
-        return mark, end
+        return MARK, end
     last = _last(text, end, spans)
     last = last if last > start else min(end, len(text))
     covered = max((stop for begin, stop in spans if begin < last), default=last)
-    return without_spans(text, spans, mark, start, last), max(covered, last)
+    return without_spans(text, spans, MARK, start, last), max(covered, last)
 
 
 def first_words(text: str, most: int, mark: str = MARK) -> str:

@@ -313,8 +313,7 @@ def give_workspace_name(folder: str, name: str) -> ToolError | None:
             " and signs out of '._@+=/-', the first of them a letter or digit."
         )
         return invalid(message)
-    found = _given(folder, name)
-    if isinstance(found, ToolError):
+    if isinstance(found := _given(folder, name), ToolError):
         return found
     if found != name:
         message = (

@@ -154,8 +154,8 @@ class WorkspaceLock(RunLock):
     out when it writes next, which fails.
     """
 
-    def __init__(self, folder: str, what: str = "in this workspace") -> None:
-        super().__init__(folder, what=what)
+    def __init__(self, folder: str) -> None:
+        super().__init__(folder)
         self._shared: tuple[Locks, str] | None = None
 
     def acquire(self, owner: Owner, wait_s: float = 0.0) -> ToolError | None:
@@ -205,18 +205,18 @@ class WorkspaceLock(RunLock):
         return None
 
 
-def lock_holder(folder: str, name: str = "run") -> Owner | None:
-    """The holder of the `RunLock` of this name in `folder`, as it has written itself down; None where there is none.
+def lock_holder(folder: str) -> Owner | None:
+    """The holder of the `RunLock` in `folder`, as it has written itself down; None where there is none.
 
     A holder that was killed has left its name, so the lock itself is asked whether anybody has it. That takes no
     longer than a moment, in which another one who wants the lock tries again. The lock of a workspace may be held on
     another machine, where the store is in PostgreSQL; nobody is named where that cannot be asked.
     """
-    owner = written_owner(folder, f"{name}.lock")
+    owner = written_owner(folder, "run.lock")
     with suppress(OSError):
-        if owner is not None and _is_held(os.path.join(folder, f"{name}.lock")):
+        if owner is not None and _is_held(os.path.join(folder, "run.lock")):
             return owner
-    workspace = known_workspace_name(folder) if name == "run" and uses_postgres() else None
+    workspace = known_workspace_name(folder) if uses_postgres() else None
     if workspace is None:
         return None
     with suppress(StoreError, ImportError):

@@ -93,8 +93,7 @@ def write_whole(path: str, data: bytes) -> None:
 
 def read_user_file(path: str) -> str | ToolError:
     """The text of a small file that the user wrote: UTF-8, `MOST_BYTES` at most."""
-    data = read_bytes(os.path.expanduser(path))
-    if isinstance(data, ToolError):
+    if isinstance(data := read_bytes(os.path.expanduser(path)), ToolError):
         return data
     try:
         return data.decode("utf-8-sig")
@@ -147,8 +146,7 @@ def trusted_hash(root: str) -> str:
 
 def trust(root: str, sha256: str) -> ToolError | None:
     """Remember that the user trusts the workspace's file with this hash, and no other any more; "" for none."""
-    folder = workspace_folder(root)
-    if isinstance(folder, ToolError):
+    if isinstance(folder := workspace_folder(root), ToolError):
         return folder
     path = os.path.join(folder, _MARK)
     try:
