@@ -154,8 +154,8 @@ class WorkspaceLock(RunLock):
     out when it writes next, which fails.
     """
 
-    def __init__(self, folder: str) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: str, what: str = "in this workspace") -> None:
+        super().__init__(folder, what=what)
         self._shared: tuple[Locks, str] | None = None
 
     def acquire(self, owner: Owner, wait_s: float = 0.0) -> ToolError | None:
