@@ -117,8 +117,7 @@ def cassette_from_run(
     contents |= {f"{beside}/after/{path}": data for path, data in made.left.items()}
     if made.before or made.left:
         contents[f"{beside}/conftest.py"] = b'collect_ignore_glob = ["*"]  # the files of runs are no tests of ours\n'
-    problem = _write(root, contents, beside, force=force)
-    if problem is not None:
+    if (problem := _write(root, contents, beside, force=force)) is not None:
         return problem
     paths = tuple(os.path.join(root, path) for path in contents)
     command = shlex.join(["pytest", *([] if configured else ["--rootdir", root]), paths[0]])  # from anywhere
@@ -337,8 +336,7 @@ def _made(stored: StoredRun, start: StartFiles, library: str) -> Made | ToolErro
 
 def _played(stored: StoredRun, files: Files) -> Made | ToolError:
     """Record on a server that recites, in one folder, and play that in another one."""
-    refused = _secret_in(files)
-    if refused is not None:
+    if (refused := _secret_in(files)) is not None:
         return refused
     context = _context(stored)
     with Reciter(context.model or "", stored.replies) as reciter:

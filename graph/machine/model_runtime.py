@@ -251,8 +251,7 @@ class ModelRuntime:
 
     def _price(self, context: AgentContext, name: str) -> ledger.Price | None:
         """What the context says of every model; else the embedded one is free, and others cost what the list says."""
-        said = context.price()
-        if said is not None:
+        if (said := context.price()) is not None:
             return said
         if self._given is None and (name == EMBEDDED_MODEL or (not name and self._is_embedded(context))):
             return ledger.FREE

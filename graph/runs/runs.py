@@ -335,8 +335,7 @@ def with_store_alone(workspace: StrPath, who: str, use: Callable[[Store, str], D
 
     def with_lock(store: Store) -> Done | ToolError:
         root, lock = str(check_workspace(workspace)), WorkspaceLock(store.folder)
-        busy = lock.acquire(Owner(who))
-        if busy is not None:
+        if (busy := lock.acquire(Owner(who))) is not None:
             return busy
         with lock:
             decided = decide_open_changes(Journal(store.folder), root)

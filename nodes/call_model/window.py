@@ -143,8 +143,7 @@ def _without_result(text: str, tool: str, *, failed: bool) -> str:
 def _without_line(line: str) -> str:
     for envelope in parse_text_results(line):
         tool = str(envelope.get("tool", ""))
-        result = _stand_in(envelope, tool)
-        if result is not None:
+        if (result := _stand_in(envelope, tool)) is not None:
             return render_text_results([records.CallResult(call_id="", tool=tool, result=result)])
     return _clipped(line)
 

@@ -88,8 +88,7 @@ class Reader(NamedTuple):
 
 def read_reply(reply: ModelReply, step: int, reader: Reader) -> ReplyReading:
     """Read one complete reply. Never raises; `step` makes the ids of calls that have none unique in the thread."""
-    broken = _broken_reply(reply)
-    if broken is not None:
+    if (broken := _broken_reply(reply)) is not None:
         return _malformed([broken])
     calls, prose = _read_calls(reply, step, reader)
     items = completed([_checked(call, reader) for call in calls], prose, step, reader)

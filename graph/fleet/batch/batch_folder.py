@@ -147,8 +147,7 @@ def open_batch_folder(path: str, options: Mapping[str, Any]) -> BatchFolder | To
         )
         return ToolError(code=ToolErrorCode.CONFLICT, message=message)
     lock = RunLock(path, name="batch", what="on this batch")
-    busy = lock.acquire(Owner(f"batch {os.path.basename(path)}"))
-    if busy is not None:
+    if (busy := lock.acquire(Owner(f"batch {os.path.basename(path)}"))) is not None:
         return busy
     folder = BatchFolder(path, "", lock)
     try:

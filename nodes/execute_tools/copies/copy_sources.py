@@ -240,10 +240,8 @@ def find_source(workspace: str, revision: str = "", without: Iterable[str] = ())
     path = os.path.realpath(path)
     if isinstance(repository := find_repository(path), ToolError):
         return repository
-    if repository is not None:
-        found = _git_source(repository, revision)
-        if found is not None:
-            return found
+    if repository is not None and (found := _git_source(repository, revision)) is not None:
+        return found
     return _no_revision(path, revision) or FolderSource(path, _identities(without))
 
 

@@ -158,8 +158,7 @@ def placed_changes(paths: JudgedPaths, changes: Sequence[Change]) -> list[Placed
 def _write(paths: JudgedPaths, change: WriteFile) -> PlacedChange | ToolError:
     if isinstance(place := paths.place(change.path, PathAccess.WRITE_FILE), ToolError):
         return place
-    denial = paths.held_denial(place.real, lambda: change.data[:CONTENT_BYTES])
-    if denial is not None:
+    if (denial := paths.held_denial(place.real, lambda: change.data[:CONTENT_BYTES])) is not None:
         return denial
     if change.expected_sha256:
         gone = _conflict(place, "write", "it is gone") if place.missing else None
@@ -172,8 +171,7 @@ def _write(paths: JudgedPaths, change: WriteFile) -> PlacedChange | ToolError:
 def _leave(paths: JudgedPaths, change: DeleteFile | MoveFile) -> PlacedChange | ToolError:
     if isinstance(source := paths.existing(change.path, PathAccess.WRITE_FILE), ToolError):
         return source
-    link = _link(paths, change.path, source, _DOING[type(change)])
-    if link is not None:
+    if (link := _link(paths, change.path, source, _DOING[type(change)])) is not None:
         return link
     if isinstance(change, DeleteFile):
         return PlacedChange(change, source)

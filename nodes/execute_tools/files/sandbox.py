@@ -74,8 +74,7 @@ StrPath = str | os.PathLike[str]
 def check_workspace(path: StrPath) -> str | ToolError:
     """The real, absolute name of a folder that an agent may work in, or why it may not."""
     path = os.fspath(path)
-    no_path = malformed(path)
-    if no_path is not None:
+    if (no_path := malformed(path)) is not None:
         return no_path
     try:
         real = os.path.realpath(path, strict=True)
@@ -173,8 +172,7 @@ class PathSandbox:
     def locate(self, path: str, access: PathAccess) -> Place | ToolError:
         """Where the path leads inside the root, whether or not something is there, or why it may not go there."""
         said = self._shown(path)
-        no_path = malformed(said)
-        if no_path is not None:
+        if (no_path := malformed(said)) is not None:
             return self._refused(no_path, path, "")
         if names_elsewhere(path) and not os.path.lexists(self._candidate(path)):
             return self._refused(self.outside(path, access), path, os.path.normpath(path))

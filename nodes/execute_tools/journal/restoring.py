@@ -276,8 +276,7 @@ class _Restoring:
         plan = restore_plan(changes, self._found, self._refused)
         if plan.left and not skip_changed:
             return _refusal(plan.left)
-        failure = self._carry_out(plan)
-        if failure is not None:
+        if (failure := self._carry_out(plan)) is not None:
             return failure
         left = {each.path for each in plan.left}
         self._journal.revert([each.token for each in changes if left.isdisjoint(e.path for e in each.effects)])
@@ -324,8 +323,7 @@ class _Restoring:
                 if isinstance(done, ToolError):
                     return _with_restored(done, restored)
                 restored += len(batch)
-            failure = self._remove(plan.directories)
-            if failure is not None:
+            if (failure := self._remove(plan.directories)) is not None:
                 return _with_restored(failure, restored)
         self._journal.end(call, json.dumps({"restored": restored}))
         return None

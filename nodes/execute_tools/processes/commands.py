@@ -151,8 +151,7 @@ def open_commands(
 
     `denied` says which workspace-relative names no program may see, `contents` which files for what they hold.
     """
-    refusal = bubblewrap.sandbox_refusal()
-    if refusal is not None:
+    if (refusal := bubblewrap.sandbox_refusal()) is not None:
         return refusal
     if isinstance(real := check_workspace(root), ToolError):
         return real

@@ -209,8 +209,7 @@ def find_commit(repository: Repository, revision: str = "") -> str | ToolError:
 
     NOT_FOUND where there is none, INVALID_ARGUMENT for what is no revision.
     """
-    problem = malformed_revision(revision)
-    if problem is not None:
+    if (problem := malformed_revision(revision)) is not None:
         return problem
     commit = repository.line("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision or HEAD}^{{commit}}")
     if commit:
@@ -305,8 +304,7 @@ def add_worktree(repository: Repository, commit: str, folder_fd: int, folder: st
         os.rename(own, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
         with open(os.path.join(records, "gitdir"), "wb") as file:
             file.write(os.fsencode(os.path.join(os.path.realpath(folder), name, _POINTER)) + b"\n")
-        failure = _check_out(repository, os.path.join(folder, name))
-        if failure is not None:
+        if (failure := _check_out(repository, os.path.join(folder, name))) is not None:
             return failure
         with suppress(FileNotFoundError):
             os.unlink(os.path.join(records, _LOCKED))  # from now on `git worktree prune` decides by what is there

@@ -165,8 +165,7 @@ class WorkspaceLock(RunLock):
         the code of its reason.
         """
         latest = monotonic_s() + wait_s
-        refused = super().acquire(owner, wait_s)
-        if refused is not None:
+        if (refused := super().acquire(owner, wait_s)) is not None:
             return refused
         try:
             refused = self._acquire_in_postgres(owner, latest)
