@@ -4,6 +4,7 @@ Everything here may be in a checkpoint, so each type is plain data: frozen pydan
 own tests spell out, enums. Modules and fields are a storage format; `CHECKPOINT_TYPES` lists the types.
 """
 
+import errno
 from collections.abc import Iterable, Iterator
 from enum import Enum, StrEnum, auto
 from typing import Any, Final, Literal, NamedTuple, Self
@@ -512,3 +513,64 @@ class Outcome(Record):
     verified: Verification = Verification()
     usage: JsonMap = Field(default_factory=dict, repr=False)
     how_to_go_on: str = ""
+
+
+# --- What the operating system refused, and what was asked for wrongly, as errors that a model and a person can act on
+
+LONGEST_QUOTE = 200
+"""Characters of a path that an error message repeats."""
+
+_FAILURES: Final[dict[int, tuple[ToolErrorCode, str]]] = {
+    errno.ENOENT: (ToolErrorCode.NOT_FOUND, "there is no such file or directory"),
+    errno.EACCES: (ToolErrorCode.PERMISSION_DENIED, "the file permissions do not allow it"),
+    errno.EPERM: (ToolErrorCode.PERMISSION_DENIED, "the operating system does not allow it"),
+    errno.EROFS: (ToolErrorCode.PERMISSION_DENIED, "the file system is read-only"),
+    errno.EISDIR: (ToolErrorCode.INVALID_ARGUMENT, "it is a directory, and a file is needed"),
+    errno.ENOTDIR: (ToolErrorCode.INVALID_ARGUMENT, "a part of it is a file where a directory is needed"),
+    errno.ENXIO: (ToolErrorCode.INVALID_ARGUMENT, "it is not a regular file (a pipe, socket or device)"),
+    errno.ENAMETOOLONG: (ToolErrorCode.INVALID_ARGUMENT, "the name is too long"),
+    errno.ELOOP: (ToolErrorCode.INVALID_ARGUMENT, "its symbolic links lead in a circle"),
+    errno.EEXIST: (ToolErrorCode.CONFLICT, "it exists already"),
+    errno.ESTALE: (ToolErrorCode.CONFLICT, "it changed while it was being opened; try again"),
+    errno.ENOSPC: (ToolErrorCode.IO_ERROR, "the disk is full"),
+    errno.EDQUOT: (ToolErrorCode.IO_ERROR, "the disk quota is used up"),
+    errno.EIO: (ToolErrorCode.IO_ERROR, "the disk reports an error"),
+}
+
+
+_FATAL_FOR_CHANGES: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS})
+"""What stands in the way of every change, whatever a model tries next."""
+
+_CHANGING: Final = frozenset({"write", "delete", "move", "move to"})
+
+
+def os_failure(error: OSError, doing: str, path: str) -> ToolError:
+    """The error for `doing` (a verb, such as "read") at `path`, which names the path and the reason."""
+    code, reason = _FAILURES.get(error.errno or 0, (ToolErrorCode.IO_ERROR, error.strerror or type(error).__name__))
+    fatal = doing in _CHANGING and error.errno in _FATAL_FOR_CHANGES
+    return ToolError(code=code, message=f"Cannot {doing} {quoted(path)}: {reason}.", fatal=fatal)
+
+
+def is_disk_full(error: ToolError) -> bool:
+    """Whether `os_failure` told this of a full disk: whoever makes room can try again."""
+    return error.message.endswith(_FULL)
+
+
+_FULL: Final = tuple(f": {_FAILURES[number][1]}." for number in (errno.ENOSPC, errno.EDQUOT))
+
+
+def quoted(path: str) -> str:
+    """The path between quotes on one line: control and invisible characters escaped, and never long."""
+    return repr(path if len(path) <= LONGEST_QUOTE else f"{path[:LONGEST_QUOTE]}...")
+
+
+def plain_text(text: str, most: int) -> str:
+    """One line of at most `most` characters: white space in one, control and invisible characters escaped."""
+    line = " ".join(text[: 4 * most].split())
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line[: most + 1])
+    return shown if len(shown) <= most else f"{shown[: most - 3]}..."
+
+
+def invalid(message: str, *suggestions: str) -> ToolError:
+    """An INVALID_ARGUMENT error."""
+    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message, suggestions=suggestions)

@@ -31,7 +31,7 @@ SEED = 1
 """The same in every run, so that requests repeat and the reply cache finds them."""
 
 WITHOUT: dict[str, tuple[tuple[str, Any], ...]] = {
-    "rescue": (("mendgraph.nodes.parse.reading.recognised", lambda *_: ()),),
+    "rescue": (("mendgraph.nodes.language.dialects.recognised", lambda *_: ()),),
     "claims": (("mendgraph.nodes.parse.reading.unfounded", lambda *_: None),),
     "sampling": (("mendgraph.nodes.call_model.prompts.block_prompt.RETRY_TEMPERATURE", 0.0),),
     "other_view": (("mendgraph.nodes.call_model.prompts.block_prompt.without_body", lambda *_: None),),

@@ -19,11 +19,10 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.nodes.execute_tools.files.failures import invalid
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, forms_of, known_values, without_spans
 from mendgraph.nodes.execute_tools.store.user_files import read_bytes, write_whole
 from mendgraph.nodes.language.documents import DocumentProblem, read_yaml
-from mendgraph.nodes.records import JsonMap, Record, ToolError, ToolErrorCode
+from mendgraph.nodes.records import JsonMap, Record, ToolError, ToolErrorCode, invalid
 
 HOST: Final = "http://llm.test"
 """What stands in a cassette for the endpoint's own host. Source: RFC 2606, section 2: `.test` is nobody's."""
@@ -157,12 +156,9 @@ def context_on(settings: Mapping[str, str], given: JsonMap, workspace: str, base
     Raises:
         ValidationError: what is given is no context.
     """
-    known: JsonMap = {"base_url": base_url, "evidence": False, **_pinned(settings), **given}
+    pinned = {name: settings[name] for name in REPLAYED if name in settings}
+    known: JsonMap = {"base_url": base_url, "evidence": False, **pinned, **given}
     return AgentContext.model_validate({**known, "workspace": workspace})
-
-
-def _pinned(settings: Mapping[str, str]) -> JsonMap:
-    return {name: settings[name] for name in REPLAYED if name in settings}
 
 
 def only_headers(headers: Mapping[str, Any], allowed: Iterable[str]) -> dict[str, str]:

@@ -12,18 +12,7 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr, ValidationError
 
-from mendgraph.graph.cassettes.cassette_file import (
-    CassetteFile,
-    context_on,
-    parse,
-    read_text,
-    scrubbed,
-    secret_variable,
-    secrets_in,
-    settings_of,
-    version,
-    write,
-)
+from mendgraph.graph.cassettes import cassette_file
 from mendgraph.graph.cassettes.player import REPLAY_URL, Player, Tape, recorded, replayed
 from mendgraph.graph.cassettes.servers import ForwardingServer, LoopbackServer, ReplayServer
 from mendgraph.graph.configuration.context import AgentContext
@@ -83,7 +72,7 @@ def find_source(wanted: Mapping[str, str]) -> Source | str:
         base_url=url.rstrip("/"),
         api_key=endpoint.api_key,
         origin=f"model at {urlsplit(url).hostname}",
-        settings=settings_of(context, model, embedded=False),
+        settings=cassette_file.settings_of(context, model, embedded=False),
     )
 
 
@@ -101,7 +90,7 @@ def _embedded(context: AgentContext) -> Source | str:
     if isinstance(server, ProviderFailure):
         return server.message
     # Its server has a smaller window than the model's family: a replay could not know.
-    settings = settings_of(context, server.model, embedded=True, window_tokens=str(CONTEXT_TOKENS))
+    settings = cassette_file.settings_of(context, server.model, embedded=True, window_tokens=str(CONTEXT_TOKENS))
     return Source(
         base_url=server.base_url,
         api_key=SecretStr(NO_KEY),
@@ -167,7 +156,7 @@ class Cassette(ABC):
         """
         if "base_url" not in settings and (problem := provider_problem(settings.get("model"))):
             raise ValueError(problem)
-        return context_on(self.settings, settings, os.fspath(workspace), self.base_url)
+        return cassette_file.context_on(self.settings, settings, os.fspath(workspace), self.base_url)
 
     @contextmanager
     def serve(self) -> Iterator[LoopbackServer]:
@@ -202,11 +191,13 @@ class ReplayedCassette(Cassette):
 
     recording = False
 
-    def __init__(self, path: str, name: str, cassette: CassetteFile, allow_hosts: Collection[str] = ()) -> None:
+    def __init__(
+        self, path: str, name: str, cassette: cassette_file.CassetteFile, allow_hosts: Collection[str] = ()
+    ) -> None:
         """Cut off the network, but for `allow_hosts` and, while the cassette is served, for this machine."""
         key, settings = SecretStr(NO_KEY), dict(cassette.settings)
         source = Source(base_url=REPLAY_URL, api_key=key, origin=cassette.recorded_from, settings=settings)
-        self._player = Player(cassette, name, version=version())
+        self._player = Player(cassette, name, version=cassette_file.version())
         super().__init__(path, name, lambda: source, replayed(self._player))
         self._blocked: list[str] = []
         self._allowed = frozenset(allow_hosts)
@@ -251,7 +242,6 @@ class RecordedCassette(Cassette):
     recording = True
 
     def __init__(self, path: str, name: str, find: Callable[[], Source]) -> None:
-        """Nothing is sent before the client sends it."""
         super().__init__(path, name, find, recorded(scrub=self._scrub))
 
     def problem(self) -> str:
@@ -260,15 +250,15 @@ class RecordedCassette(Cassette):
         if not exchanges:
             return f"nothing was said to a model, so {self.name} was not written: {_USE}"
         others = {name: value for name, value in os.environ.items() if not self._found or value != self.api_key}
-        held = secret_variable(exchanges, others)
+        held = cassette_file.secret_variable(exchanges, others)
         if held:
             return (
                 f"{held}, so {self.name} was not written: keep it out of the prompt and of what the agent reads, or"
                 " unset the variable where it is no secret, and record again"
             )
         origin, settings = self._said_by()
-        cassette = CassetteFile(recorded_from=origin, settings=settings, exchanges=exchanges)
-        failed = write(self.path, cassette)
+        cassette = cassette_file.CassetteFile(recorded_from=origin, settings=settings, exchanges=exchanges)
+        failed = cassette_file.write(self.path, cassette)
         return failed.message if failed else ""
 
     def _said_by(self) -> tuple[str, dict[str, str]]:
@@ -276,10 +266,10 @@ class RecordedCassette(Cassette):
         host = self._tape.host
         if self._found and host in ("", urlsplit(self._found.base_url).hostname):
             return self._found.origin, self.settings
-        return f"model at {host}", {"mendgraph": version()}
+        return f"model at {host}", {"mendgraph": cassette_file.version()}
 
     def _scrub(self, body: bytes) -> bytes:
-        return scrubbed(body, (self.api_key,) if self._found and is_findable_key(self.api_key) else ())
+        return cassette_file.scrubbed(body, (self.api_key,) if self._found and is_findable_key(self.api_key) else ())
 
     def notes(self) -> list[str]:
         """That nothing was written."""
@@ -289,18 +279,18 @@ class RecordedCassette(Cassette):
         return ForwardingServer(self.base_url, self.api_key)
 
 
-def load(path: str, name: str) -> CassetteFile | str:
+def load(path: str, name: str) -> cassette_file.CassetteFile | str:
     """The cassette to replay, or in words why it cannot be; one that holds secrets is refused."""
-    text = read_text(path, name)
+    text = cassette_file.read_text(path, name)
     if isinstance(text, ToolError):
         missing = text.code is ToolErrorCode.NOT_FOUND
         return f"{text.message}: record it with `pytest --mendgraph-record=missing`" if missing else text.message
-    found = secrets_in(text)
+    found = cassette_file.secrets_in(text)
     if found:
         places = ", ".join(f"line {line} holds a secret" for line in found[:5])
         remedy = "Revoke it, remove it from the file and its history, and record again"
         return f"{name} is not played: {places}. {remedy}"
-    cassette = parse(text, name)
+    cassette = cassette_file.parse(text, name)
     return cassette.message if isinstance(cassette, ToolError) else cassette
 
 

@@ -19,14 +19,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import StateSnapshot
 
-from mendgraph.graph.cassettes.cassette_file import (
-    CassetteFile,
-    cassette_name,
-    context_on,
-    render,
-    secrets_in,
-    settings_of,
-)
+from mendgraph.graph.cassettes import cassette_file
 from mendgraph.graph.cassettes.player import around, parting
 from mendgraph.graph.cassettes.servers import LoopbackServer, Reciter, ReplayServer
 from mendgraph.graph.configuration.context import AgentContext
@@ -40,7 +33,6 @@ from mendgraph.graph.runs.runs import small_history, thread_config, with_store
 from mendgraph.nodes.call_model.endpoint import EMBEDDED_MODEL, split_provider
 from mendgraph.nodes.call_model.weights import CONTEXT_TOKENS, embedded_weights
 from mendgraph.nodes.call_model.window import Window
-from mendgraph.nodes.execute_tools.files.failures import invalid, quoted
 from mendgraph.nodes.execute_tools.files.file_changes import MOST_CHANGES
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import Change, DeleteFile, FileContent, Workspace, WriteFile
@@ -58,6 +50,8 @@ from mendgraph.nodes.records import (
     ToolCall,
     ToolError,
     ToolErrorCode,
+    invalid,
+    quoted,
 )
 
 FOLDER: Final = "tests"
@@ -97,14 +91,12 @@ def cassette_from_run(
     """
 
     def kept(store: Store) -> tuple[StoredRun, StartFiles] | ToolError:
-        stored = _stored(store, run)
-        if isinstance(stored, ToolError):
+        if isinstance(stored := _stored(store, run), ToolError):
             return stored
         start = files_at_start(store.folder, str(check_workspace(workspace)), stored.run_id)
         return start if isinstance(start, ToolError) else (stored, start)
 
-    found = with_store(workspace, kept)
-    if isinstance(found, ToolError):
+    if isinstance(found := with_store(workspace, kept), ToolError):
         return found
     stored, start = found
     name = name or f"run_{re.sub(r'[^a-z0-9]', '_', stored.run_id[:8].lower())}"
@@ -112,19 +104,20 @@ def cassette_from_run(
         return invalid(f"A test cannot be named {name!r}: take small letters, digits and underscores.")
     target = os.path.join(start.workspace.root, folder or FOLDER)
     root, configured = tests_root(target, start.workspace.root)
-    made = _made(stored, start, os.path.join(root, LIBRARY))
-    if isinstance(made, ToolError):
+    if isinstance(made := _made(stored, start, os.path.join(root, LIBRARY)), ToolError):
         return made
     module = os.path.relpath(os.path.join(target, f"test_{name}.py"), root)
-    cassette = f"{LIBRARY}/{cassette_name(f'{module}::test_{name}', name)}"
-    contents = {module: render_test(name, stored, made).encode(), cassette: render(made.cassette).encode()}
+    cassette = f"{LIBRARY}/{cassette_file.cassette_name(f'{module}::test_{name}', name)}"
+    contents = {
+        module: render_test(name, stored, made).encode(),
+        cassette: cassette_file.render(made.cassette).encode(),
+    }
     beside = f"{os.path.dirname(cassette)}/files"
     contents |= {f"{beside}/before/{path}": data for path, data in made.before.items()}
     contents |= {f"{beside}/after/{path}": data for path, data in made.left.items()}
     if made.before or made.left:
         contents[f"{beside}/conftest.py"] = b'collect_ignore_glob = ["*"]  # the files of runs are no tests of ours\n'
-    problem = _write(root, contents, beside, force=force)
-    if problem is not None:
+    if (problem := _write(root, contents, beside, force=force)) is not None:
         return problem
     paths = tuple(os.path.join(root, path) for path in contents)
     command = shlex.join(["pytest", *([] if configured else ["--rootdir", root]), paths[0]])  # from anywhere
@@ -178,8 +171,7 @@ def read_run(saver: BaseCheckpointSaver[Any], run_id: str) -> StoredRun | ToolEr
 
 
 def _stored(store: Store, run: str) -> StoredRun | ToolError:
-    record = store.run(run)
-    if isinstance(record, ToolError):
+    if isinstance(record := store.run(run), ToolError):
         return record
     if record.parent:
         return invalid(
@@ -291,7 +283,7 @@ def _secret_in(files: Files) -> ToolError | None:
     redactor = Redactor(tuple(known_values(os.environ)))
     for path, data in files.items():
         text = data.decode("utf-8", "replace")
-        found = secrets_in(text)
+        found = cassette_file.secrets_in(text)
         if found or redactor.unnamed(text) != text:
             what = f"a secret in line {found[0]}" if found else "a secret of the environment"
             message = (
@@ -309,7 +301,7 @@ def _secret_in(files: Files) -> ToolError | None:
 class Made:
     """A cassette that has been played: the settings of its test, the files before, and those that it left and took."""
 
-    cassette: CassetteFile
+    cassette: cassette_file.CassetteFile
     given: JsonMap
     before: Files
     left: Files
@@ -344,8 +336,7 @@ def _made(stored: StoredRun, start: StartFiles, library: str) -> Made | ToolErro
 
 def _played(stored: StoredRun, files: Files) -> Made | ToolError:
     """Record on a server that recites, in one folder, and play that in another one."""
-    refused = _secret_in(files)
-    if refused is not None:
+    if (refused := _secret_in(files)) is not None:
         return refused
     context = _context(stored)
     with Reciter(context.model or "", stored.replies) as reciter:
@@ -353,13 +344,13 @@ def _played(stored: StoredRun, files: Files) -> Made | ToolError:
     if isinstance(after, ToolError):
         return after
     window = {} if context.window_tokens is None else {"window_tokens": str(context.window_tokens)}
-    settings = settings_of(context, context.model or "", embedded=False, **window)
-    cassette = CassetteFile(
+    settings = cassette_file.settings_of(context, context.model or "", embedded=False, **window)
+    cassette = cassette_file.CassetteFile(
         recorded_from=f"run {stored.run_id[:8]}", settings=settings, exchanges=tuple(reciter.exchanges)
     )
     given = settings_in_test(context, settings)
     with ReplayServer(cassette) as server:
-        again = _play(stored, files, lambda folder: context_on(settings, given, folder, server.base_url))
+        again = _play(stored, files, lambda folder: cassette_file.context_on(settings, given, folder, server.base_url))
     if server.misses:
         asked = server.misses[0].partition("What usually")[0].strip()
         return _unrepeated(f"in another folder it asks for something else: {asked}")
@@ -499,7 +490,7 @@ def _change(workspace: Workspace, changes: Sequence[Change]) -> ToolError | None
 
 def settings_in_test(context: AgentContext, pinned: Mapping[str, str]) -> JsonMap:
     """The settings of a run that the fixture does not give by itself, in the order of the form."""
-    usual = context_on(pinned, {}, context.workspace, context.base_url or "")
+    usual = cassette_file.context_on(pinned, {}, context.workspace, context.base_url or "")
     fields = [name for name in AgentContext.model_fields if name != "base_url"]
     return {name: value for name in fields if (value := getattr(context, name)) != getattr(usual, name)}
 

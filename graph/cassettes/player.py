@@ -13,15 +13,7 @@ from threading import Lock
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
-from mendgraph.graph.cassettes.cassette_file import (
-    HOST,
-    REQUEST_HEADERS,
-    RESPONSE_HEADERS,
-    CassetteFile,
-    Exchange,
-    only_headers,
-    scrubbed,
-)
+from mendgraph.graph.cassettes import cassette_file
 from mendgraph.nodes.execute_tools.secrets.keys import is_secret_key
 from mendgraph.nodes.execute_tools.secrets.redact import is_findable_key
 from mendgraph.nodes.language.display import how_to_add
@@ -38,7 +30,7 @@ _ROOTS: Final = re.compile("^(?:/v1)+(?=/)")
 class Player:
     """Answers requests from a cassette. `misses` are the requests that it could not answer, in readable words."""
 
-    def __init__(self, cassette: CassetteFile, name: str, *, version: str = "") -> None:
+    def __init__(self, cassette: cassette_file.CassetteFile, name: str, *, version: str = "") -> None:
         """`name` is what messages call the cassette, `version` the mendgraph that plays it ("" where nobody asks)."""
         self.cassette = cassette
         self.misses: list[str] = []
@@ -47,9 +39,9 @@ class Player:
         self._played = [False] * len(cassette.exchanges)
         self._lock = Lock()
 
-    def take(self, method: str, path: str, body: bytes) -> Exchange | str:
+    def take(self, method: str, path: str, body: bytes) -> cassette_file.Exchange | str:
         """The first exchange that is left and fits, or in words why there is none. A query in `path` is ignored."""
-        path, body = path.partition("?")[0], scrubbed(body)
+        path, body = path.partition("?")[0], cassette_file.scrubbed(body)
         value = canonical(body)
         with self._lock:
             for index, exchange in enumerate(self.cassette.exchanges):
@@ -108,7 +100,7 @@ class Player:
         return f"number {index + 1} of {len(self._played)}: {exchange.method} {exchange.path}{told}"
 
 
-def _is_place(exchange: Exchange, method: str, path: str) -> bool:
+def _is_place(exchange: cassette_file.Exchange, method: str, path: str) -> bool:
     return exchange.method == method and _ROOTS.sub("", exchange.path) == _ROOTS.sub("", path)
 
 
@@ -241,7 +233,7 @@ def _short(value: Any) -> str:
 # --- In this process
 
 ROOT: Final = "/v1"
-REPLAY_URL: Final = f"{HOST}{ROOT}"
+REPLAY_URL: Final = f"{cassette_file.HOST}{ROOT}"
 """The endpoint of a replay in process; it exists nowhere."""
 
 
@@ -256,7 +248,7 @@ class CassetteMissError(BaseException):
 class Tape:
     """A conversation in use: `base_url` is the endpoint to give to the client, "" where no one is named yet."""
 
-    def __init__(self, base_url: str, exchanges: Callable[[], Sequence[Exchange]] = tuple) -> None:
+    def __init__(self, base_url: str, exchanges: Callable[[], Sequence[cassette_file.Exchange]] = tuple) -> None:
         """`exchanges` tells what is recorded: all of it in a replay, what was said so far in a recording."""
         self.base_url, self.passed_on = base_url, ""
         self.host = ""
@@ -264,7 +256,7 @@ class Tape:
         self.tell = exchanges
 
     @property
-    def exchanges(self) -> tuple[Exchange, ...]:
+    def exchanges(self) -> tuple[cassette_file.Exchange, ...]:
         """What is recorded, oldest first."""
         return tuple(self.tell())
 
@@ -291,7 +283,7 @@ def replayed(player: Player, *, skip: Sequence[str] = ()) -> Iterator[Tape]:
 
 
 @contextmanager
-def recorded(base_url: str = "", *, scrub: Scrub = scrubbed, skip: Sequence[str] = ()) -> Iterator[Tape]:
+def recorded(base_url: str = "", *, scrub: Scrub = cassette_file.scrubbed, skip: Sequence[str] = ()) -> Iterator[Tape]:
     """Let the client speak to its model, and write down both sides.
 
     `base_url` ends where `/chat/completions` begins; the tape's may be set later, when the endpoint is known.
@@ -302,17 +294,17 @@ def recorded(base_url: str = "", *, scrub: Scrub = scrubbed, skip: Sequence[str]
         yield tape
 
 
-def exchange_of(request: Any, response: JsonMap, base_url: str, scrub: Scrub) -> Exchange:
+def exchange_of(request: Any, response: JsonMap, base_url: str, scrub: Scrub) -> cassette_file.Exchange:
     """What vcrpy has heard as ours, without the host, the query, secrets and whatever a header might give away."""
-    keys = _keys_of(request)
-    return Exchange(
+    keys, kept = _keys_of(request), {*cassette_file.RESPONSE_HEADERS, "content-encoding"}  # where it stays packed
+    return cassette_file.Exchange(
         method=request.method.upper(),  # google-genai writes it small where aiohttp speaks for it
         path=recorded_path(request.uri, base_url),
-        request=scrubbed(scrub(_body_of(request)), keys),
-        request_headers=only_headers(request.headers, REQUEST_HEADERS),
+        request=cassette_file.scrubbed(scrub(_body_of(request)), keys),
+        request_headers=cassette_file.only_headers(request.headers, cassette_file.REQUEST_HEADERS),
         status=response["status"]["code"],
-        headers=only_headers(response["headers"], {*RESPONSE_HEADERS, "content-encoding"}),  # where it stays packed
-        response=scrubbed(scrub(response["body"].get("string") or b""), keys),
+        headers=cassette_file.only_headers(response["headers"], kept),
+        response=cassette_file.scrubbed(scrub(response["body"].get("string") or b""), keys),
     )
 
 
@@ -325,7 +317,7 @@ def recorded_path(uri: str, base_url: str) -> str:
 
 def _keys_of(request: Any) -> list[str]:
     """The keys in a request's headers and address: an endpoint may repeat them in its answer."""
-    headers = only_headers(request.headers, map(str.lower, request.headers))
+    headers = cassette_file.only_headers(request.headers, map(str.lower, request.headers))
     named = [*headers.items(), *parse_qsl(urlsplit(request.uri).query)]
     values = [value.rpartition(" ")[2] for name, value in named if name == "key" or is_secret_key(name)]
     return [value for value in values if is_findable_key(value)]
@@ -397,7 +389,7 @@ def _can_play(player: Player, tape: Tape, request: Any) -> bool:
 
 
 def _play(request: Any) -> JsonMap:
-    exchange: Exchange = request.answered_by
+    exchange: cassette_file.Exchange = request.answered_by
     return {
         "status": {"code": exchange.status, "message": ""},
         "headers": {name: [value] for name, value in exchange.headers.items()},

@@ -55,7 +55,7 @@ class CassetteSession:
         hosts = arguments.pop("allow_hosts", ())
         name = self._name(item)
         path = os.path.join(self.folder, *name.split("/"))
-        shown = self._shown(name)
+        shown = os.path.relpath(path, self.root).replace(os.sep, "/")
         owner = self._owners.get(name, item.nodeid)
         if owner != item.nodeid:
             _fail(f"{shown} is also the cassette of {owner}: give one of the two another name")
@@ -70,9 +70,6 @@ class CassetteSession:
         if isinstance(cassette, str):
             _fail(cassette)
         return fixture.ReplayedCassette(path, shown, cassette, hosts)
-
-    def _shown(self, name: str) -> str:
-        return os.path.relpath(os.path.join(self.folder, name), self.root).replace(os.sep, "/")
 
     def _name(self, item: pytest.Item) -> str:
         from mendgraph.graph.cassettes.cassette_file import cassette_name, is_name

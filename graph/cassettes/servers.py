@@ -73,7 +73,6 @@ class ReplayServer(LoopbackServer):
     """Answers from a cassette, or goes on with a `Player` that has answered before."""
 
     def __init__(self, cassette: CassetteFile | Player) -> None:
-        """Nothing is sent anywhere."""
         self.player = cassette if isinstance(cassette, Player) else Player(cassette, "the cassette")
         super().__init__(_Replaying)
 
@@ -189,7 +188,6 @@ class ForwardingServer(LoopbackServer):
     """Hands requests on to the endpoint `base_url` with its key, where a tape of this process hears them."""
 
     def __init__(self, base_url: str, api_key: str) -> None:
-        """Nothing is connected before the first request."""
         self.upstream, self.api_key = base_url.rstrip("/"), api_key
         super().__init__(_Forwarding)
 

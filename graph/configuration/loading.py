@@ -17,20 +17,12 @@ from pydantic import ValidationError
 
 from mendgraph.graph.configuration.context import REPLY_TOKENS, SETTINGS, AgentContext
 from mendgraph.nodes.call_model.ledger import PRICES_VARIABLE, PriceList, parse_prices
-from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.files.sandbox import StrPath
 from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules, rule_problems
-from mendgraph.nodes.execute_tools.store.user_files import (
-    SETTINGS_FILE,
-    configuration_file,
-    hash_of,
-    read_settings_file,
-    read_user_file,
-    trusted_hash,
-)
+from mendgraph.nodes.execute_tools.store import user_files
 from mendgraph.nodes.language.documents import DocumentProblem, read_toml
 from mendgraph.nodes.language.names import closest_names
-from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
 
 CONFIG_VARIABLE: Final = "MENDGRAPH_CONFIG"
 """Names the user's file instead of the usual one, which then has to be there; empty: there is none."""
@@ -280,7 +272,7 @@ def load_configuration(
     if isinstance(below, Problem):
         return (below,)
     new = {name: value for name, value in own.values.items() if name not in taken}
-    trusted = bool(own.sha256) and trusted_hash(workspace) == own.sha256
+    trusted = bool(own.sha256) and user_files.trusted_hash(workspace) == own.sha256
     widens = widening(new, below)
     if widens and not trusted:
         return tuple(
@@ -309,7 +301,7 @@ def load_context(workspace: StrPath = ".", *, workspace_file: bool = True, **set
         return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message="\n".join(map(str, found)))
     made = _context({**found.values, **settings, "workspace": workspace}, "the settings")
     if isinstance(made, Problem):
-        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=made.message)
+        return invalid(made.message)
     return made
 
 
@@ -330,10 +322,10 @@ def _users_file(name: str, named: str | None, variable: str) -> tuple[str, str |
 
     Otherwise it is the user's own of this name, None where there is none.
     """
-    path = named or configuration_file(name)
+    path = named or user_files.configuration_file(name)
     if isinstance(path, ToolError):
         return None
-    text = read_user_file(path)
+    text = user_files.read_user_file(path)
     if not isinstance(text, ToolError):
         return path, text
     if not named:
@@ -344,18 +336,18 @@ def _users_file(name: str, named: str | None, variable: str) -> tuple[str, str |
 
 def read_workspace_settings(workspace: str) -> Settings | tuple[Problem, ...]:
     """What the workspace's file sets; nothing where there is none."""
-    data = read_settings_file(workspace)
+    data = user_files.read_settings_file(workspace)
     if data is None:
         return Settings()
     if isinstance(data, ToolError):
-        return (Problem(SETTINGS_FILE, data.message),)
+        return (Problem(user_files.SETTINGS_FILE, data.message),)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        return (Problem(SETTINGS_FILE, f"this is no UTF-8 text (byte {error.start})", line),)
-    found = parse_settings(text, SETTINGS_FILE)
-    return found if isinstance(found, tuple) else replace(found, sha256=hash_of(data))
+        return (Problem(user_files.SETTINGS_FILE, f"this is no UTF-8 text (byte {error.start})", line),)
+    found = parse_settings(text, user_files.SETTINGS_FILE)
+    return found if isinstance(found, tuple) else replace(found, sha256=user_files.hash_of(data))
 
 
 def shown(path: str) -> str:
@@ -384,7 +376,7 @@ def first_error(error: ValidationError) -> tuple[str, str]:
 
 def user_places() -> tuple[str, ...]:
     """The absolute names of the user's own files of settings and prices, whether they are there or not."""
-    usual = (configuration_file(name) for name in (FILE_NAME, PRICES_FILE))
+    usual = (user_files.configuration_file(name) for name in (FILE_NAME, PRICES_FILE))
     named = (os.environ.get(variable, "") for variable in (CONFIG_VARIABLE, PRICES_VARIABLE))
     files = (each for each in (*usual, *named) if isinstance(each, str) and each)
     return tuple(os.path.abspath(os.path.expanduser(each)) for each in files)

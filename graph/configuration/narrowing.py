@@ -13,9 +13,8 @@ from pydantic import ValidationError
 from mendgraph.graph.configuration.context import SETTINGS, AgentContext
 from mendgraph.graph.configuration.loading import CONFIG_VARIABLE, FILE_NAME, first_error, load_context, widening
 from mendgraph.nodes.call_model.endpoint import split_provider
-from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.store.user_files import configuration_file
-from mendgraph.nodes.records import StopCause, StopReason, ToolError
+from mendgraph.nodes.records import StopCause, StopReason, ToolError, quoted
 
 _SMALLER: Final = frozenset(name for name, setting in SETTINGS.items() if setting.trust == "less")
 """Limits: of what is asked and what is allowed, the smaller one holds, None being no limit."""

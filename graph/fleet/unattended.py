@@ -8,21 +8,12 @@ from typing import Any, Final, NamedTuple
 from mendgraph.graph.configuration.loading import load_prices
 from mendgraph.graph.runs.run_words import command_line
 from mendgraph.nodes.call_model.ledger import find_price
-from mendgraph.nodes.execute_tools.copies.workspace_copies import (
-    INSTALLED,
-    Copy,
-    Wanted,
-    commit_branch,
-    leave_branch,
-    make_branch,
-    open_copy,
-)
-from mendgraph.nodes.execute_tools.files.failures import quoted
+from mendgraph.nodes.execute_tools.copies import workspace_copies
 from mendgraph.nodes.execute_tools.processes.git import find_identity
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 from mendgraph.nodes.execute_tools.store.run_folder import data_folder, workspace_folder
 from mendgraph.nodes.language.display import count_of, listed, short_id
-from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.records import ToolError, ToolErrorCode, quoted
 
 _WORKTREES: Final = "worktrees"
 _MAX_COST_USD: Final = 5.0
@@ -45,8 +36,8 @@ class Unattended(NamedTuple):
     """The worktree of a task, whose workspace is `root`."""
 
     root: str
-    copy: Copy
-    wanted: Wanted
+    copy: workspace_copies.Copy
+    wanted: workspace_copies.Wanted
 
     @property
     def run(self) -> str:
@@ -55,7 +46,7 @@ class Unattended(NamedTuple):
 
     def installed(self) -> tuple[str, ...]:
         """Folders of the person's own workspace that tests have to see: what was installed for the project."""
-        links = (os.path.join(self.root, name) for name in INSTALLED)
+        links = (os.path.join(self.root, name) for name in workspace_copies.INSTALLED)
         return tuple(os.path.realpath(link) for link in links if os.path.islink(link))
 
     def first_words(self) -> Sequence[str]:
@@ -79,13 +70,13 @@ class Unattended(NamedTuple):
         wanted, commit, problem = self.wanted, "", None
         if finished and files and wanted.commit:
             who = find_identity(self.root) if checked else self._not_checked()
-            done = who if isinstance(who, ToolError) else commit_branch(self.copy, files, message, who)
+            done = who if isinstance(who, ToolError) else workspace_copies.commit_branch(self.copy, files, message, who)
             commit, problem = ("", done) if isinstance(done, ToolError) else (done, None)
         said = f"Committed {count_of(len(files), 'file')} to the branch {wanted.branch} ({commit[:9]})"
         if not finished or problem is not None or (files and not wanted.commit):
             said = f"Nothing is committed: the work is on the branch {wanted.branch}, in {self.root}"
             return Published(wanted.branch, "", self.root, said, problem)
-        left = leave_branch(self.copy, wanted.branch)
+        left = workspace_copies.leave_branch(self.copy, wanted.branch)
         if left and not isinstance(left, ToolError):
             said = said if commit else "Nothing is committed"
             said = f"{said}; {listed(map(quoted, left))} in {self.root} was changed by somebody else, and stays there"
@@ -109,8 +100,8 @@ def begin(workspace: str, task: str, run_id: str, *, commit: bool, report: str) 
     words = "-".join(re.findall(r"[a-z0-9]+", task.lower())[:6])[:40]
     name = f"{words}-{short_id(run_id)}".strip("-")
     folder = os.path.join(os.path.abspath(data_folder()), _WORKTREES, name)
-    wanted = Wanted(f"mendgraph/{name}", task, commit, report)
-    made = make_branch(path, folder, wanted)
+    wanted = workspace_copies.Wanted(f"mendgraph/{name}", task, commit, report)
+    made = workspace_copies.make_branch(path, folder, wanted)
     return made if isinstance(made, ToolError) else Unattended(made.root, made, wanted)
 
 
@@ -118,7 +109,7 @@ def taken_up(root: str) -> Unattended | None:
     """The task whose worktree this folder is in; None where it is no such one."""
     folder, real = os.path.join(os.path.realpath(data_folder()), _WORKTREES), os.path.realpath(root)
     name = os.path.relpath(real, folder).split(os.sep)[0]
-    copy = None if name in {os.curdir, os.pardir} else open_copy(os.path.join(folder, name))
+    copy = None if name in {os.curdir, os.pardir} else workspace_copies.open_copy(os.path.join(folder, name))
     return None if copy is None or copy.wanted is None else Unattended(real, copy, copy.wanted)
 
 

@@ -352,8 +352,7 @@ class BoundNodes:
 
     def _context_problem(self, context: AgentContext, root: str) -> str | None:
         """What no run can be made with, although each field of the context is fine by itself."""
-        secret = judge_workspace(root, self._tools.rules(context))
-        if secret is not None:
+        if (secret := judge_workspace(root, self._tools.rules(context))) is not None:
             return secret
         saver = get_config()["configurable"].get("__pregel_checkpointer", ...)
         if context.mode == "ask" and saver is None:

@@ -20,19 +20,10 @@ from mendgraph.graph.machine.state import AgentState
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.graph.telemetry.spans import OBSERVER, RunSpan
+from mendgraph.nodes.call_model import ledger
 from mendgraph.nodes.call_model.driver import Hands
 from mendgraph.nodes.call_model.endpoint import EMBEDDED_MODEL, Endpoint, ModelChoice, find_endpoint, models_in_order
 from mendgraph.nodes.call_model.exchange import CallSettings
-from mendgraph.nodes.call_model.ledger import (
-    FREE,
-    Price,
-    PriceList,
-    RunLimits,
-    Spending,
-    charge_lost,
-    find_price,
-    unknown_price,
-)
 from mendgraph.nodes.call_model.model import GuardedModel, Model, Wait
 from mendgraph.nodes.call_model.paid_call import CallBudget
 from mendgraph.nodes.call_model.prompts.profiles import find_profile
@@ -85,7 +76,7 @@ class ModelRuntime:
         return ChatModels(lambda: os.environ, self._given)
 
     @cached_property
-    def _prices(self) -> PriceList | ToolError:
+    def _prices(self) -> ledger.PriceList | ToolError:
         return load_prices()
 
     def close(self) -> None:
@@ -130,7 +121,9 @@ class ModelRuntime:
         known = None if self._given is None else self._known(context)
         return known.provider.name if known else self._model_name(context)
 
-    def spent_before(self, spending: Spending | None, context: AgentContext, run_id: str, *, marked: bool) -> Spending:
+    def spent_before(
+        self, spending: ledger.Spending | None, context: AgentContext, run_id: str, *, marked: bool
+    ) -> ledger.Spending:
         """The session's counters where a turn begins, with all that earlier turns have lost.
 
         They lose calls with a process that is killed, and where a thread goes on from an older checkpoint. Turns of
@@ -140,9 +133,9 @@ class ModelRuntime:
         thread = book_thread(context, run_id)
         if spending is None:
             begun = self.book.begun(thread) if marked else None
-            spending = Spending(booked=self.book.newest() if begun is None else begun)
+            spending = ledger.Spending(booked=self.book.newest() if begun is None else begun)
         until = self.book.begun(thread, turn=True) if marked else None
-        return charge_lost(spending, *self.book.lost(thread, spending.booked, until))
+        return ledger.charge_lost(spending, *self.book.lost(thread, spending.booked, until))
 
     def problem(self, context: AgentContext) -> str | None:
         """What no call can be made with: an unreadable price list, a limit on cost without a price, a bad header."""
@@ -159,7 +152,7 @@ class ModelRuntime:
             return found
         for choice in self._choices(context):
             name = choice.model or ""
-            cause = unknown_price(limits, self._price(context, name), name)
+            cause = ledger.unknown_price(limits, self._price(context, name), name)
             if cause is not None:
                 return cause.message
         return None
@@ -201,7 +194,7 @@ class ModelRuntime:
             stand_ins=self._stand_ins,
         )
 
-    def hands(self, limits: RunLimits, tell: Callable[[str, JsonMap], None]) -> Hands:
+    def hands(self, limits: ledger.RunLimits, tell: Callable[[str, JsonMap], None]) -> Hands:
         """What performs this turn's calls; text and waits go to whoever streams the run with mode "custom"."""
         write = get_stream_writer()
 
@@ -214,8 +207,7 @@ class ModelRuntime:
         return Hands(partial(self._connect, OBSERVER.get()), on_text, on_wait, tell, self.book, limits, self._stop)
 
     def _connect(self, observer: RunSpan | None, wanted: ModelChoice) -> Model | ProviderFailure:
-        connected = self._models.connect(wanted)
-        if isinstance(connected, ProviderFailure):
+        if isinstance(connected := self._models.connect(wanted), ProviderFailure):
             return connected
         redactor = self._tools.redactor()
         # A literal that the model itself calls a password is no secret of ours; it may be the fixture of a test.
@@ -257,14 +249,13 @@ class ModelRuntime:
             return ""
         return embedded_weights().model if endpoint.embedded else endpoint.model
 
-    def _price(self, context: AgentContext, name: str) -> Price | None:
+    def _price(self, context: AgentContext, name: str) -> ledger.Price | None:
         """What the context says of every model; else the embedded one is free, and others cost what the list says."""
-        said = context.price()
-        if said is not None:
+        if (said := context.price()) is not None:
             return said
         if self._given is None and (name == EMBEDDED_MODEL or (not name and self._is_embedded(context))):
-            return FREE
-        return None if isinstance(self._prices, ToolError) else find_price(self._prices, name)
+            return ledger.FREE
+        return None if isinstance(self._prices, ToolError) else ledger.find_price(self._prices, name)
 
     def window_tokens(self, context: AgentContext, profile: Profile) -> int | None:
         """The window of the turn's model, None where nobody knows it."""

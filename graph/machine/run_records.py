@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.language.names import closest_names
-from mendgraph.nodes.records import OutcomeKind, StopReason, ToolError, ToolErrorCode
+from mendgraph.nodes.records import OutcomeKind, StopReason, ToolError, ToolErrorCode, invalid
 
 Durability = Literal["sync", "async", "exit"]
 """When a step is on the disk: before the next one begins, while the next one runs, or when the turn ends."""
@@ -114,8 +114,7 @@ def bounded(text: str) -> str:
 def find_run(wanted: str, records: Iterable[RunRecord]) -> RunRecord | ToolError:
     """The run with this id, or the only one whose id begins so; an error names those that could be meant."""
     if not wanted:
-        message = "No run is named: give its id, or the beginning of it. `mendgraph runs` lists them."
-        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+        return invalid("No run is named: give its id, or the beginning of it. `mendgraph runs` lists them.")
     known = {record.run_id: record for record in records}
     if wanted in known:
         return known[wanted]
@@ -123,8 +122,7 @@ def find_run(wanted: str, records: Iterable[RunRecord]) -> RunRecord | ToolError
     if len(meant) == 1:
         return known[meant[0]]
     if meant:
-        message = f"{len(meant)} runs of this workspace begin with {wanted!r}: give more of the id."
-        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message, suggestions=tuple(meant[:3]))
+        return invalid(f"{len(meant)} runs of this workspace begin with {wanted!r}: give more of the id.", *meant[:3])
     message = f"There is no run {wanted!r} in this workspace: `mendgraph runs` lists those that there are."
     return ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=closest_names(wanted, known))
 

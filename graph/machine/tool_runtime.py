@@ -26,7 +26,6 @@ from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, CallPolicy,
 from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
 from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, open_checks
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, monotonic_s
-from mendgraph.nodes.execute_tools.files.failures import os_failure
 from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge, check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal
@@ -58,6 +57,7 @@ from mendgraph.nodes.records import (
     ToolError,
     ToolSpec,
     changed_files,
+    os_failure,
 )
 
 Rules = TypeVar("Rules", CommandRules, CheckRules)

@@ -10,16 +10,9 @@ from typing import NamedTuple, Self
 
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState
 from mendgraph.nodes.execute_tools.files.workspace import OpenedFile, Workspace
+from mendgraph.nodes.execute_tools.journal import restoring
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.journal.recovery import Recovered, recover
-from mendgraph.nodes.execute_tools.journal.restoring import (
-    LeftFile,
-    Obstacle,
-    Restored,
-    restore,
-    taken_back,
-    words_of_failed_work,
-)
 from mendgraph.nodes.execute_tools.processes.workspace_cover import remove_placeholder
 from mendgraph.nodes.execute_tools.step import describe_effect
 from mendgraph.nodes.execute_tools.store.database import StoreError
@@ -75,8 +68,7 @@ class WorkspaceFiles(NamedTuple):
         workspace = self.workspace
         if not workspace.exists(path):
             return workspace.denied(path)
-        opened = workspace.open_file(path)
-        if isinstance(opened, ToolError):
+        if isinstance(opened := workspace.open_file(path), ToolError):
             return opened
         with opened:
             return opened.stream.read(most)
@@ -174,17 +166,18 @@ class WorkspaceRecords:
         `changed` are the files that the run says it has changed; one that was not recorded stays, and is named.
         """
         with self.journal(files.root, run_id, sink, wanted=True) as journal:
-            done: Journal | Restored | ToolError | None = journal
+            done: Journal | restoring.Restored | ToolError | None = journal
             try:
                 if isinstance(journal, Journal):
-                    done = restore(journal, files, run_id, first_step, skip_changed=True)
-                if isinstance(journal, Journal) and isinstance(done, Restored):
-                    effects, commands = taken_back(journal, run_id, first_step), journal.commands(run_id, first_step)
+                    done = restoring.restore(journal, files, run_id, first_step, skip_changed=True)
+                if isinstance(journal, Journal) and isinstance(done, restoring.Restored):
+                    effects = restoring.taken_back(journal, run_id, first_step)
+                    commands = journal.commands(run_id, first_step)
                     changes = tuple(describe_effect(files, journal, effect) for effect in effects)
                     paths = tuple(change.path for change in changes)
                     others = [path for path in changed if path not in {*paths, *(each.path for each in done.left)}]
-                    left = (*done.left, *(LeftFile(path, Obstacle.NOT_KEPT) for path in others))
-                    return TakenBack(words_of_failed_work(paths, left, commands, run_id), paths, changes)
+                    left = (*done.left, *(restoring.LeftFile(path, restoring.Obstacle.NOT_KEPT) for path in others))
+                    return TakenBack(restoring.words_of_failed_work(paths, left, commands, run_id), paths, changes)
             except StoreError as error:
                 done = ToolError(code=ToolErrorCode.IO_ERROR, message=str(error))
         why = done.message if isinstance(done, ToolError) else ""
@@ -218,8 +211,7 @@ def _opened(stack: ExitStack, folder: str, workspace: str, sink: TraceSink) -> J
         journal = stack.enter_context(Journal(folder).held())
     except StoreError as error:
         return ToolError(code=ToolErrorCode.IO_ERROR, message=str(error))
-    found = decide_open_changes(journal, workspace)
-    if isinstance(found, ToolError):
+    if isinstance(found := decide_open_changes(journal, workspace), ToolError):
         return found
     for each in found:
         sink.emit("journal.recovered", {"state": each.state.value, "reason": each.sentence})

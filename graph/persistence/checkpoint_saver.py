@@ -33,9 +33,9 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.checkpoint.sqlite import SqliteSaver
 
-from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.store import database
 from mendgraph.nodes.execute_tools.store.database import Database, StoreError, UnreadableValueError, store_errors
+from mendgraph.nodes.records import quoted
 
 Result = TypeVar("Result")
 

@@ -14,7 +14,6 @@ from pydantic import BaseModel
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.routes import NODES
 from mendgraph.graph.machine.run_records import UNDONE, Durability, RunRecord, bounded, find_run, run_record
-from mendgraph.nodes.execute_tools.files.failures import os_failure
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 from mendgraph.nodes.execute_tools.store.database import (
     FILE_NAME,
@@ -29,7 +28,7 @@ from mendgraph.nodes.execute_tools.store.database import (
 )
 from mendgraph.nodes.execute_tools.store.run_folder import remove_run_folder, run_folder_path, workspace_folder
 from mendgraph.nodes.language.documents import storable
-from mendgraph.nodes.records import Outcome, OutcomeKind, ToolError
+from mendgraph.nodes.records import Outcome, OutcomeKind, ToolError, os_failure
 
 if TYPE_CHECKING:
     from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver

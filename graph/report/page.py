@@ -184,14 +184,12 @@ def report_html(run: str = "", workspace: StrPath = ".", *, secrets: Sequence[st
 def make_report(run: str = "", workspace: StrPath = ".", *, secrets: Sequence[str] = ()) -> tuple[str, str] | ToolError:
     """The id of the run, and the page."""
     if not run:
-        listed = list_runs(workspace)
-        if isinstance(listed, ToolError):
+        if isinstance(listed := list_runs(workspace), ToolError):
             return listed
         if not listed:
             return ToolError(code=ToolErrorCode.NOT_FOUND, message="There are no runs of this folder yet.")
         run = listed[0].run_id
-    found = get_run(run, workspace)
-    if isinstance(found, ToolError):
+    if isinstance(found := get_run(run, workspace), ToolError):
         return found
     history = with_store(workspace, lambda store: read_history(store.saver, found.run_id))
     if isinstance(history, ToolError):

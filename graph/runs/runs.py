@@ -20,21 +20,13 @@ from mendgraph.graph.runs.events import Asked
 from mendgraph.nodes.execute_tools.files.change_records import FileEffect
 from mendgraph.nodes.execute_tools.files.sandbox import StrPath, check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
+from mendgraph.nodes.execute_tools.journal import restoring
 from mendgraph.nodes.execute_tools.journal.journal import Journal
-from mendgraph.nodes.execute_tools.journal.restoring import (
-    NetEffect,
-    Restored,
-    RestoredFile,
-    apply_again,
-    net_effects,
-    restore,
-    taken_back,
-)
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import copy_artifacts
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock, lock_holder
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
-from mendgraph.nodes.records import CallError, OutcomeKind, Plan, Reading, ToolCall, ToolError, ToolErrorCode
+from mendgraph.nodes.records import CallError, OutcomeKind, Plan, Reading, ToolCall, ToolError, ToolErrorCode, invalid
 
 if TYPE_CHECKING:  # who only looks does not wait for what a run needs
     from langchain_core.runnables import RunnableConfig
@@ -112,7 +104,7 @@ class Forked:
 
     run_id: str
     parent: str
-    restored: Restored
+    restored: restoring.Restored
 
 
 _MOST_DAYS = 36_500
@@ -177,14 +169,13 @@ def run_diffs(
     """
 
     def diffs(store: Store) -> tuple[RunDiff, ...] | ToolError:
-        found = _journaled(store, run)
-        if isinstance(found, ToolError):
+        if isinstance(found := _journaled(store, run), ToolError):
             return found
         files = judged_workspace(str(check_workspace(workspace)), rules)
         with Journal(store.folder).held() as journal:
-            if attempt and (undone := taken_back(journal, found)):
+            if attempt and (undone := restoring.taken_back(journal, found)):
                 return tuple(_undone_diff(journal, files, effect) for effect in undone)
-            found_diffs = (_diff(journal, files, effect) for effect in net_effects(journal.changes_of(found)))
+            found_diffs = (_diff(journal, files, effect) for effect in restoring.net_effects(journal.changes_of(found)))
             return tuple(each for each in found_diffs if each is not None)
 
     return with_store(workspace, diffs)
@@ -197,8 +188,7 @@ def resume_run(run: str = "", workspace: StrPath = ".", **options: Any) -> "RunR
     `options` are those of `Session` without the context and the thread: a model, tools, rules. A call that needs a
     person's approval is refused (`approval_required`): ask for approvals through `open_run`.
     """
-    session = open_run(run, workspace, **options)
-    if isinstance(session, ToolError):
+    if isinstance(session := open_run(run, workspace, **options), ToolError):
         return session
     with session:
         events = list(session.resume())
@@ -211,8 +201,7 @@ def open_run(run: str = "", workspace: StrPath = ".", **options: Any) -> "Sessio
     """A session of a run that is known, to `resume` it or to send it the next request; otherwise as `resume_run`."""
     from mendgraph.graph.runs.session import Session
 
-    found = get_run(run, workspace)
-    if isinstance(found, ToolError):
+    if isinstance(found := get_run(run, workspace), ToolError):
         return found
     context = found.context.model_copy(update={"workspace": str(check_workspace(workspace))})
     return Session(context, **{"thread_id": found.run_id, "durability": found.durability, **options})
@@ -225,20 +214,19 @@ def undo_run(
     from_step: int = 0,
     skip_changed: bool = False,
     rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES,
-) -> Restored | ToolError:
+) -> restoring.Restored | ToolError:
     """Restore the files as they were before the run, or before its step `from_step`; nothing else is touched.
 
     Nothing at all is changed where somebody else has changed one of them since (CONFLICT), or where the `rules` deny
     one (PERMISSION_DENIED), unless `skip_changed` leaves those as they are.
     """
 
-    def undo(store: Store, root: str) -> Restored | ToolError:
-        found = _journaled(store, run)
-        if isinstance(found, ToolError):
+    def undo(store: Store, root: str) -> restoring.Restored | ToolError:
+        if isinstance(found := _journaled(store, run), ToolError):
             return found
         files = judged_workspace(root, rules)
-        restored = restore(Journal(store.folder), files, found, from_step, skip_changed=skip_changed)
-        if isinstance(restored, Restored):
+        restored = restoring.restore(Journal(store.folder), files, found, from_step, skip_changed=skip_changed)
+        if isinstance(restored, restoring.Restored):
             store.mark_undone(found)
         return restored
 
@@ -247,7 +235,7 @@ def undo_run(
 
 def apply_run(
     run: str, workspace: StrPath = ".", *, rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES
-) -> tuple[RestoredFile, ...] | ToolError:
+) -> tuple[restoring.RestoredFile, ...] | ToolError:
     """Make the changes of a run again that were taken back last: by its own end, or by an undo.
 
     They are made in the files as they are now, all of them or none; `undo_run` takes them back. A file that has changed
@@ -255,11 +243,10 @@ def apply_run(
     result is empty where the files hold it already; NOT_FOUND where nothing was taken back.
     """
 
-    def apply(store: Store, root: str) -> tuple[RestoredFile, ...] | ToolError:
-        found = _journaled(store, run)
-        if isinstance(found, ToolError):
+    def apply(store: Store, root: str) -> tuple[restoring.RestoredFile, ...] | ToolError:
+        if isinstance(found := _journaled(store, run), ToolError):
             return found
-        return apply_again(Journal(store.folder), judged_workspace(root, rules), found)
+        return restoring.apply_again(Journal(store.folder), judged_workspace(root, rules), found)
 
     return with_store_alone(workspace, "mendgraph apply", apply)
 
@@ -281,16 +268,14 @@ def fork_run(
     from mendgraph.graph.machine.build import build_graph
 
     def fork(store: Store, root: str) -> Forked | ToolError:
-        parent = store.run(run)
-        if isinstance(parent, ToolError):
+        if isinstance(parent := store.run(run), ToolError):
             return parent
         machine = build_graph(store.saver)
-        due = call_after(small_history(store.saver, parent.run_id), at)
-        if isinstance(due, ToolError):
+        if isinstance(due := call_after(small_history(store.saver, parent.run_id), at), ToolError):
             return due
         values = machine.get_state(due.config).values  # before anything is changed: it may be unreadable
         journal, files = Journal(store.folder), judged_workspace(root, rules)
-        restored = restore(journal, files, parent.run_id, at + 1, skip_changed=skip_changed)
+        restored = restoring.restore(journal, files, parent.run_id, at + 1, skip_changed=skip_changed)
         if isinstance(restored, ToolError):
             return restored
         new = uuid4().hex
@@ -314,10 +299,9 @@ def prune_runs(
     forgotten cannot be undone any more: its files stay as they are.
     """
     if keep is not None and keep < 0:
-        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=f"{keep} runs cannot be kept: give 0 or more.")
+        return invalid(f"{keep} runs cannot be kept: give 0 or more.")
     if older_than_days is not None and not 0 <= older_than_days <= _MOST_DAYS:
-        message = f"Runs cannot be {older_than_days:g} days old: give a number between 0 and {_MOST_DAYS}."
-        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+        return invalid(f"Runs cannot be {older_than_days:g} days old: give a number between 0 and {_MOST_DAYS}.")
 
     def prune(store: Store, _: str) -> Pruned:
         limited = keep is not None or older_than_days is not None
@@ -334,8 +318,7 @@ def prune_runs(
 
 def with_store(workspace: StrPath, use: Callable[[Store], Done | ToolError]) -> Done | ToolError:
     """What `use` gives for the workspace's store; IO_ERROR where that cannot be opened, read or written."""
-    root = check_workspace(workspace)
-    if isinstance(root, ToolError):
+    if isinstance(root := check_workspace(workspace), ToolError):
         return root
     try:
         with closing(Store(root)) as store:
@@ -352,8 +335,7 @@ def with_store_alone(workspace: StrPath, who: str, use: Callable[[Store, str], D
 
     def with_lock(store: Store) -> Done | ToolError:
         root, lock = str(check_workspace(workspace)), WorkspaceLock(store.folder)
-        busy = lock.acquire(Owner(who))
-        if busy is not None:
+        if (busy := lock.acquire(Owner(who))) is not None:
             return busy
         with lock:
             decided = decide_open_changes(Journal(store.folder), root)
@@ -414,7 +396,7 @@ def _undone_diff(journal: Journal, files: Workspace, effect: FileEffect) -> RunD
     return RunDiff(effect.path, diff or "", "" if diff else problem)
 
 
-def _diff(journal: Journal, files: Workspace, effect: NetEffect) -> RunDiff | None:
+def _diff(journal: Journal, files: Workspace, effect: restoring.NetEffect) -> RunDiff | None:
     now = files.read_file(effect.path)
     if isinstance(now, ToolError) and now.code is not ToolErrorCode.NOT_FOUND:
         return RunDiff(effect.path, "", now.message)

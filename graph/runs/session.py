@@ -19,19 +19,9 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine import run_records
 from mendgraph.graph.machine.build import BuildArguments, NodeTimeoutError, SessionOptions, build_machine, checked
 from mendgraph.graph.machine.routes import recursion_limit
-from mendgraph.graph.machine.run_records import (
-    CALLING,
-    REQUEST_ID,
-    TO_THE_CALL,
-    UNDONE,
-    ResumePlan,
-    RunRecord,
-    requests_of,
-    resume_plan,
-    resuming_request,
-)
 from mendgraph.graph.machine.state import serializer
 from mendgraph.graph.machine.workspace import decide_open_changes, kept_content
 from mendgraph.graph.persistence.store import Store
@@ -139,11 +129,9 @@ class Session:
         self._machine, self._nodes = build_machine(**given._asdict(), stop=self._stop)
 
     def __enter__(self) -> Self:
-        """Return the session."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close what was opened."""
         self.close()
 
     def stream(self, request: str) -> Generator[Event, None, None]:
@@ -233,19 +221,17 @@ class Session:
     def _begin(self, request: str) -> TurnStart | StopCause:
         if not isinstance(request, str):
             raise TypeError(f"request: {type(request).__name__} is no text: say in words what is wanted.")
-        begun = self._take(self.scrub(request))
-        if isinstance(begun, StopCause):
+        if isinstance(begun := self._take(self.scrub(request)), StopCause):
             return begun
         self._reader = EventReader()
         if begun.request_id:
-            first = begun.request_id == f"{REQUEST_ID}1"
+            first = begun.request_id == f"{run_records.REQUEST_ID}1"
             self._nodes.mark_turn(self.context, self.thread_id, first=first)
         return asking(begun)
 
     def _answered(self, decisions: Mapping[str, Any] | str) -> TurnStart | StopCause:
         """Somebody may have asked in another process, which is gone: then the workspace has to be taken again."""
-        begun = self._take()
-        if isinstance(begun, StopCause):
+        if isinstance(begun := self._take(), StopCause):
             return begun
         state = self._machine.get_state(self._config())
         if not state.interrupts:
@@ -257,27 +243,26 @@ class Session:
 
     def _begin_again(self, *, anew: bool = False) -> TurnStart | StopCause:
         """Take the turn up again, as its own state says: see `ResumePlan`."""
-        begun = self._take()
-        if isinstance(begun, StopCause):
+        if isinstance(begun := self._take(), StopCause):
             return begun
         values = self._machine.get_state(self._config()).values
         if not values and not begun.request:
             self._release()
             return _impossible("There is nothing to go on with: this thread has no request yet. Send it one.")
         self._reader = EventReader.taking_up(values)
-        match resume_plan(values, begun.request_id, undone=begun.undone, anew=anew):
-            case ResumePlan.NOTHING:
+        match run_records.resume_plan(values, begun.request_id, undone=begun.undone, anew=anew):
+            case run_records.ResumePlan.NOTHING:
                 return TurnStart(ended=values["outcome"])
-            case ResumePlan.NEW_TURN:
-                task = begun.request or next((each.text for each in reversed(requests_of(values))), "")
+            case run_records.ResumePlan.NEW_TURN:
+                task = begun.request or next((each.text for each in reversed(run_records.requests_of(values))), "")
                 self._at_work = False
                 restored = values.get("outcome") is not None and bool(values["outcome"].restored)
-                return self._begin(resuming_request(task, undone=begun.undone or restored))
-            case ResumePlan.GO_BACK:
+                return self._begin(run_records.resuming_request(task, undone=begun.undone or restored))
+            case run_records.ResumePlan.GO_BACK:
                 start = TurnStart(config=self._before_the_stop(values))
-            case ResumePlan.GO_ON:
+            case run_records.ResumePlan.GO_ON:
                 start = TurnStart()
-            case ResumePlan.SEND_AGAIN:
+            case run_records.ResumePlan.SEND_AGAIN:
                 start = asking(begun)
         if self._store is not None:
             self._store.take_up(self.thread_id)
@@ -286,10 +271,12 @@ class Session:
     def _before_the_stop(self, values: Mapping[str, Any]) -> RunnableConfig | None:
         """The checkpoint before the model call that did not happen; what has been spent since stays spent."""
         history = self._machine.get_state_history(self._config())
-        found = next((snapshot for snapshot in history if snapshot.next == CALLING), None)
+        found = next((snapshot for snapshot in history if snapshot.next == run_records.CALLING), None)
         if found is None:
             return None
-        return self._machine.update_state(found.config, {"spending": values["spending"]}, as_node=TO_THE_CALL)
+        return self._machine.update_state(
+            found.config, {"spending": values["spending"]}, as_node=run_records.TO_THE_CALL
+        )
 
     def _opened(self, begin: Begin, *, new: bool) -> TurnStart | Ended:
         """How this turn starts, or its end, where there is nothing to do or nothing can be done.
@@ -479,18 +466,18 @@ class Session:
         if self._turns and self._record() is None:
             return StopCause(reason=StopReason.STORE_FAILED, message=_FORGOTTEN)
         self._turns = self._store.begin_turn(self.thread_id, request, self.context, self._durability)
-        return Begun(request, f"{REQUEST_ID}{self._turns}")
+        return Begun(request, f"{run_records.REQUEST_ID}{self._turns}")
 
     def _last_turn(self) -> Begun:
         known = self._record()
         if known is None:
             return Begun("", "")
         self._turns = known.turns
-        return Begun(known.request, f"{REQUEST_ID}{known.turns}", undone=known.reason == UNDONE)
+        return Begun(known.request, f"{run_records.REQUEST_ID}{known.turns}", undone=known.reason == run_records.UNDONE)
 
-    def _record(self) -> RunRecord | None:
+    def _record(self) -> run_records.RunRecord | None:
         found = self._store.run(self.thread_id) if self._store else None
-        return found if isinstance(found, RunRecord) else None
+        return found if isinstance(found, run_records.RunRecord) else None
 
     def _release(self) -> None:
         """Leave the workspace to others."""

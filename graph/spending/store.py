@@ -14,9 +14,8 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 from mendgraph.graph.spending.database import BEGINNING, KEPT_DAYS, TURN, Book, day_of
 from mendgraph.nodes.call_model.ledger import Entry, RunLimits, Used, account_problem, unknown_price
 from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS, countable
-from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.store.database import Database, StoreError
-from mendgraph.nodes.records import Record, StopCause, StopReason, ToolError, ToolErrorCode
+from mendgraph.nodes.records import Record, StopCause, StopReason, ToolError, ToolErrorCode, invalid, quoted
 
 _INSERT: Final = """
 INSERT INTO entries (
@@ -398,7 +397,7 @@ def account_spent(account: str, base: str | None = None) -> AccountSpent | ToolE
         The sums. INVALID_ARGUMENT for what is no name of an account, IO_ERROR where the book cannot be read.
     """
     if (problem := account_problem(account)) is not None:
-        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=f"There is no such account: {problem}.")
+        return invalid(f"There is no such account: {problem}.")
     found = _read(AccountSpent, _ACCOUNTS.format(which="WHERE account = ?"), (account,), base)
     if isinstance(found, ToolError):
         return found

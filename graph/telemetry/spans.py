@@ -84,7 +84,6 @@ class RunSpan:
         self.span = tracer.start_span(f"invoke_agent {AGENT_NAME}", attributes=_known(about))
 
     def __enter__(self) -> Self:
-        """It has begun already."""
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:

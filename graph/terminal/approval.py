@@ -114,8 +114,7 @@ class _Question:
                 said = self.read_line(f"Allow {one_line(self.what, self.width - 9)}? ").strip()
             except EOFError:
                 break
-            decision = self._decided(said)
-            if decision is not None:
+            if (decision := self._decided(said)) is not None:
                 return decision
         return CallDecision(action="reject")
 

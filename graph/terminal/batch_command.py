@@ -179,7 +179,6 @@ class BatchProgress:
     """
 
     def __init__(self, out: "Console", err: "Console", *, as_json: bool = False) -> None:
-        """Nothing is shown before the batch begins."""
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         self._out, self._err, self._as_json = out, err, as_json

@@ -26,7 +26,7 @@ from mendgraph.nodes.execute_tools.processes.processes import kill_group, output
 from mendgraph.nodes.execute_tools.store.user_files import RequestHistory
 from mendgraph.nodes.language.display import one_line
 from mendgraph.nodes.language.names import closest_names
-from mendgraph.nodes.records import Plan, PlanStatus, ProviderFailure, ToolError, ToolErrorCode
+from mendgraph.nodes.records import Plan, PlanStatus, ProviderFailure, ToolError, ToolErrorCode, invalid
 
 Found = TypeVar("Found")
 
@@ -86,12 +86,8 @@ def run_command(turns: Turns, line: str) -> CommandAnswer | ToolError:
         message = f"There is no command {_shown(name)}. {remedy} With another / before it the line goes to the model."
         return ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=meant)
     if words and not command.arguments:
-        return _invalid(f"{command.name} takes no arguments, and there is '{_shown(words[0])}'.")
+        return invalid(f"{command.name} takes no arguments, and there is '{_shown(words[0])}'.")
     return command.run(turns, words)
-
-
-def _invalid(message: str) -> ToolError:
-    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
 
 
 def _shown(word: str) -> str:
@@ -109,9 +105,8 @@ def _found(value: Found | ToolError, nothing: Found) -> Found | ToolError:
 def _undo(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
     run, root = turns.session.thread_id, turns.context.workspace
     if len(words) > 1 or not all(word.isdecimal() and word.isascii() and len(word) < 10 for word in words):
-        return _invalid(f"/undo takes the number of a step, as `mendgraph runs show {run[:8]}` lists them.")
-    steps = _found(steps_of(run, root), ())
-    if isinstance(steps, ToolError):
+        return invalid(f"/undo takes the number of a step, as `mendgraph runs show {run[:8]}` lists them.")
+    if isinstance(steps := _found(steps_of(run, root), ()), ToolError):
         return steps
     first = int(words[0]) if words else begin_of_last_change(steps)
     turns.use(turns.context)  # a turn that was left at a question holds the workspace
@@ -160,7 +155,7 @@ def _plan(turns: Turns, _: Sequence[str]) -> CommandAnswer | ToolError:
 
 def _model(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
     if len(words) > 1:
-        return _invalid(f"/model takes one name, and there is '{_shown(words[1])}' as well.")
+        return invalid(f"/model takes one name, and there is '{_shown(words[1])}' as well.")
     context = turns.context
     if words:
         same = _package_of(words[0]) == _package_of(context.model or "")  # an address is that of one provider
@@ -182,7 +177,7 @@ def _model(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
 def _mode(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
     context, modes = turns.context, SETTINGS["mode"].trust
     if len(words) > 1 or not set(words) <= {*modes}:
-        return _invalid(f"/mode takes one of {', '.join(map(str, modes))}.")
+        return invalid(f"/mode takes one of {', '.join(map(str, modes))}.")
     if words:
         turns.use(context.model_copy(update={"mode": words[0]}))
     mode = turns.context.mode
@@ -193,10 +188,9 @@ def _add(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
     """The file is named in the next request, whose turn reads what it names: no other way leads around the rules."""
     context, path = turns.context, " ".join(words).removeprefix("@").removeprefix("./")
     if not path:
-        return _invalid("/add takes the name of a file: /add README.md")
+        return invalid("/add takes the name of a file: /add README.md")
     files = judged_workspace(context.workspace, allowed_extensions=frozenset(context.allowed_extensions))
-    found = files.read_file(path)
-    if isinstance(found, ToolError):
+    if isinstance(found := files.read_file(path), ToolError):
         return found
     said = Line(one_line(f"{path} ({len(found.data):,} bytes) is read with the next request", 500))
     return CommandAnswer([said], {"add": {"path": path}}, note=f"(Read './{path}' first.)")
@@ -214,7 +208,7 @@ def run_shell(turns: Turns, command: str) -> CommandAnswer | ToolError:
     What it prints is shown as it comes; the last 8,000 characters go with the next request, without known secrets.
     """
     if not command.strip():
-        return _invalid("! takes a command of your shell: !git status")
+        return invalid("! takes a command of your shell: !git status")
     environment, screen = turns.setup.environment, turns.setup.display.out
     shell = environment.get("SHELL") or "/bin/sh"
     process = start_process([shell, "-c", command], cwd=turns.context.workspace, env=environment)

@@ -9,23 +9,7 @@ shown, not the calls and edits that are for the machine.
 import re
 from dataclasses import dataclass
 
-from mendgraph.graph.runs.events import (
-    Alerted,
-    CallsRead,
-    Compacted,
-    Denied,
-    Event,
-    FellBack,
-    HealingBegan,
-    LoopOverridden,
-    Paid,
-    Rescued,
-    StepDone,
-    Text,
-    ToolStarted,
-    Traced,
-    Waiting,
-)
+from mendgraph.graph.runs import events
 from mendgraph.graph.terminal.answers import Line, Screen, as_json
 from mendgraph.graph.terminal.output_lines import Account, compaction_words
 from mendgraph.graph.terminal.status_line import StatusLine
@@ -114,23 +98,23 @@ _UNAVAILABLE = {
 """What a run has to do without, by the event that says so."""
 
 
-def note_of(event: Event) -> Line | None:
+def note_of(event: events.Event) -> Line | None:
     """What is told of an event in a line of its own; None where there is nothing to tell but what it holds."""
     match event:
-        case Waiting(seconds, reason):
+        case events.Waiting(seconds, reason):
             return Line(f"… {one_line(reason)} Trying again in {round(seconds, 1):g} s", "dim")
-        case FellBack(model, following, reason):
+        case events.FellBack(model, following, reason):
             return Line(f"… {one_line(reason)} Asking {one_line(following)} instead of {one_line(model)}", "yellow")
-        case Compacted():
+        case events.Compacted():
             return Line(f"… {compaction_words(event)}", "dim")
-        case Rescued():
+        case events.Rescued():
             return Line("… that was a call in another form: it is read as it is", "dim")
-        case HealingBegan(attempt, errors):
+        case events.HealingBegan(attempt, errors):
             said = f"… that reply cannot be used ({error_words(errors)}): asking again, attempt {attempt}"
             return Line(said, "dim")
-        case Alerted(message=message):
+        case events.Alerted(message=message):
             return Line(f"! {one_line(message, _LONGEST_WARNING)}", "yellow")
-        case LoopOverridden((*_, override)):
+        case events.LoopOverridden((*_, override)):
             what = one_line(f"{override.tool} {override.target}")
             return Line(f"↻ {what}: the same action {override.repeats} times, refused from now on", "yellow")
     return None
@@ -189,12 +173,12 @@ class RunView:
         self._gap = ""  # line ends that are shown only if more text follows
         self._reply_begun = False
 
-    def show(self, event: Event) -> None:
+    def show(self, event: events.Event) -> None:
         """Show one event."""
         self.account.note(event)
-        if isinstance(event, Text):
+        if isinstance(event, events.Text):
             self._say(self._visible.feed(event.text))
-        elif isinstance(event, Traced):
+        elif isinstance(event, events.Traced):
             if event.name.startswith("sandbox."):
                 self._debug(event.name, dict(event.payload))
             elif event.name in _UNAVAILABLE:
@@ -202,7 +186,7 @@ class RunView:
             for each in event.payload.get("files", ()) if event.name == "notes.read" else ():
                 cut = ", the rest left out" if each.get("cut") else ""
                 self._note(f"→ {one_line(each['path'])}  {count_of(each['lines'], 'line')} of notes{cut}", "dim")
-        elif not isinstance(event, ToolStarted | Paid):
+        elif not isinstance(event, events.ToolStarted | events.Paid):
             self.end_reply()
             self._show_note(event)
 
@@ -239,19 +223,19 @@ class RunView:
 
     # --- What happens ------------------------------------------------------------------------------------------
 
-    def _show_note(self, event: Event) -> None:
+    def _show_note(self, event: events.Event) -> None:
         if (note := note_of(event)) is not None:
             self._note(*note)
         match event:
-            case CallsRead(calls) | Rescued(calls):
+            case events.CallsRead(calls) | events.Rescued(calls):
                 self._take(calls)
-            case StepDone(results):
+            case events.StepDone(results):
                 for result in results:
                     self.changes += result.changes
                     self._show_result(result)
-            case HealingBegan(attempt, errors):
+            case events.HealingBegan(attempt, errors):
                 self._debug("reply.unusable", {"attempt": attempt, "errors": format_extraction_errors(errors)})
-            case Denied():
+            case events.Denied():
                 self._show_denial(event)
 
     def _take(self, calls: tuple[ToolCall | CallError, ...]) -> None:
@@ -263,7 +247,7 @@ class RunView:
                 error = f"{call.error.error_type.name}: {call.error.details}"
                 self._debug("tool.call", {"tool": call.tool, "args": call.raw_arguments, "error": error})
 
-    def _show_denial(self, event: Denied) -> None:
+    def _show_denial(self, event: events.Denied) -> None:
         verdict = event.verdict
         self._debug("guard.denied", {"tool": event.tool, "root": self._root, **verdict.model_dump(mode="json")})
         for line in verdict.blocked.splitlines():

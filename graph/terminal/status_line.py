@@ -13,18 +13,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.style import Style
 
-from mendgraph.graph.runs.events import (
-    Asked,
-    Ended,
-    Event,
-    FellBack,
-    HealingBegan,
-    Paid,
-    StepDone,
-    Text,
-    ToolStarted,
-    Waiting,
-)
+from mendgraph.graph.runs import events
 from mendgraph.graph.terminal.answers import clock
 from mendgraph.nodes.call_model.ledger import RunLimits
 from mendgraph.nodes.language.display import one_line, target_of
@@ -80,27 +69,27 @@ class StatusLine:
         self._session = {name: used.get(f"total_{name}", 0) for name in _COUNTED}
         self._turn = {name: own.get(f"{name}_in_current_turn", 0) for name in _COUNTED}
 
-    def note(self, event: Event) -> None:
+    def note(self, event: events.Event) -> None:
         """Note an event. What is written next brings it to the line."""
         match event:
-            case Text():
+            case events.Text():
                 self._doing = "the model is writing"
-            case Paid():
+            case events.Paid():
                 self._settle(event)
-            case Waiting(seconds, _):
+            case events.Waiting(seconds, _):
                 self._doing = f"trying again in {round(seconds, 1):g} s"
-            case FellBack(_, following, _):
+            case events.FellBack(_, following, _):
                 self._doing = f"asking {one_line(following, 40)}"
-            case HealingBegan(attempt, _):
+            case events.HealingBegan(attempt, _):
                 self._doing = f"asking again, attempt {attempt}"
-            case ToolStarted(call):
+            case events.ToolStarted(call):
                 self._doing = one_line(f"running {call.tool} {target_of(call.arguments)}", 60)
-            case StepDone():
+            case events.StepDone():
                 self._doing, self._step = _WAITING, self._step + 1
-            case Asked() | Ended():
+            case events.Asked() | events.Ended():
                 self._doing = ""
 
-    def _settle(self, paid: Paid) -> None:
+    def _settle(self, paid: events.Paid) -> None:
         for counts in (self._session, self._turn):
             counts["calls"] += 1
             counts["input_tokens"] += paid.input_tokens

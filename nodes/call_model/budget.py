@@ -95,7 +95,6 @@ class RateLimitedCaller:
     """A call with its own counters: what `create_rate_limited_llm_caller` returns."""
 
     def __init__(self, base_caller: Callable[[list[dict[str, Any]]], Any], limits: APILimits) -> None:
-        """Nothing is used yet."""
         self._base_caller, self._limits, self._usage = base_caller, limits, INITIAL_API_USAGE
 
     def __call__(self, conversation: list[dict[str, Any]]) -> Mapping[str, Any]:

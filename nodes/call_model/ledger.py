@@ -15,7 +15,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from mendgraph.nodes.call_model import budget
 from mendgraph.nodes.call_model.prompts.estimates import Gauge, countable
 from mendgraph.nodes.language.documents import DocumentProblem, read_toml
-from mendgraph.nodes.records import JsonMap, Record, StopCause, StopReason, ToolError, ToolErrorCode
+from mendgraph.nodes.records import JsonMap, Record, StopCause, StopReason, ToolError, invalid
 
 # --- What models cost
 
@@ -92,8 +92,7 @@ def parse_prices(text: str, name: str) -> PriceList | ToolError:
 
 
 def _wrong(name: str, problem: str) -> ToolError:
-    message = f"The price list {name} cannot be used: {problem}. Mend it, or move it away."
-    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+    return invalid(f"The price list {name} cannot be used: {problem}. Mend it, or move it away.")
 
 
 def find_price(prices: PriceList, model: str) -> Price | None:
@@ -398,8 +397,7 @@ def reserve(
         message = f"The next call needs about {estimated_input} input tokens, and {input_left} are left."
         return StopCause(reason=StopReason.MAX_INPUT_TOKENS, message=message)
     if output_left < MIN_OUTPUT_TOKENS:
-        message = f"Only {output_left} output tokens are left."
-        return StopCause(reason=StopReason.MAX_OUTPUT_TOKENS, message=message)
+        return StopCause(reason=StopReason.MAX_OUTPUT_TOKENS, message=f"Only {output_left} output tokens are left.")
     wanted = (each for each in (limits.max_output_tokens_per_call, most_output) if each is not None)
     most = min((output_left, *wanted))
     affordable = _affordable_output(spending, limits, estimated_input, price, most)

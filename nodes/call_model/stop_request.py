@@ -17,7 +17,6 @@ class StopRequest:
     """
 
     def __init__(self) -> None:
-        """Nobody wants anything yet."""
         self.reason, self.in_step = "", False
         self._listeners: list[Callable[[], None]] = []
 

@@ -143,8 +143,7 @@ def _without_result(text: str, tool: str, *, failed: bool) -> str:
 def _without_line(line: str) -> str:
     for envelope in parse_text_results(line):
         tool = str(envelope.get("tool", ""))
-        result = _stand_in(envelope, tool)
-        if result is not None:
+        if (result := _stand_in(envelope, tool)) is not None:
             return render_text_results([records.CallResult(call_id="", tool=tool, result=result)])
     return _clipped(line)
 
@@ -338,7 +337,7 @@ class _Compaction:
         head = self._tokens(self.window.head if self.start else "")
         for latest in replies[-KEPT_EXCHANGES:]:
             cleared = self._cleared(latest, head)
-            sizes = self._sizes(cleared)
+            sizes = [cleared.get(m.id or "", size) for m, size in zip(self.tail, self.sizes, strict=True)]
             if cleared and head + sum(sizes) <= self.aim:
                 return self._done("cleared", 0, cleared, self.window.head)
             if cut := self._cut(latest, sizes):
@@ -373,9 +372,6 @@ class _Compaction:
                 break
             left, chosen[name] = left - saved, size
         return chosen
-
-    def _sizes(self, cleared: dict[str, int]) -> list[int]:
-        return [cleared.get(m.id or "", size) for m, size in zip(self.tail, self.sizes, strict=True)]
 
     def _cut(self, latest: int, sizes: list[int]) -> int:
         """Where to begin, `latest` at most, so that it all fits the aim with a head and a summary; 0 where it does not.

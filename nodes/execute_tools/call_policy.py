@@ -19,7 +19,7 @@ from mendgraph.nodes.execute_tools.files.deadline import ScopeOverError
 from mendgraph.nodes.execute_tools.registry import Tool
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
 from mendgraph.nodes.execute_tools.tool_run import GuardrailError, RetryableToolError, ToolRun, meant_or_known, refused
-from mendgraph.nodes.records import CHANGING, Effect, JsonMap, ToolError, ToolErrorCode, ToolSpec
+from mendgraph.nodes.records import CHANGING, Effect, JsonMap, ToolError, ToolErrorCode, ToolSpec, invalid
 
 WITHOUT_CHANGE = frozenset({Effect.NONE, Effect.READ})
 
@@ -308,8 +308,7 @@ def allowed_tools(
     if role is None:
         return frozenset(spec.name for spec in specs)
     if role in BUILT_IN_ROLES and role in custom:
-        message = f"The role {role!r} is built in and cannot be redefined: give yours another name."
-        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+        return invalid(f"The role {role!r} is built in and cannot be redefined: give yours another name.")
     if role in BUILT_IN_ROLES:
         return frozenset({spec.name for spec in specs if spec.effect in BUILT_IN_ROLES[role]} | ending)
     if role not in custom:

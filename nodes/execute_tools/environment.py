@@ -18,16 +18,7 @@ from typing import Any, Final, Protocol
 
 from pydantic_core import to_jsonable_python
 
-from mendgraph.nodes.execute_tools.argument_schema import OpenArguments
-from mendgraph.nodes.execute_tools.call_policy import (
-    OPEN_RULES,
-    WITHOUT_CHANGE,
-    BreakerConfig,
-    CallPolicy,
-    CallRules,
-    PolicyMemory,
-    RetryPolicy,
-)
+from mendgraph.nodes.execute_tools import call_policy
 from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, call_here, monotonic_ms, monotonic_s
 from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, PathSandbox, extension_denial
@@ -35,7 +26,7 @@ from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.journal.journal import call_fingerprint
 from mendgraph.nodes.execute_tools.network.url_rules import names_target, read_url
 from mendgraph.nodes.execute_tools.policy.alerts import Vitals, observe_tool
-from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
+from mendgraph.nodes.execute_tools.registry import ActionRegistry, OpenArguments, Tool, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.secrets.redact import PLACEHOLDER, Redactor
 from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
 from mendgraph.nodes.execute_tools.tool_run import http_status, reason_of
@@ -132,8 +123,8 @@ class Environment:
         retry_exceptions: tuple[type[BaseException], ...] = (TimeoutError,),
         arg_validators: Mapping[str, Validator] | None = None,
         logger: Callable[[JsonMap], None] | None = None,
-        rules: CallRules = OPEN_RULES,
-        breaker: BreakerConfig | None = None,
+        rules: call_policy.CallRules = call_policy.OPEN_RULES,
+        breaker: call_policy.BreakerConfig | None = None,
         secrets: Iterable[str] = (),
         audit: AuditLog | None = None,
         clock: Callable[[], float] = monotonic_s,
@@ -158,7 +149,7 @@ class Environment:
         self._rules, self._audit = rules, audit
         self._retries("", None)  # made for each action; what makes no sense is refused here
         self._used: dict[str, int] = {}
-        self._memory = PolicyMemory(clock, breaker)
+        self._memory = call_policy.PolicyMemory(clock, breaker)
         self._results: OrderedDict[str, tuple[str, ExecResult | None]] = OrderedDict()
         self._lock = threading.Lock()
         self._redactor = Redactor(secrets)
@@ -283,7 +274,7 @@ class Environment:
             ActionRegistry([tool]),
             TraceSink(),
             EngineConfig(enable_cache=False),
-            policy=CallPolicy(rules, self._memory, used=self._used),
+            policy=call_policy.CallPolicy(rules, self._memory, used=self._used),
             redactor=self._redactor,
         )
         call = ToolCall(call_id="", tool=name, arguments={"text": _in_words(args)}, raw_arguments="")
@@ -371,16 +362,16 @@ class Environment:
         return unnamed(self._redactor.value(fields))
 
     def _permit(self, tool: Tool) -> None:
-        if (refusal := CallPolicy(self._rules, self._memory).permit(tool, {})) is not None:
+        if (refusal := call_policy.CallPolicy(self._rules, self._memory).permit(tool, {})) is not None:
             raise ActionError(refusal.reason, refusal.error_type)
 
-    def _retries(self, name: str, effect: Effect | None) -> RetryPolicy:
+    def _retries(self, name: str, effect: Effect | None) -> call_policy.RetryPolicy:
         """A timeout leaves open what was done: what is known to change something is not done again. Source: spec 4."""
         changing = name in _WRITING | {"http_post"} if effect is None else effect in CHANGING
         named = self.retry_exceptions
         exceptions = (named,) if isinstance(named, type) else tuple(named)
-        repeatable = WITHOUT_CHANGE if changing else frozenset(Effect)
-        return RetryPolicy(self.max_retries, self.retry_backoff_s, exceptions, repeatable)
+        repeatable = call_policy.WITHOUT_CHANGE if changing else frozenset(Effect)
+        return call_policy.RetryPolicy(self.max_retries, self.retry_backoff_s, exceptions, repeatable)
 
     def _reported(self, result: ExecResult) -> ExecResult:
         error = None if result.error is None else self._redactor.text(result.error)

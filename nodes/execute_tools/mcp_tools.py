@@ -18,13 +18,11 @@ from typing import IO, TYPE_CHECKING, Any, Final, TextIO, TypeVar, cast
 
 import orjson
 
-from mendgraph.nodes.execute_tools.argument_schema import OpenArguments, plain_schema
-from mendgraph.nodes.execute_tools.files.failures import invalid, plain_text, quoted
-from mendgraph.nodes.execute_tools.registry import Tool, ToolContext
+from mendgraph.nodes.execute_tools.registry import OpenArguments, Tool, ToolContext, plain_schema
 from mendgraph.nodes.execute_tools.secrets.redact import redact
 from mendgraph.nodes.execute_tools.tool_run import meant_or_known
 from mendgraph.nodes.language.display import how_to_add
-from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult
+from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult, invalid, plain_text, quoted
 
 if TYPE_CHECKING:
     from mcp import ClientSession, types

@@ -4,18 +4,7 @@ from collections.abc import Callable, Mapping
 
 from typing_extensions import TypedDict
 
-from mendgraph.nodes.guard.approvals import (
-    ApprovalRequest,
-    Grant,
-    GuardUpdate,
-    Hands,
-    Settled,
-    page_answer,
-    page_fields,
-    response_schema,
-    settle_with_person,
-    stop_asked_for,
-)
+from mendgraph.nodes.guard import approvals
 from mendgraph.nodes.guard.policy import Item, results_of_denied
 from mendgraph.nodes.records import LoopRecord, ToolSpec, Verdict, VerdictKind
 
@@ -25,7 +14,7 @@ class GuardState(TypedDict, total=False):
 
     items: list[Item]
     loop: LoopRecord
-    grants: list[Grant]
+    grants: list[approvals.Grant]
     known_files: dict[str, str]
 
 
@@ -33,27 +22,28 @@ def judge_step(
     state: GuardState,
     judge: Callable[[list[Item]], list[Verdict]],
     specs: Mapping[str, ToolSpec],
-    hands: Callable[[Callable[[ApprovalRequest], object]], Hands],
-) -> GuardUpdate:
+    hands: Callable[[Callable[[approvals.ApprovalRequest], object]], approvals.Hands],
+) -> approvals.GuardUpdate:
     """Judge every call of the reply, and ask one question for all that need a person; `hands` get the way to ask."""
-    items, grants, update = state.get("items", []), state.get("grants", []), GuardUpdate()
-    settled = Settled(items, judge(items))
+    items, grants, update = state.get("items", []), state.get("grants", []), approvals.GuardUpdate()
+    settled = approvals.Settled(items, judge(items))
     if any(verdict.kind is VerdictKind.ASK for verdict in settled.verdicts):
-        settled = settle_with_person(items, settled.verdicts, specs, hands(_ask))
+        settled = approvals.settle_with_person(items, settled.verdicts, specs, hands(_ask))
         if settled.items != items:
             update["items"] = settled.items
         if settled.granted:
             update["grants"] = list(dict.fromkeys([*grants, *settled.granted]))
     may_run = any(verdict.kind is VerdictKind.ALLOW for verdict in settled.verdicts)
     results = [] if may_run else results_of_denied(settled.items, settled.verdicts)
-    update |= GuardUpdate(verdicts=settled.verdicts, results=[result for result in results if result])
-    if cause := stop_asked_for(settled.verdicts):
+    update |= approvals.GuardUpdate(verdicts=settled.verdicts, results=[result for result in results if result])
+    if cause := approvals.stop_asked_for(settled.verdicts):
         update["stop"] = cause
     return update
 
 
-def _ask(request: ApprovalRequest) -> object:
+def _ask(request: approvals.ApprovalRequest) -> object:
     from langgraph.types import interrupt
 
-    answer: object = interrupt({**request, **page_fields(request["calls"])}, response_schema=response_schema())
-    return page_answer(answer, request["calls"])
+    shown = {**request, **approvals.page_fields(request["calls"])}
+    answer: object = interrupt(shown, response_schema=approvals.response_schema())
+    return approvals.page_answer(answer, request["calls"])

@@ -14,27 +14,7 @@ from itertools import zip_longest
 from pathlib import Path, PurePath
 from typing import Final, Literal
 
-from mendgraph.nodes.guard.file_rules import (
-    DEFAULT_GUARDRAIL_RULES,
-    KEY_FILES,
-    OWN_SETTINGS_RULE,
-    PACKAGE_LOGINS,
-    PROJECT_CONFIG_RULE,
-    SENSITIVE_FILES,
-    FileGuardrailRule,
-    GuardrailResult,
-    GuardrailViolation,
-    WorkspacePath,
-    check_file_guardrails,
-    format_guardrail_violations,
-    is_env_file,
-    is_project_config,
-    is_readable_login,
-    is_readable_template,
-    is_sensitive_config,
-    judged_by_content,
-    secret_content,
-)
+from mendgraph.nodes.guard import file_rules
 from mendgraph.nodes.language.names import is_reference, names_elsewhere
 from mendgraph.nodes.records import (
     CHANGING,
@@ -138,7 +118,7 @@ def _short(value: object) -> object:
 
 
 Mode = Literal["read-only", "ask", "auto"]
-Rules = tuple[FileGuardrailRule, ...]
+Rules = tuple[file_rules.FileGuardrailRule, ...]
 SignatureOf = Callable[[ToolCall, ToolSpec], str]
 PathsOf = Callable[[ToolCall], Sequence[str]]
 LeadsTo = Callable[[str, bool], str | ToolError]
@@ -166,7 +146,7 @@ class GuardConfig:
     mode: Mode
     root: str
     leads_to: LeadsTo
-    rules: Rules = DEFAULT_GUARDRAIL_RULES
+    rules: Rules = file_rules.DEFAULT_GUARDRAIL_RULES
     allowed: frozenset[str] | None = None
     paths_of: PathsOf = lambda _: ()
 
@@ -236,11 +216,11 @@ def judge_content(relative_path: str, rules: Rules) -> Callable[[bytes], ToolErr
     They matter where one of the rules is called "sensitive_config", be it a user's own, for reading and writing alike.
     """
     rule, path = next((rule for rule in rules if rule.name == _SENSITIVE), None), PurePath(relative_path)
-    if rule is None or not judged_by_content(path):
+    if rule is None or not file_rules.judged_by_content(path):
         return None
 
     def judge(data: bytes) -> ToolError | None:
-        held = secret_content(path, data)
+        held = file_rules.secret_content(path, data)
         if held is None:
             return None
         blocked = f"Blocked by rule '{rule.name}': {rule.description} ({shown(relative_path)} holds {held})"
@@ -251,7 +231,7 @@ def judge_content(relative_path: str, rules: Rules) -> Callable[[bytes], ToolErr
 
 def judge_workspace(root: str, rules: Rules) -> str | None:
     """Why no run may work in the folder of this absolute real name, or None: all below it would be denied by name."""
-    held = SENSITIVE_FILES.held(PurePath(root))
+    held = file_rules.SENSITIVE_FILES.held(PurePath(root))
     if held is None or all(rule.name != _SENSITIVE for rule in rules):
         return None
     return f"The workspace '{shown(root)}' holds {held}: choose a project folder."
@@ -285,7 +265,9 @@ def _judge_files(targets: Sequence[str], spec: ToolSpec, rules: Rules) -> Verdic
                 rule=violations[0].rule_name,
                 error=_error_of(violations, target),
                 path=target,
-                blocked=format_guardrail_violations(GuardrailResult(False, told)) if for_write else "",
+                blocked=file_rules.format_guardrail_violations(file_rules.GuardrailResult(False, told))
+                if for_write
+                else "",
             )
     return None
 
@@ -295,8 +277,8 @@ def _judge_mode(targets: Sequence[str], spec: ToolSpec, mode: Mode) -> Verdict:
     if spec.effect not in _ASKED or mode == "auto" or (mode == "read-only" and spec.effect not in CHANGING):
         return Verdict(kind=VerdictKind.ALLOW, path=path)
     if mode == "ask":
-        config = spec.effect is Effect.WRITE and any(is_project_config(Path(target)) for target in targets)
-        rule = PROJECT_CONFIG_RULE.name if config else _ASKED[spec.effect]
+        config = spec.effect is Effect.WRITE and any(file_rules.is_project_config(Path(target)) for target in targets)
+        rule = file_rules.PROJECT_CONFIG_RULE.name if config else _ASKED[spec.effect]
         return Verdict(kind=VerdictKind.ASK, rule=rule, path=path)
     message = f"This run may look at files but not change them, so {spec.name} is refused. Answer without changes."
     return denied("read_only", ToolErrorCode.PERMISSION_DENIED, message, path=path)
@@ -311,35 +293,37 @@ def _refuse_repeat(override: OverrideConstraint) -> Verdict:
     return denied("loop_override", ToolErrorCode.LOOP_OVERRIDE, message, path=override.target)
 
 
-def _violations(target: str, rules: Rules, *, for_write: bool) -> tuple[GuardrailViolation, ...]:
-    known = len(DEFAULT_GUARDRAIL_RULES)
-    if target.startswith("/") or rules[:known] != DEFAULT_GUARDRAIL_RULES:
+def _violations(target: str, rules: Rules, *, for_write: bool) -> tuple[file_rules.GuardrailViolation, ...]:
+    known = len(file_rules.DEFAULT_GUARDRAIL_RULES)
+    if target.startswith("/") or rules[:known] != file_rules.DEFAULT_GUARDRAIL_RULES:
         return _violated(target, rules, for_write=for_write)
     return _violated_by_default(target, for_write) + _violated(target, rules[known:], for_write=for_write)
 
 
 @lru_cache(maxsize=1_024)
-def _violated_by_default(target: str, for_write: bool) -> tuple[GuardrailViolation, ...]:
+def _violated_by_default(target: str, for_write: bool) -> tuple[file_rules.GuardrailViolation, ...]:
     """Each name is judged several times on its way to a file. Of a relative one these rules see the text alone."""
-    return _violated(target, DEFAULT_GUARDRAIL_RULES, for_write=for_write)
+    return _violated(target, file_rules.DEFAULT_GUARDRAIL_RULES, for_write=for_write)
 
 
-def _violated(target: str, rules: Rules, *, for_write: bool) -> tuple[GuardrailViolation, ...]:
+def _violated(target: str, rules: Rules, *, for_write: bool) -> tuple[file_rules.GuardrailViolation, ...]:
     if not rules:
         return ()
-    path = WorkspacePath(target)
-    violations = check_file_guardrails(path, rules).violations
+    path = file_rules.WorkspacePath(target)
+    violations = file_rules.check_file_guardrails(path, rules).violations
     if for_write or not violations:
         return violations
-    waived = [is_env_file] * is_readable_template(path) + [is_sensitive_config] * is_readable_login(path)
-    kept = tuple(rule for rule in rules if rule is not OWN_SETTINGS_RULE and rule.check not in waived)
-    return check_file_guardrails(path, kept).violations
+    waived = [file_rules.is_env_file] * file_rules.is_readable_template(path)
+    waived += [file_rules.is_sensitive_config] * file_rules.is_readable_login(path)
+    kept = tuple(rule for rule in rules if rule is not file_rules.OWN_SETTINGS_RULE and rule.check not in waived)
+    return file_rules.check_file_guardrails(path, kept).violations
 
 
-def _error_of(violations: Sequence[GuardrailViolation], target: str) -> ToolError:
+def _error_of(violations: Sequence[file_rules.GuardrailViolation], target: str) -> ToolError:
     reasons = "; ".join(violation.message for violation in violations)
     path = PurePath(target)
-    held = KEY_FILES.held(path) or SENSITIVE_FILES.held(path) or PACKAGE_LOGINS.held(path)
+    held = (
+        file_rules.KEY_FILES.held(path) or file_rules.SENSITIVE_FILES.held(path) or file_rules.PACKAGE_LOGINS.held(path)
+    )
     place = f"{shown(target)}: {held}" if held else shown(target)
-    message = f"{reasons} ({place}). Go on without this file."
-    return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
+    return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=f"{reasons} ({place}). Go on without this file.")

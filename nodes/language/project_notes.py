@@ -15,7 +15,7 @@ from typing import Final
 from unicodedata import category
 
 from mendgraph.nodes.language.names import named_paths
-from mendgraph.nodes.records import Profile, Record, ToolError, ToolErrorCode
+from mendgraph.nodes.records import Profile, Record, ToolError, invalid
 
 MARK: Final = "project_notes"
 """The element that holds the notes of one file."""
@@ -139,8 +139,7 @@ def _note_text(path: str, data: bytes) -> str | ToolError:
         text = "\0"
     if "\0" not in text:
         return visible(text)  # before anyone looks for secrets in it, which could be hidden by what is not seen
-    message = f"{path!r} is not read as notes: it is no UTF-8 text."
-    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+    return invalid(f"{path!r} is not read as notes: it is no UTF-8 text.")
 
 
 def _cut_at_line(text: str, most: int) -> str:

@@ -12,14 +12,7 @@ from jsonschema.exceptions import SchemaError
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-from mendgraph.nodes.language.names import (
-    asks_for_a_change,
-    claims_a_change,
-    claims_an_own_change,
-    is_question,
-    orders_a_change,
-    reports_a_problem,
-)
+from mendgraph.nodes.language import names
 from mendgraph.nodes.records import Answer
 
 NOTHING_HAPPENED = "No file was changed, so what this answer says has not happened."
@@ -55,15 +48,17 @@ class TurnFacts(NamedTuple):
 
 def unfounded(answer: str, facts: TurnFacts) -> str | None:
     """What speaks against this answer, for the model; None where nothing does."""
-    if not facts.request or facts.changed or facts.resumed or is_question(facts.request) or facts.acted():
+    if not facts.request or facts.changed or facts.resumed or names.is_question(facts.request) or facts.acted():
         return None
-    meant = asks_for_a_change(facts.request) or reports_a_problem(facts.request)
+    meant = names.asks_for_a_change(facts.request) or names.reports_a_problem(facts.request)
     remedy = "" if facts.insistent else f" {_REMEDY}"
-    if (meant and claims_a_change(answer)) or (claims_an_own_change(answer) and facts.first()):
+    if (meant and names.claims_a_change(answer)) or (names.claims_an_own_change(answer) and facts.first()):
         return f"{NOTHING_HAPPENED} {_HONESTLY}" if facts.hindered() else f"{NOTHING_HAPPENED}{remedy}"
     if facts.hindered():
         return None
-    wanted = orders_a_change(facts.request) or (facts.insistent and (facts.faulty or reports_a_problem(facts.request)))
+    wanted = names.orders_a_change(facts.request) or (
+        facts.insistent and (facts.faulty or names.reports_a_problem(facts.request))
+    )
     if wanted and (facts.insistent or not facts.met):
         return f"{NOTHING_DONE}{remedy}"
     return None
@@ -75,7 +70,7 @@ def paths_to_check(facts: TurnFacts, changing: tuple[str, ...] = ()) -> tuple[st
     None where nothing is to be checked: there is no tool for it, or nothing was changed and nothing had to be.
     """
     paths = tuple(dict.fromkeys((*facts.changed, *changing)))[:MOST_CHECKED]
-    owed = paths or (facts.configured and orders_a_change(facts.request))
+    owed = paths or (facts.configured and names.orders_a_change(facts.request))
     return paths if facts.checked and owed else None
 
 

@@ -12,16 +12,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, Final, NamedTuple
 
-from mendgraph.nodes.language.dialects import (
-    EDIT_TOOL,
-    Passage,
-    begins_call,
-    describe_dialect,
-    fenced_calls,
-    looks_like_call,
-    read_blocks,
-    recognised,
-)
+from mendgraph.nodes.language import dialects
 from mendgraph.nodes.language.history import without_thoughts
 from mendgraph.nodes.language.names import is_question, named_paths
 from mendgraph.nodes.language.text_protocol import (
@@ -97,14 +88,13 @@ class Reader(NamedTuple):
 
 def read_reply(reply: ModelReply, step: int, reader: Reader) -> ReplyReading:
     """Read one complete reply. Never raises; `step` makes the ids of calls that have none unique in the thread."""
-    broken = _broken_reply(reply)
-    if broken is not None:
+    if (broken := _broken_reply(reply)) is not None:
         return _malformed([broken])
     calls, prose = _read_calls(reply, step, reader)
     items = completed([_checked(call, reader) for call in calls], prose, step, reader)
-    if not items and (dialect := looks_like_call(reply.text, reader.known_tools)):
+    if not items and (dialect := dialects.looks_like_call(reply.text, reader.known_tools)):
         kind = ExtractionErrorType.MISSING_TOOL_PREFIX
-        return _malformed([ExtractionError(kind, 0, reply.text[:200], describe_dialect(dialect))])
+        return _malformed([ExtractionError(kind, 0, reply.text[:200], dialects.describe_dialect(dialect))])
     if not items:
         return _judged_answer(reply, step, reader)
     if all(isinstance(item, CallError) for item in items):
@@ -213,15 +203,15 @@ def _written(text: str, reader: Reader, answered: bool) -> tuple[list[ReadCall],
     Beside a final answer, what stands in code fences is quoted.
     """
     calls = extract_in_order(text, reader.known_tools, fenced=False)
-    fences: list[Passage] = []
+    fences: list[dialects.Passage] = []
     if not answered and all(call.tool != ANSWER_TOOL for call in calls):
         plain = without_lines(text, [(call.line_number + 1, call.end_line) for call in calls])
-        fences = fenced_calls(plain, reader.known_tools)
+        fences = dialects.fenced_calls(plain, reader.known_tools)
         rest = without_lines(text, [(fence.line, fence.end) for fence in fences])
         calls = extract_in_order(rest, reader.known_tools)
     foreign: list[ReadCall] = []
     for fence in fences:
-        if found := recognised(fence.body, reader.known_tools):
+        if found := dialects.recognised(fence.body, reader.known_tools):
             numbered = [call._replace(line_number=fence.line) for call in found]
             foreign += [ReadCall(call.tool_name, fence.body, call) for call in numbered]
         else:
@@ -233,10 +223,10 @@ def _written(text: str, reader: Reader, answered: bool) -> tuple[list[ReadCall],
 def _edits(text: str, reader: Reader) -> tuple[list[ReadCall], str, str]:
     """The edits of a reply in block form, the prose around them, and the text without their blocks."""
     said = extract_in_order(text, reader.known_tools, fenced=False)
-    if not said and recognised(text, reader.known_tools):
+    if not said and dialects.recognised(text, reader.known_tools):
         return [], "", text
     plain = without_lines(text, [(call.line_number + 1, call.end_line) for call in said])
-    found = read_blocks(plain, reader.shown_files, reader.turn.request or None)
+    found = dialects.read_blocks(plain, reader.shown_files, reader.turn.request or None)
     both = zip(found.outcomes, found.lines, strict=True)
     taken = [(edit, lines) for edit, lines in both if not _holds_call(edit, reader)]
     rest = without_lines(text, [lines for _, lines in taken])
@@ -245,7 +235,7 @@ def _edits(text: str, reader: Reader) -> tuple[list[ReadCall], str, str]:
     edits = []
     for edit, _ in taken:
         body = edit.line_content if isinstance(edit, ExtractionError) else str(edit.args["content"])
-        edits.append(ReadCall(EDIT_TOOL, body, edit))
+        edits.append(ReadCall(dialects.EDIT_TOOL, body, edit))
     return edits, found.prose, rest
 
 
@@ -254,8 +244,8 @@ def _holds_call(edit: ToolInvocation | ExtractionError, reader: Reader) -> bool:
     if isinstance(edit, ExtractionError) or str(edit.args["path"]).endswith((".json", ".md")):
         return False
     content = str(edit.args["content"])
-    said = looks_like_call(content, reader.known_tools)
-    return said in {"tool_line", "bare_call", "python_call"} or bool(recognised(content, reader.known_tools))
+    said = dialects.looks_like_call(content, reader.known_tools)
+    return said in {"tool_line", "bare_call", "python_call"} or bool(dialects.recognised(content, reader.known_tools))
 
 
 def _strays(found: Sequence[ReadCall], made: Sequence[ReadCall], reader: Reader) -> list[ReadCall]:
@@ -276,7 +266,7 @@ def rescue(reader: Reader, text: str, step: int) -> list[ToolCall | CallError]:
     """Read a reply in another dialect as it is, its arguments checked like any others."""
     checked = [
         check_call(call, f"call_{step}_{index}", json.dumps(call.args, ensure_ascii=False), reader)
-        for index, call in enumerate(recognised(text, reader.known_tools))
+        for index, call in enumerate(dialects.recognised(text, reader.known_tools))
     ]
     return completed(checked, "", step, reader)
 
@@ -349,7 +339,7 @@ def _judged_answer(reply: ModelReply, step: int, reader: Reader) -> ReplyReading
     answer = Answer(text=reply.text.strip())
     problems = reader.check_answer(answer)
     if reader.profile.edit_form is EditForm.BLOCKS:
-        found = read_blocks(answer.text, reader.shown_files)
+        found = dialects.read_blocks(answer.text, reader.shown_files)
         asked_of = (f"/{answer.text.strip('`*: ')}".endswith(f"/{path}") for path in named_paths(reader.turn.request))
         if (found.outcomes and not found.prose) or any(asked_of):
             problems = [*problems, "this shows a file instead of answering"]
@@ -378,7 +368,7 @@ def kept_part(reply: ModelReply, known_tools: frozenset[str]) -> ModelReply:
     Where the token limit cut what was invented, all of what is kept is there. A reply that is a call in another form
     as a whole is left alone: a text that it carries may look like a conversation.
     """
-    if reply.calls or recognised(reply.text, known_tools):
+    if reply.calls or dialects.recognised(reply.text, known_tools):
         return reply
     kept = cut_invented(reply.text, known_tools)
     if kept == reply.text:
@@ -414,7 +404,7 @@ def cut_invented(text: str, known_tools: frozenset[str]) -> str:
     at, inside, fence, called = 0, 0, "", False
     for number, line in enumerate(text.splitlines(keepends=True), start=1):
         inside = ends.get(number, inside)
-        called = called or number in ends or begins_call(line)
+        called = called or number in ends or dialects.begins_call(line)
         if number > inside:
             before, fence = fence, fence_after(line, fence)
             if not (before or fence) and (line.startswith(RESULT_MARK) or (called and _ROLE_LINE.match(line))):

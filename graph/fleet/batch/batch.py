@@ -14,14 +14,7 @@ from pydantic import ValidationError
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import Problem
-from mendgraph.graph.fleet.batch.batch_folder import (
-    BatchEnd,
-    BatchFolder,
-    BatchResult,
-    Tally,
-    open_batch_folder,
-    way_to_go_on,
-)
+from mendgraph.graph.fleet.batch import batch_folder
 from mendgraph.graph.fleet.batch.local import PATIENCE_S, Executor, ProcessExecutor, ThreadExecutor
 from mendgraph.graph.fleet.batch.tasks import (
     LEFT_OPEN,
@@ -42,10 +35,9 @@ from mendgraph.graph.machine.run_records import Durability
 from mendgraph.graph.spending.store import account_spent
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
 from mendgraph.nodes.execute_tools.copies.workspace_copies import delete_copy, open_copy
-from mendgraph.nodes.execute_tools.files.failures import invalid, is_disk_full, os_failure
 from mendgraph.nodes.execute_tools.store.run_folder import remove_run_folder, workspace_folder_path
 from mendgraph.nodes.language.display import listed
-from mendgraph.nodes.records import StopReason, ToolError
+from mendgraph.nodes.records import StopReason, ToolError, invalid, is_disk_full, os_failure
 
 WORKERS: Final = 4
 """Tasks at work at a time where nobody says how many: most of a task's time is the model's."""
@@ -104,18 +96,17 @@ class Batch:
     def __init__(
         self,
         tasks: Sequence[BatchTask],
-        folder: BatchFolder,
+        folder: batch_folder.BatchFolder,
         executor: Executor,
         terms: Terms,
         *,
         remove_copies: bool = False,
         notes: tuple[str, ...] = (),
     ) -> None:
-        """Nothing is begun."""
         self._tasks, self.folder, self._terms = tasks, folder, terms
         self.executor, self._remove, self.notes = executor, remove_copies, notes
         self._context = terms.context_of(folder.batch).model_dump_json()
-        self.total, self.tally = len(tasks), Tally()
+        self.total, self.tally = len(tasks), batch_folder.Tally()
         for done in (folder.done[task.id] for task in tasks if task.id in folder.done):
             self.tally.add(done.kind, done.usage)
         self._cancelled, self._limit = "", ""
@@ -126,7 +117,7 @@ class Batch:
         self._cancelled = self._cancelled or reason
         self.executor.cancel(reason)
 
-    def run(self, heard: Callable[[TaskResult], None] = lambda _: None) -> BatchResult:
+    def run(self, heard: Callable[[TaskResult], None] = lambda _: None) -> batch_folder.BatchResult:
         """Work on all tasks that have no result yet.
 
         In this thread `heard` gets each result that is on the disk, and those of tasks that were stopped, which have
@@ -233,18 +224,18 @@ class Batch:
                 shutil.rmtree(workspace_folder_path(copy.root))
         delete_copy(folder)
 
-    def _result(self) -> BatchResult:
-        end, reason = BatchEnd.COMPLETE, ""
+    def _result(self) -> batch_folder.BatchResult:
+        end, reason = batch_folder.BatchEnd.COMPLETE, ""
         if self._trouble is not None:
-            end, reason = BatchEnd.FAILED, self._trouble.message
+            end, reason = batch_folder.BatchEnd.FAILED, self._trouble.message
         elif self.tally.done < self.total:
-            limit = (BatchEnd.LIMIT, self._limit)
-            end, reason = (BatchEnd.CANCELLED, self._cancelled) if self._cancelled else limit
-        message = way_to_go_on(end, reason, self.total - self.tally.done)
-        return BatchResult(self.folder.batch, self.folder.path, end, message, self.total, self.tally)
+            limit = (batch_folder.BatchEnd.LIMIT, self._limit)
+            end, reason = (batch_folder.BatchEnd.CANCELLED, self._cancelled) if self._cancelled else limit
+        message = batch_folder.way_to_go_on(end, reason, self.total - self.tally.done)
+        return batch_folder.BatchResult(self.folder.batch, self.folder.path, end, message, self.total, self.tally)
 
 
-def changed_since(folder: BatchFolder, tasks: Iterable[BatchTask]) -> ToolError | None:
+def changed_since(folder: batch_folder.BatchFolder, tasks: Iterable[BatchTask]) -> ToolError | None:
     """What is wrong where tasks have changed since they were begun: what came of the old ones is none of theirs."""
     changed = [task.id for task in tasks if folder.known_hash(task.id) not in {None, task.sha256}]
     if not changed:
@@ -293,8 +284,7 @@ def prepare(
     if isinstance(known, tuple) or problems:
         return problems
     path = os.path.abspath(out or os.path.splitext(file)[0] + OUT_SUFFIX)
-    folder = open_batch_folder(path, _noted(terms, crew))
-    if isinstance(folder, ToolError):
+    if isinstance(folder := batch_folder.open_batch_folder(path, _noted(terms, crew)), ToolError):
         return folder
     sources = _pinned(known, folder, file or _A_LIST)
     if not isinstance(sources, Sources):
@@ -308,7 +298,9 @@ def prepare(
     return Batch(every, folder, executor, terms, remove_copies=remove_copies, notes=sources.notes)
 
 
-def _pinned(known: list[ReadTask], folder: BatchFolder, file: str) -> Sources | ToolError | tuple[Problem, ...]:
+def _pinned(
+    known: list[ReadTask], folder: batch_folder.BatchFolder, file: str
+) -> Sources | ToolError | tuple[Problem, ...]:
     """The commits of the copies, which are written down; what is wrong with the tasks and their workspaces."""
     changed = changed_since(folder, [task for task, _ in known])
     if changed is not None:
@@ -379,7 +371,7 @@ def run_batch(  # noqa: D417, PLR0913 - some arguments are described with others
     remove_copies: bool = False,
     on_result: Callable[[TaskResult], None] | None = None,
     **options: Unpack[SessionOptions],
-) -> BatchResult | ToolError:
+) -> batch_folder.BatchResult | ToolError:
     """Run many tasks, each on a copy of its own of its workspace, with a result line and a patch for each.
 
     Called again with the same folder it goes on: what has a result is left alone, what was cut off is resumed.

@@ -21,11 +21,10 @@ from typing import Any, Final, NamedTuple, Self
 from pydantic import ValidationError
 
 from mendgraph.graph.fleet.batch.tasks import BatchTask, Source, TaskResult, TaskUsage, Worked
-from mendgraph.nodes.execute_tools.files.failures import invalid, os_failure, quoted
 from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
 from mendgraph.nodes.execute_tools.store.user_files import lines_of, open_regular, read_bytes, write_whole
-from mendgraph.nodes.records import JsonMap, OutcomeKind, ToolError, ToolErrorCode
+from mendgraph.nodes.records import JsonMap, OutcomeKind, ToolError, ToolErrorCode, invalid, os_failure, quoted
 
 BATCH: Final = "batch.json"
 BEGUN: Final = "begun.jsonl"
@@ -148,8 +147,7 @@ def open_batch_folder(path: str, options: Mapping[str, Any]) -> BatchFolder | To
         )
         return ToolError(code=ToolErrorCode.CONFLICT, message=message)
     lock = RunLock(path, name="batch", what="on this batch")
-    busy = lock.acquire(Owner(f"batch {os.path.basename(path)}"))
-    if busy is not None:
+    if (busy := lock.acquire(Owner(f"batch {os.path.basename(path)}"))) is not None:
         return busy
     folder = BatchFolder(path, "", lock)
     try:

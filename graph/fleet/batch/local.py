@@ -181,7 +181,6 @@ class ProcessExecutor(Executor):
     worker = "process"
 
     def __init__(self, workers: int, processes: int, patience_s: float = PATIENCE_S) -> None:
-        """Nothing is started yet."""
         super().__init__(workers, patience_s)
         self._processes = min(processes, workers)
         self._crew: list[_WorkerProcess] = []

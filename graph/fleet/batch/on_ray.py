@@ -28,10 +28,9 @@ from mendgraph.graph.fleet.batch.work import work
 from mendgraph.nodes.call_model.endpoint import NO_KEY, Endpoint, find_endpoint, models_in_order
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
-from mendgraph.nodes.execute_tools.files.failures import invalid, quoted
 from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE, uses_postgres
 from mendgraph.nodes.language.display import how_to_add, one_line
-from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
+from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode, invalid, quoted
 
 GRACE_S: Final = 30.0
 """How long tasks may take to stop after `cancel`, until their processes are ended."""
@@ -67,14 +66,12 @@ def ray_executor(
         secret; NOT_FOUND where it does not see the folder; INVALID_ARGUMENT where there is no shared store, or the
         model is the embedded one.
     """
-    names = needed(context)
-    if isinstance(names, ToolError):
+    if isinstance(names := needed(context), ToolError):
         return names
     given = (address or os.environ.get("RAY_ADDRESS", "")).strip()
     own = given in {"", "local"}
     if not own and not uses_postgres():
-        message = f"The nodes of a cluster share one store: set {STORE_URL_VARIABLE}, here and on each node."
-        return invalid(message)
+        return invalid(f"The nodes of a cluster share one store: set {STORE_URL_VARIABLE}, here and on each node.")
     before = os.environ.get(_AUTH_MODE)
     ray = _connect("local" if own else given)
     if isinstance(ray, ToolError):

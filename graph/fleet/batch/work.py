@@ -8,17 +8,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.fleet.batch.tasks import (
-    LEFT_OPEN,
-    WORKER_FAILED,
-    TaskResult,
-    TaskUsage,
-    Worked,
-    WorkOrder,
-    cancelled,
-    failed,
-    problems_of,
-)
+from mendgraph.graph.fleet.batch import tasks
 from mendgraph.graph.machine.build import SessionOptions
 from mendgraph.graph.machine.run_records import RETRIED, UNDONE, RunRecord
 from mendgraph.graph.runs.events import Asked, Event
@@ -28,13 +18,12 @@ from mendgraph.graph.runs.runs import get_run
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.execute_tools.copies.workspace_copies import Copy, compare_copy, make_copy
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
-from mendgraph.nodes.execute_tools.files.failures import invalid
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 from mendgraph.nodes.execute_tools.store.database import uses_postgres
 from mendgraph.nodes.execute_tools.store.run_folder import give_workspace_name, workspace_folder
-from mendgraph.nodes.records import JsonMap, Outcome, StopReason, ToolError, ToolErrorCode
+from mendgraph.nodes.records import JsonMap, Outcome, StopReason, ToolError, ToolErrorCode, invalid
 
-GOES_ON: Final = RETRIED | {*LEFT_OPEN, UNDONE}
+GOES_ON: Final = RETRIED | {*tasks.LEFT_OPEN, UNDONE}
 """Ends of a run that was stopped before its work was done: it is taken up, where others stand as they are."""
 
 LONGEST_BUSY_S: Final = 60.0
@@ -45,7 +34,9 @@ _NOBODY: Final = "nobody"
 _CAPS: Final = ("max_tokens_per_account", "max_cost_usd_per_account")
 
 
-def work(order: WorkOrder, stop: StopRequest | None = None, options: SessionOptions | None = None) -> Worked:
+def work(
+    order: tasks.WorkOrder, stop: StopRequest | None = None, options: SessionOptions | None = None
+) -> tasks.Worked:
     """Work on a task to its end: make its copy, resume its run if the store knows it, else begin it.
 
     `stop.ask(...)` lets it end early, from any thread; whoever asks repeats it until `work` returns, as a turn that
@@ -61,23 +52,23 @@ def work(order: WorkOrder, stop: StopRequest | None = None, options: SessionOpti
         surprise = ToolError(
             code=ToolErrorCode.IO_ERROR, message=f"The worker met an error that nobody expected ({text})."
         )
-        done = Worked(failed(order, surprise, WORKER_FAILED))
+        done = tasks.Worked(tasks.failed(order, surprise, tasks.WORKER_FAILED))
     return done._replace(result=done.result.model_copy(update={"seconds": round(monotonic_s() - begun, 3)}))
 
 
-def _work(order: WorkOrder, stop: StopRequest, options: SessionOptions) -> Worked:
+def _work(order: tasks.WorkOrder, stop: StopRequest, options: SessionOptions) -> tasks.Worked:
     if stop.reason:
-        return Worked(cancelled(order, stop.reason))
+        return tasks.Worked(tasks.cancelled(order, stop.reason))
     task = order.task
     copy = make_copy(task.workspace, task.revision, order.folder, without=order.without)
     if isinstance(copy, ToolError):
-        return Worked(failed(order, copy))
+        return tasks.Worked(tasks.failed(order, copy))
     context = context_of(order, copy.root)
     if isinstance(context, ToolError):
-        return Worked(failed(order, context, StopReason.INVALID_REQUEST))
+        return tasks.Worked(tasks.failed(order, context, StopReason.INVALID_REQUEST))
     known = _known_run(order, copy.root)
     if isinstance(known, ToolError):
-        return Worked(failed(order, known, StopReason.STORE_FAILED))
+        return tasks.Worked(tasks.failed(order, known, StopReason.STORE_FAILED))
     of_session: SessionOptions = {"durability": order.durability, **options, "thread_id": order.run_id}
 
     def end_early() -> None:  # once the step is whole: its model hears nothing of calls that were left out
@@ -88,11 +79,11 @@ def _work(order: WorkOrder, stop: StopRequest, options: SessionOptions) -> Worke
     return _worked(order, copy, outcome, resumed=known is not None)
 
 
-def _worked(order: WorkOrder, copy: Copy, outcome: Outcome, *, resumed: bool) -> Worked:
+def _worked(order: tasks.WorkOrder, copy: Copy, outcome: Outcome, *, resumed: bool) -> tasks.Worked:
     patch = compare_copy(copy.folder)
     error, patch = (patch, b"") if isinstance(patch, ToolError) else (None, patch)
     ran = get_run(order.run_id, copy.root)
-    result = TaskResult(
+    result = tasks.TaskResult(
         id=order.task.id,
         kind=outcome.kind,
         reason=outcome.reason,
@@ -112,13 +103,13 @@ def _worked(order: WorkOrder, copy: Copy, outcome: Outcome, *, resumed: bool) ->
         error=error,
         task=order.task_hash,
     )
-    return Worked(result, patch)
+    return tasks.Worked(result, patch)
 
 
 # --- What the store knows
 
 
-def _known_run(order: WorkOrder, root: str) -> RunRecord | ToolError | None:
+def _known_run(order: tasks.WorkOrder, root: str) -> RunRecord | ToolError | None:
     """What the store knows of the task's run, None where it was not begun yet.
 
     In a shared store the copy has a name that is the same on every machine.
@@ -137,7 +128,7 @@ def _known_run(order: WorkOrder, root: str) -> RunRecord | ToolError | None:
 # --- The run
 
 
-def _end_of(session: Session, order: WorkOrder, stop: StopRequest, known: RunRecord | None) -> RunResult:
+def _end_of(session: Session, order: tasks.WorkOrder, stop: StopRequest, known: RunRecord | None) -> RunResult:
     """The end of the task's run: the one that it has, or the one that it comes to."""
     if known is not None and (ended := _standing(session, known)) is not None:
         return ended
@@ -174,8 +165,8 @@ def _standing(session: Session, known: RunRecord) -> RunResult | None:
     return None if outcome is None or outcome.reason in GOES_ON else ended
 
 
-def _usage(used: JsonMap) -> TaskUsage:
-    return TaskUsage(
+def _usage(used: JsonMap) -> tasks.TaskUsage:
+    return tasks.TaskUsage(
         calls=used.get("total_calls", 0),
         input_tokens=used.get("total_input_tokens", 0),
         output_tokens=used.get("total_output_tokens", 0),
@@ -189,10 +180,10 @@ def _usage(used: JsonMap) -> TaskUsage:
 # --- What it may do
 
 
-def context_of(order: WorkOrder, root: str) -> AgentContext | ToolError:
+def context_of(order: tasks.WorkOrder, root: str) -> AgentContext | ToolError:
     """What the user allows, within the task's own limits; INVALID_ARGUMENT says what refuses the task its run."""
     try:
         allowed = AgentContext.model_validate_json(order.context)
         return AgentContext(**{**allowed.model_dump(), **order.task.limits, "workspace": root})
     except ValidationError as error:
-        return invalid(f"The task's settings do not fit together ({problems_of(error)[0]}).")
+        return invalid(f"The task's settings do not fit together ({tasks.problems_of(error)[0]}).")

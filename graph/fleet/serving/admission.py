@@ -15,20 +15,12 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import shown
 from mendgraph.graph.configuration.narrowing import fields_set, narrowed, refusal, too_wide
 from mendgraph.graph.fleet.serving.tenants import Tenant, Tenants, is_name, parse_tenants
-from mendgraph.nodes.execute_tools.files.failures import quoted
-from mendgraph.nodes.execute_tools.store.database import (
-    STORE_URL_VARIABLE,
-    PostgresUrl,
-    StoreError,
-    open_postgres,
-    postgres_url,
-    uses_postgres,
-)
+from mendgraph.nodes.execute_tools.store import database
 from mendgraph.nodes.execute_tools.store.database_schema import STORE_TABLES
 from mendgraph.nodes.execute_tools.store.run_folder import give_workspace_name, workspace_folder
 from mendgraph.nodes.execute_tools.store.run_lock import Owner
 from mendgraph.nodes.execute_tools.store.user_files import read_user_file
-from mendgraph.nodes.records import StopCause, StopReason, ToolError
+from mendgraph.nodes.records import StopCause, StopReason, ToolError, quoted
 
 if TYPE_CHECKING:
     from mendgraph.nodes.execute_tools.store.postgres import Locks as StoreLocks
@@ -45,15 +37,14 @@ class RunRefusedError(RuntimeError):
 class Locks:
     """Locks by name in the shared store, for all servers of the database; each ends with its process."""
 
-    def __init__(self, url: PostgresUrl) -> None:
-        """Nothing is connected yet."""
+    def __init__(self, url: database.PostgresUrl) -> None:
         self.url = url
 
     @cached_property
     def _locks(self) -> "StoreLocks":
         from mendgraph.nodes.execute_tools.store.postgres import Locks as StoreLocks, connections_to
 
-        open_postgres(STORE_TABLES)  # whose functions the locks are taken with
+        database.open_postgres(STORE_TABLES)  # whose functions the locks are taken with
         return StoreLocks(connections_to(self.url))
 
     def take(self, name: str) -> bool:
@@ -141,7 +132,7 @@ class Place:
                     raise RunRefusedError("Another run of this thread is at work: wait for it, or cancel it.")
                 if any(self._takes(f"run {number} of {name}") for number in range(most)):
                     return None
-            except StoreError as error:
+            except database.StoreError as error:
                 raise RunRefusedError(str(error)) from None
         said = f"{name} has {most} run{'' if most == 1 else 's'} at work on these servers, which is the most at once."
         return refusal(said, StopReason.WORKSPACE_BUSY)
@@ -151,7 +142,7 @@ class Place:
         with self._turn:
             self._over = True
             while self._held:
-                with suppress(StoreError):  # it was lost with the connection
+                with suppress(database.StoreError):  # it was lost with the connection
                     self._locks.leave(self._held.pop())
 
     def _takes(self, name: str) -> bool:
@@ -191,11 +182,11 @@ def open_admitter() -> Admitter:
     if not os.path.isdir(tenants.root):
         raise CannotServeError(f"root: there is no folder {quoted(tenants.root)}: make it, or name another one")
     try:
-        url = postgres_url()
-    except StoreError as error:
+        url = database.postgres_url()
+    except database.StoreError as error:
         raise CannotServeError(" ".join(str(error).split())) from None
     if url is None:
-        raise CannotServeError(f"Servers share one PostgreSQL database: name it in {STORE_URL_VARIABLE}.")
+        raise CannotServeError(f"Servers share one PostgreSQL database: name it in {database.STORE_URL_VARIABLE}.")
     return Admitter(tenants, Locks(url))
 
 
@@ -217,7 +208,7 @@ def project_folder(root: str, user: str, project: object) -> str | StopCause:
         folder = os.path.join(folder, name)
         if os.path.islink(folder) or not os.path.isdir(folder):
             return refusal(f"There is no project {project}. Ask the people who run this server for it.")
-    if uses_postgres():
+    if database.uses_postgres():
         records = workspace_folder(folder)
         problem = records if isinstance(records, ToolError) else give_workspace_name(records, f"{user}/{project}")
         if problem is not None:

@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, NoReturn, TypeAlias, TypeVar
 
-from mendgraph.nodes.execute_tools.files.failures import invalid, os_failure, quoted
 from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_regular, open_root
 from mendgraph.nodes.execute_tools.processes.git import (
     HEAD,
@@ -31,7 +30,7 @@ from mendgraph.nodes.execute_tools.processes.git import (
 from mendgraph.nodes.execute_tools.processes.processes import ProcessResult
 from mendgraph.nodes.execute_tools.store.run_folder import Identity
 from mendgraph.nodes.language.display import listed
-from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, os_failure, quoted
 
 WORKSPACE: Final = "workspace"
 BASE: Final = "base.git"
@@ -239,13 +238,10 @@ def find_source(workspace: str, revision: str = "", without: Iterable[str] = ())
     if not stat.S_ISDIR(status.st_mode):
         return invalid(f"The workspace {quoted(workspace)} is no folder: unpack an archive first.")
     path = os.path.realpath(path)
-    repository = find_repository(path)
-    if isinstance(repository, ToolError):
+    if isinstance(repository := find_repository(path), ToolError):
         return repository
-    if repository is not None:
-        found = _git_source(repository, revision)
-        if found is not None:
-            return found
+    if repository is not None and (found := _git_source(repository, revision)) is not None:
+        return found
     return _no_revision(path, revision) or FolderSource(path, _identities(without))
 
 
@@ -264,8 +260,7 @@ def _git_source(repository: Repository, revision: str) -> GitSource | ToolError 
         return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
     if revision:
         return GitSource(repository, commit, tree)
-    uncommitted = find_uncommitted(repository)
-    if isinstance(uncommitted, ToolError):
+    if isinstance(uncommitted := find_uncommitted(repository), ToolError):
         return uncommitted
     changed, untracked = uncommitted
     if changed:

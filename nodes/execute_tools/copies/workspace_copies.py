@@ -23,7 +23,6 @@ from mendgraph.nodes.execute_tools.copies.copy_sources import (
     required,
 )
 from mendgraph.nodes.execute_tools.files.atomic_write import sync_folder, write_temporary
-from mendgraph.nodes.execute_tools.files.failures import invalid, os_failure, quoted
 from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, open_root
 from mendgraph.nodes.execute_tools.processes.git import (
     HEAD,
@@ -34,7 +33,7 @@ from mendgraph.nodes.execute_tools.processes.git import (
     succeeded,
 )
 from mendgraph.nodes.language.display import listed
-from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, os_failure, quoted
 
 FINISHED: Final = "copy.json"
 BEGUN: Final = "copy.begun.json"
@@ -148,8 +147,7 @@ def pin_source(workspace: str, revision: str = "") -> Pinned | ToolError:
 
     A batch asks once, so that all of its copies are of one commit, though the repository goes on meanwhile.
     """
-    found = find_source(workspace, revision)
-    if isinstance(found, ToolError):
+    if isinstance(found := find_source(workspace, revision), ToolError):
         return found
     return Pinned(found.commit, found.notes) if isinstance(found, GitSource) else Pinned("")
 
@@ -219,8 +217,7 @@ def delete_copy(folder: str) -> ToolError | None:
 def _make(folder: CopyFolder, asked: Mapping[str, str], without: Iterable[str]) -> Copy | ToolError:
     workspace, revision = asked["workspace"], asked["revision"]
     left_out = (*without, *_own_folders(folder.path, workspace))
-    source = find_source(workspace, revision, left_out)
-    if isinstance(source, ToolError):
+    if isinstance(source := find_source(workspace, revision, left_out), ToolError):
         return source
     begun = {**asked, "records": source.records(folder.path) if isinstance(source, GitSource) else ""}
     folder.write_note(begun, BEGUN)

@@ -14,11 +14,10 @@ from typing import Final, NamedTuple
 
 from rapidfuzz import fuzz, process
 
-from mendgraph.nodes.execute_tools.files.failures import invalid
 from mendgraph.nodes.execute_tools.files.text_files import BOM, count_lines, dominant_newline, to_unix, with_newline
 from mendgraph.nodes.execute_tools.secrets.redact import first_words, masked_blocks
 from mendgraph.nodes.language.text_protocol import MISSED
-from mendgraph.nodes.records import JsonMap, ToolError
+from mendgraph.nodes.records import JsonMap, ToolError, invalid
 
 
 class Spot(NamedTuple):

@@ -22,8 +22,8 @@ from itertools import islice, takewhile
 from typing import Final, NamedTuple, TypeAlias
 
 from mendgraph.nodes.execute_tools.edits.exact_edits import Shift, Tier, line_places, nearest_region
-from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.files.text_files import dominant_newline, to_unix
+from mendgraph.nodes.records import quoted
 
 BEGIN: Final = "*** Begin Patch"
 END: Final = "*** End Patch"

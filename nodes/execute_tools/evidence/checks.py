@@ -19,7 +19,6 @@ from pydantic import TypeAdapter
 from mendgraph.nodes.execute_tools.evidence.evidence_gate import RanTests
 from mendgraph.nodes.execute_tools.evidence.runners import PROGRAMS, Command, Runners, find_runners
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
-from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge
 from mendgraph.nodes.execute_tools.processes.bubblewrap import SCRATCH
 from mendgraph.nodes.execute_tools.processes.commands import (
@@ -32,7 +31,7 @@ from mendgraph.nodes.execute_tools.processes.commands import (
 )
 from mendgraph.nodes.execute_tools.processes.processes import ResourceLimits, evidence_limits
 from mendgraph.nodes.execute_tools.processes.workspace_cover import Denied
-from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
+from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode, invalid, quoted
 
 _RUNNER, _REQUEST = "/run/checks/runner.py", "/run/checks/request.json"
 _LARGEST_ANSWER: Final = 1_000_000  # bytes that the examples' program may answer, and that are kept of a check's output
@@ -174,8 +173,7 @@ class Checks:
             return _unavailable(f"{command.name} was not run: {command.lacks} is not installed.")
         found = self.runners()
         commands = self.commands.read_only(given, {**_ENV, **found.env}, self.rules.limits, found.readable)
-        result = commands.run(command.name.split(), timeout_s=limit)
-        if isinstance(result, ToolError):
+        if isinstance(result := commands.run(command.name.split(), timeout_s=limit), ToolError):
             return result
         if result.timed_out:
             return _unavailable(f"{command.name} took longer than {result.limit_s:.3g} s.")
@@ -222,4 +220,4 @@ def _unavailable(message: str) -> ToolError:
 
 def _malformed(command: str, reason: str) -> ToolError:
     message = f"The check {quoted(command)} is not a command line ({reason}): write it as in a terminal, without pipes."
-    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+    return invalid(message)

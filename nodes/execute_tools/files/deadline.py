@@ -208,7 +208,7 @@ def call_here(seconds: float, function: Callable[[], Result], scope: Cancellatio
     timer, stays. No deadline is longer than `LONGEST_S`; without one (infinity) nothing is set up.
     """
     if seconds == inf:
-        return _portable(function)
+        return _body(function)
     seconds = min(seconds, LONGEST_S)
     if not _timer_is_free():
         return call_within(seconds, function, scope)
@@ -237,10 +237,6 @@ def call_here(seconds: float, function: Callable[[], Result], scope: Cancellatio
 
 def _body(function: Callable[[], Result]) -> Result:
     """While this frame is on the stack, the call may be interrupted; before and after, nothing may."""
-    return _portable(function)
-
-
-def _portable(function: Callable[[], Result]) -> Result:
     try:
         return function()
     except UNPORTABLE as error:

@@ -36,11 +36,10 @@ from mendgraph.nodes.execute_tools.files.change_records import (
     RecordError,
     folders_above,
 )
-from mendgraph.nodes.execute_tools.files.failures import invalid, os_failure, quoted
 from mendgraph.nodes.execute_tools.files.handles import beginning, closing, open_regular, open_root
 from mendgraph.nodes.execute_tools.files.sandbox import JudgedPaths, PathAccess, Place
 from mendgraph.nodes.language.display import listed
-from mendgraph.nodes.records import CONTENT_BYTES, ToolError, ToolErrorCode
+from mendgraph.nodes.records import CONTENT_BYTES, ToolError, ToolErrorCode, invalid, os_failure, quoted
 
 MOST_CHANGES: Final = 200
 """Changes in one request: each may hold two open directories, and a process has 1024 handles. Source: getrlimit(2)."""
@@ -118,8 +117,7 @@ def change_files(
     paths: JudgedPaths, changes: Sequence[Change], recorder: ChangeRecorder | None = None
 ) -> tuple[ChangedFile, ...] | ToolError:
     """Make all changes; on a failure everything is as it was. See `Workspace.change_files`."""
-    placed = placed_changes(paths, changes)
-    if isinstance(placed, ToolError):
+    if isinstance(placed := placed_changes(paths, changes), ToolError):
         return placed
     try:
         folders = OpenFolders(paths.root)
@@ -158,11 +156,9 @@ def placed_changes(paths: JudgedPaths, changes: Sequence[Change]) -> list[Placed
 
 
 def _write(paths: JudgedPaths, change: WriteFile) -> PlacedChange | ToolError:
-    place = paths.place(change.path, PathAccess.WRITE_FILE)
-    if isinstance(place, ToolError):
+    if isinstance(place := paths.place(change.path, PathAccess.WRITE_FILE), ToolError):
         return place
-    denial = paths.held_denial(place.real, lambda: change.data[:CONTENT_BYTES])
-    if denial is not None:
+    if (denial := paths.held_denial(place.real, lambda: change.data[:CONTENT_BYTES])) is not None:
         return denial
     if change.expected_sha256:
         gone = _conflict(place, "write", "it is gone") if place.missing else None
@@ -173,16 +169,13 @@ def _write(paths: JudgedPaths, change: WriteFile) -> PlacedChange | ToolError:
 
 
 def _leave(paths: JudgedPaths, change: DeleteFile | MoveFile) -> PlacedChange | ToolError:
-    source = paths.existing(change.path, PathAccess.WRITE_FILE)
-    if isinstance(source, ToolError):
+    if isinstance(source := paths.existing(change.path, PathAccess.WRITE_FILE), ToolError):
         return source
-    link = _link(paths, change.path, source, _DOING[type(change)])
-    if link is not None:
+    if (link := _link(paths, change.path, source, _DOING[type(change)])) is not None:
         return link
     if isinstance(change, DeleteFile):
         return PlacedChange(change, source)
-    target = paths.place(change.target, PathAccess.WRITE_FILE)
-    if isinstance(target, ToolError):
+    if isinstance(target := paths.place(change.target, PathAccess.WRITE_FILE), ToolError):
         return target
     if not target.missing:
         return _conflict(target, "move to", "it exists already")
@@ -278,8 +271,7 @@ class _Plan:
             after = FileState(_sha256(change.data), _bits(change.mode))
             name = self._come(place, after, "write", change.data)
             return name if isinstance(name, ToolError) else ChangedFile(name, sha256=after.sha256)
-        current = self._current(change, place, doing)
-        if isinstance(current, ToolError):
+        if isinstance(current := self._current(change, place, doing), ToolError):
             return current
         real, status = current
         before, which = FileState(change.expected_sha256, _bits(status.st_mode)), identity(status)

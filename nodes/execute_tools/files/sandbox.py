@@ -23,17 +23,9 @@ from enum import StrEnum
 from functools import partial
 from typing import Final, Self
 
-from mendgraph.nodes.execute_tools.files.failures import invalid, os_failure, quoted
-from mendgraph.nodes.execute_tools.files.handles import (
-    beginning,
-    closing,
-    handle_name,
-    open_directory,
-    open_root,
-    status_beneath,
-)
+from mendgraph.nodes.execute_tools.files import handles
 from mendgraph.nodes.language.names import closest_names, names_elsewhere
-from mendgraph.nodes.records import CONTENT_BYTES, JsonMap, ToolError, ToolErrorCode
+from mendgraph.nodes.records import CONTENT_BYTES, JsonMap, ToolError, ToolErrorCode, invalid, os_failure, quoted
 
 LONGEST_NAME: Final = 255
 LONGEST_PATH: Final = 4096
@@ -82,12 +74,11 @@ StrPath = str | os.PathLike[str]
 def check_workspace(path: StrPath) -> str | ToolError:
     """The real, absolute name of a folder that an agent may work in, or why it may not."""
     path = os.fspath(path)
-    no_path = malformed(path)
-    if no_path is not None:
+    if (no_path := malformed(path)) is not None:
         return no_path
     try:
         real = os.path.realpath(path, strict=True)
-        with closing(open_root(real)) as root, os.scandir(root):
+        with handles.closing(handles.open_root(real)) as root, os.scandir(root):
             pass
     except FileNotFoundError:
         message = f"The workspace {quoted(path)} does not exist: make the folder, or name another one."
@@ -167,8 +158,7 @@ class PathSandbox:
 
     def resolve(self, path: str, access: PathAccess) -> str | ToolError:
         """The absolute real path, or a typed error with suggestions. A new file needs its parent to exist."""
-        place = self.locate(path, access)
-        if isinstance(place, ToolError):
+        if isinstance(place := self.locate(path, access), ToolError):
             return place
         above = os.path.join(self.root, *place.parts[:-1])
         if place.missing and (access is not PathAccess.WRITE_FILE or not os.path.isdir(above)):
@@ -182,8 +172,7 @@ class PathSandbox:
     def locate(self, path: str, access: PathAccess) -> Place | ToolError:
         """Where the path leads inside the root, whether or not something is there, or why it may not go there."""
         said = self._shown(path)
-        no_path = malformed(said)
-        if no_path is not None:
+        if (no_path := malformed(said)) is not None:
             return self._refused(no_path, path, "")
         if names_elsewhere(path) and not os.path.lexists(self._candidate(path)):
             return self._refused(self.outside(path, access), path, os.path.normpath(path))
@@ -235,8 +224,8 @@ class PathSandbox:
         for length in range(len(parts), -1, -1):
             with (
                 suppress(OSError),
-                closing(open_root(self.root)) as root,
-                closing(open_directory(root, parts[:length])) as here,
+                handles.closing(handles.open_root(self.root)) as root,
+                handles.closing(handles.open_directory(root, parts[:length])) as here,
             ):
                 return parts[:length], [name for name in os.listdir(here) if malformed(name) is None]
         return (), []
@@ -366,7 +355,7 @@ def _has_several_names(status: os.stat_result) -> bool:
 def _linked_files(root: str) -> _Linked:
     linked: _Linked = {}
     seen = 0
-    with closing(open_root(root)) as top:
+    with handles.closing(handles.open_root(root)) as top:
         for folder, _, names, here in os.fwalk(".", dir_fd=top, onerror=_raise_unless_gone):
             seen += len(names)
             if seen > MOST_FILES:
@@ -434,8 +423,7 @@ class JudgedPaths(PathSandbox):
         denial = None if requested is None else self._denial_for(requested, access)
         if denial is not None:
             return denial
-        place = self.locate(path, access)
-        if isinstance(place, ToolError):
+        if isinstance(place := self.locate(path, access), ToolError):
             return place
         names = {place.requested, place.real} - {requested}
         denials = (self._denial_for(name, access) for name in sorted(names))
@@ -460,7 +448,7 @@ class JudgedPaths(PathSandbox):
 
     def opened_name(self, descriptor: int, root_fd: int, place: Place, *, for_write: bool) -> str | ToolError:
         """The real name of the file or directory that is open, judged; the walked name where the kernel knows none."""
-        root, absolute = handle_name(root_fd), handle_name(descriptor)
+        root, absolute = handles.handle_name(root_fd), handles.handle_name(descriptor)
         name = place.real if root is None or absolute is None else os.path.relpath(absolute, root)
         if name == ".." or name.startswith("../"):
             return os_failure(OSError(errno.ESTALE, ""), "open", place.requested)
@@ -483,11 +471,11 @@ class JudgedPaths(PathSandbox):
         if place.missing:
             return None
         try:
-            with closing(open_root(self.root)) as root:
-                status = partial(status_beneath, root, place.parts)
+            with handles.closing(handles.open_root(self.root)) as root:
+                status = partial(handles.status_beneath, root, place.parts)
                 if not stat.S_ISREG(status().st_mode):
                     return None
-                held = partial(self.held_denial, read=partial(beginning, root, place.parts))
+                held = partial(self.held_denial, read=partial(handles.beginning, root, place.parts))
                 denial = held(place.requested) or held(place.real)
                 return denial or self._hard_links.denial(place.real, status, for_write=for_write, holds=held)
         except OSError as error:
@@ -523,8 +511,8 @@ class JudgedPaths(PathSandbox):
         return self.denial(name, for_write=False) is None and self._is_directory(name)
 
     def _is_directory(self, name: str) -> bool:
-        with suppress(OSError), closing(open_root(self.root)) as root:
-            return stat.S_ISDIR(status_beneath(root, name.split("/")).st_mode)
+        with suppress(OSError), handles.closing(handles.open_root(self.root)) as root:
+            return stat.S_ISDIR(handles.status_beneath(root, name.split("/")).st_mode)
         return False
 
 

@@ -15,7 +15,6 @@ from typing import BinaryIO, NamedTuple, Self
 
 from mendgraph.nodes.execute_tools.files.change_records import ChangeRecorder
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
-from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
 from mendgraph.nodes.execute_tools.files.file_changes import (
     Change,
     ChangedFile,
@@ -29,7 +28,7 @@ from mendgraph.nodes.execute_tools.files.handles import closing, open_directory,
 from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge, JudgedPaths, PathAccess, PathJudge, Place
 from mendgraph.nodes.execute_tools.files.tree_walk import LARGEST_IGNORE_FILE, Entry, judged_entries, walk
 from mendgraph.nodes.language.names import names_elsewhere
-from mendgraph.nodes.records import CONTENT_BYTES, JsonMap, ToolError, ToolErrorCode
+from mendgraph.nodes.records import CONTENT_BYTES, JsonMap, ToolError, ToolErrorCode, invalid, os_failure, quoted
 
 __all__ = ["Change", "ChangedFile", "DeleteFile", "Entry", "MoveFile", "PathJudge", "Workspace", "WriteFile"]
 
@@ -65,8 +64,7 @@ class OpenedFile:
 
 def open_file(paths: JudgedPaths, path: str) -> OpenedFile | ToolError:
     """The file, opened for reading. Pipes, sockets and devices are refused and never waited for."""
-    place = paths.existing(path, PathAccess.READ_FILE)
-    if isinstance(place, ToolError):
+    if isinstance(place := paths.existing(path, PathAccess.READ_FILE), ToolError):
         return place
     try:
         with closing(open_root(paths.root)) as root, ExitStack() as refused:
@@ -184,14 +182,12 @@ class Workspace:
 
     def list_directory(self, path: str) -> tuple[Entry, ...] | ToolError:
         """What is in the directory itself, directories first, then by name; `.git` is left out."""
-        place = self._paths.existing(path, PathAccess.LIST_DIR)
-        if isinstance(place, ToolError):
+        if isinstance(place := self._paths.existing(path, PathAccess.LIST_DIR), ToolError):
             return place
         try:
             entries = judged_entries(self._paths, place)
         except NotADirectoryError:
-            message = f"{quoted(place.requested)} is a file, not a directory: read it instead."
-            return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+            return invalid(f"{quoted(place.requested)} is a file, not a directory: read it instead.")
         except OSError as error:
             return os_failure(error, "list", place.requested)
         if isinstance(entries, ToolError):
@@ -297,8 +293,7 @@ class ApprovedWorkspace(Workspace):
         return self._refusal(change.path, change.expected_sha256, after)
 
     def _refusal(self, path: str, expected: str, after: bytes | None, target: str = "") -> ToolError | None:
-        place = self._paths.place(path, PathAccess.WRITE_FILE)
-        if isinstance(place, ToolError):
+        if isinstance(place := self._paths.place(path, PathAccess.WRITE_FILE), ToolError):
             return place
         pin = self._pins.get(path) or self._pins.get(place.real)
         if pin is None:
@@ -382,14 +377,11 @@ class DryWorkspace(Workspace):
     def change_files(self, changes: Sequence[Change]) -> tuple[ChangedFile, ...] | ToolError:
         """Take all changes, or none."""
         names = {self.real_name(each.path) for each in changes}
-        if names.isdisjoint(self._files):
-            placed = placed_changes(self._paths, changes)
-            if isinstance(placed, ToolError):
-                return placed
+        if names.isdisjoint(self._files) and isinstance(placed := placed_changes(self._paths, changes), ToolError):
+            return placed
         taken: list[DryChange] = []
         for change in changes:
-            planned = self._taken(change)
-            if isinstance(planned, ToolError):
+            if isinstance(planned := self._taken(change), ToolError):
                 return planned
             taken.append(planned)
         for each in taken:
@@ -400,8 +392,7 @@ class DryWorkspace(Workspace):
         return tuple(_changed_file(each) for each in taken)
 
     def _taken(self, change: Change) -> DryChange | ToolError:
-        place = self._paths.place(change.path, PathAccess.WRITE_FILE)
-        if isinstance(place, ToolError):
+        if isinstance(place := self._paths.place(change.path, PathAccess.WRITE_FILE), ToolError):
             return place
         now = self.read_file(change.path)
         before = now.data if isinstance(now, FileContent) else None

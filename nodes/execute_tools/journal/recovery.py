@@ -30,10 +30,10 @@ from mendgraph.nodes.execute_tools.files.change_records import (
     FileState,
     RecordedChange,
 )
-from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.files.handles import open_regular
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.language.display import listed
+from mendgraph.nodes.records import quoted
 
 _SOMETHING_ELSE: Final = frozenset(
     {errno.ENOTDIR, errno.EISDIR, errno.ESTALE, errno.ELOOP, errno.ENXIO, errno.EACCES, errno.EPERM, errno.EEXIST}

@@ -25,7 +25,6 @@ from mendgraph.nodes.execute_tools.files.change_records import (
     RecordedChange,
     folders_above,
 )
-from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
 from mendgraph.nodes.execute_tools.files.file_changes import LARGEST_BACKUP, MOST_CHANGES, Change, DeleteFile, WriteFile
 from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_regular, open_root, status_beneath
 from mendgraph.nodes.execute_tools.files.text_files import decode_text, encode_text
@@ -33,7 +32,7 @@ from mendgraph.nodes.execute_tools.files.workspace import DryWorkspace, FileCont
 from mendgraph.nodes.execute_tools.journal.journal import UNDO_EFFECT, CallKey, Journal, call_fingerprint
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.language.display import listed, short_id
-from mendgraph.nodes.records import ChangeKind, Effect, ToolError, ToolErrorCode
+from mendgraph.nodes.records import ChangeKind, Effect, ToolError, ToolErrorCode, os_failure, quoted
 
 NO_FILE: Final = FileState()
 A_DIRECTORY: Final = "it is a directory now"
@@ -277,8 +276,7 @@ class _Restoring:
         plan = restore_plan(changes, self._found, self._refused)
         if plan.left and not skip_changed:
             return _refusal(plan.left)
-        failure = self._carry_out(plan)
-        if failure is not None:
+        if (failure := self._carry_out(plan)) is not None:
             return failure
         left = {each.path for each in plan.left}
         self._journal.revert([each.token for each in changes if left.isdisjoint(e.path for e in each.effects)])
@@ -325,8 +323,7 @@ class _Restoring:
                 if isinstance(done, ToolError):
                     return _with_restored(done, restored)
                 restored += len(batch)
-            failure = self._remove(plan.directories)
-            if failure is not None:
+            if (failure := self._remove(plan.directories)) is not None:
                 return _with_restored(failure, restored)
         self._journal.end(call, json.dumps({"restored": restored}))
         return None

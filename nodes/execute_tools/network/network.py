@@ -18,9 +18,8 @@ from typing import Any, Final
 import httpcore2
 
 from mendgraph.nodes.execute_tools.files.deadline import call_within, monotonic_s
-from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules, Target, judge_redirect, judge_url
-from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.records import ToolError, ToolErrorCode, quoted
 
 # --- Connections
 

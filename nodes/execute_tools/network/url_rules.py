@@ -9,8 +9,7 @@ from urllib.parse import quote, urljoin
 
 import idna
 
-from mendgraph.nodes.execute_tools.files.failures import invalid, quoted
-from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
 
 DISABLED: Final = "Network access is disabled in this Environment."  # Source: spec 4
 _ALLOWED: Final = "`allowed_hosts` (`--allow-host`)"

@@ -19,17 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mendgraph.nodes.execute_tools.files.handles import closing, open_root
-from mendgraph.nodes.execute_tools.processes.processes import (
-    ProcessResult,
-    ResourceLimits,
-    Taker,
-    Watch,
-    command_limits,
-    kill_group,
-    outputs,
-    run_process,
-    start_process,
-)
+from mendgraph.nodes.execute_tools.processes import processes
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 PROGRAM_FOLDERS: Final = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")
@@ -84,7 +74,7 @@ class View:
     given: tuple[tuple[int, str], ...] = ()
     replaced: tuple[tuple[int, str], ...] = ()
     root_read_only: bool = False
-    limits: ResourceLimits = field(default_factory=command_limits)
+    limits: processes.ResourceLimits = field(default_factory=processes.command_limits)
 
     @property
     def handles(self) -> tuple[int, ...]:
@@ -159,7 +149,7 @@ def _start_problem(program: str) -> str | None:
         given = stack.enter_context(_texts())
         view = View("/run/probe", root, "/", given=given, read_only=((folder, "/run/probe/bin"),))
         file = stack.enter_context(_options_file(sandbox_options(view, status_fd=1, block_fd=0)))
-        found = run_process(
+        found = processes.run_process(
             [program, "--args", str(file), "--", "true"],
             cwd="/",
             timeout_s=_PROBE_S,
@@ -167,7 +157,7 @@ def _start_problem(program: str) -> str | None:
             env={"PATH": ":".join(PROGRAM_FOLDERS)},
             pass_fds=(file, *view.handles),
         )
-    if isinstance(found, ProcessResult):
+    if isinstance(found, processes.ProcessResult):
         if found.exit_code == 0:
             return None
         said = found.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {found.exit_code}"]
@@ -188,7 +178,7 @@ class Sandboxed:
         self.process, self._status_fd, self._status = process, status_fd, bytearray()
         self._first: int | None = None
         self._first_fd: int | None = None
-        self.watch: Watch | None = None
+        self.watch: processes.Watch | None = None
 
     def limit(self, view: View) -> ToolError | None:
         """Bound what the program may use, which does not run yet; UNAVAILABLE where that fails, and it must not run."""
@@ -204,7 +194,9 @@ class Sandboxed:
         with suppress(OSError):  # an old kernel; bubblewrap's --die-with-parent does the same, a little later
             self._first_fd = os.pidfd_open(self._first)
         try:
-            self.watch = Watch(self._first, view.limits, _IN_MEMORY, None if view.root_read_only else view.root_fd)
+            self.watch = processes.Watch(
+                self._first, view.limits, _IN_MEMORY, None if view.root_read_only else view.root_fd
+            )
             while not self.watch.opens() and self.process.poll() is None:
                 if time.monotonic() > deadline:
                     return _unlimited(f"bubblewrap mounted nothing within {_PROBE_S:g} s")
@@ -215,9 +207,9 @@ class Sandboxed:
             return _unlimited(str(error))
         return None
 
-    def takers(self, stdout: Taker, stderr: Taker) -> dict[int, Taker]:
+    def takers(self, stdout: processes.Taker, stderr: processes.Taker) -> dict[int, processes.Taker]:
         """For `processes.read_until`."""
-        out, err = outputs(self.process)
+        out, err = processes.outputs(self.process)
         return {out: stdout, err: stderr, self._status_fd: self._learn}
 
     def has_run(self) -> bool:
@@ -238,7 +230,7 @@ class Sandboxed:
         if self._first_fd is not None:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._first_fd, signal.SIGKILL)
-        kill_group(self.process)
+        processes.kill_group(self.process)
         self.process.wait()
         if self._first_fd is not None:  # the kernel ends the first process of a namespace after all the others
             gone = select.poll()
@@ -289,7 +281,7 @@ def started(view: View, command: Sequence[str], env: Mapping[str, str]) -> Itera
         with _texts() as given, closing(writer), closing(blocked):
             view = replace(view, given=(*given, *view.given))
             with _options_file(sandbox_options(view, writer, blocked)) as file:
-                process = start_process(
+                process = processes.start_process(
                     [program, "--args", str(file), "--", *command],
                     cwd="/",
                     env=env,

@@ -16,30 +16,11 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, ScopeOverError
-from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
 from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, open_root
 from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge, JudgedPaths, PathAccess, check_workspace
-from mendgraph.nodes.execute_tools.processes import bubblewrap
+from mendgraph.nodes.execute_tools.processes import bubblewrap, processes, workspace_cover
 from mendgraph.nodes.execute_tools.processes.bubblewrap import HOME, PROGRAM_FOLDERS, SCRATCH
-from mendgraph.nodes.execute_tools.processes.processes import (
-    Ends,
-    Limit,
-    LimitReached,
-    ResourceLimits,
-    command_limits,
-    read_until,
-)
-from mendgraph.nodes.execute_tools.processes.workspace_cover import (
-    Cover,
-    Denied,
-    HeldSecrets,
-    find_cover,
-    find_ways_out,
-    kept_settings,
-    linked_repository,
-    protected_git,
-)
-from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, os_failure, quoted
 
 LONGEST_LAST_WORDS: Final = 1_500
 """Characters of an output that an error message repeats."""
@@ -63,7 +44,7 @@ class CommandRules:
     grace_s: float = 0.2
     max_output_bytes: int = 16_000
     readable: tuple[str, ...] = ()
-    limits: ResourceLimits = field(default_factory=command_limits)
+    limits: processes.ResourceLimits = field(default_factory=processes.command_limits)
 
 
 def find_program(name: str, rules: CommandRules, root: str, path: str) -> str | ToolError:
@@ -98,7 +79,7 @@ def readable_folders(rules: CommandRules) -> tuple[str, ...] | ToolError:
                 f"{quoted(name)} cannot be shown to commands: name an existing folder by its absolute path, and none of"
                 f" / {' '.join(_NEVER_SHOWN)}."
             )
-            return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+            return invalid(message)
         found.append(real)
     return tuple(dict.fromkeys(found))
 
@@ -149,12 +130,12 @@ class CommandResult:
     """
 
     exit_code: int
-    stdout: Ends
-    stderr: Ends
+    stdout: processes.Ends
+    stderr: processes.Ends
     seconds: float
     limit_s: float
     timed_out: bool = False
-    limit: LimitReached | None = None
+    limit: processes.LimitReached | None = None
 
     @property
     def signal(self) -> int:
@@ -164,20 +145,17 @@ class CommandResult:
 
 
 def open_commands(
-    root: str, rules: CommandRules, denied: Denied, contents: ContentJudge = lambda _: None
+    root: str, rules: CommandRules, denied: workspace_cover.Denied, contents: ContentJudge = lambda _: None
 ) -> "Commands | ToolError":
     """The commands of a run in the workspace `root`; UNAVAILABLE, with reason and remedy, where no sandbox starts.
 
     `denied` says which workspace-relative names no program may see, `contents` which files for what they hold.
     """
-    refusal = bubblewrap.sandbox_refusal()
-    if refusal is not None:
+    if (refusal := bubblewrap.sandbox_refusal()) is not None:
         return refusal
-    real = check_workspace(root)
-    if isinstance(real, ToolError):
+    if isinstance(real := check_workspace(root), ToolError):
         return real
-    readable = readable_folders(rules)
-    if isinstance(readable, ToolError):
+    if isinstance(readable := readable_folders(rules), ToolError):
         return readable
     remembered = functools.lru_cache(_REMEMBERED)(denied)
     return Commands(
@@ -185,13 +163,13 @@ def open_commands(
         rules=rules,
         env=command_environment(real, readable),
         _denied=remembered,
-        _holds=HeldSecrets(contents),
+        _holds=workspace_cover.HeldSecrets(contents),
         _paths=JudgedPaths(real, lambda name, _: _judged(remembered, name)),
         _readable=readable,
     )
 
 
-def _judged(denied: Denied, name: str) -> ToolError | None:
+def _judged(denied: workspace_cover.Denied, name: str) -> ToolError | None:
     message = f"No command may run in {quoted(name)}."
     return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message) if denied(name) else None
 
@@ -210,8 +188,8 @@ class Commands:
     root: str
     rules: CommandRules
     env: Mapping[str, str]
-    _denied: Denied
-    _holds: HeldSecrets
+    _denied: workspace_cover.Denied
+    _holds: workspace_cover.HeldSecrets
     _paths: JudgedPaths
     _readable: tuple[str, ...]
     scope: CancellationScope = field(default_factory=CancellationScope)
@@ -227,7 +205,7 @@ class Commands:
         self,
         given: Mapping[str, bytes],
         env: Mapping[str, str],
-        limits: ResourceLimits | None = None,
+        limits: processes.ResourceLimits | None = None,
         readable: Sequence[str] = (),
     ) -> Self:
         """The same commands for programs that may look at the workspace and change nothing, with more variables.
@@ -269,22 +247,21 @@ class Commands:
     def _run(
         self, root: int, command: Sequence[str], cwd: str, times: tuple[float, float]
     ) -> CommandResult | ToolError:
-        folder = self._folder(root, cwd)
-        if isinstance(folder, ToolError):
+        if isinstance(folder := self._folder(root, cwd), ToolError):
             return folder
         started, limit = times
         with ExitStack() as protection:
             problem = None
             if not self.looks_only:
-                problem = protection.enter_context(protected_git(root))
-                protection.enter_context(kept_settings(root))
-            before = problem or find_cover(root, self._denied, started + limit, self._holds)
+                problem = protection.enter_context(workspace_cover.protected_git(root))
+                protection.enter_context(workspace_cover.kept_settings(root))
+            before = problem or workspace_cover.find_cover(root, self._denied, started + limit, self._holds)
             if isinstance(before, ToolError):
                 return before
-            linked = linked_repository(self.root)
+            linked = workspace_cover.linked_repository(self.root)
             readable = self._readable if linked is None else (*self._readable, linked)
             asked = [each for each in readable if each not in own_installation()]  # it is like the system
-            beside = find_ways_out(asked, self.root, started + limit)
+            beside = workspace_cover.find_ways_out(asked, self.root, started + limit)
             if isinstance(beside, ToolError):
                 return beside
             with ExitStack() as handles:
@@ -294,28 +271,28 @@ class Commands:
     def _wait(
         self, view: bubblewrap.View, command: Sequence[str], started: float, limit: float
     ) -> CommandResult | ToolError:
-        stdout, stderr = (Ends(most=self.rules.max_output_bytes) for _ in range(2))
+        stdout, stderr = (processes.Ends(most=self.rules.max_output_bytes) for _ in range(2))
         with ExitStack() as stack:
             with self.scope.effect():
                 running = stack.enter_context(bubblewrap.started(view, command, self.env))
             if isinstance(running, ToolError):
                 return running
             takers = running.takers(stdout.take, stderr.take)
-            watch, exceeded = running.watch, list[LimitReached]()
+            watch, exceeded = running.watch, list[processes.LimitReached]()
 
             def check() -> None:
                 self._check_scope()
                 size, most = stdout.size + stderr.size, self.rules.limits.output_bytes
                 found = watch.look() if watch is not None else None
-                found = LimitReached(Limit.OUTPUT, size, most) if size > most else found
+                found = processes.LimitReached(processes.Limit.OUTPUT, size, most) if size > most else found
                 if not exceeded and found is not None:
                     exceeded.append(found)
                     running.kill()
 
-            in_time = read_until(running.process, takers, started + limit, check)
+            in_time = processes.read_until(running.process, takers, started + limit, check)
             if not in_time:
                 running.terminate()
-                read_until(running.process, takers, started + limit + self.rules.grace_s, check)
+                processes.read_until(running.process, takers, started + limit + self.rules.grace_s, check)
             running.kill()
             if in_time and not running.has_run() and running.process.returncode >= 0:
                 return _not_started(command[0], stderr)
@@ -336,7 +313,9 @@ class Commands:
         with self.scope.effect():
             pass
 
-    def _view(self, root: int, cover: Cover, beside: tuple[str, ...], handles: ExitStack) -> bubblewrap.View:
+    def _view(
+        self, root: int, cover: workspace_cover.Cover, beside: tuple[str, ...], handles: ExitStack
+    ) -> bubblewrap.View:
         read_only = [
             (handles.enter_context(closing(open_beneath(root, name.split("/"), os.O_PATH))), self._absolute(name))
             for name in (() if self.looks_only else (*cover.repositories, *cover.settings))
@@ -357,15 +336,13 @@ class Commands:
         )
 
     def _folder(self, root: int, cwd: str) -> str | ToolError:
-        place = self._paths.existing(cwd, PathAccess.LIST_DIR)
-        if isinstance(place, ToolError):
+        if isinstance(place := self._paths.existing(cwd, PathAccess.LIST_DIR), ToolError):
             return place
         try:
             with closing(open_beneath(root, place.parts, os.O_RDONLY | os.O_DIRECTORY)) as handle:
                 return self._paths.opened_name(handle, root, place, for_write=False)
         except NotADirectoryError:
-            message = f"{quoted(cwd)} is a file: a command runs in a directory."
-            return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+            return invalid(f"{quoted(cwd)} is a file: a command runs in a directory.")
         except OSError as error:
             return os_failure(error, "run in", cwd)
 
@@ -373,14 +350,14 @@ class Commands:
         return os.path.normpath(os.path.join(self.root, name))
 
 
-def _not_started(program: str, stderr: Ends) -> ToolError:
+def _not_started(program: str, stderr: processes.Ends) -> ToolError:
     lines = stderr.tail.decode(errors="replace").strip() or stderr.head.decode(errors="replace").strip()
     reason = (lines.splitlines() or ["bubblewrap gave no reason"])[-1].removeprefix("bwrap: ")
     message = f"{quoted(program)} could not be started in the sandbox ({reason})."
     return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
 
-def output_text(ends: Ends) -> str:
+def output_text(ends: processes.Ends) -> str:
     """The output as text; where bytes are left out, a line of its own says how many.
 
     Bytes that are no UTF-8 become U+FFFD, and NUL characters, which JSON and databases dislike, are dropped.
@@ -391,7 +368,7 @@ def output_text(ends: Ends) -> str:
     return f"{_decoded(ends.head)}\n{between}\n{_decoded(ends.tail)}"
 
 
-def last_words(*outputs: Ends) -> str:
+def last_words(*outputs: processes.Ends) -> str:
     """The ends of the outputs that have something to say, one below the other."""
     texts = (_decoded(each.tail if each.left_out else each.head + each.tail) for each in outputs)
     return "\n".join(text.strip()[-LONGEST_LAST_WORDS:] for text in texts if text.strip())

@@ -15,10 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Final, NamedTuple
 
-from mendgraph.nodes.execute_tools.files.failures import LONGEST_QUOTE, os_failure, plain_text, quoted
 from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.processes.processes import ProcessResult, run_process
-from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.records import LONGEST_QUOTE, ToolError, ToolErrorCode, invalid, os_failure, plain_text, quoted
 
 GIT_TIMEOUT_S: Final = 1_800.0
 """A checkout of a very large repository on a busy disk takes minutes."""
@@ -95,8 +94,7 @@ def run_git(
     program = shutil.which("git")
     if program is None:
         needed = "The program 'git' is needed for copies of workspaces and for patches"
-        message = f"{needed}: install your system's package git."
-        return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+        return ToolError(code=ToolErrorCode.UNAVAILABLE, message=f"{needed}: install your system's package git.")
     with tempfile.TemporaryFile() if given else nullcontext() as stream:
         if stream is not None:
             stream.write(given)
@@ -211,8 +209,7 @@ def find_commit(repository: Repository, revision: str = "") -> str | ToolError:
 
     NOT_FOUND where there is none, INVALID_ARGUMENT for what is no revision.
     """
-    problem = malformed_revision(revision)
-    if problem is not None:
+    if (problem := malformed_revision(revision)) is not None:
         return problem
     commit = repository.line("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision or HEAD}^{{commit}}")
     if commit:
@@ -232,8 +229,7 @@ def malformed_revision(revision: str) -> ToolError | None:
     odd = not revision.isprintable() or len(revision) > _LONGEST_REVISION
     if not odd and not revision.startswith("-") and revision == revision.strip():
         return None
-    message = f"{quoted(revision)} is no git revision: name a branch, a tag or a commit."
-    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+    return invalid(f"{quoted(revision)} is no git revision: name a branch, a tag or a commit.")
 
 
 def find_tree(repository: Repository, commit: str) -> str | None:
@@ -300,8 +296,7 @@ def add_worktree(repository: Repository, commit: str, folder_fd: int, folder: st
             _remove_records(repository.common, own, folder)
             path = os.path.join(folder, own)
             made = repository.run("worktree", "add", "--quiet", "--detach", "--no-checkout", "--lock", path, commit)
-        made = succeeded(made, "make a worktree of", repository.path)
-        if isinstance(made, ToolError):
+        if isinstance(made := succeeded(made, "make a worktree of", repository.path), ToolError):
             return made
         with closing(os.open(f"{own}/{_POINTER}", os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder_fd)) as handle:
             pointer = os.fsdecode(os.read(handle, 10_000))
@@ -309,8 +304,7 @@ def add_worktree(repository: Repository, commit: str, folder_fd: int, folder: st
         os.rename(own, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
         with open(os.path.join(records, "gitdir"), "wb") as file:
             file.write(os.fsencode(os.path.join(os.path.realpath(folder), name, _POINTER)) + b"\n")
-        failure = _check_out(repository, os.path.join(folder, name))
-        if failure is not None:
+        if (failure := _check_out(repository, os.path.join(folder, name))) is not None:
             return failure
         with suppress(FileNotFoundError):
             os.unlink(os.path.join(records, _LOCKED))  # from now on `git worktree prune` decides by what is there
@@ -386,7 +380,6 @@ def find_identity(path: str) -> dict[str, str] | ToolError:
     known = _IDENTITY.match(os.fsdecode(found.stdout))
     if known is None:
         remedy = "say it with git config --global user.name NAME, and the same for user.email."
-        message = f"Git does not know in whose name to commit: {remedy}"
-        return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
+        return ToolError(code=ToolErrorCode.NOT_FOUND, message=f"Git does not know in whose name to commit: {remedy}")
     kinds = (f"GIT_{who}" for who in ("AUTHOR", "COMMITTER"))
     return {f"{kind}_{part}": known[n] for kind in kinds for n, part in enumerate(("NAME", "EMAIL"), 1)}

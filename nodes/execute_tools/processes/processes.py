@@ -25,10 +25,9 @@ from functools import cache, partial
 from pathlib import Path
 from typing import IO, Final
 
-from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
 from mendgraph.nodes.execute_tools.files.handles import closing
 from mendgraph.nodes.execute_tools.files.workspace import OpenedFile
-from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, os_failure, quoted
 
 INHERITED: Final = ("PATH", "LANG", "HOME")
 """What a program learns of our environment: no keys, and no PYTHONPATH or VIRTUAL_ENV of the agent's own."""
@@ -140,8 +139,7 @@ def start_process(
     except OSError as error:
         return os_failure(error, "run", argv[0])
     except ValueError as error:
-        message = f"Cannot run {quoted(argv[0])}: an argument is no text that a program can be given ({error})."
-        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+        return invalid(f"Cannot run {quoted(argv[0])}: an argument is no text that a program can be given ({error}).")
 
 
 def read_until(

@@ -16,24 +16,7 @@ from urllib.parse import parse_qsl, quote, quote_plus, unquote
 
 from pydantic import BaseModel
 
-from mendgraph.nodes.execute_tools.secrets.keys import (
-    assignment_spans,
-    fold,
-    has_secret_word,
-    is_about,
-    is_plain,
-    is_secret_key,
-    is_secret_number,
-    looks_secret_under,
-    names_a_literal,
-)
-from mendgraph.nodes.execute_tools.secrets.shapes import (
-    SHORTEST_TOKEN,
-    key_block_spans,
-    open_block,
-    shape_spans,
-    url_password,
-)
+from mendgraph.nodes.execute_tools.secrets import keys, shapes
 
 # --- Secrets that are known by value
 
@@ -61,9 +44,9 @@ def known_values(environment: Mapping[str, str]) -> tuple[str, ...]:
     for name, value in environment.items():
         password = ""
         if "://" in value:
-            password = url_password(value)
+            password = shapes.url_password(value)
             query = parse_qsl(value.partition("?")[2])  # as in PostgreSQL's `?password=`
-            found.update(dict.fromkeys(text for name, text in query if is_secret_key(name)))
+            found.update(dict.fromkeys(text for name, text in query if keys.is_secret_key(name)))
         if password:
             found.update(dict.fromkeys((password, unquote(password))))
         elif is_findable(value) and _is_secret_variable(name):
@@ -84,11 +67,11 @@ def is_findable(value: str) -> bool:
     """
     if len(value) < SHORTEST_VALUE or _PATH.fullmatch(value) or len(set(value)) <= 2:
         return False
-    if _WORD.fullmatch(value) or (is_plain(value) and not any(char.isdigit() for char in value)):
+    if _WORD.fullmatch(value) or (keys.is_plain(value) and not any(char.isdigit() for char in value)):
         return len(value) >= SHORTEST_WORD
     if value.isdigit():
         return len(value) >= SHORTEST_NUMBER
-    return not (_NUMBERED_WORD.fullmatch(value) and is_plain(value))
+    return not (_NUMBERED_WORD.fullmatch(value) and keys.is_plain(value))
 
 
 def forms_of(values: Iterable[str]) -> tuple[str, ...]:
@@ -104,7 +87,7 @@ def forms_of(values: Iterable[str]) -> tuple[str, ...]:
 def _is_secret_variable(name: str) -> bool:
     if name.upper() in _NO_SECRET:
         return False
-    return names_a_literal(name) or is_secret_key(name) or bool(_KEY_NAME.search(name.upper()))
+    return keys.names_a_literal(name) or keys.is_secret_key(name) or bool(_KEY_NAME.search(name.upper()))
 
 
 def _spellings(value: str) -> Iterator[str]:
@@ -241,12 +224,12 @@ class Redactor:
             starts = (each.start() for each in re.finditer(f"(?={re.escape(form)})", text))
             found += [(start, start + len(form)) for start in starts]
         linked = _LINK.search(text) is not None
-        if not linked and len(text) < SHORTEST_TOKEN:
+        if not linked and len(text) < shapes.SHORTEST_TOKEN:
             return _joined(found)
-        folded = fold(text) if linked else ""
-        found.extend(shape_spans(text, folded))
+        folded = keys.fold(text) if linked else ""
+        found.extend(shapes.shape_spans(text, folded))
         if names and linked:
-            found.extend(assignment_spans(text, folded))
+            found.extend(keys.assignment_spans(text, folded))
         return _joined(found)
 
     def pending(self, text: str) -> int:
@@ -296,17 +279,19 @@ class _Kind:
 
     def hides(self, value: str | float, secret: str) -> bool:
         """Whether a text or a number under a secret's name goes."""
-        if not secret or (self.strict and is_secret_key(secret)):
+        if not secret or (self.strict and keys.is_secret_key(secret)):
             return bool(secret)
-        return looks_secret_under(secret, value) if isinstance(value, str) else is_secret_number(secret, value)
+        if isinstance(value, str):
+            return keys.looks_secret_under(secret, value)
+        return keys.is_secret_number(secret, value)
 
     def covers(self, key: str, inside: str) -> str:
         """The secret's name that a value is under: this one, or one that it is `inside` of; "" where there is none."""
-        if self.strict and is_secret_key(inside or key):
+        if self.strict and keys.is_secret_key(inside or key):
             return inside or key
-        if names_a_literal(key):
+        if keys.names_a_literal(key):
             return key
-        return "" if is_about(key) else inside
+        return "" if keys.is_about(key) else inside
 
 
 _NAME_FIELDS: Final = frozenset(
@@ -329,7 +314,7 @@ def redact(value: Any) -> Any:
 def _fields(value: Mapping[Any, Any], kind: _Kind, secret: str) -> Iterator[tuple[str, Any, str]]:
     """The fields of an object, each with the secret's name that it is under: its own, or what another field says."""
     said = "".join(str(each) for key, each in value.items() if str(key).lower() in _NAME_FIELDS) if value else ""
-    paired = said if len(said) <= _LONGEST_NAME and names_a_literal(said) else ""
+    paired = said if len(said) <= _LONGEST_NAME and keys.names_a_literal(said) else ""
     for key, each in ((str(key), each) for key, each in value.items()):
         is_value = paired and key.lower() in _VALUE_FIELDS
         yield key, each, paired if is_value else kind.covers(key, secret)
@@ -386,7 +371,7 @@ def _parsed(text: str) -> Any:
     if ends not in _DOCUMENT_ENDS:
         return None
     escaped = "\\" in trimmed
-    if not escaped and (ends == '""' or not has_secret_word(fold(trimmed))):
+    if not escaped and (ends == '""' or not keys.has_secret_word(keys.fold(trimmed))):
         return None
     try:
         return json.loads(trimmed, parse_constant=str)
@@ -423,7 +408,7 @@ def masked_blocks(text: str) -> str:
     if _BEGIN not in text:
         return text
     pieces, at = list[str](), 0
-    for start, stop in key_block_spans(text):
+    for start, stop in shapes.key_block_spans(text):
         block = _INK.sub(lambda line: MARK if any(map(str.isalnum, line[0])) else line[0], text[start:stop])
         pieces += [text[at:start], block]
         at = stop
@@ -461,19 +446,19 @@ def whole_words(text: str, start: int, end: int, mark: str = MARK) -> tuple[str,
     return without_spans(window, spans, mark, first, last), before + first, before + last
 
 
-def next_piece(text: str, start: int, end: int, mark: str = MARK) -> tuple[str, int]:
-    """What `text[start:end]` says with `mark` for each secret, and where it ends, so that the next piece begins there.
+def next_piece(text: str, start: int, end: int) -> tuple[str, int]:
+    """What `text[start:end]` says with MARK for each secret, and where it ends, so that the next piece begins there.
 
     It ends where a word or a secret does; only a word that fills it is cut. A secret that `start` or `end` lies in is a
     mark in the pieces on both sides, if the text begins before it.
     """
     spans = fail_closed(lambda: _DEFAULT.spans(text), None)
     if spans is None:
-        return mark, end
+        return MARK, end
     last = _last(text, end, spans)
     last = last if last > start else min(end, len(text))
     covered = max((stop for begin, stop in spans if begin < last), default=last)
-    return without_spans(text, spans, mark, start, last), max(covered, last)
+    return without_spans(text, spans, MARK, start, last), max(covered, last)
 
 
 def first_words(text: str, most: int, mark: str = MARK) -> str:
@@ -546,7 +531,7 @@ class RedactedStream:
             return 0
         text = self._shown + self._held
         end = len(self._shown) + word_end.start() + 1
-        block = open_block(text)
+        block = shapes.open_block(text)
         end = min(end, self._redactor.pending(text), len(text) if block is None else block)
         return max(0, end - len(self._shown))
 

@@ -11,11 +11,10 @@ from contextlib import suppress
 from typing import Final
 
 from mendgraph.nodes.execute_tools.files.atomic_write import name_exclusively, sync_folder, write_temporary
-from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
 from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.files.workspace import OpenedFile
 from mendgraph.nodes.language.names import LARGEST_NUMBER, number_of, reference_of, unknown_reference
-from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, os_failure, quoted
 
 DATA_DIR_VARIABLE = "MENDGRAPH_DATA_DIR"
 """Names the folder that holds `runs/`, `workspaces/` and `spending/` instead of the user's data folder."""
@@ -128,8 +127,7 @@ def _private_folder(kind: str, name: str, said: str, base: str | None) -> str | 
     except OSError as error:
         return os_failure(error, f"make the {said}", path)
     except ValueError:
-        message = f"The {said} cannot be {quoted(path)}: no folder can have this name."
-        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+        return invalid(f"The {said} cannot be {quoted(path)}: no folder can have this name.")
 
 
 class _NotOursError(Exception):
@@ -314,9 +312,8 @@ def give_workspace_name(folder: str, name: str) -> ToolError | None:
             f"A workspace cannot be called {quoted(name)} in a shared store: give up to {LONGEST_NAME} letters, digits"
             " and signs out of '._@+=/-', the first of them a letter or digit."
         )
-        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
-    found = _given(folder, name)
-    if isinstance(found, ToolError):
+        return invalid(message)
+    if isinstance(found := _given(folder, name), ToolError):
         return found
     if found != name:
         message = (

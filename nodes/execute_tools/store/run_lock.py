@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Final, Self
 from filelock import FileLock, Timeout
 
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
-from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
 from mendgraph.nodes.execute_tools.files.handles import closing
 from mendgraph.nodes.execute_tools.store.database import StoreError, postgres_database, uses_postgres
 from mendgraph.nodes.execute_tools.store.run_folder import known_workspace_name
-from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.records import ToolError, ToolErrorCode, os_failure, quoted
 
 if TYPE_CHECKING:
     from mendgraph.nodes.execute_tools.store.postgres import Locks
@@ -166,8 +165,7 @@ class WorkspaceLock(RunLock):
         the code of its reason.
         """
         latest = monotonic_s() + wait_s
-        refused = super().acquire(owner, wait_s)
-        if refused is not None:
+        if (refused := super().acquire(owner, wait_s)) is not None:
             return refused
         try:
             refused = self._acquire_in_postgres(owner, latest)
@@ -206,18 +204,18 @@ class WorkspaceLock(RunLock):
         return None
 
 
-def lock_holder(folder: str, name: str = "run") -> Owner | None:
-    """The holder of the `RunLock` of this name in `folder`, as it has written itself down; None where there is none.
+def lock_holder(folder: str) -> Owner | None:
+    """The holder of the `RunLock` in `folder`, as it has written itself down; None where there is none.
 
     A holder that was killed has left its name, so the lock itself is asked whether anybody has it. That takes no
     longer than a moment, in which another one who wants the lock tries again. The lock of a workspace may be held on
     another machine, where the store is in PostgreSQL; nobody is named where that cannot be asked.
     """
-    owner = written_owner(folder, f"{name}.lock")
+    owner = written_owner(folder, "run.lock")
     with suppress(OSError):
-        if owner is not None and _is_held(os.path.join(folder, f"{name}.lock")):
+        if owner is not None and _is_held(os.path.join(folder, "run.lock")):
             return owner
-    workspace = known_workspace_name(folder) if name == "run" and uses_postgres() else None
+    workspace = known_workspace_name(folder) if uses_postgres() else None
     if workspace is None:
         return None
     with suppress(StoreError, ImportError):

@@ -16,11 +16,10 @@ from contextlib import suppress
 from typing import BinaryIO, Final
 
 from mendgraph.nodes.execute_tools.files.atomic_write import sync_folder, write_temporary
-from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
 from mendgraph.nodes.execute_tools.files.handles import closing, open_regular as open_in_workspace, open_root
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder, workspace_folder_path
 from mendgraph.nodes.language.documents import storable
-from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, os_failure, quoted
 
 MOST_BYTES: Final = 1_000_000
 """No file that a person writes by hand is larger."""
@@ -38,8 +37,7 @@ def configuration_file(name: str) -> str | ToolError:
     try:
         return os.path.join(user_config_dir("mendgraph", appauthor=False), name)
     except RuntimeError:
-        message = f"There is no home folder in which {name} could be."
-        return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
+        return ToolError(code=ToolErrorCode.NOT_FOUND, message=f"There is no home folder in which {name} could be.")
 
 
 def open_regular(path: str) -> BinaryIO:
@@ -75,8 +73,7 @@ def read_bytes(path: str, most: int = MOST_BYTES, name: str = "") -> bytes | Too
     except OSError as error:
         return os_failure(error, "read", name)
     if len(data) > most:
-        message = f"Cannot read {quoted(name)}: it has more than {most:,} bytes."
-        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+        return invalid(f"Cannot read {quoted(name)}: it has more than {most:,} bytes.")
     return data
 
 
@@ -96,14 +93,12 @@ def write_whole(path: str, data: bytes) -> None:
 
 def read_user_file(path: str) -> str | ToolError:
     """The text of a small file that the user wrote: UTF-8, `MOST_BYTES` at most."""
-    data = read_bytes(os.path.expanduser(path))
-    if isinstance(data, ToolError):
+    if isinstance(data := read_bytes(os.path.expanduser(path)), ToolError):
         return data
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        message = f"Cannot read {quoted(path)}: it is no UTF-8 text (byte {error.start})."
-        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+        return invalid(f"Cannot read {quoted(path)}: it is no UTF-8 text (byte {error.start}).")
 
 
 SETTINGS_FILE: Final = ".mendgraph.toml"
@@ -128,12 +123,10 @@ def read_settings_file(root: str) -> bytes | ToolError | None:
         return None
     except OSError as error:
         if error.errno == errno.ESTALE:
-            message = f"Cannot read {quoted(SETTINGS_FILE)}: it is a symbolic link, and none is followed."
-            return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+            return invalid(f"Cannot read {quoted(SETTINGS_FILE)}: it is a symbolic link, and none is followed.")
         return os_failure(error, "read", SETTINGS_FILE)
     if len(data) > MOST_SETTINGS_BYTES:
-        message = f"Cannot read {quoted(SETTINGS_FILE)}: it has more than {MOST_SETTINGS_BYTES:,} bytes."
-        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+        return invalid(f"Cannot read {quoted(SETTINGS_FILE)}: it has more than {MOST_SETTINGS_BYTES:,} bytes.")
     return data
 
 
@@ -153,8 +146,7 @@ def trusted_hash(root: str) -> str:
 
 def trust(root: str, sha256: str) -> ToolError | None:
     """Remember that the user trusts the workspace's file with this hash, and no other any more; "" for none."""
-    folder = workspace_folder(root)
-    if isinstance(folder, ToolError):
+    if isinstance(folder := workspace_folder(root), ToolError):
         return folder
     path = os.path.join(folder, _MARK)
     try:

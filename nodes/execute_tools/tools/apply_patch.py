@@ -4,24 +4,13 @@ from dataclasses import dataclass
 
 from pydantic import Field
 
-from mendgraph.nodes.execute_tools.argument_schema import ToolArguments
+from mendgraph.nodes.execute_tools.edits import patches
 from mendgraph.nodes.execute_tools.edits.diffs import NO_FILE, Version, file_change
-from mendgraph.nodes.execute_tools.edits.patches import (
-    AddedFile,
-    DeletedFile,
-    FilePatch,
-    PatchError,
-    UpdatedFile,
-    apply_hunks,
-    parse_patch,
-    patched_paths,
-)
-from mendgraph.nodes.execute_tools.files.failures import invalid, quoted
 from mendgraph.nodes.execute_tools.files.text_files import BOM, TextForm, encode_text, text_of, unstorable
 from mendgraph.nodes.execute_tools.files.workspace import Change, DeleteFile, MoveFile, WriteFile
-from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, tool
+from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolArguments, ToolContext, tool
 from mendgraph.nodes.execute_tools.tools.saving import changed, judged_syntax, load_current, outdated
-from mendgraph.nodes.records import EditForm, Effect, FileChange, JsonMap, ToolError, ToolErrorCode
+from mendgraph.nodes.records import EditForm, Effect, FileChange, JsonMap, ToolError, ToolErrorCode, invalid, quoted
 
 
 class ApplyPatchArguments(ToolArguments):
@@ -45,7 +34,7 @@ class _Planned:
 @tool(
     effect=Effect.WRITE,
     one_change=True,
-    paths_of=lambda arguments: patched_paths(str(arguments.get("patch", ""))),
+    paths_of=lambda arguments: patches.patched_paths(str(arguments.get("patch", ""))),
     edit_forms=(EditForm.PATCH,),
 )
 def apply_patch(context: ToolContext, arguments: ApplyPatchArguments) -> ToolAnswer:
@@ -57,14 +46,14 @@ def apply_patch(context: ToolContext, arguments: ApplyPatchArguments) -> ToolAns
     """
     if problem := unstorable(arguments.patch, "patch"):
         return invalid(problem)
-    if isinstance(files := parse_patch(arguments.patch), PatchError):
+    if isinstance(files := patches.parse_patch(arguments.patch), patches.PatchError):
         return _error(files)
     planned: list[_Planned] = []
     for file in files:
-        if isinstance(file, AddedFile):
+        if isinstance(file, patches.AddedFile):
             plan = _added(context, file)
         else:
-            plan = _deleted(context, file) if isinstance(file, DeletedFile) else _updated(context, file)
+            plan = _deleted(context, file) if isinstance(file, patches.DeletedFile) else _updated(context, file)
         if isinstance(plan, ToolError):
             return plan
         planned.append(plan)
@@ -83,7 +72,7 @@ def apply_patch(context: ToolContext, arguments: ApplyPatchArguments) -> ToolAns
     return changed(changes, files=told)
 
 
-def _added(context: ToolContext, file: AddedFile) -> _Planned | ToolError:
+def _added(context: ToolContext, file: patches.AddedFile) -> _Planned | ToolError:
     if context.workspace.exists(file.path):
         message = f"{quoted(file.path)} exists already, so it cannot be added: update it instead."
         return _in_line(file, ToolError(code=ToolErrorCode.CONFLICT, message=message))
@@ -92,7 +81,7 @@ def _added(context: ToolContext, file: AddedFile) -> _Planned | ToolError:
     return _Planned(WriteFile(file.path, data), NO_FILE, Version("", text), {"action": "created"})
 
 
-def _deleted(context: ToolContext, file: DeletedFile) -> _Planned | ToolError:
+def _deleted(context: ToolContext, file: patches.DeletedFile) -> _Planned | ToolError:
     if isinstance(content := context.workspace.read_file(file.path), ToolError):
         return _in_line(file, content)
     before = Version(content.sha256, text_of(content.data))
@@ -101,14 +90,14 @@ def _deleted(context: ToolContext, file: DeletedFile) -> _Planned | ToolError:
     return _Planned(DeleteFile(file.path, content.sha256), before, NO_FILE, {"action": "deleted"})
 
 
-def _updated(context: ToolContext, file: UpdatedFile) -> _Planned | ToolError:
+def _updated(context: ToolContext, file: patches.UpdatedFile) -> _Planned | ToolError:
     if isinstance(before := load_current(context, file.path), ToolError):
         return _in_line(file, before)
-    if isinstance(patched := apply_hunks(before.file.text, file.hunks, before.path), PatchError):
+    if isinstance(patched := patches.apply_hunks(before.file.text, file.hunks, before.path), patches.PatchError):
         return _error(patched)
     same = patched.text == before.file.text
     if same and not file.target:
-        return _error(PatchError(file.line, f"the hunks change nothing in {before.name}."))
+        return _error(patches.PatchError(file.line, f"the hunks change nothing in {before.name}."))
     judged = judged_syntax(context, file.target or before.path, before.file.text, patched.text)
     if isinstance(judged, ToolError):
         return _in_line(file, judged)
@@ -121,9 +110,9 @@ def _updated(context: ToolContext, file: UpdatedFile) -> _Planned | ToolError:
     return _Planned(change, before.version, Version("", patched.text), data)
 
 
-def _error(error: PatchError) -> ToolError:
+def _error(error: patches.PatchError) -> ToolError:
     return invalid(error.sentence, *error.suggestions)
 
 
-def _in_line(file: FilePatch, error: ToolError) -> ToolError:
+def _in_line(file: patches.FilePatch, error: ToolError) -> ToolError:
     return error.model_copy(update={"message": f"Line {file.line} of the patch: {error.message}"})

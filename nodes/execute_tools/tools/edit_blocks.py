@@ -5,16 +5,14 @@ from typing import Any
 
 from pydantic import Field
 
-from mendgraph.nodes.execute_tools.argument_schema import FilePath, ToolArguments
 from mendgraph.nodes.execute_tools.edits.definitions import Refusal, identical, replace_definitions
 from mendgraph.nodes.execute_tools.edits.losses import lost_definitions, lost_keys, why_not_whole, why_too_little
 from mendgraph.nodes.execute_tools.edits.python_text import SyntaxProblem, parse, read_python
 from mendgraph.nodes.execute_tools.edits.request import read_request
-from mendgraph.nodes.execute_tools.files.failures import invalid, quoted
 from mendgraph.nodes.execute_tools.files.text_files import BOM, unstorable, with_newline
-from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, tool
+from mendgraph.nodes.execute_tools.registry import FilePath, ToolAnswer, ToolArguments, ToolContext, tool
 from mendgraph.nodes.execute_tools.tools.saving import LoadedText, load_current, save_text, shown_unread
-from mendgraph.nodes.records import EditForm, Effect, JsonMap, ToolError, ToolErrorCode
+from mendgraph.nodes.records import EditForm, Effect, JsonMap, ToolError, ToolErrorCode, invalid, quoted
 
 
 class EditBlocksArguments(ToolArguments):

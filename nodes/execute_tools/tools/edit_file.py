@@ -5,14 +5,12 @@ from typing import Final
 
 from pydantic import Field
 
-from mendgraph.nodes.execute_tools.argument_schema import FilePath, ToolArguments
 from mendgraph.nodes.execute_tools.edits.exact_edits import EQUAL, Tier, replace_text, tier_data
-from mendgraph.nodes.execute_tools.files.failures import invalid
 from mendgraph.nodes.execute_tools.files.text_files import BOM, count_lines, unstorable
-from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, tool
+from mendgraph.nodes.execute_tools.registry import FilePath, ToolAnswer, ToolArguments, ToolContext, tool
 from mendgraph.nodes.execute_tools.tools.saving import instead_of, load_current, save_text
 from mendgraph.nodes.language.text_protocol import is_miss
-from mendgraph.nodes.records import EditForm, Effect, ToolError, ToolErrorCode
+from mendgraph.nodes.records import EditForm, Effect, ToolError, ToolErrorCode, invalid
 
 
 class EditFileArguments(ToolArguments):

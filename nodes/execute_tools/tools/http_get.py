@@ -6,9 +6,8 @@ from typing import Final
 
 from pydantic import Field
 
-from mendgraph.nodes.execute_tools.argument_schema import ToolArguments
 from mendgraph.nodes.execute_tools.network.url_rules import DISABLED
-from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, ToolOutput, tool
+from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolArguments, ToolContext, ToolOutput, tool
 from mendgraph.nodes.records import Effect, ToolError, ToolErrorCode
 
 _MARKUP: Final = re.compile(

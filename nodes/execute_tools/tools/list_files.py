@@ -7,19 +7,11 @@ from posixpath import dirname
 
 from pydantic import Field
 
-from mendgraph.nodes.execute_tools.argument_schema import FolderPath, ToolArguments
-from mendgraph.nodes.execute_tools.files.failures import invalid
-from mendgraph.nodes.execute_tools.files.tree_walk import (
-    MAX_PATTERN_CHARACTERS,
-    MORE_MATCHES,
-    NO_MATCHES,
-    PathGlob,
-    parse_glob,
-)
+from mendgraph.nodes.execute_tools.files import tree_walk
 from mendgraph.nodes.execute_tools.files.workspace import Entry, relative_glob
-from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, ToolOutput, tool
+from mendgraph.nodes.execute_tools.registry import FolderPath, ToolAnswer, ToolArguments, ToolContext, ToolOutput, tool
 from mendgraph.nodes.language.names import is_reference, only_read
-from mendgraph.nodes.records import Effect, ToolError
+from mendgraph.nodes.records import Effect, ToolError, invalid
 
 MAX_ENTRIES = 500
 
@@ -62,9 +54,9 @@ def glob_files(context: ToolContext, arguments: GlobFilesArguments) -> ToolAnswe
     """Find files below a directory by name, but for what .gitignore names."""
     if isinstance(pattern := relative_glob(context.workspace, arguments.pattern), ToolError):
         return pattern
-    if (glob := parse_glob(pattern)) is None:
-        message = f"The pattern is too long or has too many alternatives; at most {MAX_PATTERN_CHARACTERS} characters."
-        return invalid(message)
+    if (glob := tree_walk.parse_glob(pattern)) is None:
+        most = tree_walk.MAX_PATTERN_CHARACTERS
+        return invalid(f"The pattern is too long or has too many alternatives; at most {most} characters.")
     if is_reference(arguments.path):
         return invalid(only_read(arguments.path))
     if isinstance(listed := context.workspace.list_directory(arguments.path), ToolError):
@@ -73,11 +65,11 @@ def glob_files(context: ToolContext, arguments: GlobFilesArguments) -> ToolAnswe
     base = dirname(listed[0].path) if listed else ""
     found = sorted(islice(_matches(context, islice(walk, MAX_VISITED), base, glob), MAX_PATHS + 1))
     has_more = len(found) > MAX_PATHS or next(walk, None) is not None
-    guidance = MORE_MATCHES if has_more else "" if found else NO_MATCHES
+    guidance = tree_walk.MORE_MATCHES if has_more else "" if found else tree_walk.NO_MATCHES
     return ToolOutput.ok(paths=found[:MAX_PATHS], has_more=has_more, **({"guidance": guidance} if guidance else {}))
 
 
-def _matches(context: ToolContext, entries: Iterable[Entry], base: str, glob: PathGlob) -> Iterator[str]:
+def _matches(context: ToolContext, entries: Iterable[Entry], base: str, glob: tree_walk.PathGlob) -> Iterator[str]:
     """The readable files that fit, by their names below `base` or below the workspace: models write both."""
     for entry in entries:
         names = {entry.path, entry.path.removeprefix(f"{base}/")}

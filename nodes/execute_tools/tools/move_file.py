@@ -5,14 +5,12 @@ from typing import Final
 
 from pydantic import Field
 
-from mendgraph.nodes.execute_tools.argument_schema import FilePath, ToolArguments
 from mendgraph.nodes.execute_tools.edits.diffs import NO_FILE, Version, file_change
-from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.files.text_files import text_of
 from mendgraph.nodes.execute_tools.files.workspace import DeleteFile, MoveFile
-from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, tool
+from mendgraph.nodes.execute_tools.registry import FilePath, ToolAnswer, ToolArguments, ToolContext, tool
 from mendgraph.nodes.execute_tools.tools.saving import changed, conflict, load_text, outdated
-from mendgraph.nodes.records import EditForm, Effect, ToolError
+from mendgraph.nodes.records import EditForm, Effect, ToolError, quoted
 
 
 class MoveFileArguments(ToolArguments):

@@ -6,8 +6,7 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, WithJsonSchema, model_validator
 
-from mendgraph.nodes.execute_tools.argument_schema import ToolArguments
-from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
+from mendgraph.nodes.execute_tools.registry import ToolArguments, ToolContext, ToolOutput, tool
 from mendgraph.nodes.records import Effect, Plan, PlanStatus, PlanStep
 
 _STEPS: Final = {

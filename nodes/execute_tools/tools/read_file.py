@@ -5,14 +5,12 @@ from dataclasses import replace
 import orjson
 from pydantic import Field
 
-from mendgraph.nodes.execute_tools.argument_schema import FilePath, ToolArguments
-from mendgraph.nodes.execute_tools.files.failures import invalid, quoted
 from mendgraph.nodes.execute_tools.files.text_files import decode_text, why_not_text
 from mendgraph.nodes.execute_tools.files.workspace import read_whole
-from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, ToolOutput, tool
+from mendgraph.nodes.execute_tools.registry import FilePath, ToolAnswer, ToolArguments, ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.secrets.redact import masked_blocks, next_piece
 from mendgraph.nodes.language.names import is_reference, unknown_reference
-from mendgraph.nodes.records import Effect, JsonMap, ToolError
+from mendgraph.nodes.records import Effect, JsonMap, ToolError, invalid, quoted
 
 MAX_FILE_BYTES = 50_000_000
 MAX_LINE_CHARACTERS = 2000

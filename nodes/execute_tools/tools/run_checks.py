@@ -11,7 +11,6 @@ from itertools import islice
 
 from pydantic import Field
 
-from mendgraph.nodes.execute_tools.argument_schema import ToolArguments
 from mendgraph.nodes.execute_tools.edits.python_text import Function, SyntaxProblem, parse
 from mendgraph.nodes.execute_tools.edits.request import read_request
 from mendgraph.nodes.execute_tools.evidence.checks import Checks
@@ -40,7 +39,7 @@ from mendgraph.nodes.execute_tools.evidence.examples import (
 from mendgraph.nodes.execute_tools.evidence.runners import LOOKED_FOR
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.files.text_files import text_of
-from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, ToolOutput, tool
+from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolArguments, ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.tools.saving import LoadedText, load_text
 from mendgraph.nodes.language.display import count_of, listed
 from mendgraph.nodes.records import Effect, ToolError, ToolErrorCode

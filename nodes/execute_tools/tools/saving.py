@@ -11,7 +11,6 @@ from mendgraph.nodes.execute_tools.evidence.checks import Checks
 from mendgraph.nodes.execute_tools.evidence.evidence_gate import gate_verdict, plan_gate
 from mendgraph.nodes.execute_tools.evidence.examples import as_request, read_run
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
-from mendgraph.nodes.execute_tools.files.failures import invalid, quoted
 from mendgraph.nodes.execute_tools.files.text_files import (
     TextFile,
     TextForm,
@@ -23,7 +22,7 @@ from mendgraph.nodes.execute_tools.files.text_files import (
 from mendgraph.nodes.execute_tools.processes.command_changes import CommandChange, CommandChanges
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.tools.read_file import ReadFileArguments, read_file
-from mendgraph.nodes.records import FileChange, JsonMap, ToolError, ToolErrorCode, ToolResult
+from mendgraph.nodes.records import FileChange, JsonMap, ToolError, ToolErrorCode, ToolResult, invalid, quoted
 
 _SHARE = 3  # the gate may take one part in so many of the call's time
 

@@ -12,9 +12,7 @@ from posixpath import dirname
 
 from pydantic import Field
 
-from mendgraph.nodes.execute_tools.argument_schema import FolderPath, ToolArguments
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
-from mendgraph.nodes.execute_tools.files.failures import invalid
 from mendgraph.nodes.execute_tools.files.text_files import unstorable
 from mendgraph.nodes.execute_tools.files.tree_walk import MORE_MATCHES, NO_MATCHES, parse_glob
 from mendgraph.nodes.execute_tools.files.workspace import OpenedFile, relative_glob
@@ -25,10 +23,10 @@ from mendgraph.nodes.execute_tools.processes.processes import (
     run_process,
     search_handles,
 )
-from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, ToolOutput, tool
+from mendgraph.nodes.execute_tools.registry import FolderPath, ToolAnswer, ToolArguments, ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.secrets.redact import masked_lines, whole_words
 from mendgraph.nodes.language.names import is_reference, only_read
-from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode
+from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, invalid
 
 MAX_SHOWN_BYTES = 40_000
 LINE_CHARACTERS = 300

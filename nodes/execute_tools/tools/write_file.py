@@ -4,8 +4,6 @@ from typing import Final
 
 from pydantic import Field
 
-from mendgraph.nodes.execute_tools.argument_schema import FilePath, ToolArguments
-from mendgraph.nodes.execute_tools.files.failures import invalid
 from mendgraph.nodes.execute_tools.files.text_files import (
     BOM,
     TextForm,
@@ -14,16 +12,9 @@ from mendgraph.nodes.execute_tools.files.text_files import (
     unstorable,
     with_newline,
 )
-from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, tool
-from mendgraph.nodes.execute_tools.tools.saving import (
-    LoadedText,
-    load_current,
-    load_text,
-    outdated,
-    save_text,
-    shown_unread,
-)
-from mendgraph.nodes.records import EditForm, Effect, ToolErrorCode
+from mendgraph.nodes.execute_tools.registry import FilePath, ToolAnswer, ToolArguments, ToolContext, tool
+from mendgraph.nodes.execute_tools.tools import saving
+from mendgraph.nodes.records import EditForm, Effect, ToolErrorCode, invalid
 
 
 class WriteFileArguments(ToolArguments):
@@ -42,29 +33,31 @@ def write_file(context: ToolContext, arguments: WriteFileArguments) -> ToolAnswe
     """
     if problem := unstorable(arguments.content, "content"):
         return invalid(problem)
-    if isinstance(before := load_text(context, arguments.path), LoadedText):
+    if isinstance(before := saving.load_text(context, arguments.path), saving.LoadedText):
         return _overwrite(context, arguments, before)
     if before.code is not ToolErrorCode.NOT_FOUND:
         return before
     return _save(context, arguments, arguments.content.removeprefix(BOM), None)
 
 
-def _overwrite(context: ToolContext, arguments: WriteFileArguments, before: LoadedText) -> ToolAnswer:
+def _overwrite(context: ToolContext, arguments: WriteFileArguments, before: saving.LoadedText) -> ToolAnswer:
     content = arguments.content.removeprefix(BOM)
     text = with_newline(content, "\r\n") if before.file.form.newline == "\r\n" else content
     if text == before.file.text:
         return invalid(f"{before.name} already has exactly this content, so there is nothing to write.")
     if before.path not in context.files_read:
-        return shown_unread(context, before)
-    refusal = outdated(context, before.path, before.version)
+        return saving.shown_unread(context, before)
+    refusal = saving.outdated(context, before.path, before.version)
     return refusal or _save(context, arguments, text, before)
 
 
-def _save(context: ToolContext, arguments: WriteFileArguments, text: str, before: LoadedText | None) -> ToolAnswer:
+def _save(
+    context: ToolContext, arguments: WriteFileArguments, text: str, before: saving.LoadedText | None
+) -> ToolAnswer:
     form = before.file.form if before else TextForm()
     size, lines = len(encode_text(text, form)), count_lines(text)
     action = "overwritten" if before else "created"
-    return save_text(context, arguments.path, text, before, action=action, bytes=size, lines=lines)
+    return saving.save_text(context, arguments.path, text, before, action=action, bytes=size, lines=lines)
 
 
 class AppendFileArguments(ToolArguments):
@@ -88,18 +81,18 @@ def append_file(context: ToolContext, arguments: AppendFileArguments) -> ToolAns
     problem = unstorable(content, "content") or ("" if content else "content is empty: there is nothing to append.")
     if problem:
         return invalid(problem)
-    if isinstance(before := load_current(context, arguments.path), LoadedText):
+    if isinstance(before := saving.load_current(context, arguments.path), saving.LoadedText):
         return _append(context, arguments.path, content, before)
     if before.code is not ToolErrorCode.NOT_FOUND:
         return before
     lines = count_lines(content)
-    return save_text(context, arguments.path, content, None, action="created", start_line=1, lines=lines)
+    return saving.save_text(context, arguments.path, content, None, action="created", start_line=1, lines=lines)
 
 
-def _append(context: ToolContext, path: str, content: str, before: LoadedText) -> ToolAnswer:
+def _append(context: ToolContext, path: str, content: str, before: saving.LoadedText) -> ToolAnswer:
     newline, old = before.file.form.newline, before.file.text
     kept = old if not old or old.endswith("\n") else old + newline
-    return save_text(
+    return saving.save_text(
         context,
         path,
         kept + (with_newline(content, newline) if old else content),

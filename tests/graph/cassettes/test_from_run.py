@@ -295,7 +295,7 @@ def test_what_another_process_would_ask_otherwise_is_no_test(folder: Path, monke
     def warmer(*given: Any) -> AgentContext:
         return context_on(*given).model_copy(update={"temperature": 0.5})
 
-    monkeypatch.setattr("mendgraph.graph.cassettes.from_run.context_on", warmer)
+    monkeypatch.setattr("mendgraph.graph.cassettes.from_run.cassette_file.context_on", warmer)
     refused = refusal(folder, played(folder, EDIT, Say("Done.")))
     assert refused.code is ToolErrorCode.CONFLICT
     assert refused.message.startswith("The run does not repeat: in another folder it asks for something else: ")

@@ -14,7 +14,6 @@ import yaml
 
 from mendgraph.graph import cli
 from mendgraph.graph.configuration.context import UNATTENDED, AgentContext
-from mendgraph.graph.fleet import unattended
 from mendgraph.graph.fleet.unattended import cost_limit
 from mendgraph.nodes.execute_tools.processes.bubblewrap import sandbox_problem
 from mendgraph.nodes.records import ToolError, ToolErrorCode
@@ -174,7 +173,7 @@ def test_a_run_that_ended_before_its_commit_is_committed_by_resume(
 ) -> None:
     with monkeypatch.context() as patched:
         full = ToolError(code=ToolErrorCode.IO_ERROR, message="The disk is full.")
-        patched.setattr(unattended, "commit_branch", lambda *_: full)
+        patched.setattr("mendgraph.nodes.execute_tools.copies.workspace_copies.commit_branch", lambda *_: full)
         code, out, err = run("--unattended", *FREE, "--json", "--commit", "Fix it")
     told = json.loads(out)
     assert (code, told["commit"], "The disk is full." in err) == (4, "", True)

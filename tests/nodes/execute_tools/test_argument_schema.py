@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
-from mendgraph.nodes.execute_tools.argument_schema import (
+from mendgraph.nodes.execute_tools.registry import (
     MOST_NODES,
     argument_schema,
     describe_errors,

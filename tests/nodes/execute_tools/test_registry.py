@@ -6,9 +6,15 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
 
-from mendgraph.nodes.execute_tools.argument_schema import argument_schema
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
-from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext, ToolOutput, read_signature, tool
+from mendgraph.nodes.execute_tools.registry import (
+    ActionRegistry,
+    ToolContext,
+    ToolOutput,
+    argument_schema,
+    read_signature,
+    tool,
+)
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolSpec
 
 

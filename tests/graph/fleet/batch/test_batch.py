@@ -14,8 +14,7 @@ from mendgraph.graph.fleet.batch.local import ThreadExecutor
 from mendgraph.graph.fleet.batch.tasks import BatchTask, TaskResult, Worked, WorkOrder, failed
 from mendgraph.graph.spending.store import AccountSpent
 from mendgraph.nodes.call_model.stop_request import StopRequest
-from mendgraph.nodes.execute_tools.files.failures import os_failure
-from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.records import ToolError, ToolErrorCode, os_failure
 from tests.graph.fleet.batch.scripted_work import done
 
 ERROR = ToolError(code=ToolErrorCode.RATE_LIMITED, message="The limit is reached.")

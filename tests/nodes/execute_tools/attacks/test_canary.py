@@ -120,8 +120,7 @@ def test_control_without_redaction_a_session_leaks_everywhere(scene: Scene, monk
 
 def test_control_without_redaction_a_cassette_and_the_input_leak(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     without_redaction(monkeypatch)
-    monkeypatch.setattr(cassettes, "scrubbed", lambda body: body)
-    monkeypatch.setattr("mendgraph.graph.cassettes.player.scrubbed", lambda body, _keys=(): body)
+    monkeypatch.setattr("mendgraph.graph.cassettes.player.cassette_file.scrubbed", lambda body, _keys=(): body)
     assert found_by(cassette_run, scene, Protocol.NATIVE)["cassette"] >= {"request", "source_file", "json_file"}
     raw = found_by(raw_run, scene, Protocol.NATIVE)
     assert {name for name in raw if name.startswith("raw")} == {

@@ -12,8 +12,8 @@ from mendgraph.nodes.execute_tools.edits.exact_edits import (
     replace_spots,
     replace_text,
 )
-from mendgraph.nodes.execute_tools.files.failures import invalid
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
+from mendgraph.nodes.records import invalid
 from tests.nodes.execute_tools.secrets.samples import BASE64, BLOCKS
 
 CODE = "def add(a, b):\r\n    return a - b\r\n\r\n\r\ndef sub(a, b):\r\n    return a + b\r\n"

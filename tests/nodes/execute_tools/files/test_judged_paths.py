@@ -36,7 +36,7 @@ def test_the_name_of_the_handle_has_the_last_word(
         def answer(descriptor: int) -> str | None:
             return str(root) if os.path.samestat(os.fstat(descriptor), os.stat(root)) else name
 
-        monkeypatch.setattr("mendgraph.nodes.execute_tools.files.sandbox.handle_name", answer)
+        monkeypatch.setattr("mendgraph.nodes.execute_tools.files.handles.handle_name", answer)
 
     call_files(f"{root}/.env")
     assert workspace.read_file("a.py") == DENIAL
@@ -86,7 +86,7 @@ def test_a_file_that_vanishes_while_it_is_judged_is_not_free(root: Path, monkeyp
     def vanish(*_: object) -> None:
         raise FileNotFoundError(2, "")
 
-    monkeypatch.setattr("mendgraph.nodes.execute_tools.files.sandbox.status_beneath", vanish)
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.files.handles.status_beneath", vanish)
     assert code_of(JudgedPaths(str(root), no_env).denied_file("a.py")) is ToolErrorCode.NOT_FOUND
 
 

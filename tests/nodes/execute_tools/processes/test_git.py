@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.execute_tools.files.failures import is_disk_full
 from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.processes.git import (
     Repository,
@@ -19,7 +18,7 @@ from mendgraph.nodes.execute_tools.processes.git import (
     worktree_name,
 )
 from mendgraph.nodes.execute_tools.processes.processes import ProcessResult
-from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.records import ToolError, ToolErrorCode, is_disk_full
 from tests.nodes.execute_tools.processes.git_places import committed, found, git, head, repository, write
 
 

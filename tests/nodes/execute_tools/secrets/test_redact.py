@@ -493,7 +493,7 @@ def test_a_key_without_an_end_is_looked_at_a_few_times_only(monkeypatch: pytest.
         looked_at.append(len(text))
         return open_block(text)
 
-    monkeypatch.setattr("mendgraph.nodes.execute_tools.secrets.redact.open_block", counting)
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.secrets.shapes.open_block", counting)
     stream = RedactedStream(STREAMED)
     stream.feed("-----BEGIN PRIVATE KEY-----\n")
     for _ in range(1_000):

@@ -2,8 +2,7 @@ import errno
 
 import pytest
 
-from mendgraph.nodes.execute_tools.files.failures import is_disk_full, os_failure, quoted
-from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.records import ToolError, ToolErrorCode, is_disk_full, os_failure, quoted
 
 CASES = [
     (errno.ENOSPC, ToolErrorCode.IO_ERROR, "Cannot write 'a.py': the disk is full."),
