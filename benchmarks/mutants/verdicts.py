@@ -33,6 +33,7 @@ from benchmarks.mutants.loading import (
     noting_calls,
 )
 from benchmarks.mutants.mutation import Mutant
+from tests.architecture.product import module_name
 
 OPTIONS: Final = (
     *("-x", "-q", "--tb=no", "--hypothesis-profile=mutants", "--import-mode=importlib"),
@@ -75,7 +76,7 @@ class Place:
     @property
     def path(self) -> str:
         """The file's absolute name, as its code objects have it."""
-        return str(self.root / self.file)
+        return str(self.root / "mendgraph" / self.file)
 
     @property
     def arguments(self) -> list[str]:
@@ -130,7 +131,7 @@ def _judge_imported(place: Place, mutants: Sequence[Mutant], which: Sequence[int
     for name in place.ahead:
         importlib.import_module(name)
     gc.freeze()
-    name = place.file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    name = module_name(place.file)
     for number in which:
         text = mutants[number].applied(place.source)
 
