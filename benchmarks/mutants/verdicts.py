@@ -69,6 +69,7 @@ class Place:
     file: str
     source: str
     tests: tuple[str, ...]
+    """The files of tests; the first is the file's own, where it has one."""
     folder: Path
     ahead: tuple[str, ...]
     """Modules that do not depend on this file, imported once for all of its mutants."""
@@ -78,10 +79,9 @@ class Place:
         """The file's absolute name, as its code objects have it."""
         return str(self.root / "mendgraph" / self.file)
 
-    @property
-    def arguments(self) -> list[str]:
-        """How pytest is called."""
-        tests = [str(self.root / test) for test in self.tests]
+    def arguments(self, files: Sequence[str]) -> list[str]:
+        """How pytest is called for these files of tests."""
+        tests = [str(self.root / file) for file in files]
         where = (
             f"--rootdir={self.root}",
             f"--basetemp={self.folder / 'tests'}",
@@ -122,7 +122,7 @@ def judge(place: Place, mutants: Sequence[Mutant]) -> list[Judged]:
 def _judge_loaded(place: Place, mutants: Sequence[Mutant], say: Say) -> None:
     _be_quiet(place.folder)
     import_noting(module_name(place.file), place.path, place.source)
-    pytest.main(place.arguments, plugins=[_Loaded(place, mutants, say)])
+    pytest.main(place.arguments(place.tests), plugins=[_Loaded(place, mutants, say)])
 
 
 def _judge_imported(place: Place, mutants: Sequence[Mutant], which: Sequence[int], limits: Limits, say: Say) -> None:
@@ -134,12 +134,17 @@ def _judge_imported(place: Place, mutants: Sequence[Mutant], which: Sequence[int
     for number in which:
         text = mutants[number].applied(place.source)
 
-        def run(say: Say, text: str = text) -> None:
-            import_mutated(name, place.path, text)
-            if pytest.main(place.arguments, plugins=[_Telling(say)]):
-                say("pytest")
+        for tests in filter(None, (place.tests[:1], place.tests[1:])):  # its own first: the others take long to collect
 
-        _tell(say, number, forked(run, limits.wall_s + 5, limits.cpu_s + 5))
+            def run(say: Say, text: str = text, tests: Sequence[str] = tests) -> None:
+                import_mutated(name, place.path, text)
+                if pytest.main(place.arguments(tests), plugins=[_Telling(say)]):
+                    say("pytest")
+
+            ending = forked(run, limits.wall_s + 5, limits.cpu_s + 5)
+            if ending.said or ending.status:
+                break
+        _tell(say, number, ending)
 
 
 class _Loaded:
