@@ -1,7 +1,7 @@
 """Change the pure files in small ways, one at a time, and see whether their tests notice.
 
-Each file's mutants are run against the tests of its package, and of the specs that name it. Nothing is written outside
-a temporary folder.
+Each file's mutants are run against the tests of its package, and of spec 1 where they name it. Nothing is written
+outside a temporary folder.
 Survivors are listed as lines of a diff; one that does no harm is explained in benchmarks/mutants/explained.toml.
 """
 
@@ -66,7 +66,7 @@ def files_to_mutate(patterns: Sequence[str]) -> list[str]:
 
 
 def package_tests(path: str) -> tuple[str, ...]:
-    """The test files of a file's package, the attacks on it, and the specs' tests that name it; its own first."""
+    """The test files of a file's package, the attacks on it, and those of spec 1 that name it; its own first."""
     folder, own = PurePosixPath("tests", path).parent, f"test_{PurePosixPath(path).name}"
     files = [*(ROOT / folder).glob("test_*.py"), *(ROOT / folder / "attacks").glob("test_*.py")]
     found = [file.relative_to(ROOT).as_posix() for file in files]
@@ -76,7 +76,8 @@ def package_tests(path: str) -> tuple[str, ...]:
 
 @cache
 def _specs() -> dict[str, str]:
-    files = (file.relative_to(ROOT).as_posix() for file in (ROOT / "tests/specs").glob("test_*.py"))
+    """The tests of the one spec that names functions."""
+    files = (file.relative_to(ROOT).as_posix() for file in (ROOT / "tests/specs").glob("test_spec_1_*.py"))
     return {file: text_of(file) for file in files}
 
 
