@@ -1,15 +1,14 @@
 """A mutant takes the place of a module's code: of one function that is loaded, or of the module when it is imported."""
 
+import ast
 import functools
 import gc
 import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
-import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from types import CodeType, FrameType, FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final
 
 from benchmarks.mutants.mutation import Mutant
@@ -18,25 +17,8 @@ _CACHED: Final = type(functools.cache(len))
 
 Key = tuple[str, int]
 """A function's qualified name, and its first line."""
-
-
-@contextmanager
-def noting_calls(path: str) -> Iterator[set[Key]]:
-    """The functions of the file at `path` that have been called while this is entered, here or in new threads."""
-    called: set[Key] = set()
-
-    def note(frame: FrameType, event: str, _: Any) -> None:
-        if event == "call" and frame.f_code.co_filename == path:
-            called.add(_key(frame.f_code))
-
-    before, before_in_threads = sys.getprofile(), threading.getprofile()
-    sys.setprofile(note)
-    threading.setprofile(note)
-    try:
-        yield called
-    finally:
-        sys.setprofile(before)
-        threading.setprofile(before_in_threads)
+CALLED: Final[set[Key]] = set()
+"""The functions of the module that `import_noting` was told of that have been called since this was last cleared."""
 
 
 def loaded_caches(root: str) -> list[Any]:
@@ -67,14 +49,43 @@ def mutated_code(text: str, path: str, key: Key) -> CodeType | None:
 
 def import_mutated(name: str, path: str, text: str) -> None:
     """From now on, the module is imported from the mutated `text`."""
+    _import_from(name, path, ast.parse(text))
+
+
+def import_noting(name: str, path: str, text: str) -> None:
+    """From now on, the module is imported so that each of its functions puts its key into `CALLED` when it is called.
+
+    A profile function would be told of every call of every module: tests take ten times as long with one.
+    """
+    tree = ast.parse(text)
+    for key, function in _outermost(tree.body):
+        note = ast.parse(f"__called__({key!r})").body[0]
+        function.body.insert(ast.get_docstring(function) is not None, note)
+        for each in ast.walk(note):
+            ast.copy_location(each, function)
+    _import_from(name, path, tree)
+
+
+def _outermost(body: Sequence[ast.stmt], *names: str) -> Iterator[tuple[Key, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            line = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+            yield (".".join([*names, node.name]), line), node
+        elif isinstance(node, ast.ClassDef):
+            yield from _outermost(node.body, *names, node.name)
+        else:
+            yield from _outermost([each for each in ast.iter_child_nodes(node) if isinstance(each, ast.stmt)], *names)
+
+
+def _import_from(name: str, path: str, tree: ast.Module) -> None:
     sys.modules.pop(name, None)
-    sys.meta_path.insert(0, _Finder(name, path, text))
+    sys.meta_path.insert(0, _Finder(name, path, tree))
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    def __init__(self, name: str, path: str, text: str) -> None:
+    def __init__(self, name: str, path: str, tree: ast.Module) -> None:
         self._name = name
-        self._loader = _Loader(name, path, text)
+        self._loader = _Loader(name, path, tree)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -84,13 +95,17 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
-    def __init__(self, name: str, path: str, text: str) -> None:
+    def __init__(self, name: str, path: str, tree: ast.Module) -> None:
         super().__init__(name, path)
-        self._text = text
+        self._tree = tree
 
     def get_code(self, fullname: str) -> CodeType:
         del fullname
-        return compile(self._text, self.path, "exec", dont_inherit=True)
+        return compile(self._tree, self.path, "exec", dont_inherit=True)
+
+    def exec_module(self, module: ModuleType) -> None:
+        vars(module)["__called__"] = CALLED.add
+        super().exec_module(module)
 
 
 def _key(code: CodeType) -> Key:

@@ -1,6 +1,7 @@
 """Change the pure files in small ways, one at a time, and see whether their tests notice.
 
-Each file's mutants are run against the tests of its package. Nothing is written outside a temporary folder.
+Each file's mutants are run against the tests of its package, and of spec 1 where they name it. Nothing is written
+outside a temporary folder.
 Survivors are listed as lines of a diff; one that does no harm is explained in benchmarks/mutants/explained.toml.
 """
 
@@ -65,10 +66,19 @@ def files_to_mutate(patterns: Sequence[str]) -> list[str]:
 
 
 def package_tests(path: str) -> tuple[str, ...]:
-    """The test files of the package of a source file, and the attacks on it."""
-    folder = PurePosixPath("tests", path).parent
-    found = (*(ROOT / folder).glob("test_*.py"), *(ROOT / folder / "attacks").glob("test_*.py"))
-    return tuple(sorted(file.relative_to(ROOT).as_posix() for file in found))
+    """The test files of a file's package, the attacks on it, and those of spec 1 that name it; its own first."""
+    folder, own = PurePosixPath("tests", path).parent, f"test_{PurePosixPath(path).name}"
+    files = [*(ROOT / folder).glob("test_*.py"), *(ROOT / folder / "attacks").glob("test_*.py")]
+    found = [file.relative_to(ROOT).as_posix() for file in files]
+    found += [file for file, text in _specs().items() if f"{module_name(path)} import" in text]
+    return tuple(sorted(found, key=lambda file: (not file.endswith(f"/{own}"), file)))
+
+
+@cache
+def _specs() -> dict[str, str]:
+    """The tests of the one spec that names functions."""
+    files = (file.relative_to(ROOT).as_posix() for file in (ROOT / "tests/specs").glob("test_spec_1_*.py"))
+    return {file: text_of(file) for file in files}
 
 
 def choose(files: Sequence[str], sample: int | None) -> list[Chosen]:

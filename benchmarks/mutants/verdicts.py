@@ -12,7 +12,6 @@ import json
 import math
 import os
 from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -24,15 +23,17 @@ import pytest
 
 from benchmarks.mutants.forks import Ending, Say, forked
 from benchmarks.mutants.loading import (
+    CALLED,
     Key,
     import_mutated,
+    import_noting,
     key_of,
     loaded_caches,
     loaded_functions,
     mutated_code,
-    noting_calls,
 )
 from benchmarks.mutants.mutation import Mutant
+from tests.architecture.product import module_name
 
 OPTIONS: Final = (
     *("-x", "-q", "--tb=no", "--hypothesis-profile=mutants", "--import-mode=importlib"),
@@ -68,6 +69,7 @@ class Place:
     file: str
     source: str
     tests: tuple[str, ...]
+    """The files of tests; the first is the file's own, where it has one."""
     folder: Path
     ahead: tuple[str, ...]
     """Modules that do not depend on this file, imported once for all of its mutants."""
@@ -75,12 +77,11 @@ class Place:
     @property
     def path(self) -> str:
         """The file's absolute name, as its code objects have it."""
-        return str(self.root / self.file)
+        return str(self.root / "mendgraph" / self.file)
 
-    @property
-    def arguments(self) -> list[str]:
-        """How pytest is called."""
-        tests = [str(self.root / test) for test in self.tests]
+    def arguments(self, files: Sequence[str]) -> list[str]:
+        """How pytest is called for these files of tests."""
+        tests = [str(self.root / file) for file in files]
         where = (
             f"--rootdir={self.root}",
             f"--basetemp={self.folder / 'tests'}",
@@ -120,9 +121,8 @@ def judge(place: Place, mutants: Sequence[Mutant]) -> list[Judged]:
 
 def _judge_loaded(place: Place, mutants: Sequence[Mutant], say: Say) -> None:
     _be_quiet(place.folder)
-    with ExitStack() as noting:
-        called = noting.enter_context(noting_calls(place.path))
-        pytest.main(place.arguments, plugins=[_Loaded(place, mutants, say, called, noting.close)])
+    import_noting(module_name(place.file), place.path, place.source)
+    pytest.main(place.arguments(place.tests), plugins=[_Loaded(place, mutants, say)])
 
 
 def _judge_imported(place: Place, mutants: Sequence[Mutant], which: Sequence[int], limits: Limits, say: Say) -> None:
@@ -130,33 +130,34 @@ def _judge_imported(place: Place, mutants: Sequence[Mutant], which: Sequence[int
     for name in place.ahead:
         importlib.import_module(name)
     gc.freeze()
-    name = place.file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    name = module_name(place.file)
     for number in which:
         text = mutants[number].applied(place.source)
 
-        def run(say: Say, text: str = text) -> None:
-            import_mutated(name, place.path, text)
-            if pytest.main(place.arguments, plugins=[_Telling(say)]):
-                say("pytest")
+        for tests in filter(None, (place.tests[:1], place.tests[1:])):  # its own first: the others take long to collect
 
-        _tell(say, number, forked(run, limits.wall_s + 5, limits.cpu_s + 5))
+            def run(say: Say, text: str = text, tests: Sequence[str] = tests) -> None:
+                import_mutated(name, place.path, text)
+                if pytest.main(place.arguments(tests), plugins=[_Telling(say)]):
+                    say("pytest")
+
+            ending = forked(run, limits.wall_s + 5, limits.cpu_s + 5)
+            if ending.said or ending.status:
+                break
+        _tell(say, number, ending)
 
 
 class _Loaded:
     """Takes the place of pytest's loop over the tests: once as they are, then once for each mutant, in forks."""
 
-    def __init__(
-        self, place: Place, mutants: Sequence[Mutant], say: Say, called: set[Key], collected: Callable[[], None]
-    ) -> None:
+    def __init__(self, place: Place, mutants: Sequence[Mutant], say: Say) -> None:
         self._place = place
         self._mutants = mutants
         self._say = say
-        self._called = called
-        self._collected = collected
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        self._collected()
+        ahead = set(CALLED)
         if session.testsfailed or not session.items:
             self._say(json.dumps({"problem": "the tests cannot be collected"}))
             return True
@@ -171,7 +172,7 @@ class _Loaded:
         tests = list(session.items)
         for number, mutant in enumerate(self._mutants):
             key = key_of(mutant, self._place.source, functions)
-            if key is None or key in self._called:
+            if key is None or key in ahead:
                 continue
             code = mutated_code(mutant.applied(self._place.source), self._place.path, key)
             if code is None or any(len(code.co_freevars) != len(each.__code__.co_freevars) for each in functions[key]):
@@ -185,7 +186,7 @@ class _Loaded:
 
     def _unchanged(self, session: pytest.Session, caches: Sequence[Any]) -> tuple[Limits, dict[Key, set[str]]] | None:
         """How long the tests may take, and which of them call which function; None where one of them fails."""
-        calls = _Calls(self._place.path, caches)
+        calls = _Calls(caches)
         plain = forked(_tests(session))
         session.config.pluginmanager.register(calls)
         noted = forked(_tests(session, told=lambda say: say(json.dumps(calls.found))))
@@ -222,8 +223,7 @@ def _tests(
 class _Calls:
     """Which test calls which function: a list of the test (empty for what several share), the name and the line."""
 
-    def __init__(self, path: str, caches: Sequence[Any]) -> None:
-        self._path = path
+    def __init__(self, caches: Sequence[Any]) -> None:
         self._caches = caches
         self.found: list[tuple[str, str, int]] = []
 
@@ -231,18 +231,20 @@ class _Calls:
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         for each in self._caches:
             each.cache_clear()  # else a test that asks again calls nothing
-        with noting_calls(self._path) as called:
-            result = yield
-        self.found += [(item.nodeid, *key) for key in sorted(called)]
+        CALLED.clear()
+        result = yield
+        self.found += [(item.nodeid, *key) for key in sorted(CALLED)]
         return result
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[object]) -> Generator[None, object, object]:
         if fixturedef.scope == "function":
             return (yield)
-        with noting_calls(self._path) as called:
-            result = yield
-        self.found += [("", *key) for key in sorted(called)]
+        before = set(CALLED)
+        CALLED.clear()
+        result = yield
+        self.found += [("", *key) for key in sorted(CALLED)]
+        CALLED.update(before)
         return result
 
 

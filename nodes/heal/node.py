@@ -39,7 +39,7 @@ def heal(state: HealState, config: SelfHealingConfig, rescue: Rescue) -> dict[st
     """Repair without a call where nothing has to be guessed; otherwise ask again, a bounded number of times."""
     reply, errors = state.get("reply") or ModelReply(), state["errors"]
     in_another_form = [error.error_type for error in errors] == [ExtractionErrorType.MISSING_TOOL_PREFIX]
-    items = rescue(reply.text, state.get("step", 0)) if in_another_form else []
+    items = rescue(reply.text, state["step"]) if in_another_form else []
     if any(isinstance(item, ToolCall) for item in items):
         # What the history keeps of it is the calls in the right form, which the model then imitates.
         lines = [f"tool: {item.tool}({item.raw_arguments})" for item in items]

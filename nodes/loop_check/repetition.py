@@ -145,7 +145,7 @@ def check_progress(
     for name in {*steps[-1]} & overrides.keys():
         overrides[name] = overrides[name].model_copy(update={"repeats": overrides[name].repeats + 1})
     for name in _repeated(steps, config):
-        tool, target = described.get(name, ("", ""))
+        tool, target = described[name]
         new = OverrideConstraint(signature=name, tool=tool, target=target, repeats=config.threshold)
         overrides.setdefault(name, new)
     touched = [override for name, override in overrides.items() if name in steps[-1]]

@@ -1,6 +1,13 @@
+import importlib
+import sys
+from pathlib import Path
+
 import pytest
 
+from benchmarks.mutants.loading import CALLED, import_noting
 from benchmarks.mutants.run import _independent_of, files_to_mutate, main, package_tests
+from benchmarks.mutants.verdicts import Place
+from mendgraph.nodes.heal import healing
 from tests.architecture.product import ROOT, is_pure
 
 
@@ -15,10 +22,37 @@ def test_files_are_chosen_by_pattern_among_the_pure_ones() -> None:
     assert all(is_pure(path) and (ROOT / path).is_file() for path in every)
 
 
-def test_a_files_tests_are_those_of_its_package_and_the_attacks_on_it() -> None:
+def test_a_files_tests_are_those_of_its_package_the_attacks_on_it_and_the_specs_that_name_it() -> None:
     found = package_tests("nodes/guard/policy.py")
     assert {"tests/nodes/guard/test_policy.py", "tests/nodes/guard/test_paths.py"} < set(found)
     assert all(each.startswith("tests/nodes/guard/") for each in found)
+    assert "tests/specs/test_spec_1_extraction.py" in package_tests("nodes/heal/healing.py")
+
+
+def test_what_is_changed_is_what_the_tests_import(tmp_path: Path) -> None:
+    place = Place(ROOT, "nodes/heal/healing.py", "", (), tmp_path, ())
+    assert place.path == healing.next_attempt.__code__.co_filename
+
+
+def test_functions_note_that_they_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """
+if True:
+    class A:
+        @property
+        def one(self):
+            "What it is."
+            return lambda: 1
+
+        def two(self): ...
+"""
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    import_noting("a_noting_module", "a_noting_module.py", text)
+    try:
+        one = importlib.import_module("a_noting_module").A().one
+        assert (one(), CALLED) == (1, {("A.one", 4)})
+    finally:
+        del sys.modules["a_noting_module"]
+        CALLED.clear()
 
 
 def test_modules_that_depend_on_the_mutated_one_are_not_imported_before_it() -> None:

@@ -102,6 +102,15 @@ def printed(number: int) -> Message:
     return Say(f'{{"name": "read_file", "arguments": {{"path": "n.txt", "start_line": {number}}}}}')
 
 
+@pytest.mark.parametrize(
+    ("reason", "word"),
+    [(None, "replied"), (StopReason.MAX_STEPS, "budget exhausted"), (StopReason.REFUSED, "provider failed")],
+)
+def test_what_a_call_came_to_leads_on(reason: StopReason | None, word: str) -> None:
+    cause = None if reason is None else StopCause(reason=reason, message="because")
+    assert routes.after_call_model(AgentState(stop=cause)) == word
+
+
 @pytest.mark.parametrize("calls", [1, 7, 12])
 @pytest.mark.parametrize("speak", [line_of_notes, printed])
 def test_our_counters_stop_a_run_before_langgraph_does(

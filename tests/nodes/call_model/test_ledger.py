@@ -8,13 +8,18 @@ from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats
 from mendgraph.nodes.call_model.ledger import (
     FREE,
     Entry,
+    Mending,
     Price,
     Reservation,
     RunLimits,
     Spending,
     Used,
+    account_problem,
+    begin_turn,
+    count_mending,
     exhausted_limit,
     measured,
+    priced,
     reserve,
     unknown_price,
     usage_report,
@@ -240,3 +245,20 @@ def test_after_a_true_count_only_what_is_new_can_be_missed(
     estimate = estimate_input(size + new, messages + more, gauge)
     already = size if size and before else 0  # where nothing was counted yet all of it is new
     assert before + after - estimate <= (size + new - already) * 2 / 3 + 1
+
+
+def test_a_new_turn_counts_what_had_to_be_mended_and_its_seconds_anew() -> None:
+    before = count_mending(count_mending(spent(2, seconds=3.0), rescued=1, cut=2), cut=1, asked_again=1)
+    assert before.mending == Mending(rescued=1, asked_again=1, cut=3)
+    anew = begin_turn(before)
+    assert (anew.mending, anew.seconds, anew.steps) == (Mending(), 0.0, 0)
+    assert Mending() == Mending(rescued=0, asked_again=0, cut=0)
+
+
+def test_a_call_reasons_in_no_more_tokens_than_it_wrote() -> None:
+    assert [priced(Used(output_tokens=7, reasoning_tokens=each), None).reasoning_tokens for each in (5, 9)] == [5, 7]
+
+
+@pytest.mark.parametrize(("account", "good"), [("", True), ("x" * 200, True), ("x" * 201, False), ("a\nb", False)])
+def test_an_account_has_a_short_name_on_one_line(account: str, good: bool) -> None:
+    assert (account_problem(account) is None) == good

@@ -127,7 +127,7 @@ def test_the_shipped_list_is_whole() -> None:
     ],
 )
 def test_tokens_of_the_cache_have_their_own_price(tokens: tuple[int, ...], price: Price, usd: float) -> None:
-    assert cost_of(price, *tokens) == pytest.approx(usd)
+    assert cost_of(price, *tokens) == pytest.approx(usd, rel=1e-9)
 
 
 @pytest.mark.parametrize(

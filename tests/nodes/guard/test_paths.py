@@ -3,7 +3,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from mendgraph.nodes.guard.file_rules import climbs, folded, folded_parts
-from mendgraph.nodes.guard.policy import workspace_relative as relative
+from mendgraph.nodes.guard.policy import shown, workspace_relative as relative
 
 ROOT = "/home/dev"
 
@@ -64,3 +64,7 @@ def test_spellings_that_some_file_system_takes_for_one_name(component: str, expe
 )
 def test_the_parts_of_a_path(path: str, parts: tuple[str, ...], leaves: bool) -> None:
     assert (folded_parts(Path(path)), climbs(PurePosixPath(path))) == (parts, leaves)
+
+
+def test_a_message_shows_200_characters_of_a_path() -> None:
+    assert [shown("x" * length) for length in (200, 201)] == ["x" * 200, "x" * 200 + "..."]

@@ -136,8 +136,19 @@ def test_settings_and_documents_without_a_secret_are_like_any_file(name: str, te
     assert judge_path(name, for_write=False, rules=DEFAULT_GUARDRAIL_RULES) is None
 
 
+def test_a_key_may_be_in_documents_of_any_name_and_in_files_without_an_extension() -> None:
+    names = (".hidden", "a", "a.json", "a.txt", "a.yaml", "a.yml", "a.asc", "a.conf", "a.cfg", "a.config")
+    assert [name for name in names if not judged_by_content(PurePosixPath(name))] == []
+
+
 def test_code_is_not_judged_by_what_it_holds() -> None:
     assert not any(map(judged_by_content, map(PurePosixPath, ("test_keys.py", "a.ts", "README.md", "id_rsa.pub"))))
+
+
+def test_settings_are_judged_by_their_own_path() -> None:
+    judge = judge_content("dev.tfvars", DEFAULT_GUARDRAIL_RULES)
+    assert judge is not None
+    assert judge(b'db_password = "hunter2hunter2"\n') is not None
 
 
 def test_what_a_file_holds_matters_only_where_the_rule_for_sensitive_files_is_one_of_the_rules() -> None:

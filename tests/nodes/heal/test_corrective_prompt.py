@@ -52,6 +52,11 @@ def test_long_details_and_many_errors_are_bounded() -> None:
         "- and 3 more",
         "",
     ]
+    assert "more" not in prompt_for(*[error(E.EMPTY_TOOL_NAME)] * 5)
+
+
+def test_what_can_be_done_about_an_error_is_said_after_it() -> None:
+    assert "\n- FILTERED_REPLY: details Reply in other words.\n" in prompt_for(error(E.FILTERED_REPLY))
 
 
 @pytest.mark.parametrize("protocol", ["text", "native"])

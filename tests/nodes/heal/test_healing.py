@@ -52,6 +52,26 @@ def test_each_count_has_its_limit(
         assert decision == cause
 
 
+def test_what_ends_a_run_at_its_first_reply_is_said_with_its_line() -> None:
+    never = SelfHealingConfig(max_retries=0)
+    cause = next_attempt([ExtractionError(E.EMPTY_REPLY, 4, "", "details")], "", [], [], never)
+    assert isinstance(cause, StopCause)
+    assert (cause.message, cause.diagnostics) == (
+        "The model's reply was empty.",
+        ("line 4: EMPTY_REPLY: details",),
+    )
+    unread = next_attempt([], "", [], [], never)
+    assert isinstance(unread, StopCause)
+    assert unread.message == "The model's reply could not be read as a tool call."
+
+
+def test_an_unfounded_claim_is_no_retry() -> None:
+    before = [Correction(reply="", prompt="", claim=at == 2) for at in range(3)]
+    assert isinstance(
+        next_attempt(errors_of(E.EMPTY_REPLY), "", before, [], DEFAULT_SELF_HEALING_CONFIG), HealingAttempt
+    )
+
+
 def counted(now: ExtractionErrorType, *before: ExtractionErrorType, config: SelfHealingConfig) -> bool:
     """Whether the run ends after failures of these kinds, all of which are open corrections."""
     attempts = [HealingAttempt(at, "said", errors_of(kind), "again") for at, kind in enumerate(before)]

@@ -26,6 +26,8 @@ from mendgraph.nodes.records import (
     ToolErrorCode,
     ToolResult,
     ToolSpec,
+    Verdict,
+    VerdictKind,
     Verification,
 )
 
@@ -88,6 +90,21 @@ def test_an_override_names_its_target_as_the_workspace_does() -> None:
     record = LoopRecord(recent=((signed(READ, "/work/a.py"),),) * 2)
     state = LoopState(items=[call(READ, "/work/a.py")], results=[done()], loop=record)
     assert [override.target for override in run(state)["loop"].overrides] == ["a.py"]
+
+
+def test_a_change_forgets_the_calls_before_it_that_changed_nothing() -> None:
+    before = LoopRecord(recent=((signed(READ),),) * 2)
+    assert run(LoopState(items=[call(EDIT)], results=[done(OK, A)], loop=before))["loop"].recent == ((signed(EDIT),),)
+
+
+def test_changes_that_a_person_refused_are_kept_once_each() -> None:
+    refused = Verdict(kind=VerdictKind.DENY, refused="you refused")
+    state = LoopState(
+        items=[call(EDIT), call(EDIT), call(READ), call(EDIT, "b.py")],
+        results=[done(FAILED)] * 4,
+        verdicts=[refused, refused, refused, Verdict(kind=VerdictKind.ALLOW)],
+    )
+    assert run(state)["loop"].refused == ("you refused edit_file a.py",)
 
 
 def test_an_unknown_tool_and_an_empty_state_leave_no_trace() -> None:
@@ -167,16 +184,59 @@ def test_what_is_known_of_the_changes_is_what_was_checked_after_the_last_of_them
     assert run(state)["loop"].verified == verified
 
 
+@pytest.mark.parametrize(
+    ("required", "checks", "changed", "taken"),
+    [
+        (True, done(ToolResult.success(checks="none")), [A], False),
+        (True, done(NOT_YET), [A], False),
+        (True, done(PASSED), [A], True),
+        (True, done(CHECK_FAILED), [A], True),
+        (True, done(ToolResult.success(checks="none")), [], True),
+        (False, done(ToolResult.success(checks="none")), [A], True),
+    ],
+)
+def test_a_run_that_has_to_be_checked_takes_no_answer_whose_changes_nothing_checked(
+    required: bool, checks: CallResult, changed: list[FileChange], taken: bool
+) -> None:
+    items: list[ToolCall | CallError] = [implied(CHECKS, paths=["a.py"]), implied(ANSWER, answer="Done.")]
+    config = LoopConfig(require_checks=required)
+    state = LoopState(items=items, results=[checks, done()], changes=changed, profile=Profile())
+    update = check(state, config, signature_of, SPECS, "/work")
+    unchecked = StopCause(
+        reason=StopReason.NOT_CHECKED,
+        message="This run has to be checked, and nothing could check its changes.",
+        diagnostics=("the answer: Done.",),
+    )
+    assert update.get("stop") == (None if taken else unchecked)
+    assert update.get("answer") == (Answer(text="Done.") if taken else None)
+    assert update["loop"].verdict is (LoopVerdict.ANSWERED if taken else LoopVerdict.GAVE_UP)
+    going_on = check({**state, "items": items[:1], "results": [checks]}, config, signature_of, SPECS, "/work")
+    assert "stop" not in going_on
+
+
+def test_checks_that_name_no_files_have_looked_at_none() -> None:
+    verified = run(LoopState(items=[implied(CHECKS)], results=[done(PASSED)], changes=[A]))["loop"].verified
+    assert verified.reason == "no check looked at a.py"
+
+
 def test_what_was_found_before_the_model_was_asked_is_no_failed_try() -> None:
     state = LoopState(items=[call(CHECKS)], results=[done(CHECK_FAILED)], profile=BLOCKS)
     assert run(state)["loop"].failed_tries == 1
     assert run({**state, "reply": ModelReply(preloaded=True)})["loop"].failed_tries == 0
 
 
-def test_a_workspace_that_takes_no_change_is_told_before_used_up_tries() -> None:
-    full = ToolResult(ok=False, error=ToolError(code=ToolErrorCode.IO_ERROR, message="The disk is full.", fatal=True))
-    state = LoopState(items=[call(EDIT)], results=[done(full)], loop=LoopRecord(failed_tries=4), profile=BLOCKS)
-    assert run(state)["stop"].reason is StopReason.WORKSPACE_FAILED
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (ToolErrorCode.IO_ERROR, StopReason.WORKSPACE_FAILED),
+        (ToolErrorCode.CONFLICT, StopReason.WORKSPACE_CHANGED),
+    ],
+)
+def test_a_workspace_that_takes_no_change_is_told_before_used_up_tries(code: ToolErrorCode, reason: StopReason) -> None:
+    broken = ToolResult(ok=False, error=ToolError(code=code, message="It cannot be written.", fatal=True))
+    state = LoopState(items=[call(EDIT)], results=[done(broken)], loop=LoopRecord(failed_tries=4), profile=BLOCKS)
+    update = run(state)
+    assert (update["stop"].reason, update["loop"].verdict) == (reason, LoopVerdict.BROKEN)
 
 
 @pytest.mark.parametrize("protocol", list(Protocol))

@@ -51,7 +51,7 @@ def constraint(name: str, repeats: int = 3) -> OverrideConstraint:
 
 def test_the_defaults_are_the_specifications() -> None:
     assert (REPEAT_WINDOW, LOOP_REPEAT_THRESHOLD, LOOP_OVERRIDE_MAX_RETRIES) == (3, 3, 1)
-    assert LoopConfig(window=3, threshold=3, max_overrides=1, max_failed_tries=4) == DEFAULT
+    assert LoopConfig(window=3, threshold=3, max_overrides=1, max_failed_tries=4, require_checks=False) == DEFAULT
     assert MAX_FAILED_TRIES == 4
 
 
@@ -96,6 +96,13 @@ def test_a_persistent_loop_leaves_its_evidence() -> None:
         message="The same call was made 4 times with the same arguments: read_file on 'A.py'.",
         diagnostics=("repeated action: read_file on 'A.py', signature A",),
     )
+
+
+def test_a_loop_of_a_call_without_a_target_is_named_by_its_tool() -> None:
+    override = OverrideConstraint(signature="A", tool="update_plan", target="", repeats=4)
+    cause = loop_stop(LoopRecord(overrides=(override,), verdict=PERSISTED), DEFAULT)
+    assert cause is not None
+    assert cause.message == "The same call was made 4 times with the same arguments: update_plan."
 
 
 @pytest.mark.parametrize(("steps", "signature"), [("A A A", "B"), ("A A A B", "A"), ("A A A A", "A"), ("A", "A")])
@@ -192,6 +199,15 @@ def test_what_is_no_json_has_a_signature_all_the_same(value: Any) -> None:
 @pytest.mark.parametrize("path", ["./a.py", "a.py/", "x/../a.py", ".//a.py", f"{ROOT}/a.py", "../project/a.py"])
 def test_other_spellings_of_a_path_are_the_same_action(path: str) -> None:
     assert signature(READ, ROOT, path=path) == signature(READ, ROOT, path="a.py")
+
+
+def test_what_a_call_says_beside_its_paths_counts_as_it_is() -> None:
+    written = MOVE.model_copy(update={"path_fields": ("path",)})
+    read = written.model_copy(update={"effect": Effect.READ})
+    other = written.model_copy(update={"name": "copy_file"})
+    signatures = [signature(tool, path="a.py", text="./b") for tool in (written, read, other)]
+    assert len({*signatures, signature(written, path="a.py", text="b"), signature(written, path="../a.py")}) == 5
+    assert target_of(call(written, path="../a.py"), written) == "../a.py"
 
 
 @pytest.mark.parametrize("root", ["/", "/home/dev/X", "/home/dev/X/"])

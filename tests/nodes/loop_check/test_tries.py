@@ -160,6 +160,8 @@ def test_the_repeated_call_is_told_beside_its_result() -> None:
     notice = {"kind": "loop_override", **OVERRIDE.model_dump(), "message": NOTICE}
     assert told[0].result == ToolResult(ok=True, data={"content": "x", "override": notice})
     assert told[1] == other
+    (refused,) = with_notices([read()], [failed("read_file")], {0: "s1"}, OVERRIDDEN)
+    assert refused.result == ToolResult.failure(ToolErrorCode.NOT_FOUND, f"No such file. {NOTICE}")
 
 
 # --- Edits that keep missing
