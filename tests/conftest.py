@@ -36,7 +36,7 @@ HOMES = {"HOME": "", "XDG_CACHE_HOME": "cache", "XDG_CONFIG_HOME": "config"}
 STORES = {"XDG_DATA_HOME": "data", "XDG_STATE_HOME": "state", "XDG_RUNTIME_DIR": "run"}
 
 # The same examples at every run, so that a red test is about the change at hand; MENDGRAPH_EXPLORE=500 new ones.
-hypothesis.settings.register_profile("fixed", deadline=None, print_blob=True, derandomize=True)
+hypothesis.settings.register_profile("fixed", deadline=None, print_blob=True, derandomize=True, max_examples=40)
 if explored := os.environ.get("MENDGRAPH_EXPLORE"):
     hypothesis.settings.register_profile("explore", deadline=None, print_blob=True, max_examples=int(explored))
 hypothesis.settings.load_profile("explore" if explored else "fixed")
@@ -76,6 +76,19 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The tests that take minutes come first, so that no worker is left alone with them at the end."""
     items.sort(key=lambda item: not item.nodeid.startswith("tests/machine/"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """One worker runs all files that need Studio's server, which takes four seconds of CPU to start."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class WithStudio(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = str(super()._split_scope(nodeid))
+            return "studio" if file.startswith(("tests/browser/", "tests/runs/test_studio.py")) else file
+
+    return WithStudio(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_collection_finish() -> None:

@@ -24,9 +24,9 @@ def test_a_sync_may_fail_and_so_may_the_first_page() -> None:
     assert turning_points(TRACE, failing=True) == [1, 2, 3, 6, 7, 8, 9, 10]
 
 
-def test_a_whole_sweep_visits_all_and_a_short_one_every_twenty_fourth() -> None:
+def test_a_whole_sweep_visits_all_and_a_short_one_every_forty_eighth() -> None:
     assert visited(TRACE, extent="all") == visited(TRACE, failing=True, extent="all") == [*range(1, 11)]
-    assert visited(TRACE * 3, extent="some") == turning_points(TRACE * 3)[::24]
-    assert visited(TRACE * 3, failing=True, extent="some") == turning_points(TRACE * 3, failing=True)[::24]
+    assert visited(TRACE * 9, extent="some") == turning_points(TRACE * 9)[::48]
+    assert visited(TRACE * 9, failing=True, extent="some") == turning_points(TRACE * 9, failing=True)[::48]
     assert visited(TRACE, extent="turns") == turning_points(TRACE)
     assert visited(TRACE, failing=True, extent="turns") == turning_points(TRACE, failing=True)
