@@ -279,7 +279,11 @@ def hostile_units(counter: Counter, most: int) -> list[str]:
     units.of(counter.tree)
     own = [unit[:12] for unit in units.found if unit.strip("\x00")]
     spread = own[:: max(1, len(own) // most)]
-    return list(dict.fromkeys([*spread, *(f"{unit} " for unit in spread), *_told_apart(counter), "a ", "a.", "a,", "a/", "a_", "a-"]))
+    return list(
+        dict.fromkeys(
+            [*spread, *(f"{unit} " for unit in spread), *_told_apart(counter), "a ", "a.", "a,", "a/", "a_", "a-"]
+        )
+    )
 
 
 def growth(pattern: str, flags: int, *, anchored: bool, size: int = 16, most: int = 4) -> tuple[float, str]:
