@@ -1,15 +1,7 @@
-import shutil
-import subprocess
-from pathlib import Path
-
-import pytest
-
-from benchmarks.everyday.projects import SHOP
-from benchmarks.everyday.run import as_people_keep_it, report
+from benchmarks.everyday.run import report
 from benchmarks.everyday.tasks import EVERYDAY, NOT_CHECKED
 from benchmarks.real_model.contestants import task_digest
 from benchmarks.real_model.record import RunEnd, RunRecord
-from benchmarks.real_model.task import write_files
 
 
 def record(place: int, problem: str | None, ended: str, first_line: str = "") -> RunRecord:
@@ -51,13 +43,3 @@ def test_a_wrong_result_counts_apart_where_its_first_line_says_that_nothing_chec
     assert printed.endswith(
         'seed 1: 1 of 5 solved; 2 FINISHED wrong, 1 of them with "not checked" in the first line; 1 not checked'
     )
-
-
-@pytest.mark.skipif(shutil.which("git") is None, reason="there is no git")
-def test_the_project_is_a_repository_with_pytest_in_its_venv(tmp_path: Path) -> None:
-    write_files(tmp_path, SHOP)
-    as_people_keep_it(tmp_path)
-    tests = subprocess.run([".venv/bin/pytest", "-q"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert "7 passed" in tests.stdout
-    status = subprocess.run(["git", "status", "--short"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert status.stdout == ""
