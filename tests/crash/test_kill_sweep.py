@@ -33,10 +33,7 @@ EFFECTS: Final = Counter({"a.txt": 1, "b.txt": 1, "c.txt": 1, "d.txt": 1, "file.
 
 @pytest.fixture(scope="module")
 def servers(shim_library: Path) -> Iterator[list[ForkServer]]:
-    with (
-        ForkServer(shim_library, "tests.crash.play") as one,
-        ForkServer(shim_library, "tests.crash.play") as other,
-    ):
+    with ForkServer(shim_library, "tests.crash.play") as one, ForkServer(shim_library, "tests.crash.play") as other:
         yield [one, other]
 
 

@@ -227,10 +227,7 @@ def test_a_prompt_is_cancelled_in_a_model_call_and_at_a_question(folder: Path, d
 
 @pytest.mark.parametrize(
     ("script", "mode", "stands"),
-    [
-        ([Stall(2, Say("Let me see what there is."))], "auto", RunState.STOPPED),
-        ([FIX], "ask", RunState.ASKS),
-    ],
+    [([Stall(2, Say("Let me see what there is."))], "auto", RunState.STOPPED), ([FIX], "ask", RunState.ASKS)],
 )
 def test_a_client_that_goes_ends_the_agent_and_the_run_can_go_on(
     script: list[Reply], mode: str, stands: RunState, folder: Path

@@ -24,11 +24,7 @@ def test_results_are_counted_and_added_up() -> None:
 @pytest.mark.parametrize(
     ("tally", "end", "words"),
     [
-        (
-            Tally(finished=1, stopped=1),
-            BatchEnd.COMPLETE,
-            "1 finished, 1 stopped by a limit. Each task",
-        ),
+        (Tally(finished=1, stopped=1), BatchEnd.COMPLETE, "1 finished, 1 stopped by a limit. Each task"),
         (Tally(finished=1), BatchEnd.LIMIT, "Full. 1 task is left: start the same batch again to go on, once the"),
         (Tally(), BatchEnd.CANCELLED, "It was stopped Full.. 2 tasks are left: start the same batch again to go on."),
         (Tally(failed=1), BatchEnd.FAILED, "1 failed. Full. 1 task is left: put this right, and start the same"),
