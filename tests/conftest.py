@@ -22,8 +22,11 @@ from tests.postgres import (
     postgres_server,
 )
 
-pytest_plugins = ["tests.runs.studio"]
-"""The server that `make studio` starts, for the tests that are its clients."""
+pytest_plugins = ["tests.runs.studio", "tests.runs.servers"]
+"""The servers that `make studio` and `mendgraph serve` start, for the tests that are their clients."""
+
+SERVED = ("tests/browser/", "tests/runs/test_studio.py", "tests/runs/test_servers.py")
+"""The tests of those servers, which take seconds to start."""
 
 FOREIGN_SETTINGS = ("OPENAI_", "LANGCHAIN_", "LANGSMITH_", "LANGGRAPH_", "HF_", "MENDGRAPH_", "OTEL_")
 TERMINAL_SETTINGS = ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "PYTHONPATH", "CLICOLOR_FORCE")
@@ -78,15 +81,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """One worker runs all files that need Studio's server, which takes four seconds of CPU to start."""
+    """One worker runs all files that need the servers, so that they are started once."""
     from xdist.scheduler import LoadFileScheduling
 
-    class WithStudio(LoadFileScheduling):
+    class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = str(super()._split_scope(nodeid))
-            return "studio" if file.startswith(("tests/browser/", "tests/runs/test_studio.py")) else file
+            return "served" if file.startswith(SERVED) else file
 
-    return WithStudio(config, log) if config.getoption("dist") == "loadfile" else None
+    return Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_collection_finish() -> None:

@@ -201,9 +201,9 @@ def two_servers(folder: Path, database: str) -> Iterator[Servers]:
                 each.end()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def servers(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    """The two servers of a module, on a database of their own."""
+    """The two servers of a process, on a database of their own."""
     if find_spec("aegra_api") is None or find_spec("greenlet") is None:
         pytest.skip(MISSING)
     with fresh_database(postgres) as url, two_servers(tmp_path_factory.mktemp("servers"), url) as running:
