@@ -67,12 +67,8 @@ class Server:
 
     def begin(self) -> None:
         """Start it; it answers some seconds later."""
-        command = [
-            sys.executable,
-            "-c",
-            "import sys; from mendgraph.graph.start import main; sys.exit(main())",
-            "serve",
-        ]
+        program = "import sys; from mendgraph.graph.start import main; sys.exit(main())"
+        command = [sys.executable, "-c", program, "serve"]
         data = {"MENDGRAPH_DATA_DIR": str(self.folder / "data")}
         with (self.folder / "log.txt").open("ab") as log:
             self.process = subprocess.Popen(

@@ -25,8 +25,7 @@ MALFORMED = Say("tool: read_file({")
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Studio]:
     """A server of its own, as LangGraph warns of each type once in a process."""
-    strict = {"LANGGRAPH_STRICT_MSGPACK": "true"}
-    with operated(tmp_path, tmp_path / "config.toml", **strict) as dev, client_of(dev) as client:
+    with operated(tmp_path, tmp_path / "config.toml", LANGGRAPH_STRICT_MSGPACK="true") as dev, client_of(dev) as client:
         yield client
 
 

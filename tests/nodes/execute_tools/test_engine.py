@@ -88,6 +88,14 @@ def failing(error: BaseException) -> Body:
     return body
 
 
+def test_an_unknown_tool(run: Runner, sink: TraceSink, context: ToolContext) -> None:
+    done = run(engine(sink, make(ok, name="read_file")), call(tool="raed_file"), context)
+    message = "There is no tool 'raed_file'. Did you mean read_file?"
+    error = ToolError(code=ToolErrorCode.UNKNOWN_TOOL, message=message, suggestions=("read_file",))
+    assert (done.error, done.attempts, done.output) == ("unknown_tool", 0, ToolOutput.failed(error))
+    assert names(sink.events) == "tool.resolve.start tool.resolve.fail"
+
+
 def test_bad_arguments(run: Runner, sink: TraceSink, context: ToolContext) -> None:
     done = run(engine(sink, make(ok)), call(x="many", y=1), context)
     reasons = "x: input should be a valid integer, unable to parse string as an integer; y: unknown argument (known: x)"
