@@ -22,21 +22,22 @@ from tests.postgres import (
     postgres_server,
 )
 
-pytest_plugins = ["tests.runs.studio"]
-"""The server that `make studio` starts, for the tests that are its clients."""
+pytest_plugins = ["tests.runs.studio", "tests.runs.servers"]
+"""The servers that `make studio` and `mendgraph serve` start, for the tests that are their clients."""
+
+SERVED = ("tests/browser/", "tests/runs/test_studio.py", "tests/runs/test_servers.py")
+"""The tests of those servers, which take seconds to start."""
 
 FOREIGN_SETTINGS = ("OPENAI_", "LANGCHAIN_", "LANGSMITH_", "LANGGRAPH_", "HF_", "MENDGRAPH_", "OTEL_")
 TERMINAL_SETTINGS = ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "PYTHONPATH", "CLICOLOR_FORCE")
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
-LACKS: dict[str, tuple[str, str, object]] = {
-    "bubblewrap": ("processes.bubblewrap", "PROGRAM_FOLDERS", ()),
-}
+LACKS: dict[str, tuple[str, str, object]] = {"bubblewrap": ("processes.bubblewrap", "PROGRAM_FOLDERS", ())}
 """What a machine may lack: the module that looks for it, and what has to change so that it finds nothing."""
 HOMES = {"HOME": "", "XDG_CACHE_HOME": "cache", "XDG_CONFIG_HOME": "config"}
 STORES = {"XDG_DATA_HOME": "data", "XDG_STATE_HOME": "state", "XDG_RUNTIME_DIR": "run"}
 
 # The same examples at every run, so that a red test is about the change at hand; MENDGRAPH_EXPLORE=500 new ones.
-hypothesis.settings.register_profile("fixed", deadline=None, print_blob=True, derandomize=True)
+hypothesis.settings.register_profile("fixed", deadline=None, print_blob=True, derandomize=True, max_examples=40)
 if explored := os.environ.get("MENDGRAPH_EXPLORE"):
     hypothesis.settings.register_profile("explore", deadline=None, print_blob=True, max_examples=int(explored))
 hypothesis.settings.load_profile("explore" if explored else "fixed")
@@ -76,6 +77,19 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The tests that take minutes come first, so that no worker is left alone with them at the end."""
     items.sort(key=lambda item: not item.nodeid.startswith("tests/machine/"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """One worker runs all files that need the servers, so that they are started once."""
+    from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
+
+    if config.getoption("dist") != "loadfile":
+        return None
+    scheduling = LoadFileScheduling(config, log)
+    file_of = scheduling._split_scope
+    scheduling._split_scope = lambda test: "served" if test.startswith(SERVED) else file_of(test)
+    return scheduling
 
 
 def pytest_collection_finish() -> None:

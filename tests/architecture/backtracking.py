@@ -251,13 +251,39 @@ class Units:
         return ""
 
 
+def _told_apart(counter: Counter) -> list[str]:
+    """One sign for each way in which the parts of the pattern tell signs apart, with and without regard to case."""
+    parts, flags, known = [*_singles(counter.tree)], counter.flags, dict[tuple[bool, ...], str]()
+    for sign in SIGNS:
+        found = [sign.isalnum() or sign == "_", sign == "\n"]
+        for counter.flags in (flags & ~_IGNORECASE, flags | _IGNORECASE):
+            found += [counter._fits_one(name, value, sign) for name, value in parts]
+        known.setdefault(tuple(found), sign)
+    counter.flags = flags
+    return list(known.values())
+
+
+def _singles(node: Any) -> Iterator[tuple[Any, Any]]:
+    """The parts of a tree that match one character."""
+    if isinstance(node, tuple) and len(node) == 2 and node[0] in _SINGLE:
+        if node[0] is not c.ANY:
+            yield node
+    elif isinstance(node, list | tuple | _parser.SubPattern):
+        for each in node:
+            yield from _singles(each)
+
+
 def hostile_units(counter: Counter, most: int) -> list[str]:
     """Texts to repeat, at most so many, those that follow from the pattern first."""
     units = Units(counter)
     units.of(counter.tree)
     own = [unit[:12] for unit in units.found if unit.strip("\x00")]
     spread = own[:: max(1, len(own) // most)]
-    return list(dict.fromkeys([*spread, *(f"{unit} " for unit in spread), *SIGNS, "a ", "a.", "a,", "a/", "a_", "a-"]))
+    return list(
+        dict.fromkeys(
+            [*spread, *(f"{unit} " for unit in spread), *_told_apart(counter), "a ", "a.", "a,", "a/", "a_", "a-"]
+        )
+    )
 
 
 def growth(pattern: str, flags: int, *, anchored: bool, size: int = 16, most: int = 4) -> tuple[float, str]:

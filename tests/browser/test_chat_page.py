@@ -84,10 +84,7 @@ def chat(studio: Studio, site: str, page: Page, folder: Path, model: ScriptedSer
 def test_a_bug_is_mended_in_the_page_and_the_chat_goes_on(
     studio: Studio, site: str, page: Page, folder: Path, tmp_path: Path
 ) -> None:
-    with (
-        told(use(READ), use(EDIT), DONE, Say("You are *welcome*.")) as model,
-        chat(studio, site, page, folder, model),
-    ):
+    with told(use(READ), use(EDIT), DONE, Say("You are *welcome*.")) as model, chat(studio, site, page, folder, model):
         say(page, TASK)
         wait_for(page, "add now adds.")
         seen = page.text()

@@ -25,10 +25,8 @@ from tests.doubles.replies import Say
 from tests.doubles.scripted_server import ScriptedServer
 from tests.doubles.tiny_model import write_tiny_model
 from tests.runs.scenario import use
-from tests.runs.servers import Servers, servers, token
+from tests.runs.servers import Servers, token
 from tests.runs.studio import Studio, told
-
-__all__ = ["servers"]
 
 pytestmark = needs_chromium
 

@@ -56,11 +56,6 @@ def start(place: dict[str, str]) -> Any:
     """The one call that begins the batch, and goes on with it."""
     os.environ[DATA_DIR_VARIABLE] = place["data"]
     os.environ["OPENAI_API_KEY"] = "k"
-    found = run_batch(
-        tasks(place["repository"]),
-        out=place["out"],
-        context=context(place["base_url"]),
-        workers=3,
-    )
+    found = run_batch(tasks(place["repository"]), out=place["out"], context=context(place["base_url"]), workers=3)
     assert not isinstance(found, ToolError), found.message
     return {"end": found.end.value, "done": found.tally.done, "finished": found.tally.finished}

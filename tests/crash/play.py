@@ -15,13 +15,7 @@ from tests.doubles.replies import Say
 from tests.runs.scenario import message_of, use
 
 BEFORE: Final = {"a.txt": "one\ntwo\n", "b.txt": "b\n", "c.txt": "c\n", "d.txt": "d\n", "sub/keep.txt": "k\n"}
-AFTER: Final = {
-    "a.txt": "one\nTWO\n",
-    "b.txt": "B\n",
-    "c.txt": "C\n",
-    "new/file.txt": "made\n",
-    "sub/keep.txt": "k\n",
-}
+AFTER: Final = {"a.txt": "one\nTWO\n", "b.txt": "B\n", "c.txt": "C\n", "new/file.txt": "made\n", "sub/keep.txt": "k\n"}
 COMMANDED: Final = "ran.txt"
 """The command adds a line to it."""
 

@@ -40,11 +40,7 @@ class Place:
         write_files(self.repository, batch_play.files())
         for words in ("init -q", "add .", "-c user.name=a -c user.email=a@example.org commit -qm first"):
             subprocess.run(["git", *words.split()], cwd=self.repository, check=True)
-        places = {
-            "repository": self.repository,
-            "out": self.out,
-            "data": memory / folder.name / "data",
-        }
+        places = {"repository": self.repository, "out": self.out, "data": memory / folder.name / "data"}
         self.argument = {**{name: str(path) for name, path in places.items()}, "base_url": model.base_url}
 
     def results(self) -> dict[str, dict[str, object]]:

@@ -23,7 +23,7 @@ from tests.crash.turning_points import EXTENT, visited
 from tests.extent import Extent
 from tests.memory_folder import memory_folder
 
-KILLS_OF: Final[dict[Extent, int]] = {"some": 4, "turns": 150, "all": 500}
+KILLS_OF: Final[dict[Extent, int]] = {"some": 2, "turns": 150, "all": 500}
 SECOND_KILLS: Final = KILLS_OF[EXTENT]
 NAMING: Final = re.compile(r"(?:rename|link|unlink)\w* (?P<name>\S+)$")
 """The calls by which a name comes to mean another file, or none."""
@@ -33,10 +33,7 @@ EFFECTS: Final = Counter({"a.txt": 1, "b.txt": 1, "c.txt": 1, "d.txt": 1, "file.
 
 @pytest.fixture(scope="module")
 def servers(shim_library: Path) -> Iterator[list[ForkServer]]:
-    with (
-        ForkServer(shim_library, "tests.crash.play") as one,
-        ForkServer(shim_library, "tests.crash.play") as other,
-    ):
+    with ForkServer(shim_library, "tests.crash.play") as one, ForkServer(shim_library, "tests.crash.play") as other:
         yield [one, other]
 
 

@@ -3,7 +3,7 @@
 Of 546 calls of the run that is killed, 362 are the pages that its database writes. A transaction is there when its last
 page is, so of the pages that are written one after the other the last stands for all that a kill may leave out, and the
 first for all that may fail. A sync changes nothing that a killed process leaves, as the page cache outlives it; it can
-fail, though. Of these turning points `make test` visits every 24th, CI each, and `make sweep` visits all calls.
+fail, though. Of these turning points `make test` visits every 48th, CI each, and `make sweep` visits all calls.
 """
 
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from tests.crash.sweep import REPEATED
 from tests.extent import Extent
 
 EXTENT: Final[Extent] = "all" if REPEATED else extents.EXTENT
-"""What a sweep visits: every twenty-fourth turning point, every one, or every call."""
+"""What a sweep visits: every forty-eighth turning point, every one, or every call."""
 
 
 def visited(trace: Sequence[str], *, failing: bool = False, extent: Extent = EXTENT) -> list[int]:
     """The numbers of the calls of a play to visit, counted from 1; `failing` are calls that fail, not kills."""
     if extent == "all":
         return [*range(1, len(trace) + 1)]
-    return turning_points(trace, failing=failing)[:: 24 if extent == "some" else 1]
+    return turning_points(trace, failing=failing)[:: 48 if extent == "some" else 1]
 
 
 def turning_points(trace: Sequence[str], *, failing: bool = False) -> list[int]:

@@ -112,6 +112,10 @@ class ScriptedServer:
         """How many scripted replies nobody has asked for."""
         return max(len(self._script) - len(self.requests), 0)
 
+    def say_next(self, *replies: Reply | Compute) -> None:
+        """Answer the next requests with these replies, and nothing that was left over."""
+        self._script = [*[Say("")] * len(self.requests), *replies]
+
     def __enter__(self) -> Self:
         self._http = _Listener(("127.0.0.1", 0), _Handler)
         self._http.scripted = self

@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from mendgraph.nodes.records import ModelReply
 from tests.architecture.product import ROOT, text_of
 from tests.cassettes import LIBRARY
+from tests.fuzz.recorded import recorded_replies, reply_of
 from tests.nodes.parse.readings import REGISTRY
-from tests.runs.recutting import recorded_replies, reply_of
 
 SLOWEST_MS: Final = 10_000
 """How long one input may take. Everything here is linear, and inputs are small."""

@@ -39,8 +39,8 @@ from tests.fuzz.inputs import (
     mutated,
     reply_texts,
 )
+from tests.fuzz.recorded import READERS, reader_of, recorded_replies
 from tests.nodes.parse.readings import REGISTRY
-from tests.runs.recutting import READERS, reader_of, recorded_replies
 
 LONGEST_DETAILS: Final = 3_000
 """Characters that an error may tell a model, whatever was wrong."""

@@ -187,10 +187,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @precondition(lambda self: self.next == REST)
     @rule(
-        letter=st.sampled_from(EFFECTS),
-        way=READ_TO_THE_END,
-        point=st.sampled_from(POINTS[1:]),
-        nth=st.integers(1, 5),
+        letter=st.sampled_from(EFFECTS), way=READ_TO_THE_END, point=st.sampled_from(POINTS[1:]), nth=st.integers(1, 5)
     )
     def work(self, letter: str, way: str, point: str, nth: int) -> None:
         """The model wants an effect, and the process dies on the way."""
@@ -208,11 +205,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.teller.say(self.now.line)
 
     @precondition(lambda self: self.next not in {"", REST} and not self.asks)
-    @rule(
-        way=st.sampled_from(WAYS),
-        after=BOUNDARIES,
-        kill=KILLS,
-    )
+    @rule(way=st.sampled_from(WAYS), after=BOUNDARIES, kill=KILLS)
     def resume(self, way: str, after: tuple[str, ...], kill: tuple[str, int] | None) -> None:
         """Go on in the middle."""
         self.arm(kill)
@@ -238,11 +231,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.advance({"messages": [HumanMessage(text)]}, way)
 
     @precondition(lambda self: self.asks)
-    @rule(
-        answer=st.sampled_from(ANSWERS),
-        way=st.sampled_from(WAYS),
-        kill=st.none() | KILLS,
-    )
+    @rule(answer=st.sampled_from(ANSWERS), way=st.sampled_from(WAYS), kill=st.none() | KILLS)
     def answer(self, answer: str, way: str, kill: tuple[str, int] | None) -> None:
         """A person decides."""
         places = [call["index"] for call in self.asks["calls"]]
@@ -270,11 +259,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.now.stopping = True
 
     @precondition(lambda self: self.may_fork and self.next)
-    @rule(
-        back=st.integers(0, 40),
-        letter=st.sampled_from([alphabet.READ.name, *EFFECTS]),
-        way=READ_TO_THE_END,
-    )
+    @rule(back=st.integers(0, 40), letter=st.sampled_from([alphabet.READ.name, *EFFECTS]), way=READ_TO_THE_END)
     def fork(self, back: int, letter: str, way: str) -> None:
         """Go on from an earlier checkpoint, of this branch or of another."""
         places = [own for own, past in self.watch.pasts.items() if past.next in NODES]

@@ -23,10 +23,7 @@ PLANTED: dict[str, tuple[str, str]] = {
         'return exhausted_limit(state["spending"], state["context"].limits(state.get("profile"))) is None',
         "return True",
     ),
-    "guard is bypassed": (
-        'Transition("parse", "calls", "guard")',
-        'Transition("parse", "calls", "execute_tools")',
-    ),
+    "guard is bypassed": ('Transition("parse", "calls", "guard")', 'Transition("parse", "calls", "execute_tools")'),
     "what is denied runs": (
         'allowed = any(verdict.kind is VerdictKind.ALLOW for verdict in state["verdicts"])',
         "allowed = True",

@@ -28,12 +28,7 @@ def test_a_full_disk_is_known(number: int, full: bool) -> None:
 
 @pytest.mark.parametrize(
     ("path", "shown"),
-    [
-        ("a.py", "'a.py'"),
-        ("a\u202eb", r"'a\u202eb'"),
-        ("\udc80", r"'\udc80'"),
-        ("x" * 300, f"'{'x' * 200}...'"),
-    ],
+    [("a.py", "'a.py'"), ("a\u202eb", r"'a\u202eb'"), ("\udc80", r"'\udc80'"), ("x" * 300, f"'{'x' * 200}...'")],
 )
 def test_a_path_is_quoted_on_one_safe_line(path: str, shown: str) -> None:
     assert quoted(path) == shown

@@ -114,10 +114,7 @@ EACH_WAY = zip(FAMILIES, [*WAYS] * len(FAMILIES), strict=False)
 
 @pytest.mark.parametrize(
     ("family", "protocol", "way"),
-    [
-        *((family, "native", way) for family, way in EACH_WAY),
-        ("anthropic", "text", "async"),
-    ],
+    [*((family, "native", way) for family, way in EACH_WAY), ("anthropic", "text", "async")],
 )
 def test_a_repair_is_the_same_run_on_every_provider(family: str, protocol: str, way: str, tmp_path: Path) -> None:
     script = SCRIPTS["text" if family == "no_tools" else protocol]

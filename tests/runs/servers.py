@@ -45,12 +45,7 @@ class Model(ScriptedServer):
     """One endpoint for all tests: what it says is given anew by each of them."""
 
     def say(self, *replies: Use | Reply) -> None:
-        """Answer the next requests with these replies, and nothing that was left over."""
-        self._script = [lambda _: _never()] * len(self.requests) + [spoken(each, Protocol.NATIVE) for each in replies]
-
-
-def _never() -> Reply:
-    raise AssertionError("this request was answered before")
+        self.say_next(*(spoken(each, Protocol.NATIVE) for each in replies))
 
 
 @dataclass
@@ -72,12 +67,8 @@ class Server:
 
     def begin(self) -> None:
         """Start it; it answers some seconds later."""
-        command = [
-            sys.executable,
-            "-c",
-            "import sys; from mendgraph.graph.start import main; sys.exit(main())",
-            "serve",
-        ]
+        program = "import sys; from mendgraph.graph.start import main; sys.exit(main())"
+        command = [sys.executable, "-c", program, "serve"]
         data = {"MENDGRAPH_DATA_DIR": str(self.folder / "data")}
         with (self.folder / "log.txt").open("ab") as log:
             self.process = subprocess.Popen(
@@ -206,9 +197,9 @@ def two_servers(folder: Path, database: str) -> Iterator[Servers]:
                 each.end()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def servers(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    """The two servers of a module, on a database of their own."""
+    """The two servers of a process, on a database of their own."""
     if find_spec("aegra_api") is None or find_spec("greenlet") is None:
         pytest.skip(MISSING)
     with fresh_database(postgres) as url, two_servers(tmp_path_factory.mktemp("servers"), url) as running:

@@ -194,12 +194,7 @@ EDIT = 'tool: edit_file({"path": "calc.py", "old_str": "a - b", "new_str": "a + 
     [
         ("reject", ["I was not allowed to."], "answered", "No file was changed: you refused edit_file calc.py."),
         ("nobody", ["It has to be approved."], "answered", "No file was changed: nobody could be asked to approve "),
-        (
-            "reject",
-            ["I have updated calc.py."] * 2,
-            "nothing_changed",
-            "No file was changed, whatever ",
-        ),
+        ("reject", ["I have updated calc.py."] * 2, "nothing_changed", "No file was changed, whatever "),
         (
             "reject",
             ["I have updated calc.py.", "calc.py is as it was."],

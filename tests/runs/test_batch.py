@@ -126,10 +126,8 @@ def stop_when(stalled: threading.Event, batch: Batch) -> None:
     batch.cancel("by the test")
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_a_batch_that_is_stopped_goes_on(
-    tmp_path: Path, project: Path, monkeypatch: pytest.MonkeyPatch, processes: int
-) -> None:
+def test_a_batch_that_is_stopped_goes_on(tmp_path: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In threads; how a stop comes to processes is shown in `tests/graph/fleet/batch/test_local.py`."""
     stalled, out = threading.Event(), tmp_path / "out"
 
     def answer(request: JsonMap) -> Reply:
@@ -141,7 +139,7 @@ def test_a_batch_that_is_stopped_goes_on(
     monkeypatch.setattr("mendgraph.graph.fleet.batch.batch.PATIENCE_S", 0.5)
     with ScriptedServer(then=answer) as model:
         terms = Terms(batch_play.context(model.base_url))
-        ready = prepare(some(project, 3), terms, Crew(3, processes), out=str(out))
+        ready = prepare(some(project, 3), terms, Crew(3, 1), out=str(out))
         assert isinstance(ready, Batch)
         stopper = threading.Thread(target=stop_when, args=(stalled, ready))
         stopper.start()
@@ -175,7 +173,7 @@ def test_a_task_whose_worker_is_killed_is_resumed_in_another_one(tmp_path: Path,
                 os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
     with ScriptedServer(then=answer) as model:
-        ready = prepare(some(project, 3), Terms(batch_play.context(model.base_url)), Crew(3, 2), out=str(out))
+        ready = prepare(some(project, 2), Terms(batch_play.context(model.base_url)), Crew(2, 2), out=str(out))
         assert isinstance(ready, Batch)
         executor = ready.executor
         assert isinstance(executor, ProcessExecutor)

@@ -10,22 +10,24 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.doubles.scripted_server import Calls, Say, ScriptedServer
 
 WORD = "hunter2-hunter2-hunter2"
 INFO = b"""{"batch_ingest_config": {"use_multipart_endpoint": true, "size_limit": 100, "size_limit_bytes": 20971520,
 "scale_up_nthreads_limit": 16, "scale_up_qsize_trigger": 1000}}"""
 RUN = """
-import sys
+import os, sys
 from mendgraph import AgentContext, run_task
+from langchain_core.tracers.langchain import wait_for_all_tracers
+from langsmith.utils import get_env_var
 
 folder, url = sys.argv[1:]
 context = AgentContext(workspace=folder, base_url=url, model="m", protocol="native", evidence=False)
-print(run_task("Look for hunter2-hunter2-hunter2.", context).outcome.answer)
-from langchain_core.tracers.langchain import wait_for_all_tracers
-wait_for_all_tracers()
+for tracing, asked in (("false", "Untold"), ("true", "Told")):
+    os.environ["LANGSMITH_TRACING"] = tracing
+    get_env_var.cache_clear()
+    print(run_task(f"{asked}: look for hunter2-hunter2-hunter2.", context).outcome.answer)
+    wait_for_all_tracers()
 """
 
 
@@ -63,14 +65,12 @@ def ingest() -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
         server.server_close()
 
 
-@pytest.mark.parametrize("tracing", ["true", "false"])
-def test_a_run_is_posted_without_secrets_where_the_user_traces_and_only_there(tmp_path: Path, tracing: str) -> None:
+def test_a_run_is_posted_without_secrets_where_the_user_traces_and_only_there(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(f"one {WORD} two\n", encoding="utf-8")
     script = [Calls([("read_file", '{"path": "a.txt"}')]), Say(f"It is {WORD}.")]
-    with ingest() as (url, got), ScriptedServer(script) as server:
+    with ingest() as (url, got), ScriptedServer(script * 2) as server:
         environment = {
             **os.environ,
-            "LANGSMITH_TRACING": tracing,
             "LANGSMITH_ENDPOINT": url,
             "LANGSMITH_API_KEY": f"key-{WORD}",
             "DEPLOY_TOKEN": WORD,
@@ -78,7 +78,7 @@ def test_a_run_is_posted_without_secrets_where_the_user_traces_and_only_there(tm
         command = [sys.executable, "-c", RUN, str(tmp_path), server.base_url]
         ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=True)
     sent = b"".join(body for _, body in got)
-    assert ended.stdout == "It is [redacted secret].\n"
-    assert any(path.startswith("/runs") for path, _ in got) is (tracing == "true")
-    assert (b"call_model" in sent, b"[redacted secret]" in sent) == (tracing == "true",) * 2
+    assert ended.stdout == "It is [redacted secret].\n" * 2
+    assert any(path.startswith("/runs") for path, _ in got)
+    assert [word in sent for word in (b"call_model", b"[redacted secret]", b"Told", b"Untold")] == [True] * 3 + [False]
     assert WORD.encode() not in sent

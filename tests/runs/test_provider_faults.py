@@ -135,10 +135,7 @@ def end_of_event(body: str, word: str) -> int:
 def test_a_reply_is_whole_or_none_wherever_it_is_cut(
     provider: Provider, index: int, whole: ModelReply, clean: bool
 ) -> None:
-    """What has come with its finish event is a reply, however the body ends; what it cost may then be missing.
-
-    Here every sixteenth byte and both sides of each turn travel; `test_recut_replies` cuts many replies at all bytes.
-    """
+    """What has come with its finish event is a reply, however the body ends; what it cost may then be missing."""
     body = recorded_body(index)
     first, finished, counted = (end_of_event(body, word) for word in ("data:", '"finish_reason": "', '"usage"'))
     sent = Status(200, body, {"Content-Type": "text/event-stream"})

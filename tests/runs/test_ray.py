@@ -92,12 +92,7 @@ def place(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
     disks = (base / "first", base / "second")
     with fresh_database(postgres) as url:
         environments = [
-            {
-                STORE_URL_VARIABLE: url,
-                DATA_DIR_VARIABLE: f"{disk}/data",
-                "OPENAI_API_KEY": "k",
-            }
-            for disk in disks
+            {STORE_URL_VARIABLE: url, DATA_DIR_VARIABLE: f"{disk}/data", "OPENAI_API_KEY": "k"} for disk in disks
         ]
         with ray_nodes(environments) as nodes:
             yield Place(nodes, url, disks)

@@ -16,9 +16,7 @@ from tests.doubles.replies import Say, Stall
 from tests.runs.playing import changed_files
 from tests.runs.scenario import use
 from tests.runs.scenarios_of_work import CALC, EDIT, MENDED, READ, TASK
-from tests.runs.servers import SECRET, Server, Servers, servers, token, wait_for
-
-__all__ = ["servers"]
+from tests.runs.servers import SECRET, Server, Servers, token, wait_for
 
 COUNT = {"count.txt": "count = 1\n"}
 FIRST = use(("edit_file", {"path": "count.txt", "old_str": "count = 1", "new_str": "count = 11"}))

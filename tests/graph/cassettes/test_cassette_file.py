@@ -102,30 +102,12 @@ NONE = "is no cassette of version 1: "
         ("[]", f"{NONE}Input should be a valid dictionary"),
         ("{a: 1}", f"{NONE}Field required in recorded_from"),
         (PAGE.replace("version: 1", "version: 2"), f"{NONE}Input should be 1 in version"),
-        (
-            PAGE.replace("version: 1", "version: 1\nx: 1"),
-            f"{NONE}Extra inputs are not permitted in x",
-        ),
-        (
-            PAGE.replace("model: m", "model: 4"),
-            f"{NONE}Input should be a valid string in settings.model",
-        ),
-        (
-            PAGE.replace("code: 429", "code: true"),
-            f"{NONE}Input should be a valid integer in inter",
-        ),
-        (
-            PAGE.replace("    method: POST\n", ""),
-            f"{NONE}Field required in interactions.0.request.me",
-        ),
-        (
-            PAGE.replace("http://llm.test/v1/chat", "http://[x"),
-            f"{NONE}Value error, Invalid IPv6 URL",
-        ),
-        (
-            "recorded_from: a\ninteractions: [1]\nversion: 1",
-            f"{NONE}Input should be a valid dict",
-        ),
+        (PAGE.replace("version: 1", "version: 1\nx: 1"), f"{NONE}Extra inputs are not permitted in x"),
+        (PAGE.replace("model: m", "model: 4"), f"{NONE}Input should be a valid string in settings.model"),
+        (PAGE.replace("code: 429", "code: true"), f"{NONE}Input should be a valid integer in inter"),
+        (PAGE.replace("    method: POST\n", ""), f"{NONE}Field required in interactions.0.request.me"),
+        (PAGE.replace("http://llm.test/v1/chat", "http://[x"), f"{NONE}Value error, Invalid IPv6 URL"),
+        ("recorded_from: a\ninteractions: [1]\nversion: 1", f"{NONE}Input should be a valid dict"),
     ],
 )
 def test_a_bad_file_is_told_with_its_name_the_place_and_the_remedy(text: str, problem: str) -> None:

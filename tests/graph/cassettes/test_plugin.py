@@ -273,12 +273,7 @@ def session(root: Path) -> CassetteSession:
 
 def item(name: str, /, *chosen: object, **said: object) -> Any:
     marks = [pytest.Mark(FIXTURE, chosen, said, _ispytest=True)] if chosen or said else []
-    return SimpleNamespace(
-        nodeid=name,
-        own_markers=marks,
-        fixturenames=[FIXTURE],
-        iter_markers=lambda _: marks,
-    )
+    return SimpleNamespace(nodeid=name, own_markers=marks, fixturenames=[FIXTURE], iter_markers=lambda _: marks)
 
 
 def refusal(account: CassetteSession, test: Any) -> str:

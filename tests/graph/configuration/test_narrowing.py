@@ -317,10 +317,7 @@ def test_what_a_server_has_decided_holds() -> None:
     [
         (Mine(), "given a context of the type Mine, which is no AgentContext"),
         ({"user": "ada"}, "no AgentContext (user: there is no such setting"),
-        (
-            {"base_url": "https://a:secret-password@b/v1"},
-            "(base_url: base_url may hold no",
-        ),
+        ({"base_url": "https://a:secret-password@b/v1"}, "(base_url: base_url may hold no"),
     ],
     ids=["type", "field", "value"],
 )

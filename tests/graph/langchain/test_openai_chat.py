@@ -78,14 +78,8 @@ def test_each_field_is_sent_exactly_once(base_url: str, limit: str, call: Call) 
     [
         ([{"role": "assistant", "content": ""}, {"content": "Hel"}, {"content": "lo"}], {"text": "Hello"}),
         ([{"content": "a\ud83d"}, {"content": "\ude00"}], {"text": "a😀"}),
-        (
-            [{"content": [{"type": "text", "text": "Yes"}, {"type": "image"}]}, {"content": None}],
-            {"text": "Yes"},
-        ),
-        (
-            [{"refusal": "I "}, {"refusal": "can't."}],
-            {"refusal": "I can't.", "finish_reason": FinishReason.REFUSAL},
-        ),
+        ([{"content": [{"type": "text", "text": "Yes"}, {"type": "image"}]}, {"content": None}], {"text": "Yes"}),
+        ([{"refusal": "I "}, {"refusal": "can't."}], {"refusal": "I can't.", "finish_reason": FinishReason.REFUSAL}),
         ([{"content": "No"}, {}], {"text": "No"}),
     ],
     ids=["text", "half characters", "content in parts", "refusal", "empty delta"],
@@ -113,10 +107,7 @@ F, G = called("x", "f", '{"a": 1}'), called("y", "g", "{}")
         ([part(0, "x", "f", '{"a": 1}'), part(1, "y", "g", "{}")], (F, G)),
         ([part(0, "x", "f", '{"a": 1}'), part(0, "y", "g", "{}")], (F, G)),
         ([part(None, "x", "f", '{"a"'), part(None, None, None, ": 1}"), part(None, "y", "g", "{}")], (F, G)),
-        (
-            [part(0, None, "f", "{}"), part(1, None, "g", "{}")],
-            (called("", "f", "{}"), called("", "g", "{}")),
-        ),
+        ([part(0, None, "f", "{}"), part(1, None, "g", "{}")], (called("", "f", "{}"), called("", "g", "{}"))),
         ([part(0, "x", "f", {"a": 1})], (F,)),
         ([part(0, "x", "f", None), {"tool_calls": [{"index": 0, "function": None}]}], (called("x", "f", ""),)),
         ([part(0, 7, "f", '{"a": "x')], (called("7", "f", '{"a": "x'),)),  # type: ignore[arg-type]  # the point of it

@@ -60,9 +60,10 @@ A, B = call("a", "read_file", '{"path": "a"}'), call("b", "read_file", '{"path":
             [(0, "a", "read_file", ""), (None, None, None, '{"path": "a"}'), (None, "b", "read_file", '{"path": "b"}')],
             (A, B),
         ),
+        ([(0, "a", "read_file", '{"path"'), (0, "a", "read_file", ': "a"}')], (A,)),
         ([(None, None, None, "{}")], (call("", "", "{}"),)),
     ],
-    ids=["none", "pieces", "one index", "no index", "interleaved", "index lost", "nameless"],
+    ids=["none", "pieces", "one index", "no index", "interleaved", "index lost", "told again", "nameless"],
 )
 def test_calls_are_told_apart(parts: list[Part], calls: tuple[RawCall, ...]) -> None:
     assert assembled(parts).calls == calls

@@ -84,10 +84,7 @@ HEAD = "--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,3 @@\n one\n"
             ("edit_blocks", {"path": "calc.py", "content": "def add(a, b):\n    return a + b\n"}),
             "--- a/calc.py\n+++ b/calc.py\n@@ -1,2 +1,2 @@\n def add(a, b):\n-    return a - b\n+    return a + b",
         ),
-        (
-            ("apply_patch", {"patch": PATCH}),
-            PATCHED,
-        ),
+        (("apply_patch", {"patch": PATCH}), PATCHED),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )

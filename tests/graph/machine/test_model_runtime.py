@@ -87,10 +87,7 @@ def test_a_price_is_the_contexts_or_the_lists_and_never_guessed(
         ({"model": "nobodys", "max_cost_usd_per_account": 1.0}, "no price is known for the model 'nobodys'"),
         ({"model": "local", "max_cost_usd": 1.0}, ""),
         ({"model": "local", "max_cost_usd": 1.0, "fallback_models": ("nobodys",)}, "the model 'nobodys'"),
-        (
-            {"model": "m", "max_cost_usd": 1.0, "usd_per_million_input": 1.0, "usd_per_million_output": 1.0},
-            "",
-        ),
+        ({"model": "m", "max_cost_usd": 1.0, "usd_per_million_input": 1.0, "usd_per_million_output": 1.0}, ""),
     ],
 )
 def test_a_limit_on_cost_needs_a_price_for_every_model(said: dict[str, Any], problem: str) -> None:

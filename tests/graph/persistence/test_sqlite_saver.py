@@ -146,11 +146,7 @@ def test_a_step_of_a_run_is_stored_in_three_transactions_and_little_of_it_twice(
 
 
 def cancel(
-    saver: Any,
-    patch: pytest.MonkeyPatch,
-    work: Any,
-    error: Exception | None = None,
-    everything: bool = False,
+    saver: Any, patch: pytest.MonkeyPatch, work: Any, error: Exception | None = None, everything: bool = False
 ) -> None:
     """Cancel this work while it uses the database, or `everything` in its loop; the use then goes on, to its error."""
     begun, free, setup = threading.Event(), threading.Event(), saver.setup

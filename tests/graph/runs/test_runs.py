@@ -308,10 +308,7 @@ def test_a_beginning_of_several_ids_is_refused_with_them(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("damage", "name"),
-    [
-        *(("torn", name) for name in ("list", "resume", "fork")),
-        *((damage, "list") for damage in ("newer", "foreign")),
-    ],
+    [*(("torn", name) for name in ("list", "resume", "fork")), *((damage, "list") for damage in ("newer", "foreign"))],
 )
 def test_a_store_that_cannot_be_used_is_an_error_that_names_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, damage: str

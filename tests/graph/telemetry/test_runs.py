@@ -106,7 +106,7 @@ def test_what_is_told_of_a_run(tmp_path: Path, told: Told) -> None:
     }
     assert (last.attributes or {})["gen_ai.response.finish_reasons"] == ("stop",)
     assert [span.kind for span in told.spans] == [
-        *(SpanKind.INTERNAL, SpanKind.CLIENT, SpanKind.INTERNAL, SpanKind.CLIENT),
+        *(SpanKind.INTERNAL, SpanKind.CLIENT, SpanKind.INTERNAL, SpanKind.CLIENT)
     ]
     assert "one" not in told.text()
     assert "Look." not in told.text()

@@ -192,8 +192,7 @@ def test_weights_that_are_not_there_are_a_problem_only_where_they_are_wanted(pat
 
 
 @pytest.mark.parametrize(
-    ("content", "status", "said"),
-    [(CONTENT, Status.OK, "size is right"), (b"we", Status.PROBLEM, "2 of 7 bytes")],
+    ("content", "status", "said"), [(CONTENT, Status.OK, "size is right"), (b"we", Status.PROBLEM, "2 of 7 bytes")]
 )
 def test_weights_have_to_have_their_size(path: Path, content: bytes, status: Status, said: str) -> None:
     path.write_bytes(content)

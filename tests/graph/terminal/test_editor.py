@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ import pytest
 from acp import PROTOCOL_VERSION, RequestError, helpers, schema, spawn_agent_process
 
 from mendgraph.graph.runs.runs import RunState, list_runs
+from mendgraph.nodes.records import JsonMap
 from tests.doubles.scripted_server import Calls, Reply, Say, ScriptedServer, Stall, Status
 from tests.nodes.execute_tools.mcp_doubles import program
 
@@ -43,6 +44,10 @@ class Editor:
     """
 
     def __init__(self, answers: tuple[str, ...] = ()) -> None:
+        self.begin(answers)
+
+    def begin(self, answers: tuple[str, ...]) -> None:
+        """Forget what was told so far."""
         self.answers = list(answers)
         self.updates: list[Any] = []
         self.asked: list[tuple[schema.ToolCallUpdate, list[schema.PermissionOption]]] = []
@@ -82,8 +87,11 @@ class Talk(NamedTuple):
     process: asyncio.subprocess.Process
     folder: str
 
-    async def begin(self, **more: Any) -> str:
-        return str((await self.agent.new_session(**{"cwd": self.folder, "mcp_servers": [], **more})).session_id)
+    async def begin(self, mode: str = "auto", **more: Any) -> str:
+        made = await self.agent.new_session(**{"cwd": self.folder, "mcp_servers": [], **more})
+        if mode != "auto":
+            await self.agent.set_session_mode(session_id=made.session_id, mode_id=mode)
+        return str(made.session_id)
 
     async def ask(self, session_id: str, *blocks: Any) -> str:
         answer = await self.agent.prompt(session_id=session_id, prompt=blocks or [helpers.text_block("Fix the sum.")])
@@ -109,14 +117,35 @@ async def talking(folder: Path, editor: Editor, url: str, *words: str) -> AsyncI
 Play = Callable[[Talk], Awaitable[None]]
 
 
-def play(folder: Path, editor: Editor, script: Sequence[Reply], scene: Play, *words: str) -> ScriptedServer:
-    async def played(url: str) -> None:
-        async with asyncio.timeout(LONG_S), talking(folder, editor, url, *words) as talk:
-            await scene(talk)
+class Desk:
+    """One process of the agent for the tests that do not end it, each with a script of its own."""
 
-    with ScriptedServer(script) as server:
-        asyncio.run(played(server.base_url))
-    return server
+    def __init__(self, runner: asyncio.Runner, model: ScriptedServer) -> None:
+        self.runner, self.model, self.editor = runner, model, Editor()
+        self.connection = talking(Path("/"), self.editor, model.base_url)
+        self.talk = runner.run(self.connection.__aenter__())
+
+    def play(self, folder: Path, script: Sequence[Reply], scene: Play, answers: tuple[str, ...] = ()) -> list[JsonMap]:
+        """What the model was asked in this scene."""
+
+        async def played() -> None:
+            self.editor.begin(answers)
+            async with asyncio.timeout(LONG_S):
+                await scene(self.talk._replace(folder=str(folder)))
+
+        before = len(self.model.requests)
+        self.model.say_next(*script)
+        self.runner.run(played())
+        return self.model.requests[before:]
+
+
+@pytest.fixture(scope="module")
+def desk() -> Iterator[Desk]:
+    """It is begun by the first test that needs it."""
+    with asyncio.Runner() as runner, ScriptedServer() as model:
+        desk = Desk(runner, model)
+        yield desk
+        runner.run(desk.connection.__aexit__(None, None, None))
 
 
 @pytest.fixture
@@ -132,17 +161,17 @@ def standing(folder: Path) -> list[RunState]:
     return [run.standing for run in runs]
 
 
-def test_a_run_is_told_as_it_goes_and_asks_before_it_edits(folder: Path) -> None:
-    editor, place = Editor(("approve",)), str(folder / "calc.py")
+def test_a_run_is_told_as_it_goes_and_asks_before_it_edits(folder: Path, desk: Desk) -> None:
+    editor, place = desk.editor, str(folder / "calc.py")
 
     async def scene(talk: Talk) -> None:
-        session = await talk.begin()
+        session = await talk.begin("ask")
         linked = helpers.resource_link_block("calc.py", f"file://{place}#L2:3")
         assert await talk.ask(session, helpers.text_block("Fix the sum in "), linked) == "end_turn"
 
-    server = play(folder, editor, [PLAN, FIX, Say("It adds now.")], scene, "--mode", "ask")
+    requests = desk.play(folder, [PLAN, FIX, Say("It adds now.")], scene, ("approve",))
     assert (folder / "calc.py").read_text(encoding="utf-8") == f"# {KEY}\n{FIXED}"
-    assert "Fix the sum in calc.py (L2:3)" in json.dumps(server.requests[0]["messages"])
+    assert "Fix the sum in calc.py (L2:3)" in json.dumps(requests[0]["messages"])
     [(asked, options)] = editor.asked
     assert asked.content is not None
     assert "-    return a - b\n+    return a + b" in asked.content[0].content.text
@@ -160,23 +189,21 @@ def test_a_run_is_told_as_it_goes_and_asks_before_it_edits(folder: Path) -> None
     assert KEY not in "".join(each.model_dump_json() for each in editor.updates)
 
 
-def test_a_call_may_be_rejected_or_allowed_for_the_session(folder: Path) -> None:
-    editor = Editor(("reject", "reject", "approve_for_run"))
-
+def test_a_call_may_be_rejected_or_allowed_for_the_session(folder: Path, desk: Desk) -> None:
     async def scene(talk: Talk) -> None:
-        assert await talk.ask(await talk.begin()) == "end_turn"
+        assert await talk.ask(await talk.begin("ask")) == "end_turn"
         assert (folder / "calc.py").read_text(encoding="utf-8") == f"# {KEY}\n{BUG}"
-        assert [editor.of_call(number)[-1].status for number in (0, 1)] == ["failed", "failed"]
-        assert await talk.ask(await talk.begin()) == "end_turn"
+        assert [desk.editor.of_call(number)[-1].status for number in (0, 1)] == ["failed", "failed"]
+        assert await talk.ask(await talk.begin("ask")) == "end_turn"
 
     script = [FIX, edit("a - b", "b + a"), Say("I may not."), FIX, edit("a + b", "b + a"), Say("Done.")]
-    play(folder, editor, script, scene, "--mode", "ask")
+    desk.play(folder, script, scene, ("reject", "reject", "approve_for_run"))
     assert (folder / "calc.py").read_text(encoding="utf-8") == f"# {KEY}\n{FIXED.replace('a + b', 'b + a')}"
-    assert len(editor.asked) == 3
+    assert len(desk.editor.asked) == 3
 
 
-def test_a_prompt_is_cancelled_in_a_model_call_and_at_a_question(folder: Path) -> None:
-    editor = Editor()
+def test_a_prompt_is_cancelled_in_a_model_call_and_at_a_question(folder: Path, desk: Desk) -> None:
+    editor = desk.editor
 
     async def scene(talk: Talk) -> None:
         session = await talk.begin()
@@ -192,7 +219,7 @@ def test_a_prompt_is_cancelled_in_a_model_call_and_at_a_question(folder: Path) -
             editor.cancelled.set()
             assert await working == "cancelled"
 
-    play(folder, editor, [Stall(2, Say("Let me see what there is.")), FIX], scene)
+    desk.play(folder, [Stall(2, Say("Let me see what there is.")), FIX], scene)
     assert "stopped by the editor" in editor.texts("agent_message_chunk")
     assert len(editor.asked) == 1
     assert (folder / "calc.py").read_text(encoding="utf-8") == f"# {KEY}\n{BUG}"
@@ -200,28 +227,27 @@ def test_a_prompt_is_cancelled_in_a_model_call_and_at_a_question(folder: Path) -
 
 @pytest.mark.parametrize(
     ("script", "mode", "stands"),
-    [
-        ([Stall(2, Say("Let me see what there is."))], "auto", RunState.STOPPED),
-        ([FIX], "ask", RunState.ASKS),
-    ],
+    [([Stall(2, Say("Let me see what there is."))], "auto", RunState.STOPPED), ([FIX], "ask", RunState.ASKS)],
 )
 def test_a_client_that_goes_ends_the_agent_and_the_run_can_go_on(
     script: list[Reply], mode: str, stands: RunState, folder: Path
 ) -> None:
     editor = Editor()
 
-    async def scene(talk: Talk) -> None:
-        working = asyncio.ensure_future(talk.ask(await talk.begin()))
-        await editor.heard.wait()
-        working.cancel()
+    async def leaves(url: str) -> None:
+        async with asyncio.timeout(LONG_S), talking(folder, editor, url, "--mode", mode) as talk:
+            working = asyncio.ensure_future(talk.ask(await talk.begin()))
+            await editor.heard.wait()
+            working.cancel()
 
-    play(folder, editor, script, scene, "--mode", mode)
+    with ScriptedServer(script) as server:
+        asyncio.run(leaves(server.base_url))
     assert standing(folder) == [stands]
 
 
-def test_sessions_are_loaded_with_what_was_said_and_may_bring_mcp_servers(folder: Path) -> None:
+def test_sessions_are_loaded_with_what_was_said_and_may_bring_mcp_servers(folder: Path, desk: Desk) -> None:
     """A server that cannot be used does not keep the session from its work, and that is said."""
-    editor = Editor()
+    editor = desk.editor
     connection: Any = program(folder)
     echo = schema.McpServerStdio(name="echo", command=connection["command"], args=connection["args"], env=[])
 
@@ -238,16 +264,15 @@ def test_sessions_are_loaded_with_what_was_said_and_may_bring_mcp_servers(folder
         assert editor.texts("agent_message_chunk").endswith("It adds now.")
         assert await talk.ask(session, helpers.text_block("Why?")) == "end_turn"
 
-    server = play(folder, editor, [FIX, Say("It adds now."), Say("It subtracted.")], scene)
-    assert "It adds now." in json.dumps(server.requests[-1]["messages"])
-    offered = [{each["function"]["name"] for each in request["tools"]} for request in server.requests]
+    requests = desk.play(folder, [FIX, Say("It adds now."), Say("It subtracted.")], scene)
+    assert "It adds now." in json.dumps(requests[-1]["messages"])
+    offered = [{each["function"]["name"] for each in request["tools"]} for request in requests]
     assert [name for name in offered[0] if name not in offered[-1]] == ["echo__echo"]
     assert "The editor's MCP servers are not used." in editor.texts("agent_thought_chunk")
 
 
-def test_what_fails_is_an_error_in_words(folder: Path) -> None:
+def test_what_fails_is_an_error_in_words(folder: Path, desk: Desk) -> None:
     """In a session that cannot begin, in a prompt whose model fails, and for what the client gets wrong."""
-    editor = Editor()
 
     async def scene(talk: Talk) -> None:
         session = await talk.begin()
@@ -264,11 +289,11 @@ def test_what_fails_is_an_error_in_words(folder: Path) -> None:
         with pytest.raises(RequestError, match="block of type image"):
             await talk.ask(session, helpers.image_block("", "image/png"))
 
-    play(folder, editor, [Status(401)], scene)
-    assert "SYSTEM_ERROR (provider_failed)" in editor.texts("agent_message_chunk")
+    desk.play(folder, [Status(401)], scene)
+    assert "SYSTEM_ERROR (provider_failed)" in desk.editor.texts("agent_message_chunk")
 
     async def without_a_model() -> None:
-        async with asyncio.timeout(LONG_S), talking(folder, editor, "") as talk:
+        async with asyncio.timeout(LONG_S), talking(folder, Editor(), "") as talk:
             with pytest.raises(RequestError, match="mendgraph model pull"):
                 await talk.begin()
 

@@ -100,10 +100,7 @@ def test_a_signal_drops_the_model_call_and_ends_the_task_with_an_outcome(
 
 @pytest.mark.parametrize(
     ("model", "code", "by"),
-    [
-        (InterruptedTwice, ExitCode.INTERRUPTED, "Ctrl-C"),
-        (TerminatedTwice, ExitCode.TERMINATED, "SIGTERM"),
-    ],
+    [(InterruptedTwice, ExitCode.INTERRUPTED, "Ctrl-C"), (TerminatedTwice, ExitCode.TERMINATED, "SIGTERM")],
 )
 def test_the_second_signal_ends_a_task_at_once_and_says_what_was_changed(
     tmp_path: Path, model: type[Interrupted], code: ExitCode, by: str

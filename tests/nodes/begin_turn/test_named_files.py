@@ -54,11 +54,7 @@ USUAL, ANY_NAME = Workspace(), Workspace(named=frozenset())
 @pytest.mark.parametrize("profile", [TEXT, NATIVE])
 @pytest.mark.parametrize(
     ("request_text", "paths"),
-    [
-        ("Fix calc.py", ["calc.py"]),
-        ("calc.py is wrong, see names.md", ["calc.py", "names.md"]),
-        ("Fix the bug", []),
-    ],
+    [("Fix calc.py", ["calc.py"]), ("calc.py is wrong, see names.md", ["calc.py", "names.md"]), ("Fix the bug", [])],
 )
 def test_outside_the_block_form_named_files_are_read_and_nothing_else(
     request_text: str, paths: list[str], profile: Profile

@@ -53,18 +53,7 @@ NO_ENDPOINT = (
 
 @pytest.mark.parametrize(
     ("model", "environment", "message"),
-    [
-        (
-            "m",
-            {},
-            NO_ENDPOINT,
-        ),
-        (
-            None,
-            {"OPENAI_API_KEY": "sk-1"},
-            NO_MODEL,
-        ),
-    ],
+    [("m", {}, NO_ENDPOINT), (None, {"OPENAI_API_KEY": "sk-1"}, NO_MODEL)],
     ids=["no endpoint", "no model"],
 )
 def test_the_missing_setting_is_named(model: str | None, environment: dict[str, str], message: str) -> None:
@@ -72,16 +61,7 @@ def test_the_missing_setting_is_named(model: str | None, environment: dict[str, 
     assert find_endpoint(model, None, environment) == expected
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "foo",
-        "ftp://x/v1",
-        "http://[bad",
-        "http://h:99999",
-        "http://h:0",
-    ],
-)
+@pytest.mark.parametrize("url", ["foo", "ftp://x/v1", "http://[bad", "http://h:99999", "http://h:0"])
 def test_what_is_no_address_is_refused_before_anything_is_built(url: str) -> None:
     message = f"The endpoint {url!r} is not an address: it should look like http://127.0.0.1:8080/v1."
     expected = ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=message)

@@ -60,12 +60,7 @@ def stopped(reason: StopReason, message: str) -> StopCause:
         (spent(steps=3), {"max_steps": 3}, "max_steps", "Limit 'max_steps' exceeded: 3/3"),
         (spent(seconds=0.04), {"max_seconds": 0.03}, "wall_clock", "Limit 'max_seconds' exceeded: 0.04/0.03"),
         (spent(1, cost_usd=0.03), {"max_cost_usd": 0.03}, "max_cost", "Limit 'max_cost_usd' exceeded: 0.03/0.03"),
-        (
-            spent(3, unpriced_calls=2),
-            {"max_cost_usd": 0.03},
-            "max_cost",
-            UNPRICED,
-        ),
+        (spent(3, unpriced_calls=2), {"max_cost_usd": 0.03}, "max_cost", UNPRICED),
     ],
 )
 def test_each_limit_has_its_reason(spending: Spending, limits: dict[str, Any], reason: str, message: str) -> None:

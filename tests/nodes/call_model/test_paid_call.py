@@ -109,12 +109,7 @@ def entry(model: str = "ours", tokens: int = ESTIMATE, most: int = 2_048, cost: 
 
 def used(tokens_in: int, tokens_out: int, cost: float | None = None, cached: int = 0, seconds: float = SECONDS) -> Used:
     return Used(
-        calls=1,
-        input_tokens=tokens_in,
-        output_tokens=tokens_out,
-        cached_tokens=cached,
-        cost_usd=cost,
-        seconds=seconds,
+        calls=1, input_tokens=tokens_in, output_tokens=tokens_out, cached_tokens=cached, cost_usd=cost, seconds=seconds
     )
 
 
@@ -234,8 +229,7 @@ FULL = StopCause(reason=StopReason.DAY_LIMIT, message="The day is full.")
 
 
 @pytest.mark.parametrize(
-    ("refused", "course", "spending"),
-    [(11, "cr", Spending()), (12, "crsetwr", spent(1, seconds=2.375, booked=11))],
+    ("refused", "course", "spending"), [(11, "cr", Spending()), (12, "crsetwr", spent(1, seconds=2.375, booked=11))]
 )
 def test_a_limit_of_the_day_sends_nothing_and_is_told(refused: int, course: str, spending: Spending) -> None:
     endpoint = Endpoint([BUSY], refusals={refused: FULL})

@@ -88,18 +88,6 @@ def failing(error: BaseException) -> Body:
     return body
 
 
-def test_a_good_call_passes_every_phase_in_order(run: Runner, sink: TraceSink, context: ToolContext) -> None:
-    done = run(engine(sink, make(ok, Effect.READ)), call(x="2"), context)
-    assert replace(done, ms=0) == ToolRun("c", "t", ToolOutput.ok(x=2), attempts=1)
-    assert names(sink.events) == f"{RESOLVED} cache.miss {GUARDED_RUN} cache.store"
-    assert [event.payload for event in sink.events[:4]] == [
-        {"tool_name": "t"},
-        {"tool_name": "t"},
-        {"tool_name": "t"},
-        {"tool_name": "t", "keys": ["x"]},
-    ]
-
-
 def test_an_unknown_tool(run: Runner, sink: TraceSink, context: ToolContext) -> None:
     done = run(engine(sink, make(ok, name="read_file")), call(tool="raed_file"), context)
     message = "There is no tool 'raed_file'. Did you mean read_file?"

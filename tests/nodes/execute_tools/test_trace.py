@@ -31,13 +31,6 @@ def test_events_carry_run_step_and_milliseconds() -> None:
     assert sink.events == [TraceEvent("a", {}, "run", "step", 7), TraceEvent("b", {"n": 1}, "run", "step", 20)]
 
 
-def test_events_are_handed_on() -> None:
-    seen: list[TraceEvent] = []
-    sink = TraceSink(forward=seen.append)
-    sink.emit("a", {})
-    assert seen == sink.events
-
-
 def test_a_listener_that_breaks_does_not_break_the_run() -> None:
     def broken(_: TraceEvent) -> None:
         raise ZeroDivisionError

@@ -171,11 +171,7 @@ def test_orders_are_spread_over_processes_which_end_with_them() -> None:
 
 @pytest.mark.usefixtures("scripted")
 @pytest.mark.parametrize(
-    ("name", "how"),
-    [
-        ("kill", "was killed by the signal 9"),
-        ("exit", "ended with the code 3: out of luck"),
-    ],
+    ("name", "how"), [("kill", "was killed by the signal 9"), ("exit", "ended with the code 3: out of luck")]
 )
 def test_a_task_that_kills_its_process_fails_alone_in_the_end(name: str, how: str) -> None:
     orders = [order("wait"), order(name), order("a"), order("b")]

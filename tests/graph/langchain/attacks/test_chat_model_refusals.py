@@ -21,13 +21,7 @@ def in_text() -> Prompt:
 
 
 FULL = Call(
-    prompt=Prompt(
-        messages=MESSAGES,
-        tools=(TOOL,),
-        stop=("\ntool_result(",),
-        temperature=0.5,
-        without_tools=in_text,
-    ),
+    prompt=Prompt(messages=MESSAGES, tools=(TOOL,), stop=("\ntool_result(",), temperature=0.5, without_tools=in_text),
     max_output_tokens=2_048,
     timeout_s=20.0,
     seed=7,
@@ -50,11 +44,7 @@ REFUSALS = [
     (Status(422, PYDANTIC), "stream_options", {"stream_options": None}),
     (refused(NEW_LIMIT, param="max_tokens"), "max_tokens", {"max_tokens": None, "max_completion_tokens": 2048}),
     (refused(TOO_LARGE), "max_tokens", {"max_tokens": 1024}),
-    (
-        refused(UNVERIFIED, param="stream", code="unsupported"),
-        "stream",
-        {"stream": False, "stream_options": None},
-    ),
+    (refused(UNVERIFIED, param="stream", code="unsupported"), "stream", {"stream": False, "stream_options": None}),
     (refused("registry.ollama.ai/library/m does not support tools"), "tools", {"tools": None}),
     (refused("No endpoints found that support tool use.", 404), "tools", {"tools": None}),
 ]

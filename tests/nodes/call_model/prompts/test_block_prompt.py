@@ -54,12 +54,7 @@ def test_the_block_form_is_one_clean_request() -> None:
     history = [TASK, *step(read(CALC))]
     prompt = built(BLOCKS, history, temperature=0.1)
     assert prompt == Prompt(
-        messages=(
-            *FRONT,
-            user(f"Fix calc.py\n\ncalc.py\n```python\n{CALC}```"),
-        ),
-        stop=SMALL_STOP,
-        temperature=0.1,
+        messages=(*FRONT, user(f"Fix calc.py\n\ncalc.py\n```python\n{CALC}```")), stop=SMALL_STOP, temperature=0.1
     )
 
 
@@ -96,12 +91,7 @@ NO_PYTHON, ANSWER_WITH_ADD = "The block is not Python.", "Answer with calc.py an
 
 
 @pytest.mark.parametrize(
-    ("failures", "told"),
-    [
-        (0, f"{SHOWN}\n\n{FOUND}"),
-        (1, ANEW),
-        (2, f"{SHOWN}\n\n{NO_PYTHON}\n{ANSWER_WITH_ADD}"),
-    ],
+    ("failures", "told"), [(0, f"{SHOWN}\n\n{FOUND}"), (1, ANEW), (2, f"{SHOWN}\n\n{NO_PYTHON}\n{ANSWER_WITH_ADD}")]
 )
 def test_each_failure_makes_another_request_of_the_same_facts(failures: int, told: str) -> None:
     steps = [message for _ in range(failures) for message in step(failed(NO_PYTHON))]
@@ -222,12 +212,7 @@ def test_earlier_turns_are_told_in_words_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("failures", "corrections", "given_temperature", "expected"),
-    [
-        (1, 0, 0.0, 0.0),
-        (1, 1, 0.0, 0.8),
-        (0, 3, 1.2, 1.2),
-    ],
+    ("failures", "corrections", "given_temperature", "expected"), [(1, 0, 0.0, 0.0), (1, 1, 0.0, 0.8), (0, 3, 1.2, 1.2)]
 )
 def test_from_the_second_failure_on_a_small_model_is_sampled(
     failures: int, corrections: int, given_temperature: float, expected: float
@@ -300,12 +285,7 @@ def told(view: TurnView, left_out: Sequence[str]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("tokens", "shown"),
-    [
-        (503, "a b c d f"),
-        (404, "b d f -a.py -c.py"),
-        (0, "-a.py -c.py -d.py -b.py"),
-    ],
+    ("tokens", "shown"), [(503, "a b c d f"), (404, "b d f -a.py -c.py"), (0, "-a.py -c.py -d.py -b.py")]
 )
 def test_what_the_task_needs_least_goes_first(tokens: int, shown: str) -> None:
     text = bounded_request(SHORT_TASK, TurnView(files=FILES, found=FOUND_TEXT), told, tokens)

@@ -58,10 +58,7 @@ def test_the_native_form_sends_schemas_and_calls() -> None:
             {"role": "system", "content": SYSTEM[Protocol.NATIVE]},
             {"role": "system", "content": "Speak plainly."},
             user("Fix calc.py"),
-            {
-                **assistant("Let me look."),
-                "tool_calls": [{"id": "c0", "type": "function", "function": function}],
-            },
+            {**assistant("Let me look."), "tool_calls": [{"id": "c0", "type": "function", "function": function}]},
             {"role": "tool", "content": '{"ok":true,"data":{"content":"x"}}', "tool_call_id": "c0"},
         ),
         tools=(

@@ -93,18 +93,12 @@ def denied(message: str) -> ToolResult:
         ([[failed("one")], [failed("two")]], TurnView(failures=("two",), failed_steps=2)),
         ([[failed("one")], [read("a.py", "x")]], TurnView(files={"a.py": "x"}, failures=("one",), failed_steps=1)),
         ([[failed("one")], [edited("a.py")]], TurnView(changed=("a.py",), failed_steps=1)),
-        (
-            [[read("a.py", "x"), found("one"), found("two")]],
-            TurnView(files={"a.py": "x"}, evidence=("one", "two")),
-        ),
+        ([[read("a.py", "x"), found("one"), found("two")]], TurnView(files={"a.py": "x"}, evidence=("one", "two"))),
         (
             [[read("a.py", "x"), found("one")], [found("two")]],
             TurnView(files={"a.py": "x"}, evidence=("one",), failures=("two",), failed_steps=1),
         ),
-        (
-            [[read("a.py", "x"), refused("one")]],
-            TurnView(files={"a.py": "x"}, failures=("one",), failed_steps=1),
-        ),
+        ([[read("a.py", "x"), refused("one")]], TurnView(files={"a.py": "x"}, failures=("one",), failed_steps=1)),
         (
             [[edited("a.py"), ToolResult.success(checks="none")], [failed("one")]],
             TurnView(changed=("a.py",), failures=("one",), failed_steps=1),
@@ -130,14 +124,7 @@ def test_only_this_turn_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    "content",
-    [
-        "",
-        "[1]",
-        '{"ok": true}',
-        '{"ok": true, "data": {"action": "x"}}',
-        '{"ok": false, "error": {}}',
-    ],
+    "content", ["", "[1]", '{"ok": true}', '{"ok": true, "data": {"action": "x"}}', '{"ok": false, "error": {}}']
 )
 def test_results_that_are_not_ours_do_no_harm(content: str) -> None:
     call = AIMessage("", tool_calls=[{"name": "f", "args": {}, "id": "c", "type": "tool_call"}])

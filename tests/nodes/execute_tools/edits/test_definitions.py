@@ -358,10 +358,7 @@ def test_statements_without_a_name_are_left_aside_or_replaced_in_a_whole_text() 
 
 @pytest.mark.parametrize(
     ("block", "changed"),
-    [
-        ("sides = 4\n", ("Circle.sides",)),
-        ("sides = 4\n\n\ndef area(r):\n    return 0\n", ("sides", "area")),
-    ],
+    [("sides = 4\n", ("Circle.sides",)), ("sides = 4\n\n\ndef area(r):\n    return 0\n", ("sides", "area"))],
 )
 def test_a_lone_assignment_is_an_attribute_where_one_class_has_it(block: str, changed: tuple[str, ...]) -> None:
     assert set(merged(block).changed) == set(changed)

@@ -33,9 +33,7 @@ def test_elisions(comment: str) -> None:
 
 @pytest.mark.parametrize(
     "comment",
-    [
-        *("", "# the rest is computed from the previous row", "# no change of sign, so no root", "# TODO: rest"),
-    ],
+    [*("", "# the rest is computed from the previous row", "# no change of sign, so no root", "# TODO: rest")],
 )
 def test_ordinary_comments(comment: str) -> None:
     assert not is_elision(comment)

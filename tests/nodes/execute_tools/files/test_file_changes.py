@@ -101,10 +101,7 @@ def test_whichever_call_fails_everything_is_as_it_was_or_that_is_said(
 
 @pytest.mark.parametrize("function", ["rename", "link"])
 def test_an_interrupt_leaves_everything_as_it_was(
-    root: Path,
-    workspace: Workspace,
-    monkeypatch: pytest.MonkeyPatch,
-    function: str,
+    root: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, function: str
 ) -> None:
     changes, real, journal = all_kinds(root), getattr(os, function), MemoryJournal()
     before, calls = everything(root), 0

@@ -29,11 +29,7 @@ def refused(root: Path, *changes: Change) -> ToolError:
 
 UNPLACED: list[tuple[Change, ToolErrorCode, str]] = [
     (WriteFile("nope", b"", A), CONFLICT, "Cannot write 'nope': it is gone."),
-    (
-        WriteFile("a.py", b""),
-        CONFLICT,
-        "Cannot write 'a.py': it exists already; read it first, then replace it.",
-    ),
+    (WriteFile("a.py", b""), CONFLICT, "Cannot write 'a.py': it exists already; read it first, then replace it."),
     (
         DeleteFile("link.py", B),
         INVALID,

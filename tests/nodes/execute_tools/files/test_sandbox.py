@@ -11,11 +11,7 @@ from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 READ, WRITE, LIST = PathAccess.READ_FILE, PathAccess.WRITE_FILE, PathAccess.LIST_DIR
-DENIED, INVALID, MISSING = (
-    ToolErrorCode.PERMISSION_DENIED,
-    ToolErrorCode.INVALID_ARGUMENT,
-    ToolErrorCode.NOT_FOUND,
-)
+DENIED, INVALID, MISSING = (ToolErrorCode.PERMISSION_DENIED, ToolErrorCode.INVALID_ARGUMENT, ToolErrorCode.NOT_FOUND)
 SECRET = b"secret"
 
 

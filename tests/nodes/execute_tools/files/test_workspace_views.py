@@ -135,10 +135,7 @@ def test_a_write_is_seen_by_the_next_read_and_by_nobody_else(dry: DryWorkspace, 
 
 def test_files_come_go_and_move(dry: DryWorkspace, tmp_path: Path) -> None:
     done = dry.change_files([WriteFile("new/b.txt", b"b"), MoveFile("a.txt", "c.txt", hash_of(b"one\n"))])
-    assert done == (
-        ChangedFile("new/b.txt", "", hash_of(b"b")),
-        ChangedFile("a.txt", "c.txt", hash_of(b"one\n")),
-    )
+    assert done == (ChangedFile("new/b.txt", "", hash_of(b"b")), ChangedFile("a.txt", "c.txt", hash_of(b"one\n")))
     assert [dry.exists(name) for name in ("a.txt", "c.txt", "new/b.txt", "d.txt")] == [False, True, True, False]
     assert code_of(dry.read_file("a.txt")) is ToolErrorCode.NOT_FOUND
     assert dry.change_files([DeleteFile("new/b.txt", hash_of(b"b"))]) == (ChangedFile("new/b.txt"),)

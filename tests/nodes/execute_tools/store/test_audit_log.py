@@ -46,10 +46,7 @@ def test_each_event_is_a_line_in_a_private_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("keep", "found"),
-    [
-        (1, {"audit.jsonl": [8]}),
-        (3, {"audit.jsonl": [8], "audit.jsonl.1": [6, 7], "audit.jsonl.2": [4, 5]}),
-    ],
+    [(1, {"audit.jsonl": [8]}), (3, {"audit.jsonl": [8], "audit.jsonl.1": [6, 7], "audit.jsonl.2": [4, 5]})],
 )
 def test_files_are_turned_over_before_they_pass_their_size_and_the_oldest_goes(
     tmp_path: Path, keep: int, found: dict[str, list[int]]

@@ -51,12 +51,7 @@ def test_a_new_database_is_durable_and_marked_as_ours(tmp_path: Path) -> None:
     with closing(open_file(str(tmp_path))) as connection:
         assert [
             pragma(connection, name) for name in ("journal_mode", "synchronous", "auto_vacuum", "busy_timeout")
-        ] == [
-            "wal",
-            2,
-            2,
-            10_000,
-        ]
+        ] == ["wal", 2, 2, 10_000]
         assert (pragma(connection, "application_id"), pragma(connection, "user_version")) == (APPLICATION_ID, FORMAT)
         assert {"calls", "changes", "effects", "backups", "runs"} <= tables(connection)
     assert os.listdir(tmp_path) == [FILE_NAME]

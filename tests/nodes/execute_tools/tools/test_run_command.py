@@ -90,12 +90,7 @@ def test_a_sandbox_that_cannot_start_says_why(bench: Bench) -> None:
         ),
         (
             replace(RESULT, stderr=Ends(b"a", b"", 9)),
-            {
-                "exit_code": 0,
-                "stdout": "",
-                "stderr": "a\n[... 8 of 9 bytes left out ...]\n",
-                "stderr_bytes": 9,
-            },
+            {"exit_code": 0, "stdout": "", "stderr": "a\n[... 8 of 9 bytes left out ...]\n", "stderr_bytes": 9},
         ),
     ],
 )
