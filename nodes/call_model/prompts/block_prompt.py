@@ -374,10 +374,9 @@ def _request_text(
     failed = [*told, *(correction.prompt for correction in corrections[-1:])]
     focus = find_focus([*view.evidence, task, *view.failures], view.files)
     files, ending = dict(view.files), "\n".join(failed or view.evidence)
-    if focus:  # what is shown last is what a small model edits; what checks speak of is all that it needs to see
+    if focus and view.evidence:  # what checks speak of is all that it needs to see, and comes last
         last = files.pop(focus.path)
-        files = {path: text for path, text in files.items() if not view.evidence or path in named_paths(task)}
-        files[focus.path] = last
+        files = {path: text for path, text in files.items() if path in named_paths(task)} | {focus.path: last}
     if is_question(task):
         ending = "\n".join([*failed, "Answer in words."]) if failed else ""
     elif (
@@ -388,6 +387,7 @@ def _request_text(
     ):
         # Of code that is not shown only the right value says something.
         right = (_EXAMPLE_FOUND.sub(r"\1 must \2 \3", each) for each in view.evidence)
+        files.pop(focus.path)
         files[focus.path], ending = hidden, "\n".join([*right, f"Write {focus.name} anew."])
     elif failures or _new_tests(task, view):
         ending = f"{ending}\n{_how_to_answer(task, view, missing, focus)}".strip()
