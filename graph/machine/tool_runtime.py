@@ -397,6 +397,7 @@ def reply_reader(tools: ToolRuntime, state: AgentState, *, told: bool = True) ->
         told=(*view.failures, *view.evidence, *said) if told else (),
         turn=turn,
         offered=frozenset(spec.name for spec in tools.offered(context, profile)),
+        paths_of=tools.paths_of,
     )
 
 

@@ -322,7 +322,7 @@ def preload(request: str, profile: Profile, files: Files, *, checked: bool = Fal
     shown = _within(named, files.size_of, MAX_SMALL_BYTES if profile.small else MAX_BYTES)
     if profile.edit_form is not EditForm.BLOCKS:
         return read_ahead(shown) if shown else None
-    if made := _renamed(request, files, checked=checked):
+    if made := _renamed(request, files):
         return made
     asked, tests = is_question(request), list[str]()
     if asked or (not shown and (asks_for_a_change(request) or reports_a_problem(request))):
@@ -343,7 +343,7 @@ _ONLY_A_RENAME = re.compile(
 _DEFINED = re.compile(r"\b(?:def|class|function|func|fn|const|let|var|type|struct)\s+([^\W\d]\w*)")
 
 
-def _renamed(request: str, files: Files, *, checked: bool) -> ModelReply | None:
+def _renamed(request: str, files: Files) -> ModelReply | None:
     """The calls that give a definition its new name in all files; None where more is asked, or a name is not clear."""
     match = _ONLY_A_RENAME.fullmatch(request.strip())
     every = dict(islice(files.readable(), MOST_LOOKED_AT + 1)) if match else {}
@@ -363,9 +363,8 @@ def _renamed(request: str, files: Files, *, checked: bool) -> ModelReply | None:
             now = _NAMES.sub(lambda name: new if name[0] == old else name[0], line)
             patch += [f" {line}"] if now == line else [f"-{line}", f"+{now}"]
     answer = f"Renamed {old} to {new} in {listed(having)}."
-    checks = [("run_checks", {"paths": having})] if checked else []
     patched = {"patch": "\n".join([*patch, "*** End Patch"])}
-    return _made([("apply_patch", patched), *checks, ("final_answer", {"answer": answer})])
+    return _made([("apply_patch", patched), ("final_answer", {"answer": answer})])
 
 
 def _text(data: object) -> str:

@@ -73,6 +73,7 @@ class Reader(NamedTuple):
     `shown_files` are those that the model was shown in this turn, for the block form, where a small model answers by
     their names. `told` is what it was told of its failures, which is no answer when it repeats it. `turn` is what its
     answer is held against. `offered` are the tools that the model is told of, None means all.
+    `paths_of` gives the files that a call names inside of an argument.
     """
 
     profile: Profile
@@ -84,6 +85,7 @@ class Reader(NamedTuple):
     told: tuple[str, ...] = ()
     turn: TurnFacts = TurnFacts()
     offered: frozenset[str] | None = None
+    paths_of: Callable[[ToolCall], Sequence[str]] = lambda _: ()
 
 
 def read_reply(reply: ModelReply, step: int, reader: Reader) -> ReplyReading:
@@ -294,10 +296,9 @@ def _implied_answer(items: list[ToolCall | CallError], prose: str, step: int, re
     """
     if reader.profile.edit_form is not EditForm.BLOCKS or reader.check_answer(Answer(text=prose)):
         return []
-    changes = _changing(items, reader)
-    if not changes or len(changes) < len(items):
+    if not items or not all(isinstance(item, ToolCall) and item.tool in reader.writing_tools for item in items):
         return []
-    said = prose or f"Changed {', '.join(dict.fromkeys(changes))}."
+    said = prose or f"Changed {', '.join(dict.fromkeys(_changing(items, reader)))}."
     return [_implied(ANSWER_TOOL, {"answer": said}, f"call_{step}_answer")]
 
 
@@ -322,8 +323,12 @@ def _implied(tool: str, arguments: dict[str, Any], call_id: str) -> ToolCall:
 
 
 def _changing(items: Sequence[ToolCall | CallError], reader: Reader) -> tuple[str, ...]:
-    changes = (item for item in items if isinstance(item, ToolCall) and item.tool in reader.writing_tools)
-    return tuple(str(call.arguments.get("path", "a file")) for call in changes)
+    changes = [item for item in items if isinstance(item, ToolCall) and item.tool in reader.writing_tools]
+    return tuple(path for call in changes for path in [*_named(call), *reader.paths_of(call)] or ["a file"])
+
+
+def _named(call: ToolCall) -> list[str]:
+    return [str(call.arguments[field]) for field in ("path", "target") if field in call.arguments]
 
 
 def _unfounded(answer: str, reader: Reader) -> ExtractionError | None:

@@ -263,3 +263,17 @@ def test_tests_that_run_no_changed_line_say_nothing_of_the_change(root: Path, te
     assert (result.outcome.kind, result.outcome.verified.kind) == (OutcomeKind.FINISHED, kind)
     assert result.outcome.verified.lines == (() if kind == "none" else ("cart.py:7",))
     assert ("nothing that passed was seen to run a changed line" in result.outcome.message) is (kind == "none")
+
+
+@SANDBOXED
+def test_a_new_name_is_given_and_checked_without_a_call_of_the_model(root: Path) -> None:
+    """The patch and the answer are of one reply, and the checks between them look at the patch's files."""
+    test = "from cart import total\n\n\ndef test_it():\n    assert total([2, 3]) == 5\n"
+    write_files(root, {**CART, "tests/test_cart.py": test})
+    model = ScriptedModel([])
+    context = AgentContext(workspace=str(root), protocol="text", edit_form="blocks")
+    result = run_task("rename total to sum_of everywhere", context, model=model)
+    assert (result.outcome.kind, len(model.calls)) == (OutcomeKind.FINISHED, 0)
+    assert result.outcome.answer == "Renamed total to sum_of in cart.py, tests/test_cart.py."
+    assert (root / "tests/test_cart.py").read_text() == test.replace("total", "sum_of")
+    assert (result.outcome.verified.kind, result.outcome.verified.ran[0]) == ("passed", "what the task asks of names")
