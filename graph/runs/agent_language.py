@@ -96,7 +96,7 @@ class AgentLanguage:
         reply = ModelReply(text=said)
         read: dict[str, Any] = {"reply": reply, **parse({"reply": reply}, self._reader)}
         if read["errors"]:
-            failed = {"reply": read["reply"], "errors": read["errors"], "profile": self._profile}
+            failed = {"reply": read["reply"], "errors": read["errors"], "profile": self._profile, "step": 0}
             read |= heal(failed, DEFAULT_SELF_HEALING_CONFIG, partial(rescue, self._reader))  # type: ignore[arg-type]
         items: list[ToolCall | CallError] = read["items"]
         calls = [
