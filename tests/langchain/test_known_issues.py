@@ -223,7 +223,7 @@ def test_33863_a_response_format_beside_tools_is_refused_by_the_endpoint_still(s
             model="openai/gpt-oss-120b", base_url=server.base_url, api_key=SecretStr("none"), max_retries=0
         )
         agent: Any = create_agent(model, [read_file], response_format=strategy(Finding))
-        with pytest.raises(BadRequestError, match="json mode|Tool choice"):
+        with pytest.raises(BadRequestError, match=r"json mode|Tool choice"):
             agent.invoke(QUESTION)
 
 
