@@ -59,7 +59,8 @@ class ModelReply(Record):
     nobody is shown; `provider` is what the endpoint wants to see again of the message, as it came: content blocks,
     signatures, encrypted items. `adapted` names what the endpoint refused of the request before it took it, and
     `without_tools` says that native tools were among that. `allowed_tokens` is told of a reply that was cut at its
-    token limit: the limit that its request had, 0 where it had none.
+    token limit: the limit that its request had, 0 where it had none. `message_id` is that of the message as which it
+    was streamed to callbacks, None where nobody listened: the history has it under the same one.
     """
 
     text: str = ""
@@ -79,6 +80,7 @@ class ModelReply(Record):
     adapted: tuple[str, ...] = ()
     without_tools: bool = False
     allowed_tokens: int = 0
+    message_id: str | None = None
 
 
 class ProviderErrorKind(StrEnum):

@@ -1,5 +1,6 @@
 """`from mendgraph import ...` gives the public names, and loads nothing before they are used."""
 
+import ast
 import inspect
 import subprocess
 import sys
@@ -9,7 +10,10 @@ from importlib.metadata import version
 import pytest
 
 import mendgraph
+from tests.architecture.product import ROOT
 
+OTHERS = ("langchain.agents", "deepagents", "langgraph_supervisor", "langgraph_swarm")
+PARTS_FOR_OTHERS = ("Middleware", "Backend")
 HEAVY = ("langgraph", "langchain_core", "langchain_openai", "openai", "pydantic")
 
 
@@ -77,5 +81,19 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 def test_importing_the_package_costs_nothing() -> None:
     program = f"import sys, mendgraph; print([name for name in {HEAVY!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_what_programs_of_langchain_use_of_ours_loads_no_other_agents() -> None:
+    """Those packages take a second: only our parts for them need them, which are called after what they are there."""
+    files = [ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "tests" / "langchain").glob("*.py")]
+    imports = [node for file in files for node in ast.walk(file) if isinstance(node, ast.ImportFrom)]
+    used = {
+        (each.module, name.name) for each in imports for name in each.names if str(each.module).startswith("mendgraph")
+    }
+    plain = [f"from {module} import {name}" for module, name in sorted(used) if not name.endswith(PARTS_FOR_OTHERS)]
+    assert "from mendgraph.graph.machine.build import build_graph" in plain
+    program = "\n".join(["import sys", *plain, f"print([name for name in {OTHERS!r} if name in sys.modules])"])
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from langchain_core.callbacks import AsyncCallbackManager, CallbackManager, Callbacks
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, message_chunk_to_message
 from langchain_core.messages.ai import UsageMetadata, add_ai_message_chunks, add_usage
 from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, LLMResult
@@ -66,6 +66,7 @@ class ReplyAssembly:
     model: str = ""
     refusal: str = ""
     has_provider: bool = False
+    message_id: str | None = None
     _text: list[str] = field(default_factory=list)
     _thoughts: list[str] = field(default_factory=list)
     _calls: list[_GrowingCall] = field(default_factory=list)
@@ -164,6 +165,7 @@ class ReplyAssembly:
             model=storable(self.model),
             seconds=seconds,
             provider=self._state(),
+            message_id=self.message_id,
             **_counts(self._usage),
         )
 
@@ -238,6 +240,7 @@ async def tell_callbacks(
     name = type(chat).__name__
     [run] = await manager.on_chat_model_start({"name": name}, [list(messages)], invocation_params={}, name=name)
     stream, whole = begin_text(), AIMessageChunk(content="", id=f"lc_run--{run.run_id}")
+    assembly.message_id = whole.id
 
     async def tell(chunk: AIMessageChunk) -> None:
         nonlocal whole
@@ -255,7 +258,8 @@ async def tell_callbacks(
     except BaseException as error:
         await run.on_llm_error(error)
         raise
-    await run.on_llm_end(LLMResult(generations=[[ChatGeneration(message=whole)]]))
+    message = message_chunk_to_message(whole)
+    await run.on_llm_end(LLMResult(generations=[[ChatGeneration(message=message)]]))
 
 
 def _last(reply: ModelReply | None, begin_text: Callable[[], Stream]) -> AIMessageChunk:

@@ -82,7 +82,8 @@ def settle_exchange(
                 text = _rewritten(text, before, item)
         native = [f"tool: {item.tool}({item.raw_arguments})" for item in plain[len(plain) - len(reply.calls) :]]
         text = "\n".join(part for part in (text, *native) if part)
-        return [AIMessage(text), HumanMessage(render_text_results(results), name=RESULT_MESSAGE_NAME)]
+        message = AIMessage(text, id=reply.message_id)
+        return [message, HumanMessage(render_text_results(results), name=RESULT_MESSAGE_NAME)]
     written, items = items, [_with_relative_paths(item, specs, root) for item in items]
     calls = [
         NativeToolCall(name=_sendable(item.tool), args=_as_sent(item), id=item.call_id, type="tool_call")
@@ -102,7 +103,7 @@ def settle_exchange(
         for item, before in zip(items, written, strict=True)
         if isinstance(item, CallError) or item is not before
     }
-    return [with_state(reply.text, calls, reply.provider, changed), *answers]
+    return [with_state(reply, calls, changed), *answers]
 
 
 def _with_relative_paths(item: ToolCall | CallError, specs: Mapping[str, ToolSpec], root: str) -> ToolCall | CallError:
@@ -304,17 +305,17 @@ def thoughts_of(message: AIMessage) -> str:
     return "".join([*said, field if isinstance(field, str) else ""])
 
 
-def with_state(text: str, calls: list[NativeToolCall], state: JsonMap, changed: Mapping[str, JsonMap]) -> AIMessage:
+def with_state(reply: ModelReply, calls: list[NativeToolCall], changed: Mapping[str, JsonMap]) -> AIMessage:
     """The message of a reply for the history. `changed` are the arguments, by id, that go back in place of the written.
 
     Where the text is not what the endpoint sent, because thoughts or invented results were cut off, it is the one text
     block of the message, behind the thoughts that came before its calls.
     """
-    if not state:
-        return AIMessage(text, tool_calls=calls)
+    text, state = reply.text, reply.provider
     blocks: list[Any] | None = state.get("content")
     return AIMessage(
         text if blocks is None else _content(blocks, text, {call["id"] for call in calls}, changed),
+        id=reply.message_id,
         tool_calls=calls,
         additional_kwargs=state.get("additional_kwargs", {}),
         response_metadata=state.get("response_metadata", {}),

@@ -6,7 +6,17 @@ from typing import Any
 from langchain_core.messages import AIMessage
 from typing_extensions import TypedDict
 
-from mendgraph.nodes.records import Answer, CallResult, FileChange, JsonMap, LoopRecord, OutcomeKind, Plan, StopCause
+from mendgraph.nodes.records import (
+    Answer,
+    CallResult,
+    FileChange,
+    JsonMap,
+    LoopRecord,
+    ModelReply,
+    OutcomeKind,
+    Plan,
+    StopCause,
+)
 from mendgraph.nodes.stop.report import FAILED_WORK, finished, stopped, wrap_up
 
 
@@ -14,6 +24,7 @@ class StopState(TypedDict, total=False):
     """What the terminals read."""
 
     answer: Answer | None
+    reply: ModelReply | None
     stop: StopCause | None
     plan: Plan
     changes: list[FileChange]
@@ -25,7 +36,10 @@ def finish(state: StopState, usage: JsonMap, *, checking: bool = True) -> dict[s
     """End with the final answer, which becomes the thread's last message. `checking`: the run's changes are checked."""
     answer = state.get("answer") or Answer(text="")
     outcome = finished(answer, state.get("changes", []), usage, state.get("loop") or LoopRecord(), checking=checking)
-    return {"outcome": outcome, "messages": [AIMessage(answer.text or "Done.")]}
+    reply = state.get("reply") or ModelReply()
+    is_reply = not reply.calls and reply.text.strip() == answer.text
+    message = AIMessage(answer.text or "Done.", id=reply.message_id if is_reply else None)
+    return {"outcome": outcome, "messages": [message]}
 
 
 def is_failed_work(state: StopState) -> bool:

@@ -9,7 +9,6 @@ from typing import Any, cast
 import pytest
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
-from langgraph.types import Command
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import Machine, build_graph
@@ -59,16 +58,6 @@ def test_a_subagent_repairs_and_reports(tmp_path: Path, deep: Any, loop: bool) -
     around = deep(agent, delegated(), AIMessage("It is repaired."))
     result = asyncio.run(around.ainvoke(ASKED, THREAD)) if loop else around.invoke(ASKED, THREAD)
     assert [message.text for message in result["messages"]][-2:] == ["add now adds.", "It is repaired."]
-    assert changed_files(tmp_path, CALC) == FIXED
-
-
-def test_a_subagents_question_is_answered_at_the_chief(tmp_path: Path, deep: Any) -> None:
-    model = told(*REPAIR)
-    around = deep(build_graph(model=model, context=context(tmp_path, mode="ask")), delegated(), AIMessage("Repaired."))
-    asked = around.invoke(ASKED, THREAD)
-    assert [call["tool"] for call in asked["__interrupt__"][0].value["calls"]] == ["edit_file"]
-    result = around.invoke(Command(resume="approve"), THREAD)
-    assert (result["messages"][-2].text, len(model.calls)) == ("add now adds.", 3)
     assert changed_files(tmp_path, CALC) == FIXED
 
 

@@ -57,6 +57,7 @@ def test_turns_alternate_and_a_question_is_answered_elsewhere(servers: Servers) 
 
 
 def test_either_server_is_killed_in_the_middle_of_a_run(servers: Servers) -> None:
+    """Nobody takes its run up unasked: the list shows it as running for ever, and whoever asks next goes on."""
     folder = servers.project("ann", "counter", COUNT)
     thread = servers.thread("ann", servers.first)
 
@@ -73,7 +74,7 @@ def test_either_server_is_killed_in_the_middle_of_a_run(servers: Servers) -> Non
     servers.first.wait()
     servers.second.kill()
     servers.model.say(SECOND, Say("Counted."), Say("Hello again."), Say("And again."))
-    ended = servers.ask("ann", servers.first, thread, None)
+    ended = servers.ask("ann", servers.first, thread, "Count on.", workspace="counter")
     assert (outcome(ended), changed_files(folder, COUNT)) == (("FINISHED", "answered"), {"count.txt": "count = 112\n"})
     assert servers.ask("ann", servers.first, thread, "Hi.", workspace="counter")["outcome"]["answer"] == "Hello again."
     assert servers.client("ann", servers.first).threads.get(thread)["status"] == "idle"
@@ -82,9 +83,11 @@ def test_either_server_is_killed_in_the_middle_of_a_run(servers: Servers) -> Non
     servers.second.wait()
     assert servers.ask("ann", servers.second, thread, "Hi!", workspace="counter")["outcome"]["answer"] == "And again."
     assert [each["type"] for each in servers.state("ann", servers.second, thread)["values"]["messages"]] == [
-        *("human", "ai", "tool", "ai", "tool", "ai"),
+        *("human", "ai", "tool", "human", "ai", "tool", "ai"),
         *("human", "ai", "human", "ai"),
     ]
+    listed = servers.client("ann", servers.second).runs.list(thread)
+    assert [each["status"] for each in listed] == [*["success"] * 3, *["running"] * 2]
 
 
 def test_a_run_that_is_cancelled_leaves_its_thread_to_the_next_one_anywhere(servers: Servers) -> None:

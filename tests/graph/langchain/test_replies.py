@@ -188,7 +188,7 @@ def heard(reply: Reply, listener: Listener | None, call: Call = CALL) -> tuple[R
     with ScriptedServer([reply]) as server:
         result: Result = asyncio.run(RunnableLambda(ask).ainvoke(server.base_url, config))
         plain = (
-            {"seconds": 0.0}
+            {"seconds": 0.0, "message_id": None}
             if isinstance(result, ModelReply)
             else {"message": result.message.replace(server.base_url, "")}
         )
@@ -207,6 +207,7 @@ def heard(reply: Reply, listener: Listener | None, call: Call = CALL) -> tuple[R
     ids=repr,
 )
 def test_who_listens_changes_nothing(reply: Reply) -> None:
+    """But the id under which the reply was told."""
     assert heard(reply, Listener()) == heard(reply, None)
 
 

@@ -100,7 +100,7 @@ def test_what_is_shown_of_a_reply_is_what_goes_back_of_its_text_and_calls(
     text: str, calls: list[ToolCall], changed: dict[str, JsonMap], content: list[JsonMap]
 ) -> None:
     """Thoughts go before the calls that they led to, and arguments that are no JSON would be refused for ever."""
-    message = with_state(text, calls, STATE, changed)
+    message = with_state(ModelReply(text=text, provider=STATE), calls, changed)
     assert (message.content, message.text) == (content, text)
 
 

@@ -1,0 +1,89 @@
+"""Every saver that the machine uses against LangGraph's own suite of what a checkpointer has to do."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.conformance import checkpointer_test, validate
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+
+from mendgraph.graph.machine.build import own_saver
+from mendgraph.graph.persistence import checkpoint_saver
+from mendgraph.graph.persistence.store import Store
+
+DONE: dict[str, tuple[int, list[str]]] = {
+    "put": (17, []),
+    "put_writes": (10, []),
+    "get_tuple": (10, []),
+    "list": (16, []),
+    "delete_thread": (5, []),
+}
+"""How many of the suite's tests pass for each capability, and which fail."""
+
+REFUSED: dict[str, tuple[Any, ...]] = {
+    "delete_for_runs": (["run"],),
+    "prune": (["thread"],),
+    "copy_thread": ("thread", "copy"),
+}
+"""What no saver of LangGraph's own does either, and how it is asked for.
+
+The first two take checkpoints out of the middle of a thread, whose growing channels are made of the writes at their
+ancestors: a run is forgotten whole, with its journal (`Store.delete`). A copy of the checkpoints alone would be a run
+without record and journal: `fork` makes one with both.
+"""
+
+Made = Callable[[], AsyncGenerator[Any, None]]
+
+
+def judge(made: Made) -> None:
+    """Assert that each capability is there, or says that it is not."""
+
+    async def all_of_it() -> None:
+        report = await validate(checkpointer_test(name="ours")(made))
+        found = {name: (each.tests_passed, each.failures) for name, each in report.results.items() if each.detected}
+        assert found == DONE
+        assert report.results.keys() - found.keys() == REFUSED.keys()
+        async for saver in made():
+            for name, given in REFUSED.items():
+                with pytest.raises(NotImplementedError):
+                    await getattr(saver, f"a{name}")(*given)
+
+    asyncio.run(all_of_it())
+
+
+@pytest.mark.parametrize("calls", ["async", "sync"])
+def test_the_saver_of_a_workspace_conforms(
+    any_store: str,  # noqa: ARG001 - each test runs with both
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    calls: str,
+) -> None:
+    async def at_once(work: Callable[[], Any]) -> Any:
+        return work()
+
+    async def made() -> AsyncGenerator[BaseCheckpointSaver[str], None]:
+        with closing(Store(str(tmp_path))) as store:
+            yield store.saver
+
+    if calls == "sync":  # the suite knows async calls alone
+        monkeypatch.setattr(checkpoint_saver, "in_thread", at_once)
+    judge(made)
+
+
+async def in_memory() -> AsyncGenerator[BaseCheckpointSaver[str], None]:
+    yield own_saver(InMemorySaver())
+
+
+async def in_a_file() -> AsyncGenerator[BaseCheckpointSaver[str], None]:
+    async with AsyncSqliteSaver.from_conn_string(":memory:") as lent:
+        yield own_saver(lent)
+
+
+@pytest.mark.parametrize("made", [in_memory, in_a_file])
+def test_a_saver_that_is_lent_conforms_with_our_serializer(made: Made) -> None:
+    judge(made)

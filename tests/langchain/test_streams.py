@@ -1,0 +1,93 @@
+"""All ways of LangChain and LangGraph to watch a graph, on ours."""
+
+import asyncio
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core._api import LangChainBetaWarning
+
+from mendgraph.graph.machine.build import Machine, build_graph
+from mendgraph.nodes.records import OutcomeKind
+from tests.runs.embedding import ASKED, REPAIR, THREAD, context, saver, told
+from tests.runs.playing import changed_files
+from tests.runs.scenario import ANSWER, BEGIN, STEP
+from tests.runs.scenarios_of_work import CALC, DONE, MENDED, TASK
+
+MODES: Any = ["values", "updates", "messages", "custom", "checkpoints", "tasks", "debug"]
+PATH = [*BEGIN, *STEP, *STEP, *ANSWER]
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    """It repairs a bug in three replies."""
+    return build_graph(saver(), model=told(*REPAIR), context=context(tmp_path))
+
+
+def parts_of(machine: Machine, way: str) -> list[tuple[str, Any]]:
+    """Each part of the stream and its mode, watched in this way in all modes at once."""
+
+    async def later() -> list[Any]:
+        return [part async for part in machine.astream(ASKED, THREAD, stream_mode=MODES, version="v2")]
+
+    if way == "stream":
+        return [(mode, part) for mode, part in machine.stream(ASKED, THREAD, stream_mode=MODES)]
+    parts: Sequence[Any]
+    parts = (
+        asyncio.run(later())
+        if way == "astream v2"
+        else [*machine.stream(ASKED, THREAD, stream_mode=MODES, version="v2")]
+    )
+    assert {part["ns"] for part in parts} == {()}
+    return [(part["type"], part["data"]) for part in parts]
+
+
+@pytest.mark.parametrize("way", ["stream", "stream v2", "astream v2"])
+def test_every_mode_tells_the_whole_run(machine: Machine, way: str) -> None:
+    by_mode: dict[str, list[Any]] = {mode: [] for mode in MODES}
+    for mode, part in parts_of(machine, way):
+        by_mode[mode].append(part)
+    assert by_mode["values"][-1]["outcome"].kind is OutcomeKind.FINISHED
+    assert [node for part in by_mode["updates"] for node in part] == PATH
+    assert [part["name"] for part in by_mode["tasks"] if "triggers" in part] == PATH
+    said = [message for message, _ in by_mode["messages"]]
+    assert "".join(message.text for message in said if message.type != "tool") == DONE.text
+    ids = [message.id for message in machine.get_state(THREAD).values["messages"]]
+    assert list(dict.fromkeys(message.id for message in said)) == ids[1:]  # each reply is one message, told once
+    assert {part["type"] for part in by_mode["custom"]} == {"text", "trace"}
+    assert [part["type"] for part in by_mode["debug"]].count("task") == len(PATH)
+    kept = [each.config["configurable"]["checkpoint_id"] for each in machine.get_state_history(THREAD)]
+    assert [part["config"]["configurable"]["checkpoint_id"] for part in by_mode["checkpoints"]] == kept[::-1]
+
+
+def test_events_name_each_node_and_each_reply(machine: Machine) -> None:
+    async def seen() -> list[Any]:
+        return [event async for event in machine.astream_events(ASKED, THREAD, version="v2")]
+
+    events = asyncio.run(seen())
+    begun = [event["name"] for event in events if event["event"] == "on_chain_start" and event["name"] in PATH]
+    assert list(dict.fromkeys(begun)) == list(dict.fromkeys(PATH))
+    assert [event["event"] for event in events].count("on_chat_model_end") == len(REPAIR)
+    assert events[-1]["data"]["output"]["outcome"].kind is OutcomeKind.FINISHED
+
+
+def test_events_of_the_third_version_hold_messages_and_output(machine: Machine) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LangChainBetaWarning)  # it is experimental
+        run = machine.stream_events(ASKED, THREAD, version="v3")
+        texts = [str(message.text) for message in run.messages]
+    assert texts == ["", "", DONE.text]
+    ended: Any = run.output
+    assert (ended["outcome"].kind, run.interrupted) == (OutcomeKind.FINISHED, False)
+
+
+def test_a_tool_made_of_it_runs_it(tmp_path: Path) -> None:
+    """LangChain makes no schema of messages by itself: `as_tool` has to be told that they are a list, for any graph."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LangChainBetaWarning)
+        machine = build_graph(model=told(*REPAIR), context=context(tmp_path))
+        coder = machine.as_tool(arg_types={"messages": list}, name="coder", description="Repairs bugs.")
+    assert coder.invoke({"messages": [("user", TASK)]})["outcome"].kind is OutcomeKind.FINISHED
+    assert changed_files(tmp_path, CALC) == {"calc.py": MENDED}
