@@ -239,11 +239,17 @@ class ToolError(Record):
 
 
 class ToolResult(Record):
-    """Spec 2's envelope: exactly one of `data` and `error` has something to say."""
+    """Spec 2's envelope: exactly one of `data` and `error` has something to say.
+
+    Where `data` is the `text` of a message of LangChain's, `blocks` are its content, if that is more than one text, and
+    `artifact` is what the message holds for programs. `blocks` is None for all other results.
+    """
 
     ok: bool
     data: JsonMap = Field(default_factory=dict)
     error: ToolError | None = None
+    blocks: tuple[JsonMap, ...] | None = None
+    artifact: Any = None
 
     def as_map(self) -> JsonMap:
         """`{"ok": true, "data": {...}}` or `{"ok": false, "error": {...}}`."""
