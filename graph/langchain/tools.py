@@ -5,19 +5,20 @@ result. Its callbacks do not hear of the call: nothing has taken secrets out of 
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Final, get_origin
 
 import orjson
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.runnables.config import RunnableConfig, ensure_config
-from langchain_core.tools import BaseTool, StructuredTool, Tool as SimpleTool, ToolException, tool as langchain_tool
+from langchain_core.tools import BaseTool, InjectedToolArg, StructuredTool, ToolException, tool as langchain_tool
+from langchain_core.tools.simple import Tool as SimpleTool
 from langchain_core.utils.function_calling import convert_to_openai_function
 from langgraph.errors import GraphBubbleUp
 from langgraph.prebuilt import ToolNode, ToolRuntime
 from langgraph.runtime import get_runtime
 from langsmith import tracing_context
-from pydantic import BaseModel, ValidationError, create_model
+from pydantic import BaseModel, PlainSerializer, ValidationError, create_model
 
 from mendgraph.nodes.execute_tools.registry import (
     OpenArguments,
@@ -87,11 +88,12 @@ def _adapted(given: BaseTool, effects: Mapping[str, Effect]) -> Tool:
     name, metadata = given.name, given.metadata or {}
     if given.return_direct:
         raise ValueError(
-            f"tools: {name!r} has return_direct=True, and only an answer of the model ends a turn: leave it out, and the"
-            " model answers with the tool's result."
+            f"tools: {name!r} has return_direct=True, and only the model's answer ends a turn here: leave it out. The"
+            " model then answers with the result."
         )
     effect = _effect(name, effects, metadata)
     try:
+        given = _undumped(given)
         arguments, schema = _arguments(given)
     except Exception as error:
         raise ValueError(f"tools: {name!r} has a schema that cannot be used: {error}") from error
@@ -115,20 +117,35 @@ def _adapted(given: BaseTool, effects: Mapping[str, Effect]) -> Tool:
         except (ToolException, ValidationError, GraphBubbleUp) as error:
             return _failure(name, arguments, error)
 
-    # LangChain would call what is not async in a thread that nobody can give up.
-    functions = isinstance(given, StructuredTool | SimpleTool)
-    in_loop = given.coroutine is not None if functions else type(given)._arun is not BaseTool._arun  # noqa: SLF001
+    # LangChain would call what is not async in a thread of its own, which nobody can give up.
+    if isinstance(given, StructuredTool | SimpleTool):
+        in_loop, here = given.coroutine is not None, given.func is not None
+    else:
+        in_loop, here = type(given)._arun is not BaseTool._arun, True  # noqa: SLF001 - said nowhere else
     return Tool(
         name=name,
         description=" ".join(given.description.split()),
         arguments=arguments,
         effect=effect,
-        run=arun if functions and given.func is None else run,
+        run=run if here else arun,
         arun=arun if in_loop else None,
         path_fields=paths,
         cacheable=effect is Effect.READ,
         schema=schema,
     )
+
+
+def _undumped(given: BaseTool) -> BaseTool:
+    """The tool, its runtime handed on as it is: LangChain would dump it, history and all, and warn of a context."""
+    schema: Any = given.args_schema
+    fields = schema.model_fields if isinstance(schema, type) and issubclass(schema, BaseModel) else {}
+    runtime: Any = {
+        field: (Annotated[about.annotation, InjectedToolArg, PlainSerializer(lambda told: told)], about)
+        for field, about in fields.items()
+        if (get_origin(about.annotation) or about.annotation) is ToolRuntime
+    }
+    made = runtime and create_model(given.name, __base__=schema, **runtime)
+    return given.model_copy(update={"args_schema": made}) if made else given
 
 
 def _arguments(given: BaseTool) -> tuple[type[BaseModel], JsonMap | None]:
@@ -138,15 +155,15 @@ def _arguments(given: BaseTool) -> tuple[type[BaseModel], JsonMap | None]:
     if plain or not (isinstance(shown, type) and issubclass(shown, BaseModel)):
         schema = convert_to_openai_function(given).get("parameters", {})
         return OpenArguments, {"type": "object", "properties": {}, **plain_schema(schema)}
-    whole = given.get_input_schema()
-    model = whole if whole.model_fields.keys() == shown.model_fields.keys() else shown  # which has no validators
-    # `x: int = None` means it.
-    loose: Any = {
-        field: (about.annotation | None, about)  # type: ignore[operator]
-        for field, about in model.model_fields.items()
-        if about.default is None
+    whole: Any = given.get_input_schema()
+    own = whole.model_fields.keys() == shown.model_fields.keys()  # the model that is shown has no validators
+    fields: Any = {
+        # `x: int = None` means it.
+        field: (about.annotation if about.default is not None else about.annotation | None, about)
+        for field, about in whole.model_fields.items()
+        if field in shown.model_fields and (not own or about.default is None)
     }
-    return create_model(given.name, __base__=model, **loose) if loose else model, None
+    return create_model(given.name, __base__=whole if own else None, **fields), None
 
 
 def _call(
@@ -198,7 +215,7 @@ def _failure(name: str, arguments: type[BaseModel], error: Exception) -> ToolErr
     if isinstance(error, ValidationError):
         return invalid(f"The arguments of {name} do not fit: {'; '.join(describe_errors(error, arguments))}.")
     if isinstance(error, GraphBubbleUp):
-        return invalid(f"{name} asks a person by interrupt(), which no tool can here: declare its effect, and mode ask.")
+        return invalid(f"{name} called interrupt(), which no tool can here: mode ask has a person approve its calls.")
     return ToolError(code=ToolErrorCode.IO_ERROR, message=f"{name} failed: {error}")
 
 

@@ -367,7 +367,7 @@ def checked(given: BuildArguments) -> BuildArguments:
         from mendgraph.graph.langchain.tools import as_tools  # what it imports takes time
 
         given = given._replace(tools=as_tools(given.tools or (), given.effects))
-    for name, times in Counter(tool.name for tool in given.tools or ()).items():
+    for name, times in Counter(tool.name for tool in cast("Sequence[Tool]", given.tools or ())).items():
         if times > 1:
             raise ValueError(f"tools: {times} tools are called {name!r}: give them different names.")
     fields = (value for _, value in given.model) if isinstance(given.model, BaseChatModel) else ()

@@ -398,9 +398,10 @@ def redacted_output(output: ToolOutput, redactor: Redactor) -> ToolOutput:
         result = ToolResult(ok=False, error=error)
     else:
         data = redactor.content(output.result.data)
+        blocks = output.result.blocks
         told = {
             "data": data if isinstance(data, dict) else {"redacted": data},
-            "blocks": output.result.blocks and tuple(_block_without_secrets(each, text) for each in output.result.blocks),
+            "blocks": blocks and tuple(_block_without_secrets(each, text) for each in blocks),
             "artifact": redactor.content(output.result.artifact),
         }
         result = output.result.model_copy(update=told)

@@ -102,8 +102,8 @@ class Tool:
     themselves; the engine steps in only where they fail to. `one_change` says that all that a call does is one change
     of files, at its end. `remote` ones ask a server, as those with the effect NETWORK do: a circuit breaker counts when
     it does not answer. `paths_of` names the workspace paths that stand inside an argument, such as a patch, for guard.
-    `schema` is shown to the model instead of that of `arguments`. `arun` is awaited instead of `run` by runs in an event
-    loop. The rest is as in `ToolSpec`.
+    `schema` is shown to the model instead of that of `arguments`. Runs in an event loop await `arun` in place of `run`.
+    The rest is as in `ToolSpec`.
     """
 
     name: str

@@ -443,7 +443,7 @@ def media_of(message: AnyMessage) -> tuple[str, ...]:
 
 
 def in_openai_form(message: AnyMessage) -> list[JsonMap] | None:
-    """The blocks of a person's message or a result as OpenAI's; None where one of them, such as a video, has no such form."""
+    """The blocks of such a message as OpenAI's; None where one of them, such as a video, has no such form."""
     try:
         found: list[JsonMap] = convert_to_openai_messages([message], text_format="block")[0]["content"]
     except (ValueError, LookupError, TypeError, AttributeError):
