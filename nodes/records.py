@@ -239,17 +239,11 @@ class ToolError(Record):
 
 
 class ToolResult(Record):
-    """Spec 2's envelope: exactly one of `data` and `error` has something to say.
-
-    Where `data` is the `text` of a message of LangChain's, `blocks` are its content, if that is more than one text, and
-    `artifact` is what the message holds for programs. `blocks` is None for all other results.
-    """
+    """Spec 2's envelope: exactly one of `data` and `error` has something to say."""
 
     ok: bool
     data: JsonMap = Field(default_factory=dict)
     error: ToolError | None = None
-    blocks: tuple[JsonMap, ...] | None = None
-    artifact: Any = None
 
     def as_map(self) -> JsonMap:
         """`{"ok": true, "data": {...}}` or `{"ok": false, "error": {...}}`."""
@@ -295,7 +289,11 @@ def changed_files(changes: Iterable[FileChange]) -> tuple[str, ...]:
 
 
 class CallResult(Record):
-    """What one call came to, in the place of the call. `ms` is wall time in milliseconds; 0 attempts: it never ran."""
+    """What one call came to, in the place of the call. `ms` is wall time in milliseconds; 0 attempts: it never ran.
+
+    Of a tool of LangChain's the data is the `text` of its message. `blocks` are the message's content, none where that
+    is one text, and `artifact` is what it holds for programs; for all other tools `blocks` is None.
+    """
 
     call_id: str
     tool: str
@@ -303,6 +301,8 @@ class CallResult(Record):
     changes: tuple[FileChange, ...] = ()
     ms: int = 0
     attempts: int = 0
+    blocks: tuple[JsonMap, ...] | None = None
+    artifact: Any = None
 
 
 class PlanStatus(StrEnum):

@@ -398,14 +398,10 @@ def redacted_output(output: ToolOutput, redactor: Redactor) -> ToolOutput:
         result = ToolResult(ok=False, error=error)
     else:
         data = redactor.content(output.result.data)
-        blocks = output.result.blocks
-        told = {
-            "data": data if isinstance(data, dict) else {"redacted": data},
-            "blocks": blocks and tuple(_block_without_secrets(each, text) for each in blocks),
-            "artifact": redactor.content(output.result.artifact),
-        }
-        result = output.result.model_copy(update=told)
+        result = ToolResult(ok=output.result.ok, data=data if isinstance(data, dict) else {"redacted": data})
     changes = tuple(each.model_copy(update={"diff": text(each.diff)}) for each in output.changes)
     if plan is not None:
         plan = Plan(steps=tuple(PlanStep(title=text(step.title) or "-", status=step.status) for step in plan.steps))
-    return replace(output, result=result, changes=changes, plan=plan)
+    blocks = output.blocks and tuple(_block_without_secrets(each, text) for each in output.blocks)
+    artifact = None if output.artifact is None else redactor.content(output.artifact)
+    return replace(output, result=result, changes=changes, plan=plan, blocks=blocks, artifact=artifact)

@@ -71,13 +71,15 @@ class ToolOutput:
     """What a tool gives back: the result for the model, and what it means for the state.
 
     `files_read` holds the paths that this call read or wrote, with the hash of what is there now; `plan` is the new
-    plan, None where the call does not touch it.
+    plan, None where the call does not touch it. `blocks` and `artifact` are as in `CallResult`.
     """
 
     result: ToolResult
     changes: tuple[FileChange, ...] = ()
     files_read: Mapping[str, str] = field(default_factory=dict)
     plan: Plan | None = None
+    blocks: tuple[JsonMap, ...] | None = None
+    artifact: Any = None
 
     @classmethod
     def ok(cls, **data: Any) -> "ToolOutput":

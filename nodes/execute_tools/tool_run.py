@@ -63,6 +63,8 @@ class ToolRun:
             changes=self.output.changes,
             ms=self.ms,
             attempts=self.attempts,
+            blocks=self.output.blocks,
+            artifact=self.output.artifact,
         )
 
     def after(self, output: ToolOutput) -> "ToolRun":
@@ -172,7 +174,7 @@ def plain_output(value: object) -> ToolOutput:
     if output.result.error is not None:
         return output
     data = orjson.loads(orjson.dumps(output.result.data, default=lambda inner: inner.model_dump(mode="json")))
-    return replace(output, result=output.result.model_copy(update={"data": data}))
+    return replace(output, result=ToolResult(ok=output.result.ok, data=data))
 
 
 def is_usable(output: ToolOutput) -> bool:
@@ -243,7 +245,7 @@ def clip(result: ToolResult, keep: Keep | None = None) -> ToolResult:
         whole = text if isinstance(text, str) else orjson.dumps(result.data, option=orjson.OPT_INDENT_2).decode()
         reference = keep(whole)
         cuts.append("it could not be kept" if reference is None else f'all of it: read_file path="{reference}"')
-    return result.model_copy(update={"data": {**data, "clipped": cuts}})
+    return ToolResult(ok=True, data={**data, "clipped": cuts})
 
 
 _ROOM: Final = 200  # bytes for the note that says where all of it is kept

@@ -106,7 +106,7 @@ def edited_result(item: Item, verdict: Verdict, result: CallResult) -> CallResul
     error = result.result.error
     if error is None:
         data = {**result.result.data, "changed_by_person": {"notice": notice, "ran_with": arguments}}
-        return result.model_copy(update={"result": result.result.model_copy(update={"data": data})})
+        return result.model_copy(update={"result": ToolResult(ok=True, data=data)})
     ran = json.dumps(arguments, ensure_ascii=False)
     told = error.model_copy(update={"message": f"{notice} It ran with {ran}. {error.message}"})
     return result.model_copy(update={"result": ToolResult(ok=False, error=told)})

@@ -91,7 +91,7 @@ def settle_exchange(
     answers = [
         ToolMessage(
             _native_content(result),
-            artifact=result.result.artifact,
+            artifact=result.artifact,
             tool_call_id=result.call_id,
             name=_sendable(result.tool),
             status="success" if result.result.ok else "error",
@@ -109,21 +109,22 @@ def settle_exchange(
 def _in_text(results: Sequence[CallResult]) -> HumanMessage:
     """The message of the results, whose images and files come after the lines."""
     lines = render_text_results(results)
-    media = [each for result in results for each in result.result.blocks or () if each.get("type") != "text"]
+    media = [each for result in results for each in result.blocks or () if each.get("type") != "text"]
     content: Any = [{"type": "text", "text": lines}, *media] if media else lines
     return HumanMessage(content, name=RESULT_MESSAGE_NAME)
 
 
 def _native_content(result: CallResult) -> Any:
     """What the tool message holds: that of a tool of LangChain's is as it gave it, where nothing was added or cut."""
-    told = result.result
-    if told.blocks is None:
+    if result.blocks is None or not result.result.ok:
         return render_native_result(result)
-    whole = told.data.keys() == {"text"}
-    if whole and told.data["text"] == "".join(each.get("text", "") for each in told.blocks if each["type"] == "text"):
-        return list(told.blocks) or ""
-    text = told.data["text"] if whole else render_native_result(result)
-    media = [each for each in told.blocks if each.get("type") != "text"]
+    data = result.result.data
+    whole = data.keys() == {"text"}
+    said = "".join(str(each.get("text", "")) for each in result.blocks if each.get("type") == "text")
+    if result.blocks and whole and said == data["text"]:
+        return list(result.blocks)
+    text = data["text"] if whole else render_native_result(result)
+    media = [each for each in result.blocks if each.get("type") != "text"]
     return [{"type": "text", "text": text}, *media] if media else text
 
 

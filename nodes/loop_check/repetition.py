@@ -286,7 +286,7 @@ def with_notices(
             message = " ".join(filter(None, [error.message, advice, notice["message"] if notice else ""]))
             said = ToolResult(ok=False, error=error.model_copy(update={"message": message}))
         elif notice:
-            said = said.model_copy(update={"data": {**said.data, "override": notice}})
+            said = ToolResult(ok=True, data={**said.data, "override": notice})
         told.append(result.model_copy(update={"result": said}))
     return told
 
