@@ -5,6 +5,7 @@ result. Its callbacks do not hear of the call: nothing has taken secrets out of 
 """
 
 import inspect
+import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final, get_origin
 
@@ -91,17 +92,18 @@ def _adapted(given: BaseTool, effects: Mapping[str, Effect]) -> Tool:
             f"tools: {name!r} has return_direct=True, and only the model's answer ends a turn here: leave it out. The"
             " model then answers with the result."
         )
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
+        raise ValueError(f"tools: {name!r} is no name that models take: use letters, digits, _ and -, at most 64.")
     effect = _effect(name, effects, metadata)
     try:
         given = _undumped(given)
-        arguments, schema = _arguments(given)
+        (arguments, schema), node = _arguments(given), ToolNode([given])
     except Exception as error:
         raise ValueError(f"tools: {name!r} has a schema that cannot be used: {error}") from error
     paths = tuple(metadata.get("path_fields", ()))
     known = schema["properties"] if schema else arguments.model_fields
     if unknown := [each for each in paths if each not in known]:
         raise ValueError(f"tools: {name!r} has no argument {unknown[0]!r}, which its path_fields name.")
-    node = ToolNode([given])
 
     def run(context: ToolContext, values: BaseModel) -> ToolAnswer:
         try:
@@ -190,10 +192,11 @@ def _call(
         server_info=runtime.server_info,
     )
     said = values.model_dump(mode="json", exclude_defaults=True)
-    call = node._inject_tool_args(  # noqa: SLF001 - the node itself would wait for a tool that was given up
-        {"name": given.name, "args": said, "id": context.call_id, "type": "tool_call"}, told, given
-    )
-    return {**call}, config
+    call: Any = {"name": given.name, "args": said, "id": context.call_id, "type": "tool_call"}
+    try:  # the node itself would wait for a tool that was given up
+        return {**node._inject_tool_args(call, told, given)}, config  # noqa: SLF001
+    except KeyError as error:
+        raise ToolException(f"it asks for {error} of the state, which has {', '.join(sorted(state))}") from error
 
 
 def _answer(name: str, made: Any) -> ToolAnswer:

@@ -42,6 +42,7 @@ from tests.runs.scenario import message_of, use
 PROTOCOLS = [Protocol.TEXT, Protocol.NATIVE]
 DONE = Say("Done.")
 PNG = {"type": "image", "base64": "iVBORw0KGgo=", "mime_type": "image/png"}
+Calls = list[tuple[str, JsonMap]]
 WORD = "hunter2-hunter2-hunter2"
 
 
@@ -108,7 +109,7 @@ def ran(
 @tool
 def double(number: int, times: int = None) -> int:  # type: ignore[assignment] # noqa: RUF013 - as it is often written
     """Double a number."""
-    return number * 2 ** (times or 1)
+    return number << (times or 1)
 
 
 @tool
@@ -146,7 +147,7 @@ class Ask(BaseModel):
 class Echo(BaseTool):
     name: str = "echo"
     description: str = "Echo a word."
-    args_schema: type[BaseModel] = Ask  # type: ignore[assignment]
+    args_schema: type[BaseModel] = Ask
 
     def _run(self, word: str) -> str:
         return word
@@ -175,7 +176,7 @@ def ours(word: str) -> dict[str, str]:
 
 
 EVERY = [double, treble, both, one_text, by_schema, Echo(), Phone().call, greet, with_context, ours]
-CALLS: list[tuple[str, JsonMap]] = [
+CALLS: Calls = [
     ("double", {"number": 4}),
     ("treble", {"number": 4}),
     ("both", {"word": "it"}),
@@ -215,6 +216,7 @@ WRONG: list[tuple[Any, type[Exception], str]] = [
     (lambda x: x, TypeError, "the function '<lambda>' cannot be made a tool: Function must have a docstring"),
     (StructuredTool.from_function(in_loop, name="read_file", description="R."), ValueError, "the name of a built-in"),
     (tool(return_direct=True)(Phone().call), ValueError, "'call' has return_direct=True"),
+    (Echo(name="Echo it"), ValueError, "'Echo it' is no name that models take"),
     (Echo(metadata={"effect": "reads"}), ValueError, "the effect of 'echo' is 'reads', which there is not; there are"),
     (Echo(metadata={"path_fields": ["file"]}), ValueError, "'echo' has no argument 'file', which its path_fields"),
 ]
@@ -282,24 +284,33 @@ def ask_somebody() -> str:
     return str(interrupt("May I?"))
 
 
+def who(user: Annotated[str, InjectedState("user")]) -> str:
+    """Say who."""
+    return user
+
+
 def hand_over() -> Command[Any]:
     """Hand over."""
     return Command(goto="other")
 
 
-handled = StructuredTool.from_function(
-    hot.func, name="handled", description="Fail.", handle_tool_error="Try the shade."
-)
+handled = hot.model_copy(update={"name": "handled", "handle_tool_error": "Try the shade."})
 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_failure_is_a_typed_error_that_the_model_sees(root: Path, protocol: Protocol, asynchronous: bool) -> None:
-    tools = [hot, handled, hand_over, ask_somebody, by_schema]
-    calls = [("hot", {}), ("handled", {}), ("hand_over", {}), ("ask_somebody", {}), ("by_schema", {"wrd": "w"})]
+    tools = [hot, handled, hand_over, ask_somebody, who]
+    calls: Calls = [("hot", {}), ("handled", {}), ("hand_over", {}), ("ask_somebody", {}), ("who", {})]
     done = ran(root, *calls, tools=tools, protocol=protocol, asynchronous=asynchronous)
     assert done.told == ["io_error", "io_error", "invalid_argument", "invalid_argument", "io_error"]
-    for words in ("hot failed: too hot", "Try the shade.", "hand_over returned a Command", "mode ask has a person"):
+    for words in (
+        "hot failed: too hot",
+        "Try the shade.",
+        "hand_over returned a Command",
+        "mode ask has a person",
+        "it asks for 'user'",
+    ):
         assert words in done.said
 
 
@@ -313,7 +324,7 @@ def inside(
     messages: Annotated[list[Any], InjectedState("messages")],
     call_id: Annotated[str, InjectedToolCallId],
     store: Annotated[Any, InjectedStore()],
-    runtime: ToolRuntime,
+    runtime: ToolRuntime[Any, Any],
 ) -> str:
     """Look at the run."""
     same = runtime.tool_call_id == call_id == messages[-1].tool_calls[0]["id"] and runtime.store is store
@@ -323,6 +334,11 @@ def inside(
 def forged(word: str, state: Annotated[JsonMap, InjectedState]) -> str:
     """Look at the run."""
     return f"{word} {state.get('forged')}"
+
+
+def bare(runtime: ToolRuntime) -> str:
+    """Look at the run."""
+    return str(type(runtime.context).__name__)
 
 
 open_schema = StructuredTool(
@@ -336,10 +352,12 @@ open_schema = StructuredTool(
 def test_injected_arguments_come_from_the_run_and_never_from_the_model(
     root: Path, protocol: Protocol, asynchronous: bool
 ) -> None:
-    calls = [("inside", {"word": "w"}), ("open_schema", {"word": "w", "state": {"forged": True}})]
+    calls: Calls = [("inside", {"word": "w"}), ("open_schema", {"word": "w", "state": {"forged": True}}), ("bare", {})]
     options = {"store": InMemoryStore()}
-    done = ran(root, *calls, tools=[inside, open_schema], protocol=protocol, asynchronous=asynchronous, options=options)
-    assert done.told == ["w True Do it. auto 1 ['answer']", "w None"]
+    done = ran(
+        root, *calls, tools=[inside, open_schema, bare], protocol=protocol, asynchronous=asynchronous, options=options
+    )
+    assert done.told == ["w True Do it. auto 1 ['answer']", "w None", "AgentContext"]
     [schema] = [each for each in done.requests[0].get("tools", []) if each["function"]["name"] == "inside"] or [None]
     if schema:
         assert [*schema["function"]["parameters"]["properties"]] == ["word"]
@@ -352,9 +370,10 @@ def test_injected_arguments_come_from_the_run_and_never_from_the_model(
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_what_declares_nothing_counts_as_a_program(root: Path, protocol: Protocol) -> None:
-    calls = [("greet", {"who": "Ada"}), ("echo", {"word": "w"}), ("double", {"number": 1})]
+    calls: Calls = [("greet", {"who": "Ada"}), ("echo", {"word": "w"}), ("double", {"number": 1})]
     tools = [greet, Echo(metadata={"effect": "read"}), double]
-    for context in ({"mode": "read-only"}, {"role": "editor"}, {"mode": "ask"}):
+    contexts: list[JsonMap] = [{"mode": "read-only"}, {"role": "editor"}, {"mode": "ask"}]
+    for context in contexts:
         done = ran(
             root, *calls, tools=tools, protocol=protocol, options={"effects": {"double": Effect.NONE}}, **context
         )
@@ -403,7 +422,7 @@ def test_time_retries_and_the_cache_are_those_of_all_tools(root: Path, asynchron
         await asyncio.Event().wait()
         return ""
 
-    calls: list[tuple[str, JsonMap]] = [("flaky", {}), ("endless", {}), *[("cached", {"word": "w"})] * 2]
+    calls: Calls = [("flaky", {}), ("endless", {}), *[("cached", {"word": "w"})] * 2]
     done = ran(
         root,
         *calls,
