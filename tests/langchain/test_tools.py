@@ -449,6 +449,8 @@ def test_callbacks_do_not_hear_what_a_tool_says_before_secrets_are_out(root: Pat
         context = AgentContext(workspace=str(root), base_url=server.base_url, model="m", evidence=False)
         graph = build_graph(InMemorySaver(), tools=[look], secrets=[WORD], context=context)
         config: Any = {"configurable": {"thread_id": "1"}, "callbacks": [Ear()]}
-        ended = graph.invoke({"messages": [HumanMessage("Look.")]}, config)
-    assert (ended["outcome"].reason, heard) == (StopReason.ANSWERED, [])
-    assert WORD not in str(ended)
+        updates = list(graph.stream({"messages": [HumanMessage("Look.")]}, config, stream_mode="updates"))
+        stored = graph.get_state(config).values
+    assert (stored["outcome"].reason, heard) == (StopReason.ANSWERED, [])
+    assert stored["results"][0].blocks[1] == PNG
+    assert WORD not in f"{updates}{stored}"

@@ -19,11 +19,19 @@ INFO = b"""{"batch_ingest_config": {"use_multipart_endpoint": true, "size_limit"
 "scale_up_nthreads_limit": 16, "scale_up_qsize_trigger": 1000}}"""
 RUN = """
 import sys
-from mendgraph import AgentContext, run_task
+from langchain_core.tools import tool
+from mendgraph import AgentContext, default_tools, run_task
 
 folder, url = sys.argv[1:]
+
+@tool
+def reveal() -> str:
+    "Reveal it."
+    return "hunter2-hunter2-hunter2"
+
+tools = (*default_tools(), reveal)
 context = AgentContext(workspace=folder, base_url=url, model="m", protocol="native", evidence=False)
-print(run_task("Look for hunter2-hunter2-hunter2.", context).outcome.answer)
+print(run_task("Look for hunter2-hunter2-hunter2.", context, tools=tools).outcome.answer)
 from langchain_core.tracers.langchain import wait_for_all_tracers
 wait_for_all_tracers()
 """
@@ -66,7 +74,7 @@ def ingest() -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
 @pytest.mark.parametrize("tracing", ["true", "false"])
 def test_a_run_is_posted_without_secrets_where_the_user_traces_and_only_there(tmp_path: Path, tracing: str) -> None:
     (tmp_path / "a.txt").write_text(f"one {WORD} two\n", encoding="utf-8")
-    script = [Calls([("read_file", '{"path": "a.txt"}')]), Say(f"It is {WORD}.")]
+    script = [Calls([("read_file", '{"path": "a.txt"}'), ("reveal", "{}")]), Say(f"It is {WORD}.")]
     with ingest() as (url, got), ScriptedServer(script) as server:
         environment = {
             **os.environ,
