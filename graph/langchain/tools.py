@@ -209,8 +209,8 @@ def _answer(name: str, made: Any) -> ToolAnswer:
         return ToolError(code=ToolErrorCode.IO_ERROR, message=made.text or f"{name} failed.")
     said = made.content
     blocks = [] if isinstance(said, str) else [{"type": "text", "text": e} if isinstance(e, str) else e for e in said]
-    text = ToolResult(ok=True, data={"text": made.text})
-    return ToolOutput(text, blocks=tuple(blocks), artifact=_as_json(made.artifact))
+    plain = tuple(orjson.loads(orjson.dumps(blocks)))  # TypeError: a block holds what no checkpoint can
+    return ToolOutput(ToolResult(ok=True, data={"text": made.text}), blocks=plain, artifact=_as_json(made.artifact))
 
 
 def _failure(name: str, arguments: type[BaseModel], error: Exception) -> ToolError:

@@ -252,7 +252,9 @@ def test_blocks_and_artifacts_arrive_as_langchain_has_them_and_without_secrets(r
     assert text.startswith("Sun in Rome, ")
     assert message.content == [{"type": "text", "text": text}, PNG]
     assert message.artifact[0]["page_content"].startswith("raw ")
-    assert "data:image/png;base64,iVBORw0KGgo=" in done.said
+    sent = done.requests[-1]["messages"][-2:]  # OpenAI takes images from a user only
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+    assert [(each["role"], each["content"]) for each in sent] == [("tool", text), ("user", [image])]
     assert WORD not in f"{done.said}{done.result.messages}"
 
 
