@@ -291,7 +291,11 @@ def changed_files(changes: Iterable[FileChange]) -> tuple[str, ...]:
 
 
 class CallResult(Record):
-    """What one call came to, in the place of the call. `ms` is wall time in milliseconds; 0 attempts: it never ran."""
+    """What one call came to, in the place of the call. `ms` is wall time in milliseconds; 0 attempts: it never ran.
+
+    Of a tool of LangChain's the data is the `text` of its message. `blocks` are the message's content, none where that
+    is one text, and `artifact` is what it holds for programs; for all other tools `blocks` is None.
+    """
 
     call_id: str
     tool: str
@@ -299,6 +303,8 @@ class CallResult(Record):
     changes: tuple[FileChange, ...] = ()
     ms: int = 0
     attempts: int = 0
+    blocks: tuple[JsonMap, ...] | None = None
+    artifact: Any = None
 
 
 class PlanStatus(StrEnum):

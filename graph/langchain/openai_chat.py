@@ -7,7 +7,7 @@ Source: measured on openai 3.51 and langchain-openai 1.7, 23 of 30 ms a step.
 """
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from functools import cache
 from typing import Any, Final, cast
 
@@ -44,7 +44,7 @@ class KeepsExtras(BaseChatOpenAI):
         if limit is not None:
             payload[limit_name or NEW_LIMIT] = limit
         tools = {"tools": list(prompt.tools)} if prompt.tools else {}
-        return {**payload, **tools, "messages": list(prompt.messages)}
+        return {**payload, **tools, "messages": media_after_results(prompt.messages)}
 
     async def _astream(self, *args: Any, **kwargs: Any) -> AsyncIterator[ChatGenerationChunk]:
         extras = _Extras()
@@ -153,6 +153,25 @@ def keeping_extras(chat: BaseChatOpenAI) -> KeepsExtras:
         copied.async_client = PlainCompletions(copied.root_async_client)
     assert isinstance(copied, KeepsExtras)  # noqa: S101 - which it was just made
     return copied
+
+
+def media_after_results(messages: Iterable[JsonMap]) -> list[JsonMap]:
+    """The messages, with a user's message behind results that hold images or files: this API takes these from no tool.
+
+    Source: OpenAI's API reference, "Create chat completion", content of tool messages.
+    """
+    sent, media = list[JsonMap](), list[JsonMap]()
+    for message in messages:
+        if media and message["role"] != "tool":
+            sent.append({"role": "user", "content": media})
+            media = []
+        content = message["content"]
+        if message["role"] == "tool" and isinstance(content, list):
+            said = "".join(each["text"] for each in content if each["type"] == "text")
+            media += [each for each in content if each["type"] != "text"]
+            message = {**message, "content": said or "It follows the results."}  # noqa: PLW2901 - as it is sent
+        sent.append(message)
+    return [*sent, {"role": "user", "content": media}] if media else sent
 
 
 def usage_of(usage: Any, timings: Any) -> UsageMetadata | None:

@@ -39,6 +39,7 @@ from mendgraph.nodes.execute_tools.policy.alerts import Alert, Vitals, observe_c
 from mendgraph.nodes.execute_tools.step import Execution
 from mendgraph.nodes.guard.policy import edited_result, judge_workspace
 from mendgraph.nodes.heal.node import heal
+from mendgraph.nodes.language.history import without_media
 from mendgraph.nodes.language.project_notes import most_bytes
 from mendgraph.nodes.loop_check.node import check
 from mendgraph.nodes.loop_check.repetition import signature_of
@@ -247,6 +248,9 @@ class BoundNodes:
             self._specs,
             context.workspace,
         )
+        update["messages"] = [  # a result may hold an image that the model does not take
+            without_media(each, self._models.refused_media(context, each)) for each in update["messages"]
+        ]
         self._tools.words.forget(state["run_id"])
         paid = not (state.get("reply") or ModelReply()).preloaded
         spending = state["spending"]

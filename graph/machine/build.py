@@ -15,7 +15,7 @@ from contextlib import aclosing, closing, contextmanager, nullcontext
 from copy import copy
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, Union, Unpack, cast
 
 import ormsgpack
 from langchain_core.language_models import BaseChatModel
@@ -46,7 +46,10 @@ from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, awai
 from mendgraph.nodes.execute_tools.registry import Tool
 from mendgraph.nodes.execute_tools.secrets.redact import is_findable_key
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
-from mendgraph.nodes.records import JsonMap, OutcomeKind
+from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind
+
+if TYPE_CHECKING:
+    from langchain_core.tools import BaseTool
 
 Machine = CompiledStateGraph[AgentState, AgentContext, AgentInput, AgentOutput]
 """The compiled graph, as `build_graph` returns it."""
@@ -310,6 +313,8 @@ class Route(RunnableLambda[Any, str]):
 # --- Its parts
 
 NO_ROLES: Mapping[str, Collection[str]] = MappingProxyType({})
+NO_EFFECTS: Mapping[str, Effect] = MappingProxyType({})
+AnyTool = Union[Tool, "BaseTool", Callable[..., Any]]
 
 
 class BuildArguments(NamedTuple):
@@ -317,7 +322,8 @@ class BuildArguments(NamedTuple):
 
     checkpointer: BaseCheckpointSaver[Any] | bool | None = None
     model: BaseChatModel | str | None = None
-    tools: Sequence[Tool] | None = None
+    tools: "Sequence[AnyTool] | None" = None
+    effects: Mapping[str, Effect] = NO_EFFECTS
     rules: Sequence[FileGuardrailRule] = DEFAULT_GUARDRAIL_RULES
     roles: Mapping[str, Collection[str]] = NO_ROLES
     secrets: Sequence[str] = ()
@@ -329,7 +335,8 @@ class MachineOptions(TypedDict, total=False):
     """What may be said of a machine beside its context and its checkpointer: see `build_graph`."""
 
     model: BaseChatModel | str | None
-    tools: Sequence[Tool] | None
+    tools: "Sequence[AnyTool] | None"
+    effects: Mapping[str, Effect]
     rules: Sequence[FileGuardrailRule]
     roles: Mapping[str, Collection[str]]
     secrets: Sequence[str]
@@ -349,14 +356,18 @@ def checked(given: BuildArguments) -> BuildArguments:
 
     Raises:
         TypeError: one is of another type; the message names the argument and the remedy.
-        ValueError: two tools have the same name.
+        ValueError: a tool cannot be used, or two have the same name.
     """
     for name, (fits, remedy) in _FIT.items():
         value = getattr(given, name)
         if not fits(value):
             kind = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
             raise TypeError(f"{name}: {kind} does not fit: give {remedy}.")
-    for name, times in Counter(tool.name for tool in given.tools or ()).items():
+    if given.effects or any(not isinstance(each, Tool) for each in given.tools or ()):
+        from mendgraph.graph.langchain.tools import as_tools  # what it imports takes time
+
+        given = given._replace(tools=as_tools(given.tools or (), given.effects))
+    for name, times in Counter(tool.name for tool in cast("Sequence[Tool]", given.tools or ())).items():
         if times > 1:
             raise ValueError(f"tools: {times} tools are called {name!r}: give them different names.")
     fields = (value for _, value in given.model) if isinstance(given.model, BaseChatModel) else ()
@@ -378,9 +389,10 @@ _FIT: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
         'a chat model of LangChain such as ChatAnthropic(model="..."), or a name such as "anthropic:claude-sonnet-4-6"',
     ),
     "tools": (
-        lambda given: given is None or (not isinstance(given, Tool) and _each(given, Tool)),
-        "a sequence of tools, as in (*default_tools(), mine), each made of a typed function with @tool(effect=...)",
+        lambda given: given is None or _each(given, object),
+        "a sequence of tools, as in (*default_tools(), mine)",
     ),
+    "effects": (lambda given: isinstance(given, Mapping), 'effects by name of a tool, as in {"look_up": Effect.READ}'),
     "rules": (
         lambda given: (
             not isinstance(given, FileGuardrailRule)
@@ -431,7 +443,10 @@ def build_graph(
         options: what the machine is made of; `MachineOptions` has their types.
         model: a chat model of LangChain's, such as ChatAnthropic(...), or the name of one: "provider:name", or a name
             at an OpenAI-compatible endpoint. It replaces what the context or the environment names.
-        tools: all the tools there are, by default `default_tools()`.
+        tools: all the tools there are, by default `default_tools()`; tools of LangChain (`@tool`, `StructuredTool`,
+            `BaseTool`) and typed functions may be among them.
+        effects: what tools of LangChain and functions do, by name. One that neither this nor its
+            `metadata={"effect": "read"}` speaks of counts as a program.
         rules: which files are denied.
         roles: which tools a role of yours may use, by name.
         secrets: values that nothing shows or stores, beside those of the environment.
@@ -444,7 +459,7 @@ def build_graph(
 
     Raises:
         TypeError: an argument is of another type; the message names it and the remedy.
-        ValueError: two tools have the same name.
+        ValueError: a tool cannot be used, or two have the same name.
     """
     return build_machine(**checked(BuildArguments(checkpointer, context=context, **options))._asdict())[0]
 
@@ -461,7 +476,7 @@ def build_machine(
     `stop` is how somebody may let a run end early. With `served` every context is a client's, on any server.
     """
     given = BuildArguments(checkpointer, **arguments)
-    tools = ToolRuntime(given.tools, tuple(given.rules), given.roles, given.secrets)
+    tools = ToolRuntime(cast("Sequence[Tool] | None", given.tools), tuple(given.rules), given.roles, given.secrets)
     nodes = BoundNodes(given.model, tools, stop, given.context, served=served)
     builder: StateGraph[AgentState, AgentContext, AgentInput, AgentOutput] = StateGraph(
         AgentState, context_schema=AgentContext, input_schema=AgentInput, output_schema=AgentOutput

@@ -266,7 +266,7 @@ class ToolRuntime:
     def _run_in_loop(self, engine: Engine, in_loop: InLoop, call: ToolCall, context: ToolContext) -> ToolRun:
         """An async tool runs in the loop; what a sync one does to files, and around it, keeps none waiting."""
         tool = self.registry.get(call.tool)
-        if tool is None or not tool.asynchronous:
+        if tool is None or not (tool.arun or tool.asynchronous):
             return engine.run_sync(call, context)
         return in_loop(engine.run_async(call, context))
 
@@ -337,6 +337,7 @@ class ToolRuntime:
             task=last_request(state.get("messages") or []),
             foreign=foreign_to(state),
             gated=state["profile"].edit_form is EditForm.BLOCKS,
+            state=state,
         )
 
 

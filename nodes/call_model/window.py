@@ -117,12 +117,12 @@ def is_result(message: AnyMessage) -> bool:
 
 def without_results(message: AnyMessage) -> AnyMessage | None:
     """The message with short stand-ins for its results, under an id of its own; None where it carries none."""
-    if not isinstance(message.content, str) or not is_result(message):
+    if not is_result(message):
         return None
     if isinstance(message, ToolMessage):
-        content = _without_result(message.content, message.name or "", failed=message.status == "error")
+        content = _without_result(message.text, message.name or "", failed=message.status == "error")
     else:
-        content = "\n".join(map(_without_line, message.content.split("\n")))
+        content = "\n".join(map(_without_line, message.text.split("\n")))
     return message.model_copy(update={"content": content, "id": f"{message.id}-cleared"})
 
 

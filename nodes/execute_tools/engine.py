@@ -88,7 +88,7 @@ async def await_tool(tool: Tool, context: ToolContext, arguments: JsonMap, timeo
     scope = CancellationScope(context.scope)
     in_scope = _in_scope(tool, context, scope, timeout_s)
     call = partial(tool.s, in_scope, **arguments)
-    if not tool.asynchronous:
+    if not (tool.arun or tool.asynchronous):
         return await await_call(call, _patience(tool, timeout_s), scope)
     # Waited for no longer than this, even if it does not let itself be cancelled.
     task = asyncio.ensure_future(_contained(tool, in_scope, arguments))
@@ -384,6 +384,11 @@ def _first_refusal(tool: Tool, checks: Sequence[Callable[[], None]], attempts: i
     return None
 
 
+def _block_without_secrets(block: JsonMap, text: Callable[[str], str]) -> JsonMap:
+    """What is no text, such as an image, has no words."""
+    return {**block, "text": text(str(block.get("text", "")))} if block.get("type") == "text" else block
+
+
 def redacted_output(output: ToolOutput, redactor: Redactor) -> ToolOutput:
     """The output without secrets. Paths and hashes stay: they say which file was changed, and to what."""
     text, error, plan = redactor.text, output.result.error, output.plan
@@ -397,4 +402,6 @@ def redacted_output(output: ToolOutput, redactor: Redactor) -> ToolOutput:
     changes = tuple(each.model_copy(update={"diff": text(each.diff)}) for each in output.changes)
     if plan is not None:
         plan = Plan(steps=tuple(PlanStep(title=text(step.title) or "-", status=step.status) for step in plan.steps))
-    return replace(output, result=result, changes=changes, plan=plan)
+    blocks = output.blocks and tuple(_block_without_secrets(each, text) for each in output.blocks)
+    artifact = None if output.artifact is None else redactor.content(output.artifact)
+    return replace(output, result=result, changes=changes, plan=plan, blocks=blocks, artifact=artifact)

@@ -6,7 +6,7 @@ Its arguments look to a model like a plain JSON schema, and their errors are pla
 import asyncio
 import inspect
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from math import inf
@@ -40,7 +40,8 @@ class ToolContext:
     or why it cannot. `task` is what the person asked for last; with `gated`, an edit that its words or the examples of
     the file contradict is refused. An edit may add none of the `foreign` lines: those of the prompt's examples.
     `changes` are this turn's so far, and `backup` gives the bytes with a hash that a file held before one, None where
-    they were not kept. A page of a file has `max_lines` lines at most.
+    they were not kept. A page of a file has `max_lines` lines at most. `call_id` is the call's own, and `state` that of
+    the run, to be read.
     """
 
     workspace: Workspace
@@ -61,6 +62,8 @@ class ToolContext:
     changes: Sequence[FileChange] = ()
     backup: Callable[[str], bytes | None] = lambda _: None
     max_lines: int = 500
+    call_id: str = ""
+    state: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -68,13 +71,15 @@ class ToolOutput:
     """What a tool gives back: the result for the model, and what it means for the state.
 
     `files_read` holds the paths that this call read or wrote, with the hash of what is there now; `plan` is the new
-    plan, None where the call does not touch it.
+    plan, None where the call does not touch it. `blocks` and `artifact` are as in `CallResult`.
     """
 
     result: ToolResult
     changes: tuple[FileChange, ...] = ()
     files_read: Mapping[str, str] = field(default_factory=dict)
     plan: Plan | None = None
+    blocks: tuple[JsonMap, ...] | None = None
+    artifact: Any = None
 
     @classmethod
     def ok(cls, **data: Any) -> "ToolOutput":
@@ -99,7 +104,8 @@ class Tool:
     themselves; the engine steps in only where they fail to. `one_change` says that all that a call does is one change
     of files, at its end. `remote` ones ask a server, as those with the effect NETWORK do: a circuit breaker counts when
     it does not answer. `paths_of` names the workspace paths that stand inside an argument, such as a patch, for guard.
-    `schema` is shown to the model instead of that of `arguments`. The rest is as in `ToolSpec`.
+    `schema` is shown to the model instead of that of `arguments`. Runs in an event loop await `arun` in place of `run`.
+    The rest is as in `ToolSpec`.
     """
 
     name: str
@@ -107,6 +113,7 @@ class Tool:
     arguments: type[BaseModel]
     effect: Effect
     run: Callable[[ToolContext, Any], Any]
+    arun: Callable[[ToolContext, Any], Awaitable[Any]] | None = None
     path_fields: tuple[str, ...] = ()
     terminal: bool = False
     cacheable: bool = False
@@ -155,7 +162,7 @@ class Tool:
 
     async def a(self, context: ToolContext, /, **arguments: Any) -> Any:
         """Run in the caller's event loop."""
-        output: object = self.run(context, self._parse(arguments))
+        output: object = (self.arun or self.run)(context, self._parse(arguments))
         return _as_output(await output if inspect.isawaitable(output) else output)
 
     def _parse(self, arguments: JsonMap) -> BaseModel:

@@ -190,6 +190,7 @@ def _run(
         seconds_left=left,
         idempotency_key=idempotency_key(execution.run_id, execution.step, place, call.tool, call.arguments),
         gated=gated,
+        call_id=call.call_id,
     )
     begun = monotonic_s()
     with using.observe(call) as ended:

@@ -63,6 +63,8 @@ class ToolRun:
             changes=self.output.changes,
             ms=self.ms,
             attempts=self.attempts,
+            blocks=self.output.blocks,
+            artifact=self.output.artifact,
         )
 
     def after(self, output: ToolOutput) -> "ToolRun":

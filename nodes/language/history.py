@@ -72,7 +72,7 @@ def settle_exchange(
         return []
     items, results = [item for item, _ in said], [_with_relative_output(result, specs, root) for _, result in said]
     if reply.preloaded and protocol is Protocol.NATIVE:
-        return [AIMessage(READ_AHEAD), HumanMessage(render_text_results(results), name=RESULT_MESSAGE_NAME)]
+        return [AIMessage(READ_AHEAD), _in_text(results)]
     if protocol is Protocol.TEXT:
         items = [item for item in items if not _is_implied(item)]
         plain = [_with_relative_paths(item, specs, root) for item in items]
@@ -82,8 +82,7 @@ def settle_exchange(
                 text = _rewritten(text, before, item)
         native = [f"tool: {item.tool}({item.raw_arguments})" for item in plain[len(plain) - len(reply.calls) :]]
         text = "\n".join(part for part in (text, *native) if part)
-        message = AIMessage(text, id=reply.message_id)
-        return [message, HumanMessage(render_text_results(results), name=RESULT_MESSAGE_NAME)]
+        return [AIMessage(text, id=reply.message_id), _in_text(results)]
     written, items = items, [_with_relative_paths(item, specs, root) for item in items]
     calls = [
         NativeToolCall(name=_sendable(item.tool), args=_as_sent(item), id=item.call_id, type="tool_call")
@@ -91,7 +90,8 @@ def settle_exchange(
     ]
     answers = [
         ToolMessage(
-            render_native_result(result),
+            _native_content(result),
+            artifact=result.artifact,
             tool_call_id=result.call_id,
             name=_sendable(result.tool),
             status="success" if result.result.ok else "error",
@@ -104,6 +104,28 @@ def settle_exchange(
         if isinstance(item, CallError) or item is not before
     }
     return [with_state(reply, calls, changed), *answers]
+
+
+def _in_text(results: Sequence[CallResult]) -> HumanMessage:
+    """The message of the results, whose images and files come after the lines."""
+    lines = render_text_results(results)
+    media = [each for result in results for each in result.blocks or () if each.get("type") != "text"]
+    content: Any = [{"type": "text", "text": lines}, *media] if media else lines
+    return HumanMessage(content, name=RESULT_MESSAGE_NAME)
+
+
+def _native_content(result: CallResult) -> Any:
+    """What the tool message holds: that of a tool of LangChain's is as it gave it, where nothing was added or cut."""
+    if result.blocks is None or not result.result.ok:
+        return render_native_result(result)
+    data = result.result.data
+    whole = data.keys() == {"text"}
+    said = "".join(str(each.get("text", "")) for each in result.blocks if each.get("type") == "text")
+    if result.blocks and whole and said == data["text"]:
+        return list(result.blocks)
+    text = data["text"] if whole else render_native_result(result)
+    media = [each for each in result.blocks if each.get("type") != "text"]
+    return [{"type": "text", "text": text}, *media] if media else text
 
 
 def _with_relative_paths(item: ToolCall | CallError, specs: Mapping[str, ToolSpec], root: str) -> ToolCall | CallError:
@@ -414,15 +436,15 @@ MEDIA: dict[str, str] = {
 
 
 def media_of(message: AnyMessage) -> tuple[str, ...]:
-    """What a person's message holds beside text, such as an image: each kind once, in order."""
-    if isinstance(message.content, str) or not isinstance(message, HumanMessage):
+    """What a person's message or a result holds beside text, such as an image: each kind once, in order."""
+    if isinstance(message.content, str) or not isinstance(message, HumanMessage | ToolMessage):
         return ()
     blocks = (each for each in message.content if isinstance(each, dict))
     return tuple(dict.fromkeys(kind for kind in map(_kind, blocks) if kind != "text"))
 
 
 def in_openai_form(message: AnyMessage) -> list[JsonMap] | None:
-    """The blocks of a person's message as OpenAI's; None where one of them, such as a video, has no such form."""
+    """The blocks of such a message as OpenAI's; None where one of them, such as a video, has no such form."""
     try:
         found: list[JsonMap] = convert_to_openai_messages([message], text_format="block")[0]["content"]
     except (ValueError, LookupError, TypeError, AttributeError):

@@ -17,16 +17,24 @@ INFO = b"""{"batch_ingest_config": {"use_multipart_endpoint": true, "size_limit"
 "scale_up_nthreads_limit": 16, "scale_up_qsize_trigger": 1000}}"""
 RUN = """
 import os, sys
-from mendgraph import AgentContext, run_task
+from langchain_core.tools import tool
+from mendgraph import AgentContext, default_tools, run_task
 from langchain_core.tracers.langchain import wait_for_all_tracers
 from langsmith.utils import get_env_var
 
 folder, url = sys.argv[1:]
+
+@tool
+def reveal() -> str:
+    "Reveal it."
+    return "hunter2-hunter2-hunter2"
+
+tools = (*default_tools(), reveal)
 context = AgentContext(workspace=folder, base_url=url, model="m", protocol="native", evidence=False)
 for tracing, asked in (("false", "Untold"), ("true", "Told")):
     os.environ["LANGSMITH_TRACING"] = tracing
     get_env_var.cache_clear()
-    print(run_task(f"{asked}: look for hunter2-hunter2-hunter2.", context).outcome.answer)
+    print(run_task(f"{asked}: look for hunter2-hunter2-hunter2.", context, tools=tools).outcome.answer)
     wait_for_all_tracers()
 """
 
@@ -67,7 +75,7 @@ def ingest() -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
 
 def test_a_run_is_posted_without_secrets_where_the_user_traces_and_only_there(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(f"one {WORD} two\n", encoding="utf-8")
-    script = [Calls([("read_file", '{"path": "a.txt"}')]), Say(f"It is {WORD}.")]
+    script = [Calls([("read_file", '{"path": "a.txt"}'), ("reveal", "{}")]), Say(f"It is {WORD}.")]
     with ingest() as (url, got), ScriptedServer(script * 2) as server:
         environment = {
             **os.environ,

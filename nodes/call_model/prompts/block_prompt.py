@@ -113,7 +113,7 @@ def _steps(history: Sequence[AnyMessage]) -> Iterator[list[JsonMap]]:
     native: list[JsonMap] = []
     for message in history[start:]:
         if isinstance(message, ToolMessage):
-            native += [{**_loads(message.text), "tool": message.name}]
+            native += [{"ok": message.status != "error", **_loads(message.text), "tool": message.name}]
             continue
         if native:
             yield native

@@ -72,16 +72,15 @@ def as_map(message: AnyMessage, *, native: bool) -> JsonMap:
             return _with_calls(message)
         lines = [f"tool: {call['name']}({_compact(call['args'])})" for call in message.tool_calls]
         return message_of("assistant", "\n".join([message.text, *lines]).strip() if lines else message.text)
-    if isinstance(message, ToolMessage):
-        if native:
-            return {**message_of("tool", message.text), "tool_call_id": message.tool_call_id}
+    if isinstance(message, ToolMessage) and not native:
         return message_of("user", f"tool_result({message.text})")
-    role = "system" if message.type == "system" else "user"
+    called = {"tool_call_id": message.tool_call_id} if isinstance(message, ToolMessage) else {}
+    role = "tool" if called else "system" if message.type == "system" else "user"
     if media_of(message):
         said = [message.content] if isinstance(message.content, str) else message.content
         blocks = [{"type": "text", "text": each} if isinstance(each, str) else each for each in said]
-        return {"role": role, "content": in_openai_form(message) or blocks}
-    return message_of(role, message.text)
+        return {"role": role, "content": in_openai_form(message) or blocks, **called}
+    return {**message_of(role, message.text), **called}
 
 
 def _with_calls(message: AIMessage) -> JsonMap:

@@ -185,16 +185,12 @@ TEXT: Any = "*.sql"
 READ_FILE = default_tools()[0]
 
 
-def plain(text: str) -> str:
-    """Not made a tool."""
-    return text
-
-
 WRONG: tuple[tuple[str, Any, str], ...] = (
     ("checkpointer", InMemorySaver, "the class InMemorySaver does not fit: give a checkpoint saver of LangGraph"),
     ("model", " ", "a str does not fit: give a chat model of LangChain such as"),
     ("tools", READ_FILE, "give a sequence of tools, as in (*default_tools(), mine)"),
-    ("tools", [READ_FILE, plain], "each made of a typed function with @tool(effect=...)"),
+    ("tools", [READ_FILE, "read_file"], "a str does not fit: give tools of mendgraph, tools of LangChain"),
+    ("effects", ["read_file"], "a list does not fit: give effects by name of a tool"),
     ("rules", RULE, "give a sequence of FileGuardrailRule(name, description, check)"),
     ("rules", [RULE._replace(check=TEXT)], "give a sequence of FileGuardrailRule"),
     ("roles", {"clerk": "read_file"}, "give collections of names of tools by role"),

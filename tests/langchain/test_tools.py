@@ -1,0 +1,458 @@
+"""Tools of LangChain and typed functions in `tools=`: in both protocols, sync and async, under guard like all."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.documents import Document
+from langchain_core.language_models import FakeMessagesListChatModel
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.tools import BaseTool, InjectedToolCallId, StructuredTool, ToolException, tool
+from langchain_core.tools.simple import Tool as SimpleTool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.prebuilt import InjectedState, InjectedStore, ToolRuntime
+from langgraph.store.memory import InMemoryStore
+from langgraph.types import Command, interrupt
+from pydantic import BaseModel, field_validator
+
+from mendgraph import (
+    AgentContext,
+    Effect,
+    RunResult,
+    Session,
+    ToolContext,
+    arun_task,
+    build_graph,
+    default_tools,
+    run_task,
+    tool as own_tool,
+)
+from mendgraph.nodes.execute_tools.tool_run import RetryableToolError
+from mendgraph.nodes.records import JsonMap, Protocol, StopReason
+from tests.doubles.replies import Message, Say
+from tests.doubles.scripted_server import ScriptedServer
+from tests.runs.playing import write_files
+from tests.runs.scenario import message_of, use
+
+PROTOCOLS = [Protocol.TEXT, Protocol.NATIVE]
+DONE = Say("Done.")
+PNG = {"type": "image", "base64": "iVBORw0KGgo=", "mime_type": "image/png"}
+Calls = list[tuple[str, JsonMap]]
+WORD = "hunter2-hunter2-hunter2"
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project, beside the folder that the runs' own files go to."""
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
+    write_files(tmp_path / "root", {"a.py": "a = 1\n", ".env": "A=1\n"})
+    return tmp_path / "root"
+
+
+@dataclass
+class Ran:
+    """A run that ended, and what its model was sent."""
+
+    result: RunResult
+    requests: list[JsonMap]
+
+    @property
+    def told(self) -> list[Any]:
+        """For each call its text, or the code of its error, as the model was told last."""
+        found: list[Any] = []
+        for message in self.result.messages:
+            if isinstance(message, ToolMessage):
+                failed = message.status == "error"
+                found.append(json.loads(message.text)["error"]["code"] if failed else message.content)
+            elif isinstance(message, HumanMessage) and message.name == "tool_result":
+                lines = (json.loads(line[len("tool_result(") : -1]) for line in message.text.split("\n"))
+                found += [each["data"].get("text") if each["ok"] else each["error"]["code"] for each in lines]
+        return found
+
+    @property
+    def said(self) -> str:
+        """All that the model was sent in its last call."""
+        return json.dumps(self.requests[-1]["messages"])
+
+
+def ran(
+    root: Path,
+    *calls: tuple[str, JsonMap],
+    tools: Sequence[Any],
+    protocol: Protocol = Protocol.NATIVE,
+    asynchronous: bool = False,
+    lines: Sequence[Message] = (),
+    options: JsonMap | None = None,
+    **context: Any,
+) -> Ran:
+    """One reply with these calls, then the answer."""
+    settings = {"evidence": False, "read_ahead": False, "model": "m", **context}
+    with ScriptedServer([*(lines or [message_of(use(*calls), protocol)]), DONE]) as server:
+        asked = AgentContext(workspace=str(root), base_url=server.base_url, protocol=protocol.value, **settings)
+        given: Any = {"tools": (*default_tools(), *tools), **(options or {})}
+        if asynchronous:
+            result = asyncio.run(arun_task("Do it.", asked, **given))
+        else:
+            result = run_task("Do it.", asked, **given)
+    assert result.outcome.reason is StopReason.ANSWERED, result.outcome.message
+    return Ran(result, server.requests)
+
+
+# --- What is taken
+
+
+@tool
+def double(number: int, times: int = None) -> int:  # type: ignore[assignment] # noqa: RUF013 - as it is often written
+    """Double a number."""
+    return number << (times or 1)
+
+
+@tool
+async def treble(number: int) -> str:
+    """Treble a number."""
+    await asyncio.sleep(0)
+    return str(number * 3)
+
+
+async def in_loop(word: str) -> str:
+    return f"{word}, awaited"
+
+
+both = StructuredTool.from_function(lambda word: f"{word}, called", in_loop, "both", "Say how it is run.")
+one_text = SimpleTool(name="one_text", func=str.upper, description="Shout.")
+by_schema = StructuredTool(
+    name="by_schema",
+    description="Takes a JSON schema.",
+    args_schema={"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]},
+    func=lambda word: {"word": word},
+)
+
+
+class Ask(BaseModel):
+    word: str
+
+    @field_validator("word")
+    @classmethod
+    def _no_shouting(cls, word: str) -> str:
+        if word.isupper():
+            raise ValueError("do not shout")
+        return word
+
+
+class Echo(BaseTool):
+    name: str = "echo"
+    description: str = "Echo a word."
+    args_schema: type[BaseModel] = Ask
+
+    def _run(self, word: str) -> str:
+        return word
+
+
+class Phone:
+    def call(self, who: str) -> str:
+        """Call somebody."""
+        return f"called {who}"
+
+
+async def greet(who: str) -> str:
+    """Greet somebody."""
+    return f"hello {who}"
+
+
+def with_context(where: ToolContext, path: str) -> str:
+    """Look at a file."""
+    return type(where.workspace.read_file(path)).__name__
+
+
+@own_tool(effect=Effect.NONE)
+def ours(word: str) -> dict[str, str]:
+    """One of ours."""
+    return {"text": word}
+
+
+EVERY = [double, treble, both, one_text, by_schema, Echo(), Phone().call, greet, with_context, ours]
+CALLS: Calls = [
+    ("double", {"number": 4}),
+    ("treble", {"number": 4}),
+    ("both", {"word": "it"}),
+    ("one_text", {"__arg1": "loud"}),
+    ("by_schema", {"word": "w"}),
+    ("echo", {"word": "w"}),
+    ("call", {"who": "Ada"}),
+    ("greet", {"who": "Ada"}),
+    ("with_context", {"path": "a.py"}),
+    ("ours", {"word": "w"}),
+]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_each_kind_of_tool_runs(root: Path, protocol: Protocol, asynchronous: bool) -> None:
+    done = ran(root, *CALLS, tools=EVERY, protocol=protocol, asynchronous=asynchronous)
+    how = "it, awaited" if asynchronous else "it, called"
+    texts = ["8", "12", how, "LOUD", '{"word": "w"}', "w", "called Ada", "hello Ada"]
+    assert done.told[:8] == texts
+    assert '\\"FileContent\\"' in done.said
+
+
+def test_arguments_are_checked_by_the_tools_own_schema(root: Path) -> None:
+    wrong = use(("echo", {"word": "LOUD"}), ("double", {"number": "four"}))
+    lines = [message_of(wrong, Protocol.NATIVE), message_of(use(("echo", {"word": "low"})), Protocol.NATIVE)]
+    done = ran(root, tools=[Echo(), double], lines=lines)
+    corrected = json.dumps(done.requests[1]["messages"])
+    assert "do not shout" in corrected
+    assert "number: input should be a valid integer" in corrected
+    assert done.told[-1] == "low"
+
+
+WRONG: list[tuple[Any, type[Exception], str]] = [
+    ({"type": "web_search"}, TypeError, "tools: a dict does not fit: give tools of mendgraph, tools of LangChain"),
+    (Echo, TypeError, "tools: the class Echo does not fit"),
+    (lambda x: x, TypeError, "the function '<lambda>' cannot be made a tool: Function must have a docstring"),
+    (StructuredTool.from_function(in_loop, name="read_file", description="R."), ValueError, "the name of a built-in"),
+    (tool(return_direct=True)(Phone().call), ValueError, "'call' has return_direct=True"),
+    (Echo(name="Echo it"), ValueError, "'Echo it' is no name that models take"),
+    (Echo(metadata={"effect": "reads"}), ValueError, "the effect of 'echo' is 'reads', which there is not; there are"),
+    (Echo(metadata={"path_fields": ["file"]}), ValueError, "'echo' has no argument 'file', which its path_fields"),
+]
+
+
+@pytest.mark.parametrize(("given", "kind", "words"), WRONG, ids=[words[:30] for *_, words in WRONG])
+def test_what_is_no_tool_is_named_where_it_is_given(given: Any, kind: type[Exception], words: str) -> None:
+    for make in (build_graph, Session):
+        with pytest.raises(kind, match=words):
+            make(tools=[*default_tools(), given])
+
+
+def test_effects_name_tools_of_langchain_and_functions() -> None:
+    for name, words in (("ecko", "Did you mean echo"), ("ours", "'ours' says its effect itself")):
+        with pytest.raises(ValueError, match=f"effects: .*{words}"):
+            build_graph(tools=[Echo(), ours], effects={name: Effect.READ})
+
+
+# --- What a tool gives back
+
+
+@tool(response_format="content_and_artifact")
+def look(city: str) -> tuple[list[Any], list[Document]]:
+    """Look at a city."""
+    return [{"type": "text", "text": f"Sun in {city}, {WORD}"}, PNG], [Document(page_content=f"raw {WORD}")]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+def test_blocks_and_artifacts_arrive_as_langchain_has_them_and_without_secrets(root: Path, asynchronous: bool) -> None:
+    done = ran(root, ("look", {"city": "Rome"}), tools=[look], asynchronous=asynchronous, options={"secrets": [WORD]})
+    [message] = [each for each in done.result.messages if isinstance(each, ToolMessage)]
+    text = message.text
+    assert text.startswith("Sun in Rome, ")
+    assert message.content == [{"type": "text", "text": text}, PNG]
+    assert message.artifact[0]["page_content"].startswith("raw ")
+    sent = done.requests[-1]["messages"][-2:]  # OpenAI takes images from a user only
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+    assert [(each["role"], each["content"]) for each in sent] == [("tool", text), ("user", [image])]
+    assert WORD not in f"{done.said}{done.result.messages}"
+
+
+def test_an_image_comes_with_the_results_in_the_text_protocol(root: Path) -> None:
+    done = ran(
+        root, ("look", {"city": "Rome"}), ("double", {"number": 1}), tools=[look, double], protocol=Protocol.TEXT
+    )
+    lines, image = done.requests[-1]["messages"][-1]["content"]
+    assert done.told == [f"Sun in Rome, {WORD}", "2"]
+    assert (lines["type"], image["type"]) == ("text", "image_url")
+
+
+def test_a_model_that_takes_no_images_is_told_that_there_was_one(root: Path) -> None:
+    replies: list[BaseMessage] = [AIMessage('tool: look({"city": "Rome"})'), AIMessage("Sunny.")]
+    model = FakeMessagesListChatModel(responses=replies, profile={"image_inputs": False})
+    context = AgentContext(workspace=str(root), evidence=False, protocol="text")
+    shown = [each.content for each in run_task("Look.", context, model=model, tools=[look]).messages]
+    assert shown[2][1] == {"type": "text", "text": "[image, not shown: the model does not take it]"}
+
+
+@tool
+def hot() -> str:
+    """Fail."""
+    raise ToolException("too hot")
+
+
+def ask_somebody() -> str:
+    """Ask."""
+    return str(interrupt("May I?"))
+
+
+def who(user: Annotated[str, InjectedState("user")]) -> str:
+    """Say who."""
+    return user
+
+
+def hand_over() -> Command[Any]:
+    """Hand over."""
+    return Command(goto="other")
+
+
+handled = hot.model_copy(update={"name": "handled", "handle_tool_error": "Try the shade."})
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_failure_is_a_typed_error_that_the_model_sees(root: Path, protocol: Protocol, asynchronous: bool) -> None:
+    tools = [hot, handled, hand_over, ask_somebody, who]
+    calls: Calls = [("hot", {}), ("handled", {}), ("hand_over", {}), ("ask_somebody", {}), ("who", {})]
+    done = ran(root, *calls, tools=tools, protocol=protocol, asynchronous=asynchronous)
+    assert done.told == ["io_error", "io_error", "invalid_argument", "invalid_argument", "io_error"]
+    for words in (
+        "hot failed: too hot",
+        "Try the shade.",
+        "hand_over returned a Command",
+        "mode ask has a person",
+        "it asks for 'user'",
+    ):
+        assert words in done.said
+
+
+# --- What is injected
+
+
+@tool
+def inside(
+    word: str,
+    state: Annotated[JsonMap, InjectedState],
+    messages: Annotated[list[Any], InjectedState("messages")],
+    call_id: Annotated[str, InjectedToolCallId],
+    store: Annotated[Any, InjectedStore()],
+    runtime: ToolRuntime[Any, Any],
+) -> str:
+    """Look at the run."""
+    same = runtime.tool_call_id == call_id == messages[-1].tool_calls[0]["id"] and runtime.store is store
+    return f"{word} {same} {messages[0].text} {runtime.context.mode} {state['step']} {sorted(state)[:1]}"
+
+
+def forged(word: str, state: Annotated[JsonMap, InjectedState]) -> str:
+    """Look at the run."""
+    return f"{word} {state.get('forged')}"
+
+
+def bare(runtime: ToolRuntime) -> str:
+    """Look at the run."""
+    return str(type(runtime.context).__name__)
+
+
+open_schema = StructuredTool(
+    name="open_schema", description="Look.", func=forged, args_schema={"type": "object", "properties": {}}
+)
+
+
+@pytest.mark.filterwarnings("error::UserWarning")
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_injected_arguments_come_from_the_run_and_never_from_the_model(
+    root: Path, protocol: Protocol, asynchronous: bool
+) -> None:
+    calls: Calls = [("inside", {"word": "w"}), ("open_schema", {"word": "w", "state": {"forged": True}}), ("bare", {})]
+    options = {"store": InMemoryStore()}
+    done = ran(
+        root, *calls, tools=[inside, open_schema, bare], protocol=protocol, asynchronous=asynchronous, options=options
+    )
+    assert done.told == ["w True Do it. auto 1 ['answer']", "w None", "AgentContext"]
+    [schema] = [each for each in done.requests[0].get("tools", []) if each["function"]["name"] == "inside"] or [None]
+    if schema:
+        assert [*schema["function"]["parameters"]["properties"]] == ["word"]
+    else:
+        assert "call_id" not in json.dumps(done.requests[0])
+
+
+# --- One way for all calls
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_declares_nothing_counts_as_a_program(root: Path, protocol: Protocol) -> None:
+    calls: Calls = [("greet", {"who": "Ada"}), ("echo", {"word": "w"}), ("double", {"number": 1})]
+    tools = [greet, Echo(metadata={"effect": "read"}), double]
+    contexts: list[JsonMap] = [{"mode": "read-only"}, {"role": "editor"}, {"mode": "ask"}]
+    for context in contexts:
+        done = ran(
+            root, *calls, tools=tools, protocol=protocol, options={"effects": {"double": Effect.NONE}}, **context
+        )
+        refused = "approval_required" if "ask" in context.values() else "permission_denied"
+        assert done.told == [refused, "w", "2"]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_person_approves_a_call(root: Path, protocol: Protocol) -> None:
+    asked: list[Any] = []
+
+    def approve(request: Any) -> Any:
+        asked.extend((each["tool"], each["rule"]) for each in request["calls"])
+        return "approve"
+
+    done = ran(
+        root, ("greet", {"who": "Ada"}), tools=[greet], protocol=protocol, mode="ask", options={"approve": approve}
+    )
+    assert (done.told, asked) == (["hello Ada"], [("greet", "ask_before_run")])
+
+
+def test_file_rules_judge_the_arguments_that_are_said_to_be_paths(root: Path) -> None:
+    reader = Echo(metadata={"effect": "read", "path_fields": ["word"]})
+    calls = [("echo", {"word": each}) for each in ("a.py", ".env", "../b.py")]
+    assert ran(root, *calls, tools=[reader]).told == ["a.py", "permission_denied", "permission_denied"]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+def test_time_retries_and_the_cache_are_those_of_all_tools(root: Path, asynchronous: bool) -> None:
+    made: list[str] = []
+
+    def flaky() -> str:
+        """Fail once."""
+        made.append("flaky")
+        if made.count("flaky") == 1:
+            raise RetryableToolError("busy")
+        return "at last"
+
+    def cached(word: str) -> str:
+        """Read a word."""
+        made.append("cached")
+        return word
+
+    async def endless() -> str:
+        """Wait for ever."""
+        await asyncio.Event().wait()
+        return ""
+
+    calls: Calls = [("flaky", {}), ("endless", {}), *[("cached", {"word": "w"})] * 2]
+    done = ran(
+        root,
+        *calls,
+        tools=[flaky, cached, endless],
+        asynchronous=asynchronous,
+        tool_timeouts_s={"endless": 0.1},
+        options={"effects": {"cached": Effect.READ, "flaky": Effect.READ}},
+    )
+    assert done.told == ["at last", "timeout", "w", "w"]
+    assert (made.count("flaky"), made.count("cached")) == (2, 1)
+
+
+def test_callbacks_do_not_hear_what_a_tool_says_before_secrets_are_out(root: Path) -> None:
+    heard: list[str] = []
+
+    class Ear(BaseCallbackHandler):
+        def on_tool_start(self, *given: Any, **more: Any) -> None:
+            heard.append(f"{given} {more}")
+
+        def on_tool_end(self, *given: Any, **more: Any) -> None:
+            heard.append(f"{given} {more}")
+
+    with ScriptedServer([message_of(use(("look", {"city": "Rome"})), Protocol.NATIVE), DONE]) as server:
+        context = AgentContext(workspace=str(root), base_url=server.base_url, model="m", evidence=False)
+        graph = build_graph(InMemorySaver(), tools=[look], secrets=[WORD], context=context)
+        config: Any = {"configurable": {"thread_id": "1"}, "callbacks": [Ear()]}
+        updates = list(graph.stream({"messages": [HumanMessage("Look.")]}, config, stream_mode="updates"))
+        stored = graph.get_state(config).values
+    assert (stored["outcome"].reason, heard) == (StopReason.ANSWERED, [])
+    assert stored["results"][0].blocks[1] == PNG
+    assert WORD not in f"{updates}{stored}"
