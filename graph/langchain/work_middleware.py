@@ -5,6 +5,7 @@ They are for agents of `create_agent` and deepagents, sync and async.
 
 import asyncio
 import os
+import re
 import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
@@ -42,11 +43,9 @@ Answer = ToolMessage | Command[Any]
 Handler = Callable[[types.ToolCallRequest], Answer]
 AsyncHandler = Callable[[types.ToolCallRequest], Awaitable[Answer]]
 
-_PATH_ARGUMENTS: Final = frozenset(
-    {"file", "files", "filename", "filenames", "directory", "dir", "folder", "cwd", "root", "glob"}
-    | {"source", "src", "destination", "dest", "dst", "target"}
+_PATH_ARGUMENT: Final = re.compile(
+    r"(?i:.*paths?|(?:.*[_-])?(?:file|file_?name|dir|directory|folder)s?|cwd|root|glob|source|src|dest(ination)?|dst|target)"
 )
-"""Arguments that name files, beside those whose names end with `path` or `paths`; letters alone, in lower case."""
 _READING: Final = frozenset({"ls", "glob", "grep"})  # tools of deepagents, beside those that the Environment knows
 
 
@@ -68,7 +67,7 @@ class FileRulesMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]
         """
         super().__init__()
         self._rules, self._root = rules, root
-        self._path_arguments = _PATH_ARGUMENTS | set(map(_letters, path_arguments))
+        self._path_arguments = frozenset(path_arguments)
 
     def wrap_tool_call(self, request: types.ToolCallRequest, handler: Handler) -> Answer:
         """Run the tool, unless a rule blocks the call."""
@@ -91,8 +90,7 @@ class FileRulesMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]
         """The texts in `value` that stand under a path's name; all of them where the value itself is `named` so."""
         if isinstance(value, dict):
             for name, each in value.items():
-                letters = _letters(str(name))
-                ours = letters in self._path_arguments or letters.endswith(("path", "paths"))
+                ours = name in self._path_arguments or _PATH_ARGUMENT.fullmatch(str(name)) is not None
                 yield from self._paths(each, named=ours)
         elif isinstance(value, list | tuple):
             for each in value:
@@ -106,10 +104,6 @@ class FileRulesMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]
         with suppress(ValueError):  # no file has such a name
             places += map(os.path.realpath, (os.path.join(root, path), os.path.join(root, path.lstrip("/"))))
         return {workspace_relative(place, root) or place for place in places}
-
-
-def _letters(name: str) -> str:
-    return "".join(filter(str.isalpha, name)).lower()
 
 
 class RedactionMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]):
@@ -152,8 +146,6 @@ class RedactionMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]
         clean = blocks["content"][0] if isinstance(content, str) else blocks["content"]
         return answer.model_copy(update={"content": clean, "artifact": answer.artifact if safe == told else safe})
 
-
-# --- Is "done" done?
 
 _MOST_TURNS: Final = 64  # turns at once whose files at their beginning are remembered, up to 50 MB of texts each
 _LIMITS: Final = watch.WatchLimits(before_s=10.0, after_s=10.0)
@@ -206,8 +198,7 @@ class EvidenceMiddleware(types.AgentMiddleware[EvidenceState, Any, Any]):
         """Look at the workspace."""
         turn = secrets.token_hex(8)
         with self._index.turn:
-            seen = watch.snapshot(self._paths, self._index, _LIMITS, monotonic_s() + _LIMITS.before_s)
-            self._before[turn] = seen
+            self._before[turn] = watch.snapshot(self._paths, self._index, _LIMITS, monotonic_s() + _LIMITS.before_s)
             if len(self._before) > _MOST_TURNS:
                 self._before.popitem(last=False)
         return {"evidence": {"turn": turn, "tries": 0}}

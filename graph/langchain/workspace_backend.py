@@ -125,7 +125,10 @@ class WorkspaceBackend(protocol.SandboxBackendProtocol):
 
     def upload_files(self, files: list[tuple[str, bytes]]) -> list[protocol.FileUploadResponse]:
         """Write the files, each for itself."""
-        return [protocol.FileUploadResponse(path, _standard(self._put(_name(path), data))) for path, data in files]
+        known = [getattr(self._workspace.read_file(_name(path)), "sha256", "") for path, _ in files]
+        write = self._workspace.write_file
+        done = [write(_name(path), data, expected_sha256=old) for (path, data), old in zip(files, known, strict=True)]
+        return [protocol.FileUploadResponse(path, _standard(each)) for (path, _), each in zip(files, done, strict=True)]
 
     def download_files(self, paths: list[str]) -> list[protocol.FileDownloadResponse]:
         """The bytes of the files, of at most 10 MB each."""
@@ -154,11 +157,6 @@ class WorkspaceBackend(protocol.SandboxBackendProtocol):
         call = ToolCall(call_id="", tool=tool, arguments={"path": _name(path), **arguments}, raw_arguments="")
         result = self._engine.run_sync(call, ToolContext(self._workspace, known)).result
         return (result.error.message if result.error else None), result.data
-
-    def _put(self, name: str, data: bytes) -> FileContent | ToolError:
-        now = self._workspace.read_file(name)
-        known = now.sha256 if isinstance(now, FileContent) else ""
-        return self._workspace.write_file(name, data, expected_sha256=known)
 
 
 def _name(path: str) -> str:

@@ -1,0 +1,1 @@
+"""What users of LangChain and LangGraph do with their packages, done with this one."""
