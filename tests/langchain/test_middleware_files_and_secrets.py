@@ -11,10 +11,10 @@ from langgraph.types import Command
 from mendgraph import FileRulesMiddleware, RedactionMiddleware, serializer
 from mendgraph.nodes.guard.file_rules import FileGuardrailRule
 from tests.doubles.scripted_server import Say, ScriptedServer
-from tests.langchain.coders import THREAD, FilesystemBackend, asked, called, coder, deep_coder, seen
+from tests.langchain.coders import FilesystemBackend, asked, called, coder, deep_coder, seen
 
 KEY = "sk-proj-" + "aB3dE5gH7jK9mN1pQ3sT5vX7z" * 2
-PASSWORD = "correct-horse-7-battery"
+PASSWORD = "correct-horse-7-battery"  # noqa: S105 - nobody's
 both = pytest.mark.parametrize("loop", [False, True], ids=["sync", "async"])
 
 
