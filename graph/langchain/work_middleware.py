@@ -1,6 +1,6 @@
-"""What guard, the redaction and the checks do for mendgraph's own agent, as middleware for any other one.
+"""What guard, redaction and checks do for mendgraph's own agent, as middleware for `create_agent` and deepagents.
 
-They are for agents of `create_agent` and deepagents, sync and async.
+A subagent of deepagents does not take over the middleware of the agent that calls it: give it to each.
 """
 
 import asyncio
@@ -54,17 +54,15 @@ class FileRulesMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]
 
     Judged are all arguments that are called like paths, at any depth, and lists of them: `path`, `file_path`,
     `filePath`, `paths`, `filename`, `directory`, `src`, `target`, `glob`, and so on; each as it is written, and as what
-    its links lead to. A refused tool is not run: a `ToolMessage` with the status "error" names the rule. What a tool
-    opens without being told its name is not seen here, as by a shell command, or a search through a whole folder.
+    it leads to through links, from the root of the machine and from `root`. A refused tool is not run: a `ToolMessage`
+    with the status "error" names the rule. What a tool opens without being told its name is not seen here, as by a
+    shell command, or a search through a whole folder.
     """
 
     def __init__(
         self, rules: Rules = DEFAULT_GUARDRAIL_RULES, *, path_arguments: Iterable[str] = (), root: str = "."
     ) -> None:
-        """`path_arguments` are more names of arguments that hold paths. `root` is the folder that the tools work in.
-
-        Absolute paths are looked up below it as well, because the file tools of deepagents count from their own root.
-        """
+        """`path_arguments` are more names of arguments that hold paths. `root` is the folder that the tools work in."""
         super().__init__()
         self._rules, self._root = rules, root
         self._path_arguments = frozenset(path_arguments)
@@ -89,6 +87,7 @@ class FileRulesMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]
     def _paths(self, value: Any, *, named: bool) -> Iterator[str]:
         """The texts in `value` that stand under a path's name; all of them where the value itself is `named` so."""
         if isinstance(value, dict):
+            yield from map(str, value) if named else ()
             for name, each in value.items():
                 ours = name in self._path_arguments or _PATH_ARGUMENT.fullmatch(str(name)) is not None
                 yield from self._paths(each, named=ours)
@@ -242,7 +241,6 @@ class EvidenceMiddleware(types.AgentMiddleware[EvidenceState, Any, Any]):
         """What the checks say of changed files."""
         kept = {each.before.sha256: each.before_data for each in files}
         changes, paths = file_changes(watch.CommandChanges(files)), [each.path for each in files]
-        given = {"paths": paths[:MOST_CHECKED]}
-        call = ToolCall(call_id="", tool=run_checks.name, arguments=given, raw_arguments="", implied=True)
+        call = ToolCall(call_id="", tool="run_checks", arguments={"paths": paths[:MOST_CHECKED]}, raw_arguments="")
         context = replace(self._context, task=request, changes=changes, backup=kept.get)
         return verification(call, self._engine.run_sync(call, context).result, paths) or Verification()

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import warnings
 from pathlib import Path
 from typing import Any
@@ -68,8 +67,3 @@ def asked(agent: Any, request: str, loop: bool = False) -> dict[str, Any]:
 def seen(server: ScriptedServer) -> str:
     """All that the model was shown."""
     return json.dumps([request["messages"] for request in server.requests])
-
-
-def linked(place: Path, target: Path) -> None:
-    """A symbolic link."""
-    os.symlink(target, place)

@@ -52,6 +52,7 @@ def test_a_secret_file_is_not_read_as_it_is_without_the_rules(root: Path, loop: 
     [
         (("read_file", {"path": "notes.txt"}), "env_file"),
         (("read_file", {"path": "/etc/passwd"}), "system_path"),
+        (("read_file", {"path": "app.py", "files": {"prod.env": "x"}}), "env_file"),
         (("read_file", {"path": "a/../../.ssh/id_rsa"}), "sensitive_config"),
         (
             ("save", {"edits": [{"filePath": "ok.py", "text": ""}, {"filePath": ".git/config", "text": "x"}]}),
@@ -101,6 +102,17 @@ def test_the_tools_of_deepagents_are_guarded(root: Path, call: tuple[str, dict[s
         )
         assert (status, "Blocked by rule" in text, KEY in seen(server)) == ("error", True, False)
     assert (root / ".env").read_text(encoding="utf-8") == f"API_KEY={KEY}\n"
+
+
+def test_a_subagent_is_guarded_where_it_is_given_the_rules_as_well(root: Path) -> None:
+    rules = FileRulesMiddleware(root=str(root))
+    reader = {"name": "general-purpose", "description": "Reads.", "system_prompt": "Read.", "middleware": [rules]}
+    task = called(("task", {"description": "Read .env", "subagent_type": "general-purpose"}))
+    for subagents, reads in (([], True), ([reader], False)):
+        with ScriptedServer([task, called(("read_file", {"file_path": "/.env"})), Say("So."), Say("Done.")]) as server:
+            files = FilesystemBackend(root_dir=root, virtual_mode=True)
+            asked(deep_coder(server, files, rules, subagents=subagents), "Read it.")
+            assert (KEY in seen(server)) is reads
 
 
 def stored(saver: InMemorySaver) -> str:
