@@ -15,7 +15,7 @@ from langgraph.config import get_config, get_stream_writer
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.state import AgentState, Update
-from mendgraph.graph.machine.tool_runtime import ToolRuntime, foreign_to, last_request
+from mendgraph.graph.machine.tool_runtime import ToolRuntime, foreign_to
 from mendgraph.nodes.execute_tools.edits.diffs import MAX_DIFF_CHARACTERS, MAX_DIFF_LINES, header, unified_diff
 from mendgraph.nodes.execute_tools.engine import call_tool
 from mendgraph.nodes.execute_tools.files.text_files import decode_text, why_not_text
@@ -25,6 +25,7 @@ from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.approvals import ApprovalRequest, GuardUpdate, Hands, Preview, ShownPreview
 from mendgraph.nodes.guard.node import judge_step
 from mendgraph.nodes.guard.policy import GuardConfig, judge_reply
+from mendgraph.nodes.language.history import last_request
 from mendgraph.nodes.loop_check.repetition import signature_of
 from mendgraph.nodes.records import CallError, Effect, JsonMap, LoopRecord, Plan, ToolCall, Verdict
 

@@ -11,8 +11,6 @@ from math import inf
 from os.path import join
 from typing import Any, TypeVar
 
-from langchain_core.messages import AnyMessage
-
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import user_places
 from mendgraph.graph.machine.redaction import CurrentRedactor, WrittenLiterals
@@ -40,9 +38,9 @@ from mendgraph.nodes.execute_tools.tool_run import ToolRun
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.execute_tools.trace import RunLog, TraceEvent, TraceSink
 from mendgraph.nodes.guard.file_rules import OWN_SETTINGS_RULE, FileGuardrailRule
-from mendgraph.nodes.guard.policy import edited_result, judge_content, judge_path, results_of_denied
+from mendgraph.nodes.guard.policy import edited_result, is_hidden, judge_content, results_of_denied
 from mendgraph.nodes.heal.healing import is_unfounded
-from mendgraph.nodes.language.history import is_request
+from mendgraph.nodes.language.history import is_request, last_request
 from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.parse.answers import TurnFacts, answer_problems
 from mendgraph.nodes.parse.reading import CHECKS_TOOL, Reader
@@ -72,9 +70,6 @@ InLoop = Callable[[Coroutine[Any, Any, ToolRun]], ToolRun]
 _COMMAND_TOOL, _NETWORK_TOOL = "run_command", "http_get"
 _NO_PATH = "\0"
 """Named instead of paths that nobody knows: no file can have this name, so guard denies the call."""
-_PUBLIC_CERTIFICATES = "site-packages/certifi/cacert.pem"
-_ANSWERS = frozenset({"ai", "tool"})
-"""Types of messages that no person has written."""
 _MOST_COMMANDS = 64
 """Workspaces whose sandboxes are remembered."""
 
@@ -197,7 +192,9 @@ class ToolRuntime:
             known: Opened = self._opened[key]
             return known
         denied = self.rules(context)
-        opened = open_it(context.workspace, rules, partial(_is_hidden, denied), partial(judge_content, rules=denied))
+        opened = open_it(
+            context.workspace, rules, partial(is_hidden, rules=denied), partial(judge_content, rules=denied)
+        )
         if not isinstance(opened, ToolError):
             if len(self._opened) >= _MOST_COMMANDS:
                 self._opened.clear()
@@ -341,18 +338,8 @@ class ToolRuntime:
         )
 
 
-def _is_hidden(rules: tuple[FileGuardrailRule, ...], path: str) -> bool:
-    """Whether a command may not see this file. Certificates of public authorities look like keys, and are none."""
-    return not path.endswith(_PUBLIC_CERTIFICATES) and judge_path(path, for_write=False, rules=rules) is not None
-
-
 def _run_log(folder: str | ToolError | None, redactor: Redactor, run_id: str) -> RunLog:
     return RunLog(AuditLog(folder) if isinstance(folder, str) else None, redactor, run_id)
-
-
-def last_request(messages: Sequence[AnyMessage]) -> str:
-    """What the person asked for last. A long turn has hundreds of messages after it, which their type tells apart."""
-    return next((each.text for each in reversed(messages) if each.type not in _ANSWERS and is_request(each)), "")
 
 
 def foreign_to(state: AgentState) -> frozenset[str]:
@@ -361,7 +348,7 @@ def foreign_to(state: AgentState) -> frozenset[str]:
         return frozenset()
     messages = state.get("messages") or []
     view = view_turn(messages)
-    asked = (each.text for each in messages if each.type not in _ANSWERS and is_request(each))
+    asked = (each.text for each in messages if is_request(each))
     return foreign_lines("\n".join([*asked, *view.files, *view.files.values(), *view.found]))
 
 

@@ -213,10 +213,10 @@ class Environment:
         started, outer = monotonic_ms(), _RETRIES.set(0)
         try:
             effect = _effect_of(action)
-            self._permit(Tool(name, name, OpenArguments, effect or _effect_by_name(name), lambda *_: None))
+            self._permit(Tool(name, name, OpenArguments, effect or effect_by_name(name), lambda *_: None))
             prepared = self._prepare_args(name, dict(given))
             value = self._run_with_retries(action, prepared)
-            told = _json_like(value)
+            told = json_like(value)
             safe = self._redactor.content(told)
             result = ExecResult(True, name, prepared, data=value if safe == told else safe)
         except KeyboardInterrupt:
@@ -268,7 +268,7 @@ class Environment:
             status = http_status(returned)
             return ToolOutput.ok() if status is None else ToolOutput.ok(status=status)
 
-        tool = Tool(name, name, OpenArguments, effect or _effect_by_name(name), attempt, remote=name in _GOING_OUT)
+        tool = Tool(name, name, OpenArguments, effect or effect_by_name(name), attempt, remote=name in _GOING_OUT)
         rules = replace(self._rules, timeouts={}, retries=self._retries(name, effect))
         engine = Engine(
             ActionRegistry([tool]),
@@ -358,7 +358,7 @@ class Environment:
                 for key, each in value.items()
             }
 
-        fields = {key: _json_like(each) for key, each in obj.items()} if isinstance(obj, dict) else _json_like(obj)
+        fields = {key: json_like(each) for key, each in obj.items()} if isinstance(obj, dict) else json_like(obj)
         return unnamed(self._redactor.value(fields))
 
     def _permit(self, tool: Tool) -> None:
@@ -403,7 +403,7 @@ def _effect_of(action: Action) -> Effect | None:
     return effect if isinstance(effect, Effect) else None
 
 
-def _effect_by_name(action: str) -> Effect:
+def effect_by_name(action: str) -> Effect:
     """What an action of this name does; one that is not known counts as changing the world."""
     if action in _READING:
         return Effect.READ
@@ -420,7 +420,7 @@ def _awaited(value: Any) -> Any:
         value.close()
 
 
-def _json_like(value: Any) -> Any:
+def json_like(value: Any) -> Any:
     """A copy made of JSON values; its `repr` where it has none, or contains itself."""
     try:
         return to_jsonable_python(value, fallback=_in_words)

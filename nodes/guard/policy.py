@@ -210,6 +210,12 @@ def judge_path(relative_path: str, for_write: bool, rules: Rules) -> ToolError |
     return _error_of(violations, relative_path) if violations else None
 
 
+def is_hidden(relative_path: str, rules: Rules) -> bool:
+    """Whether a program may not see this file. Certificates of public authorities look like keys, and are none."""
+    certificates = relative_path.endswith("site-packages/certifi/cacert.pem")
+    return not certificates and judge_path(relative_path, for_write=False, rules=rules) is not None
+
+
 def judge_content(relative_path: str, rules: Rules) -> Callable[[bytes], ToolError | None] | None:
     """What tells from the first bytes of a file of this name whether it may be used; None where they do not matter.
 

@@ -213,7 +213,13 @@ def _as_sent(item: ToolCall | CallError) -> JsonMap:
 
 def is_request(message: AnyMessage) -> bool:
     """Is this a person's message, and not one that carries results?"""
-    return isinstance(message, HumanMessage) and message.name != RESULT_MESSAGE_NAME
+    is_answer = message.type in {"ai", "tool"}  # a long turn has hundreds of them, which isinstance is slow with
+    return not is_answer and isinstance(message, HumanMessage) and message.name != RESULT_MESSAGE_NAME
+
+
+def last_request(messages: Sequence[AnyMessage]) -> str:
+    """What the person asked for last, "" where nobody did."""
+    return next((each.text for each in reversed(messages) if is_request(each)), "")
 
 
 def close_dangling_calls(messages: Sequence[AnyMessage]) -> list[AnyMessage] | None:

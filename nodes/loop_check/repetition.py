@@ -342,15 +342,15 @@ def with_account(
     for item, result in zip(items, state.get("results", []), strict=True):
         verified = None if result.changes else verified
         if isinstance(item, ToolCall) and item.implied and not specs[item.tool].terminal:
-            verified = _verification(item, result.result, changed) or verified
+            verified = verification(item, result.result, changed) or verified
     for item, verdict in zip(items, state.get("verdicts", []), strict=False):
         if isinstance(item, ToolCall) and verdict.refused and specs[item.tool].effect in CHANGING:
             refused.append(f"{verdict.refused} {item.tool} {target_words(item.arguments)}".rstrip())
     return record.model_copy(update={"verified": verified, "refused": tuple(dict.fromkeys(refused))})
 
 
-def _verification(call: ToolCall, result: ToolResult, changed: Sequence[str]) -> Verification | None:
-    """What the checks came to; None where they were not made."""
+def verification(call: ToolCall, result: ToolResult, changed: Sequence[str]) -> Verification | None:
+    """What the call of the checks came to, for all `changed` files; None where they were not made."""
     error, data = result.error, result.data
     if error is not None:
         kind: Literal["contradicted", "none"] = "contradicted" if error.code is ToolErrorCode.CHECK_FAILED else "none"

@@ -1,0 +1,246 @@
+"""What guard, redaction and checks do for mendgraph's own agent, as middleware for `create_agent` and deepagents.
+
+A subagent of deepagents does not take over the middleware of the agent that calls it: give it to each.
+"""
+
+import asyncio
+import os
+import re
+import secrets
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Final, NotRequired
+
+from langchain.agents.middleware import types
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langgraph.types import Command
+
+from mendgraph.nodes.begin_turn.turn_start import scrubbed
+from mendgraph.nodes.execute_tools.engine import Engine
+from mendgraph.nodes.execute_tools.environment import effect_by_name, json_like
+from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, open_checks
+from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
+from mendgraph.nodes.execute_tools.files.sandbox import JudgedPaths, check_workspace
+from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.execute_tools.processes import command_changes as watch
+from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
+from mendgraph.nodes.execute_tools.tools.run_checks import run_checks
+from mendgraph.nodes.execute_tools.tools.saving import file_changes
+from mendgraph.nodes.execute_tools.trace import TraceSink
+from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, is_readable_template
+from mendgraph.nodes.guard.policy import Rules, is_hidden, judge_content, judge_path, workspace_relative
+from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_request, last_request, without_secrets
+from mendgraph.nodes.loop_check.repetition import MAX_FAILED_TRIES, verification
+from mendgraph.nodes.parse.answers import MOST_CHECKED, NOTHING_HAPPENED, TurnFacts, unfounded
+from mendgraph.nodes.records import Effect, JsonMap, ToolCall, ToolError, ToolErrorCode, Verification
+
+Answer = ToolMessage | Command[Any]
+Handler = Callable[[types.ToolCallRequest], Answer]
+AsyncHandler = Callable[[types.ToolCallRequest], Awaitable[Answer]]
+
+_PATH_ARGUMENT: Final = re.compile(
+    r"(?i:.*paths?|(?:.*[_-])?(?:file|file_?name|dir|directory|folder)s?|cwd|root|glob|source|src|dest(ination)?|dst|target)"
+)
+_READING: Final = frozenset({"ls", "glob", "grep"})  # tools of deepagents, beside those that the Environment knows
+
+
+class FileRulesMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]):
+    """Refuses tool calls that name a file which an agent must leave alone: `.env`, private keys, `/etc`, `.git`, ...
+
+    Judged are all arguments that are called like paths, at any depth, and lists of them: `path`, `file_path`,
+    `filePath`, `paths`, `filename`, `directory`, `src`, `target`, `glob`, and so on; each as it is written, and as what
+    it leads to through links, from the root of the machine and from `root`. A refused tool is not run: a `ToolMessage`
+    with the status "error" names the rule. What a tool opens without being told its name is not seen here, as by a
+    shell command, or a search through a whole folder.
+    """
+
+    def __init__(
+        self, rules: Rules = DEFAULT_GUARDRAIL_RULES, *, path_arguments: Iterable[str] = (), root: str = "."
+    ) -> None:
+        """`path_arguments` are more names of arguments that hold paths. `root` is the folder that the tools work in."""
+        super().__init__()
+        self._rules, self._root = rules, root
+        self._path_arguments = frozenset(path_arguments)
+
+    def wrap_tool_call(self, request: types.ToolCallRequest, handler: Handler) -> Answer:
+        """Run the tool, unless a rule blocks the call."""
+        return self._refusal(request) or handler(request)
+
+    async def awrap_tool_call(self, request: types.ToolCallRequest, handler: AsyncHandler) -> Answer:
+        """The same for an async agent."""
+        return self._refusal(request) or await handler(request)
+
+    def _refusal(self, request: types.ToolCallRequest) -> ToolMessage | None:
+        call = request.tool_call
+        reads = call["name"] in _READING or effect_by_name(call["name"]) is Effect.READ
+        for name in (name for path in self._paths(call["args"], named=False) for name in self._names(path)):
+            error = judge_path(name, not (reads and is_readable_template(Path(name))), self._rules)
+            if error is not None:
+                return ToolMessage(error.message, name=call["name"], tool_call_id=call["id"] or "", status="error")
+        return None
+
+    def _paths(self, value: Any, *, named: bool) -> Iterator[str]:
+        """The texts in `value` that stand under a path's name; all of them where the value itself is `named` so."""
+        if isinstance(value, dict):
+            yield from map(str, value) if named else ()
+            for name, each in value.items():
+                ours = name in self._path_arguments or _PATH_ARGUMENT.fullmatch(str(name)) is not None
+                yield from self._paths(each, named=ours)
+        elif isinstance(value, list | tuple):
+            for each in value:
+                yield from self._paths(each, named=named)
+        elif named and isinstance(value, str):
+            yield value
+
+    def _names(self, path: str) -> set[str]:
+        """The path as it is written and what it leads to, each as seen from the root where it lies below."""
+        root, places = os.path.realpath(self._root), [path]
+        with suppress(ValueError):  # no file has such a name
+            places += map(os.path.realpath, (os.path.join(root, path), os.path.join(root, path.lstrip("/"))))
+        return {workspace_relative(place, root) or place for place in places}
+
+
+class RedactionMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]):
+    """Takes secrets out of what people say and of what tools return, before the model sees it.
+
+    Taken out are `secrets`, the secrets among the environment's variables, and whatever looks like a key or a password:
+    `[redacted secret]` stands in its place. Results and their artifacts are cleaned before they reach the state, what
+    people say before the first call of the model. The checkpoint of the input is made before any middleware runs: give
+    `mendgraph.serializer()` to the saver as well. What the model writes is left as it is.
+    """
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        """`secrets` are values that are never shown; the environment is read now."""
+        super().__init__()
+        self._redactor = Redactor((*secrets, *known_values(os.environ)))
+
+    def before_model(self, state: types.AgentState[Any], runtime: Any) -> dict[str, Any]:  # noqa: ARG002 - LangChain's
+        """Put clean messages of people in the place of those that hold a secret."""
+        clean = scrubbed(state["messages"], self._redactor.text) or state["messages"]
+        return {"messages": [new for new, old in zip(clean, state["messages"], strict=True) if new is not old]}
+
+    def wrap_tool_call(self, request: types.ToolCallRequest, handler: Handler) -> Answer:
+        """Run the tool, and clean its result."""
+        return self._clean(handler(request))
+
+    async def awrap_tool_call(self, request: types.ToolCallRequest, handler: AsyncHandler) -> Answer:
+        """The same for an async agent."""
+        return self._clean(await handler(request))
+
+    def _clean(self, answer: Answer) -> Answer:
+        if isinstance(answer, Command):
+            update = answer.update
+            if not isinstance(update, dict) or not isinstance(said := update.get("messages"), list):
+                return answer
+            messages = [self._clean(each) if isinstance(each, ToolMessage) else each for each in said]
+            return replace(answer, update={**update, "messages": messages})
+        content, told = answer.content, json_like(answer.artifact)
+        blocks = without_secrets({"content": [content] if isinstance(content, str) else content}, self._redactor.text)
+        safe = self._redactor.content(told)
+        clean = blocks["content"][0] if isinstance(content, str) else blocks["content"]
+        return answer.model_copy(update={"content": clean, "artifact": answer.artifact if safe == told else safe})
+
+
+_MOST_TURNS: Final = 64  # turns at once whose files at their beginning are remembered, up to 50 MB of texts each
+_LIMITS: Final = watch.WatchLimits(before_s=10.0, after_s=10.0)
+_FAILED: Final = "The files that you changed do not pass their checks:\n{reason}\nMend them, then answer again."
+_FORGOTTEN: Final = watch.Unwatched("the files at the beginning of this turn are not known to this process")
+
+
+class EvidenceState(types.AgentState[Any]):
+    """`verified` says what the checks of the turn's changes came to: a `Verification` as JSON."""
+
+    verified: NotRequired[Annotated[JsonMap, types.OmitFromInput]]
+    evidence: NotRequired[Annotated[JsonMap, types.PrivateStateAttr]]
+
+
+class EvidenceMiddleware(types.AgentMiddleware[EvidenceState, Any, Any]):
+    """Runs what shows whether the work is right when an agent ends, and sends a failure back to the model.
+
+    The workspace is looked at when a turn begins and when it ends, so it does not matter by which tools the agent
+    changes files. Of changed files the examples of docstrings and of the request, the project's tests, and `checks`
+    are run, in a sandbox that changes nothing; what failed before the turn does not count. An answer that says that
+    something was changed where no file was is sent back as well. With the fourth failure the agent ends as it is.
+
+    The state's `verified` has the fields of `Outcome.verified`: `kind` is "passed", with what was run in `ran` and the
+    changed lines that it executed in `lines`; "contradicted", with what failed as `reason`; or "none", with the
+    `reason` why nothing could be run, "" where no file was changed.
+    """
+
+    state_schema = EvidenceState
+
+    def __init__(self, workspace: str, *, checks: Sequence[str] = (), timeout_s: float = 60.0) -> None:
+        """`checks` are commands that must pass, such as "pytest -q"; all checks together take `timeout_s` seconds.
+
+        Raises ValueError: the workspace is no folder to work in, or a check is no command line.
+        """
+        super().__init__()
+        rules = DEFAULT_GUARDRAIL_RULES
+        judge, contents = partial(judge_path, rules=rules), partial(judge_content, rules=rules)
+        root, found = check_workspace(workspace), None
+        if isinstance(root, str):
+            found = open_checks(root, CheckRules(tuple(checks), timeout_s), partial(is_hidden, rules=rules), contents)
+        for problem in (root, found):
+            if isinstance(problem, ToolError) and problem.code is not ToolErrorCode.UNAVAILABLE:
+                raise ValueError(problem.message)
+        self._context = ToolContext(Workspace(str(root), judge, contents=contents), timeout_s=timeout_s, checks=found)
+        self._engine = Engine(ActionRegistry([run_checks]), TraceSink(), redactor=Redactor(known_values(os.environ)))
+        self._paths, self._index = JudgedPaths(str(root), judge, contents=contents), watch.FileIndex()
+        self._before: OrderedDict[str, watch.Snapshot | watch.Unwatched] = OrderedDict()
+
+    def before_agent(self, state: EvidenceState, runtime: Any) -> dict[str, Any]:  # noqa: ARG002 - LangChain's
+        """Look at the workspace."""
+        turn = secrets.token_hex(8)
+        with self._index.turn:
+            self._before[turn] = watch.snapshot(self._paths, self._index, _LIMITS, monotonic_s() + _LIMITS.before_s)
+            if len(self._before) > _MOST_TURNS:
+                self._before.popitem(last=False)
+        return {"evidence": {"turn": turn, "tries": 0}}
+
+    async def abefore_agent(self, state: EvidenceState, runtime: Any) -> dict[str, Any]:
+        """The same for an async agent, in a thread."""
+        return await asyncio.to_thread(self.before_agent, state, runtime)
+
+    @types.hook_config(can_jump_to=["model"])
+    def after_agent(self, state: EvidenceState, runtime: Any) -> dict[str, Any]:  # noqa: ARG002 - LangChain's
+        """Judge the answer: the record for the state, and what is wrong, for the model."""
+        turn, tries = state["evidence"]["turn"], state["evidence"]["tries"]
+        with self._index.turn:
+            changes = watch.changed(self._paths, self._index, _LIMITS, self._before.get(turn, _FORGOTTEN))
+        messages, told = state["messages"], ""
+        answer = next((each.text for each in reversed(messages) if isinstance(each, AIMessage)), "")
+        request, verified = last_request(messages), Verification()
+        if isinstance(changes, watch.Unwatched):
+            verified = Verification(reason=changes.reason)
+        elif files := tuple(each for each in changes.files if "__pycache__" not in each.path.split("/")):
+            verified = self._verified(files, request)
+            told = _FAILED.format(reason=verified.reason) if verified.kind == "contradicted" else ""
+        else:
+            first = sum(map(is_request, messages)) == 1
+            told = unfounded(answer, TurnFacts(request, met=tries, first=lambda: first)) or ""
+            if told.startswith(NOTHING_HAPPENED):
+                verified = Verification(kind="contradicted", reason=NOTHING_HAPPENED)
+        update: dict[str, Any] = {"verified": verified.model_dump(mode="json")}
+        if told and tries + 1 < MAX_FAILED_TRIES:
+            said = HumanMessage(told, name=RESULT_MESSAGE_NAME)
+            return {**update, "evidence": {"turn": turn, "tries": tries + 1}, "messages": [said], "jump_to": "model"}
+        self._before.pop(turn, None)
+        return update
+
+    @types.hook_config(can_jump_to=["model"])
+    async def aafter_agent(self, state: EvidenceState, runtime: Any) -> dict[str, Any]:
+        """The same for an async agent, in a thread."""
+        return await asyncio.to_thread(self.after_agent, state, runtime)
+
+    def _verified(self, files: tuple[watch.CommandChange, ...], request: str) -> Verification:
+        """What the checks say of changed files."""
+        kept = {each.before.sha256: each.before_data for each in files}
+        changes, paths = file_changes(watch.CommandChanges(files)), [each.path for each in files]
+        call = ToolCall(call_id="", tool="run_checks", arguments={"paths": paths[:MOST_CHECKED]}, raw_arguments="")
+        context = replace(self._context, task=request, changes=changes, backup=kept.get)
+        return verification(call, self._engine.run_sync(call, context).result, paths) or Verification()

@@ -1,0 +1,174 @@
+"""The workspace and the sandbox of mendgraph's own agent, as a backend of deepagents with `execute`."""
+
+from base64 import b64encode
+from functools import partial
+from typing import Any
+
+from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
+from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
+from mendgraph.nodes.execute_tools.files.text_files import decode_text
+from mendgraph.nodes.execute_tools.files.workspace import Entry, FileContent, Workspace
+from mendgraph.nodes.execute_tools.processes.commands import CommandRules, open_commands, output_text
+from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext
+from mendgraph.nodes.execute_tools.secrets.redact import masked_blocks
+from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.execute_tools.tools.search_files import MAX_RESULTS
+from mendgraph.nodes.execute_tools.trace import TraceSink
+from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, OWN_SETTINGS_RULE
+from mendgraph.nodes.guard.policy import Rules, is_hidden, judge_content, judge_path
+from mendgraph.nodes.records import JsonMap, ToolCall, ToolError, ToolErrorCode, invalid
+
+try:
+    from deepagents.backends import protocol
+    from deepagents.backends.utils import compile_grep_include_glob, create_file_data, slice_read_response
+except ImportError as missing:
+    raise ImportError("WorkspaceBackend is for deepagents: `pip install deepagents`.") from missing
+
+
+class WorkspaceBackend(protocol.SandboxBackendProtocol):
+    """A folder as the file system of a deep agent: `create_deep_agent(backend=WorkspaceBackend("/path/of/project"))`.
+
+    `/app.py` is `app.py` in the folder. Files are opened by handle, so that no link, not even one that is put there
+    meanwhile, leads outside; those that `rules` deny are neither read, searched nor changed, by name or by content.
+    Changes are atomic, and keep mode, BOM and line ends. Commands run by `sh` in bubblewrap, in the folder under its
+    real name: without network, with `.git` read-only, and without the files that the rules deny. What git ignores is
+    found neither by `glob` nor by `grep`, which tells 100 lines at most. A failure is the `error` of the result.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        *,
+        rules: Rules = DEFAULT_GUARDRAIL_RULES,
+        timeout_s: float = 120.0,
+        max_output_bytes: int = 100_000,
+        readable: tuple[str, ...] = (),
+    ) -> None:
+        """A command may take `timeout_s` seconds, whatever it asks for; no command runs where no sandbox starts.
+
+        Of its output, and of its errors, `max_output_bytes` are kept, half of them from the end. `readable` are more
+        folders of the machine that programs may read.
+
+        Raises ValueError: the root is no folder to work in.
+        """
+        if isinstance(real := check_workspace(root), ToolError):
+            raise ValueError(real.message)  # noqa: TRY004 - the value is wrong, not its type
+        rules = (*rules, OWN_SETTINGS_RULE)
+        contents = partial(judge_content, rules=rules)
+
+        def judge(name: str, for_write: bool) -> ToolError | None:  # a file has one path, so that rules of paths hold
+            inner = name.removeprefix(f"{real[1:]}/")
+            twice = invalid(f"Files are named from the workspace: it is '/{inner}'.") if inner != name else None
+            return twice or judge_path(name, for_write, rules)
+
+        self._workspace = Workspace(real, judge, contents=contents)
+        how = CommandRules(("sh",), timeout_s, max_output_bytes=max_output_bytes, readable=readable)
+        self._commands = open_commands(real, how, partial(is_hidden, rules=rules), contents)
+        self._engine = Engine(ActionRegistry(default_tools()), TraceSink(), EngineConfig(enable_cache=False))
+
+    @property
+    def id(self) -> str:
+        """A name of this backend, another one for each."""
+        return f"workspace-{hash(self):x}"
+
+    def ls(self, path: str) -> protocol.LsResult:
+        """What is in a directory."""
+        found = self._workspace.list_directory(_name(path))
+        if isinstance(found, ToolError):
+            return protocol.LsResult(error=found.message)
+        return protocol.LsResult(entries=list(map(_info, found)))
+
+    def read(self, file_path: str, offset: int = 0, limit: int = 2000) -> protocol.ReadResult:
+        """Lines of a text file, without private keys, or all bytes of another one; of at most 10 MB."""
+        if isinstance(found := self._workspace.read_file(_name(file_path)), ToolError):
+            return protocol.ReadResult(error=found.message)
+        if (text := decode_text(found.data)) is not None:
+            return slice_read_response(create_file_data(masked_blocks(text.text)), offset, limit)
+        return protocol.ReadResult(file_data=create_file_data(b64encode(found.data).decode(), encoding="base64"))
+
+    def write(self, file_path: str, content: str) -> protocol.WriteResult:
+        """Create a text file, or replace one."""
+        error, _ = self._run("write_file", file_path, content=content)
+        return protocol.WriteResult(error, None if error else file_path)
+
+    def edit(self, file_path: str, old_string: str, new_string: str, replace_all: bool = False) -> protocol.EditResult:
+        """Replace a text that stands once in the file, or all of them with `replace_all`."""
+        given = {"old_str": old_string, "new_str": new_string, "replace_all": replace_all}
+        error, data = self._run("edit_file", file_path, **given)
+        return protocol.EditResult(error, None if error else file_path, data.get("replacements"))
+
+    def delete(self, file_path: str) -> protocol.DeleteResult:
+        """Delete a text file; a directory stays."""
+        error, _ = self._run("delete_file", file_path)
+        return protocol.DeleteResult(error, None if error else file_path)
+
+    def grep(
+        self, pattern: str, path: str | None = None, glob: str | None = None, *, max_count: int | None = None
+    ) -> protocol.GrepResult:
+        """The lines that hold a plain text."""
+        most = min(max(max_count or MAX_RESULTS, 1), MAX_RESULTS)
+        given = {"pattern": pattern, "glob": glob or "", "literal": True, "max_results": most}
+        error, data = self._run("search_files", path or "/", **given)
+        lines: list[Any] = [{**each, "path": f"/{each['path']}"} for each in data.get("matches", ())]
+        return protocol.GrepResult(error, None if error else lines, data.get("has_more", False))
+
+    def glob(self, pattern: str, path: str | None = None) -> protocol.GlobResult:
+        """The files whose names, seen from the directory, fit the pattern."""
+        name = _name(path or "/")
+        try:
+            fits = compile_grep_include_glob(pattern)
+        except ValueError as error:
+            return protocol.GlobResult(str(error))
+        found = (each for each in self._workspace.walk(name) if each.kind == "file")
+        named = [each for each in found if fits(each.path.removeprefix(f"{name}/"))]
+        return protocol.GlobResult(matches=[_info(each) for each in named if self._workspace.denied(each.path) is None])
+
+    def upload_files(self, files: list[tuple[str, bytes]]) -> list[protocol.FileUploadResponse]:
+        """Write the files, each for itself."""
+        known = [getattr(self._workspace.read_file(_name(path)), "sha256", "") for path, _ in files]
+        write = self._workspace.write_file
+        done = [write(_name(path), data, expected_sha256=old) for (path, data), old in zip(files, known, strict=True)]
+        return [protocol.FileUploadResponse(path, _standard(each)) for (path, _), each in zip(files, done, strict=True)]
+
+    def download_files(self, paths: list[str]) -> list[protocol.FileDownloadResponse]:
+        """The bytes of the files, of at most 10 MB each."""
+        found = [(path, self._workspace.read_file(_name(path))) for path in paths]
+        return [
+            protocol.FileDownloadResponse(path, getattr(each, "data", None), _standard(each)) for path, each in found
+        ]
+
+    def execute(self, command: str, *, timeout: int | None = None) -> protocol.ExecuteResponse:
+        """Run a command line of `sh`, for `timeout` seconds at most. It sees the folder under its real name."""
+        commands = self._commands
+        if isinstance(commands, ToolError):
+            return protocol.ExecuteResponse(commands.message, 126)  # as a shell has it for what it cannot run
+        if isinstance(done := commands.run(["sh", "-c", command], timeout_s=timeout or None), ToolError):
+            return protocol.ExecuteResponse(done.message, 126)
+        said = list(filter(None, map(output_text, (done.stdout, done.stderr))))
+        if done.timed_out or done.limit:
+            said.append(str(done.limit or f"The command was stopped after {done.limit_s:g} s."))
+        cut = bool(done.stdout.left_out or done.stderr.left_out)
+        return protocol.ExecuteResponse("\n".join(said), 124 if done.timed_out else done.exit_code, cut)
+
+    def _run(self, tool: str, path: str, **arguments: Any) -> tuple[str | None, JsonMap]:
+        """The error and the data of one of our own tools; what the file holds now counts as read."""
+        now = self._workspace.read_file(_name(path))
+        known = {now.path: now.sha256} if isinstance(now, FileContent) else {}
+        call = ToolCall(call_id="", tool=tool, arguments={"path": _name(path), **arguments}, raw_arguments="")
+        result = self._engine.run_sync(call, ToolContext(self._workspace, known)).result
+        return (result.error.message if result.error else None), result.data
+
+
+def _name(path: str) -> str:
+    return path.strip("/") or "."
+
+
+def _info(entry: Entry) -> protocol.FileInfo:
+    is_dir = entry.kind == "directory"
+    return protocol.FileInfo(path=f"/{entry.path}{'/' * is_dir}", is_dir=is_dir, size=entry.size)
+
+
+def _standard(done: FileContent | ToolError) -> str | None:
+    """The word that deepagents has for a failure, or the message."""
+    words = {ToolErrorCode.NOT_FOUND: "file_not_found", ToolErrorCode.PERMISSION_DENIED: "permission_denied"}
+    return words.get(done.code, done.message) if isinstance(done, ToolError) else None

@@ -1,0 +1,156 @@
+"""`FileRulesMiddleware` and `RedactionMiddleware`, each beside the same agent without it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import ToolMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
+
+from mendgraph import FileRulesMiddleware, RedactionMiddleware, serializer
+from mendgraph.nodes.guard.file_rules import FileGuardrailRule
+from tests.doubles.scripted_server import Say, ScriptedServer
+from tests.langchain.coders import FilesystemBackend, asked, called, coder, deep_coder, seen
+
+KEY = "sk-proj-" + "aB3dE5gH7jK9mN1pQ3sT5vX7z" * 2
+PASSWORD = "correct-horse-7-battery"  # noqa: S105 - nobody's
+both = pytest.mark.parametrize("loop", [False, True], ids=["sync", "async"])
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A folder with a secret file, a link to it, and others."""
+    (tmp_path / ".env").write_text(f"API_KEY={KEY}\n", encoding="utf-8")
+    (tmp_path / "notes.txt").symlink_to(".env")
+    (tmp_path / ".env.example").write_text("API_KEY=\n", encoding="utf-8")
+    (tmp_path / "app.py").write_text(f'KEY = "{KEY}"\npassword = "{PASSWORD}"\n', encoding="utf-8")
+    return tmp_path
+
+
+def results(state: dict[str, Any]) -> list[tuple[str, str]]:
+    """The status and the text of each tool's result."""
+    return [(each.status, each.text) for each in state["messages"] if isinstance(each, ToolMessage)]
+
+
+READ_ENV = ("read_file", {"path": ".env"})
+BLOCKED = "Blocked by rule 'env_file': Environment variable files (.env). Go on without this file."
+
+
+@both
+def test_a_secret_file_is_not_read_as_it_is_without_the_rules(root: Path, loop: bool) -> None:
+    with ScriptedServer([called(READ_ENV), Say("Read.")]) as server:
+        asked(coder(server, root), "Read it.", loop)
+        assert KEY in seen(server)
+    with ScriptedServer([called(READ_ENV), Say("I cannot.")]) as server:
+        state = asked(coder(server, root, FileRulesMiddleware(root=str(root))), "Read it.", loop)
+        assert (results(state), KEY in seen(server)) == ([("error", BLOCKED)], False)
+
+
+@pytest.mark.parametrize(
+    ("call", "rule"),
+    [
+        (("read_file", {"path": "notes.txt"}), "env_file"),
+        (("read_file", {"path": "/etc/passwd"}), "system_path"),
+        (("read_file", {"path": "app.py", "files": {"prod.env": "x"}}), "env_file"),
+        (("read_file", {"path": "a/../../.ssh/id_rsa"}), "sensitive_config"),
+        (
+            ("save", {"edits": [{"filePath": "ok.py", "text": ""}, {"filePath": ".git/config", "text": "x"}]}),
+            "git_internal",
+        ),
+        (("save", {"edits": [{"filePath": ".env.example", "text": "x"}]}), "env_file"),
+    ],
+)
+def test_no_path_argument_is_overlooked_and_nothing_of_a_blocked_call_is_done(
+    root: Path, call: tuple[str, dict[str, Any]], rule: str
+) -> None:
+    with ScriptedServer([called(call), Say("I cannot.")]) as server:
+        [(status, text)] = results(asked(coder(server, root, FileRulesMiddleware(root=str(root))), "Do it."))
+    assert (status, text.startswith(f"Blocked by rule '{rule}'")) == ("error", True)
+    assert not (root / "ok.py").exists()
+
+
+def test_what_no_rule_blocks_runs_and_rules_and_names_are_ones_own(root: Path) -> None:
+    mine = FileGuardrailRule("mine", "My files", lambda path: path.name == "app.py")
+    calls = called(("read_file", {"path": ".env.example"}), ("read_file", {"path": "app.py"}))
+    with ScriptedServer(
+        [calls, called(("save", {"edits": [{"filePath": "x", "text": "app.py"}]})), Say("Done.")]
+    ) as server:
+        guarded = coder(server, root, FileRulesMiddleware((mine,), path_arguments=["text"], root=str(root)))
+        first, second, third = results(asked(guarded, "Do it."))
+    assert (first, second[0], third[0]) == (("success", "API_KEY=\n"), "error", "error")
+
+
+@both
+@pytest.mark.parametrize(
+    "call",
+    [
+        ("read_file", {"file_path": "/notes.txt"}),
+        ("write_file", {"file_path": "/.env", "content": "x"}),
+        ("edit_file", {"file_path": "/.env", "old_string": "API_KEY", "new_string": "x"}),
+        ("grep", {"pattern": "KEY", "path": "/.env"}),
+        ("grep", {"pattern": "KEY", "glob": ".env"}),
+        ("ls", {"path": "/.git"}),
+        ("glob", {"pattern": "*", "path": "/.git"}),
+    ],
+)
+def test_the_tools_of_deepagents_are_guarded(root: Path, call: tuple[str, dict[str, Any]], loop: bool) -> None:
+    with ScriptedServer([called(call), Say("I cannot.")]) as server:
+        files = FilesystemBackend(root_dir=root, virtual_mode=True)
+        [(status, text)] = results(
+            asked(deep_coder(server, files, FileRulesMiddleware(root=str(root))), "Do it.", loop)
+        )
+        assert (status, "Blocked by rule" in text, KEY in seen(server)) == ("error", True, False)
+    assert (root / ".env").read_text(encoding="utf-8") == f"API_KEY={KEY}\n"
+
+
+def test_a_subagent_is_guarded_where_it_is_given_the_rules_as_well(root: Path) -> None:
+    rules = FileRulesMiddleware(root=str(root))
+    reader = {"name": "general-purpose", "description": "Reads.", "system_prompt": "Read.", "middleware": [rules]}
+    task = called(("task", {"description": "Read .env", "subagent_type": "general-purpose"}))
+    for subagents, reads in (([], True), ([reader], False)):
+        with ScriptedServer([task, called(("read_file", {"file_path": "/.env"})), Say("So."), Say("Done.")]) as server:
+            files = FilesystemBackend(root_dir=root, virtual_mode=True)
+            asked(deep_coder(server, files, rules, subagents=subagents), "Read it.")
+            assert (KEY in seen(server)) is reads
+
+
+def stored(saver: InMemorySaver) -> str:
+    """All that the checkpoints hold, as bytes."""
+    return repr((saver.storage, saver.blobs, saver.writes))
+
+
+@both
+@pytest.mark.parametrize("deep", [False, True], ids=["create_agent", "create_deep_agent"])
+def test_secrets_reach_neither_the_model_nor_the_checkpoints_as_they_do_without_the_redaction(
+    root: Path, loop: bool, deep: bool
+) -> None:
+    def run(saver: InMemorySaver, *middleware: Any) -> tuple[bool, bool]:
+        call = ("read_file", {"file_path": "/app.py"} if deep else {"path": "app.py"})
+        with ScriptedServer([called(call), Say("It has a key.")]) as server:
+            place: Any = FilesystemBackend(root_dir=root, virtual_mode=True) if deep else root
+            agent = (deep_coder if deep else coder)(server, place, *middleware, checkpointer=saver)
+            asked(agent, f"My key is {KEY}, my word is {PASSWORD}. Look at app.py.", loop)
+            assert len(server.requests) == 2
+            return any(each in seen(server) for each in (KEY, PASSWORD)), any(
+                each in stored(saver) for each in (KEY, PASSWORD)
+            )
+
+    assert run(InMemorySaver()) == (True, True)
+    secrets = [PASSWORD]
+    assert run(InMemorySaver(serde=serializer(secrets)), RedactionMiddleware(secrets)) == (False, False)
+
+
+def test_the_environments_secrets_are_known_and_artifacts_are_cleaned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAYMENT_TOKEN", "t0ken-9f8e7d6c5b4a")
+    redaction = RedactionMiddleware()
+    said: Any = ToolMessage("t0ken-9f8e7d6c5b4a", tool_call_id="1", artifact={"at": ["t0ken-9f8e7d6c5b4a"]})
+    clean: Any = redaction.wrap_tool_call(None, lambda _: Command(update={"messages": [said], "n": 1}))  # type: ignore[arg-type]
+    [message] = clean.update["messages"]
+    assert (message.content, message.artifact, clean.update["n"]) == (
+        "[redacted secret]",
+        {"at": ["[redacted secret]"]},
+        1,
+    )
+    kept: Any = ToolMessage([{"type": "text", "text": "plain"}], tool_call_id="1", artifact=object())
+    assert redaction.wrap_tool_call(None, lambda _: kept).artifact is kept.artifact  # type: ignore[arg-type,union-attr]

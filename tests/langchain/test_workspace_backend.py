@@ -1,0 +1,188 @@
+"""`WorkspaceBackend` in a deep agent, beside the backends of deepagents that follow a link out of their folder."""
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import ToolMessage
+
+from mendgraph import FileGuardrailRule, WorkspaceBackend
+from mendgraph.nodes.execute_tools.processes.bubblewrap import sandbox_problem
+from tests.doubles.scripted_server import Say, ScriptedServer
+from tests.langchain.coders import FilesystemBackend, LocalShellBackend, asked, called, deep_coder
+
+both = pytest.mark.parametrize("loop", [False, True], ids=["sync", "async"])
+sandboxed = pytest.mark.skipif(sandbox_problem() is not None, reason="no sandbox for commands here")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A project with a secret file, and links to a folder and a file outside."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/plan.txt").write_text("outside\n", encoding="utf-8")
+    root = tmp_path / "project"
+    (root / "src").mkdir(parents=True)
+    (root / "src/app.py").write_bytes(b"x = 1\r\ny = 2\r\n")
+    (root / ".env").write_text("KEY=1\n", encoding="utf-8")
+    (root / "logo.png").write_bytes(b"\0\1")
+    (root / "link").symlink_to(tmp_path / "out")
+    (root / "plan.txt").symlink_to(tmp_path / "out/plan.txt")
+    return root
+
+
+def results(backend: Any, *calls: tuple[str, dict[str, Any]], loop: bool = False) -> list[str]:
+    """What the tools of a deep agent on this backend give back."""
+    with ScriptedServer([called(call) for call in calls] + [Say("Done.")]) as server:
+        state = asked(deep_coder(server, backend), "Do it.", loop)
+    return [each.text for each in state["messages"] if isinstance(each, ToolMessage)]
+
+
+READ = ("read_file", {"file_path": "/plan.txt"})
+
+
+@sandboxed
+@both
+def test_no_link_leads_out_as_it_does_in_the_backends_of_deepagents(root: Path, loop: bool) -> None:
+    cat = ("execute", {"command": "cat plan.txt link/plan.txt"})
+    [shell] = results(LocalShellBackend(root_dir=root, virtual_mode=True), cat, loop=loop)
+    assert shell.count("outside") == 2
+    write = ("write_file", {"file_path": "/link/new.txt", "content": "x"})
+    read, wrote, ran = results(WorkspaceBackend(str(root)), READ, write, cat, loop=loop)
+    assert "is outside the workspace" in read
+    assert "is outside the workspace" in wrote
+    assert (ran.count("No such file or directory"), "outside\n" in ran) == (2, False)
+    assert [each.name for each in (root.parent / "out").iterdir()] == ["plan.txt"]
+
+
+def test_no_link_that_is_put_there_meanwhile_leads_out(root: Path) -> None:
+    (root / "src/plan.txt").write_text("inside\n", encoding="utf-8")
+
+    def swap() -> bool:
+        if not (root / "src").is_symlink():
+            (root / "src").rename(root / "old")
+            (root / "src").symlink_to(root.parent / "out")
+        return False
+
+    class Swapped(FilesystemBackend):
+        def _resolve_path(self, key: str) -> Path:
+            found = super()._resolve_path(key)
+            swap()
+            return found
+
+    read = ("read_file", {"file_path": "/src/plan.txt"})
+    assert "outside" in results(Swapped(root_dir=root, virtual_mode=True), read)[0]
+    (root / "src").unlink()
+    (root / "old").rename(root / "src")
+    rule = FileGuardrailRule("swap", "Nothing", lambda path: path.name == "plan.txt" and swap())
+    [text] = results(WorkspaceBackend(str(root), rules=(rule,)), read)
+    assert ((root / "src").is_symlink(), "outside\n" in text, text.startswith("Error: ")) == (True, False, True)
+
+
+@sandboxed
+@both
+def test_a_deep_agent_works_with_files_and_commands(root: Path, loop: bool) -> None:
+    calls = [
+        ("ls", {"path": "/"}),
+        ("read_file", {"file_path": "/src/app.py"}),
+        ("edit_file", {"file_path": "/src/app.py", "old_string": "x = 1", "new_string": "x = 3"}),
+        ("write_file", {"file_path": "/docs/a.md", "content": "# A\n"}),
+        ("glob", {"pattern": "**/*.py"}),
+        ("grep", {"pattern": "= ", "output_mode": "content"}),
+        ("execute", {"command": "cat src/app.py; cat .env; echo bad >&2; exit 3"}),
+    ]
+    listed, read, _, _, found, lines, ran = results(WorkspaceBackend(str(root)), *calls, loop=loop)
+    assert ("/src/" in listed, "x = 1" in read, found) == (True, True, "['/src/app.py']")
+    assert ("/src/app.py" in lines, "y = 2" in lines, "KEY" in lines) == (True, True, False)
+    assert [each in ran for each in ("x = 3", "KEY=1", "bad", "exit code 3")] == [True, False, True, True]
+    assert (root / "src/app.py").read_bytes() == b"x = 3\r\ny = 2\r\n"
+    assert (root / "docs/a.md").read_text(encoding="utf-8") == "# A\n"
+
+
+def test_files_have_one_name_and_rules_hold_for_all_that_is_done_with_them(root: Path) -> None:
+    mine = FileGuardrailRule("mine", "My files", lambda path: path.name == "app.py")
+    backend, plain = WorkspaceBackend(str(root), rules=(mine,)), WorkspaceBackend(str(root))
+    assert plain.read(f"{root}/src/app.py").error == "Files are named from the workspace: it is '/src/app.py'."
+    asked_for = (backend.read("/src/app.py"), backend.write("/src/app.py", ""), backend.edit("/src/app.py", "x", "z"))
+    assert all("Blocked by rule 'mine'" in str(each.error) for each in (*asked_for, backend.delete("/src/app.py")))
+    assert (backend.grep("y").matches, backend.glob("*.py").matches) == ([], [])
+    assert (
+        plain.write("/.env", "").error
+        == "Blocked by rule 'env_file': Environment variable files (.env). Go on without this file."
+    )
+    assert [each.error for each in plain.upload_files([("/a.bin", b"\0"), ("/.env", b"")])] == [
+        None,
+        "permission_denied",
+    ]
+    downloads = plain.download_files(["/a.bin", "/.env", "/none"])
+    assert [(each.content, each.error) for each in downloads] == [
+        (b"\0", None),
+        (None, "permission_denied"),
+        (None, "file_not_found"),
+    ]
+
+
+def test_reading_listing_and_finding_say_what_there_is_and_what_is_wrong(root: Path) -> None:
+    backend = WorkspaceBackend(str(root))
+    page = backend.read("/src/app.py", offset=1, limit=1)
+    assert page.file_data is not None
+    assert (page.file_data["content"], page.total_lines, page.start_line) == ("y = 2\n", 2, 2)
+    image = backend.read("/logo.png").file_data
+    assert image is not None
+    assert (image["content"], image["encoding"]) == ("AAE=", "base64")
+    (root / "key.md").write_text(
+        "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----\nend\n", encoding="utf-8"
+    )
+    key = backend.read("/key.md").file_data
+    assert key is None or "MIIE" not in key["content"]
+    assert [each["path"] for each in backend.ls("/src").entries or []] == ["/src/app.py"]
+    assert [each["path"] for each in backend.glob("/*.png").matches or []] == ["/logo.png"]
+    assert [each["path"] for each in backend.glob("*.py", "/src").matches or []] == ["/src/app.py"]
+    one = backend.grep("= ", max_count=1)
+    assert (one.matches, one.truncated) == ([{"path": "/src/app.py", "line": 1, "text": "x = 1"}], True)
+    errors = (
+        backend.ls("/none").error,
+        backend.edit("/src/app.py", "z", "a").error,
+        backend.glob("../*").error,
+        backend.grep("a\nb").error,
+    )
+    assert all(errors)
+    assert (backend.delete("/src/app.py").path, (root / "src/app.py").exists()) == ("/src/app.py", False)
+    assert backend.id != WorkspaceBackend(str(root)).id
+
+
+@sandboxed
+def test_commands_have_limits_and_no_network(root: Path) -> None:
+    backend = WorkspaceBackend(str(root), timeout_s=20, max_output_bytes=1_000)
+    slow = backend.execute("echo begun; sleep 60", timeout=1)
+    assert (slow.exit_code, slow.output) == (124, "begun\n\nThe command was stopped after 1 s.")
+    loud = backend.execute("seq 100000")
+    assert (loud.exit_code, loud.truncated, len(loud.output) < 1_200) == (0, True, True)
+    online = "import socket; socket.create_connection(('192.0.2.1', 80), 5)"
+    assert "Network is unreachable" in backend.execute(f'python3 -c "{online}"').output
+
+
+@pytest.mark.parametrize(
+    ("root", "why"), [("gone", "does not exist"), ("/etc", "is a system directory")], indirect=False
+)
+def test_a_folder_that_is_none_to_work_in_is_refused(root: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        WorkspaceBackend(root)
+
+
+def test_without_a_sandbox_files_work_and_a_command_says_why_it_did_not_run(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.processes.bubblewrap.sandbox_problem", lambda: "no bubblewrap")
+    backend = WorkspaceBackend(str(root))
+    ran = backend.execute("ls")
+    assert (ran.exit_code, "no bubblewrap" in ran.output) == (126, True)
+    assert backend.read("/src/app.py").error is None
+
+
+def test_without_deepagents_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "deepagents.backends", None)
+    monkeypatch.delitem(sys.modules, "mendgraph.graph.langchain.workspace_backend", raising=False)
+    with pytest.raises(ImportError, match="pip install deepagents"):
+        import_module("mendgraph.graph.langchain.workspace_backend")
