@@ -12,6 +12,12 @@ if TYPE_CHECKING:
     from mendgraph.graph.fleet.batch.batch import run_batch as run_batch
     from mendgraph.graph.fleet.batch.batch_folder import BatchResult as BatchResult
     from mendgraph.graph.fleet.batch.tasks import BatchTask as BatchTask, TaskResult as TaskResult
+    from mendgraph.graph.langchain.budget_middleware import BudgetMiddleware as BudgetMiddleware
+    from mendgraph.graph.langchain.run_middleware import (
+        AgentStoppedError as AgentStoppedError,
+        HealingMiddleware as HealingMiddleware,
+        LoopGuardMiddleware as LoopGuardMiddleware,
+    )
     from mendgraph.graph.machine.build import build_graph as build_graph
     from mendgraph.graph.machine.state import serializer as serializer
     from mendgraph.graph.persistence.store import Pruned as Pruned
@@ -109,6 +115,10 @@ _HOMES = {
         "mendgraph.graph.runs.events",
     ),
     **dict.fromkeys(("account_spent", "accounts_spent", "AccountSpent"), "mendgraph.graph.spending.store"),
+    "BudgetMiddleware": "mendgraph.graph.langchain.budget_middleware",
+    **dict.fromkeys(
+        ("AgentStoppedError", "HealingMiddleware", "LoopGuardMiddleware"), "mendgraph.graph.langchain.run_middleware"
+    ),
     "serializer": "mendgraph.graph.machine.state",
     "list_runs": "mendgraph.graph.runs.runs",
     "get_run": "mendgraph.graph.runs.runs",

@@ -1,0 +1,1 @@
+"""Our parts in the agents of LangChain, LangGraph and deepagents, with the real packages."""
