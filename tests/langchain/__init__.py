@@ -1,1 +1,1 @@
-"""Our parts in the agents of LangChain, LangGraph and deepagents, with the real packages."""
+"""What users of LangChain and LangGraph do with their packages, done with this one."""
