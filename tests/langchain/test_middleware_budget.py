@@ -1,4 +1,4 @@
-"""`BudgetMiddleware` in agents of LangChain and deepagents: no limit is passed, whatever they do; without it all are."""
+"""`BudgetMiddleware` in agents of LangChain and deepagents: no limit is passed; without it all are."""
 
 from itertools import count
 from typing import Any
@@ -13,7 +13,7 @@ from mendgraph.nodes.records import JsonMap, StopReason
 from tests.doubles.scripted_server import Calls, Disconnect, Empty, Say, ScriptedServer
 from tests.langchain.agents import THREAD, agent, ask, both, deep_agent, look
 
-PRICED = {"usd_per_million_input": 10.0, "usd_per_million_output": 100.0}
+PRICED: dict[str, Any] = {"usd_per_million_input": 10.0, "usd_per_million_output": 100.0}
 """A call of `looking` costs 0.02 USD."""
 
 
@@ -89,7 +89,7 @@ def test_a_reply_may_be_no_longer_than_what_is_left() -> None:
 
 
 def test_an_account_is_one_for_all_agents() -> None:
-    limits = {"account": "test_an_account", "max_tokens_per_account": 5_000}
+    limits: dict[str, Any] = {"account": "test_an_account", "max_tokens_per_account": 5_000}
     with looking() as server:
         assert "Limit 'max_tokens_per_account' reached" in ask(agent(server, BudgetMiddleware(**limits)))[-1].text
         asked = len(server.requests)

@@ -39,7 +39,7 @@ def test_a_loop_gets_one_override_and_then_an_end(loop: bool) -> None:
 def test_calls_side_by_side_are_one_loop_and_the_end_may_be_an_exception() -> None:
     with ScriptedServer(then=lambda _: Calls([("look", '{"path": "a.py"}'), ("look", '{"path": "./a.py"}')])) as server:
         guard = LoopGuardMiddleware(exit_behavior="error")
-        with pytest.raises(AgentStoppedError, match="look on 'a.py'") as stopped:
+        with pytest.raises(AgentStoppedError, match=r"look on 'a\.py'") as stopped:
             ask(agent(server, guard))
     assert stopped.value.cause.reason is StopReason.LOOP_PERSISTED
     assert len(server.requests) == 3
@@ -48,7 +48,7 @@ def test_calls_side_by_side_are_one_loop_and_the_end_may_be_an_exception() -> No
 def test_a_write_is_progress_and_no_write_is_none() -> None:
     def save(text: str) -> str:
         """Save a text."""
-        return "saved"
+        return f"saved {len(text)} characters"
 
     read, numbers = Calls([("look", '{"path": "a.py"}')]), count()
     work = [*[read] * 3, Calls([("save", f'{{"text": "{next(numbers)}"}}')])]
