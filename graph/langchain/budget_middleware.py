@@ -17,7 +17,16 @@ from mendgraph.graph.configuration.loading import load_prices
 from mendgraph.graph.langchain.chat_model import less_thought, limit_of, with_settings
 from mendgraph.graph.langchain.chat_models import name_of
 from mendgraph.graph.langchain.failures import Provider, describe_failure
-from mendgraph.graph.langchain.run_middleware import Asked, Exit, Given, Heard, ModelCallMiddleware, Script, ToolAnswer
+from mendgraph.graph.langchain.run_middleware import (
+    Apart,
+    Asked,
+    Exit,
+    Given,
+    Heard,
+    ModelCallMiddleware,
+    Send,
+    ToolAnswer,
+)
 from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.nodes.call_model import ledger, model as effects
 from mendgraph.nodes.call_model.budget import APILimits
@@ -111,35 +120,31 @@ class BudgetMiddleware(ModelCallMiddleware):
         finally:
             self._scope.reset(token)
 
-    def script(self, request: Asked, heard: Heard) -> Script:
+    async def answer(self, request: Asked, send: Send, heard: Heard, apart: Apart) -> Given:
         """Reserve, send, settle: by the script of mendgraph's own calls."""
         shared, chat = self._scope.get(), request.model
         thread, spending = shared or _opened(request.state)  # of a parent, the book knows what came since
         name, (field, own) = name_of(chat), limit_of(chat, chat.profile or {})
-        budget = CallBudget(
-            self._limits, (ModelChoice(model=name or None),), retries=0, thread=thread, price_of=self._price
-        )
+        models = (ModelChoice(model=name or None),)
+        budget = CallBudget(self._limits, models, retries=0, thread=thread, price_of=self._price)
         wanted = self._limits.max_output_tokens_per_call or own or REPLY_TOKENS
         call = paid_call(Request(_prompt(request), most_output=min(wanted, own or wanted)), spending, budget)
-        asked = self._decided(call, None)
-        if isinstance(asked, Paid):
-            assert asked.stop is not None  # noqa: S101 - nothing was sent
+        asked = await apart(self._decided, call, None)
+        if isinstance(asked, Paid) and asked.stop:
             return self.stopped(asked.stop, **({} if shared else _kept(thread, asked.spending)))
         most, started = asked.max_output_tokens, monotonic()
         if field and (most < own if own else self._cuts):
             request = request.override(model=with_settings(chat, {field: most, **less_thought(chat, most)}))
-        answer: effects.Answer = effects.Stopped(reason="", sent=True)
+        sent: effects.Answer = effects.Stopped(reason="", sent=True)
         try:
-            response = yield request
-            answer = effects.Sent(result=heard.reply(response), seconds=monotonic() - started)
+            response = await send(request)
+            sent = effects.Sent(result=heard.reply(response), seconds=monotonic() - started)
         except Exception as error:
-            answer = effects.Sent(result=describe_failure(error, Provider(name)), seconds=monotonic() - started)
+            sent = effects.Sent(result=describe_failure(error, Provider(name)), seconds=monotonic() - started)
             raise
         finally:  # also of a call that was cancelled
-            paid = self._decided(call, answer)
-        if shared or not isinstance(paid, Paid):
-            return Given(response)
-        return Given(response, Command(update=_kept(thread, paid.spending)))
+            paid = await apart(self._decided, call, sent)
+        return Given(response, None if shared else Command(update=_kept(thread, paid.spending)))
 
     def _price(self, model: str) -> ledger.Price | None:
         return self._said_price or ledger.find_price(self._prices, model)

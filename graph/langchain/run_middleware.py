@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Annotated, Any, Final, Literal, NotRequired
@@ -18,6 +18,7 @@ from langgraph.types import Command
 from pydantic import BaseModel, ValidationError
 
 from mendgraph.graph.langchain.replies import ReplyAssembly
+from mendgraph.nodes import records
 from mendgraph.nodes.execute_tools.registry import describe_errors
 from mendgraph.nodes.guard.policy import refuse_repeat
 from mendgraph.nodes.heal.corrective_prompt import DEFAULT_SELF_HEALING_CONFIG, SelfHealingConfig
@@ -26,38 +27,20 @@ from mendgraph.nodes.language.text_protocol import render_native_result
 from mendgraph.nodes.loop_check import repetition
 from mendgraph.nodes.parse.node import parse
 from mendgraph.nodes.parse.reading import Reader, rescue
-from mendgraph.nodes.records import (
-    CallError,
-    CallResult,
-    Effect,
-    FinishReason,
-    JsonMap,
-    LoopRecord,
-    ModelReply,
-    Profile,
-    Protocol,
-    Reading,
-    StopCause,
-    ToolCall,
-    ToolError,
-    ToolErrorCode,
-    ToolResult,
-    ToolSpec,
-)
 
 Exit = Literal["end", "error"]
 Asked = types.ModelRequest[Any]
 Answered = types.ModelResponse[Any]
 Given = types.ExtendedModelResponse[Any]
 ToolAnswer = ToolMessage | Command[Any]
-Script = Generator[Asked, Answered, Given]
-"""Yields each request that is to be sent, is sent its response, and returns what the agent is given."""
+Send = Callable[[Asked], Awaitable[Answered]]
+Apart = Callable[..., Coroutine[Any, Any, Any]]
 
 
 class AgentStoppedError(Exception):
     """Raised by middleware with `exit_behavior="error"` where it ends a run; `cause` has the reason and a message."""
 
-    def __init__(self, cause: StopCause) -> None:
+    def __init__(self, cause: records.StopCause) -> None:
         """Its text is the message of `cause` with its reason, and the errors that led to it."""
         reason = "" if cause.reason.value in cause.message else f" ({cause.reason.value})"
         super().__init__("\n".join((f"{cause.message}{reason}", *cause.diagnostics)))
@@ -73,7 +56,7 @@ class StoppingMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any])
             raise ValueError(f"exit_behavior is 'end' or 'error', not {exit_behavior!r}")
         self._exit = exit_behavior
 
-    def end(self, cause: StopCause) -> dict[str, Any]:
+    def end(self, cause: records.StopCause) -> dict[str, Any]:
         """The update that ends the run; its message has `cause` in `response_metadata["stop"]`. Or the exception."""
         error = AgentStoppedError(cause)
         if self._exit == "error":
@@ -83,49 +66,37 @@ class StoppingMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any])
 
 
 class ModelCallMiddleware(StoppingMiddleware):
-    """The same around model calls: `script` makes one, or several, or none."""
+    """The same around model calls."""
 
-    def script(self, request: Asked, heard: "Heard") -> Script:
-        """How a request is answered."""
+    async def answer(self, request: Asked, send: Send, heard: "Heard", apart: Apart) -> Given:
+        """Answer a request by what `send` gives for it, or for others, or for none. `apart` runs what may wait."""
         raise NotImplementedError
 
-    def stopped(self, cause: StopCause, **update: Any) -> Given:
+    def stopped(self, cause: records.StopCause, **update: Any) -> Given:
         """What ends the run in place of a reply."""
         end = self.end(cause)
         return Given(Answered(end.pop("messages")), Command(update=end | update))
 
     def wrap_model_call(self, request: Asked, handler: Callable[[Asked], Answered]) -> Given:
-        """Answer the request by the script."""
+        """Answer a request; nothing is waited for in an event loop."""
+
+        async def send(asked: Asked) -> Answered:
+            return handler(asked)
+
+        async def here(work: Callable[..., Any], *given: Any) -> Any:
+            return work(*given)
+
         with _listening() as heard:
-            script = self.script(request, heard)
-            step = _step(script, None)
-            while isinstance(step, types.ModelRequest):
-                try:
-                    answer: Answered | BaseException = handler(step)
-                except BaseException as error:  # noqa: BLE001 - it is raised in the script
-                    answer = error
-                step = _step(script, answer)
-        return step
+            try:
+                self.answer(request, send, heard, here).send(None)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+        raise AssertionError("it waits for nothing")
 
-    async def awrap_model_call(self, request: Asked, handler: Callable[[Asked], Awaitable[Answered]]) -> Given:
-        """Answer the request by the script, which may wait for a database."""
+    async def awrap_model_call(self, request: Asked, handler: Send) -> Given:
+        """Answer a request, in an event loop."""
         with _listening() as heard:
-            script = self.script(request, heard)
-            step = await asyncio.to_thread(_step, script, None)
-            while isinstance(step, types.ModelRequest):
-                try:
-                    answer: Answered | BaseException = await handler(step)
-                except BaseException as error:  # noqa: BLE001 - it is raised in the script
-                    answer = error
-                step = await asyncio.to_thread(_step, script, answer)
-        return step
-
-
-def _step(script: Script, answer: Answered | BaseException | None) -> Asked | Given:
-    try:
-        return script.throw(answer) if isinstance(answer, BaseException) else script.send(answer)  # type: ignore[arg-type]
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
+            return await self.answer(request, handler, heard, asyncio.to_thread)
 
 
 class Heard(BaseCallbackHandler):
@@ -147,7 +118,7 @@ class Heard(BaseCallbackHandler):
         if grown := self._growing.pop(run_id, None):
             self._last = getattr(response.generations[0][0], "message", None), grown
 
-    def reply(self, response: Answered) -> ModelReply:
+    def reply(self, response: Answered) -> records.ModelReply:
         """The reply in a response, its arguments to the letter. Not every model says that it has ended."""
         message, assembly = response.result[0], ReplyAssembly()
         if self._last is not None and self._last[0] is message:
@@ -156,7 +127,7 @@ class Heard(BaseCallbackHandler):
             assembly.take(message)
         if (reply := assembly.reply(0.0)) is None:
             assembly.finish_reason = "stop"
-        return reply or assembly.reply(0.0) or ModelReply()
+        return reply or assembly.reply(0.0) or records.ModelReply()
 
 
 @contextmanager
@@ -169,15 +140,15 @@ def _listening() -> Iterator[Heard]:
         var_child_runnable_config.reset(token)
 
 
-def _failed_call(call_id: str, tool: str, error: ToolError) -> ToolMessage:
+def _failed_call(call_id: str, tool: str, error: records.ToolError) -> ToolMessage:
     """The result of a call that was not run, as mendgraph's own agent is told of it."""
-    result = CallResult(call_id=call_id, tool=tool, result=ToolResult(ok=False, error=error))
+    result = records.CallResult(call_id=call_id, tool=tool, result=records.ToolResult(ok=False, error=error))
     return ToolMessage(render_native_result(result), tool_call_id=call_id, name=tool, status="error")
 
 
 # --- Loop control
 
-_WRITING: Final = dict.fromkeys(("write_file", "edit_file"), Effect.WRITE)  # tools of deepagents
+_WRITING: Final = dict.fromkeys(("write_file", "edit_file"), records.Effect.WRITE)  # tools of deepagents
 _PATHS: Final = ("path", "file_path")
 
 
@@ -204,13 +175,13 @@ class LoopGuardMiddleware(StoppingMiddleware):
         repeat_window: int = repetition.REPEAT_WINDOW,
         loop_repeat_threshold: int = repetition.LOOP_REPEAT_THRESHOLD,
         loop_override_retries: int = repetition.LOOP_OVERRIDE_MAX_RETRIES,
-        effects: Mapping[str, Effect] = _WRITING,
+        effects: Mapping[str, records.Effect] = _WRITING,
         exit_behavior: Exit = "end",
     ) -> None:
         """So many same calls (`loop_repeat_threshold`) among the last `repeat_window` are a loop.
 
         So many refused ones (`loop_override_retries`) end the run; 0 ends it at the loop itself. `effects` names the
-        tools that write: `{"save": Effect.WRITE}`; by default those of deepagents. With `exit_behavior` "end" a message
+        tools that write: `{"save": records.Effect.WRITE}`; by default those of deepagents. With `exit_behavior` "end" a message
         says why the run ends, with "error" `AgentStoppedError` is raised.
 
         Raises:
@@ -224,7 +195,7 @@ class LoopGuardMiddleware(StoppingMiddleware):
 
     def before_agent(self, state: Any, runtime: Any) -> dict[str, Any]:  # noqa: ARG002 - LangChain's signature
         """Begin a turn."""
-        return _remembered(LoopRecord(), _last_answer(state))
+        return _remembered(records.LoopRecord(), _last_answer(state))
 
     @types.hook_config(can_jump_to=["end"])
     def before_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:  # noqa: ARG002 - LangChain's signature
@@ -234,12 +205,13 @@ class LoopGuardMiddleware(StoppingMiddleware):
             return None
         after = state["messages"][state["messages"].index(step) + 1 :]
         results = {each.tool_call_id: each for each in after if isinstance(each, ToolMessage)}
+        worked = {name: result.status == "success" for name, result in results.items()}
         calls = [self._signed(each) for each in step.tool_calls if each["id"] in results]
         record = repetition.check_progress(
             record,
             tuple(name for *_, name in calls),
             {name: (call.tool, repetition.target_of(call, spec)) for call, spec, name in calls},
-            {name for call, spec, name in calls if spec.effect is Effect.WRITE and _worked(results[call.call_id])},
+            {name for call, spec, name in calls if spec.effect is records.Effect.WRITE and worked[call.call_id]},
             answered=False,
             config=self._config,
         )
@@ -260,10 +232,12 @@ class LoopGuardMiddleware(StoppingMiddleware):
         """Run the call, unless it is a refused repetition."""
         return self._refused(request) or await handler(request)
 
-    def _signed(self, native: NativeCall) -> tuple[ToolCall, ToolSpec, str]:
-        call = ToolCall(call_id=native["id"] or "", tool=native["name"], arguments=native["args"], raw_arguments="")
-        effect = self._effects.get(call.tool, Effect.EXECUTE)
-        spec = ToolSpec(name=call.tool, description="", parameters={}, effect=effect, path_fields=_PATHS)
+    def _signed(self, native: NativeCall) -> tuple[records.ToolCall, records.ToolSpec, str]:
+        call = records.ToolCall(
+            call_id=native["id"] or "", tool=native["name"], arguments=native["args"], raw_arguments=""
+        )
+        effect = self._effects.get(call.tool, records.Effect.EXECUTE)
+        spec = records.ToolSpec(name=call.tool, description="", parameters={}, effect=effect, path_fields=_PATHS)
         return call, spec, repetition.signature_of(call, spec)
 
     def _refused(self, request: types.ToolCallRequest) -> ToolMessage | None:
@@ -277,27 +251,23 @@ def _last_answer(state: Any) -> AIMessage | None:
     return next((each for each in reversed(state["messages"]) if isinstance(each, AIMessage)), None)
 
 
-def _memory(state: Any) -> tuple[LoopRecord, str | None]:
+def _memory(state: Any) -> tuple[records.LoopRecord, str | None]:
     kept = state.get("mendgraph_loop") or {"record": {}, "seen": None}
-    return LoopRecord.model_validate(kept["record"]), kept["seen"]
+    return records.LoopRecord.model_validate(kept["record"]), kept["seen"]
 
 
-def _remembered(record: LoopRecord, step: AIMessage | None) -> dict[str, Any]:
+def _remembered(record: records.LoopRecord, step: AIMessage | None) -> dict[str, Any]:
     return {"mendgraph_loop": {"record": record.model_dump(mode="json"), "seen": step.id if step else None}}
 
 
-def _worked(result: ToolMessage) -> bool:
-    return result.status == "success"
-
-
-def _with_notice(result: ToolMessage, notice: JsonMap) -> ToolMessage:
+def _with_notice(result: ToolMessage, notice: records.JsonMap) -> ToolMessage:
     text, said = json.dumps({"override": notice}, ensure_ascii=False), result.content
     return result.model_copy(update={"content": f"{said}\n{text}" if isinstance(said, str) else [*said, text]})
 
 
 # --- Healing
 
-_NATIVE: Final = Profile(protocol=Protocol.NATIVE)
+_NATIVE: Final = records.Profile(protocol=records.Protocol.NATIVE)
 
 
 class HealingMiddleware(ModelCallMiddleware):
@@ -329,23 +299,24 @@ class HealingMiddleware(ModelCallMiddleware):
             raise ValueError("max_healing_attempts and max_schema_repairs are 0 or more")
         self._config = SelfHealingConfig(max_retries=max_healing_attempts, max_schema_repairs=max_schema_repairs)
 
-    def script(self, request: Asked, heard: Heard) -> Script:
+    async def answer(self, request: Asked, send: Send, heard: Heard, apart: Apart) -> Given:  # noqa: ARG002 - it waits for nothing else
         """The nodes `parse` and `heal`, with each reply between them."""
         reader = _reader(request)
-        state: Any = {"profile": _NATIVE, "step": len(request.messages), "corrections": []}
+        state: Any = {"profile": _NATIVE, "step": len(request.state["messages"]), "corrections": []}
         while True:
             failed = [(AIMessage(each.reply or "(empty)"), HumanMessage(each.prompt)) for each in state["corrections"]]
-            response = yield request.override(messages=[*request.messages, *(each for pair in failed for each in pair)])
+            messages = [*request.messages, *(each for pair in failed for each in pair)]
+            response = await send(request.override(messages=messages))
             reply = heard.reply(response)
-            if response.structured_response is not None and reply.finish_reason is not FinishReason.LENGTH:
+            if response.structured_response is not None and reply.finish_reason is not records.FinishReason.LENGTH:
                 return Given(response)
             state |= {"reply": reply}
             state |= parse(state, reader)
-            if state["reading"] is Reading.MALFORMED:
+            if state["reading"] is records.Reading.MALFORMED:
                 state |= heal(state, self._config, partial(rescue, reader))
             if "stop" in state:
                 return self.stopped(state["stop"])
-            if state["reading"] is not Reading.MALFORMED:
+            if state["reading"] is not records.Reading.MALFORMED:
                 return Given(_rewritten(response, state["items"], state["reply"]))
 
 
@@ -357,7 +328,7 @@ def _reader(request: Asked) -> Reader:
     if isinstance(wanted, ToolStrategy):
         others += [each.name for each in wanted.schema_specs]
 
-    def validate(name: str, arguments: JsonMap) -> JsonMap | list[str]:
+    def validate(name: str, arguments: records.JsonMap) -> records.JsonMap | list[str]:
         schema = tools[name].tool_call_schema if name in tools else None
         if isinstance(schema, type) and issubclass(schema, BaseModel):
             try:
@@ -369,12 +340,14 @@ def _reader(request: Asked) -> Reader:
     return Reader(_NATIVE, frozenset([*tools, *filter(None, others)]), validate, lambda _: [])
 
 
-def _rewritten(response: Answered, items: list[ToolCall | CallError], reply: ModelReply) -> Answered:
+def _rewritten(
+    response: Answered, items: list[records.ToolCall | records.CallError], reply: records.ModelReply
+) -> Answered:
     """The response with the calls that were read; the same one where LangChain has read them, too."""
     message = response.result[0]
-    made = [each for each in items if isinstance(each, ToolCall)]
+    made = [each for each in items if isinstance(each, records.ToolCall)]
     calls = [NativeCall(name=each.tool, args=each.arguments, id=each.call_id, type="tool_call") for each in made]
-    broken = [each for each in items if isinstance(each, CallError)]
+    broken = [each for each in items if isinstance(each, records.CallError)]
     if not isinstance(message, AIMessage) or (not broken and calls == message.tool_calls):
         return response
     invalid, results = [], []
@@ -384,7 +357,7 @@ def _rewritten(response: Answered, items: list[ToolCall | CallError], reply: Mod
         invalid.append(
             InvalidToolCall(name=call.tool, args="{}", id=call.call_id, error=said, type="invalid_tool_call")
         )
-        error = ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=said)
+        error = records.ToolError(code=records.ToolErrorCode.INVALID_ARGUMENT, message=said)
         results.append(_failed_call(call.call_id, call.tool, error))
     read: dict[str, Any] = {"tool_calls": calls, "invalid_tool_calls": invalid}
     if not (message.tool_calls or broken):
