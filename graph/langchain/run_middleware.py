@@ -181,7 +181,7 @@ class LoopGuardMiddleware(StoppingMiddleware):
         """So many same calls (`loop_repeat_threshold`) among the last `repeat_window` are a loop.
 
         So many refused ones (`loop_override_retries`) end the run; 0 ends it at the loop itself. `effects` names the
-        tools that write: `{"save": records.Effect.WRITE}`; by default those of deepagents. With `exit_behavior` "end" a message
+        tools that write, `{"save": Effect.WRITE}`; by default those of deepagents. With `exit_behavior` "end" a message
         says why the run ends, with "error" `AgentStoppedError` is raised.
 
         Raises:
@@ -299,7 +299,7 @@ class HealingMiddleware(ModelCallMiddleware):
             raise ValueError("max_healing_attempts and max_schema_repairs are 0 or more")
         self._config = SelfHealingConfig(max_retries=max_healing_attempts, max_schema_repairs=max_schema_repairs)
 
-    async def answer(self, request: Asked, send: Send, heard: Heard, apart: Apart) -> Given:  # noqa: ARG002 - it waits for nothing else
+    async def answer(self, request: Asked, send: Send, heard: Heard, apart: Apart) -> Given:  # noqa: ARG002
         """The nodes `parse` and `heal`, with each reply between them."""
         reader = _reader(request)
         state: Any = {"profile": _NATIVE, "step": len(request.state["messages"]), "corrections": []}
