@@ -12,6 +12,12 @@ if TYPE_CHECKING:
     from mendgraph.graph.fleet.batch.batch import run_batch as run_batch
     from mendgraph.graph.fleet.batch.batch_folder import BatchResult as BatchResult
     from mendgraph.graph.fleet.batch.tasks import BatchTask as BatchTask, TaskResult as TaskResult
+    from mendgraph.graph.langchain.budget_middleware import BudgetMiddleware as BudgetMiddleware
+    from mendgraph.graph.langchain.run_middleware import (
+        AgentStoppedError as AgentStoppedError,
+        HealingMiddleware as HealingMiddleware,
+        LoopGuardMiddleware as LoopGuardMiddleware,
+    )
     from mendgraph.graph.langchain.work_middleware import (
         EvidenceMiddleware as EvidenceMiddleware,
         FileRulesMiddleware as FileRulesMiddleware,
@@ -120,6 +126,10 @@ _HOMES = {
         "mendgraph.graph.langchain.work_middleware",
     ),
     "WorkspaceBackend": "mendgraph.graph.langchain.workspace_backend",
+    "BudgetMiddleware": "mendgraph.graph.langchain.budget_middleware",
+    **dict.fromkeys(
+        ("AgentStoppedError", "HealingMiddleware", "LoopGuardMiddleware"), "mendgraph.graph.langchain.run_middleware"
+    ),
     "serializer": "mendgraph.graph.machine.state",
     "list_runs": "mendgraph.graph.runs.runs",
     "get_run": "mendgraph.graph.runs.runs",

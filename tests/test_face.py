@@ -45,6 +45,7 @@ def test_the_public_names() -> None:
     of_settings = ["load_context", "report_html", "account_spent", "accounts_spent", "AccountSpent"]
     of_batches = ["run_batch", "BatchTask", "BatchResult", "TaskResult"]
     of_others = ["EvidenceMiddleware", "FileRulesMiddleware", "RedactionMiddleware", "WorkspaceBackend"]
+    of_others += ["AgentStoppedError", "BudgetMiddleware", "HealingMiddleware", "LoopGuardMiddleware"]
     names = ["Cassette", *of_others, *of_batches, *of_tasks, *of_tools, *of_runs, *of_events, *of_parts, *of_settings]
     assert sorted(mendgraph.__all__) == sorted(names)
 

@@ -155,12 +155,10 @@ class ChatModel(Model):
             prompt = prompt.without_tools()
         fields, sent = type(chat).model_fields, {failures.STREAM}
         update: JsonMap = {"callbacks": None}
-        limit, allowed = next((name for name in LIMIT_FIELDS if name in fields), ""), 0
+        (limit, known), allowed = limit_of(chat, self.profile), 0
         if limit:
-            own = (getattr(chat, limit), self.profile.get("max_output_tokens"))
-            known = [tokens for tokens in own if isinstance(tokens, int) and tokens > 0]
-            allowed = learned.limited(min([call.max_output_tokens, *known]))
-            update |= {limit: allowed, **_less_thought(chat, allowed)}
+            allowed = learned.limited(min(call.max_output_tokens, known or call.max_output_tokens))
+            update |= {limit: allowed, **less_thought(chat, allowed)}
         for name, value in (("temperature", prompt.temperature), ("seed", call.seed)):
             if value is not None and name in fields and self.profile.get(name) is not False:
                 update[name] = value
@@ -373,6 +371,16 @@ def _is_googles(chat: BaseChatModel) -> bool:
     return type(chat).__module__.startswith("langchain_google")
 
 
+def limit_of(chat: BaseChatModel, profile: Mapping[str, Any]) -> tuple[str, int | None]:
+    """What the chat model calls the most tokens of a reply, "" where it has no such setting; and how many that are.
+
+    None where neither its settings nor its package's `profile` say.
+    """
+    name = next((each for each in LIMIT_FIELDS if each in type(chat).model_fields), "")
+    own = (getattr(chat, name, None) if name else None, profile.get("max_output_tokens"))
+    return name, min((tokens for tokens in own if isinstance(tokens, int) and tokens > 0), default=None)
+
+
 def with_settings(chat: BaseChatModel, settings: JsonMap) -> BaseChatModel:
     """A copy with these settings; the chat model itself where it has them, as it may keep a state of its own."""
     if all(getattr(chat, name) == value for name, value in settings.items()):
@@ -380,7 +388,7 @@ def with_settings(chat: BaseChatModel, settings: JsonMap) -> BaseChatModel:
     return chat.model_copy(update=settings)
 
 
-def _less_thought(chat: BaseChatModel, limit: int) -> JsonMap:
+def less_thought(chat: BaseChatModel, limit: int) -> JsonMap:
     """A budget of thoughts that leaves room for an answer, none where there is no room for both.
 
     Source: Anthropic, "Extended thinking": at least 1,024 tokens, and fewer than the reply may have.

@@ -139,7 +139,7 @@ def perform(script: Script, hands: Hands) -> effects.Update:
             found = hands.connect(effect)
             model, answer = (None, found) if isinstance(found, ProviderFailure) else (found, None)
         elif isinstance(effect, effects.Reserve):
-            answer = _reserve(hands, effect)
+            answer = reserve(hands.book, hands.limits, effect)
         elif isinstance(effect, effects.Call) and model is not None:
             answer = MODEL_LOOP.run(_asend(model, effect, hands))
         elif isinstance(effect, effects.Wait):
@@ -169,7 +169,7 @@ async def aperform(script: Script, hands: Hands) -> effects.Update:
             if found is None:
                 answer = effects.Stopped(reason=stop.reason)
         elif isinstance(effect, effects.Reserve):  # a database may let one wait; no entry is forgotten
-            answer = await asyncio.shield(asyncio.to_thread(_reserve, hands, effect))
+            answer = await asyncio.shield(asyncio.to_thread(reserve, hands.book, hands.limits, effect))
         elif isinstance(effect, effects.Call) and model is not None:
             answer = await _asend(model, effect, hands)
         elif isinstance(effect, effects.Wait):
@@ -185,14 +185,14 @@ def _report(hands: Hands, effect: effects.Settle | effects.Emit) -> None:
         hands.book.settle(effect.number, effect.used)
 
 
-def _reserve(hands: Hands, effect: effects.Reserve) -> effects.Answer:
-    book = hands.book
+def reserve(book: SpendingBook | None, limits: RunLimits, effect: effects.Reserve) -> effects.Answer:
+    """Enter a reservation into the book, if it fits; or what the thread's counters lack of it."""
     if book is None:
         return 0
     used, last = book.lost(effect.entry.thread, effect.after)
     if last > effect.after:
         return effects.Lost(used=used, number=last)
-    return book.reserve(effect.entry, hands.limits)
+    return book.reserve(effect.entry, limits)
 
 
 async def _asend(model: effects.Model, call: effects.Call, hands: Hands) -> effects.Sent | effects.Stopped:

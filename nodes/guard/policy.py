@@ -184,7 +184,7 @@ def judge_call(
         return denied("role", ToolErrorCode.PERMISSION_DENIED, message)
     for override in overrides:
         if override.signature == signature:
-            return _refuse_repeat(override)
+            return refuse_repeat(override)
     targets: list[str] = []
     for named in _named_paths(call, spec, config):
         if isinstance(named, str) and is_reference(named):
@@ -290,7 +290,8 @@ def _judge_mode(targets: Sequence[str], spec: ToolSpec, mode: Mode) -> Verdict:
     return denied("read_only", ToolErrorCode.PERMISSION_DENIED, message, path=path)
 
 
-def _refuse_repeat(override: OverrideConstraint) -> Verdict:
+def refuse_repeat(override: OverrideConstraint) -> Verdict:
+    """The denial of a call that loop control has refused."""
     target = f" on '{shown(override.target)}'" if override.target else ""
     message = (
         f"{override.tool}{target} was called {override.repeats} times with the same arguments and is now refused. "

@@ -1,0 +1,365 @@
+"""Loop control and healing as middleware, and how ours ends the run of an agent that somebody else has made."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Annotated, Any, Final, Literal, NotRequired
+from uuid import UUID
+
+from langchain.agents.middleware import types
+from langchain.agents.structured_output import AutoStrategy, ToolStrategy
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.messages import AIMessage, HumanMessage, InvalidToolCall, ToolCall as NativeCall, ToolMessage
+from langchain_core.runnables.config import ensure_config, merge_configs, var_child_runnable_config
+from langchain_core.tools import BaseTool
+from langgraph.types import Command
+from pydantic import BaseModel, ValidationError
+
+from mendgraph.graph.langchain.replies import ReplyAssembly
+from mendgraph.nodes import records
+from mendgraph.nodes.execute_tools.registry import describe_errors
+from mendgraph.nodes.guard.policy import refuse_repeat
+from mendgraph.nodes.heal.corrective_prompt import DEFAULT_SELF_HEALING_CONFIG, SelfHealingConfig
+from mendgraph.nodes.heal.node import heal
+from mendgraph.nodes.language.text_protocol import render_native_result
+from mendgraph.nodes.loop_check import repetition
+from mendgraph.nodes.parse.node import parse
+from mendgraph.nodes.parse.reading import Reader, rescue
+
+Exit = Literal["end", "error"]
+Asked = types.ModelRequest[Any]
+Answered = types.ModelResponse[Any]
+Given = types.ExtendedModelResponse[Any]
+ToolAnswer = ToolMessage | Command[Any]
+Send = Callable[[Asked], Awaitable[Answered]]
+Apart = Callable[..., Coroutine[Any, Any, Any]]
+
+
+class AgentStoppedError(Exception):
+    """Raised by middleware with `exit_behavior="error"` where it ends a run; `cause` has the reason and a message."""
+
+    def __init__(self, cause: records.StopCause) -> None:
+        """Its text is the message of `cause` with its reason, and the errors that led to it."""
+        reason = "" if cause.reason.value in cause.message else f" ({cause.reason.value})"
+        super().__init__("\n".join((f"{cause.message}{reason}", *cause.diagnostics)))
+        self.cause = cause
+
+
+class StoppingMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]):
+    """Middleware that may end the run, with a message or an exception."""
+
+    def __init__(self, exit_behavior: Exit) -> None:
+        super().__init__()
+        if exit_behavior not in ("end", "error"):
+            raise ValueError(f"exit_behavior is 'end' or 'error', not {exit_behavior!r}")
+        self._exit = exit_behavior
+
+    def end(self, cause: records.StopCause) -> dict[str, Any]:
+        """The update that ends the run; its message has `cause` in `response_metadata["stop"]`. Or the exception."""
+        error = AgentStoppedError(cause)
+        if self._exit == "error":
+            raise error
+        message = AIMessage(str(error), response_metadata={"stop": cause.model_dump(mode="json")})
+        return {"messages": [message], "jump_to": "end"}
+
+
+class ModelCallMiddleware(StoppingMiddleware):
+    """The same around model calls."""
+
+    async def answer(self, request: Asked, send: Send, heard: "Heard", apart: Apart) -> Given:
+        """Answer a request by what `send` gives for it, or for others, or for none. `apart` runs what may wait."""
+        raise NotImplementedError
+
+    def stopped(self, cause: records.StopCause, **update: Any) -> Given:
+        """What ends the run in place of a reply."""
+        end = self.end(cause)
+        return Given(Answered(end.pop("messages")), Command(update=end | update))
+
+    def wrap_model_call(self, request: Asked, handler: Callable[[Asked], Answered]) -> Given:
+        """Answer a request; nothing is waited for in an event loop."""
+
+        async def send(asked: Asked) -> Answered:
+            return handler(asked)
+
+        async def here(work: Callable[..., Any], *given: Any) -> Any:
+            return work(*given)
+
+        with _listening() as heard:
+            try:
+                self.answer(request, send, heard, here).send(None)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+        raise AssertionError("it waits for nothing")
+
+    async def awrap_model_call(self, request: Asked, handler: Send) -> Given:
+        """Answer a request, in an event loop."""
+        with _listening() as heard:
+            return await self.answer(request, handler, heard, asyncio.to_thread)
+
+
+class Heard(BaseCallbackHandler):
+    """Puts replies together as they are streamed: LangChain itself completes arguments that were cut."""
+
+    run_inline = True
+
+    def __init__(self) -> None:
+        self._growing: dict[UUID, ReplyAssembly] = {}
+        self._last: tuple[Any, ReplyAssembly] | None = None
+
+    def on_llm_new_token(self, *_: Any, chunk: Any = None, run_id: UUID, **__: Any) -> None:
+        """Take a part, where it is one of a chat model."""
+        if isinstance(message := getattr(chunk, "message", None), AIMessage):
+            self._growing.setdefault(run_id, ReplyAssembly()).take(message)
+
+    def on_llm_end(self, response: Any, *, run_id: UUID, **_: Any) -> None:
+        """Remember which message the parts became."""
+        if grown := self._growing.pop(run_id, None):
+            self._last = getattr(response.generations[0][0], "message", None), grown
+
+    def reply(self, response: Answered) -> records.ModelReply:
+        """The reply in a response, its arguments to the letter. Not every model says that it has ended."""
+        message, assembly = response.result[0], ReplyAssembly()
+        if self._last is not None and self._last[0] is message:
+            assembly = self._last[1]
+        elif isinstance(message, AIMessage):
+            assembly.take(message)
+        if (reply := assembly.reply(0.0)) is None:
+            assembly.finish_reason = "stop"
+        return reply or assembly.reply(0.0) or records.ModelReply()
+
+
+@contextmanager
+def _listening() -> Iterator[Heard]:
+    heard = Heard()
+    token = var_child_runnable_config.set(merge_configs(ensure_config(), {"callbacks": [heard]}))
+    try:
+        yield heard
+    finally:
+        var_child_runnable_config.reset(token)
+
+
+def _failed_call(call_id: str, tool: str, error: records.ToolError) -> ToolMessage:
+    """The result of a call that was not run, as mendgraph's own agent is told of it."""
+    result = records.CallResult(call_id=call_id, tool=tool, result=records.ToolResult(ok=False, error=error))
+    return ToolMessage(render_native_result(result), tool_call_id=call_id, name=tool, status="error")
+
+
+# --- Loop control
+
+_WRITING: Final = dict.fromkeys(("write_file", "edit_file"), records.Effect.WRITE)  # tools of deepagents
+_PATHS: Final = ("path", "file_path")
+
+
+class _LoopState(types.AgentState[Any]):
+    """The `record` of this turn as JSON, and the id of the last message that is in it."""
+
+    mendgraph_loop: NotRequired[Annotated[dict[str, Any], types.PrivateStateAttr]]
+
+
+class LoopGuardMiddleware(StoppingMiddleware):
+    """Ends a run that makes the same tool call again and again.
+
+    Calls are the same where tool and arguments are; `./a.py` is `a.py`. The first time that one is repeated, the model
+    is told so beside its result, and the call is refused from then on, with a `ToolMessage` of the status "error".
+    Repeated once more, it ends the run. A successful call of a tool that writes is progress: what was refused may be
+    called again. It looks back to the beginning of the turn: of one `invoke`.
+    """
+
+    state_schema = _LoopState
+
+    def __init__(
+        self,
+        *,
+        repeat_window: int = repetition.REPEAT_WINDOW,
+        loop_repeat_threshold: int = repetition.LOOP_REPEAT_THRESHOLD,
+        loop_override_retries: int = repetition.LOOP_OVERRIDE_MAX_RETRIES,
+        effects: Mapping[str, records.Effect] = _WRITING,
+        exit_behavior: Exit = "end",
+    ) -> None:
+        """So many same calls (`loop_repeat_threshold`) among the last `repeat_window` are a loop.
+
+        So many refused ones (`loop_override_retries`) end the run; 0 ends it at the loop itself. `effects` names the
+        tools that write, `{"save": Effect.WRITE}`; by default those of deepagents. With `exit_behavior` "end" a message
+        says why the run ends, with "error" `AgentStoppedError` is raised.
+
+        Raises:
+            ValueError: a number is out of its bounds, or `exit_behavior` is another word.
+        """
+        super().__init__(exit_behavior)
+        self._effects = effects
+        self._config = repetition.LoopConfig(
+            window=repeat_window, threshold=loop_repeat_threshold, max_overrides=loop_override_retries
+        )
+
+    def before_agent(self, state: Any, runtime: Any) -> dict[str, Any]:  # noqa: ARG002 - LangChain's signature
+        """Begin a turn."""
+        return _remembered(records.LoopRecord(), _last_answer(state))
+
+    @types.hook_config(can_jump_to=["end"])
+    def before_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:  # noqa: ARG002 - LangChain's signature
+        """Judge the step that has ended: tell the model of repeated calls in their results, or end the run."""
+        step, (record, seen) = _last_answer(state), _memory(state)
+        if step is None or step.id == seen:
+            return None
+        after = state["messages"][state["messages"].index(step) + 1 :]
+        results = {each.tool_call_id: each for each in after if isinstance(each, ToolMessage)}
+        worked = {name: result.status == "success" for name, result in results.items()}
+        calls = [self._signed(each) for each in step.tool_calls if each["id"] in results]
+        record = repetition.check_progress(
+            record,
+            tuple(name for *_, name in calls),
+            {name: (call.tool, repetition.target_of(call, spec)) for call, spec, name in calls},
+            {name for call, spec, name in calls if spec.effect is records.Effect.WRITE and worked[call.call_id]},
+            answered=False,
+            config=self._config,
+        )
+        notices = [(results[call.call_id], repetition.override_notice(record, name)) for call, _, name in calls]
+        told: dict[str, Any] = {"messages": [_with_notice(result, notice) for result, notice in notices if notice]}
+        cause = repetition.loop_stop(record, self._config)
+        return _remembered(record, step) | (self.end(cause) if cause else told)
+
+    def wrap_tool_call(
+        self, request: types.ToolCallRequest, handler: Callable[[types.ToolCallRequest], ToolAnswer]
+    ) -> ToolAnswer:
+        """Run the call, unless it is a refused repetition."""
+        return self._refused(request) or handler(request)
+
+    async def awrap_tool_call(
+        self, request: types.ToolCallRequest, handler: Callable[[types.ToolCallRequest], Awaitable[ToolAnswer]]
+    ) -> ToolAnswer:
+        """Run the call, unless it is a refused repetition."""
+        return self._refused(request) or await handler(request)
+
+    def _signed(self, native: NativeCall) -> tuple[records.ToolCall, records.ToolSpec, str]:
+        call = records.ToolCall(
+            call_id=native["id"] or "", tool=native["name"], arguments=native["args"], raw_arguments=""
+        )
+        effect = self._effects.get(call.tool, records.Effect.EXECUTE)
+        spec = records.ToolSpec(name=call.tool, description="", parameters={}, effect=effect, path_fields=_PATHS)
+        return call, spec, repetition.signature_of(call, spec)
+
+    def _refused(self, request: types.ToolCallRequest) -> ToolMessage | None:
+        call, _, signature = self._signed(request.tool_call)
+        same = [each for each in _memory(request.state)[0].overrides if each.signature == signature]
+        error = refuse_repeat(same[0]).error if same else None
+        return _failed_call(call.call_id, call.tool, error) if error else None
+
+
+def _last_answer(state: Any) -> AIMessage | None:
+    return next((each for each in reversed(state["messages"]) if isinstance(each, AIMessage)), None)
+
+
+def _memory(state: Any) -> tuple[records.LoopRecord, str | None]:
+    kept = state.get("mendgraph_loop") or {"record": {}, "seen": None}
+    return records.LoopRecord.model_validate(kept["record"]), kept["seen"]
+
+
+def _remembered(record: records.LoopRecord, step: AIMessage | None) -> dict[str, Any]:
+    return {"mendgraph_loop": {"record": record.model_dump(mode="json"), "seen": step.id if step else None}}
+
+
+def _with_notice(result: ToolMessage, notice: records.JsonMap) -> ToolMessage:
+    text, said = json.dumps({"override": notice}, ensure_ascii=False), result.content
+    return result.model_copy(update={"content": f"{said}\n{text}" if isinstance(said, str) else [*said, text]})
+
+
+# --- Healing
+
+_NATIVE: Final = records.Profile(protocol=records.Protocol.NATIVE)
+
+
+class HealingMiddleware(ModelCallMiddleware):
+    """Repairs malformed replies or has the model send them again; what is malformed never runs.
+
+    Malformed is a reply that was cut at its token limit or is empty, and a call whose arguments are no JSON or do not
+    fit its tool, whose tool does not exist, or that stands in the text. A call in the text is read where it can be;
+    any other reply is answered with what is wrong with it. Once the model has mended it, neither stays in the messages.
+    Well-formed calls beside malformed ones run, and these get an error as their result. Put it before
+    `BudgetMiddleware` in the list, so that each reply is paid.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_healing_attempts: int = DEFAULT_SELF_HEALING_CONFIG.max_retries,
+        max_schema_repairs: int = DEFAULT_SELF_HEALING_CONFIG.max_schema_repairs,
+        exit_behavior: Exit = "end",
+    ) -> None:
+        """So many corrections in a row for malformed replies, and for arguments that do not fit; then the run ends.
+
+        With `exit_behavior` "end" a message holds the errors, with "error" `AgentStoppedError` is raised.
+
+        Raises:
+            ValueError: a number is negative, or `exit_behavior` is another word.
+        """
+        super().__init__(exit_behavior)
+        if min(max_healing_attempts, max_schema_repairs) < 0:
+            raise ValueError("max_healing_attempts and max_schema_repairs are 0 or more")
+        self._config = SelfHealingConfig(max_retries=max_healing_attempts, max_schema_repairs=max_schema_repairs)
+
+    async def answer(self, request: Asked, send: Send, heard: Heard, apart: Apart) -> Given:  # noqa: ARG002
+        """The nodes `parse` and `heal`, with each reply between them."""
+        reader = _reader(request)
+        state: Any = {"profile": _NATIVE, "step": len(request.state["messages"]), "corrections": []}
+        while True:
+            failed = [(AIMessage(each.reply or "(empty)"), HumanMessage(each.prompt)) for each in state["corrections"]]
+            messages = [*request.messages, *(each for pair in failed for each in pair)]
+            response = await send(request.override(messages=messages))
+            reply = heard.reply(response)
+            if response.structured_response is not None and reply.finish_reason is not records.FinishReason.LENGTH:
+                return Given(response)
+            state |= {"reply": reply}
+            state |= parse(state, reader)
+            if state["reading"] is records.Reading.MALFORMED:
+                state |= heal(state, self._config, partial(rescue, reader))
+            if "stop" in state:
+                return self.stopped(state["stop"])
+            if state["reading"] is not records.Reading.MALFORMED:
+                return Given(_rewritten(response, state["items"], state["reply"]))
+
+
+def _reader(request: Asked) -> Reader:
+    tools = {each.name: each for each in request.tools if isinstance(each, BaseTool)}
+    others = [each.get("function", each).get("name") for each in request.tools if isinstance(each, dict)]
+    wanted = request.response_format
+    wanted = ToolStrategy(wanted.schema) if isinstance(wanted, AutoStrategy) else wanted
+    if isinstance(wanted, ToolStrategy):
+        others += [each.name for each in wanted.schema_specs]
+
+    def validate(name: str, arguments: records.JsonMap) -> records.JsonMap | list[str]:
+        schema = tools[name].tool_call_schema if name in tools else None
+        if isinstance(schema, type) and issubclass(schema, BaseModel):
+            try:
+                schema.model_validate(arguments)
+            except ValidationError as error:
+                return describe_errors(error, schema)
+        return arguments
+
+    return Reader(_NATIVE, frozenset([*tools, *filter(None, others)]), validate, lambda _: [])
+
+
+def _rewritten(
+    response: Answered, items: list[records.ToolCall | records.CallError], reply: records.ModelReply
+) -> Answered:
+    """The response with the calls that were read; the same one where LangChain has read them, too."""
+    message = response.result[0]
+    made = [each for each in items if isinstance(each, records.ToolCall)]
+    calls = [NativeCall(name=each.tool, args=each.arguments, id=each.call_id, type="tool_call") for each in made]
+    broken = [each for each in items if isinstance(each, records.CallError)]
+    if not isinstance(message, AIMessage) or (not broken and calls == message.tool_calls):
+        return response
+    invalid, results = [], []
+    for call in broken:
+        said = f"{call.error.error_type.name}: {call.error.details}"
+        # Endpoints refuse a history with broken JSON in it.
+        invalid.append(
+            InvalidToolCall(name=call.tool, args="{}", id=call.call_id, error=said, type="invalid_tool_call")
+        )
+        error = records.ToolError(code=records.ToolErrorCode.INVALID_ARGUMENT, message=said)
+        results.append(_failed_call(call.call_id, call.tool, error))
+    read: dict[str, Any] = {"tool_calls": calls, "invalid_tool_calls": invalid}
+    if not (message.tool_calls or broken):
+        read["content"] = reply.text  # which was the calls
+    return Answered([message.model_copy(update=read), *response.result[1:], *results], response.structured_response)

@@ -1,0 +1,127 @@
+"""`HealingMiddleware` in agents of LangChain and deepagents: what is malformed never runs, and is asked for again."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from pydantic import BaseModel
+
+from mendgraph import AgentStoppedError, HealingMiddleware
+from mendgraph.nodes.records import StopReason
+from tests.doubles.scripted_server import Calls, Cut, Empty, Refuse, Say, ScriptedServer
+from tests.langchain.agents import agent, ask, both, chat, deep_agent
+
+WHOLE = "import os\nprint(os.getcwd())\n"
+WRITE = '{"path": "a.py", "text": "import os\\nprint(os.getcwd())\\n"}'
+CUT = Cut("", [("write", '{"path": "a.py", "text": "import os\\npri')])
+
+
+@pytest.fixture
+def files() -> dict[str, str]:
+    return {}
+
+
+@pytest.fixture
+def write(files: dict[str, str]) -> Callable[..., str]:
+    def write(path: str, text: str) -> str:
+        """Write a file."""
+        files[path] = text
+        return "written"
+
+    return write
+
+
+@both
+def test_a_cut_file_is_not_written(loop: bool, files: dict[str, str], write: Any) -> None:
+    with ScriptedServer([CUT, Say("Done.")]) as server:
+        made = create_agent(chat(server, streaming=True), [write])
+        ask(made, loop)
+        assert files.pop("a.py") == "import os\npri"  # which LangChain has closed
+    with ScriptedServer([CUT, Calls([("write", WRITE)]), Say("Done.")]) as server:
+        made = create_agent(chat(server, streaming=True), [write], middleware=[HealingMiddleware()])
+        messages = ask(made, loop)
+        assert "TRUNCATED_REPLY" in server.requests[1]["messages"][-1]["content"]
+    assert files == {"a.py": WHOLE}
+    assert [each.type for each in messages] == ["human", "ai", "tool", "ai"]  # nothing of what failed
+    assert messages[-1].text == "Done."
+
+
+def test_a_client_that_streams_changes_nothing(files: dict[str, str], write: Any) -> None:
+    broken = Calls([("write", '{"path": "a.py", "text": "import os\\npri')])  # and says that it is whole
+    asked: Any = {"messages": [{"role": "user", "content": "Write."}]}
+    with ScriptedServer([broken, Say("Done.")] * 2) as server:
+        list(agent(server, tools=[write]).stream(asked, stream_mode="messages"))
+        assert files.pop("a.py") == "import os\npri"
+        server.requests.clear()
+        list(agent(server, HealingMiddleware(), tools=[write]).stream(asked, stream_mode="messages"))
+    assert not files
+
+
+def test_what_can_be_read_is_and_what_fits_runs_beside_what_does_not(files: dict[str, str], write: Any) -> None:
+    said = Say('{"name": "write", "arguments": {"path": "b.py", "text": "b"}}')
+    mixed = Calls([("write", '{"path": "c.py"}'), ("write", '{"path": "d.py", "text": "d"}')])
+    with ScriptedServer([said, mixed, Say("Done.")]) as server:
+        assert len(ask(agent(server, tools=[write]))) == 2  # the call in the text is taken for the answer
+        server.requests.clear()
+        messages = ask(agent(server, HealingMiddleware(), tools=[write]))
+        told = server.requests[2]["messages"]
+    assert files == {"b.py": "b", "d.py": "d"}
+    assert [each.type for each in messages] == ["human", "ai", "tool", "ai", "tool", "tool", "ai"]
+    assert "text: field required" in messages[4].text
+    assert [call["function"]["arguments"] for call in told[3]["tool_calls"]].count("{}") == 1
+
+
+@both
+def test_who_does_not_mend_it_is_ended_with_the_errors(loop: bool, write: Any) -> None:
+    with ScriptedServer(then=lambda _: Empty()) as server:
+        messages = ask(agent(server, HealingMiddleware(), tools=[write]), loop)
+    assert len(server.requests) == 4
+    assert [each.type for each in messages] == ["human", "ai"]
+    assert messages[-1].text.startswith(
+        "The model's reply was still empty after 3 retries. (empty_reply)\nEMPTY_REPLY: "
+    )
+    with ScriptedServer(then=lambda _: Calls([("write", '{"path": 1}')])) as server:
+        healing = HealingMiddleware(max_schema_repairs=1, exit_behavior="error")
+        with pytest.raises(AgentStoppedError, match="text: field required") as stopped:
+            ask(agent(server, healing, tools=[write]), loop)
+    assert (len(server.requests), stopped.value.cause.reason) == (2, StopReason.SCHEMA_REPAIR_EXHAUSTED)
+
+
+def test_a_refusal_is_not_asked_again() -> None:
+    with ScriptedServer([Refuse("I will not.")]) as server:
+        assert "I will not." in ask(agent(server, HealingMiddleware()))[-1].text
+
+
+def test_a_structured_response_that_was_cut_is_none() -> None:
+    class Note(BaseModel):
+        text: str
+
+    cut, whole = Cut("", [("Note", '{"text": "Buy mi')]), Calls([("Note", '{"text": "Buy milk."}')])
+    asked: Any = {"messages": [{"role": "user", "content": "Note it."}]}
+    with ScriptedServer([cut, cut, whole]) as server:
+        model = chat(server, streaming=True)
+        assert create_agent(model, response_format=Note).invoke(asked)["structured_response"].text == "Buy mi"
+        healed = create_agent(model, middleware=[HealingMiddleware()], response_format=Note)
+        assert asyncio.run(healed.ainvoke(asked))["structured_response"].text == "Buy milk."
+
+
+@both
+def test_a_deep_agent_writes_the_whole_file(loop: bool) -> None:
+    cut = Cut("", [("write_file", '{"file_path": "/a.py", "content": "import os\\npri')])
+    whole = Calls([("write_file", '{"file_path": "/a.py", "content": "import os\\nprint(os.getcwd())\\n"}')])
+    asked: Any = {"messages": [{"role": "user", "content": "Write."}]}
+    written = []
+    for middleware in ([], [HealingMiddleware()]):
+        with ScriptedServer([cut, whole, Say("Done.")]) as server:
+            made = deep_agent(server, *middleware)
+            made = asyncio.run(made.ainvoke(asked)) if loop else made.invoke(asked)
+            written.append(str(made.get("files", {}).get("/a.py")))
+    assert "getcwd" in written[1]
+    assert "getcwd" not in written[0]
+
+
+def test_a_negative_number_is_told() -> None:
+    with pytest.raises(ValueError, match="0 or more"):
+        HealingMiddleware(max_healing_attempts=-1)

@@ -1,0 +1,70 @@
+"""`LoopGuardMiddleware` in agents of LangChain and deepagents: who repeats a call for ever is told, and then ended."""
+
+import json
+from itertools import count
+from typing import Any
+
+import pytest
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.errors import GraphRecursionError
+
+from mendgraph import AgentStoppedError, Effect, LoopGuardMiddleware
+from mendgraph.nodes.records import StopReason
+from tests.doubles.scripted_server import Calls, Say, ScriptedServer
+from tests.langchain.agents import agent, ask, both, deep_agent, look
+
+
+def repeating(tool: str = "look", **arguments: str) -> ScriptedServer:
+    return ScriptedServer(then=lambda _: Calls([(tool, json.dumps(arguments or {"path": "a.py"}))]))
+
+
+@both
+def test_a_loop_gets_one_override_and_then_an_end(loop: bool) -> None:
+    with repeating() as server:
+        with pytest.raises(GraphRecursionError):
+            ask(agent(server), loop)
+        made = agent(server, LoopGuardMiddleware(), checkpointer=InMemorySaver())
+        for turn in (1, 2):  # each looks back to its own beginning
+            messages = ask(made, loop)
+            results = [each for each in messages if each.type == "tool"][4 * turn - 4 :]
+            looked, told, refused = results[1].text, results[2].text, json.loads(results[3].text)
+            assert looked == "a.py has three lines."
+            assert told.startswith(looked)
+            assert json.loads(told.removeprefix(looked))["override"]["kind"] == "loop_override"
+            assert refused["error"]["code"] == "loop_override"
+            assert "The same call was made 4 times with the same arguments: look on 'a.py'." in messages[-1].text
+            assert messages[-1].response_metadata["stop"]["reason"] == StopReason.LOOP_PERSISTED
+
+
+def test_calls_side_by_side_are_one_loop_and_the_end_may_be_an_exception() -> None:
+    with ScriptedServer(then=lambda _: Calls([("look", '{"path": "a.py"}'), ("look", '{"path": "./a.py"}')])) as server:
+        guard = LoopGuardMiddleware(exit_behavior="error")
+        with pytest.raises(AgentStoppedError, match=r"look on 'a\.py'") as stopped:
+            ask(agent(server, guard))
+    assert stopped.value.cause.reason is StopReason.LOOP_PERSISTED
+    assert len(server.requests) == 3
+
+
+def test_a_write_is_progress_and_no_write_is_none() -> None:
+    def save(text: str) -> str:
+        """Save a text."""
+        return f"saved {len(text)} characters"
+
+    read, numbers = Calls([("look", '{"path": "a.py"}')]), count()
+    work = [*[read] * 3, Calls([("save", f'{{"text": "{next(numbers)}"}}')])]
+    with ScriptedServer([*work, *work, Say("Done.")]) as server:
+        guard = LoopGuardMiddleware(effects={"save": Effect.WRITE})
+        assert ask(agent(server, guard, tools=[look, save]))[-1].text == "Done."
+    with ScriptedServer([*work, *work, Say("Done.")]) as server:
+        assert "look on 'a.py'" in ask(agent(server, LoopGuardMiddleware(), tools=[look, save]))[-1].text
+
+
+@both
+def test_a_deep_agent_ends_as_well(loop: bool) -> None:
+    with repeating("read_file", file_path="/a.py") as server:
+        with pytest.raises(GraphRecursionError):
+            ask(deep_agent(server), loop)
+        server.requests.clear()
+        made: Any = deep_agent(server, LoopGuardMiddleware())
+        assert "read_file on '/a.py'" in ask(made, loop)[-1].text
+    assert len(server.requests) == 4
