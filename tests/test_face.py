@@ -13,7 +13,7 @@ import mendgraph
 from tests.architecture.product import ROOT
 
 OTHERS = ("langchain.agents", "deepagents", "langgraph_supervisor", "langgraph_swarm")
-PARTS_FOR_OTHERS = ("Middleware", "Backend")
+PARTS_FOR_OTHERS = ("Middleware", "Backend", "AgentStoppedError")
 HEAVY = ("langgraph", "langchain_core", "langchain_openai", "openai", "pydantic")
 
 
