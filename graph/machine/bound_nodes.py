@@ -4,11 +4,12 @@ Each method is one node: it takes the node's slice of the state with the turn's 
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
-from typing import Any, cast
+from math import inf
+from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
 from langchain_core.language_models import BaseChatModel
@@ -18,16 +19,16 @@ from langgraph.types import Overwrite
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.narrowing import Admission, client_context, given_context, run_id_of
-from mendgraph.graph.machine.guard_runtime import judge_calls, with_known_files
+from mendgraph.graph.machine.guard_runtime import judge_again, judge_calls, with_known_files
 from mendgraph.graph.machine.model_runtime import ModelRuntime, Prepared, book_thread
 from mendgraph.graph.machine.run_records import REQUEST_ID
 from mendgraph.graph.machine.state import AgentState, Update
-from mendgraph.graph.machine.tool_runtime import ToolRuntime, reply_reader
+from mendgraph.graph.machine.tool_runtime import InLoop, Run, ToolRuntime, reply_reader
 from mendgraph.graph.machine.workspace import WorkspaceFiles, WorkspaceRecords
 from mendgraph.nodes.begin_turn.node import begin_turn
 from mendgraph.nodes.begin_turn.turn_start import Made, TurnResources
 from mendgraph.nodes.call_model import ledger
-from mendgraph.nodes.call_model.driver import Hands
+from mendgraph.nodes.call_model.driver import MODEL_LOOP, Hands
 from mendgraph.nodes.call_model.node import acall_model, call_model
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.call_model.window import WHOLE
@@ -54,8 +55,12 @@ from mendgraph.nodes.records import (
     StopReason,
     ToolCall,
     ToolError,
+    ToolSpec,
 )
 from mendgraph.nodes.stop.node import finish, give_up, is_failed_work
+
+if TYPE_CHECKING:
+    from mendgraph.graph.langchain.hooks import Hooks
 
 _SAID_OF_REPLIES = ("corrections", "healing_attempts", "stop")
 
@@ -71,12 +76,14 @@ class BoundNodes:
         context: AgentContext | None = None,
         *,
         served: bool = False,
+        middleware: Sequence[Any] = (),
     ) -> None:
         """Bind the nodes; nothing is opened or connected yet.
 
         `stop` is how somebody lets a run end early, `context` that of runs that are given none. With `served` all runs
-        are those of a server's clients, whichever server it is.
+        are those of a server's clients, whichever server it is. `middleware` has the hooks around their steps.
         """
+        self._hooks = _hooks_of(middleware) if middleware else None
         self._stop, self._bound, self._served = stop, context, served
         self._tools = tools
         self._specs = tools.specs
@@ -177,6 +184,8 @@ class BoundNodes:
     def call_model(self, state: AgentState) -> Update:
         """Make the next model call."""
         ready = self._models.prepared(state) or self._models.prepare(state)
+        if self._hooks:
+            return self._costed(state, MODEL_LOOP.run(self._hooked(state, ready, self._hooks, in_loop=False)))
         return self._costed(state, call_model(state, ready.settings, ready.tools, self._hands(state, ready)))
 
     async def acall_model(self, state: AgentState) -> Update:
@@ -184,7 +193,27 @@ class BoundNodes:
         ready = self._models.prepared(state)
         if ready is None:
             ready = await asyncio.to_thread(self._models.prepare, state)
+        if self._hooks:
+            return self._costed(state, await self._hooked(state, ready, self._hooks, in_loop=True))
         return self._costed(state, await acall_model(state, ready.settings, ready.tools, self._hands(state, ready)))
+
+    async def _hooked(self, state: AgentState, ready: Prepared, hooks: "Hooks", *, in_loop: bool) -> Update:
+        """Make the next model call with the hooks around it."""
+        from mendgraph.graph.langchain.hooks import ModelStep, TurnModel
+
+        async def send(
+            slice_: Mapping[str, Any], system: str, tools: tuple[ToolSpec, ...], other: BaseChatModel | None
+        ) -> Update:
+            settings, hands = replace(ready.settings, system=system), self._hands(state, ready)
+            if other is not None:
+                settings, hands = self._models.of_other(other, state["context"], settings, hands)
+            return await acall_model(cast("AgentState", slice_), settings, tools, hands)
+
+        limit = state["context"].max_seconds
+        seconds = inf if limit is None else limit - state["spending"].seconds
+        model = self._models.given or TurnModel(model_name=self._models.model_name(state["context"]))
+        step = ModelStep(state, ready.tools, model, send, self._tools.redactor(), seconds)
+        return await hooks.call_model(step, in_loop=in_loop)
 
     def parse(self, state: AgentState) -> Update:
         """Read the reply."""
@@ -227,15 +256,28 @@ class BoundNodes:
     def execute_tools(self, state: AgentState) -> Update:
         """Run the allowed calls, and charge the time to the turn; once a stop is asked for, no further call begins."""
         with self._scope() as scope:
-            update = self._tools.run(state, get_stream_writer(), scope, _task())
+            update = self._tools.run(state, get_stream_writer(), scope, _task(), wrap=self._around_tools(state))
         return self._tools_watched(state, update)
 
     async def aexecute_tools(self, state: AgentState) -> Update:
         """The same for an event loop, in which async tools run; a cancelled run changes nothing any more."""
         with self._scope() as scope, calls_in_loop() as in_loop:
-            run = partial(self._tools.run, state, get_stream_writer(), scope, _task(), in_loop)
+            wrap = self._around_tools(state, in_loop)
+            run = partial(self._tools.run, state, get_stream_writer(), scope, _task(), in_loop, wrap)
             update = await await_call(run, scope=scope)
         return self._tools_watched(state, update)
+
+    def _around_tools(self, state: AgentState, in_loop: InLoop | None = None) -> Callable[[Run], Run] | None:
+        if self._hooks is None:
+            return None
+        from mendgraph.graph.langchain.hooks import ToolStep
+
+        hooks, judge, redactor = self._hooks, partial(judge_again, self._tools, state), self._tools.redactor()
+
+        def wrap(run: Run) -> Run:
+            return partial(hooks.run_tool, ToolStep(state["messages"], run, judge, self._specs, redactor, in_loop))
+
+        return wrap
 
     def loop_check(self, state: AgentState) -> Update:
         """Judge the step and settle it into the history."""
@@ -253,17 +295,18 @@ class BoundNodes:
         update |= {"items": [], "spending": spending.model_copy(update={"steps": spending.steps + paid})}
         return update
 
-    def finish(self, state: AgentState) -> Update:
-        """End with the answer."""
+    def finish(self, state: AgentState, in_loop: InLoop | None = None) -> Update:
+        """End with the answer. What comes after a turn may run coroutines `in_loop`."""
         checking = state["context"].evidence or bool(state["context"].checks)
-        return self._stopped(state, finish(state, ledger.usage_report(state["spending"]), checking=checking))
+        update = finish(state, ledger.usage_report(state["spending"]), checking=checking)
+        return self._stopped(state, update, in_loop)
 
-    def budget_stop(self, state: AgentState) -> Update:
+    def budget_stop(self, state: AgentState, in_loop: InLoop | None = None) -> Update:
         """End on a limit: the one that a node named, or the one that the router saw."""
         cause = state.get("stop") or ledger.exhausted_limit(state["spending"], state["context"].limits())
-        return self._given_up(state, OutcomeKind.BUDGET_STOP, cause)
+        return self._given_up(state, OutcomeKind.BUDGET_STOP, cause, in_loop)
 
-    def system_error(self, state: AgentState) -> Update:
+    def system_error(self, state: AgentState, in_loop: InLoop | None = None) -> Update:
         """End on a failure that the machine could not mend. What failed work has changed is taken back."""
         cause = state.get("stop")
         if (
@@ -272,22 +315,30 @@ class BoundNodes:
             or state["context"].keep_failed_edits
             or "first_step" not in state
         ):
-            return self._given_up(state, OutcomeKind.SYSTEM_ERROR, cause)
+            return self._given_up(state, OutcomeKind.SYSTEM_ERROR, cause, in_loop)
         taken = self._tools.take_back(state, get_stream_writer())
         cause = cause.model_copy(update={"message": f"{cause.message} {taken.sentence}"})
-        update = self._given_up(state, OutcomeKind.SYSTEM_ERROR, cause, taken.restored)
+        update = self._given_up(state, OutcomeKind.SYSTEM_ERROR, cause, in_loop, taken.restored)
         return {**update, "changes": [*taken.changes]}
 
     def _given_up(
-        self, state: AgentState, kind: OutcomeKind, cause: StopCause | None, restored: Sequence[str] = ()
+        self,
+        state: AgentState,
+        kind: OutcomeKind,
+        cause: StopCause | None,
+        in_loop: InLoop | None,
+        restored: Sequence[str] = (),
     ) -> Update:
         cause = cause or StopCause(reason=StopReason.CANCELLED, message="The run was stopped.")
-        return self._stopped(state, give_up(state, kind, cause, ledger.usage_report(state["spending"]), restored))
+        update = give_up(state, kind, cause, ledger.usage_report(state["spending"]), restored)
+        return self._stopped(state, update, in_loop)
 
-    def _stopped(self, state: AgentState, update: Update) -> Update:
+    def _stopped(self, state: AgentState, update: Update, in_loop: InLoop | None) -> Update:
         """Write what is left of the spending, and forget what the model wrote."""
         self._models.book.flush()
         self._tools.words.forget(state.get("run_id", ""))
+        if self._hooks:
+            return self._hooks.end_turn(state.get("messages") or [], update, self._tools.redactor(), in_loop)
         return update
 
     def _asked(self, runtime: Runtime[AgentContext]) -> object:
@@ -370,6 +421,12 @@ class BoundNodes:
             if problem:
                 return problem
         return schema_problem(context.answer_schema or {})
+
+
+def _hooks_of(middleware: Sequence[Any]) -> "Hooks":
+    from mendgraph.graph.langchain.hooks import Hooks  # LangChain's agents take a second to import
+
+    return Hooks(middleware)
 
 
 def _trace_event(run_id: str, name: str, payload: JsonMap, step: int = 0) -> None:

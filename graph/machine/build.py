@@ -15,7 +15,7 @@ from contextlib import aclosing, closing, contextmanager, nullcontext
 from copy import copy
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, Unpack, cast
 
 import ormsgpack
 from langchain_core.language_models import BaseChatModel
@@ -42,11 +42,15 @@ from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.telemetry.spans import OBSERVER, RunSpan, at_work, run_observer
 from mendgraph.nodes.begin_turn.turn_start import scrubbed
 from mendgraph.nodes.call_model.stop_request import StopRequest
-from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, await_call, call_here
+from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, await_call, call_here, calls_in_loop
 from mendgraph.nodes.execute_tools.registry import Tool
 from mendgraph.nodes.execute_tools.secrets.redact import is_findable_key
+from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
 from mendgraph.nodes.records import JsonMap, OutcomeKind
+
+if TYPE_CHECKING:
+    from langchain.agents.middleware import AgentMiddleware
 
 Machine = CompiledStateGraph[AgentState, AgentContext, AgentInput, AgentOutput]
 """The compiled graph, as `build_graph` returns it."""
@@ -277,11 +281,12 @@ def direct(name: str, node: Callable[[Any], Any]) -> TwoWays:
     return TwoWays(name, node, in_loop)
 
 
-def in_a_thread(name: str, node: Callable[[Any], Any]) -> TwoWays:
-    """A node that may wait for the disk: in an event loop it has a thread of its own."""
+def in_a_thread(name: str, node: Callable[..., Any]) -> TwoWays:
+    """A node that may wait for the disk: in an event loop it has a thread, and what runs a coroutine in that loop."""
 
     async def in_loop(state: Any) -> Any:
-        return await await_call(partial(node, state))
+        with calls_in_loop() as run:
+            return await await_call(partial(node, state, run))
 
     return TwoWays(name, node, in_loop)
 
@@ -323,6 +328,7 @@ class BuildArguments(NamedTuple):
     secrets: Sequence[str] = ()
     store: BaseStore | None = None
     context: AgentContext | None = None
+    middleware: "Sequence[AgentMiddleware[Any, Any, Any]]" = ()
 
 
 class MachineOptions(TypedDict, total=False):
@@ -334,6 +340,7 @@ class MachineOptions(TypedDict, total=False):
     roles: Mapping[str, Collection[str]]
     secrets: Sequence[str]
     store: BaseStore | None
+    middleware: "Sequence[AgentMiddleware[Any, Any, Any]]"
 
 
 class SessionOptions(MachineOptions, total=False):
@@ -349,8 +356,14 @@ def checked(given: BuildArguments) -> BuildArguments:
 
     Raises:
         TypeError: one is of another type; the message names the argument and the remedy.
-        ValueError: two tools have the same name.
+        ValueError: two tools have the same name, or a middleware needs what there is not here.
     """
+    if given.middleware:
+        from mendgraph.graph.langchain.hooks import check_middleware
+
+        check_middleware(given.middleware)
+        if added := [tool for each in given.middleware for tool in getattr(each, "tools", ())]:
+            given = given._replace(tools=(*(default_tools() if given.tools is None else given.tools), *added))
     for name, (fits, remedy) in _FIT.items():
         value = getattr(given, name)
         if not fits(value):
@@ -437,6 +450,8 @@ def build_graph(
         secrets: values that nothing shows or stores, beside those of the environment.
         store: LangGraph's long-term memory over threads. The machine keeps nothing there; a tool of yours reaches it
             with `langgraph.config.get_store()`.
+        middleware: LangChain's, whose hooks are called before, after and around model calls, tool calls and turns, in
+            this order. One that fails ends the turn with SYSTEM_ERROR (hook_failed).
 
     Returns:
         The compiled graph. The `outcome` of its result says how a run ended; what can be expected to fail is there and
@@ -444,7 +459,7 @@ def build_graph(
 
     Raises:
         TypeError: an argument is of another type; the message names it and the remedy.
-        ValueError: two tools have the same name.
+        ValueError: two tools have the same name, or a middleware needs what there is not here.
     """
     return build_machine(**checked(BuildArguments(checkpointer, context=context, **options))._asdict())[0]
 
@@ -462,7 +477,7 @@ def build_machine(
     """
     given = BuildArguments(checkpointer, **arguments)
     tools = ToolRuntime(given.tools, tuple(given.rules), given.roles, given.secrets)
-    nodes = BoundNodes(given.model, tools, stop, given.context, served=served)
+    nodes = BoundNodes(given.model, tools, stop, given.context, served=served, middleware=given.middleware)
     builder: StateGraph[AgentState, AgentContext, AgentInput, AgentOutput] = StateGraph(
         AgentState, context_schema=AgentContext, input_schema=AgentInput, output_schema=AgentOutput
     )
