@@ -119,8 +119,6 @@ def check_middleware(given: Sequence[object]) -> None:
                 f"middleware: {each.name} has a state_schema with {', '.join(own)}, and the machine's state is closed:"
                 " keep it in an attribute, or in runtime.store."
             )
-        if each.transformers:
-            raise ValueError(f"middleware: {each.name} has transformers, and the machine's streams take none.")
         for hook in (*HOOKS, *(f"a{name}" for name in HOOKS)):
             if jumps := sorted(set(getattr(getattr(each, hook), "__can_jump_to__", ())) - {"end"}):
                 raise ValueError(f'middleware: {hook} of {each.name} jumps to {jumps[0]!r}: it can only jump to "end".')
@@ -129,9 +127,9 @@ def check_middleware(given: Sequence[object]) -> None:
 class _Step:
     """A step with hooks around it: which of them is at work, what it is shown, and how much time is left to all."""
 
-    def __init__(self, hooks: "Hooks", messages: Sequence[AnyMessage], seconds: float, *, in_loop: bool) -> None:
-        self.hooks, self.messages, self.in_loop = hooks, list(messages), in_loop
-        self.runtime: Runtime[Any] = get_runtime()
+    def __init__(self, hooks: "Hooks", state: Mapping[str, Any], seconds: float, *, in_loop: bool) -> None:
+        self.hooks, self.messages, self.in_loop = hooks, list(state["messages"]), in_loop
+        self.runtime: Runtime[Any] = get_runtime().override(context=state["context"])
         self.at, self.over, self.used = "", False, 0.0
         self.end: StopCause | None = None
         self.changed: dict[str | None, AnyMessage] = {}
@@ -175,13 +173,13 @@ class _Step:
             while not task.done() and self.left() > 0:
                 await asyncio.wait({task}, timeout=self.left())
         finally:
-            late, self.over = not task.done(), True
+            late, at, self.over = not task.done(), self.at, True
             self.used = self._seconds - self.left()
             if late:
                 task.cancel()
                 await asyncio.wait({task}, timeout=LAST_WORDS_S)
         async with self._busy:  # what nobody waits for any more is paid all the same
-            pass
+            self.at = at
         if late and self._seconds < HOOK_S:
             message = f"Limit 'max_seconds' exceeded: the hook {self.at} had not ended."
             self.end = self.end or StopCause(reason=StopReason.WALL_CLOCK, message=message)
@@ -267,7 +265,7 @@ class _Step:
             if _calls(message) != _calls(old) and message.id != self.reply_id:
                 self.fail("changes the calls of the history, whose results are there")
             if message != old:
-                self.messages[place] = self.changed[message.id] = message
+                self.messages[place] = self.changed[message.id] = cast("AnyMessage", message)
         if jump:
             self.stop(StopCause(reason=StopReason.CANCELLED, message=said or f"The hook {self.at} ended the turn."))
 
@@ -297,7 +295,7 @@ class ModelStep(NamedTuple):
 
 class _ModelStep(_Step):
     def __init__(self, hooks: "Hooks", given: ModelStep, *, in_loop: bool) -> None:
-        super().__init__(hooks, given.state["messages"], given.seconds, in_loop=in_loop)
+        super().__init__(hooks, given.state, given.seconds, in_loop=in_loop)
         self.given, self.update = given, JsonMap()
         self._failure: StopCause | None = None
         self._replies: dict[str | None, tuple[ModelReply, AIMessage]] = {}
@@ -416,7 +414,7 @@ class _ToolStep(_Step):
     """One call of a tool."""
 
     def __init__(self, hooks: "Hooks", given: "ToolStep", call: ToolCall, context: ToolContext) -> None:
-        super().__init__(hooks, given.messages, context.seconds_left, in_loop=given.in_loop is not None)
+        super().__init__(hooks, given.state, context.seconds_left, in_loop=given.in_loop is not None)
         self.given, self.tool_call, self.context = given, call, context
         self.ran: ToolRun | None = None
         self._began = monotonic_s()
@@ -486,7 +484,7 @@ class ToolStep(NamedTuple):
     loop of the run, from the thread of this step.
     """
 
-    messages: Sequence[AnyMessage]
+    state: Mapping[str, Any]
     run: Callable[[ToolCall, ToolContext], ToolRun]
     judge: Callable[[ToolCall], ToolCall | ToolRun]
     specs: Mapping[str, ToolSpec]
@@ -538,7 +536,7 @@ class Hooks:
         return ran
 
     def end_turn(
-        self, messages: Sequence[AnyMessage], update: JsonMap, redactor: Redactor, in_loop: InLoop | None
+        self, state: Mapping[str, Any], update: JsonMap, redactor: Redactor, in_loop: InLoop | None
     ) -> JsonMap:
         """The update of a terminal after the hooks that come after a turn. One that fails makes the turn a failure."""
         outcome: Outcome = update["outcome"]
@@ -547,7 +545,8 @@ class Hooks:
         last = update["messages"][0].model_copy(update={"id": uuid4().hex})
 
         async def run() -> tuple[_Step, StopCause | None]:
-            step = _Step(self, [*messages, last], HOOK_S, in_loop=in_loop is not None)
+            ended = {**state, "messages": [*state["messages"], last]}
+            step = _Step(self, ended, HOOK_S, in_loop=in_loop is not None)
             try:
                 await step.within(step.all("after_agent"))
             except TurnEndedError as end:

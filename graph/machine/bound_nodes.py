@@ -275,7 +275,7 @@ class BoundNodes:
         hooks, judge, redactor = self._hooks, partial(judge_again, self._tools, state), self._tools.redactor()
 
         def wrap(run: Run) -> Run:
-            return partial(hooks.run_tool, ToolStep(state["messages"], run, judge, self._specs, redactor, in_loop))
+            return partial(hooks.run_tool, ToolStep(state, run, judge, self._specs, redactor, in_loop))
 
         return wrap
 
@@ -338,7 +338,7 @@ class BoundNodes:
         self._models.book.flush()
         self._tools.words.forget(state.get("run_id", ""))
         if self._hooks:
-            return self._hooks.end_turn(state.get("messages") or [], update, self._tools.redactor(), in_loop)
+            return self._hooks.end_turn(state, update, self._tools.redactor(), in_loop)
         return update
 
     def _asked(self, runtime: Runtime[AgentContext]) -> object:

@@ -500,7 +500,8 @@ def build_machine(
             builder.add_edge(source, target)
     for source, router in _ROUTERS.items():
         builder.add_conditional_edges(source, Route(router), routes.path_map(source))
-    compiled = builder.compile(checkpointer=checkpointer, store=given.store, name="mendgraph")
+    streams = [made for each in given.middleware for made in each.transformers] or None
+    compiled = builder.compile(checkpointer, store=given.store, name="mendgraph", transformers=streams)
     bound = vars(compiled.with_config(recursion_limit=routes.recursion_limit(MAX_CALLS_PER_TURN_LIMIT)))
     made = {name: value for name, value in bound.items() if name != "__orig_class__"}
     return AgentGraph(scrub=nodes.scrub, secrets=given.secrets, **made), nodes
