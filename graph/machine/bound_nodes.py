@@ -4,11 +4,10 @@ Each method is one node: it takes the node's slice of the state with the turn's 
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from functools import partial
-from math import inf
 from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
@@ -19,11 +18,11 @@ from langgraph.types import Overwrite
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.narrowing import Admission, client_context, given_context, run_id_of
-from mendgraph.graph.machine.guard_runtime import judge_again, judge_calls, with_known_files
+from mendgraph.graph.machine.guard_runtime import judge_calls, with_known_files
 from mendgraph.graph.machine.model_runtime import ModelRuntime, Prepared, book_thread
 from mendgraph.graph.machine.run_records import REQUEST_ID
 from mendgraph.graph.machine.state import AgentState, Update
-from mendgraph.graph.machine.tool_runtime import InLoop, Run, ToolRuntime, reply_reader
+from mendgraph.graph.machine.tool_runtime import ToolRuntime, reply_reader
 from mendgraph.graph.machine.workspace import WorkspaceFiles, WorkspaceRecords
 from mendgraph.nodes.begin_turn.node import begin_turn
 from mendgraph.nodes.begin_turn.turn_start import Made, TurnResources
@@ -37,6 +36,7 @@ from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import FileContent
 from mendgraph.nodes.execute_tools.network.url_rules import rule_problems
 from mendgraph.nodes.execute_tools.policy.alerts import Alert, Vitals, observe_cost, observe_reply, observe_tool
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.step import Execution
 from mendgraph.nodes.guard.policy import edited_result, judge_workspace
 from mendgraph.nodes.heal.node import heal
@@ -83,11 +83,11 @@ class BoundNodes:
         `stop` is how somebody lets a run end early, `context` that of runs that are given none. With `served` all runs
         are those of a server's clients, whichever server it is. `middleware` has the hooks around their steps.
         """
-        self._hooks = _hooks_of(middleware) if middleware else None
         self._stop, self._bound, self._served = stop, context, served
         self._tools = tools
         self._specs = tools.specs
         self._models = ModelRuntime(model, tools, stop)
+        self.hooks = _hooks_of(middleware, tools.redactor) if middleware else None
 
     @property
     def records(self) -> WorkspaceRecords:
@@ -184,8 +184,8 @@ class BoundNodes:
     def call_model(self, state: AgentState) -> Update:
         """Make the next model call."""
         ready = self._models.prepared(state) or self._models.prepare(state)
-        if self._hooks:
-            return self._costed(state, MODEL_LOOP.run(self._hooked(state, ready, self._hooks, in_loop=False)))
+        if self.hooks:
+            return self._costed(state, MODEL_LOOP.run(self._hooked(state, ready, self.hooks, in_loop=False)))
         return self._costed(state, call_model(state, ready.settings, ready.tools, self._hands(state, ready)))
 
     async def acall_model(self, state: AgentState) -> Update:
@@ -193,27 +193,19 @@ class BoundNodes:
         ready = self._models.prepared(state)
         if ready is None:
             ready = await asyncio.to_thread(self._models.prepare, state)
-        if self._hooks:
-            return self._costed(state, await self._hooked(state, ready, self._hooks, in_loop=True))
+        if self.hooks:
+            return self._costed(state, await self._hooked(state, ready, self.hooks, in_loop=True))
         return self._costed(state, await acall_model(state, ready.settings, ready.tools, self._hands(state, ready)))
 
     async def _hooked(self, state: AgentState, ready: Prepared, hooks: "Hooks", *, in_loop: bool) -> Update:
-        """Make the next model call with the hooks around it."""
-        from mendgraph.graph.langchain.hooks import ModelStep, TurnModel
-
-        async def send(
-            slice_: Mapping[str, Any], system: str, tools: tuple[ToolSpec, ...], other: BaseChatModel | None
-        ) -> Update:
+        async def send(part: Any, system: str, tools: Sequence[ToolSpec], other: BaseChatModel | None) -> Update:
             settings, hands = replace(ready.settings, system=system), self._hands(state, ready)
             if other is not None:
-                settings, hands = self._models.of_other(other, state["context"], settings, hands)
-            return await acall_model(cast("AgentState", slice_), settings, tools, hands)
+                settings, hands = self._models.of_other(other, ready.context, settings, hands)
+            return await acall_model(part, settings, tools, hands)
 
-        limit = state["context"].max_seconds
-        seconds = inf if limit is None else limit - state["spending"].seconds
-        model = self._models.given or TurnModel(model_name=self._models.model_name(state["context"]))
-        step = ModelStep(state, ready.tools, model, send, self._tools.redactor(), seconds)
-        return await hooks.call_model(step, in_loop=in_loop)
+        model = self._models.given or self._models.model_name(ready.context)
+        return await hooks.call_model(state, model, ready.tools, send, in_loop=in_loop)
 
     def parse(self, state: AgentState) -> Update:
         """Read the reply."""
@@ -256,28 +248,17 @@ class BoundNodes:
     def execute_tools(self, state: AgentState) -> Update:
         """Run the allowed calls, and charge the time to the turn; once a stop is asked for, no further call begins."""
         with self._scope() as scope:
-            update = self._tools.run(state, get_stream_writer(), scope, _task(), wrap=self._around_tools(state))
+            wrap = partial(self.hooks.around, state, self._specs, None) if self.hooks else None
+            update = self._tools.run(state, get_stream_writer(), scope, _task(), wrap=wrap)
         return self._tools_watched(state, update)
 
     async def aexecute_tools(self, state: AgentState) -> Update:
         """The same for an event loop, in which async tools run; a cancelled run changes nothing any more."""
         with self._scope() as scope, calls_in_loop() as in_loop:
-            wrap = self._around_tools(state, in_loop)
+            wrap = partial(self.hooks.around, state, self._specs, in_loop) if self.hooks else None
             run = partial(self._tools.run, state, get_stream_writer(), scope, _task(), in_loop, wrap)
             update = await await_call(run, scope=scope)
         return self._tools_watched(state, update)
-
-    def _around_tools(self, state: AgentState, in_loop: InLoop | None = None) -> Callable[[Run], Run] | None:
-        if self._hooks is None:
-            return None
-        from mendgraph.graph.langchain.hooks import ToolStep
-
-        hooks, judge, redactor = self._hooks, partial(judge_again, self._tools, state), self._tools.redactor()
-
-        def wrap(run: Run) -> Run:
-            return partial(hooks.run_tool, ToolStep(state, run, judge, self._specs, redactor, in_loop))
-
-        return wrap
 
     def loop_check(self, state: AgentState) -> Update:
         """Judge the step and settle it into the history."""
@@ -295,18 +276,17 @@ class BoundNodes:
         update |= {"items": [], "spending": spending.model_copy(update={"steps": spending.steps + paid})}
         return update
 
-    def finish(self, state: AgentState, in_loop: InLoop | None = None) -> Update:
-        """End with the answer. What comes after a turn may run coroutines `in_loop`."""
+    def finish(self, state: AgentState) -> Update:
+        """End with the answer."""
         checking = state["context"].evidence or bool(state["context"].checks)
-        update = finish(state, ledger.usage_report(state["spending"]), checking=checking)
-        return self._stopped(state, update, in_loop)
+        return self._stopped(state, finish(state, ledger.usage_report(state["spending"]), checking=checking))
 
-    def budget_stop(self, state: AgentState, in_loop: InLoop | None = None) -> Update:
+    def budget_stop(self, state: AgentState) -> Update:
         """End on a limit: the one that a node named, or the one that the router saw."""
         cause = state.get("stop") or ledger.exhausted_limit(state["spending"], state["context"].limits())
-        return self._given_up(state, OutcomeKind.BUDGET_STOP, cause, in_loop)
+        return self._given_up(state, OutcomeKind.BUDGET_STOP, cause)
 
-    def system_error(self, state: AgentState, in_loop: InLoop | None = None) -> Update:
+    def system_error(self, state: AgentState) -> Update:
         """End on a failure that the machine could not mend. What failed work has changed is taken back."""
         cause = state.get("stop")
         if (
@@ -315,31 +295,27 @@ class BoundNodes:
             or state["context"].keep_failed_edits
             or "first_step" not in state
         ):
-            return self._given_up(state, OutcomeKind.SYSTEM_ERROR, cause, in_loop)
+            return self._given_up(state, OutcomeKind.SYSTEM_ERROR, cause)
         taken = self._tools.take_back(state, get_stream_writer())
         cause = cause.model_copy(update={"message": f"{cause.message} {taken.sentence}"})
-        update = self._given_up(state, OutcomeKind.SYSTEM_ERROR, cause, in_loop, taken.restored)
+        update = self._given_up(state, OutcomeKind.SYSTEM_ERROR, cause, taken.restored)
         return {**update, "changes": [*taken.changes]}
 
     def _given_up(
-        self,
-        state: AgentState,
-        kind: OutcomeKind,
-        cause: StopCause | None,
-        in_loop: InLoop | None,
-        restored: Sequence[str] = (),
+        self, state: AgentState, kind: OutcomeKind, cause: StopCause | None, restored: Sequence[str] = ()
     ) -> Update:
         cause = cause or StopCause(reason=StopReason.CANCELLED, message="The run was stopped.")
-        update = give_up(state, kind, cause, ledger.usage_report(state["spending"]), restored)
-        return self._stopped(state, update, in_loop)
+        return self._stopped(state, give_up(state, kind, cause, ledger.usage_report(state["spending"]), restored))
 
-    def _stopped(self, state: AgentState, update: Update, in_loop: InLoop | None) -> Update:
+    def _stopped(self, state: AgentState, update: Update) -> Update:
         """Write what is left of the spending, and forget what the model wrote."""
         self._models.book.flush()
         self._tools.words.forget(state.get("run_id", ""))
-        if self._hooks:
-            return self._hooks.end_turn(state, update, self._tools.redactor(), in_loop)
         return update
+
+    async def end_turn(self, state: AgentState, update: Update, *, in_loop: bool) -> Update:
+        """The update of a terminal after the hooks that come after a turn."""
+        return await self.hooks.end_turn(state, update, in_loop=in_loop) if self.hooks else update
 
     def _asked(self, runtime: Runtime[AgentContext]) -> object:
         """The context that the run was given, or what a client may have of it where it comes through a server.
@@ -423,10 +399,10 @@ class BoundNodes:
         return schema_problem(context.answer_schema or {})
 
 
-def _hooks_of(middleware: Sequence[Any]) -> "Hooks":
+def _hooks_of(middleware: Sequence[Any], redactor: Callable[[], Redactor]) -> "Hooks":
     from mendgraph.graph.langchain.hooks import Hooks  # LangChain's agents take a second to import
 
-    return Hooks(middleware)
+    return Hooks(middleware, redactor)
 
 
 def _trace_event(run_id: str, name: str, payload: JsonMap, step: int = 0) -> None:

@@ -41,8 +41,9 @@ from mendgraph.graph.machine.state import CHECKPOINT_TYPES, AgentInput, AgentOut
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.telemetry.spans import OBSERVER, RunSpan, at_work, run_observer
 from mendgraph.nodes.begin_turn.turn_start import scrubbed
+from mendgraph.nodes.call_model.driver import MODEL_LOOP
 from mendgraph.nodes.call_model.stop_request import StopRequest
-from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, await_call, call_here, calls_in_loop
+from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, await_call, call_here
 from mendgraph.nodes.execute_tools.registry import Tool
 from mendgraph.nodes.execute_tools.secrets.redact import is_findable_key
 from mendgraph.nodes.execute_tools.tools import default_tools
@@ -281,14 +282,17 @@ def direct(name: str, node: Callable[[Any], Any]) -> TwoWays:
     return TwoWays(name, node, in_loop)
 
 
-def in_a_thread(name: str, node: Callable[..., Any]) -> TwoWays:
-    """A node that may wait for the disk: in an event loop it has a thread, and what runs a coroutine in that loop."""
+def terminal(name: str, node: Callable[[Any], Any], nodes: BoundNodes) -> TwoWays:
+    """A terminal and the hooks after it. It may wait for the disk: in an event loop it has a thread of its own."""
+
+    def here(state: Any) -> Any:
+        update = node(state)
+        return MODEL_LOOP.run(nodes.end_turn(state, update, in_loop=False)) if nodes.hooks else update
 
     async def in_loop(state: Any) -> Any:
-        with calls_in_loop() as run:
-            return await await_call(partial(node, state, run))
+        return await nodes.end_turn(state, await await_call(partial(node, state)), in_loop=True)
 
-    return TwoWays(name, node, in_loop)
+    return TwoWays(name, here, in_loop)
 
 
 class Route(RunnableLambda[Any, str]):
@@ -489,9 +493,9 @@ def build_machine(
         bounded("guard", nodes.guard),
         TwoWays("execute_tools", nodes.execute_tools, nodes.aexecute_tools),
         direct("loop_check", nodes.loop_check),
-        in_a_thread(OutcomeKind.FINISHED, nodes.finish),
-        in_a_thread(OutcomeKind.BUDGET_STOP, nodes.budget_stop),
-        in_a_thread(OutcomeKind.SYSTEM_ERROR, nodes.system_error),
+        terminal(OutcomeKind.FINISHED, nodes.finish, nodes),
+        terminal(OutcomeKind.BUDGET_STOP, nodes.budget_stop, nodes),
+        terminal(OutcomeKind.SYSTEM_ERROR, nodes.system_error, nodes),
     )
     for node in parts:
         builder.add_node(node.name, node)

@@ -21,23 +21,12 @@ from mendgraph.nodes.execute_tools.engine import call_tool
 from mendgraph.nodes.execute_tools.files.text_files import decode_text, why_not_text
 from mendgraph.nodes.execute_tools.files.workspace import DryChange, DryWorkspace, change_mark
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
-from mendgraph.nodes.execute_tools.tool_run import ToolRun, bad_arguments, refused
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.approvals import ApprovalRequest, GuardUpdate, Hands, Preview, ShownPreview
 from mendgraph.nodes.guard.node import judge_step
 from mendgraph.nodes.guard.policy import GuardConfig, judge_reply
 from mendgraph.nodes.loop_check.repetition import signature_of
-from mendgraph.nodes.records import (
-    CallError,
-    Effect,
-    JsonMap,
-    LoopRecord,
-    Plan,
-    ToolCall,
-    ToolErrorCode,
-    Verdict,
-    VerdictKind,
-)
+from mendgraph.nodes.records import CallError, Effect, JsonMap, LoopRecord, Plan, ToolCall, Verdict
 
 SECONDS = 10.0
 """How long one call may be thought about."""
@@ -58,7 +47,20 @@ def with_known_files(tools: ToolRuntime, context: AgentContext, update: Update) 
 
 def judge_calls(tools: ToolRuntime, state: AgentState) -> GuardUpdate:
     """Judge the calls of one reply, and ask a person where that is needed."""
-    judge = _judge(tools, state)
+    context, refused = state["context"], partial(tools.report_refused, state, get_stream_writer())
+    config = GuardConfig(
+        mode=context.mode,
+        root=context.workspace,
+        rules=tools.rules(context),
+        allowed=tools.names(context),
+        paths_of=tools.paths_of,
+        leads_to=partial(tools.leads_to, context, observe=refused),
+    )
+    overrides = state.get("loop", LoopRecord()).overrides
+    signature = partial(signature_of, root=context.workspace)
+
+    def judge(items: Sequence[ToolCall | CallError]) -> list[Verdict]:
+        return judge_reply(items, config, tools.specs, overrides, signature)
 
     def hands(ask: Callable[[ApprovalRequest], object]) -> Hands:
         clean = tools.redactor().content
@@ -73,34 +75,6 @@ def judge_calls(tools: ToolRuntime, state: AgentState) -> GuardUpdate:
         )
 
     return judge_step(state, judge, tools.specs, hands)
-
-
-def judge_again(tools: ToolRuntime, state: AgentState, call: ToolCall) -> ToolCall | ToolRun:
-    """A call that a hook has changed since it was judged, as it may run; or its refusal. Nobody is asked any more."""
-    arguments = tools.registry.validate(call.tool, call.arguments)
-    if isinstance(arguments, list):
-        return bad_arguments(call.tool, arguments)
-    call = call.model_copy(update={"arguments": arguments})
-    [verdict] = _judge(tools, state)([call])
-    if verdict.kind is VerdictKind.ALLOW:
-        return call
-    said = verdict.error.message if verdict.error else "a hook has changed it, and a person would have to allow that."
-    return refused(call.tool, f"{call.tool} was not run: {said}", ToolErrorCode.PERMISSION_DENIED, "GuardrailError")
-
-
-def _judge(tools: ToolRuntime, state: AgentState) -> Callable[[Sequence[ToolCall | CallError]], list[Verdict]]:
-    context, reported = state["context"], partial(tools.report_refused, state, get_stream_writer())
-    config = GuardConfig(
-        mode=context.mode,
-        root=context.workspace,
-        rules=tools.rules(context),
-        allowed=tools.names(context),
-        paths_of=tools.paths_of,
-        leads_to=partial(tools.leads_to, context, observe=reported),
-    )
-    overrides = state.get("loop", LoopRecord()).overrides
-    signature = partial(signature_of, root=context.workspace)
-    return lambda items: judge_reply(items, config, tools.specs, overrides, signature)
 
 
 class Previewer:

@@ -23,14 +23,7 @@ from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.graph.telemetry.spans import OBSERVER, RunSpan
 from mendgraph.nodes.call_model import ledger
 from mendgraph.nodes.call_model.driver import Hands
-from mendgraph.nodes.call_model.endpoint import (
-    EMBEDDED_MODEL,
-    PLAIN,
-    Endpoint,
-    ModelChoice,
-    find_endpoint,
-    models_in_order,
-)
+from mendgraph.nodes.call_model.endpoint import EMBEDDED_MODEL, Endpoint, ModelChoice, find_endpoint, models_in_order
 from mendgraph.nodes.call_model.exchange import CallSettings
 from mendgraph.nodes.call_model.model import GuardedModel, Model, Wait
 from mendgraph.nodes.call_model.paid_call import CallBudget
@@ -227,12 +220,11 @@ class ModelRuntime:
         from mendgraph.graph.langchain.chat_models import ChatModels, name_of
 
         models, name, prices = ChatModels(lambda: os.environ, chat), name_of(chat), self._prices
-        found = None if isinstance(prices, ToolError) else ledger.find_price(prices, name)
-        price = context.price() or found
+        price = context.price() or (None if isinstance(prices, ToolError) else ledger.find_price(prices, name))
         if cause := ledger.unknown_price(settings.budget.limits, price, name):
             raise ValueError(cause.message)
         budget = replace(settings.budget, models=(ModelChoice(model=name or None),), price_of=lambda _: price)
-        known = models.known(None, None, PLAIN)
+        known = models.known(None, None, context.model_options())
         window = context.window_tokens or (known and known.window_tokens) or find_profile(name).window_tokens
         connect = partial(self._connect, OBSERVER.get(), models)
         return replace(settings, budget=budget, window_tokens=window), replace(hands, connect=connect)

@@ -2,13 +2,12 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain.agents import create_agent
-from langchain.agents import middleware as ready_made
+from langchain.agents import create_agent, middleware as ready_made
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ToolCallRequest
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, SystemMessage, ToolMessage
@@ -18,8 +17,7 @@ from pydantic import SecretStr
 
 from mendgraph import AgentContext, Effect, RunResult, arun_task, build_graph, default_tools, run_task, serializer, tool
 from mendgraph.graph.langchain import hooks
-from mendgraph.nodes.execute_tools.registry import ToolContext
-from mendgraph.nodes.records import JsonMap, StopReason
+from mendgraph.nodes.records import JsonMap
 from tests.doubles.scripted_server import Calls, Reply, Say, ScriptedServer, Status
 from tests.runs.playing import set_clock, write_files
 
@@ -45,16 +43,16 @@ class Noted(AgentMiddleware[Any, Any, Any]):
         self.heard.append(hook)
         return self.then(hook, given)
 
-    def before_agent(self, state: Any, runtime: Any) -> Any:
+    def before_agent(self, state: Any, runtime: Any) -> Any:  # noqa: ARG002 - LangGraph gives it by this name
         return self._note("before_agent", state)
 
-    def before_model(self, state: Any, runtime: Any) -> Any:
+    def before_model(self, state: Any, runtime: Any) -> Any:  # noqa: ARG002 - LangGraph gives it by this name
         return self._note("before_model", state)
 
-    def after_model(self, state: Any, runtime: Any) -> Any:
+    def after_model(self, state: Any, runtime: Any) -> Any:  # noqa: ARG002 - LangGraph gives it by this name
         return self._note("after_model", state)
 
-    def after_agent(self, state: Any, runtime: Any) -> Any:
+    def after_agent(self, state: Any, runtime: Any) -> Any:  # noqa: ARG002 - LangGraph gives it by this name
         return self._note("after_agent", state)
 
     def wrap_model_call(self, request: Any, handler: Any) -> Any:
@@ -120,8 +118,11 @@ def at(name: str, act: Callable[[Any], Any]) -> Noted:
 def test_hooks_are_called_in_the_order_of_create_agent(tmp_path: Path, asynchronous: bool) -> None:
     def order(run: Callable[[list[Noted]], Any]) -> list[tuple[str, str]]:
         heard: list[tuple[str, str]] = []
-        pair = [Noted(name, lambda hook, _, name=name: heard.append((name, hook))) for name in ("first", "second")]
-        run(pair)
+
+        def noted(name: str) -> Noted:
+            return Noted(name, lambda hook, _: heard.append((name, hook)))
+
+        run([noted("first"), noted("second")])
         return heard
 
     def theirs(pair: list[Noted]) -> None:
@@ -149,7 +150,7 @@ def test_decorated_functions_sync_or_async_work_in_both_kinds_of_run(tmp_path: P
     heard: list[str] = []
 
     @ready_made.before_model
-    async def looks(state: Any, runtime: Any) -> None:
+    async def looks(state: Any, _: Any) -> None:
         heard.append(f"before {len(state['messages'])}")
 
     @ready_made.wrap_model_call
@@ -158,7 +159,8 @@ def test_decorated_functions_sync_or_async_work_in_both_kinds_of_run(tmp_path: P
 
     @ready_made.wrap_tool_call
     def told(request: ToolCallRequest, handler: Any) -> Any:
-        heard.append(f"{request.tool_call['name']} in {Path(request.runtime.context.workspace).name}")
+        context: Any = request.runtime.context
+        heard.append(f"{request.tool_call['name']} in {Path(context.workspace).name}")
         return handler(request)
 
     run = play(tmp_path / "w", [looks, brief, told], READ, DONE, asynchronous=asynchronous)
@@ -172,13 +174,13 @@ def test_decorated_functions_sync_or_async_work_in_both_kinds_of_run(tmp_path: P
 # --- What holds
 
 
-def insist(times: int) -> Callable[..., Any]:
+def insist(times: int) -> Any:
     @ready_made.wrap_model_call
     def insists(request: Any, handler: Any) -> Any:
         for _ in range(times):
             try:
                 last = handler(request)
-            except BaseException:
+            except BaseException:  # noqa: BLE001 - even that
                 last = AIMessage("I am done all the same.")
         return last
 
@@ -208,31 +210,26 @@ def test_parallel_requests_of_a_hook_are_reserved_one_after_the_other(tmp_path: 
     assert (run.ended, len(run.requests)) == (("BUDGET_STOP", "max_calls_per_turn"), 2)
 
 
-def changed(path: str) -> Callable[[Any, Any], Any]:
-    @ready_made.wrap_tool_call
-    def changes(request: Any, handler: Any) -> Any:
-        call = request.tool_call
-        return handler(request.override(tool_call={**call, "args": {**call["args"], "path": path}}))
+def test_a_hook_changes_calls_before_they_are_judged_and_not_after(tmp_path: Path) -> None:
+    @ready_made.wrap_tool_call(name="Late")
+    def late(request: Any, handler: Any) -> Any:
+        return handler(request.override(tool_call={**request.tool_call, "args": {"path": ".env"}}))
 
-    return changes
+    run = play(tmp_path, [late], READ)
+    assert run.ended == ("SYSTEM_ERROR", "hook_failed")
+    assert "wrap_tool_call of Late changes a call that guard has judged: after_model may" in run.outcome.message
 
+    def reading(path: str) -> Noted:
+        def act(state: Any) -> Any:
+            reply = state["messages"][-1]
+            calls = [{**call, "args": {"path": path}} for call in reply.tool_calls]
+            return {"messages": [reply.model_copy(update={"tool_calls": calls})]}
 
-def test_a_call_that_a_hook_has_changed_is_judged_again(tmp_path: Path) -> None:
-    assert "none" in play(tmp_path, [changed("notes.txt")], READ, DONE).told
-    denied = play(tmp_path, [changed(".env")], READ, DONE).told
-    assert "permission_denied" in denied
-    assert "abc" not in denied
-    assert "do not fit" in play(tmp_path, [changed(7)], READ, DONE).told  # type: ignore[arg-type]
-    run = play(tmp_path, [changed("b.txt")], WRITE, DONE, settings={"mode": "ask"}, approve=lambda _: "approve")
-    assert "a person would have to allow that" in run.told
-    assert not (tmp_path / "b.txt").exists()
+        return at("after_model", act)
 
-    def elsewhere(state: Any) -> Any:
-        reply = state["messages"][-1]
-        calls = [{**call, "args": {"path": ".env"}} for call in reply.tool_calls]
-        return {"messages": [reply.model_copy(update={"tool_calls": calls})]}
-
-    assert "permission_denied" in play(tmp_path, [at("after_model", elsewhere)], READ, DONE).told
+    assert "none" in play(tmp_path, [reading("notes.txt")], READ, DONE).told
+    denied = play(tmp_path, [reading(".env")], READ, DONE).told
+    assert ("permission_denied" in denied, "abc" in denied) == (True, False)
 
 
 def test_what_has_an_effect_runs_once(tmp_path: Path) -> None:
@@ -244,7 +241,7 @@ def test_what_has_an_effect_runs_once(tmp_path: Path) -> None:
     run = play(tmp_path, [twice], WRITE)
     assert run.ended == ("SYSTEM_ERROR", "hook_failed")
     assert run.outcome.message.startswith(
-        "The hook wrap_tool_call of Twice ran write_file a second time: a tool with the effect write runs once"
+        "The hook wrap_tool_call of Twice ran write_file a second time: a tool that has an effect runs once"
     )
     assert run.outcome.changed_files == ("new.txt",)
     assert "return a - b" in play(tmp_path, [twice], READ, DONE).told
@@ -294,19 +291,15 @@ def test_a_hook_may_end_the_turn(tmp_path: Path) -> None:
         assert (run.ended, run.outcome.message) == (("BUDGET_STOP", "cancelled"), "Not on Sundays.")
 
 
-def _without_results(request: Any) -> Any:
-    raise AssertionError(request)
-
-
 @pytest.mark.parametrize(
     ("name", "given", "problem"),
     [
         ("before_model", {"messages": [RemoveMessage(id="__remove_all__")]}, "adds or removes messages"),
         ("before_agent", {"messages": [HumanMessage("And this.")]}, "adds or removes messages"),
         ("after_model", {"messages": [ToolMessage("no", tool_call_id="1")]}, "adds or removes messages"),
-        ("before_model", {"jump_to": "tools"}, 'it can only jump to "end"'),
-        ("before_model", {"todos": []}, "writes todos, which it may not"),
-        ("before_model", ["x"], "gave back a list: give back None or a dict"),
+        ("before_model", {"jump_to": "tools"}, 'can only jump to "end"'),
+        ("before_model", {"todos": []}, "it may change messages"),
+        ("before_model", ["x"], "it may change messages"),
         ("wrap_model_call", "hello", "give back an AIMessage, or a ModelResponse with one"),
         ("wrap_tool_call", "hello", "give back a ToolMessage with its id"),
     ],
@@ -352,7 +345,7 @@ def test_a_hook_offers_fewer_tools_and_asks_the_models_of_the_run_by_its_handler
 
 def test_tools_of_a_middleware_are_tools_of_the_machine(tmp_path: Path) -> None:
     @tool(effect=Effect.NONE)
-    def moon(context: ToolContext) -> str:
+    def moon() -> str:
         """The phase of the moon."""
         return "full"
 
@@ -366,20 +359,20 @@ def test_tools_of_a_middleware_are_tools_of_the_machine(tmp_path: Path) -> None:
 # --- What LangChain brings along
 
 
+class _Counting(ready_made.AgentState[Any]):
+    count: int
+
+
 REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: ready_made.HumanInTheLoopMiddleware({"write_file": True}), 'mode="ask"'),
     (lambda: ready_made.ModelCallLimitMiddleware(run_limit=3), "max_calls_per_turn"),
     (lambda: ready_made.SummarizationMiddleware(_Bindable(messages=iter(()))), "window_tokens"),
     (ready_made.TodoListMiddleware, "update_plan"),
     (lambda: ready_made.ToolCallLimitMiddleware(run_limit=3), "tool_quotas"),
-    (lambda: ready_made.ShellToolMiddleware(), "allowed_programs"),
-    (lambda: type("Counts", (AgentMiddleware,), {"state_schema": _Counting})(), "state_schema with count"),
-    (lambda: ready_made.before_model(can_jump_to=["tools"])(lambda state, runtime: None), "jumps to 'tools'"),
+    (ready_made.ShellToolMiddleware, "allowed_programs"),
+    (type("Counts", (AgentMiddleware,), {"state_schema": _Counting}), "no count (state_schema)"),
+    (lambda: ready_made.before_model(can_jump_to=["tools"])(lambda _, __: None), "jumps to 'tools'"),
 ]
-
-
-class _Counting(ready_made.AgentState[Any]):
-    count: int
 
 
 @pytest.mark.parametrize(("given", "instead"), REFUSED)
@@ -393,7 +386,7 @@ def test_what_the_machine_does_itself_is_refused_by_name(given: Callable[[], Any
 def test_what_is_no_middleware_is_refused() -> None:
     with pytest.raises(TypeError, match="the class Noted does not fit: give instances of LangChain's AgentMiddleware"):
         build_graph(middleware=[Noted])  # type: ignore[list-item]
-    with pytest.raises(ValueError, match="two are called 'Noted'"):
+    with pytest.raises(ValueError, match="Noted cannot be used here: two have this name"):
         build_graph(middleware=[Noted(), Noted()])
 
 
@@ -417,15 +410,13 @@ def test_model_fallback_asks_the_other_model_inside_the_budget(tmp_path: Path) -
         assert [each["model"] for each in other.requests] == ["second"]
         run = play(tmp_path, [fallback], Status(500), settings={"max_calls_per_turn": 1})
         assert (run.ended, len(other.requests)) == (("BUDGET_STOP", "max_calls_per_turn"), 1)
-        prices = {"input_usd_per_million": 0.0, "output_usd_per_million": 0.0}
-        del prices
 
 
 def test_tool_retry_runs_a_reading_tool_again_and_a_writing_one_once(tmp_path: Path) -> None:
     tried: list[str] = []
 
     @tool(effect=Effect.READ, cacheable=False)
-    def look(context: ToolContext) -> str:
+    def look() -> str:
         """Look."""
         tried.append("look")
         if len(tried) < 6:
@@ -433,7 +424,7 @@ def test_tool_retry_runs_a_reading_tool_again_and_a_writing_one_once(tmp_path: P
         return "seen"
 
     @tool(effect=Effect.WRITE)
-    def post(context: ToolContext) -> str:
+    def post() -> str:
         """Post."""
         tried.append("post")
         raise RuntimeError("never")
