@@ -20,6 +20,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage, convert_to_messages
 from langchain_core.messages.tool import default_tool_parser
 from langgraph.config import get_config
+from langgraph.errors import GraphBubbleUp
 from langgraph.prebuilt.tool_node import ToolCallRequest, ToolRuntime
 from langgraph.runtime import get_runtime
 
@@ -169,6 +170,8 @@ class _Step:
         error = task.exception()
         if isinstance(error, Exception) and not isinstance(error, HandlerError):
             self.at = self._blame[1] if self._blame[0] is error else self.at
+            if isinstance(error, GraphBubbleUp):
+                self.fail('cannot interrupt a step: AgentContext(mode="ask") asks a person')
             self.fail(f"failed: {type(error).__name__}: {str(error)[:500].rstrip('.')}")
         return task.result()
 
@@ -187,12 +190,12 @@ class _Step:
             else:
                 result = await await_call(partial(plain, given, handler if wraps else last))
             return self.accepted(result) if wraps else self.take(result)
-        except (Exception, SystemExit) as error:
+        except Exception as error:
             if error is not self._blame[0]:
                 self._blame = error, self.at
-            if isinstance(error, SystemExit):  # it would end the event loop
-                self.fail("raised SystemExit")
             raise
+        except (SystemExit, KeyboardInterrupt) as error:  # it would end the event loop
+            self.fail(f"raised {type(error).__name__}")
         finally:
             self.at = before
 

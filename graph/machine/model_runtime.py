@@ -205,9 +205,7 @@ class ModelRuntime:
         def on_wait(wait: Wait) -> None:
             write({"type": "waiting", "seconds": wait.seconds, "reason": wait.reason})
 
-        return Hands(
-            partial(self._connect, OBSERVER.get(), None), on_text, on_wait, tell, self.book, limits, self._stop
-        )
+        return Hands(partial(self._connect, OBSERVER.get()), on_text, on_wait, tell, self.book, limits, self._stop)
 
     def of_other(
         self, chat: BaseChatModel, context: AgentContext, settings: CallSettings, hands: Hands
@@ -226,11 +224,11 @@ class ModelRuntime:
         budget = replace(settings.budget, models=(ModelChoice(model=name or None),), price_of=lambda _: price)
         known = models.known(None, None, context.model_options())
         window = context.window_tokens or (known and known.window_tokens) or find_profile(name).window_tokens
-        connect = partial(self._connect, OBSERVER.get(), models)
+        connect = partial(self._connect, OBSERVER.get(), models=models)
         return replace(settings, budget=budget, window_tokens=window), replace(hands, connect=connect)
 
     def _connect(
-        self, observer: RunSpan | None, models: "ChatModels | None", wanted: ModelChoice
+        self, observer: RunSpan | None, wanted: ModelChoice, models: "ChatModels | None" = None
     ) -> Model | ProviderFailure:
         if isinstance(connected := (models or self._models).connect(wanted), ProviderFailure):
             return connected
