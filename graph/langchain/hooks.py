@@ -428,7 +428,7 @@ class Hooks:
         """
         model = TurnModel(model_name=model) if isinstance(model, str) else model
         limit = state["context"].max_seconds
-        seconds = inf if limit is None else limit - state["spending"].seconds
+        seconds = inf if limit is None else max(1.0, limit - state["spending"].seconds)
         step = _ModelStep(model, tools, send, self, state, seconds, in_loop=in_loop)
         try:
             update: JsonMap = {"reply": await step.within(step.reply()), "step": state.get("step", 0) + 1}
