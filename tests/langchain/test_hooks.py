@@ -410,6 +410,9 @@ def test_model_fallback_asks_the_other_model_inside_the_budget(tmp_path: Path) -
         assert [each["model"] for each in other.requests] == ["second"]
         run = play(tmp_path, [fallback], Status(500), settings={"max_calls_per_turn": 1})
         assert (run.ended, len(other.requests)) == (("BUDGET_STOP", "max_calls_per_turn"), 1)
+        run = play(tmp_path, [fallback], Status(500), settings={"model": "gpt-5-mini", "max_cost_usd": 1.0})
+        assert (run.ended[1], len(other.requests)) == ("hook_failed", 1)
+        assert "no price is known for the model 'second'" in run.outcome.message
 
 
 def test_tool_retry_runs_a_reading_tool_again_and_a_writing_one_once(tmp_path: Path) -> None:
