@@ -224,7 +224,7 @@ class ToolErrorCode(StrEnum):
     IO_ERROR, UNKNOWN_TOOL, UNAVAILABLE, RATE_LIMITED = "io_error", "unknown_tool", "unavailable", "rate_limited"
     CONFLICT, UNCHANGED, OUTCOME_UNKNOWN, TIMEOUT = "conflict", "unchanged", "outcome_unknown", "timeout"
     CANCELLED, LOOP_OVERRIDE, CHECK_FAILED = "cancelled", "loop_override", "check_failed"
-    APPROVAL_REQUIRED, RESOURCE_LIMIT = "approval_required", "resource_limit"
+    APPROVAL_REQUIRED, RESOURCE_LIMIT, HOOK_FAILED = "approval_required", "resource_limit", "hook_failed"
 
 
 class ToolError(Record):
@@ -489,6 +489,7 @@ class StopReason(StrEnum):
         "Look at the changes, or name a command that checks them (--check 'make test') and send the task again.",
     )
     NOTHING_CHANGED = "nothing_changed", "Say in other words what is to be changed and where, or take a larger model."
+    HOOK_FAILED = "hook_failed", "Mend the hook that the message names, then send the task again.", False, True
     STORE_FAILED = "store_failed", "Mend what the message names; `mendgraph runs` lists the run.", False, True
     DAY_LIMIT = "day_limit", "Go on tomorrow (UTC), or raise it: `mendgraph resume --max-tokens-per-day N`.", True, True
     ACCOUNT_LIMIT = "account_limit", "Raise it, or name another: `mendgraph resume --account NAME`.", True, True

@@ -6,9 +6,9 @@ Each method is one node: it takes the node's slice of the state with the turn's 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
 from langchain_core.language_models import BaseChatModel
@@ -27,7 +27,7 @@ from mendgraph.graph.machine.workspace import WorkspaceFiles, WorkspaceRecords
 from mendgraph.nodes.begin_turn.node import begin_turn
 from mendgraph.nodes.begin_turn.turn_start import Made, TurnResources
 from mendgraph.nodes.call_model import ledger
-from mendgraph.nodes.call_model.driver import Hands
+from mendgraph.nodes.call_model.driver import MODEL_LOOP, Hands
 from mendgraph.nodes.call_model.node import acall_model, call_model
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.call_model.window import WHOLE
@@ -36,6 +36,7 @@ from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import FileContent
 from mendgraph.nodes.execute_tools.network.url_rules import rule_problems
 from mendgraph.nodes.execute_tools.policy.alerts import Alert, Vitals, observe_cost, observe_reply, observe_tool
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.step import Execution
 from mendgraph.nodes.guard.policy import edited_result, judge_workspace
 from mendgraph.nodes.heal.node import heal
@@ -55,8 +56,12 @@ from mendgraph.nodes.records import (
     StopReason,
     ToolCall,
     ToolError,
+    ToolSpec,
 )
 from mendgraph.nodes.stop.node import finish, give_up, is_failed_work
+
+if TYPE_CHECKING:
+    from mendgraph.graph.langchain.hooks import Hooks
 
 _SAID_OF_REPLIES = ("corrections", "healing_attempts", "stop")
 
@@ -72,16 +77,18 @@ class BoundNodes:
         context: AgentContext | None = None,
         *,
         served: bool = False,
+        middleware: Sequence[Any] = (),
     ) -> None:
         """Bind the nodes; nothing is opened or connected yet.
 
         `stop` is how somebody lets a run end early, `context` that of runs that are given none. With `served` all runs
-        are those of a server's clients, whichever server it is.
+        are those of a server's clients, whichever server it is. `middleware` has the hooks around their steps.
         """
         self._stop, self._bound, self._served = stop, context, served
         self._tools = tools
         self._specs = tools.specs
         self._models = ModelRuntime(model, tools, stop)
+        self.hooks = _hooks_of(middleware, tools.redactor) if middleware else None
 
     @property
     def records(self) -> WorkspaceRecords:
@@ -178,6 +185,8 @@ class BoundNodes:
     def call_model(self, state: AgentState) -> Update:
         """Make the next model call."""
         ready = self._models.prepared(state) or self._models.prepare(state)
+        if self.hooks:
+            return self._costed(state, MODEL_LOOP.run(self._hooked(state, ready, self.hooks, in_loop=False)))
         return self._costed(state, call_model(state, ready.settings, ready.tools, self._hands(state, ready)))
 
     async def acall_model(self, state: AgentState) -> Update:
@@ -185,7 +194,19 @@ class BoundNodes:
         ready = self._models.prepared(state)
         if ready is None:
             ready = await asyncio.to_thread(self._models.prepare, state)
+        if self.hooks:
+            return self._costed(state, await self._hooked(state, ready, self.hooks, in_loop=True))
         return self._costed(state, await acall_model(state, ready.settings, ready.tools, self._hands(state, ready)))
+
+    async def _hooked(self, state: AgentState, ready: Prepared, hooks: "Hooks", *, in_loop: bool) -> Update:
+        async def send(part: Any, system: str, tools: Sequence[ToolSpec], other: BaseChatModel | None) -> Update:
+            settings, hands = replace(ready.settings, system=system), self._hands(state, ready)
+            if other is not None:
+                settings, hands = self._models.of_other(other, ready.context, settings, hands)
+            return await acall_model(part, settings, tools, hands)
+
+        model = self._models.given or self._models.model_name(ready.context)
+        return await hooks.call_model(state, model, ready.tools, send, in_loop=in_loop)
 
     def parse(self, state: AgentState) -> Update:
         """Read the reply."""
@@ -228,13 +249,15 @@ class BoundNodes:
     def execute_tools(self, state: AgentState) -> Update:
         """Run the allowed calls, and charge the time to the turn; once a stop is asked for, no further call begins."""
         with self._scope() as scope:
-            update = self._tools.run(state, get_stream_writer(), scope, _task())
+            wrap = partial(self.hooks.around, state, self._specs, None) if self.hooks else None
+            update = self._tools.run(state, get_stream_writer(), scope, _task(), wrap=wrap)
         return self._tools_watched(state, update)
 
     async def aexecute_tools(self, state: AgentState) -> Update:
         """The same for an event loop, in which async tools run; a cancelled run changes nothing any more."""
         with self._scope() as scope, calls_in_loop() as in_loop:
-            run = partial(self._tools.run, state, get_stream_writer(), scope, _task(), in_loop)
+            wrap = partial(self.hooks.around, state, self._specs, in_loop) if self.hooks else None
+            run = partial(self._tools.run, state, get_stream_writer(), scope, _task(), in_loop, wrap)
             update = await await_call(run, scope=scope)
         return self._tools_watched(state, update)
 
@@ -293,6 +316,10 @@ class BoundNodes:
         self._models.book.flush()
         self._tools.words.forget(state.get("run_id", ""))
         return update
+
+    async def end_turn(self, state: AgentState, update: Update, *, in_loop: bool) -> Update:
+        """The update of a terminal after the hooks that come after a turn."""
+        return await self.hooks.end_turn(state, update, in_loop=in_loop) if self.hooks else update
 
     def _asked(self, runtime: Runtime[AgentContext]) -> object:
         """The context that the run was given, or what a client may have of it where it comes through a server.
@@ -374,6 +401,12 @@ class BoundNodes:
             if problem:
                 return problem
         return schema_problem(context.answer_schema or {})
+
+
+def _hooks_of(middleware: Sequence[Any], redactor: Callable[[], Redactor]) -> "Hooks":
+    from mendgraph.graph.langchain.hooks import Hooks  # LangChain's agents take a second to import
+
+    return Hooks(middleware, redactor)
 
 
 def _trace_event(run_id: str, name: str, payload: JsonMap, step: int = 0) -> None:

@@ -41,14 +41,17 @@ from mendgraph.graph.machine.state import CHECKPOINT_TYPES, AgentInput, AgentOut
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.telemetry.spans import OBSERVER, RunSpan, at_work, run_observer
 from mendgraph.nodes.begin_turn.turn_start import scrubbed
+from mendgraph.nodes.call_model.driver import MODEL_LOOP
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, await_call, call_here
 from mendgraph.nodes.execute_tools.registry import Tool
 from mendgraph.nodes.execute_tools.secrets.redact import is_findable_key
+from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
 from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind
 
 if TYPE_CHECKING:
+    from langchain.agents.middleware import AgentMiddleware
     from langchain_core.tools import BaseTool
 
 Machine = CompiledStateGraph[AgentState, AgentContext, AgentInput, AgentOutput]
@@ -280,13 +283,17 @@ def direct(name: str, node: Callable[[Any], Any]) -> TwoWays:
     return TwoWays(name, node, in_loop)
 
 
-def in_a_thread(name: str, node: Callable[[Any], Any]) -> TwoWays:
-    """A node that may wait for the disk: in an event loop it has a thread of its own."""
+def terminal(name: str, node: Callable[[Any], Any], nodes: BoundNodes) -> TwoWays:
+    """A terminal and the hooks after it. It may wait for the disk: in an event loop it has a thread of its own."""
+
+    def here(state: Any) -> Any:
+        update = node(state)
+        return MODEL_LOOP.run(nodes.end_turn(state, update, in_loop=False)) if nodes.hooks else update
 
     async def in_loop(state: Any) -> Any:
-        return await await_call(partial(node, state))
+        return await nodes.end_turn(state, await await_call(partial(node, state)), in_loop=True)
 
-    return TwoWays(name, node, in_loop)
+    return TwoWays(name, here, in_loop)
 
 
 class Route(RunnableLambda[Any, str]):
@@ -329,6 +336,7 @@ class BuildArguments(NamedTuple):
     secrets: Sequence[str] = ()
     store: BaseStore | None = None
     context: AgentContext | None = None
+    middleware: "Sequence[AgentMiddleware[Any, Any, Any]]" = ()
 
 
 class MachineOptions(TypedDict, total=False):
@@ -341,6 +349,7 @@ class MachineOptions(TypedDict, total=False):
     roles: Mapping[str, Collection[str]]
     secrets: Sequence[str]
     store: BaseStore | None
+    middleware: "Sequence[AgentMiddleware[Any, Any, Any]]"
 
 
 class SessionOptions(MachineOptions, total=False):
@@ -356,8 +365,14 @@ def checked(given: BuildArguments) -> BuildArguments:
 
     Raises:
         TypeError: one is of another type; the message names the argument and the remedy.
-        ValueError: a tool cannot be used, or two have the same name.
+        ValueError: a tool cannot be used, two have the same name, or a middleware needs what there is not here.
     """
+    if given.middleware:
+        from mendgraph.graph.langchain.hooks import check_middleware
+
+        check_middleware(given.middleware)
+        if added := [tool for each in given.middleware for tool in getattr(each, "tools", ())]:
+            given = given._replace(tools=(*(default_tools() if given.tools is None else given.tools), *added))
     for name, (fits, remedy) in _FIT.items():
         value = getattr(given, name)
         if not fits(value):
@@ -452,6 +467,8 @@ def build_graph(
         secrets: values that nothing shows or stores, beside those of the environment.
         store: LangGraph's long-term memory over threads. The machine keeps nothing there; a tool of yours reaches it
             with `langgraph.config.get_store()`.
+        middleware: LangChain's, whose hooks are called before, after and around model calls, tool calls and turns, in
+            this order. One that fails ends the turn with SYSTEM_ERROR (hook_failed).
 
     Returns:
         The compiled graph. The `outcome` of its result says how a run ended; what can be expected to fail is there and
@@ -459,7 +476,7 @@ def build_graph(
 
     Raises:
         TypeError: an argument is of another type; the message names it and the remedy.
-        ValueError: a tool cannot be used, or two have the same name.
+        ValueError: a tool cannot be used, two have the same name, or a middleware needs what there is not here.
     """
     return build_machine(**checked(BuildArguments(checkpointer, context=context, **options))._asdict())[0]
 
@@ -477,7 +494,7 @@ def build_machine(
     """
     given = BuildArguments(checkpointer, **arguments)
     tools = ToolRuntime(cast("Sequence[Tool] | None", given.tools), tuple(given.rules), given.roles, given.secrets)
-    nodes = BoundNodes(given.model, tools, stop, given.context, served=served)
+    nodes = BoundNodes(given.model, tools, stop, given.context, served=served, middleware=given.middleware)
     builder: StateGraph[AgentState, AgentContext, AgentInput, AgentOutput] = StateGraph(
         AgentState, context_schema=AgentContext, input_schema=AgentInput, output_schema=AgentOutput
     )
@@ -489,9 +506,9 @@ def build_machine(
         bounded("guard", nodes.guard),
         TwoWays("execute_tools", nodes.execute_tools, nodes.aexecute_tools),
         direct("loop_check", nodes.loop_check),
-        in_a_thread(OutcomeKind.FINISHED, nodes.finish),
-        in_a_thread(OutcomeKind.BUDGET_STOP, nodes.budget_stop),
-        in_a_thread(OutcomeKind.SYSTEM_ERROR, nodes.system_error),
+        terminal(OutcomeKind.FINISHED, nodes.finish, nodes),
+        terminal(OutcomeKind.BUDGET_STOP, nodes.budget_stop, nodes),
+        terminal(OutcomeKind.SYSTEM_ERROR, nodes.system_error, nodes),
     )
     for node in parts:
         builder.add_node(node.name, node)
@@ -500,7 +517,8 @@ def build_machine(
             builder.add_edge(source, target)
     for source, router in _ROUTERS.items():
         builder.add_conditional_edges(source, Route(router), routes.path_map(source))
-    compiled = builder.compile(checkpointer=checkpointer, store=given.store, name="mendgraph")
+    streams = [made for each in given.middleware for made in each.transformers] or None
+    compiled = builder.compile(checkpointer, store=given.store, name="mendgraph", transformers=streams)
     bound = vars(compiled.with_config(recursion_limit=routes.recursion_limit(MAX_CALLS_PER_TURN_LIMIT)))
     made = {name: value for name, value in bound.items() if name != "__orig_class__"}
     return AgentGraph(scrub=nodes.scrub, secrets=given.secrets, **made), nodes

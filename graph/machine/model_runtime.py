@@ -6,6 +6,7 @@ It gives the node its settings and its hands; the node decides with the one and 
 import os
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property, partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -59,7 +60,7 @@ class ModelRuntime:
 
     def __init__(self, model: BaseChatModel | str | None, tools: ToolRuntime, stop: StopRequest | None) -> None:
         """`model` answers all calls, or is the name of the one that does; `stop` is how a run may be ended early."""
-        self._given = model if isinstance(model, BaseChatModel) else None
+        self.given = model if isinstance(model, BaseChatModel) else None
         self._named = model if isinstance(model, str) else None
         self._tools, self._stop = tools, stop or StopRequest()
         self._breaker_of = breakers_by_name(BreakerConfig(), monotonic_s)
@@ -73,7 +74,7 @@ class ModelRuntime:
         """Made when the first turn begins: langchain-openai takes half a second to import."""
         from mendgraph.graph.langchain.chat_models import ChatModels
 
-        return ChatModels(lambda: os.environ, self._given)
+        return ChatModels(lambda: os.environ, self.given)
 
     @cached_property
     def _prices(self) -> ledger.PriceList | ToolError:
@@ -118,7 +119,7 @@ class ModelRuntime:
 
     def model_name(self, context: AgentContext) -> str:
         """The turn's model, as a person knows it."""
-        known = None if self._given is None else self._known(context)
+        known = None if self.given is None else self._known(context)
         return known.provider.name if known else self._model_name(context)
 
     def spent_before(
@@ -143,12 +144,12 @@ class ModelRuntime:
             return self._prices.message
         limits = context.limits()
         found = models_in_order(self._name(context), context.base_url, context.fallback_models)
-        if self._given is not None and context.fallback_models:
+        if self.given is not None and context.fallback_models:
             return (
                 "fallback_models are not asked beside a chat model of your own: name the first one as well, such as"
                 ' "anthropic:claude-sonnet-4-6", or leave fallback_models empty.'
             )
-        if isinstance(found, str) and self._given is None:
+        if isinstance(found, str) and self.given is None:
             return found
         for choice in self._choices(context):
             name = choice.model or ""
@@ -206,22 +207,44 @@ class ModelRuntime:
 
         return Hands(partial(self._connect, OBSERVER.get()), on_text, on_wait, tell, self.book, limits, self._stop)
 
-    def _connect(self, observer: RunSpan | None, wanted: ModelChoice) -> Model | ProviderFailure:
-        if isinstance(connected := self._models.connect(wanted), ProviderFailure):
+    def of_other(
+        self, chat: BaseChatModel, context: AgentContext, settings: CallSettings, hands: Hands
+    ) -> tuple[CallSettings, Hands]:
+        """A call as it is made to another chat model: at its own price, inside the same limits.
+
+        Raises:
+            ValueError: a limit on cost cannot be held, as nobody knows its price.
+        """
+        from mendgraph.graph.langchain.chat_models import ChatModels, name_of
+
+        models, name, prices = ChatModels(lambda: os.environ, chat), name_of(chat), self._prices
+        price = context.price() or (None if isinstance(prices, ToolError) else ledger.find_price(prices, name))
+        if cause := ledger.unknown_price(settings.budget.limits, price, name):
+            raise ValueError(cause.message)
+        budget = replace(settings.budget, models=(ModelChoice(model=name or None),), price_of=lambda _: price)
+        known = models.known(None, None, context.model_options())
+        window = context.window_tokens or (known and known.window_tokens) or find_profile(name).window_tokens
+        connect = partial(self._connect, OBSERVER.get(), models=models)
+        return replace(settings, budget=budget, window_tokens=window), replace(hands, connect=connect)
+
+    def _connect(
+        self, observer: RunSpan | None, wanted: ModelChoice, models: "ChatModels | None" = None
+    ) -> Model | ProviderFailure:
+        if isinstance(connected := (models or self._models).connect(wanted), ProviderFailure):
             return connected
         redactor = self._tools.redactor()
         # A literal that the model itself calls a password is no secret of ours; it may be the fixture of a test.
         # It runs as it is written; `WrittenLiterals` keeps it out of what is stored.
         breaker = self._breaker_of(wanted.breaker_key)
         model = GuardedModel(connected, breaker, redactor.unnamed, partial(RedactedStream, redactor))
-        return observer.model(model, wanted, own=self._given is not None) if observer else model
+        return observer.model(model, wanted, own=(models or self.given) is not None) if observer else model
 
     def _choices(self, context: AgentContext) -> tuple[ModelChoice, ...]:
         """The run's models in order. A chat model of the user's own answers for all of them."""
         name, options = self._name(context), context.model_options()
         found = models_in_order(name, context.base_url, context.fallback_models, options)
-        if self._given is not None or isinstance(found, str):
-            named = name if self._given is None else self._model_name(context) or None
+        if self.given is not None or isinstance(found, str):
+            named = name if self.given is None else self._model_name(context) or None
             return (ModelChoice(model=named, base_url=context.base_url, options=options),)
         return found
 
@@ -236,12 +259,12 @@ class ModelRuntime:
         return self._models.known(self._name(context), context.base_url, context.model_options())
 
     def _is_embedded(self, context: AgentContext) -> bool:
-        endpoint = None if self._given is not None else self._endpoint(context)
+        endpoint = None if self.given is not None else self._endpoint(context)
         return endpoint is not None and endpoint.embedded
 
     def _model_name(self, context: AgentContext) -> str:
         """The name of the turn's model; "" where only its endpoint can tell. Asks nobody."""
-        if self._given is not None:
+        if self.given is not None:
             known = self._known(context)
             return (known.name if known else "") or context.model or ""
         endpoint = self._endpoint(context)
@@ -253,7 +276,7 @@ class ModelRuntime:
         """What the context says of every model; else the embedded one is free, and others cost what the list says."""
         if (said := context.price()) is not None:
             return said
-        if self._given is None and (name == EMBEDDED_MODEL or (not name and self._is_embedded(context))):
+        if self.given is None and (name == EMBEDDED_MODEL or (not name and self._is_embedded(context))):
             return ledger.FREE
         return None if isinstance(self._prices, ToolError) else ledger.find_price(self._prices, name)
 

@@ -64,7 +64,8 @@ Opened = TypeVar("Opened", Commands, Checks)
 Write = Callable[[Any], None]
 """LangGraph's stream writer: what it is given reaches whoever streams the run with mode "custom"."""
 
-InLoop = Callable[[Coroutine[Any, Any, ToolRun]], ToolRun]
+Run = Callable[[ToolCall, ToolContext], ToolRun]
+InLoop = Callable[[Coroutine[Any, Any, Any]], Any]
 """Runs a coroutine in the event loop of the run, from another thread, and waits for it."""
 
 _COMMAND_TOOL, _NETWORK_TOOL = "run_command", "http_get"
@@ -212,11 +213,12 @@ class ToolRuntime:
         scope: CancellationScope | None = None,
         task: str = "",
         in_loop: InLoop | None = None,
+        wrap: Callable[[Run], Run] | None = None,
     ) -> Update:
         """Run the calls that guard allowed, and charge their time to the turn; nothing begins once `scope` is over.
 
         `task` names this execution of the node: it is the same when a step that was cut off is run again. `in_loop`
-        runs what is async in the event loop that the thread of this step works for.
+        runs what is async in the event loop that the thread of this step works for. `wrap` has the hooks of each call.
         """
         context, execution = state["context"], Execution(state["run_id"], task, state.get("step", 0))
         gone = check_workspace(context.workspace)
@@ -226,19 +228,20 @@ class ToolRuntime:
             execution.run_id, str(execution.step), forward=partial(_forward, write), redactor=self.redactor()
         )
         used = dict(state.get("tool_counts", {}))
-        run = Engine(
+        engine = Engine(
             self.registry,
             sink,
             EngineConfig(async_timeout_s=max([context.tool_timeout_s, *context.tool_timeouts_s.values()])),
             policy=CallPolicy(context.calls(self.names(context)), self._memory, scope=execution.run_id, used=used),
             redactor=sink.redactor,
         )
+        run: Run = engine.run_sync if in_loop is None else partial(self._run_in_loop, engine, in_loop)
         settled = results_of_denied(state["items"], state["verdicts"])
         wanted = changes_something(state["items"], state["verdicts"], self.registry)
         with self.records.journal(context.workspace, execution.run_id, sink, wanted=wanted) as journal:
             folder = run_folder(execution.run_id)
             using = StepResources(
-                run=run.run_sync if in_loop is None else partial(self._run_in_loop, run, in_loop),
+                run=wrap(run) if wrap else run,
                 registry=self.registry,
                 context=self._tool_context(state, folder, sink, scope),
                 log=_run_log(folder if context.audit else None, sink.redactor, execution.run_id),
@@ -265,7 +268,8 @@ class ToolRuntime:
         tool = self.registry.get(call.tool)
         if tool is None or not (tool.arun or tool.asynchronous):
             return engine.run_sync(call, context)
-        return in_loop(engine.run_async(call, context))
+        ran: ToolRun = in_loop(engine.run_async(call, context))
+        return ran
 
     def calls_made(
         self, context: AgentContext, execution: Execution, items: Sequence[ToolCall | CallError]

@@ -58,7 +58,7 @@ class CallModelState(TypedDict, total=False):
 class CallSettings:
     """How calls of this run are made. `window_tokens` is the model's window, None where nobody knows it.
 
-    `cache` and `stand_ins` remember what was sent and shown before.
+    `system` is said after our own system prompt. `cache` and `stand_ins` remember what was sent and shown before.
     """
 
     budget: CallBudget = field(default_factory=CallBudget)
@@ -67,6 +67,7 @@ class CallSettings:
     window_tokens: int | None = None
     cache: ShownMessages = field(default_factory=ShownMessages)
     stand_ins: windows.StandIns = field(default_factory=dict)
+    system: str = ""
 
 
 @dataclass(frozen=True)
@@ -328,8 +329,8 @@ def _prompt(
 ) -> Prompt:
     profile, notes = state["profile"], state.get("notes") or ()
     blocks = profile.edit_form is records.EditForm.BLOCKS
-    if most_tokens is not None and notes:
-        noted = text_size(windows.notes_before(notes, ""))
+    if most_tokens is not None and (notes or settings.system):
+        noted = text_size(windows.notes_before(notes, "")) + text_size(settings.system)
         most_tokens = max(1, most_tokens - estimate_tokens(noted, 1))
     prompt = build_prompt(
         profile,
@@ -345,6 +346,13 @@ def _prompt(
         *others, last = prompt.messages
         noted_request = {**last, "content": windows.notes_before(notes, str(last["content"]))}
         prompt = replace(prompt, messages=(*others, noted_request))
+    if settings.system:
+        first, *others = prompt.messages
+        front, known = {**first, "content": f"{first['content']}\n\n{settings.system}"}, prompt.known
+        if known is not None:
+            size = known.size + size_of(front) - size_of(first)
+            known = known._replace(messages=(from_map(front), *known.messages[1:]), size=size)
+        prompt = replace(prompt, messages=(front, *others), known=known)
     if profile.protocol is records.Protocol.TEXT:
         return prompt
     told: CallModelState = {**state, "profile": profile.model_copy(update={"protocol": records.Protocol.TEXT})}

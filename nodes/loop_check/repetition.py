@@ -304,10 +304,15 @@ def fatal_failure(results: Sequence[CallResult]) -> StopCause | None:
     for result in results:
         error = result.result.error
         if error is not None and error.fatal:
-            foreign = error.code is ToolErrorCode.CONFLICT
-            reason = StopReason.WORKSPACE_CHANGED if foreign else StopReason.WORKSPACE_FAILED
+            reason = _FATAL.get(error.code, StopReason.WORKSPACE_FAILED)
             return StopCause(reason=reason, message=error.message, diagnostics=(f"{result.tool}: {error.code.value}",))
     return None
+
+
+_FATAL = {
+    ToolErrorCode.CONFLICT: StopReason.WORKSPACE_CHANGED,
+    ToolErrorCode.HOOK_FAILED: StopReason.HOOK_FAILED,
+}
 
 
 def accepted_answer(

@@ -78,10 +78,13 @@ class Process:
     stop: StopRequest
 
     @classmethod
-    def started(cls, saver: BaseCheckpointSaver[Any], model: Teller, world: World) -> "Process":
+    def started(
+        cls, saver: BaseCheckpointSaver[Any], model: Teller, world: World, middleware: Sequence[Any]
+    ) -> "Process":
         """A new one, on the disk of the last one."""
         stop = StopRequest()
         given: JsonMap = {"model": model, "tools": world.tools, "rules": DEFAULT_GUARDRAIL_RULES}
+        given["middleware"] = middleware
         return cls(*build_machine(saver, **given, secrets=(SECRET,), stop=stop), stop)
 
 
@@ -93,6 +96,8 @@ class AnyOrder(RuleBasedStateMachine):
     """What the checkpoints are kept on."""
     limits: ClassVar[JsonMap] = {}
     """What is not drawn of the context."""
+    middleware: ClassVar[Sequence[Any]] = ()
+    """Hooks that change nothing."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -128,7 +133,7 @@ class AnyOrder(RuleBasedStateMachine):
     def process(self) -> "Process":
         """The one that is at work, or a new one."""
         if self.running is None:
-            self.running = Process.started(self.disk.saver, self.teller, self.world)
+            self.running = Process.started(self.disk.saver, self.teller, self.world, self.middleware)
         return self.running
 
     def died(self) -> None:

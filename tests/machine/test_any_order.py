@@ -10,11 +10,19 @@ from typing import Any, Final
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
+from langchain.agents.middleware import before_model, wrap_model_call, wrap_tool_call
 
 from mendgraph.nodes.records import Protocol
 from tests.extent import LEVEL
 from tests.machine.any_order import AnyOrder
 from tests.machine.world import Database, Memory
+
+around_models, around_tools = wrap_model_call(name="models"), wrap_tool_call(name="tools")
+
+
+def _passed(request: Any, handler: Any) -> Any:
+    return handler(request)
+
 
 EXPLORING: Final = bool(os.environ.get("MENDGRAPH_EXPLORE"))
 PLAYS: Final[dict[str, dict[str, Any]]] = {
@@ -23,6 +31,10 @@ PLAYS: Final[dict[str, dict[str, Any]]] = {
     "blocks": {"profile": (Protocol.TEXT, "blocks"), "kept_on": Memory},
     "text in a database": {"profile": (Protocol.TEXT, "auto"), "kept_on": Database},
     "native in a database": {"profile": (Protocol.NATIVE, "auto"), "kept_on": Database},
+    "native with hooks": {
+        "profile": (Protocol.NATIVE, "replace"),
+        "middleware": [before_model(lambda _, __: None), around_models(_passed), around_tools(_passed)],
+    },
 }
 depth = settings(
     max_examples=400 if EXPLORING else (1, 10, 40)[LEVEL],

@@ -1,0 +1,468 @@
+"""LangChain's middleware on the machine: what a hook may do, what holds whatever it does, and what is refused."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent, middleware as ready_made
+from langchain.agents.middleware import AgentMiddleware, ModelRequest, ToolCallRequest
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, SystemMessage, ToolMessage
+from langchain_openai import ChatOpenAI
+from langgraph.checkpoint.memory import InMemorySaver
+from pydantic import SecretStr
+
+from mendgraph import AgentContext, Effect, RunResult, arun_task, build_graph, default_tools, run_task, serializer, tool
+from mendgraph.graph.langchain import hooks
+from mendgraph.nodes.records import JsonMap
+from tests.doubles.scripted_server import Calls, Reply, Say, ScriptedServer, Status
+from tests.runs.playing import set_clock, write_files
+
+CALC = {"calc.py": "def add(a, b):\n    return a - b\n", ".env": "TOKEN=abc\n", "notes.txt": "none\n"}
+READ = Calls([("read_file", '{"path": "calc.py"}')], usage=(100, 10))
+WRITE = Calls([("write_file", '{"path": "new.txt", "content": "one"}')], usage=(100, 10))
+DONE = Say("Done.", usage=(100, 10))
+HOOKS = ("before_agent", "before_model", "wrap_model_call", "after_model", "wrap_tool_call", "after_agent")
+
+
+class Noted(AgentMiddleware[Any, Any, Any]):
+    """Writes down when its hooks are called; `then` may do more, and what it gives back is given back."""
+
+    def __init__(self, name: str = "Noted", then: Callable[[str, Any], Any] = lambda *_: None) -> None:
+        super().__init__()
+        self._name, self.then, self.heard = name, then, list[str]()
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def _note(self, hook: str, given: Any) -> Any:
+        self.heard.append(hook)
+        return self.then(hook, given)
+
+    def before_agent(self, state: Any, runtime: Any) -> Any:  # noqa: ARG002 - LangGraph gives it by this name
+        return self._note("before_agent", state)
+
+    def before_model(self, state: Any, runtime: Any) -> Any:  # noqa: ARG002 - LangGraph gives it by this name
+        return self._note("before_model", state)
+
+    def after_model(self, state: Any, runtime: Any) -> Any:  # noqa: ARG002 - LangGraph gives it by this name
+        return self._note("after_model", state)
+
+    def after_agent(self, state: Any, runtime: Any) -> Any:  # noqa: ARG002 - LangGraph gives it by this name
+        return self._note("after_agent", state)
+
+    def wrap_model_call(self, request: Any, handler: Any) -> Any:
+        return self._note("wrap_model_call", request) or handler(request)
+
+    async def awrap_model_call(self, request: Any, handler: Any) -> Any:
+        return self._note("wrap_model_call", request) or await handler(request)
+
+    def wrap_tool_call(self, request: Any, handler: Any) -> Any:
+        return self._note("wrap_tool_call", request) or handler(request)
+
+    async def awrap_tool_call(self, request: Any, handler: Any) -> Any:
+        return self._note("wrap_tool_call", request) or await handler(request)
+
+
+class Run:
+    """What a run came to, and what its endpoint was asked."""
+
+    def __init__(self, result: RunResult, server: ScriptedServer, folder: Path) -> None:
+        self.outcome, self.requests, self.folder = result.outcome, server.requests, folder
+        self.ended = (result.outcome.kind.value, result.outcome.reason.value)
+
+    @property
+    def told(self) -> str:
+        """The last result that the model was told."""
+        return str(self.requests[-1]["messages"][-1]["content"])
+
+
+@pytest.fixture(autouse=True)
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    return set_clock(monkeypatch)
+
+
+def play(
+    folder: Path,
+    middleware: Sequence[Any],
+    *script: Reply,
+    asynchronous: bool = False,
+    settings: JsonMap | None = None,
+    **options: Any,
+) -> Run:
+    """A run against an endpoint on loopback with this script."""
+    folder.mkdir(exist_ok=True)
+    write_files(folder, CALC)
+    fixed: JsonMap = {"model": "m", "evidence": False, "read_ahead": False, "provider_retries": 0}
+    with ScriptedServer(list(script)) as server:
+        context = AgentContext(workspace=str(folder), base_url=server.base_url, **{**fixed, **(settings or {})})
+        options["middleware"] = middleware
+        if asynchronous:
+            return Run(asyncio.run(arun_task("What does calc.py do?", context, **options)), server, folder)
+        return Run(run_task("What does calc.py do?", context, **options), server, folder)
+
+
+def at(name: str, act: Callable[[Any], Any]) -> Noted:
+    """A middleware that does this in one hook."""
+    return Noted(then=lambda hook, given: act(given) if hook == name else None)
+
+
+# --- When
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_hooks_are_called_in_the_order_of_create_agent(tmp_path: Path, asynchronous: bool) -> None:
+    def order(run: Callable[[list[Noted]], Any]) -> list[tuple[str, str]]:
+        heard: list[tuple[str, str]] = []
+
+        def noted(name: str) -> Noted:
+            return Noted(name, lambda hook, _: heard.append((name, hook)))
+
+        run([noted("first"), noted("second")])
+        return heard
+
+    def theirs(pair: list[Noted]) -> None:
+        call = {"name": "read_file", "args": {"path": "calc.py"}, "id": "1"}
+        model = _Bindable(messages=iter([AIMessage("", tool_calls=[call]), AIMessage("Done.")]))
+        create_agent(model, [read_file], middleware=pair).invoke({"messages": [HumanMessage("What does calc.py do?")]})
+
+    ours = order(lambda pair: play(tmp_path / "w", pair, READ, DONE, asynchronous=asynchronous))
+    assert ours == order(theirs)
+    assert {hook for _, hook in ours} == set(HOOKS)
+
+
+class _Bindable(GenericFakeChatModel):
+    def bind_tools(self, *_: Any, **__: Any) -> Any:
+        return self
+
+
+def read_file(path: str) -> str:
+    """Read."""
+    return path
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_decorated_functions_sync_or_async_work_in_both_kinds_of_run(tmp_path: Path, asynchronous: bool) -> None:
+    heard: list[str] = []
+
+    @ready_made.before_model
+    async def looks(state: Any, _: Any) -> None:
+        heard.append(f"before {len(state['messages'])}")
+
+    @ready_made.wrap_model_call
+    async def brief(request: ModelRequest[Any], handler: Any) -> Any:
+        return await handler(request.override(system_message=SystemMessage("Answer in rhymes.")))
+
+    @ready_made.wrap_tool_call
+    def told(request: ToolCallRequest, handler: Any) -> Any:
+        context: Any = request.runtime.context
+        heard.append(f"{request.tool_call['name']} in {Path(context.workspace).name}")
+        return handler(request)
+
+    run = play(tmp_path / "w", [looks, brief, told], READ, DONE, asynchronous=asynchronous)
+    assert run.ended == ("FINISHED", "answered")
+    assert heard == ["before 1", "read_file in w", "before 3"]
+    prompt = run.requests[0]["messages"][0]["content"]
+    assert "through tools" in prompt
+    assert prompt.endswith("\n\nAnswer in rhymes.")
+
+
+# --- What holds
+
+
+def insist(times: int) -> Any:
+    @ready_made.wrap_model_call
+    def insists(request: Any, handler: Any) -> Any:
+        for _ in range(times):
+            try:
+                last = handler(request)
+            except BaseException:  # noqa: BLE001 - even that
+                last = AIMessage("I am done all the same.")
+        return last
+
+    return insists
+
+
+def test_each_request_of_a_hook_is_paid_and_none_passes_the_limit(tmp_path: Path) -> None:
+    run = play(tmp_path / "a", [insist(3)], DONE, DONE, DONE)
+    assert (run.ended[0], run.outcome.usage["total_calls"], run.outcome.usage["total_input_tokens"]) == (
+        "FINISHED",
+        3,
+        300,
+    )
+    run = play(tmp_path / "b", [insist(5)], DONE, DONE, DONE, settings={"max_calls_per_turn": 2})
+    assert (run.ended, len(run.requests)) == (("BUDGET_STOP", "max_calls_per_turn"), 2)
+
+
+def test_parallel_requests_of_a_hook_are_reserved_one_after_the_other(tmp_path: Path) -> None:
+    @ready_made.wrap_model_call
+    async def hedges(request: Any, handler: Any) -> Any:
+        asyncio.create_task(handler(request))  # noqa: RUF006 - which nobody waits for
+        return (await asyncio.gather(handler(request), handler(request), return_exceptions=True))[0]
+
+    run = play(tmp_path, [hedges], DONE, DONE, DONE, asynchronous=True)
+    assert (run.outcome.usage["total_calls"], len(run.requests)) == (3, 3)
+    run = play(tmp_path, [hedges], DONE, DONE, DONE, asynchronous=True, settings={"max_calls_per_turn": 2})
+    assert (run.ended, len(run.requests)) == (("BUDGET_STOP", "max_calls_per_turn"), 2)
+
+
+def test_a_hook_changes_calls_before_they_are_judged_and_not_after(tmp_path: Path) -> None:
+    @ready_made.wrap_tool_call(name="Late")
+    def late(request: Any, handler: Any) -> Any:
+        return handler(request.override(tool_call={**request.tool_call, "args": {"path": ".env"}}))
+
+    run = play(tmp_path, [late], READ)
+    assert run.ended == ("SYSTEM_ERROR", "hook_failed")
+    assert "wrap_tool_call of Late changes a call that guard has judged: after_model may" in run.outcome.message
+
+    def reading(path: str) -> Noted:
+        def act(state: Any) -> Any:
+            reply = state["messages"][-1]
+            calls = [{**call, "args": {"path": path}} for call in reply.tool_calls]
+            return {"messages": [reply.model_copy(update={"tool_calls": calls})]}
+
+        return at("after_model", act)
+
+    assert "none" in play(tmp_path, [reading("notes.txt")], READ, DONE).told
+    denied = play(tmp_path, [reading(".env")], READ, DONE).told
+    assert ("permission_denied" in denied, "abc" in denied) == (True, False)
+
+
+def test_what_has_an_effect_runs_once(tmp_path: Path) -> None:
+    @ready_made.wrap_tool_call(name="Twice")
+    def twice(request: Any, handler: Any) -> Any:
+        handler(request)
+        return handler(request)
+
+    run = play(tmp_path, [twice], WRITE)
+    assert run.ended == ("SYSTEM_ERROR", "hook_failed")
+    assert run.outcome.message.startswith(
+        "The hook wrap_tool_call of Twice ran write_file a second time: a tool that has an effect runs once"
+    )
+    assert run.outcome.changed_files == ("new.txt",)
+    assert "return a - b" in play(tmp_path, [twice], READ, DONE).told
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("name", HOOKS)
+def test_a_hook_that_raises_ends_the_turn_by_its_name(tmp_path: Path, name: str, asynchronous: bool) -> None:
+    def breaks(_: Any) -> None:
+        raise ValueError("hunter2-hunter2 is wrong")
+
+    outer = Noted("Outer")
+    run = play(tmp_path, [outer, at(name, breaks)], WRITE, DONE, asynchronous=asynchronous, secrets=["hunter2-hunter2"])
+    assert run.ended == ("SYSTEM_ERROR", "hook_failed")
+    assert run.outcome.message.endswith(f"The hook {name} of Noted failed: ValueError: [redacted secret] is wrong.")
+    assert ("after_agent" in outer.heard) == (name != "after_agent")
+
+
+def test_a_hook_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hooks, "HOOK_S", 0.2)
+    free = threading.Event()
+    try:
+        for name in HOOKS:
+            run = play(tmp_path, [at(name, lambda _: free.wait() and None)], READ, DONE)
+            assert run.ended == ("SYSTEM_ERROR", "hook_failed")
+            assert f"The hook {name} of Noted did not end within 0.2 s" in run.outcome.message
+    finally:
+        free.set()
+
+
+def test_a_reply_of_a_hook_is_read_as_any_other(tmp_path: Path) -> None:
+    said = AIMessage("The word is hunter2-hunter2.")
+    run = play(tmp_path, [at("wrap_model_call", lambda _: said)], secrets=["hunter2-hunter2"])
+    assert (run.ended[0], run.outcome.answer, run.requests) == ("FINISHED", "The word is [redacted secret].", [])
+
+    def shorter(state: Any) -> Any:
+        return {"messages": [state["messages"][-1].model_copy(update={"content": "Short."})]}
+
+    assert play(tmp_path, [at("after_model", shorter)], DONE).outcome.answer == "Short."
+    assert play(tmp_path, [at("after_agent", shorter)], DONE).outcome.answer == "Short."
+
+
+def test_a_hook_may_end_the_turn(tmp_path: Path) -> None:
+    said = {"jump_to": "end", "messages": [{"role": "assistant", "content": "Not on Sundays."}]}
+    for name in ("before_agent", "before_model", "after_model"):
+        run = play(tmp_path, [at(name, lambda _: said)], DONE)
+        assert (run.ended, run.outcome.message) == (("BUDGET_STOP", "cancelled"), "Not on Sundays.")
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "problem"),
+    [
+        ("before_model", {"messages": [RemoveMessage(id="__remove_all__")]}, "adds or removes messages"),
+        ("before_agent", {"messages": [HumanMessage("And this.")]}, "adds or removes messages"),
+        ("after_model", {"messages": [ToolMessage("no", tool_call_id="1")]}, "adds or removes messages"),
+        ("before_model", {"jump_to": "tools"}, 'can only jump to "end"'),
+        ("before_model", {"todos": []}, "it may change messages"),
+        ("before_model", ["x"], "it may change messages"),
+        ("wrap_model_call", "hello", "give back an AIMessage, or a ModelResponse with one"),
+        ("wrap_tool_call", "hello", "give back a ToolMessage with its id"),
+    ],
+)
+def test_what_a_hook_gives_back_replaces_no_history(tmp_path: Path, name: str, given: Any, problem: str) -> None:
+    run = play(tmp_path, [at(name, lambda _: given)], READ, DONE)
+    assert run.ended == ("SYSTEM_ERROR", "hook_failed")
+    assert run.outcome.message.startswith(f"The hook {name} of Noted ")
+    assert problem in run.outcome.message
+
+
+@pytest.mark.parametrize(
+    ("wanted", "problem"),
+    [
+        ({"messages": [AIMessage("", tool_calls=[{"name": "x", "args": {}, "id": "1"}])]}, "no endpoint takes"),
+        ({"tools": [{"type": "function", "function": {"name": "fly"}}]}, "offers fly"),
+        ({"tool_choice": "any"}, "sets tool_choice"),
+        ({"model_settings": {"max_tokens": 10**6}}, "sets model_settings"),
+    ],
+)
+def test_what_a_hook_asks_of_a_model_is_checked(tmp_path: Path, wanted: JsonMap, problem: str) -> None:
+    @ready_made.wrap_model_call
+    def asks(request: Any, handler: Any) -> Any:
+        return handler(request.override(**wanted))
+
+    run = play(tmp_path, [asks], DONE)
+    assert (run.ended, len(run.requests)) == (("SYSTEM_ERROR", "hook_failed"), 0)
+    assert problem in run.outcome.message
+
+
+def test_a_hook_offers_fewer_tools_and_asks_the_models_of_the_run_by_its_handler_alone(tmp_path: Path) -> None:
+    @ready_made.wrap_model_call
+    def fewer(request: Any, handler: Any) -> Any:
+        with pytest.raises(NotImplementedError, match="reserved and paid"):
+            request.model.invoke("hello")
+        return handler(
+            request.override(tools=[each for each in request.tools if "read" in str(each["function"]["name"])])
+        )
+
+    run = play(tmp_path, [fewer], DONE)
+    assert [each["function"]["name"] for each in run.requests[0]["tools"]] == ["read_file"]
+
+
+def test_tools_of_a_middleware_are_tools_of_the_machine(tmp_path: Path) -> None:
+    @tool(effect=Effect.NONE)
+    def moon() -> str:
+        """The phase of the moon."""
+        return "full"
+
+    given = Noted()
+    given.tools = [moon]  # type: ignore[list-item]
+    run = play(tmp_path, [given], Calls([("moon", "{}")]), DONE)
+    assert "full" in run.told
+    assert len(run.requests[0]["tools"]) > 2
+
+
+# --- What LangChain brings along
+
+
+class _Counting(ready_made.AgentState[Any]):
+    count: int
+
+
+REFUSED: list[tuple[Callable[[], Any], str]] = [
+    (lambda: ready_made.HumanInTheLoopMiddleware({"write_file": True}), 'mode="ask"'),
+    (lambda: ready_made.ModelCallLimitMiddleware(run_limit=3), "max_calls_per_turn"),
+    (lambda: ready_made.SummarizationMiddleware(_Bindable(messages=iter(()))), "window_tokens"),
+    (ready_made.TodoListMiddleware, "update_plan"),
+    (lambda: ready_made.ToolCallLimitMiddleware(run_limit=3), "tool_quotas"),
+    (ready_made.ShellToolMiddleware, "allowed_programs"),
+    (type("Counts", (AgentMiddleware,), {"state_schema": _Counting}), "no count (state_schema)"),
+    (lambda: ready_made.before_model(can_jump_to=["tools"])(lambda _, __: None), "jumps to 'tools'"),
+]
+
+
+@pytest.mark.parametrize(("given", "instead"), REFUSED)
+def test_what_the_machine_does_itself_is_refused_by_name(given: Callable[[], Any], instead: str) -> None:
+    middleware = given()
+    with pytest.raises(ValueError, match=f"middleware: .*{middleware.name}") as caught:
+        build_graph(middleware=[middleware])
+    assert instead in str(caught.value)
+
+
+def test_what_is_no_middleware_is_refused() -> None:
+    with pytest.raises(TypeError, match="the class Noted does not fit: give instances of LangChain's AgentMiddleware"):
+        build_graph(middleware=[Noted])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="Noted cannot be used here: two have this name"):
+        build_graph(middleware=[Noted(), Noted()])
+
+
+def test_model_retry_pays_for_its_retries(tmp_path: Path) -> None:
+    retry = ready_made.ModelRetryMiddleware(max_retries=2, initial_delay=0, jitter=False)
+    run = play(tmp_path, [retry], Status(500), Status(500), DONE)
+    assert (run.ended[0], run.outcome.usage["total_calls"]) == ("FINISHED", 3)
+    run = play(tmp_path, [retry], Status(500), Status(500), DONE, settings={"max_calls_per_turn": 2})
+    assert (run.ended, len(run.requests)) == (("BUDGET_STOP", "max_calls_per_turn"), 2)
+    run = play(tmp_path, [retry], *[Status(500)] * 3)  # its "continue" makes a failure no answer
+    assert run.ended == ("SYSTEM_ERROR", "provider_failed")
+    assert "Model call failed after 3 attempts" in run.outcome.diagnostics[0]
+
+
+def test_model_fallback_asks_the_other_model_inside_the_budget(tmp_path: Path) -> None:
+    with ScriptedServer([DONE]) as other:
+        model = ChatOpenAI(model="second", base_url=other.base_url, api_key=SecretStr("k"))
+        fallback = ready_made.ModelFallbackMiddleware(model)
+        run = play(tmp_path, [fallback], Status(500))
+        assert (run.ended[0], run.outcome.usage["total_calls"]) == ("FINISHED", 2)
+        assert [each["model"] for each in other.requests] == ["second"]
+        run = play(tmp_path, [fallback], Status(500), settings={"max_calls_per_turn": 1})
+        assert (run.ended, len(other.requests)) == (("BUDGET_STOP", "max_calls_per_turn"), 1)
+        run = play(tmp_path, [fallback], Status(500), settings={"model": "gpt-5-mini", "max_cost_usd": 1.0})
+        assert (run.ended[1], len(other.requests)) == ("hook_failed", 1)
+        assert "no price is known for the model 'second'" in run.outcome.message
+
+
+def test_tool_retry_runs_a_reading_tool_again_and_a_writing_one_once(tmp_path: Path) -> None:
+    tried: list[str] = []
+
+    @tool(effect=Effect.READ, cacheable=False)
+    def look() -> str:
+        """Look."""
+        tried.append("look")
+        if len(tried) < 6:
+            raise RuntimeError("not yet")
+        return "seen"
+
+    @tool(effect=Effect.WRITE)
+    def post() -> str:
+        """Post."""
+        tried.append("post")
+        raise RuntimeError("never")
+
+    retry = ready_made.ToolRetryMiddleware(max_retries=5, initial_delay=0, jitter=False)
+    tools = (*default_tools(), look, post)
+    assert "seen" in play(tmp_path, [retry], Calls([("look", "{}")]), DONE, tools=tools).told
+    run = play(tmp_path, [retry], Calls([("post", "{}")]), DONE, tools=tools)
+    assert ("never" in run.told, tried.count("post"), run.ended[0]) == (True, 1, "FINISHED")
+
+
+def test_pii_is_taken_out_of_what_is_stored_and_sent(tmp_path: Path) -> None:
+    write_files(tmp_path, CALC)
+    pii = ready_made.PIIMiddleware("email", strategy="redact", apply_to_output=True)
+    with ScriptedServer([Say("I wrote to eve@example.com.")]) as server:
+        context = AgentContext(workspace=str(tmp_path), base_url=server.base_url, model="m", evidence=False)
+        graph = build_graph(InMemorySaver(serde=serializer()), middleware=[pii])
+        thread: Any = {"configurable": {"thread_id": "1"}}
+        ended = graph.invoke({"messages": [HumanMessage("Ask ann@example.com")]}, thread, context=context)
+        assert "ann@" not in str(server.requests)
+    said = [each.text for each in graph.get_state(thread).values["messages"]]
+    assert said == ["Ask [REDACTED_EMAIL]", "I wrote to [REDACTED_EMAIL]."]
+    assert ended["outcome"].answer == "I wrote to [REDACTED_EMAIL]."
+
+
+def test_context_editing_clears_old_results_of_what_is_shown(tmp_path: Path) -> None:
+    edit = ready_made.ClearToolUsesEdit(trigger=10, keep=0)
+    run = play(tmp_path, [ready_made.ContextEditingMiddleware(edits=[edit])], READ, DONE)
+    assert (run.ended[0], run.told) == ("FINISHED", "[cleared]")
+
+
+def test_dynamic_prompts_and_tool_errors_work(tmp_path: Path) -> None:
+    @ready_made.dynamic_prompt
+    def prompt(request: ModelRequest[Any]) -> str:
+        return f"There are {len(request.messages)} messages."
+
+    run = play(tmp_path, [prompt], READ, DONE)
+    assert run.requests[1]["messages"][0]["content"].endswith("There are 3 messages.")
