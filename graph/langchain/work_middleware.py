@@ -159,7 +159,7 @@ class EvidenceState(types.AgentState[Any]):
     evidence: NotRequired[Annotated[JsonMap, types.PrivateStateAttr]]
 
 
-class EvidenceMiddleware(types.AgentMiddleware[EvidenceState, Any, Any]):
+class EvidenceMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]):
     """Runs what shows whether the work is right when an agent ends, and sends a failure back to the model.
 
     The workspace is looked at when a turn begins and when it ends, so it does not matter by which tools the agent
@@ -193,7 +193,7 @@ class EvidenceMiddleware(types.AgentMiddleware[EvidenceState, Any, Any]):
         self._paths, self._index = JudgedPaths(str(root), judge, contents=contents), watch.FileIndex()
         self._before: OrderedDict[str, watch.Snapshot | watch.Unwatched] = OrderedDict()
 
-    def before_agent(self, state: EvidenceState, runtime: Any) -> dict[str, Any]:  # noqa: ARG002 - LangChain's
+    def before_agent(self, state: Any, runtime: Any) -> dict[str, Any]:  # noqa: ARG002 - LangChain's
         """Look at the workspace."""
         turn = secrets.token_hex(8)
         with self._index.turn:
@@ -202,12 +202,12 @@ class EvidenceMiddleware(types.AgentMiddleware[EvidenceState, Any, Any]):
                 self._before.popitem(last=False)
         return {"evidence": {"turn": turn, "tries": 0}}
 
-    async def abefore_agent(self, state: EvidenceState, runtime: Any) -> dict[str, Any]:
+    async def abefore_agent(self, state: Any, runtime: Any) -> dict[str, Any]:
         """The same for an async agent, in a thread."""
         return await asyncio.to_thread(self.before_agent, state, runtime)
 
     @types.hook_config(can_jump_to=["model"])
-    def after_agent(self, state: EvidenceState, runtime: Any) -> dict[str, Any]:  # noqa: ARG002 - LangChain's
+    def after_agent(self, state: Any, runtime: Any) -> dict[str, Any]:  # noqa: ARG002 - LangChain's
         """Judge the answer: the record for the state, and what is wrong, for the model."""
         turn, tries = state["evidence"]["turn"], state["evidence"]["tries"]
         with self._index.turn:
@@ -233,7 +233,7 @@ class EvidenceMiddleware(types.AgentMiddleware[EvidenceState, Any, Any]):
         return update
 
     @types.hook_config(can_jump_to=["model"])
-    async def aafter_agent(self, state: EvidenceState, runtime: Any) -> dict[str, Any]:
+    async def aafter_agent(self, state: Any, runtime: Any) -> dict[str, Any]:
         """The same for an async agent, in a thread."""
         return await asyncio.to_thread(self.after_agent, state, runtime)
 
