@@ -19,8 +19,8 @@ from mendgraph.nodes.records import StopCause, StopReason, ToolError, quoted
 _SMALLER: Final = frozenset(name for name, setting in SETTINGS.items() if setting.trust == "less")
 """Limits: of what is asked and what is allowed, the smaller one holds, None being no limit."""
 
-_FREE: Final = frozenset({"answer_schema"})
-"""What gives a run no further rights."""
+_FREE: Final = frozenset({"response_format", "system_prompt"})
+"""What gives a run no further rights. Words that the operator has for the system prompt stay."""
 
 
 class Allowance(NamedTuple):
@@ -48,8 +48,11 @@ def narrowed(asked: Mapping[str, Any], most: Allowance, folder: str) -> AgentCon
         for name in _SMALLER & taken.keys():
             both = (taken[name], getattr(base, name))
             taken[name] = min((each for each in both if each is not None), default=None)
-        if taken.get("answer_schema") != base.answer_schema and _has_patterns(taken.get("answer_schema")):
-            return refusal("answer_schema may have no `pattern` or `patternProperties` on this server: leave them out.")
+        asked_format = taken.get("response_format")
+        if asked_format != base.response_format and _has_patterns(asked_format):
+            return refusal(
+                "response_format may have no `pattern` or `patternProperties` on this server: leave them out."
+            )
         if what := ", ".join(_wider(taken, most)):
             return refusal(most.refusal.replace("{}", what))
         return AgentContext.model_validate({**base.model_dump(), **taken, "workspace": folder})
@@ -86,7 +89,7 @@ def _is_allowed(name: str, value: Any, most: Allowance) -> bool:
         return _may_name(value, most)
     if name == "fallback_models":
         return all(_may_name(each, most) or each in most.context.fallback_models for each in value)
-    return name in _FREE
+    return name in _FREE and not (name == "system_prompt" and most.context.system_prompt)
 
 
 def _may_name(model: str | None, most: Allowance) -> bool:

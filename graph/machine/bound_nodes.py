@@ -4,11 +4,12 @@ Each method is one node: it takes the node's slice of the state with the turn's 
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from functools import partial
-from typing import Any, cast
+from types import MappingProxyType
+from typing import Any, Final, cast
 from uuid import uuid4
 
 from langchain_core.language_models import BaseChatModel
@@ -44,7 +45,7 @@ from mendgraph.nodes.loop_check.node import check
 from mendgraph.nodes.loop_check.repetition import signature_of
 from mendgraph.nodes.parse.answers import schema_problem
 from mendgraph.nodes.parse.node import parse
-from mendgraph.nodes.parse.reading import rescue, was_cut
+from mendgraph.nodes.parse.reading import ANSWER_TOOL, rescue, was_cut
 from mendgraph.nodes.records import (
     CallError,
     JsonMap,
@@ -57,6 +58,7 @@ from mendgraph.nodes.records import (
 )
 from mendgraph.nodes.stop.node import finish, give_up, is_failed_work
 
+NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 _SAID_OF_REPLIES = ("corrections", "healing_attempts", "stop")
 
 
@@ -71,12 +73,16 @@ class BoundNodes:
         context: AgentContext | None = None,
         *,
         served: bool = False,
+        name: str | None = None,
+        own: Mapping[str, Any] = NOTHING,
     ) -> None:
         """Bind the nodes; nothing is opened or connected yet.
 
         `stop` is how somebody lets a run end early, `context` that of runs that are given none. With `served` all runs
-        are those of a server's clients, whichever server it is.
+        are those of a server's clients, whichever server it is. `name` is the agent's in its last message. `own` are
+        fields of every context, whoever gives it.
         """
+        self._name, self._own = name, own
         self._stop, self._bound, self._served = stop, context, served
         self._tools = tools
         self._specs = tools.specs
@@ -117,7 +123,9 @@ class BoundNodes:
         root = check_workspace(context.workspace)
         problem = root.message if isinstance(root, ToolError) else self._context_problem(context, root)
         problem = problem if isinstance(given, AgentContext) else given
-        context = context if isinstance(root, ToolError) else context.model_copy(update={"workspace": root})
+        context = (
+            context if isinstance(root, ToolError) else context.model_copy(update={"workspace": root, **self._own})
+        )
         run_id = run_id_of(runtime) or state.get("run_id") or uuid4().hex
         messages = state.get("messages") or []
         marked = bool(messages) and str(messages[-1].id).startswith(REQUEST_ID)
@@ -255,8 +263,12 @@ class BoundNodes:
 
     def finish(self, state: AgentState) -> Update:
         """End with the answer."""
-        checking = state["context"].evidence or bool(state["context"].checks)
-        return self._stopped(state, finish(state, ledger.usage_report(state["spending"]), checking=checking))
+        context = state["context"]
+        checking = context.evidence or bool(context.checks)
+        update = finish(state, ledger.usage_report(state["spending"]), checking=checking)
+        if context.response_format is not None:
+            update["structured_response"] = update["outcome"].value
+        return self._stopped(state, update)
 
     def budget_stop(self, state: AgentState) -> Update:
         """End on a limit: the one that a node named, or the one that the router saw."""
@@ -288,6 +300,8 @@ class BoundNodes:
         """Write what is left of the spending, and forget what the model wrote."""
         self._models.book.flush()
         self._tools.words.forget(state.get("run_id", ""))
+        if self._name:  # as create_agent does: others find by it who said what
+            update["messages"] = [each.model_copy(update={"name": self._name}) for each in update["messages"]]
         return update
 
     def _asked(self, runtime: Runtime[AgentContext]) -> object:
@@ -369,7 +383,9 @@ class BoundNodes:
         for problem in (*rule_problems(context.network()), self._tools.unknown_tools(context), unpriced):
             if problem:
                 return problem
-        return schema_problem(context.answer_schema or {})
+        if context.response_format is not None and ANSWER_TOOL not in self._specs:
+            return "This agent has no tool final_answer, so no response_format can be asked for: add it to its tools."
+        return schema_problem(context.response_format or {})
 
 
 def _trace_event(run_id: str, name: str, payload: JsonMap, step: int = 0) -> None:

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, TypedDict, Unpack, cast
 
 import ormsgpack
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import BaseMessage, SystemMessage
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langchain_core.runnables.config import DEFAULT_RECURSION_LIMIT
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -37,7 +37,14 @@ from mendgraph.graph.configuration.narrowing import read_context
 from mendgraph.graph.machine import routes
 from mendgraph.graph.machine.bound_nodes import BoundNodes
 from mendgraph.graph.machine.run_records import Durability
-from mendgraph.graph.machine.state import CHECKPOINT_TYPES, AgentInput, AgentOutput, AgentState, serializer
+from mendgraph.graph.machine.state import (
+    CHECKPOINT_TYPES,
+    AgentInput,
+    AgentOutput,
+    AgentState,
+    StructuredChannel,
+    serializer,
+)
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.telemetry.spans import OBSERVER, RunSpan, at_work, run_observer
 from mendgraph.nodes.begin_turn.turn_start import scrubbed
@@ -46,6 +53,7 @@ from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, awai
 from mendgraph.nodes.execute_tools.registry import Tool
 from mendgraph.nodes.execute_tools.secrets.redact import is_findable_key
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
+from mendgraph.nodes.parse.answers import read_format
 from mendgraph.nodes.records import JsonMap, OutcomeKind
 
 Machine = CompiledStateGraph[AgentState, AgentContext, AgentInput, AgentOutput]
@@ -323,6 +331,17 @@ class BuildArguments(NamedTuple):
     secrets: Sequence[str] = ()
     store: BaseStore | None = None
     context: AgentContext | None = None
+    name: str | None = None
+    system_prompt: str | SystemMessage | None = None
+    response_format: Any = None
+
+    def fields(self) -> dict[str, Any]:
+        """What every run's context has of these, instead of what it was given; it is kept with the run."""
+        prompt, form = self.system_prompt, self.response_format
+        found: dict[str, Any] = (
+            {} if prompt is None else {"system_prompt": prompt if isinstance(prompt, str) else prompt.text}
+        )
+        return found if form is None else {**found, "response_format": read_format(form).json_schema}
 
 
 class MachineOptions(TypedDict, total=False):
@@ -334,6 +353,9 @@ class MachineOptions(TypedDict, total=False):
     roles: Mapping[str, Collection[str]]
     secrets: Sequence[str]
     store: BaseStore | None
+    name: str | None
+    system_prompt: str | SystemMessage | None
+    response_format: Any
 
 
 class SessionOptions(MachineOptions, total=False):
@@ -349,13 +371,14 @@ def checked(given: BuildArguments) -> BuildArguments:
 
     Raises:
         TypeError: one is of another type; the message names the argument and the remedy.
-        ValueError: two tools have the same name.
+        ValueError: two tools have the same name, or the `response_format` is a JSON schema with a mistake.
     """
     for name, (fits, remedy) in _FIT.items():
         value = getattr(given, name)
         if not fits(value):
             kind = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
             raise TypeError(f"{name}: {kind} does not fit: give {remedy}.")
+    given.fields()  # which refuses what no answer can have
     for name, times in Counter(tool.name for tool in given.tools or ()).items():
         if times > 1:
             raise ValueError(f"tools: {times} tools are called {name!r}: give them different names.")
@@ -396,6 +419,11 @@ _FIT: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
     "secrets": (lambda given: _each(given, str, of=Collection), "a sequence of texts, as in (token,)"),
     "store": (lambda given: isinstance(given, BaseStore | None), "a store of LangGraph, such as InMemoryStore()"),
     "context": (lambda given: isinstance(given, AgentContext | None), "AgentContext(workspace=..., ...)"),
+    "name": (lambda given: given is None or (isinstance(given, str) and bool(given.strip())), 'a text, as in "coder"'),
+    "system_prompt": (
+        lambda given: isinstance(given, str | SystemMessage | None),
+        "a text or a SystemMessage, which is said after the words that the tools need",
+    ),
 }
 """What may be given for each argument, and what to give instead of another thing."""
 
@@ -435,6 +463,13 @@ def build_graph(
         rules: which files are denied.
         roles: which tools a role of yours may use, by name.
         secrets: values that nothing shows or stores, beside those of the environment.
+        name: what the graph is called in a graph around it and in traces, and the `name` of its last message; by
+            default it is called "mendgraph". Give each agent of a supervisor or a swarm a name of its own.
+        system_prompt: words of yours for the system prompt, said after those that the tools need, in place of the
+            context's.
+        response_format: what the answer must hold beside its text: a pydantic model, a dataclass, a TypedDict or a
+            JSON schema, in place of the context's; a strategy of LangChain's stands for its `schema`. The result's
+            `structured_response` is an instance of it, a dict for the last two, and None unless the run has FINISHED.
         store: LangGraph's long-term memory over threads. The machine keeps nothing there; a tool of yours reaches it
             with `langgraph.config.get_store()`.
 
@@ -444,7 +479,7 @@ def build_graph(
 
     Raises:
         TypeError: an argument is of another type; the message names it and the remedy.
-        ValueError: two tools have the same name.
+        ValueError: two tools have the same name, or the `response_format` is a JSON schema with a mistake.
     """
     return build_machine(**checked(BuildArguments(checkpointer, context=context, **options))._asdict())[0]
 
@@ -461,8 +496,9 @@ def build_machine(
     `stop` is how somebody may let a run end early. With `served` every context is a client's, on any server.
     """
     given = BuildArguments(checkpointer, **arguments)
-    tools = ToolRuntime(given.tools, tuple(given.rules), given.roles, given.secrets)
-    nodes = BoundNodes(given.model, tools, stop, given.context, served=served)
+    form = None if given.response_format is None else read_format(given.response_format)
+    tools = ToolRuntime(given.tools, tuple(given.rules), given.roles, given.secrets, form)
+    nodes = BoundNodes(given.model, tools, stop, given.context, served=served, name=given.name, own=given.fields())
     builder: StateGraph[AgentState, AgentContext, AgentInput, AgentOutput] = StateGraph(
         AgentState, context_schema=AgentContext, input_schema=AgentInput, output_schema=AgentOutput
     )
@@ -485,7 +521,9 @@ def build_machine(
             builder.add_edge(source, target)
     for source, router in _ROUTERS.items():
         builder.add_conditional_edges(source, Route(router), routes.path_map(source))
-    compiled = builder.compile(checkpointer=checkpointer, store=given.store, name="mendgraph")
+    if form is not None:
+        builder.channels["structured_response"] = StructuredChannel(form)
+    compiled = builder.compile(checkpointer=checkpointer, store=given.store, name=given.name or "mendgraph")
     bound = vars(compiled.with_config(recursion_limit=routes.recursion_limit(MAX_CALLS_PER_TURN_LIMIT)))
     made = {name: value for name, value in bound.items() if name != "__orig_class__"}
     return AgentGraph(scrub=nodes.scrub, secrets=given.secrets, **made), nodes

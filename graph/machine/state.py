@@ -8,7 +8,7 @@ Until then the reply, its calls, verdicts and results live in channels of their 
 import os
 from collections.abc import Mapping, Sequence
 from itertools import count
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 from uuid import UUID, uuid5
 
 from langchain_core.messages import AnyMessage, BaseMessage, BaseMessageChunk, RemoveMessage, convert_to_messages
@@ -30,6 +30,7 @@ from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 from mendgraph.nodes.guard.approvals import Grant
 from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
 from mendgraph.nodes.language.project_notes import ProjectNotes
+from mendgraph.nodes.parse.answers import ResponseFormat
 from mendgraph.nodes.records import FileChange
 
 Item = TypeVar("Item")
@@ -150,8 +151,45 @@ class ContextChannel(LastValue[AgentContext]):
         return super().update(values)
 
 
+class StructuredChannel(LastValue[Any]):
+    """The value of the answer: plain data where it is stored, an instance of the response format for who reads it."""
+
+    __slots__ = ("_format",)
+
+    def __init__(self, response_format: ResponseFormat, key: str = "") -> None:
+        """`response_format` builds the instance."""
+        super().__init__(Any, key)
+        self._format = response_format
+
+    def copy(self) -> Self:
+        """The same value."""
+        return self.from_checkpoint(self.value)
+
+    def from_checkpoint(self, checkpoint: Any) -> Self:
+        """The value that is stored."""
+        made = self.__class__(self._format, self.key)
+        made.value = checkpoint
+        return made
+
+    def checkpoint(self) -> Any:
+        """What is stored."""
+        return self.value
+
+    def get(self) -> Any:
+        """The instance; the plain value where the type has changed since, and it does not fit any more."""
+        value = super().get()
+        try:
+            return None if value is None else self._format.build(value)
+        except Exception:  # noqa: BLE001 - as a user's validator may raise anything
+            return value
+
+
 class AgentInput(TypedDict):
-    """What a user sends: the new message or messages. The last one must be a person's."""
+    """What a user sends: the new message or messages.
+
+    The request is the last message of a person. What comes after it, in a graph that hands its conversation on, is
+    what has been said about it.
+    """
 
     messages: Messages
 
@@ -161,6 +199,7 @@ class AgentOutput(TypedDict, total=False):
 
     messages: Messages
     outcome: records.Outcome | None
+    structured_response: Any
     changes: Changes
     plan: records.Plan
     spending: Spending
@@ -197,6 +236,7 @@ class SmallState(TypedDict, total=False):
     loop: records.LoopRecord
     stop: records.StopCause | None
     outcome: records.Outcome | None
+    structured_response: Any
 
 
 class AgentState(SmallState, total=False):

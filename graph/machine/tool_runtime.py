@@ -44,7 +44,7 @@ from mendgraph.nodes.guard.policy import edited_result, judge_content, judge_pat
 from mendgraph.nodes.heal.healing import is_unfounded
 from mendgraph.nodes.language.history import is_request
 from mendgraph.nodes.language.names import closest_names
-from mendgraph.nodes.parse.answers import TurnFacts, answer_problems
+from mendgraph.nodes.parse.answers import ResponseFormat, TurnFacts, answer_problems
 from mendgraph.nodes.parse.reading import CHECKS_TOOL, Reader
 from mendgraph.nodes.records import (
     CallError,
@@ -88,8 +88,10 @@ class ToolRuntime:
         rules: tuple[FileGuardrailRule, ...],
         roles: Mapping[str, Collection[str]],
         secrets: Iterable[str],
+        response_format: ResponseFormat | None = None,
     ) -> None:
         """Nothing is opened yet. `roles` are lists of tool names, `secrets` values that are never shown."""
+        self.response_format = response_format
         self.registry = ActionRegistry(default_tools() if tools is None else tools)
         self.specs = {spec.name: spec for spec in self.registry.specs()}
         self._rules = rules
@@ -125,7 +127,7 @@ class ToolRuntime:
             self.specs.values(),
             profile.edit_form,
             read_only=context.mode == "read-only",
-            answer_schema=context.answer_schema,
+            response_format=context.response_format,
             usable=self.usable(context),
             few=context.offer == "few",
             notes={
@@ -391,7 +393,7 @@ def reply_reader(tools: ToolRuntime, state: AgentState, *, told: bool = True) ->
         profile=profile,
         known_tools=tools.registry.names(),
         validate=tools.registry.validate,
-        check_answer=partial(answer_problems, schema=context.answer_schema),
+        check_answer=partial(answer_problems, schema=context.response_format, built=tools.response_format),
         writing_tools=frozenset(spec.name for spec in tools.specs.values() if spec.effect is Effect.WRITE),
         shown_files=tuple(view.files),
         told=(*view.failures, *view.evidence, *said) if told else (),

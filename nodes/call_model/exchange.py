@@ -58,7 +58,7 @@ class CallModelState(TypedDict, total=False):
 class CallSettings:
     """How calls of this run are made. `window_tokens` is the model's window, None where nobody knows it.
 
-    `cache` and `stand_ins` remember what was sent and shown before.
+    `cache` and `stand_ins` remember what was sent and shown before. `system_prompt` are the user's own words.
     """
 
     budget: CallBudget = field(default_factory=CallBudget)
@@ -67,6 +67,7 @@ class CallSettings:
     window_tokens: int | None = None
     cache: ShownMessages = field(default_factory=ShownMessages)
     stand_ins: windows.StandIns = field(default_factory=dict)
+    system_prompt: str = ""
 
 
 @dataclass(frozen=True)
@@ -328,9 +329,10 @@ def _prompt(
 ) -> Prompt:
     profile, notes = state["profile"], state.get("notes") or ()
     blocks = profile.edit_form is records.EditForm.BLOCKS
-    if most_tokens is not None and notes:
-        noted = text_size(windows.notes_before(notes, ""))
-        most_tokens = max(1, most_tokens - estimate_tokens(noted, 1))
+    room, words = most_tokens, settings.system_prompt
+    if room is not None and (notes or words):
+        added = text_size(windows.notes_before(notes, "") if notes else "") + text_size(words)
+        room = max(1, room - estimate_tokens(added, 1))
     prompt = build_prompt(
         profile,
         specs,
@@ -339,13 +341,25 @@ def _prompt(
         settings.temperature,
         state["spending"].mending.asked_again,
         settings.cache,
-        most_tokens,
+        room,
     )
     if blocks and notes:
         *others, last = prompt.messages
         noted_request = {**last, "content": windows.notes_before(notes, str(last["content"]))}
         prompt = replace(prompt, messages=(*others, noted_request))
+    if words:
+        prompt = _with_words(prompt, words)
     if profile.protocol is records.Protocol.TEXT:
         return prompt
     told: CallModelState = {**state, "profile": profile.model_copy(update={"protocol": records.Protocol.TEXT})}
     return replace(prompt, without_tools=partial(_prompt, told, settings, specs, view, most_tokens))
+
+
+def _with_words(prompt: Prompt, words: str) -> Prompt:
+    """The prompt with the user's own words after ours, which say how tools are called."""
+    front, *others = prompt.messages
+    front = {**front, "content": f"{front['content']}\n\n{words}"}
+    if (known := prompt.known) is not None:
+        size = known.size - size_of(prompt.messages[0]) + size_of(front)
+        known = known._replace(messages=(from_map(front), *known.messages[1:]), size=size)
+    return replace(prompt, messages=(front, *others), known=known)

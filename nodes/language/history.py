@@ -46,6 +46,9 @@ from mendgraph.nodes.records import (
 RESULT_MESSAGE_NAME = "tool_result"
 """Marks the user messages that hold results, so that they are not taken for a person's."""
 
+HANDOFF_MESSAGE_NAME = "mendgraph_handoff"
+"""Marks the user message that says that the model is to go on where other agents spoke last."""
+
 READ_AHEAD = "Before I begin, I look at what the request names."
 """What stands in a native history where the machine has made the first calls itself."""
 
@@ -189,8 +192,8 @@ def _as_sent(item: ToolCall | CallError) -> JsonMap:
 
 
 def is_request(message: AnyMessage) -> bool:
-    """Is this a person's message, and not one that carries results?"""
-    return isinstance(message, HumanMessage) and message.name != RESULT_MESSAGE_NAME
+    """Is this a person's message, and not one that carries results or hands the conversation on?"""
+    return isinstance(message, HumanMessage) and message.name not in {RESULT_MESSAGE_NAME, HANDOFF_MESSAGE_NAME}
 
 
 def close_dangling_calls(messages: Sequence[AnyMessage]) -> list[AnyMessage] | None:

@@ -94,13 +94,24 @@ def view_turn(history: Sequence[AnyMessage]) -> TurnView:
                 found.append(_in_words(data)[:FOUND_LIMIT])
     return TurnView(
         files=files,
-        found=tuple(found[-2:]),
+        found=(*_said_since(history)[-1:], *found[-2:]),
         changed=tuple(changed),
         evidence=tuple(evidence),
         failures=tuple(failures),
         failed_steps=failed_steps,
         refused=refused,
     )
+
+
+def _said_since(history: Sequence[AnyMessage]) -> list[str]:
+    """What other agents have said since the last request: messages that no results of ours follow."""
+    start = max((index for index, message in enumerate(history) if is_request(message)), default=0)
+    told = {index - 1 for index, message in enumerate(history) if message.name == RESULT_MESSAGE_NAME}
+    return [
+        f"Said since: {message.text[:FOUND_LIMIT]}"
+        for index, message in enumerate(history[start:], start)
+        if isinstance(message, AIMessage) and message.text.strip() and not message.tool_calls and index not in told
+    ]
 
 
 def used_tools(history: Sequence[AnyMessage]) -> set[str]:
