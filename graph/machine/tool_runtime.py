@@ -20,7 +20,7 @@ from mendgraph.graph.machine.run_records import is_resuming
 from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.workspace import TakenBack, WorkspaceRecords, judged_workspace, kept_content, own_rules
 from mendgraph.graph.telemetry.spans import observed_call
-from mendgraph.nodes.call_model.prompts.block_prompt import TurnView, foreign_lines, used_tools, view_turn
+from mendgraph.nodes.call_model.prompts.block_prompt import TurnView, foreign_lines, said_since, used_tools, view_turn
 from mendgraph.nodes.call_model.prompts.profiles import offered_tools
 from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, CallPolicy, PolicyMemory, allowed_tools
 from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
@@ -383,7 +383,7 @@ def reply_reader(tools: ToolRuntime, state: AgentState, *, told: bool = True) ->
         met=sum(is_unfounded(attempt.errors) for attempt in attempts),
         acted=lambda: bool(used_tools(messages) & acting - {_COMMAND_TOOL, _NETWORK_TOOL}),
         first=lambda: sum(map(is_request, messages)) == 1,
-        resumed=is_resuming(request),
+        resumed=is_resuming(request) or bool(said_since(messages)),  # others may have done it
         insistent=profile.small,
         checked=CHECKS_TOOL in tools.specs and bool(context.evidence or context.checks or context.require_checks),
         configured=bool(context.checks),

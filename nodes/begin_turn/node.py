@@ -43,6 +43,8 @@ def begin_turn(state: BeginTurnState, using: TurnResources) -> dict[str, Any]:
     repaired = None if problem else handed_on(messages)
     if repaired is not None or messages is not given:
         update["messages"] = using.replace(messages if repaired is None else repaired)
+    if state.get("structured_response") is not None:
+        update["structured_response"] = None
     if problem or using.files is None:
         return {**update, "stop": StopCause(reason=StopReason.INVALID_REQUEST, message=str(problem))}
     update["preload"] = (

@@ -14,7 +14,7 @@ from math import log
 from types import MappingProxyType
 from typing import Any, Protocol as Interface
 
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from typing_extensions import TypedDict
 
 from mendgraph.nodes.language.display import listed
@@ -74,7 +74,6 @@ FRESH_TURN: Mapping[str, Any] = MappingProxyType(
         "loop": LoopRecord(),
         "stop": None,
         "outcome": None,
-        "structured_response": None,
     }
 )
 """The channels that last as long as a turn, at their start; `changes`, to which nodes add, is replaced besides."""
@@ -138,6 +137,7 @@ class BeginTurnState(TypedDict, total=False):
     plan: Plan
     notes: tuple[ProjectNotes, ...]
     outcome: Outcome | None
+    structured_response: Any
     reading: Reading | None
     reply: ModelReply | None
     items: list[ToolCall | CallError]
@@ -193,14 +193,12 @@ def is_answered(messages: Sequence[AnyMessage], outcome: Outcome | None) -> bool
 def handed_on(messages: Sequence[AnyMessage]) -> list[AnyMessage] | None:
     """The history as a model can go on with it; None where it is that already.
 
-    Each call has its result. After the words of another agent it is our model's turn by a message of ours: endpoints
-    take what a model said last for the beginning of its reply, or refuse two of its messages in a row.
+    Each call has its result. Where others spoke last, a message says that it is our model's turn, and ends their part.
     """
     repaired = close_dangling_calls(messages)
-    known = messages if repaired is None else repaired
-    if isinstance(known[-1], HumanMessage | ToolMessage):
+    if is_request(messages[-1]):
         return repaired
-    return [*known, HumanMessage(HANDED_ON, name=HANDOFF_MESSAGE_NAME)]
+    return [*(repaired or messages), HumanMessage(HANDED_ON, name=HANDOFF_MESSAGE_NAME)]
 
 
 def without_refused_media(

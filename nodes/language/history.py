@@ -47,7 +47,7 @@ RESULT_MESSAGE_NAME = "tool_result"
 """Marks the user messages that hold results, so that they are not taken for a person's."""
 
 HANDOFF_MESSAGE_NAME = "mendgraph_handoff"
-"""Marks the user message that says that the model is to go on where other agents spoke last."""
+"""Marks the user message that ends what other agents have said since a request: now the model works on it."""
 
 READ_AHEAD = "Before I begin, I look at what the request names."
 """What stands in a native history where the machine has made the first calls itself."""
@@ -194,6 +194,11 @@ def _as_sent(item: ToolCall | CallError) -> JsonMap:
 def is_request(message: AnyMessage) -> bool:
     """Is this a person's message, and not one that carries results or hands the conversation on?"""
     return isinstance(message, HumanMessage) and message.name not in {RESULT_MESSAGE_NAME, HANDOFF_MESSAGE_NAME}
+
+
+def begins_work(message: AnyMessage) -> bool:
+    """Is it our model's turn after this message: a request, or the end of what others have said since?"""
+    return is_request(message) or message.name == HANDOFF_MESSAGE_NAME
 
 
 def close_dangling_calls(messages: Sequence[AnyMessage]) -> list[AnyMessage] | None:

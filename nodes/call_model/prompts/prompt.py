@@ -15,7 +15,14 @@ from typing import Any, Final, NamedTuple
 import orjson
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
 
-from mendgraph.nodes.language.history import EXTRA_FIELDS, TOOL_CALL_EXTRAS, in_openai_form, media_of
+from mendgraph.nodes.language.history import (
+    EXTRA_FIELDS,
+    HANDOFF_MESSAGE_NAME,
+    TOOL_CALL_EXTRAS,
+    in_openai_form,
+    is_request,
+    media_of,
+)
 from mendgraph.nodes.records import JsonMap, ToolSpec
 
 MOST_BYTES: Final = 64 * 1024 * 1024  # what a cache holds at most; then it begins anew
@@ -160,7 +167,16 @@ class ShownMessages:
         self._lock = Lock()
 
     def messages(self, history: Sequence[AnyMessage], *, native: bool) -> list[Shown]:
-        """Each message in the protocol of this turn."""
+        """The messages in the protocol of this turn; what other agents said since a request is told in text."""
+        found: list[Shown] = []
+        told = 0
+        for end in (place for place, message in enumerate(history) if message.name == HANDOFF_MESSAGE_NAME):
+            start = max((place + 1 for place in range(told, end) if is_request(history[place])), default=told)
+            found += [*self._each(history[told:start], native), *by_others(history[start : end + 1])]
+            told = end + 1
+        return [*found, *self._each(history[told:] if told else history, native)]
+
+    def _each(self, history: Sequence[AnyMessage], native: bool) -> list[Shown]:
         found = []
         for message in history:
             kept = self._messages.get((id(message), native))
@@ -190,6 +206,21 @@ class ShownMessages:
                 self._messages, self._size = {}, 0
             self._messages[id(message), native] = made
         return made
+
+
+def by_others(said: Sequence[AnyMessage]) -> list[Shown]:
+    """What other agents said, as text, two of the same role as one message.
+
+    Endpoints of models that think refuse calls that carry no thought of theirs; some take no two messages in a row.
+    """
+    merged: list[JsonMap] = []
+    for message in said:
+        one = as_map(message, native=False)
+        role, text = "assistant" if one["role"] == "assistant" else "user", one["content"]
+        if merged and merged[-1]["role"] == role:
+            text = f"{merged.pop()['content']}\n{text}"
+        merged.append(message_of(role, text))
+    return [Shown(made := from_map(each), each, made, size_of(each)) for each in merged]
 
 
 def from_map(message: JsonMap) -> AnyMessage:

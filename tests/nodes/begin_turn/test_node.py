@@ -5,7 +5,7 @@ import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
 
 from mendgraph.nodes.begin_turn.node import begin_turn
-from mendgraph.nodes.begin_turn.turn_start import FRESH_TURN, BeginTurnState, TurnResources, read_ahead
+from mendgraph.nodes.begin_turn.turn_start import FRESH_TURN, HANDED_ON, BeginTurnState, TurnResources, read_ahead
 from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, close_dangling_calls, is_request
 from mendgraph.nodes.records import (
     EditForm,
@@ -119,24 +119,22 @@ def test_without_a_request_there_is_nothing_to_do(history: list[AnyMessage], out
 
 
 @pytest.mark.parametrize(
-    ("since", "added"),
+    "since",
     [
-        ([DANGLING, ToolMessage("Transferred.", tool_call_id="x")], 0),
-        ([DANGLING], 1),
-        ([HumanMessage("tool_result({})", name=RESULT_MESSAGE_NAME)], 0),
-        ([AIMessage("The plan: add.")], 1),
-        ([DANGLING, ToolMessage("", tool_call_id="x"), SystemMessage("You are the coder.")], 1),
+        [DANGLING, ToolMessage("Transferred.", tool_call_id="x")],
+        [DANGLING],
+        [HumanMessage("tool_result({})", name=RESULT_MESSAGE_NAME)],
+        [AIMessage("The plan: add."), SystemMessage("You are the coder.")],
     ],
 )
-def test_a_conversation_that_is_handed_on_has_the_last_persons_request(since: list[AnyMessage], added: int) -> None:
-    """What follows it stays; a model speaks next only after a person or a result, so one of ours may come between."""
+def test_a_conversation_that_is_handed_on_has_the_last_persons_request(since: list[AnyMessage]) -> None:
+    """What follows it stays as it is, each call has one result, and a message of ours ends it."""
     history = [HumanMessage("Fix calc.py"), *since]
     update = begun(BeginTurnState(messages=history))
     assert (update["stop"], update["preload"]) == (None, read_ahead(["calc.py"]))
-    (_, shown) = update.get("messages", ("", history))
-    assert (shown[: len(history)], len(shown) - len(history)) == (history, added)
-    assert isinstance(shown[-1], HumanMessage | ToolMessage)
-    assert list(map(is_request, shown)) == [True, *[False] * (len(shown) - 1)]
+    *known, added = update["messages"][1]
+    assert known == (close_dangling_calls(history) or history)
+    assert (isinstance(added, HumanMessage), added.text, is_request(added)) == (True, HANDED_ON, False)
 
 
 @pytest.mark.parametrize("history", [[], [HumanMessage("Fix calc.py")]])
