@@ -45,19 +45,25 @@ def describe_tool(spec: ToolSpec) -> str:
         f'"{name}"{"" if name in required else "?"}: {_type_name(schema)}'
         for name, schema in spec.parameters.get("properties", {}).items()
     )
-    return f"- {spec.name}({{{fields}}}): {spec.description}"
+    kinds = spec.parameters.get("$defs", {}) | spec.parameters.get("definitions", {})
+    named = "".join(f" {name} is {_type_name(schema)}." for name, schema in kinds.items())
+    return f"- {spec.name}({{{fields}}}): {spec.description}{named}"
 
 
 def _type_name(schema: JsonMap) -> str:
     if "enum" in schema:
         return "|".join(map(_compact, schema["enum"]))
-    if "anyOf" in schema:
-        return "|".join(map(_type_name, schema["anyOf"]))
+    if "const" in schema:
+        return _compact(schema["const"])
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    if several := schema.get("anyOf") or schema.get("oneOf"):
+        return "|".join(map(_type_name, several))
     if schema.get("type") == "array":
         return f"[{_type_name(schema.get('items', {}))}]"
     if schema.get("type") == "object" and "properties" in schema:
-        fields = (f'"{name}": {_type_name(field)}' for name, field in schema["properties"].items())
-        return "{" + ", ".join(fields) + "}"
+        said = ((name, _type_name(field), field.get("description")) for name, field in schema["properties"].items())
+        return "{" + ", ".join(f'"{name}": {kind}' + f" ({why})" * bool(why) for name, kind, why in said) + "}"
     return str(schema.get("type", "any"))
 
 
