@@ -105,7 +105,7 @@ def schemas(studio: Studio) -> dict[str, Any]:
 def test_a_client_gives_messages_and_gets_what_came_of_them(studio: Studio) -> None:
     found = schemas(studio)
     assert set(found["input"]) == {"messages"}
-    assert set(found["output"]) == {"messages", "outcome", "changes", "plan", "spending"}
+    assert set(found["output"]) == {"messages", "outcome", "structured_response", "changes", "plan", "spending"}
     assert set(found["state"]) > {"messages", "outcome", "verdicts", "loop"}
 
 
