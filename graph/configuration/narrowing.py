@@ -70,7 +70,7 @@ def fields_set(asked: object) -> Mapping[str, Any]:
 
 def too_wide(stored: AgentContext, most: Allowance) -> tuple[str, ...]:
     """The fields of a context with which its client may do more than it is allowed now."""
-    fields = AgentContext.model_fields.keys() - {"workspace"}
+    fields = AgentContext.model_fields.keys() - {"workspace", "system_prompt"}  # which is stored beside it
     return _wider({name: _plain(getattr(stored, name)) for name in sorted(fields)}, most)
 
 

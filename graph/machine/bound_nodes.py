@@ -120,11 +120,14 @@ class BoundNodes:
         if isinstance(given, StopCause):
             return self._refused(state, given)
         context = given if isinstance(given, AgentContext) else AgentContext()
+        kept = state.get("system_prompt") if context is state.get("context") else None
+        context = context.model_copy(update=self._own)
+        words = [context.system_prompt] if context.system_prompt or not kept else kept
         root = check_workspace(context.workspace)
         problem = root.message if isinstance(root, ToolError) else self._context_problem(context, root)
         problem = problem if isinstance(given, AgentContext) else given
-        context = (
-            context if isinstance(root, ToolError) else context.model_copy(update={"workspace": root, **self._own})
+        context = context.model_copy(
+            update={"system_prompt": ""} | ({} if isinstance(root, ToolError) else {"workspace": root})
         )
         run_id = run_id_of(runtime) or state.get("run_id") or uuid4().hex
         messages = state.get("messages") or []
@@ -136,7 +139,13 @@ class BoundNodes:
             update["window"] = window.model_copy(update={"tokens": None})
         for name, reason in ({} if update["stop"] else self._tools.lacks(context, run_id)).items():
             _trace_event(run_id, name, {"reason": reason})
-        update |= {"context": context, "spending": ledger.begin_turn(spent), "run_id": run_id, "tool_counts": {}}
+        update |= {
+            "context": context,
+            "system_prompt": words,
+            "spending": ledger.begin_turn(spent),
+            "run_id": run_id,
+            "tool_counts": {},
+        }
         return {**update, "first_step": state.get("step", 0) + 1}
 
     def _refused(self, state: AgentState, cause: StopCause) -> Update:

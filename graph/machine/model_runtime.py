@@ -192,7 +192,6 @@ class ModelRuntime:
             window_tokens=self.window_tokens(context, profile),
             cache=self._cache,
             stand_ins=self._stand_ins,
-            system_prompt=context.system_prompt,
         )
 
     def hands(self, limits: ledger.RunLimits, tell: Callable[[str, JsonMap], None]) -> Hands:

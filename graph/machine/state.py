@@ -95,6 +95,11 @@ def append(items: list[Item], writes: Sequence[Sequence[Item]]) -> list[Item]:
     return [*items, *(item for write in writes for item in write)]
 
 
+def newest(items: list[Item], writes: Sequence[list[Item]]) -> list[Item]:
+    """What was written last."""
+    return writes[-1] if writes else items
+
+
 def merge(entries: Mapping[str, Item], writes: Sequence[Mapping[str, Item]]) -> dict[str, Item]:
     """The entries, with those of the writes over them."""
     return {name: item for each in (entries, *writes) for name, item in each.items()}
@@ -105,6 +110,9 @@ Messages = Annotated[list[AnyMessage], GrowingChannel(fold_messages, snapshot_fr
 
 Changes = Annotated[list[FileChange], GrowingChannel(append, snapshot_frequency=FEWEST_WRITES)]
 """The file effects of a turn, in order."""
+
+SystemPrompt = Annotated[list[str], GrowingChannel(newest, snapshot_frequency=1)]
+"""The user's own words for the system prompt: beside the context, of which every checkpoint has a copy."""
 
 FilesRead = Annotated[dict[str, str], GrowingChannel(merge, snapshot_frequency=FEWEST_WRITES)]
 """The hash that a thread last saw of each file."""
@@ -245,6 +253,7 @@ class AgentState(SmallState, total=False):
     messages: Messages
     changes: Changes
     files_read: FilesRead
+    system_prompt: SystemPrompt
 
 
 CHECKPOINT_TYPES: tuple[type, ...] = (

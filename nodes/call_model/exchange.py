@@ -52,13 +52,14 @@ class CallModelState(TypedDict, total=False):
     plan: records.Plan
     changes: list[records.FileChange]
     notes: tuple[ProjectNotes, ...]
+    system_prompt: list[str]
 
 
 @dataclass(frozen=True)
 class CallSettings:
     """How calls of this run are made. `window_tokens` is the model's window, None where nobody knows it.
 
-    `cache` and `stand_ins` remember what was sent and shown before. `system_prompt` are the user's own words.
+    `cache` and `stand_ins` remember what was sent and shown before.
     """
 
     budget: CallBudget = field(default_factory=CallBudget)
@@ -67,7 +68,6 @@ class CallSettings:
     window_tokens: int | None = None
     cache: ShownMessages = field(default_factory=ShownMessages)
     stand_ins: windows.StandIns = field(default_factory=dict)
-    system_prompt: str = ""
 
 
 @dataclass(frozen=True)
@@ -329,7 +329,7 @@ def _prompt(
 ) -> Prompt:
     profile, notes = state["profile"], state.get("notes") or ()
     blocks = profile.edit_form is records.EditForm.BLOCKS
-    room, words = most_tokens, settings.system_prompt
+    room, words = most_tokens, "".join(state.get("system_prompt") or ())
     if room is not None and (notes or words):
         added = text_size(windows.notes_before(notes, "") if notes else "") + text_size(words)
         room = max(1, room - estimate_tokens(added, 1))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from langchain.agents.structured_output import AutoStrategy, ProviderStrategy, ToolStrategy
+from langchain_core.messages import SystemMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from pydantic import BaseModel, Field, field_validator
 from typing_extensions import TypedDict
@@ -179,6 +180,23 @@ def test_a_system_prompt_comes_after_what_the_tools_need(form: JsonMap, tmp_path
     assert [after - before for before, after in zip(*sizes, strict=True)] == [len(WORDS) + 2] * 2
     assert [message.type for message in results[1].messages] == [message.type for message in results[0].messages]
     assert WORDS not in json.dumps([message.text for message in results[1].messages])
+
+
+def test_a_system_prompt_lasts_as_long_as_its_thread(tmp_path: Path) -> None:
+    """It is stored once a turn, beside the context, of which each step has a copy."""
+    settings, saver = context(tmp_path), InMemorySaver(serde=serializer())
+    with Session(settings, model=answered("no"), response_format=Count, system_prompt=SystemMessage(WORDS)) as session:
+        session.work(ASK)
+    model = answered("no", {"count": 1})
+    resume_run(session.thread_id, settings.workspace, model=model)
+    graph = build_graph(saver, model=model)
+    asked: Any = {"messages": [("user", ASK)]}
+    graph.invoke(asked, THREAD, context=settings.model_copy(update={"system_prompt": WORDS}))
+    graph.invoke(asked, THREAD)
+    assert {call.prompt.messages[0]["content"].endswith(WORDS) for call in model.calls} == {True}
+    assert graph.get_state(THREAD).values["context"].system_prompt == ""
+    graph.invoke(asked, THREAD, context=settings)
+    assert not model.calls[-1].prompt.messages[0]["content"].endswith(WORDS)
 
 
 def test_a_name_is_the_graphs_and_its_last_messages(tmp_path: Path) -> None:
