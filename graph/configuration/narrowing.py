@@ -48,11 +48,9 @@ def narrowed(asked: Mapping[str, Any], most: Allowance, folder: str) -> AgentCon
         for name in _SMALLER & taken.keys():
             both = (taken[name], getattr(base, name))
             taken[name] = min((each for each in both if each is not None), default=None)
-        asked_format = taken.get("response_format")
-        if asked_format != base.response_format and _has_patterns(asked_format):
-            return refusal(
-                "response_format may have no `pattern` or `patternProperties` on this server: leave them out."
-            )
+        form, patterns = taken.get("response_format"), "`pattern` or `patternProperties`"
+        if form != base.response_format and _has_patterns(form):
+            return refusal(f"response_format may have no {patterns} on this server: leave them out.")
         if what := ", ".join(_wider(taken, most)):
             return refusal(most.refusal.replace("{}", what))
         return AgentContext.model_validate({**base.model_dump(), **taken, "workspace": folder})

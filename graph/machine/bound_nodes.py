@@ -126,9 +126,8 @@ class BoundNodes:
         root = check_workspace(context.workspace)
         problem = root.message if isinstance(root, ToolError) else self._context_problem(context, root)
         problem = problem if isinstance(given, AgentContext) else given
-        context = context.model_copy(
-            update={"system_prompt": ""} | ({} if isinstance(root, ToolError) else {"workspace": root})
-        )
+        folder = {} if isinstance(root, ToolError) else {"workspace": root}
+        context = context.model_copy(update={"system_prompt": "", **folder})
         run_id = run_id_of(runtime) or state.get("run_id") or uuid4().hex
         messages = state.get("messages") or []
         marked = bool(messages) and str(messages[-1].id).startswith(REQUEST_ID)
@@ -139,13 +138,8 @@ class BoundNodes:
             update["window"] = window.model_copy(update={"tokens": None})
         for name, reason in ({} if update["stop"] else self._tools.lacks(context, run_id)).items():
             _trace_event(run_id, name, {"reason": reason})
-        update |= {
-            "context": context,
-            "system_prompt": words,
-            "spending": ledger.begin_turn(spent),
-            "run_id": run_id,
-            "tool_counts": {},
-        }
+        update |= {"context": context, "system_prompt": words, "run_id": run_id, "tool_counts": {}}
+        update["spending"] = ledger.begin_turn(spent)
         return {**update, "first_step": state.get("step", 0) + 1}
 
     def _refused(self, state: AgentState, cause: StopCause) -> Update:

@@ -336,12 +336,11 @@ class BuildArguments(NamedTuple):
     response_format: Any = None
 
     def fields(self) -> dict[str, Any]:
-        """What every run's context has of these, instead of what it was given; it is kept with the run."""
-        prompt, form = self.system_prompt, self.response_format
-        found: dict[str, Any] = (
-            {} if prompt is None else {"system_prompt": prompt if isinstance(prompt, str) else prompt.text}
-        )
-        return found if form is None else {**found, "response_format": read_format(form).json_schema}
+        """What every run's context has of these, whatever context it is given; it is kept with the run."""
+        prompt = self.system_prompt.text if isinstance(self.system_prompt, SystemMessage) else self.system_prompt
+        form = None if self.response_format is None else read_format(self.response_format).json_schema
+        found = {"system_prompt": prompt, "response_format": form}
+        return {name: value for name, value in found.items() if value is not None}
 
 
 class MachineOptions(TypedDict, total=False):

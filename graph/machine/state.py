@@ -8,7 +8,7 @@ Until then the reply, its calls, verdicts and results live in channels of their 
 import os
 from collections.abc import Mapping, Sequence
 from itertools import count
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, TypeVar
 from uuid import UUID, uuid5
 
 from langchain_core.messages import AnyMessage, BaseMessage, BaseMessageChunk, RemoveMessage, convert_to_messages
@@ -30,7 +30,6 @@ from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 from mendgraph.nodes.guard.approvals import Grant
 from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
 from mendgraph.nodes.language.project_notes import ProjectNotes
-from mendgraph.nodes.parse.answers import ResponseFormat
 from mendgraph.nodes.records import FileChange
 
 Item = TypeVar("Item")
@@ -95,11 +94,6 @@ def append(items: list[Item], writes: Sequence[Sequence[Item]]) -> list[Item]:
     return [*items, *(item for write in writes for item in write)]
 
 
-def newest(items: list[Item], writes: Sequence[list[Item]]) -> list[Item]:
-    """What was written last."""
-    return writes[-1] if writes else items
-
-
 def merge(entries: Mapping[str, Item], writes: Sequence[Mapping[str, Item]]) -> dict[str, Item]:
     """The entries, with those of the writes over them."""
     return {name: item for each in (entries, *writes) for name, item in each.items()}
@@ -111,7 +105,7 @@ Messages = Annotated[list[AnyMessage], GrowingChannel(fold_messages, snapshot_fr
 Changes = Annotated[list[FileChange], GrowingChannel(append, snapshot_frequency=FEWEST_WRITES)]
 """The file effects of a turn, in order."""
 
-SystemPrompt = Annotated[list[str], GrowingChannel(newest, snapshot_frequency=1)]
+SystemPrompt = Annotated[list[str], GrowingChannel(lambda old, new: new[-1] if new else old, snapshot_frequency=1)]
 """The user's own words for the system prompt: beside the context, of which every checkpoint has a copy."""
 
 FilesRead = Annotated[dict[str, str], GrowingChannel(merge, snapshot_frequency=FEWEST_WRITES)]
@@ -160,24 +154,9 @@ class ContextChannel(LastValue[AgentContext]):
 
 
 class StructuredChannel(LastValue[Any]):
-    """The value of the answer: plain data where it is stored, an instance of the response format for who reads it."""
+    """The value of an answer: plain data where it is stored, and an instance for its readers: `typ` builds it."""
 
-    __slots__ = ("_format",)
-
-    def __init__(self, response_format: ResponseFormat, key: str = "") -> None:
-        """`response_format` builds the instance."""
-        super().__init__(Any, key)
-        self._format = response_format
-
-    def copy(self) -> Self:
-        """The same value."""
-        return self.from_checkpoint(self.value)
-
-    def from_checkpoint(self, checkpoint: Any) -> Self:
-        """The value that is stored."""
-        made = self.__class__(self._format, self.key)
-        made.value = checkpoint
-        return made
+    __slots__ = ()
 
     def checkpoint(self) -> Any:
         """What is stored."""
@@ -187,17 +166,13 @@ class StructuredChannel(LastValue[Any]):
         """The instance; the plain value where the type has changed since, and it does not fit any more."""
         value = super().get()
         try:
-            return None if value is None else self._format.build(value)
-        except Exception:  # noqa: BLE001 - as a user's validator may raise anything
+            return None if value is None else self.typ.build(value)
+        except Exception:  # noqa: BLE001 - a user's validator may raise anything
             return value
 
 
 class AgentInput(TypedDict):
-    """What a user sends: the new message or messages.
-
-    The request is the last message of a person. What comes after it, in a graph that hands its conversation on, is
-    what has been said about it.
-    """
+    """What a user sends: the new message or messages. The request is the last person's message."""
 
     messages: Messages
 

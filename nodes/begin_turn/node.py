@@ -4,7 +4,6 @@ from typing import Any
 
 from mendgraph.nodes.begin_turn.turn_start import (
     FRESH_TURN,
-    NO_REQUEST,
     BeginTurnState,
     Made,
     TurnResources,
@@ -39,7 +38,7 @@ def begin_turn(state: BeginTurnState, using: TurnResources) -> dict[str, Any]:
     # The empty map adds nothing; snapshots of a channel are taken where it is written.
     update |= {"profile": using.profile, "files_read": dict(made[1])}
     if not request.strip() or is_answered(given, state.get("outcome")):
-        problem = problem or NO_REQUEST
+        problem = problem or "There is no request: send a person's message, with text in it."
     repaired = None if problem else handed_on(messages)
     if repaired is not None or messages is not given:
         update["messages"] = using.replace(messages if repaired is None else repaired)

@@ -125,7 +125,6 @@ class TurnResources:
     tell: Callable[[str, JsonMap], None] = lambda _name, _payload: None
 
 
-NO_REQUEST = "There is no request: send a person's message, with text in it."
 HANDED_ON = "This is handed to you now: work on the person's last request, with what was said since."
 NOT_RUN = "The run was cut off before this call, which has not been made."
 

@@ -185,6 +185,5 @@ def _with_value(spec: ToolSpec, schema: JsonMap) -> ToolSpec:
     value = {name: said for name, said in schema.items() if name not in definitions}
     properties = {**known.get("properties", {}), "value": value}
     required = [*(name for name in known.get("required", []) if name != "value"), "value"]
-    return spec.model_copy(
-        update={"parameters": {**known, **definitions, "properties": properties, "required": required}}
-    )
+    told: JsonMap = {**known, **definitions, "properties": properties, "required": required}
+    return spec.model_copy(update={"parameters": told})

@@ -174,8 +174,7 @@ class ShownMessages:
 
     def messages(self, history: Sequence[AnyMessage], *, native: bool) -> list[Shown]:
         """The messages in the protocol of this turn; what other agents said since a request is told in text."""
-        found: list[Shown] = []
-        told = 0
+        found, told = list[Shown](), 0
         for end in (place for place, message in enumerate(history) if message.name == HANDOFF_MESSAGE_NAME):
             start = max((place + 1 for place in range(told, end) if is_request(history[place])), default=told)
             found += [*self._each(history[told:start], native), *by_others(history[start : end + 1])]
