@@ -181,9 +181,9 @@ def owes_a_value(spec: ToolSpec) -> bool:
 
 def _with_value(spec: ToolSpec, schema: JsonMap) -> ToolSpec:
     known = spec.parameters
-    definitions = {name: schema[name] for name in ("$defs", "definitions") if name in schema}  # found from the top
+    definitions: JsonMap = {name: schema[name] for name in ("$defs", "definitions") if name in schema}
     value = {name: said for name, said in schema.items() if name not in definitions}
     properties = {**known.get("properties", {}), "value": value}
     required = [*(name for name in known.get("required", []) if name != "value"), "value"]
-    told: JsonMap = {**known, **definitions, "properties": properties, "required": required}
+    told = {**known, **definitions, "properties": properties, "required": required}
     return spec.model_copy(update={"parameters": told})
