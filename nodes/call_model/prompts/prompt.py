@@ -50,7 +50,9 @@ def describe_tool(spec: ToolSpec) -> str:
     return f"- {spec.name}({{{fields}}}): {spec.description}{named}"
 
 
-def _type_name(schema: JsonMap) -> str:
+def _type_name(schema: JsonMap | bool) -> str:
+    if isinstance(schema, bool):
+        return "any"
     if "enum" in schema:
         return "|".join(map(_compact, schema["enum"]))
     if "const" in schema:
@@ -62,9 +64,13 @@ def _type_name(schema: JsonMap) -> str:
     if schema.get("type") == "array":
         return f"[{_type_name(schema.get('items', {}))}]"
     if schema.get("type") == "object" and "properties" in schema:
-        said = ((name, _type_name(field), field.get("description")) for name, field in schema["properties"].items())
-        return "{" + ", ".join(f'"{name}": {kind}' + f" ({why})" * bool(why) for name, kind, why in said) + "}"
+        return "{" + ", ".join(f'"{name}": {_described(field)}' for name, field in schema["properties"].items()) + "}"
     return str(schema.get("type", "any"))
+
+
+def _described(schema: JsonMap | bool) -> str:
+    said = "" if isinstance(schema, bool) else " ".join(str(schema.get("description", "")).split())
+    return f"{_type_name(schema)} ({said})" if said else _type_name(schema)
 
 
 def native_tool(spec: ToolSpec) -> JsonMap:
@@ -214,10 +220,7 @@ class ShownMessages:
 
 
 def by_others(said: Sequence[AnyMessage]) -> list[Shown]:
-    """What other agents said, as text, two of the same role as one message.
-
-    Endpoints of models that think refuse calls that carry no thought of theirs; some take no two messages in a row.
-    """
+    """What other agents said, as text: some endpoints want thoughts of theirs in all calls, or roles to alternate."""
     merged: list[JsonMap] = []
     for message in said:
         one = as_map(message, native=False)

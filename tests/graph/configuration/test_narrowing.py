@@ -56,6 +56,7 @@ ANN = Tenant("ann", (), BASE, ("m", "n", "o @ https://other/v1")).allowance
         ({"fallback_models": ["n", "o @ https://other/v1"]}, {"fallback_models": ("n", "o @ https://other/v1")}),
         ({"allowed_programs": ["make"]}, {"allowed_programs": ("make",)}),
         ({"response_format": {"type": "string"}}, {"response_format": {"type": "string"}}),
+        ({"system_prompt": "Be terse."}, {"system_prompt": "Be terse."}),
     ],
 )
 def test_less_is_had_for_the_asking(asked: dict[str, Any], held: dict[str, Any]) -> None:
@@ -110,8 +111,15 @@ def test_an_answers_schema_has_no_patterns(schema: dict[str, Any]) -> None:
     assert narrowed({"response_format": schema}, ANN, "/w") == refusal(said)
     its = ANN._replace(context=BASE.model_copy(update={"response_format": schema}))
     assert isinstance(narrowed({"response_format": schema}, its, "/w"), AgentContext)
+
     named = {"properties": {"pattern": {"type": "string"}}}
     assert isinstance(narrowed({"response_format": named}, ANN, "/w"), AgentContext)
+
+
+def test_the_operators_words_for_the_system_prompt_stay() -> None:
+    its = ANN._replace(context=BASE.model_copy(update={"system_prompt": "Be kind."}))
+    refused, kept = narrowed({"system_prompt": "Be terse."}, its, "/w"), narrowed({}, its, "/w")
+    assert (isinstance(refused, StopCause), getattr(kept, "system_prompt", "")) == (True, "Be kind.")
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=4))
