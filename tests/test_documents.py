@@ -51,6 +51,7 @@ def ids(groups: list[list[Block]]) -> list[str]:
     return [group[0].name for group in groups]
 
 
+@pytest.mark.filterwarnings("ignore::langgraph.warnings.LangGraphDeprecatedSinceV10")  # of langgraph-supervisor
 @pytest.mark.parametrize("group", GROUPS, ids=ids(GROUPS))
 def test_a_python_block_runs(
     group: list[Block], scene: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest

@@ -369,8 +369,9 @@ class AgentContext(Record):
         trust=("refuse", "report", "off"),
     )
     audit: bool = _setting(True, "Keep a log of all calls in the run's own folder.", trust="on")
-    answer_schema: dict[str, Any] | None = _setting(
-        None, "JSON schema that the value of final_answer must fit. Default: any text is an answer."
+    system_prompt: str = _setting("", "Words of your own for the system prompt, said after those that tools need.")
+    response_format: dict[str, Any] | None = _setting(
+        None, "JSON schema of a value that the answer must have beside its text. Default: any text is an answer."
     )
 
     @classmethod

@@ -19,8 +19,8 @@ from mendgraph.nodes.records import StopCause, StopReason, ToolError, quoted
 _SMALLER: Final = frozenset(name for name, setting in SETTINGS.items() if setting.trust == "less")
 """Limits: of what is asked and what is allowed, the smaller one holds, None being no limit."""
 
-_FREE: Final = frozenset({"answer_schema"})
-"""What gives a run no further rights."""
+_FREE: Final = frozenset({"response_format", "system_prompt"})
+"""What gives a run no further rights. Words that the operator has for the system prompt stay."""
 
 
 class Allowance(NamedTuple):
@@ -48,8 +48,9 @@ def narrowed(asked: Mapping[str, Any], most: Allowance, folder: str) -> AgentCon
         for name in _SMALLER & taken.keys():
             both = (taken[name], getattr(base, name))
             taken[name] = min((each for each in both if each is not None), default=None)
-        if taken.get("answer_schema") != base.answer_schema and _has_patterns(taken.get("answer_schema")):
-            return refusal("answer_schema may have no `pattern` or `patternProperties` on this server: leave them out.")
+        form, patterns = taken.get("response_format"), "`pattern` or `patternProperties`"
+        if form != base.response_format and _has_patterns(form):
+            return refusal(f"response_format may have no {patterns} on this server: leave them out.")
         if what := ", ".join(_wider(taken, most)):
             return refusal(most.refusal.replace("{}", what))
         return AgentContext.model_validate({**base.model_dump(), **taken, "workspace": folder})
@@ -67,7 +68,7 @@ def fields_set(asked: object) -> Mapping[str, Any]:
 
 def too_wide(stored: AgentContext, most: Allowance) -> tuple[str, ...]:
     """The fields of a context with which its client may do more than it is allowed now."""
-    fields = AgentContext.model_fields.keys() - {"workspace"}
+    fields = AgentContext.model_fields.keys() - {"workspace", "system_prompt"}  # which is stored beside it
     return _wider({name: _plain(getattr(stored, name)) for name in sorted(fields)}, most)
 
 
@@ -86,7 +87,7 @@ def _is_allowed(name: str, value: Any, most: Allowance) -> bool:
         return _may_name(value, most)
     if name == "fallback_models":
         return all(_may_name(each, most) or each in most.context.fallback_models for each in value)
-    return name in _FREE
+    return name in _FREE and not (name == "system_prompt" and most.context.system_prompt)
 
 
 def _may_name(model: str | None, most: Allowance) -> bool:

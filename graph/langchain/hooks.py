@@ -288,7 +288,7 @@ class _ModelStep(_Step):
     async def _handle(self, request: Any) -> Any:
         for name in ("tool_choice", "response_format", "model_settings"):
             if getattr(request, name):
-                self.fail(f"sets {name}: AgentContext says how the model is asked (model_kwargs, answer_schema)")
+                self.fail(f"sets {name}: AgentContext says how the model is asked (model_kwargs, response_format)")
         names = [each["function"]["name"] if isinstance(each, dict) else each.name for each in request.tools]
         if unknown := sorted(set(names) - set(self._tools)):
             self.fail(f"offers {unknown[0]}, which is no tool of this call: give it to build_graph(tools=...)")

@@ -4,11 +4,12 @@ Each method is one node: it takes the node's slice of the state with the turn's 
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import uuid4
 
 from langchain_core.language_models import BaseChatModel
@@ -46,7 +47,7 @@ from mendgraph.nodes.loop_check.node import check
 from mendgraph.nodes.loop_check.repetition import signature_of
 from mendgraph.nodes.parse.answers import schema_problem
 from mendgraph.nodes.parse.node import parse
-from mendgraph.nodes.parse.reading import rescue, was_cut
+from mendgraph.nodes.parse.reading import ANSWER_TOOL, rescue, was_cut
 from mendgraph.nodes.records import (
     CallError,
     JsonMap,
@@ -63,6 +64,7 @@ from mendgraph.nodes.stop.node import finish, give_up, is_failed_work
 if TYPE_CHECKING:
     from mendgraph.graph.langchain.hooks import Hooks
 
+NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 _SAID_OF_REPLIES = ("corrections", "healing_attempts", "stop")
 
 
@@ -78,12 +80,16 @@ class BoundNodes:
         *,
         served: bool = False,
         middleware: Sequence[Any] = (),
+        name: str | None = None,
+        own: Mapping[str, Any] = NOTHING,
     ) -> None:
         """Bind the nodes; nothing is opened or connected yet.
 
         `stop` is how somebody lets a run end early, `context` that of runs that are given none. With `served` all runs
-        are those of a server's clients, whichever server it is. `middleware` has the hooks around their steps.
+        are those of a server's clients, whichever server it is. `middleware` has the hooks around their steps. `name`
+        is the agent's in its last message. `own` are fields of every context, whoever gives it.
         """
+        self._name, self._own = name, own
         self._stop, self._bound, self._served = stop, context, served
         self._tools = tools
         self._specs = tools.specs
@@ -122,10 +128,14 @@ class BoundNodes:
         if isinstance(given, StopCause):
             return self._refused(state, given)
         context = given if isinstance(given, AgentContext) else AgentContext()
+        kept = state.get("system_prompt") if context is state.get("context") else None
+        context = context.model_copy(update=self._own)
+        words = [context.system_prompt] if context.system_prompt or not kept else kept
         root = check_workspace(context.workspace)
         problem = root.message if isinstance(root, ToolError) else self._context_problem(context, root)
         problem = problem if isinstance(given, AgentContext) else given
-        context = context if isinstance(root, ToolError) else context.model_copy(update={"workspace": root})
+        folder = {} if isinstance(root, ToolError) else {"workspace": root}
+        context = context.model_copy(update={"system_prompt": "", **folder})
         run_id = run_id_of(runtime) or state.get("run_id") or uuid4().hex
         messages = state.get("messages") or []
         marked = bool(messages) and str(messages[-1].id).startswith(REQUEST_ID)
@@ -136,7 +146,8 @@ class BoundNodes:
             update["window"] = window.model_copy(update={"tokens": None})
         for name, reason in ({} if update["stop"] else self._tools.lacks(context, run_id)).items():
             _trace_event(run_id, name, {"reason": reason})
-        update |= {"context": context, "spending": ledger.begin_turn(spent), "run_id": run_id, "tool_counts": {}}
+        update |= {"context": context, "system_prompt": words, "run_id": run_id, "tool_counts": {}}
+        update["spending"] = ledger.begin_turn(spent)
         return {**update, "first_step": state.get("step", 0) + 1}
 
     def _refused(self, state: AgentState, cause: StopCause) -> Update:
@@ -282,8 +293,12 @@ class BoundNodes:
 
     def finish(self, state: AgentState) -> Update:
         """End with the answer."""
-        checking = state["context"].evidence or bool(state["context"].checks)
-        return self._stopped(state, finish(state, ledger.usage_report(state["spending"]), checking=checking))
+        context = state["context"]
+        checking = context.evidence or bool(context.checks)
+        update = finish(state, ledger.usage_report(state["spending"]), checking=checking)
+        if context.response_format is not None:
+            update["structured_response"] = update["outcome"].value
+        return self._stopped(state, update)
 
     def budget_stop(self, state: AgentState) -> Update:
         """End on a limit: the one that a node named, or the one that the router saw."""
@@ -315,6 +330,8 @@ class BoundNodes:
         """Write what is left of the spending, and forget what the model wrote."""
         self._models.book.flush()
         self._tools.words.forget(state.get("run_id", ""))
+        if self._name:  # as create_agent does: others find by it who said what
+            update["messages"] = [each.model_copy(update={"name": self._name}) for each in update["messages"]]
         return update
 
     async def end_turn(self, state: AgentState, update: Update, *, in_loop: bool) -> Update:
@@ -400,7 +417,9 @@ class BoundNodes:
         for problem in (*rule_problems(context.network()), self._tools.unknown_tools(context), unpriced):
             if problem:
                 return problem
-        return schema_problem(context.answer_schema or {})
+        if context.response_format is not None and ANSWER_TOOL not in self._specs:
+            return "This agent has no tool final_answer, so no response_format can be asked for: add it to its tools."
+        return schema_problem(context.response_format or {})
 
 
 def _hooks_of(middleware: Sequence[Any], redactor: Callable[[], Redactor]) -> "Hooks":

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, Union, Unpa
 
 import ormsgpack
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import BaseMessage, SystemMessage
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langchain_core.runnables.config import DEFAULT_RECURSION_LIMIT
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -37,7 +37,14 @@ from mendgraph.graph.configuration.narrowing import read_context
 from mendgraph.graph.machine import routes
 from mendgraph.graph.machine.bound_nodes import BoundNodes
 from mendgraph.graph.machine.run_records import Durability
-from mendgraph.graph.machine.state import CHECKPOINT_TYPES, AgentInput, AgentOutput, AgentState, serializer
+from mendgraph.graph.machine.state import (
+    CHECKPOINT_TYPES,
+    AgentInput,
+    AgentOutput,
+    AgentState,
+    StructuredChannel,
+    serializer,
+)
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.telemetry.spans import OBSERVER, RunSpan, at_work, run_observer
 from mendgraph.nodes.begin_turn.turn_start import scrubbed
@@ -48,6 +55,7 @@ from mendgraph.nodes.execute_tools.registry import Tool
 from mendgraph.nodes.execute_tools.secrets.redact import is_findable_key
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
+from mendgraph.nodes.parse.answers import read_format
 from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind
 
 if TYPE_CHECKING:
@@ -337,6 +345,16 @@ class BuildArguments(NamedTuple):
     store: BaseStore | None = None
     context: AgentContext | None = None
     middleware: "Sequence[AgentMiddleware[Any, Any, Any]]" = ()
+    name: str | None = None
+    system_prompt: str | SystemMessage | None = None
+    response_format: Any = None
+
+    def fields(self) -> dict[str, Any]:
+        """What every run's context has of these, whatever context it is given; it is kept with the run."""
+        prompt = self.system_prompt.text if isinstance(self.system_prompt, SystemMessage) else self.system_prompt
+        form = None if self.response_format is None else read_format(self.response_format).json_schema
+        found = {"system_prompt": prompt, "response_format": form}
+        return {name: value for name, value in found.items() if value is not None}
 
 
 class MachineOptions(TypedDict, total=False):
@@ -350,6 +368,9 @@ class MachineOptions(TypedDict, total=False):
     secrets: Sequence[str]
     store: BaseStore | None
     middleware: "Sequence[AgentMiddleware[Any, Any, Any]]"
+    name: str | None
+    system_prompt: str | SystemMessage | None
+    response_format: Any
 
 
 class SessionOptions(MachineOptions, total=False):
@@ -365,7 +386,8 @@ def checked(given: BuildArguments) -> BuildArguments:
 
     Raises:
         TypeError: one is of another type; the message names the argument and the remedy.
-        ValueError: a tool cannot be used, two have the same name, or a middleware needs what there is not here.
+        ValueError: a tool cannot be used, two have the same name, a middleware needs what there is not here, or the
+            `response_format` is a JSON schema with a mistake.
     """
     if given.middleware:
         from mendgraph.graph.langchain.hooks import check_middleware
@@ -378,6 +400,7 @@ def checked(given: BuildArguments) -> BuildArguments:
         if not fits(value):
             kind = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
             raise TypeError(f"{name}: {kind} does not fit: give {remedy}.")
+    given.fields()  # which refuses what no answer can have
     if given.effects or any(not isinstance(each, Tool) for each in given.tools or ()):
         from mendgraph.graph.langchain.tools import as_tools  # what it imports takes time
 
@@ -423,6 +446,11 @@ _FIT: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
     "secrets": (lambda given: _each(given, str, of=Collection), "a sequence of texts, as in (token,)"),
     "store": (lambda given: isinstance(given, BaseStore | None), "a store of LangGraph, such as InMemoryStore()"),
     "context": (lambda given: isinstance(given, AgentContext | None), "AgentContext(workspace=..., ...)"),
+    "name": (lambda given: given is None or (isinstance(given, str) and bool(given.strip())), 'a text, as in "coder"'),
+    "system_prompt": (
+        lambda given: isinstance(given, str | SystemMessage | None),
+        "a text or a SystemMessage, which is said after the words that the tools need",
+    ),
 }
 """What may be given for each argument, and what to give instead of another thing."""
 
@@ -465,6 +493,13 @@ def build_graph(
         rules: which files are denied.
         roles: which tools a role of yours may use, by name.
         secrets: values that nothing shows or stores, beside those of the environment.
+        name: what the graph is called in a graph around it and in traces, and the `name` of its last message; by
+            default it is called "mendgraph". Give each agent of a supervisor or a swarm a name of its own.
+        system_prompt: words of yours for the system prompt, said after those that the tools need, in place of the
+            context's.
+        response_format: what the answer must hold beside its text: a pydantic model, a dataclass, a TypedDict or a
+            JSON schema, in place of the context's; a strategy of LangChain's stands for its `schema`. The result's
+            `structured_response` is an instance of it, a dict for the last two, and None unless the run has FINISHED.
         store: LangGraph's long-term memory over threads. The machine keeps nothing there; a tool of yours reaches it
             with `langgraph.config.get_store()`.
         middleware: LangChain's, whose hooks are called before, after and around model calls, tool calls and turns, in
@@ -476,7 +511,8 @@ def build_graph(
 
     Raises:
         TypeError: an argument is of another type; the message names it and the remedy.
-        ValueError: a tool cannot be used, two have the same name, or a middleware needs what there is not here.
+        ValueError: a tool cannot be used, two have the same name, a middleware needs what there is not here, or the
+            `response_format` is a JSON schema with a mistake.
     """
     return build_machine(**checked(BuildArguments(checkpointer, context=context, **options))._asdict())[0]
 
@@ -493,8 +529,19 @@ def build_machine(
     `stop` is how somebody may let a run end early. With `served` every context is a client's, on any server.
     """
     given = BuildArguments(checkpointer, **arguments)
-    tools = ToolRuntime(cast("Sequence[Tool] | None", given.tools), tuple(given.rules), given.roles, given.secrets)
-    nodes = BoundNodes(given.model, tools, stop, given.context, served=served, middleware=given.middleware)
+    form = None if given.response_format is None else read_format(given.response_format)
+    own_tools = cast("Sequence[Tool] | None", given.tools)
+    tools = ToolRuntime(own_tools, tuple(given.rules), given.roles, given.secrets, form)
+    nodes = BoundNodes(
+        given.model,
+        tools,
+        stop,
+        given.context,
+        served=served,
+        middleware=given.middleware,
+        name=given.name,
+        own=given.fields(),
+    )
     builder: StateGraph[AgentState, AgentContext, AgentInput, AgentOutput] = StateGraph(
         AgentState, context_schema=AgentContext, input_schema=AgentInput, output_schema=AgentOutput
     )
@@ -517,8 +564,11 @@ def build_machine(
             builder.add_edge(source, target)
     for source, router in _ROUTERS.items():
         builder.add_conditional_edges(source, Route(router), routes.path_map(source))
+    if form is not None:
+        builder.channels["structured_response"] = StructuredChannel(form)
     streams = [made for each in given.middleware for made in each.transformers] or None
-    compiled = builder.compile(checkpointer, store=given.store, name="mendgraph", transformers=streams)
+    name = given.name or "mendgraph"
+    compiled = builder.compile(checkpointer, store=given.store, name=name, transformers=streams)
     bound = vars(compiled.with_config(recursion_limit=routes.recursion_limit(MAX_CALLS_PER_TURN_LIMIT)))
     made = {name: value for name, value in bound.items() if name != "__orig_class__"}
     return AgentGraph(scrub=nodes.scrub, secrets=given.secrets, **made), nodes

@@ -105,6 +105,9 @@ Messages = Annotated[list[AnyMessage], GrowingChannel(fold_messages, snapshot_fr
 Changes = Annotated[list[FileChange], GrowingChannel(append, snapshot_frequency=FEWEST_WRITES)]
 """The file effects of a turn, in order."""
 
+SystemPrompt = Annotated[list[str], GrowingChannel(lambda old, new: new[-1] if new else old, snapshot_frequency=1)]
+"""The user's own words for the system prompt: beside the context, of which every checkpoint has a copy."""
+
 FilesRead = Annotated[dict[str, str], GrowingChannel(merge, snapshot_frequency=FEWEST_WRITES)]
 """The hash that a thread last saw of each file."""
 
@@ -150,8 +153,26 @@ class ContextChannel(LastValue[AgentContext]):
         return super().update(values)
 
 
+class StructuredChannel(LastValue[Any]):
+    """The value of an answer: plain data where it is stored, and an instance for its readers: `typ` builds it."""
+
+    __slots__ = ()
+
+    def checkpoint(self) -> Any:
+        """What is stored."""
+        return self.value
+
+    def get(self) -> Any:
+        """The instance; the plain value where the type has changed since, and it does not fit any more."""
+        value = super().get()
+        try:
+            return None if value is None else self.typ.build(value)
+        except Exception:  # noqa: BLE001 - a user's validator may raise anything
+            return value
+
+
 class AgentInput(TypedDict):
-    """What a user sends: the new message or messages. The last one must be a person's."""
+    """What a user sends: the new message or messages. The request is the last person's message."""
 
     messages: Messages
 
@@ -161,6 +182,7 @@ class AgentOutput(TypedDict, total=False):
 
     messages: Messages
     outcome: records.Outcome | None
+    structured_response: Any
     changes: Changes
     plan: records.Plan
     spending: Spending
@@ -197,6 +219,7 @@ class SmallState(TypedDict, total=False):
     loop: records.LoopRecord
     stop: records.StopCause | None
     outcome: records.Outcome | None
+    structured_response: Any
 
 
 class AgentState(SmallState, total=False):
@@ -205,6 +228,7 @@ class AgentState(SmallState, total=False):
     messages: Messages
     changes: Changes
     files_read: FilesRead
+    system_prompt: SystemPrompt
 
 
 CHECKPOINT_TYPES: tuple[type, ...] = (

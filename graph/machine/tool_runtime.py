@@ -18,7 +18,7 @@ from mendgraph.graph.machine.run_records import is_resuming
 from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.workspace import TakenBack, WorkspaceRecords, judged_workspace, kept_content, own_rules
 from mendgraph.graph.telemetry.spans import observed_call
-from mendgraph.nodes.call_model.prompts.block_prompt import TurnView, foreign_lines, used_tools, view_turn
+from mendgraph.nodes.call_model.prompts.block_prompt import TurnView, foreign_lines, said_since, used_tools, view_turn
 from mendgraph.nodes.call_model.prompts.profiles import offered_tools
 from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, CallPolicy, PolicyMemory, allowed_tools
 from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
@@ -42,7 +42,7 @@ from mendgraph.nodes.guard.policy import edited_result, is_hidden, judge_content
 from mendgraph.nodes.heal.healing import is_unfounded
 from mendgraph.nodes.language.history import is_request, last_request
 from mendgraph.nodes.language.names import closest_names
-from mendgraph.nodes.parse.answers import TurnFacts, answer_problems
+from mendgraph.nodes.parse.answers import ResponseFormat, TurnFacts, answer_problems
 from mendgraph.nodes.parse.reading import CHECKS_TOOL, Reader
 from mendgraph.nodes.records import (
     CallError,
@@ -84,8 +84,10 @@ class ToolRuntime:
         rules: tuple[FileGuardrailRule, ...],
         roles: Mapping[str, Collection[str]],
         secrets: Iterable[str],
+        response_format: ResponseFormat | None = None,
     ) -> None:
         """Nothing is opened yet. `roles` are lists of tool names, `secrets` values that are never shown."""
+        self.response_format = response_format
         self.registry = ActionRegistry(default_tools() if tools is None else tools)
         self.specs = {spec.name: spec for spec in self.registry.specs()}
         self._rules = rules
@@ -121,7 +123,7 @@ class ToolRuntime:
             self.specs.values(),
             profile.edit_form,
             read_only=context.mode == "read-only",
-            answer_schema=context.answer_schema,
+            response_format=context.response_format,
             usable=self.usable(context),
             few=context.offer == "few",
             notes={
@@ -373,7 +375,7 @@ def reply_reader(tools: ToolRuntime, state: AgentState, *, told: bool = True) ->
         met=sum(is_unfounded(attempt.errors) for attempt in attempts),
         acted=lambda: bool(used_tools(messages) & acting - {_COMMAND_TOOL, _NETWORK_TOOL}),
         first=lambda: sum(map(is_request, messages)) == 1,
-        resumed=is_resuming(request),
+        resumed=is_resuming(request) or bool(said_since(messages)),  # others may have done it
         insistent=profile.small,
         checked=CHECKS_TOOL in tools.specs and bool(context.evidence or context.checks or context.require_checks),
         configured=bool(context.checks),
@@ -383,7 +385,7 @@ def reply_reader(tools: ToolRuntime, state: AgentState, *, told: bool = True) ->
         profile=profile,
         known_tools=tools.registry.names(),
         validate=tools.registry.validate,
-        check_answer=partial(answer_problems, schema=context.answer_schema),
+        check_answer=partial(answer_problems, schema=context.response_format, built=tools.response_format),
         writing_tools=frozenset(spec.name for spec in tools.specs.values() if spec.effect is Effect.WRITE),
         shown_files=tuple(view.files),
         told=(*view.failures, *view.evidence, *said) if told else (),

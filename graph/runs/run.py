@@ -34,8 +34,8 @@ def run_task(
         context: workspace, model, permissions and limits; by default those of `AgentContext()`.
         approve: answers what needs a person's approval in mode "ask". Without it every such call is refused with the
             code `approval_required`, and the model goes on without it.
-        options: those of `Session`: model, tools, effects, middleware, rules, roles, secrets, checkpointer, store,
-            thread_id, durability.
+        options: those of `Session`, such as model, tools, middleware, system_prompt, response_format, checkpointer and
+            thread_id.
 
     Returns:
         How the run ended, what it answered and changed. A limit, a failing provider, a refused command or a busy

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
 from langchain_core.messages import AnyMessage
 
@@ -24,7 +25,8 @@ class RunResult:
 
     `messages` are those of the whole thread, `changes` the file effects of its last turn in the order in which they
     were made, and `diffs` what they come to: one unified diff for each file that is not as it was, without secrets.
-    `plan` is the model's own, empty where it made none.
+    `plan` is the model's own, empty where it made none. `structured` is an instance of the run's `response_format`, a
+    dict where that is a TypedDict or a JSON schema, None unless the run has FINISHED.
     """
 
     outcome: Outcome
@@ -33,6 +35,7 @@ class RunResult:
     plan: Plan
     thread_id: str
     diffs: tuple[str, ...] = ()
+    structured: Any = None
 
     @property
     def diff(self) -> str:

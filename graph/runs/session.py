@@ -100,6 +100,7 @@ class Session:
         context = context or AgentContext()
         if isinstance(given.model, str):  # which is kept with the run, so that a resume asks it again
             context, given = context.model_copy(update={"model": given.model}), given._replace(model=None)
+        context = context.model_copy(update=given.fields())
         self.thread_id = str(thread_id) if thread_id else uuid4().hex
         self._reader = EventReader()
         root = check_workspace(context.workspace)
@@ -422,6 +423,7 @@ class Session:
             messages=tuple(values.get("messages", ())),
             changes=changes,
             plan=values.get("plan") or Plan(),
+            structured=values.get("structured_response"),
             thread_id=self.thread_id,
             diffs=tuple(map(self.scrub, net_diffs(changes, self.file_content))),
         )

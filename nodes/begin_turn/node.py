@@ -9,12 +9,14 @@ from mendgraph.nodes.begin_turn.turn_start import (
     TurnResources,
     close_step,
     cut_off_items,
+    handed_on,
+    is_answered,
+    place_of_request,
     preload,
     read_notes,
     scrubbed,
     without_refused_media,
 )
-from mendgraph.nodes.language.history import close_dangling_calls, is_request
 from mendgraph.nodes.records import Plan, StopCause, StopReason
 
 
@@ -24,8 +26,10 @@ def begin_turn(state: BeginTurnState, using: TurnResources) -> dict[str, Any]:
     A step that was cut off enters the history; a person's words lose their secrets.
     """
     given = state.get("messages") or []
+    at = place_of_request(given)
     problem, messages = (using.problem, given) if using.problem else without_refused_media(given, using)
     messages = scrubbed(messages, using.scrub) or messages
+    request = messages[at].text if at >= 0 else ""
     items = [] if using.problem else cut_off_items(state)
     made: Made = using.calls_made(items) if items and state.get("verdicts") else ({}, {})
     if items:
@@ -33,14 +37,15 @@ def begin_turn(state: BeginTurnState, using: TurnResources) -> dict[str, Any]:
     update: dict[str, Any] = {**FRESH_TURN, "changes": using.replace([]), "plan": state.get("plan") or Plan()}
     # The empty map adds nothing; snapshots of a channel are taken where it is written.
     update |= {"profile": using.profile, "files_read": dict(made[1])}
-    if not messages or not is_request(messages[-1]) or not messages[-1].text.strip():
-        problem = problem or "There is no request: the last message has to be a person's, with text in it."
-    repaired = None if problem else close_dangling_calls(messages)
+    if not request.strip() or is_answered(given, state.get("outcome")):
+        problem = problem or "There is no request: send a person's message, with text in it."
+    repaired = None if problem else handed_on(messages)
     if repaired is not None or messages is not given:
         update["messages"] = using.replace(messages if repaired is None else repaired)
+    if state.get("structured_response") is not None:
+        update["structured_response"] = None
     if problem or using.files is None:
         return {**update, "stop": StopCause(reason=StopReason.INVALID_REQUEST, message=str(problem))}
-    request = messages[-1].text
     update["preload"] = (
         preload(request, using.profile, using.files, checked=using.checked) if using.read_ahead else None
     )

@@ -14,12 +14,19 @@ from math import log
 from types import MappingProxyType
 from typing import Any, Protocol as Interface
 
-from langchain_core.messages import AnyMessage, HumanMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from typing_extensions import TypedDict
 
 from mendgraph.nodes.language.display import listed
 from mendgraph.nodes.language.documents import storable
-from mendgraph.nodes.language.history import media_problem, settle_exchange, without_media
+from mendgraph.nodes.language.history import (
+    HANDOFF_MESSAGE_NAME,
+    close_dangling_calls,
+    is_request,
+    media_problem,
+    settle_exchange,
+    without_media,
+)
 from mendgraph.nodes.language.names import (
     IS_TEST,
     TEXT_SUFFIXES,
@@ -118,6 +125,7 @@ class TurnResources:
     tell: Callable[[str, JsonMap], None] = lambda _name, _payload: None
 
 
+HANDED_ON = "This is handed to you now: work on the person's last request, with what was said since."
 NOT_RUN = "The run was cut off before this call, which has not been made."
 
 
@@ -128,6 +136,7 @@ class BeginTurnState(TypedDict, total=False):
     plan: Plan
     notes: tuple[ProjectNotes, ...]
     outcome: Outcome | None
+    structured_response: Any
     reading: Reading | None
     reply: ModelReply | None
     items: list[ToolCall | CallError]
@@ -154,7 +163,7 @@ def close_step(
     `known` are the results of calls that were made, by their places; the others get a typed `cancelled` result.
     `specs` and `root` are those of `settle_exchange`.
     """
-    items, settled = cut_off_items(state), state.get("results", [])
+    items, settled, before = cut_off_items(state), state.get("results", []), place_of_request(messages)
     not_run = ToolResult.failure(ToolErrorCode.CANCELLED, NOT_RUN)
     results = [
         settled[place]
@@ -164,7 +173,31 @@ def close_step(
     ]
     reply, profile = state.get("reply") or ModelReply(), state.get("profile") or Profile()
     exchange = settle_exchange(reply, items, results, profile.protocol, specs, root) if items else []
-    return [*messages[:-1], *exchange, *messages[-1:]]
+    return [*messages[:before], *exchange, *messages[before:]]
+
+
+def place_of_request(messages: Sequence[AnyMessage]) -> int:
+    """The place of the last person's message, which is the request; -1 where there is none."""
+    return next((place for place in range(len(messages) - 1, -1, -1) if is_request(messages[place])), -1)
+
+
+def is_answered(messages: Sequence[AnyMessage], outcome: Outcome | None) -> bool:
+    """Whether nothing was said since the thread's last turn: its own last words are the last message."""
+    if outcome is None or not messages or not isinstance(messages[-1], AIMessage):
+        return False
+    said = messages[-1].text
+    return said == (outcome.answer or "Done.") or said.startswith(f"{outcome.kind.value} (")
+
+
+def handed_on(messages: Sequence[AnyMessage]) -> list[AnyMessage] | None:
+    """The history as a model can go on with it; None where it is that already.
+
+    Each call has its result. Where others spoke last, a message says that it is our model's turn, and ends their part.
+    """
+    repaired = close_dangling_calls(messages)
+    if is_request(messages[-1]):
+        return repaired
+    return [*(repaired or messages), HumanMessage(HANDED_ON, name=HANDOFF_MESSAGE_NAME)]
 
 
 def without_refused_media(
@@ -177,7 +210,7 @@ def without_refused_media(
     refused = [using.refused_media(each) for each in messages]
     if not any(refused):
         return None, messages
-    problem = media_problem(refused[-1], using.model_name())
+    problem = media_problem(refused[place_of_request(messages)], using.model_name())
     return problem or None, [without_media(each, kinds) for each, kinds in zip(messages, refused, strict=True)]
 
 

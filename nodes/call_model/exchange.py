@@ -52,6 +52,7 @@ class CallModelState(TypedDict, total=False):
     plan: records.Plan
     changes: list[records.FileChange]
     notes: tuple[ProjectNotes, ...]
+    system_prompt: list[str]
 
 
 @dataclass(frozen=True)
@@ -329,9 +330,10 @@ def _prompt(
 ) -> Prompt:
     profile, notes = state["profile"], state.get("notes") or ()
     blocks = profile.edit_form is records.EditForm.BLOCKS
-    if most_tokens is not None and (notes or settings.system):
-        noted = text_size(windows.notes_before(notes, "")) + text_size(settings.system)
-        most_tokens = max(1, most_tokens - estimate_tokens(noted, 1))
+    room, words = most_tokens, "\n\n".join(filter(None, ("".join(state.get("system_prompt") or ()), settings.system)))
+    if room is not None and (notes or words):
+        added = text_size(windows.notes_before(notes, "") if notes else "") + text_size(words)
+        room = max(1, room - estimate_tokens(added, 1))
     prompt = build_prompt(
         profile,
         specs,
@@ -340,20 +342,25 @@ def _prompt(
         settings.temperature,
         state["spending"].mending.asked_again,
         settings.cache,
-        most_tokens,
+        room,
     )
     if blocks and notes:
         *others, last = prompt.messages
         noted_request = {**last, "content": windows.notes_before(notes, str(last["content"]))}
         prompt = replace(prompt, messages=(*others, noted_request))
-    if settings.system:
-        first, *others = prompt.messages
-        front, known = {**first, "content": f"{first['content']}\n\n{settings.system}"}, prompt.known
-        if known is not None:
-            size = known.size + size_of(front) - size_of(first)
-            known = known._replace(messages=(from_map(front), *known.messages[1:]), size=size)
-        prompt = replace(prompt, messages=(front, *others), known=known)
+    if words:
+        prompt = _with_words(prompt, words)
     if profile.protocol is records.Protocol.TEXT:
         return prompt
     told: CallModelState = {**state, "profile": profile.model_copy(update={"protocol": records.Protocol.TEXT})}
     return replace(prompt, without_tools=partial(_prompt, told, settings, specs, view, most_tokens))
+
+
+def _with_words(prompt: Prompt, words: str) -> Prompt:
+    """The prompt with the user's own words after ours, which say how tools are called."""
+    front, *others = prompt.messages
+    front = {**front, "content": f"{front['content']}\n\n{words}"}
+    if (known := prompt.known) is not None:
+        size = known.size - size_of(prompt.messages[0]) + size_of(front)
+        known = known._replace(messages=(from_map(front), *known.messages[1:]), size=size)
+    return replace(prompt, messages=(front, *others), known=known)

@@ -46,6 +46,9 @@ from mendgraph.nodes.records import (
 RESULT_MESSAGE_NAME = "tool_result"
 """Marks the user messages that hold results, so that they are not taken for a person's."""
 
+HANDOFF_MESSAGE_NAME = "mendgraph_handoff"
+"""Marks the user message that ends what other agents have said since a request: now the model works on it."""
+
 READ_AHEAD = "Before I begin, I look at what the request names."
 """What stands in a native history where the machine has made the first calls itself."""
 
@@ -212,14 +215,20 @@ def _as_sent(item: ToolCall | CallError) -> JsonMap:
 
 
 def is_request(message: AnyMessage) -> bool:
-    """Is this a person's message, and not one that carries results?"""
+    """Is this a person's message, and not one that carries results or hands the conversation on?"""
     is_answer = message.type in {"ai", "tool"}  # a long turn has hundreds of them, which isinstance is slow with
-    return not is_answer and isinstance(message, HumanMessage) and message.name != RESULT_MESSAGE_NAME
+    own = (RESULT_MESSAGE_NAME, HANDOFF_MESSAGE_NAME)
+    return not is_answer and isinstance(message, HumanMessage) and message.name not in own
 
 
 def last_request(messages: Sequence[AnyMessage]) -> str:
     """What the person asked for last, "" where nobody did."""
     return next((each.text for each in reversed(messages) if is_request(each)), "")
+
+
+def begins_work(message: AnyMessage) -> bool:
+    """Is it our model's turn after this message: a request, or the end of what others have said since?"""
+    return is_request(message) or message.name == HANDOFF_MESSAGE_NAME
 
 
 def close_dangling_calls(messages: Sequence[AnyMessage]) -> list[AnyMessage] | None:

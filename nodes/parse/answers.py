@@ -3,12 +3,15 @@
 A model that says "done" on unchanged files is the failure that a user sees last and forgives least.
 """
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import orjson
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
+from pydantic import TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
@@ -86,27 +89,80 @@ def schema_problem(schema: dict[str, Any]) -> str | None:
         Draft202012Validator.check_schema(schema)
         _validator(schema).is_valid(None)
     except SchemaError as error:
-        return f"answer_schema is not a JSON schema: {error.message}"
+        return f"response_format is not a JSON schema: {error.message}"
     except _UNUSABLE as error:
-        return f"answer_schema cannot be followed: {error}"
+        return f"response_format cannot be followed: {error}"
     try:
         orjson.dumps(schema)
     except TypeError as error:
-        return f"answer_schema cannot be kept with the run: {error}"
+        return f"response_format cannot be kept with the run: {error}"
     return None
 
 
-def answer_problems(answer: Answer, schema: dict[str, Any] | None) -> list[str]:
-    """List what is wrong with an answer, at most `MAX_PROBLEMS` entries; nothing where it fits or no schema is set."""
+class ResponseFormat(NamedTuple):
+    """What the value of an answer must be: its JSON schema, and what builds it where a Python type was given."""
+
+    json_schema: dict[str, Any]
+    adapter: TypeAdapter[Any] | None = None
+
+    def build(self, value: Any) -> Any:
+        """The value as an instance of the type; ValidationError, or what a validator of the user's raises."""
+        return value if self.adapter is None else self.adapter.validate_json(json.dumps(value))
+
+
+def read_format(given: Any) -> ResponseFormat:
+    """The format that a pydantic model, a dataclass, a TypedDict, another type or a JSON schema stands for.
+
+    LangChain's `ToolStrategy`, `ProviderStrategy` and `AutoStrategy` stand for the `schema` that they hold.
+
+    Raises:
+        TypeError: it is none of these.
+        ValueError: it is a JSON schema with a mistake.
+    """
+    given = given if isinstance(given, type | Mapping) else getattr(given, "schema", given)
+    if isinstance(given, Mapping):
+        found = ResponseFormat(dict(given))
+    else:
+        try:
+            adapter: TypeAdapter[Any] = TypeAdapter(given)
+            found = ResponseFormat(adapter.json_schema(), adapter)
+        except (PydanticUserError, NameError) as error:
+            kinds = "a pydantic model, a dataclass, a TypedDict or a JSON schema"
+            raise TypeError(f"response_format: give {kinds}. {str(error).splitlines()[0]}") from None
+    if problem := schema_problem(found.json_schema):
+        raise ValueError(problem)
+    return found
+
+
+def answer_problems(answer: Answer, schema: dict[str, Any] | None, built: ResponseFormat | None = None) -> list[str]:
+    """List what is wrong with an answer, at most `MAX_PROBLEMS` entries; nothing where it fits or no schema is set.
+
+    The type of `built` judges it where there is one, with the validators that no schema can tell.
+    """
     if schema is None:
         return []
-    try:
-        errors = sorted(_validator(schema).iter_errors(answer.value), key=lambda error: error.json_path)
-    except _UNUSABLE as error:
-        return [f"answer_schema cannot be followed: {error}"]
-    if errors and answer.value is None:
+    if built is not None and built.adapter is not None:
+        problems = _problems_of_type(answer.value, built)
+    else:
+        try:
+            errors = sorted(_validator(schema).iter_errors(answer.value), key=lambda error: error.json_path)
+        except _UNUSABLE as error:
+            return [f"response_format cannot be followed: {error}"]
+        problems = [f"value{error.json_path.removeprefix('$')}: {error.message}" for error in errors]
+    if problems and answer.value is None:
         return ["end with the tool final_answer, and put the value that was asked for into its argument `value`"]
-    return [f"value{error.json_path.removeprefix('$')}: {error.message}" for error in errors[:MAX_PROBLEMS]]
+    return problems[:MAX_PROBLEMS]
+
+
+def _problems_of_type(value: Any, built: ResponseFormat) -> list[str]:
+    try:
+        built.build(value)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        return [f"{'.'.join(map(str, ('value', *each['loc'])))}: {each['msg']}" for each in found]
+    except Exception as error:  # noqa: BLE001 - a user's validator may fail in any way, and the run goes on
+        return [f"value: {type(error).__name__}: {error}"]
+    return []
 
 
 def _validator(schema: dict[str, Any]) -> Draft202012Validator:

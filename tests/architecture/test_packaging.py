@@ -85,7 +85,8 @@ def test_the_agent_is_run_by_its_console_script() -> None:
 
 def test_studio_loads_the_graph_as_a_module() -> None:
     config = json.loads(text_of("langgraph.json"))
-    assert (config["dependencies"], config["graphs"]) == (["."], {"mendgraph": "mendgraph.graph.agent:graph"})
+    assert (config["dependencies"], [*config["graphs"]]) == (["."], ["mendgraph"])
+    assert config["graphs"]["mendgraph"]["path"] == "mendgraph.graph.agent:graph"
 
 
 def test_no_document_teaches_to_run_a_module() -> None:

@@ -19,7 +19,7 @@ def test_the_served_graph_brings_no_checkpointer() -> None:
 
 
 def test_it_is_the_graph_that_the_server_is_told_of() -> None:
-    module, _, name = json.loads(text_of("langgraph.json"))["graphs"]["mendgraph"].partition(":")
+    module, _, name = json.loads(text_of("langgraph.json"))["graphs"]["mendgraph"]["path"].partition(":")
     found = getattr(import_module(module), name)
     assert found is graph
     assert isinstance(found, CompiledStateGraph)

@@ -231,7 +231,7 @@ def test_33863_a_response_format_beside_tools_is_refused_by_the_endpoint_still(s
 
 def test_33863_ours_asks_for_a_typed_result_in_a_tool_and_forces_nothing(tmp_path: Path) -> None:
     with ScriptedServer(then=strict) as server:
-        run = context(tmp_path, model="m", base_url=server.base_url, answer_schema=SCHEMA)
+        run = context(tmp_path, model="m", base_url=server.base_url, response_format=SCHEMA)
         result: Any = build_graph().invoke(QUESTION, context=run)
     assert (result["outcome"].kind, result["outcome"].value) == (OutcomeKind.FINISHED, {"bugs": 1})
     assert len(server.requests) == 2
@@ -265,6 +265,6 @@ def test_ours_ends_with_a_reason_where_the_result_does_not_fit(
 ) -> None:
     wrong = use(("final_answer", {"answer": "None.", "value": {"bugs": "none"}}))
     model = told(*[wrong] * 9)
-    result: Any = build_graph(model=model).invoke(QUESTION, context=context(tmp_path, answer_schema=SCHEMA, **limits))
+    result: Any = build_graph(model=model).invoke(QUESTION, context=context(tmp_path, response_format=SCHEMA, **limits))
     outcome = result["outcome"]
     assert ((outcome.kind, outcome.reason), outcome.value, len(model.calls)) == (ends, None, asked)

@@ -140,7 +140,7 @@ def contexts() -> SearchStrategy[JsonMap]:
             "loop_repeat_threshold": st.integers(2, 3),
             "mode": st.sampled_from(["auto", "auto", "read-only"]),
         },
-        optional={"max_steps": st.integers(1, 4), "answer_schema": st.just(ANSWER_SCHEMA)},
+        optional={"max_steps": st.integers(1, 4), "response_format": st.just(ANSWER_SCHEMA)},
     )
 
 

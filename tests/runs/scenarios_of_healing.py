@@ -167,7 +167,7 @@ SCENARIOS_OF_HEALING: tuple[Scenario, ...] = (
     Scenario(
         cassettes=("answer_with_value/text", "answer_with_value/native"),
         files=CALC,
-        context={"answer_schema": COUNT},
+        context={"response_format": COUNT},
         turns=(
             Turn(
                 "How many functions are in calc.py?",
@@ -179,7 +179,7 @@ SCENARIOS_OF_HEALING: tuple[Scenario, ...] = (
     Scenario(
         cassettes=("answer_repaired/text", "answer_repaired/native"),
         files=CALC,
-        context={"answer_schema": COUNT},
+        context={"response_format": COUNT},
         turns=(
             Turn(
                 "How many functions are in calc.py?",
@@ -201,7 +201,7 @@ SCENARIOS_OF_HEALING: tuple[Scenario, ...] = (
     Scenario(
         cassettes=("answer_never_fits/text", "answer_never_fits/native"),
         files=CALC,
-        context={"answer_schema": COUNT},
+        context={"response_format": COUNT},
         turns=(Turn("How many functions are in calc.py?", (Say("One."),) * 3),),
         ends=Ends(
             kind=OutcomeKind.SYSTEM_ERROR,

@@ -163,7 +163,9 @@ def operated(folder: Path, settings: Path, **variables: str) -> Iterator[Dev]:
     configuration = json.loads((ROOT / "langgraph.json").read_text(encoding="utf-8"))
     configuration["graphs"]["own"] = "./own.py:graph"
     (folder / "langgraph.json").write_text(json.dumps(configuration), encoding="utf-8")
-    (folder / "own.py").write_text("from mendgraph import build_graph\n\ngraph = build_graph()\n", encoding="utf-8")
+    (folder / "own.py").write_text(
+        "from mendgraph import build_graph\n\ngraph = build_graph(name='own')\n", encoding="utf-8"
+    )
     with switchboard() as endpoint:
         site = f'["127.0.0.1:{port}"]'
         allowed = f'allowed_programs = ["true"]\nallowed_hosts = {site}\nallowed_private_hosts = {site}\n'

@@ -1,6 +1,7 @@
 """The machine as a part of other people's agents: a subagent of deepagents, and behind `RemoteGraph`."""
 
 import asyncio
+import json
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,8 @@ from mendgraph.graph.machine.build import Machine, build_graph
 from mendgraph.nodes.records import OutcomeKind
 from tests.runs.embedding import REPAIR, THREAD, context, saver, told
 from tests.runs.playing import changed_files
+from tests.runs.scenario import use
+from tests.runs.scenarios_of_healing import COUNT
 from tests.runs.scenarios_of_work import CALC, MENDED, TASK
 
 FIXED = {"calc.py": MENDED}
@@ -59,6 +62,13 @@ def test_a_subagent_repairs_and_reports(tmp_path: Path, deep: Any, loop: bool) -
     result = asyncio.run(around.ainvoke(ASKED, THREAD)) if loop else around.invoke(ASKED, THREAD)
     assert [message.text for message in result["messages"]][-2:] == ["add now adds.", "It is repaired."]
     assert changed_files(tmp_path, CALC) == FIXED
+
+
+def test_a_subagents_value_is_told_to_the_chief_as_json(tmp_path: Path, deep: Any) -> None:
+    counted = told(*REPAIR[:2], use(("final_answer", {"answer": "One.", "value": {"count": 1}})))
+    agent = build_graph(model=counted, context=context(tmp_path), response_format=COUNT)
+    result = deep(agent, delegated(), AIMessage("One.")).invoke(ASKED, THREAD)
+    assert json.loads(result["messages"][-2].text) == {"count": 1}
 
 
 def test_a_subagent_takes_the_chiefs_context_where_it_is_its_own(tmp_path: Path, deep: Any) -> None:

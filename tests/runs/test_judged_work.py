@@ -191,7 +191,7 @@ NO_CHECKS = tuple(each for each in default_tools() if each.spec.name != "run_che
     [
         ((READ, write("new"), DONE), {}, "FINISHED", "Changed notes.txt; not checked"),
         ((CODE, DONE), {"evidence": False}, "FINISHED", "Changed code.py; not checked"),
-        ((READ, write("new"), COUNTED), {"answer_schema": COUNT}, "FINISHED", "Changed notes.txt; not checked"),
+        ((READ, write("new"), COUNTED), {"response_format": COUNT}, "FINISHED", "Changed notes.txt; not checked"),
         (
             (READ, write("new"), DONE),
             {"role": "mine", "roles": {"mine": ["read_file", "write_file"]}},

@@ -90,7 +90,7 @@ def test_arguments_that_cannot_be_stored_are_a_malformed_call(
 
 @pytest.mark.parametrize(
     "settings",
-    [{"answer_schema": {"const": 10**30}}, {"tool_quotas": {"read_file": 10**30}}, {"tool_quotas": {"\ud800": 1}}],
+    [{"response_format": {"const": 10**30}}, {"tool_quotas": {"read_file": 10**30}}, {"tool_quotas": {"\ud800": 1}}],
     ids=["schema", "quota", "name"],
 )
 def test_settings_that_cannot_be_stored_are_refused_before_anything_runs(

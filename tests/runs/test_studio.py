@@ -91,7 +91,7 @@ def test_a_run_is_watched_step_by_step(studio: Studio, tmp_path: Path) -> None:
 
 # --- The form
 
-REFUSED = "There is no request: the last message has to be a person's, with text in it."
+REFUSED = "There is no request: send a person's message, with text in it."
 BLOCKS = [{"type": "text", "text": "What is "}, {"type": "text", "text": "this?"}]
 
 
@@ -105,7 +105,7 @@ def schemas(studio: Studio) -> dict[str, Any]:
 def test_a_client_gives_messages_and_gets_what_came_of_them(studio: Studio) -> None:
     found = schemas(studio)
     assert set(found["input"]) == {"messages"}
-    assert set(found["output"]) == {"messages", "outcome", "changes", "plan", "spending"}
+    assert set(found["output"]) == {"messages", "outcome", "structured_response", "changes", "plan", "spending"}
     assert set(found["state"]) > {"messages", "outcome", "verdicts", "loop"}
 
 
@@ -166,7 +166,7 @@ CONTEXTS: tuple[tuple[JsonMap, str], ...] = (
     ({"max_cost_usd": "NaN"}, "Input should be a finite number"),
     ({"mode": "root"}, "Input should be 'read-only', 'ask' or 'auto'"),
     ({"base_url": "http://me:secret@host/v1"}, "base_url may hold no user name or password"),
-    ({"answer_schema": {"$ref": "http://169.254.169.254/x"}}, "answer_schema cannot be followed"),
+    ({"response_format": {"$ref": "http://169.254.169.254/x"}}, "response_format cannot be followed"),
     ({"role": "root"}, "does not allow its clients what the request sets: role."),
     ({"tool_quotas": {"no_such_tool": 1}}, "no_such_tool"),
 )

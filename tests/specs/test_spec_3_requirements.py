@@ -181,7 +181,7 @@ SCHEMA = {"type": "object", "properties": {"bugs": {"type": "integer"}}, "requir
 def test_an_output_that_does_not_fit_its_schema_is_repaired_or_ends_the_run(tmp_path: Path, protocol: Protocol) -> None:
     bad = use(("final_answer", {"answer": "None.", "value": {"bugs": "none"}}))
     good = use(("final_answer", {"answer": "None.", "value": {"bugs": 0}}))
-    settings: JsonMap = {"answer_schema": SCHEMA}
+    settings: JsonMap = {"response_format": SCHEMA}
     events, result, _ = watch(tmp_path, protocol, bad, bad, good, settings=settings)
     healings = [event for event in events if isinstance(event, HealingBegan)]
     assert [[error.error_type for error in event.errors] for event in healings] == [

@@ -316,8 +316,8 @@ def _pinned(
     return found
 
 
-def check_crew(crew: Crew, options: SessionOptions) -> None:
-    """Raise for what nobody can work with.
+def check_crew(crew: Crew, options: SessionOptions) -> BuildArguments:
+    """The options; raises for what nobody can work with.
 
     Raises:
         TypeError, ValueError: a number is out of range, or an option cannot be sent to where the work is done.
@@ -333,7 +333,7 @@ def check_crew(crew: Crew, options: SessionOptions) -> None:
     named = ", ".join(name for name in _NOT_SENT if given.get(name) and not isinstance(given[name], str))
     if named and (crew.on is not None or crew.processes > 1):
         raise ValueError(f"{named}: these cannot be sent to other processes: give processes=1, and no `on`.")
-    checked(BuildArguments(**{name: given[name] for name in BuildArguments._fields if name in given}))
+    return checked(BuildArguments(**{name: given[name] for name in BuildArguments._fields if name in given}))
 
 
 def terms_problem(terms: Terms, crew: Crew) -> str | None:
@@ -400,8 +400,8 @@ def run_batch(  # noqa: D417, PLR0913 - some arguments are described with others
     if out is None and not isinstance(tasks, str | os.PathLike):
         raise TypeError("out: name the folder of the batch, as there is no task file that it could be named after.")
     crew = Crew(workers, processes, on, address)
-    check_crew(crew, options)
-    context = context or AgentContext()
+    given = check_crew(crew, options)
+    context = (context or AgentContext()).model_copy(update=given.fields())
     if isinstance(options.get("model"), str):  # a chat model itself is an option of each session
         context = AgentContext(**{**context.model_dump(), "model": options.pop("model")})
     durability = options.pop("durability", "sync")

@@ -21,7 +21,7 @@ from mendgraph.nodes.call_model.prompts.profiles import owes_a_value
 from mendgraph.nodes.call_model.prompts.prompt import Prompt, as_map, describe_tool, message_of, native_tool, text_size
 from mendgraph.nodes.language.dialects import EXAMPLE_EDITS, render_file
 from mendgraph.nodes.language.documents import parse_quietly
-from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_request
+from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, begins_work, is_request
 from mendgraph.nodes.language.names import (
     IS_TEST,
     TEXT_SUFFIXES,
@@ -94,7 +94,7 @@ def view_turn(history: Sequence[AnyMessage]) -> TurnView:
                 found.append(_in_words(data)[:FOUND_LIMIT])
     return TurnView(
         files=files,
-        found=tuple(found[-2:]),
+        found=(*(f"Said since: {text[:FOUND_LIMIT]}" for text in said_since(history)[:1]), *found[-2:]),
         changed=tuple(changed),
         evidence=tuple(evidence),
         failures=tuple(failures),
@@ -103,13 +103,26 @@ def view_turn(history: Sequence[AnyMessage]) -> TurnView:
     )
 
 
+def said_since(history: Sequence[AnyMessage]) -> list[str]:
+    """What other agents have said between the last request and the message that handed it on, the latest first."""
+    said: list[str] | None = None
+    for message in reversed(history):
+        if is_request(message):
+            break
+        if said is None and begins_work(message):
+            said = []
+        elif said is not None and isinstance(message, AIMessage) and not message.tool_calls and message.text.strip():
+            said.append(message.text)
+    return said or []
+
+
 def used_tools(history: Sequence[AnyMessage]) -> set[str]:
     """The names of the tools of which a call in this turn did not fail."""
     return {str(result.get("tool")) for every in _steps(history) for result in every if result.get("ok")}
 
 
 def _steps(history: Sequence[AnyMessage]) -> Iterator[list[JsonMap]]:
-    start = max((index for index, message in enumerate(history) if is_request(message)), default=0)
+    start = max((index for index, message in enumerate(history) if begins_work(message)), default=0)
     native: list[JsonMap] = []
     for message in history[start:]:
         if isinstance(message, ToolMessage):

@@ -145,7 +145,7 @@ def offered_tools(
     edit_form: EditForm,
     *,
     read_only: bool,
-    answer_schema: JsonMap | None,
+    response_format: JsonMap | None,
     usable: Collection[str] | None = None,
     few: bool = True,
     notes: Mapping[str, str] = MappingProxyType({}),
@@ -169,9 +169,9 @@ def offered_tools(
         and (usable is None or spec.name in usable)
         and not (read_only and spec.effect in CHANGING)
     ]
-    if answer_schema is None:
+    if response_format is None:
         return offered
-    return [_with_value(spec, answer_schema) if spec.terminal else spec for spec in offered]
+    return [_with_value(spec, response_format) if spec.terminal else spec for spec in offered]
 
 
 def owes_a_value(spec: ToolSpec) -> bool:
@@ -181,6 +181,9 @@ def owes_a_value(spec: ToolSpec) -> bool:
 
 def _with_value(spec: ToolSpec, schema: JsonMap) -> ToolSpec:
     known = spec.parameters
-    properties = {**known.get("properties", {}), "value": schema}
+    definitions: JsonMap = {name: schema[name] for name in ("$defs", "definitions") if name in schema}
+    value = {name: said for name, said in schema.items() if name not in definitions}
+    properties = {**known.get("properties", {}), "value": value}
     required = [*(name for name in known.get("required", []) if name != "value"), "value"]
-    return spec.model_copy(update={"parameters": {**known, "properties": properties, "required": required}})
+    told = {**known, **definitions, "properties": properties, "required": required}
+    return spec.model_copy(update={"parameters": told})

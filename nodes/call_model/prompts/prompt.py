@@ -15,7 +15,14 @@ from typing import Any, Final, NamedTuple
 import orjson
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
 
-from mendgraph.nodes.language.history import EXTRA_FIELDS, TOOL_CALL_EXTRAS, in_openai_form, media_of
+from mendgraph.nodes.language.history import (
+    EXTRA_FIELDS,
+    HANDOFF_MESSAGE_NAME,
+    TOOL_CALL_EXTRAS,
+    in_openai_form,
+    is_request,
+    media_of,
+)
 from mendgraph.nodes.records import JsonMap, ToolSpec
 
 MOST_BYTES: Final = 64 * 1024 * 1024  # what a cache holds at most; then it begins anew
@@ -38,20 +45,32 @@ def describe_tool(spec: ToolSpec) -> str:
         f'"{name}"{"" if name in required else "?"}: {_type_name(schema)}'
         for name, schema in spec.parameters.get("properties", {}).items()
     )
-    return f"- {spec.name}({{{fields}}}): {spec.description}"
+    kinds = spec.parameters.get("$defs", {}) | spec.parameters.get("definitions", {})
+    named = "".join(f" {name} is {_type_name(schema)}." for name, schema in kinds.items())
+    return f"- {spec.name}({{{fields}}}): {spec.description}{named}"
 
 
-def _type_name(schema: JsonMap) -> str:
+def _type_name(schema: JsonMap | bool) -> str:
+    if isinstance(schema, bool):
+        return "any"
     if "enum" in schema:
         return "|".join(map(_compact, schema["enum"]))
-    if "anyOf" in schema:
-        return "|".join(map(_type_name, schema["anyOf"]))
+    if "const" in schema:
+        return _compact(schema["const"])
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    if several := schema.get("anyOf") or schema.get("oneOf"):
+        return "|".join(map(_type_name, several))
     if schema.get("type") == "array":
         return f"[{_type_name(schema.get('items', {}))}]"
     if schema.get("type") == "object" and "properties" in schema:
-        fields = (f'"{name}": {_type_name(field)}' for name, field in schema["properties"].items())
-        return "{" + ", ".join(fields) + "}"
+        return "{" + ", ".join(f'"{name}": {_described(field)}' for name, field in schema["properties"].items()) + "}"
     return str(schema.get("type", "any"))
+
+
+def _described(schema: JsonMap | bool) -> str:
+    said = "" if isinstance(schema, bool) else " ".join(str(schema.get("description", "")).split())
+    return f"{_type_name(schema)} ({said})" if said else _type_name(schema)
 
 
 def native_tool(spec: ToolSpec) -> JsonMap:
@@ -159,7 +178,15 @@ class ShownMessages:
         self._lock = Lock()
 
     def messages(self, history: Sequence[AnyMessage], *, native: bool) -> list[Shown]:
-        """Each message in the protocol of this turn."""
+        """The messages in the protocol of this turn; what other agents said since a request is told in text."""
+        found, told = list[Shown](), 0
+        for end in (place for place, message in enumerate(history) if message.name == HANDOFF_MESSAGE_NAME):
+            start = max((place + 1 for place in range(told, end) if is_request(history[place])), default=told)
+            found += [*self._each(history[told:start], native), *by_others(history[start : end + 1])]
+            told = end + 1
+        return [*found, *self._each(history[told:] if told else history, native)]
+
+    def _each(self, history: Sequence[AnyMessage], native: bool) -> list[Shown]:
         found = []
         for message in history:
             kept = self._messages.get((id(message), native))
@@ -189,6 +216,18 @@ class ShownMessages:
                 self._messages, self._size = {}, 0
             self._messages[id(message), native] = made
         return made
+
+
+def by_others(said: Sequence[AnyMessage]) -> list[Shown]:
+    """What other agents said, as text: some endpoints want thoughts of theirs in all calls, or roles to alternate."""
+    merged: list[JsonMap] = []
+    for message in said:
+        one = as_map(message, native=False)
+        role, text = "assistant" if one["role"] == "assistant" else "user", one["content"]
+        if merged and merged[-1]["role"] == role:
+            text = f"{merged.pop()['content']}\n{text}"
+        merged.append(message_of(role, text))
+    return [Shown(made := from_map(each), each, made, size_of(each)) for each in merged]
 
 
 def from_map(message: JsonMap) -> AnyMessage:

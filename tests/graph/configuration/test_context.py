@@ -34,7 +34,7 @@ def test_a_small_model_is_met_with_the_facts_as_often_as_it_has_tries_for(tries:
         ("workspace", "", None),
         ("temperature", -0.1, 2.1),
         ("account", "a\nb", "x" * 201),
-        ("answer_schema", "object", None),
+        ("response_format", "object", None),
         ("base_url", "https://user:password@host/v1", "https://key@host/v1"),
         ("max_calls_per_turns", 5, None),
     ],

@@ -169,7 +169,16 @@ def test_a_repository_adds_nothing_to_what_the_user_allows(
 # --- Trust
 
 ALWAYS_TRUSTED = {
-    *("workspace", "model", "base_url", "fallback_models", "window_tokens", "checks", "answer_schema"),
+    *(
+        "workspace",
+        "model",
+        "base_url",
+        "fallback_models",
+        "window_tokens",
+        "checks",
+        "response_format",
+        "system_prompt",
+    ),
     *("usd_per_million_input", "usd_per_million_output", "usd_per_million_cached_input", "repeat_window"),
     *("usd_per_million_cache_write", "tool_retry_backoff_s", "account", "model_kwargs", "use_responses_api"),
 }

@@ -55,7 +55,8 @@ ANN = Tenant("ann", (), BASE, ("m", "n", "o @ https://other/v1")).allowance
         ({"model": "m", "base_url": "http://models/v1", "account": "ann"}, {}),
         ({"fallback_models": ["n", "o @ https://other/v1"]}, {"fallback_models": ("n", "o @ https://other/v1")}),
         ({"allowed_programs": ["make"]}, {"allowed_programs": ("make",)}),
-        ({"answer_schema": {"type": "string"}}, {"answer_schema": {"type": "string"}}),
+        ({"response_format": {"type": "string"}}, {"response_format": {"type": "string"}}),
+        ({"system_prompt": "Be terse."}, {"system_prompt": "Be terse."}),
     ],
 )
 def test_less_is_had_for_the_asking(asked: dict[str, Any], held: dict[str, Any]) -> None:
@@ -106,12 +107,19 @@ VALUES = st.one_of(
 )
 def test_an_answers_schema_has_no_patterns(schema: dict[str, Any]) -> None:
     """One match of such a pattern with what the model says would hold the whole server."""
-    said = "answer_schema may have no `pattern` or `patternProperties` on this server: leave them out."
-    assert narrowed({"answer_schema": schema}, ANN, "/w") == refusal(said)
-    its = ANN._replace(context=BASE.model_copy(update={"answer_schema": schema}))
-    assert isinstance(narrowed({"answer_schema": schema}, its, "/w"), AgentContext)
+    said = "response_format may have no `pattern` or `patternProperties` on this server: leave them out."
+    assert narrowed({"response_format": schema}, ANN, "/w") == refusal(said)
+    its = ANN._replace(context=BASE.model_copy(update={"response_format": schema}))
+    assert isinstance(narrowed({"response_format": schema}, its, "/w"), AgentContext)
+
     named = {"properties": {"pattern": {"type": "string"}}}
-    assert isinstance(narrowed({"answer_schema": named}, ANN, "/w"), AgentContext)
+    assert isinstance(narrowed({"response_format": named}, ANN, "/w"), AgentContext)
+
+
+def test_the_operators_words_for_the_system_prompt_stay() -> None:
+    its = ANN._replace(context=BASE.model_copy(update={"system_prompt": "Be kind."}))
+    refused, kept = narrowed({"system_prompt": "Be terse."}, its, "/w"), narrowed({}, its, "/w")
+    assert (isinstance(refused, StopCause), getattr(kept, "system_prompt", "")) == (True, "Be kind.")
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=4))

@@ -86,7 +86,7 @@ def test_a_key_belongs_into_the_environment(name: str) -> None:
     assert KEY not in problem
 
 
-@pytest.mark.parametrize("text", [f'model = "{KEY}"', f'[answer_schema]\na = "{KEY}"'])
+@pytest.mark.parametrize("text", [f'model = "{KEY}"', f'[response_format]\na = "{KEY}"'])
 def test_a_value_that_looks_like_a_secret_is_refused_and_not_repeated(text: str) -> None:
     [problem] = said(text)
     assert "holds what looks like a secret: put the key into" in problem

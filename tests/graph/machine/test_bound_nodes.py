@@ -57,7 +57,7 @@ def ended(folder: Path, *replies: Use | Say, protocol: Protocol = Protocol.NATIV
         ({"workspace": "/no/such/folder"}, "/no/such/folder"),
         ({"workspace": "/"}, "/"),
         ({"workspace": "/etc"}, "/etc"),
-        ({"answer_schema": {"type": "objekt"}}, "answer_schema is not a JSON schema"),
+        ({"response_format": {"type": "objekt"}}, "response_format is not a JSON schema"),
     ],
 )
 def test_what_cannot_be_worked_on_ends_the_turn_before_it_costs(context: JsonMap, words: str, tmp_path: Path) -> None:

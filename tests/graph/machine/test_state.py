@@ -73,7 +73,7 @@ OVERRIDE = OverrideConstraint(signature="f" * 16, tool="read_file", target="a.py
 RAW = RawCall(call_id="c", tool="read_file", arguments='{"path": ')
 
 EXAMPLES: tuple[Any, ...] = (
-    AgentContext(workspace="/w", max_seconds=1.5, answer_schema=JSON),
+    AgentContext(workspace="/w", max_seconds=1.5, response_format=JSON),
     APILimits(1, 2, 3, 4),
     APIUsageStats(1, 2, 3, 4),
     HealingAttempt(0, "said", [ERROR], "again"),

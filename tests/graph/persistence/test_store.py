@@ -142,11 +142,11 @@ def test_no_known_secret_is_written_down(store: Store, data_folder: Path, form: 
 
 def test_text_that_no_database_holds_is_made_harmless(store: Store) -> None:
     schema = {"title": "\ud800"}
-    store.begin_turn("r1", "a\ud800b\0c", context(answer_schema=schema), "sync")
+    store.begin_turn("r1", "a\ud800b\0c", context(response_format=schema), "sync")
     store.end_turn("r1", FINISHED.model_copy(update={"message": "\udfff"}))
     record = only(store)
     assert (record.request.replace("\u2400", "\0"), record.message) == ("a\ufffdb\0c", "\ufffd")
-    assert record.context.answer_schema == {"title": "\ufffd"}
+    assert record.context.response_format == {"title": "\ufffd"}
 
 
 # --- Forgetting runs

@@ -2,15 +2,25 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import pytest
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
 
 from mendgraph.nodes.begin_turn.node import begin_turn
-from mendgraph.nodes.begin_turn.turn_start import FRESH_TURN, BeginTurnState, TurnResources, read_ahead
-from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, close_dangling_calls
-from mendgraph.nodes.records import EditForm, Plan, PlanStep, Profile, Protocol, StopCause, StopReason
+from mendgraph.nodes.begin_turn.turn_start import FRESH_TURN, HANDED_ON, BeginTurnState, TurnResources, read_ahead
+from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, close_dangling_calls, is_request
+from mendgraph.nodes.records import (
+    EditForm,
+    Outcome,
+    OutcomeKind,
+    Plan,
+    PlanStep,
+    Profile,
+    Protocol,
+    StopCause,
+    StopReason,
+)
 
 BLOCKS = Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS, embedded=True)
-NO_REQUEST = "There is no request: the last message has to be a person's, with text in it."
+NO_REQUEST = "There is no request: send a person's message, with text in it."
 DANGLING = AIMessage("", tool_calls=[{"name": "f", "args": {}, "id": "x", "type": "tool_call"}])
 
 
@@ -82,20 +92,49 @@ def test_a_dangling_call_is_closed_before_the_request() -> None:
     assert begun(BeginTurnState(messages=history)) == fresh(messages=("replaced", close_dangling_calls(history)))
 
 
+FIX = HumanMessage("Fix it")
+ENDED = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="", answer="It is fixed.")
+
+
 @pytest.mark.parametrize(
-    "history",
+    ("history", "outcome"),
     [
-        [],
-        [HumanMessage(" \n")],
-        [HumanMessage([{"type": "image_url", "image_url": {"url": "data:"}}])],
-        [HumanMessage("Fix it"), AIMessage("Done.")],
-        [HumanMessage("Fix it"), DANGLING, ToolMessage("{}", tool_call_id="x")],
-        [HumanMessage("Fix it"), HumanMessage("tool_result({})", name=RESULT_MESSAGE_NAME)],
+        ([], None),
+        ([HumanMessage(" \n")], None),
+        ([HumanMessage([{"type": "image_url", "image_url": {"url": "data:"}}])], None),
+        ([FIX, AIMessage("Sure."), HumanMessage(" \n")], None),
+        ([AIMessage("I say something."), DANGLING, ToolMessage("{}", tool_call_id="x")], None),
+        ([FIX, AIMessage("It is fixed.")], ENDED),
+        (
+            [FIX, AIMessage("BUDGET_STOP (max_steps): Stopped.")],
+            ENDED.model_copy(update={"kind": OutcomeKind.BUDGET_STOP, "answer": ""}),
+        ),
     ],
 )
-def test_without_a_request_there_is_nothing_to_do(history: list[AnyMessage]) -> None:
+def test_without_a_request_there_is_nothing_to_do(history: list[AnyMessage], outcome: Outcome | None) -> None:
+    """As where a thread's last turn is over and nobody has said anything since."""
     stop = StopCause(reason=StopReason.INVALID_REQUEST, message=NO_REQUEST)
-    assert begun(BeginTurnState(messages=history), BLOCKS) == fresh(profile=BLOCKS, stop=stop)
+    state = BeginTurnState(messages=history, outcome=outcome)
+    assert begun(state, BLOCKS) == fresh(profile=BLOCKS, stop=stop)
+
+
+@pytest.mark.parametrize(
+    "since",
+    [
+        [DANGLING, ToolMessage("Transferred.", tool_call_id="x")],
+        [DANGLING],
+        [HumanMessage("tool_result({})", name=RESULT_MESSAGE_NAME)],
+        [AIMessage("The plan: add."), SystemMessage("You are the coder.")],
+    ],
+)
+def test_a_conversation_that_is_handed_on_has_the_last_persons_request(since: list[AnyMessage]) -> None:
+    """What follows it stays as it is, each call has one result, and a message of ours ends it."""
+    history = [HumanMessage("Fix calc.py"), *since]
+    update = begun(BeginTurnState(messages=history))
+    assert (update["stop"], update["preload"]) == (None, read_ahead(["calc.py"]))
+    *known, added = update["messages"][1]
+    assert known == (close_dangling_calls(history) or history)
+    assert (isinstance(added, HumanMessage), added.text, is_request(added)) == (True, HANDED_ON, False)
 
 
 @pytest.mark.parametrize("history", [[], [HumanMessage("Fix calc.py")]])

@@ -97,14 +97,17 @@ def problems(value: Any, schema: dict[str, Any] | None) -> list[str]:
 @pytest.mark.parametrize(
     ("schema", "problem"),
     [
-        ({"type": "numbr"}, "answer_schema is not a JSON schema: 'numbr' is not valid under any of the given schemas"),
-        ({"pattern": "("}, "answer_schema is not a JSON schema: '(' is not a 'regex'"),
+        (
+            {"type": "numbr"},
+            "response_format is not a JSON schema: 'numbr' is not valid under any of the given schemas",
+        ),
+        ({"pattern": "("}, "response_format is not a JSON schema: '(' is not a 'regex'"),
         (
             {"$ref": "#/x"},
-            "answer_schema cannot be followed: PointerToNowhere: '/x' does not exist within {'$ref': '#/x'}",
+            "response_format cannot be followed: PointerToNowhere: '/x' does not exist within {'$ref': '#/x'}",
         ),
-        ({"$ref": "#"}, "answer_schema cannot be followed: maximum recursion depth exceeded"),
-        (ELSEWHERE, "answer_schema cannot be followed: Unresolvable: file:///etc/hostname"),
+        ({"$ref": "#"}, "response_format cannot be followed: maximum recursion depth exceeded"),
+        (ELSEWHERE, "response_format cannot be followed: Unresolvable: file:///etc/hostname"),
     ],
 )
 def test_what_is_no_schema_is_refused_before_the_run(schema: dict[str, Any], problem: str) -> None:
@@ -124,7 +127,7 @@ def test_what_is_no_schema_is_refused_before_the_run(schema: dict[str, Any], pro
         (
             {"x": 1},
             {"properties": {"x": ELSEWHERE}},
-            ["answer_schema cannot be followed: Unresolvable: file:///etc/hostname"],
+            ["response_format cannot be followed: Unresolvable: file:///etc/hostname"],
         ),
     ],
 )
@@ -135,7 +138,7 @@ def test_what_is_wrong_with_an_answer(value: Any, schema: dict[str, Any] | None,
 def test_a_schema_that_no_checkpoint_can_hold_is_refused() -> None:
     problem = schema_problem({"type": "integer", "maximum": 10**40})
     assert problem is not None
-    assert problem.startswith("answer_schema cannot be kept with the run: ")
+    assert problem.startswith("response_format cannot be kept with the run: ")
 
 
 def test_a_reference_to_a_file_of_this_machine_is_not_followed(tmp_path: Path) -> None:
@@ -143,8 +146,8 @@ def test_a_reference_to_a_file_of_this_machine_is_not_followed(tmp_path: Path) -
     file.write_text('{"type": "integer"}')
     schema = {"$ref": file.as_uri()}
     [problem] = answer_problems(Answer(text="", value="x"), schema)
-    assert problem.startswith("answer_schema cannot be followed: ")
-    assert str(schema_problem(schema)).startswith("answer_schema cannot be followed: ")
+    assert problem.startswith("response_format cannot be followed: ")
+    assert str(schema_problem(schema)).startswith("response_format cannot be followed: ")
 
 
 TOLD = ("The block has no closing fence.  Send it\nagain.", "Yes.", "")

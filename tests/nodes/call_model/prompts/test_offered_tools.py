@@ -25,7 +25,7 @@ SCHEMA = {"type": "object", "properties": {"count": {"type": "integer"}}, "requi
 def test_one_way_to_edit_and_none_where_nothing_may_change(
     edit_form: EditForm, read_only: bool, names: list[str]
 ) -> None:
-    offered = offered_tools(SPECS, edit_form, read_only=read_only, answer_schema=None)
+    offered = offered_tools(SPECS, edit_form, read_only=read_only, response_format=None)
     assert [spec.name for spec in offered] == names
     assert all(spec in SPECS for spec in offered)
     assert not any(map(owes_a_value, offered))
@@ -33,7 +33,7 @@ def test_one_way_to_edit_and_none_where_nothing_may_change(
 
 def test_the_terminal_tool_shows_the_schema_of_the_answer() -> None:
     plain, told = (
-        offered_tools(SPECS, EditForm.REPLACE, read_only=False, answer_schema=schema) for schema in (None, SCHEMA)
+        offered_tools(SPECS, EditForm.REPLACE, read_only=False, response_format=schema) for schema in (None, SCHEMA)
     )
     assert told[:-1] == plain[:-1]
     parameters = told[-1].parameters
@@ -49,20 +49,21 @@ def test_the_terminal_tool_shows_the_schema_of_the_answer() -> None:
 def test_the_machines_own_checks_are_offered_to_no_model(edit_form: EditForm, few: bool) -> None:
     assert "run_checks" in {spec.name for spec in SPECS}
     for usable in (None, frozenset({"read_file", "run_checks"})):
-        offered = offered_tools(SPECS, edit_form, read_only=False, answer_schema=None, usable=usable, few=few)
+        offered = offered_tools(SPECS, edit_form, read_only=False, response_format=None, usable=usable, few=few)
         assert "run_checks" not in {spec.name for spec in offered}
 
 
 def test_what_a_run_cannot_use_is_not_offered() -> None:
     usable = frozenset({"read_file", "final_answer"})
-    offered = offered_tools(SPECS, EditForm.REPLACE, read_only=False, answer_schema=None, usable=usable)
+    offered = offered_tools(SPECS, EditForm.REPLACE, read_only=False, response_format=None, usable=usable)
     assert [spec.name for spec in offered] == ["read_file", "final_answer"]
 
 
 def test_a_note_of_the_run_stands_behind_the_description() -> None:
     notes = {"run_command": "Allowed: make."}
     plain, told = (
-        offered_tools(SPECS, EditForm.REPLACE, read_only=False, answer_schema=None, notes=each) for each in ({}, notes)
+        offered_tools(SPECS, EditForm.REPLACE, read_only=False, response_format=None, notes=each)
+        for each in ({}, notes)
     )
     changed = [(old, new) for old, new in zip(plain, told, strict=True) if old != new]
     assert [(old.name, new.description) for old, new in changed] == [

@@ -65,7 +65,7 @@ def test_system_prompt_and_tools_cost_at_most_1000_tokens_native_and_600_in_text
 def _first_request(protocol: Protocol) -> Prompt:
     usable = {tool.name for tool in default_tools()} - NEED_LEAVE
     specs = offered_tools(
-        ActionRegistry(default_tools()).specs(), EditForm.REPLACE, read_only=False, answer_schema=None, usable=usable
+        ActionRegistry(default_tools()).specs(), EditForm.REPLACE, read_only=False, response_format=None, usable=usable
     )
     return build_prompt(Profile(protocol=protocol, edit_form=EditForm.REPLACE), specs, [HumanMessage("Hi")], (), 0.0)
 

@@ -1,0 +1,186 @@
+"""A conversation that another agent hands on: the request is the last person's, what came since is said about it."""
+
+import asyncio
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from langchain.agents import create_agent
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph_supervisor import create_supervisor
+from langgraph_swarm import create_handoff_tool, create_swarm
+from pydantic import BaseModel
+
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.langchain.failures import LESSONS
+from mendgraph.graph.machine.build import build_graph
+from mendgraph.nodes.language.history import close_dangling_calls
+from mendgraph.nodes.records import OutcomeKind, StopReason
+from tests.doubles.replies import Say
+from tests.doubles.scripted_model import ScriptedModel
+from tests.providers.clients import client
+from tests.providers.servers import FAMILIES
+from tests.providers.test_runs import ANSWER, MENDED, SCRIPTS, TASK, project
+from tests.runs.embedding import REPAIR, THREAD, context, saver, told
+from tests.runs.playing import changed_files
+from tests.runs.scenarios_of_work import CALC
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::langchain_core._api.LangChainBetaWarning"),  # of as_tool
+    pytest.mark.filterwarnings("ignore::langgraph.warnings.LangGraphDeprecatedSinceV10"),  # of langgraph-supervisor
+]
+
+FIXED = {"calc.py": MENDED}
+ASKED: Any = {"messages": [HumanMessage(TASK)]}
+PLAN = "The plan: make add add."
+
+
+class Chief(GenericFakeChatModel):
+    """A chat model that takes tools and says what it is told to."""
+
+    def bind_tools(self, *_: Any, **__: Any) -> Any:
+        return self
+
+
+def chief(*said: BaseMessage) -> Chief:
+    return Chief(messages=cast("Any", iter(said)))
+
+
+def to(agent: str, number: int = 1) -> AIMessage:
+    """The chief hands over to an agent."""
+    return AIMessage("", tool_calls=[{"name": f"transfer_to_{agent}", "args": {}, "id": f"away_{agent}{number}"}])
+
+
+def coder(folder: Path, model: ScriptedModel, name: str = "coder", **more: Any) -> Any:
+    return build_graph(model=model, context=context(folder, **more), name=name)
+
+
+def shown(model: ScriptedModel, call: int = 0) -> list[tuple[str, str]]:
+    """What the model was shown in a call, after the system prompt."""
+    messages = model.calls[call].prompt.messages[1:]
+    return [(each["role"], str(each["content"]).partition("\n")[0]) for each in messages]
+
+
+def valid(messages: list[AnyMessage]) -> bool:
+    return close_dangling_calls(messages) is None
+
+
+# --- Under a supervisor
+
+
+@pytest.mark.parametrize("loop", [True, False])
+@pytest.mark.parametrize("handoff_messages", [True, False])
+@pytest.mark.parametrize("output_mode", ["last_message", "full_history"])
+def test_two_agents_under_a_supervisor(tmp_path: Path, output_mode: Any, handoff_messages: bool, loop: bool) -> None:
+    """The second one sees what the first one said; the person's request is that of both."""
+    first, second = told(*REPAIR), told(Say("It adds."))
+    agents: Any = [coder(tmp_path, first), coder(tmp_path, second, "reviewer", mode="read-only")]
+    around = create_supervisor(
+        agents,
+        model=chief(to("coder"), to("reviewer"), AIMessage("It is done.")),
+        output_mode=output_mode,
+        add_handoff_messages=handoff_messages,
+        add_handoff_back_messages=handoff_messages,
+    ).compile(checkpointer=saver())
+    result = asyncio.run(around.ainvoke(ASKED, THREAD)) if loop else around.invoke(ASKED, THREAD)
+    assert changed_files(tmp_path, CALC) == FIXED
+    said = {each.name: each.text for each in result["messages"] if each.type == "ai" and not each.tool_calls}
+    assert said == {"coder": "add now adds.", "reviewer": "It adds.", "supervisor": "It is done."}
+    assert valid(result["messages"])
+    assert (shown(first)[0], shown(second)[0]) == (("user", TASK), ("user", TASK))
+    assert ("assistant", "add now adds.") in [(role, text.strip()) for role, text in shown(second)]
+
+
+def test_an_agent_is_called_twice_for_one_request(tmp_path: Path) -> None:
+    model = told(*REPAIR, Say("It is fine."))
+    around = create_supervisor(
+        [coder(tmp_path, model)],
+        model=chief(to("coder"), to("coder", 2), AIMessage("It is done.")),
+        output_mode="full_history",
+    ).compile(checkpointer=saver())
+    result = around.invoke(ASKED, THREAD)
+    assert [each.text for each in result["messages"] if each.name == "coder" and not each.tool_calls] == [
+        *("add now adds.", "It is fine.")
+    ]
+    assert (changed_files(tmp_path, CALC), valid(result["messages"])) == (FIXED, True)
+
+
+# --- In a swarm, in a graph, as a tool
+
+
+def test_a_swarm_goes_on_with_the_agent_that_has_the_conversation(tmp_path: Path) -> None:
+    model = told(*REPAIR, Say("You are welcome."))
+    desk = create_agent(chief(to("coder")), [create_handoff_tool(agent_name="coder")], name="desk")
+    swarm = create_swarm([desk, coder(tmp_path, model)], default_active_agent="desk").compile(checkpointer=saver())
+    first = swarm.invoke(ASKED, THREAD)
+    second = swarm.invoke({"messages": [HumanMessage("Thank you.")]}, THREAD)
+    assert (first["active_agent"], changed_files(tmp_path, CALC)) == ("coder", FIXED)
+    assert [each["messages"][-1].text for each in (first, second)] == ["add now adds.", "You are welcome."]
+    assert (shown(model)[0], shown(model, 3)[-1]) == (("user", TASK), ("user", "Thank you."))
+    assert valid(second["messages"])
+
+
+@pytest.mark.parametrize("form", [{}, {"protocol": "text"}, {"protocol": "text", "edit_form": "blocks"}])
+def test_an_agent_behind_a_planner_works_on_the_plan(tmp_path: Path, form: dict[str, Any]) -> None:
+    """In each form it sees the plan, and never two messages of one role in a row."""
+    model = ScriptedModel([Say("I see.")])
+    builder = StateGraph(MessagesState)
+    builder.add_node("planner", lambda _: {"messages": [AIMessage(PLAN, name="planner")]})
+    builder.add_node("coder", coder(tmp_path, model, **form))
+    builder.add_edge(START, "planner")
+    builder.add_edge("planner", "coder")
+    result = builder.compile(checkpointer=saver()).invoke({"messages": [HumanMessage("What does calc.py do?")]}, THREAD)
+    assert result["messages"][-1].text == "I see."
+    messages = model.calls[0].prompt.messages
+    assert PLAN in str(messages)
+    assert all(one["role"] != after["role"] for one, after in pairwise(messages))
+
+
+def test_a_thread_that_has_its_answer_waits_for_a_person(tmp_path: Path) -> None:
+    graph: Any = build_graph(saver(), model=told(*REPAIR), context=context(tmp_path))
+    nothing: Any = {"messages": []}
+    done = [graph.invoke(each, THREAD)["outcome"] for each in (ASKED, nothing)]
+    assert [(each.kind, each.reason) for each in done] == [
+        (OutcomeKind.FINISHED, StopReason.ANSWERED),
+        (OutcomeKind.SYSTEM_ERROR, StopReason.INVALID_REQUEST),
+    ]
+
+
+def test_an_agent_is_a_tool(tmp_path: Path) -> None:
+    class Request(BaseModel):
+        messages: list[dict[str, str]]
+
+    tool: Any = coder(tmp_path, told(*REPAIR)).as_tool(Request, name="coder", description="Repairs bugs.")
+    asked = {"name": "coder", "args": {"messages": [{"role": "user", "content": TASK}]}, "id": "1"}
+    around = create_agent(chief(AIMessage("", tool_calls=[asked]), AIMessage("It is done.")), [tool])
+    assert around.invoke(ASKED)["messages"][-1].text == "It is done."
+    assert changed_files(tmp_path, CALC) == FIXED
+
+
+# --- On the wire
+
+CALL: Any = {"name": "transfer_to_coder", "args": {}, "id": "call_away12", "type": "tool_call"}
+SINCE: dict[str, list[AnyMessage]] = {
+    "handoff": [
+        AIMessage("", tool_calls=[CALL], name="supervisor"),
+        ToolMessage("Successfully transferred to coder", tool_call_id="call_away12", name="transfer_to_coder"),
+    ],
+    "plan": [AIMessage(PLAN, name="planner")],
+}
+
+
+@pytest.mark.parametrize("since", SINCE)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_provider_takes_what_was_said_since(family: str, since: str, tmp_path: Path) -> None:
+    """Also those that want to see the thoughts before each call, which another agent's calls do not have."""
+    LESSONS.clear()
+    protocol: Any = "text" if family == "no_tools" else "native"
+    with FAMILIES[family](SCRIPTS[protocol], play="position") as server:
+        settings = AgentContext(workspace=project(tmp_path), protocol=protocol, read_ahead=False, evidence=False)
+        graph = build_graph(model=client(server), context=settings)
+        ended: Any = graph.invoke({"messages": [HumanMessage(TASK), *SINCE[since]]})
+    assert ended["outcome"].answer == ANSWER, ended["outcome"].message
+    assert (tmp_path / "calc.py").read_text() == MENDED

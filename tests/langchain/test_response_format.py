@@ -1,0 +1,208 @@
+"""`response_format` as create_agent has it: an instance of what was given, asked for until it fits."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain.agents.structured_output import AutoStrategy, ProviderStrategy, ToolStrategy
+from langchain_core.messages import SystemMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from pydantic import BaseModel, Field, field_validator
+from typing_extensions import TypedDict
+
+from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.machine.state import serializer
+from mendgraph.graph.runs.run import Session, run_task
+from mendgraph.graph.runs.runs import resume_run
+from mendgraph.nodes.records import JsonMap, OutcomeKind, Protocol, StopReason
+from tests.doubles.replies import Say
+from tests.doubles.scripted_model import ScriptedModel
+from tests.runs.embedding import THREAD, context
+from tests.runs.scenario import message_of, use
+
+ASK = "Which functions are in calc.py?"
+
+
+class Found(BaseModel):
+    name: str
+    line: int = Field(description="counted from 1")
+
+
+class Report(BaseModel):
+    """A report."""
+
+    functions: list[Found]
+
+    @field_validator("functions")
+    @classmethod
+    def _some(cls, functions: list[Found]) -> list[Found]:
+        if not functions:
+            raise ValueError("there is at least one function")
+        return functions
+
+
+@dataclass
+class Count:
+    count: int
+
+
+class Counted(TypedDict):
+    count: int
+
+
+SCHEMA = {"type": "object", "properties": {"count": {"type": "integer"}}, "required": ["count"]}
+FUNCTIONS: JsonMap = {"functions": [{"name": "add", "line": 1}]}
+REPORT = Report(functions=[Found(name="add", line=1)])
+
+
+def answered(*values: Any, protocol: Protocol = Protocol.NATIVE) -> ScriptedModel:
+    return ScriptedModel([message_of(answer(value), protocol) for value in values])
+
+
+def answer(value: Any) -> Any:
+    return use(("final_answer", {"answer": "Here they are.", "value": value}))
+
+
+FORMATS: dict[str, tuple[Any, Any, Any]] = {
+    "model": (Report, FUNCTIONS, REPORT),
+    "dataclass": (Count, {"count": 1}, Count(1)),
+    "typed dict": (Counted, {"count": 1}, {"count": 1}),
+    "schema": (SCHEMA, {"count": 1}, {"count": 1}),
+    "tool": (ToolStrategy(Report), FUNCTIONS, REPORT),
+    "provider": (ProviderStrategy(Count), {"count": 1}, Count(1)),
+    "auto": (AutoStrategy(SCHEMA), {"count": 1}, {"count": 1}),
+    "either": (Report | Count, {"count": 1}, Count(1)),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("protocol", Protocol)
+def test_an_instance_of_what_was_given(name: str, protocol: Protocol, tmp_path: Path) -> None:
+    """In the state and in the result; what is stored, and what `updates` streams, is plain data."""
+    given, value, instance = FORMATS[name]
+    settings, saver = context(tmp_path, protocol=protocol.value), InMemorySaver(serde=serializer())
+    result = run_task(ASK, settings, model=answered(value, protocol=protocol), response_format=given)
+    assert (result.structured, result.outcome.value, result.answer) == (instance, value, "Here they are.")
+    graph = build_graph(saver, model=answered(value, protocol=protocol), context=settings, response_format=given)
+    asked: Any = {"messages": [("user", ASK)]}
+    parts = list(graph.stream(asked, THREAD, stream_mode=["updates", "values"]))
+    assert parts[-2][1]["FINISHED"]["structured_response"] == value  # type: ignore[index]
+    assert parts[-1][1]["structured_response"] == instance  # type: ignore[index]
+    assert graph.get_state(THREAD).values["structured_response"] == instance
+    later = build_graph(saver, model=ScriptedModel([Say("Hi.")] * 3), context=settings, response_format=given)
+    assert later.get_state(THREAD).values["structured_response"] == instance
+    assert later.invoke(asked, THREAD)["structured_response"] is None  # a turn that has not finished
+
+
+@pytest.mark.parametrize("protocol", Protocol)
+def test_what_does_not_fit_is_asked_for_again(protocol: Protocol, tmp_path: Path) -> None:
+    """Also for what only the type's own validators know."""
+    model = answered({"functions": [{"name": "add"}]}, {"functions": []}, FUNCTIONS, protocol=protocol)
+    result = run_task(ASK, context(tmp_path, protocol=protocol.value), model=model, response_format=Report)
+    said = [call.prompt.messages[-1]["content"] for call in model.calls[1:]]
+    assert "value.functions.0.line: Field required" in said[0]
+    assert "value.functions: Value error, there is at least one function" in said[1]
+    assert (result.ok, result.structured) == (True, REPORT)
+
+
+def test_what_never_fits_ends_with_its_errors(tmp_path: Path) -> None:
+    result = run_task(ASK, context(tmp_path), model=answered(*[{"functions": []}] * 3), response_format=Report)
+    assert (result.outcome.kind, result.outcome.reason, result.structured) == (
+        *(OutcomeKind.SYSTEM_ERROR, StopReason.SCHEMA_REPAIR_EXHAUSTED, None),
+    )
+    assert "there is at least one function" in " ".join(result.outcome.diagnostics)
+
+
+@pytest.mark.parametrize("protocol", Protocol)
+def test_the_model_is_told_of_nested_types(protocol: Protocol, tmp_path: Path) -> None:
+    model = answered(FUNCTIONS, protocol=protocol)
+    run_task(ASK, context(tmp_path, protocol=protocol.value), model=model, response_format=Report)
+    prompt = model.calls[0].prompt
+    if protocol is Protocol.TEXT:
+        assert '"value": {"functions": [Found]}})' in prompt.messages[0]["content"]
+        assert 'Found is {"name": string, "line": integer (counted from 1)}.' in prompt.messages[0]["content"]
+        return
+    (told,) = (each["function"]["parameters"] for each in prompt.tools if each["function"]["name"] == "final_answer")
+    assert told["properties"]["value"]["properties"]["functions"]["items"] == {"$ref": "#/$defs/Found"}
+    assert told["$defs"]["Found"]["properties"].keys() == {"name", "line"}
+
+
+def test_a_run_that_is_taken_up_keeps_its_schema(tmp_path: Path) -> None:
+    """Whoever takes it up gives the type again for an instance, and has plain data else."""
+    settings = context(tmp_path)
+    with Session(settings, model=ScriptedModel([Say("Hello.")] * 3), response_format=Count) as session:
+        assert session.work(ASK).outcome.kind == OutcomeKind.SYSTEM_ERROR  # type: ignore[union-attr]
+    kept: Any = resume_run(session.thread_id, settings.workspace, model=answered("no", {"count": 1}))
+    assert (kept.ok, kept.structured) == (True, {"count": 1})
+
+
+def test_nothing_is_there_where_nothing_was_asked_for(tmp_path: Path) -> None:
+    graph = build_graph(model=answered({"count": 1}), context=context(tmp_path))
+    asked: Any = {"messages": [("user", ASK)]}
+    assert "structured_response" not in graph.invoke(asked)
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "said"),
+    [
+        (5, TypeError, "response_format: give a pydantic model, a dataclass, a TypedDict or a JSON schema."),
+        ("Report", TypeError, "response_format: give a pydantic model"),
+        ({"type": "objekt"}, ValueError, "response_format is not a JSON schema"),
+    ],
+)
+def test_what_is_no_format_is_refused_at_once(given: Any, kind: type[Exception], said: str) -> None:
+    with pytest.raises(kind, match=said):
+        build_graph(response_format=given)
+
+
+# --- The other words of create_agent
+
+
+WORDS = "Answer in the language of pirates."
+
+
+@pytest.mark.parametrize("form", [{}, {"protocol": "text"}, {"protocol": "text", "edit_form": "blocks"}])
+def test_a_system_prompt_comes_after_what_the_tools_need(form: JsonMap, tmp_path: Path) -> None:
+    """It is in each request, and in the stored history nowhere."""
+    models = [
+        ScriptedModel([message_of(use(("read_file", {"path": "calc.py"})), Protocol(form.get("protocol", "native")))])
+        for _ in "ab"
+    ]
+    results = [
+        run_task(ASK, context(tmp_path, **form), model=model, system_prompt=words)
+        for model, words in zip(models, (None, WORDS), strict=True)
+    ]
+    without, having = ([call.prompt.messages[0]["content"] for call in model.calls] for model in models)
+    assert having == [f"{each}\n\n{WORDS}" for each in without]
+    sizes = [[call.prompt.size for call in model.calls] for model in models]
+    assert [after - before for before, after in zip(*sizes, strict=True)] == [len(WORDS) + 2] * 2
+    assert [message.type for message in results[1].messages] == [message.type for message in results[0].messages]
+    assert WORDS not in json.dumps([message.text for message in results[1].messages])
+
+
+def test_a_system_prompt_lasts_as_long_as_its_thread(tmp_path: Path) -> None:
+    """It is stored once a turn, beside the context, of which each step has a copy."""
+    settings, saver = context(tmp_path), InMemorySaver(serde=serializer())
+    with Session(settings, model=answered("no"), response_format=Count, system_prompt=SystemMessage(WORDS)) as session:
+        session.work(ASK)
+    model = answered("no", {"count": 1})
+    resume_run(session.thread_id, settings.workspace, model=model)
+    graph = build_graph(saver, model=model)
+    asked: Any = {"messages": [("user", ASK)]}
+    graph.invoke(asked, THREAD, context=settings.model_copy(update={"system_prompt": WORDS}))
+    graph.invoke(asked, THREAD)
+    assert {call.prompt.messages[0]["content"].endswith(WORDS) for call in model.calls} == {True}
+    assert graph.get_state(THREAD).values["context"].system_prompt == ""
+    graph.invoke(asked, THREAD, context=settings)
+    assert not model.calls[-1].prompt.messages[0]["content"].endswith(WORDS)
+
+
+def test_a_name_is_the_graphs_and_its_last_messages(tmp_path: Path) -> None:
+    graph = build_graph(model=ScriptedModel([]), context=context(tmp_path), name="coder")
+    assert (graph.name, build_graph().name) == ("coder", "mendgraph")
+    asked: Any = {"messages": [("user", ASK)]}
+    assert graph.invoke(asked)["messages"][-1].name == "coder"
+    with pytest.raises(TypeError, match="name: a int does not fit"):
+        build_graph(name=5)  # type: ignore[arg-type]

@@ -1,0 +1,64 @@
+"""The agent as an MCP tool and as an A2A agent of `langgraph dev`."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from mendgraph.nodes.records import JsonMap
+from tests.architecture.product import text_of
+from tests.runs.embedding import REPAIR
+from tests.runs.playing import changed_files, write_files
+from tests.runs.scenarios_of_work import CALC, MENDED, TASK
+from tests.runs.studio import Studio, told
+
+pytestmark = pytest.mark.studio
+
+DESCRIPTION: str = json.loads(text_of("langgraph.json"))["graphs"]["mendgraph"]["description"]
+
+
+@pytest.fixture
+def repairer(studio: Studio, tmp_path: Path) -> Iterator[JsonMap]:
+    """An assistant that repairs the project of the test: what clients of MCP and A2A cannot say, it says."""
+    write_files(tmp_path, CALC)
+    with told(*REPAIR) as model:
+        made: Any = studio.client.assistants.create(
+            "mendgraph", context=studio.context(tmp_path, model), name="repairer", description="Repairs calc.py."
+        )
+        yield made
+        studio.client.assistants.delete(made["assistant_id"])
+
+
+def called(studio: Studio, path: str, method: str, **params: Any) -> Any:
+    """The result of one JSON-RPC request."""
+    headers = {"accept": "application/json, text/event-stream"}
+    body = {"jsonrpc": "2.0", "id": "1", "method": method, "params": params}
+    answer = httpx.post(f"{studio.url}{path}", json=body, headers=headers, timeout=60)
+    return answer.json()["result"]
+
+
+@pytest.mark.usefixtures("repairer")
+def test_it_is_a_tool_of_mcp(studio: Studio, tmp_path: Path) -> None:
+    tools = {each["name"]: each for each in called(studio, "/mcp", "tools/list")["tools"]}
+    assert (tools["mendgraph"]["description"], tools["repairer"]["description"]) == (DESCRIPTION, "Repairs calc.py.")
+    assert [*tools["mendgraph"]["inputSchema"]["properties"]] == ["messages"]
+    asked = {"messages": [{"role": "user", "content": TASK}]}
+    said = called(studio, "/mcp", "tools/call", name="repairer", arguments=asked)
+    assert "add now adds." in json.dumps(said)
+    assert changed_files(tmp_path, CALC) == {"calc.py": MENDED}
+
+
+def test_it_is_an_agent_of_a2a(studio: Studio, repairer: JsonMap, tmp_path: Path) -> None:
+    [own] = studio.client.assistants.search(graph_id="mendgraph", metadata={"created_by": "system"})
+    cards = [
+        httpx.get(f"{studio.url}/.well-known/agent-card.json", params={"assistant_id": each}).json()["description"]
+        for each in (own["assistant_id"], repairer["assistant_id"])
+    ]
+    assert cards == [DESCRIPTION, "Repairs calc.py."]
+    message = {"role": "user", "parts": [{"kind": "text", "text": TASK}], "messageId": "m1", "kind": "message"}
+    said = called(studio, f"/a2a/{repairer['assistant_id']}", "message/send", message=message)
+    assert "add now adds." in json.dumps(said)
+    assert changed_files(tmp_path, CALC) == {"calc.py": MENDED}
