@@ -435,8 +435,8 @@ def build_graph(
         rules: which files are denied.
         roles: which tools a role of yours may use, by name.
         secrets: values that nothing shows or stores, beside those of the environment.
-        store: LangGraph's long-term memory over threads. The machine keeps nothing there; a tool of yours reaches it
-            with `langgraph.config.get_store()`.
+        store: LangGraph's long-term memory over threads. The machine keeps there what runs with `memory=True` remember;
+            a tool of yours reaches it with `langgraph.config.get_store()`.
 
     Returns:
         The compiled graph. The `outcome` of its result says how a run ended; what can be expected to fail is there and
@@ -461,7 +461,7 @@ def build_machine(
     `stop` is how somebody may let a run end early. With `served` every context is a client's, on any server.
     """
     given = BuildArguments(checkpointer, **arguments)
-    tools = ToolRuntime(given.tools, tuple(given.rules), given.roles, given.secrets)
+    tools = ToolRuntime(given.tools, tuple(given.rules), given.roles, given.secrets, served=served)
     nodes = BoundNodes(given.model, tools, stop, given.context, served=served)
     builder: StateGraph[AgentState, AgentContext, AgentInput, AgentOutput] = StateGraph(
         AgentState, context_schema=AgentContext, input_schema=AgentInput, output_schema=AgentOutput

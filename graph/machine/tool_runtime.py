@@ -12,13 +12,24 @@ from os.path import join
 from typing import Any, TypeVar
 
 from langchain_core.messages import AnyMessage
+from langgraph.runtime import get_runtime
+from langgraph.store.base import BaseStore
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import user_places
+from mendgraph.graph.machine.memory import Memory
 from mendgraph.graph.machine.redaction import CurrentRedactor, WrittenLiterals
 from mendgraph.graph.machine.run_records import is_resuming
 from mendgraph.graph.machine.state import AgentState, Update
-from mendgraph.graph.machine.workspace import TakenBack, WorkspaceRecords, judged_workspace, kept_content, own_rules
+from mendgraph.graph.machine.workspace import (
+    TakenBack,
+    WorkspaceRecords,
+    judged_workspace,
+    kept_content,
+    open_skill,
+    own_rules,
+    user_skills,
+)
 from mendgraph.graph.telemetry.spans import observed_call
 from mendgraph.nodes.call_model.prompts.block_prompt import TurnView, foreign_lines, used_tools, view_turn
 from mendgraph.nodes.call_model.prompts.profiles import offered_tools
@@ -44,6 +55,7 @@ from mendgraph.nodes.guard.policy import edited_result, judge_content, judge_pat
 from mendgraph.nodes.heal.healing import is_unfounded
 from mendgraph.nodes.language.history import is_request
 from mendgraph.nodes.language.names import closest_names
+from mendgraph.nodes.language.project_notes import SkillFolder
 from mendgraph.nodes.parse.answers import TurnFacts, answer_problems
 from mendgraph.nodes.parse.reading import CHECKS_TOOL, Reader
 from mendgraph.nodes.records import (
@@ -69,7 +81,7 @@ Write = Callable[[Any], None]
 InLoop = Callable[[Coroutine[Any, Any, ToolRun]], ToolRun]
 """Runs a coroutine in the event loop of the run, from another thread, and waits for it."""
 
-_COMMAND_TOOL, _NETWORK_TOOL = "run_command", "http_get"
+_COMMAND_TOOL, _NETWORK_TOOL, _SKILL_TOOL, _MEMORY_TOOL = "run_command", "http_get", "read_skill", "remember"
 _NO_PATH = "\0"
 """Named instead of paths that nobody knows: no file can have this name, so guard denies the call."""
 _PUBLIC_CERTIFICATES = "site-packages/certifi/cacert.pem"
@@ -88,8 +100,14 @@ class ToolRuntime:
         rules: tuple[FileGuardrailRule, ...],
         roles: Mapping[str, Collection[str]],
         secrets: Iterable[str],
+        *,
+        served: bool = False,
     ) -> None:
-        """Nothing is opened yet. `roles` are lists of tool names, `secrets` values that are never shown."""
+        """Nothing is opened yet. `roles` are lists of tool names, `secrets` values that are never shown.
+
+        A `served` machine tells nobody of the skills of the user who serves it.
+        """
+        self._served = served
         self.registry = ActionRegistry(default_tools() if tools is None else tools)
         self.specs = {spec.name: spec for spec in self.registry.specs()}
         self._rules = rules
@@ -114,10 +132,21 @@ class ToolRuntime:
 
     def usable(self, context: AgentContext) -> frozenset[str]:
         """The tools that are worth telling the model of: allowed ones that have what they need."""
-        names = self.names(context)
-        if not isinstance(self.commands(context), Commands):
-            names -= {_COMMAND_TOOL}
-        return names if context.allowed_hosts else names - {_NETWORK_TOOL}
+        has = {
+            _COMMAND_TOOL: isinstance(self.commands(context), Commands),
+            _NETWORK_TOOL: bool(context.allowed_hosts),
+            _SKILL_TOOL: bool(self.user_skills(context)),
+            _MEMORY_TOOL: context.memory,
+        }
+        return self.names(context) - {name for name, there in has.items() if not there}
+
+    def user_skills(self, context: AgentContext) -> tuple[SkillFolder, ...]:
+        """The user's own skills, as far as a run is told of them."""
+        hidden = self._served or not context.project_notes or _SKILL_TOOL not in self.names(context)
+        return () if hidden else user_skills(context.workspace, self._rules)
+
+    def _remember(self, store: BaseStore | None, context: AgentContext, text: str) -> str | ToolError:
+        return Memory(store, context.workspace).remember(text, self.redactor().text)
 
     def offered(self, context: AgentContext, profile: Profile) -> tuple[ToolSpec, ...]:
         """The tools that the model of a run is told of, by the mode, the role and the permissions of the run."""
@@ -126,7 +155,7 @@ class ToolRuntime:
             profile.edit_form,
             read_only=context.mode == "read-only",
             answer_schema=context.answer_schema,
-            usable=self.usable(context),
+            usable=self.usable(context) - ({_SKILL_TOOL, _MEMORY_TOOL} if profile.small else set()),
             few=context.offer == "few",
             notes={
                 _COMMAND_TOOL: f"Allowed: {', '.join(context.allowed_programs)}.",
@@ -337,6 +366,8 @@ class ToolRuntime:
             task=last_request(state.get("messages") or []),
             foreign=foreign_to(state),
             gated=state["profile"].edit_form is EditForm.BLOCKS,
+            skill=lambda name: open_skill(self.user_skills(context), self._rules, name),
+            remember=partial(self._remember, get_runtime().store, context) if context.memory else None,
         )
 
 

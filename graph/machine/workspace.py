@@ -1,14 +1,16 @@
 """The workspace of a machine: its files, as guard's rules let them be used, and its records while a run works."""
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from os.path import basename, dirname, join, realpath, relpath
+from os.path import basename, dirname, expanduser, isabs, isdir, join, realpath, relpath
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, Self
 
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState
+from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import OpenedFile, Workspace
 from mendgraph.nodes.execute_tools.journal import restoring
 from mendgraph.nodes.execute_tools.journal.journal import Journal
@@ -18,9 +20,12 @@ from mendgraph.nodes.execute_tools.step import describe_effect
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder, workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock
+from mendgraph.nodes.execute_tools.store.user_files import configuration_file
 from mendgraph.nodes.execute_tools.trace import TraceSink
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule, folded_parts
 from mendgraph.nodes.guard.policy import judge_content, judge_path
+from mendgraph.nodes.language.names import closest_names
+from mendgraph.nodes.language.project_notes import SKILL_FILE, SKILL_FOLDERS, SkillFolder
 from mendgraph.nodes.records import FileChange, JsonMap, ToolError, ToolErrorCode
 
 
@@ -72,6 +77,51 @@ class WorkspaceFiles(NamedTuple):
             return opened
         with opened:
             return opened.stream.read(most)
+
+    def skills(self) -> Iterator[SkillFolder]:
+        """The folders of skills of the workspace."""
+        for path in filter(self.workspace.exists, SKILL_FOLDERS):
+            found = self.workspace.list_directory(path)
+            names = () if isinstance(found, ToolError) else tuple(basename(e.path) for e in found if e.kind != "file")
+            yield SkillFolder(path, names, partial(self._skill_head, path), "read_file")
+
+    def _skill_head(self, folder: str, name: str, most: int) -> bytes | ToolError | None:
+        return self.head(f"{folder}/{name}/{SKILL_FILE}", most)
+
+
+def user_skills(workspace: str, rules: tuple[FileGuardrailRule, ...]) -> tuple[SkillFolder, ...]:
+    """The user's folders of skills that hold any, but those of the workspace itself, whose real name is given."""
+    own, home = configuration_file("skills"), expanduser("~")
+    places = [*([own] if isinstance(own, str) else []), *(join(home, each) for each in SKILL_FOLDERS if isabs(home))]
+    found: list[SkillFolder] = []
+    for path in filter(isdir, places):
+        if realpath(path) not in {realpath(join(workspace, each)) for each in SKILL_FOLDERS}:
+            with suppress(OSError), os.scandir(path) as entries:
+                names = [each.name for each in entries if each.is_dir()]
+                found.append(SkillFolder(path, names, partial(_skill_head, path, rules), "read_skill"))
+    return tuple(each for each in found if each.names)
+
+
+def open_skill(
+    folders: Sequence[SkillFolder], rules: tuple[FileGuardrailRule, ...], name: str
+) -> Workspace | ToolError:
+    """The folder of a skill, as a workspace that is only read; NOT_FOUND names those that are called like it."""
+    for folder in folders:
+        files = _skill_files(folder.path, rules, name) if name in folder.names else None
+        if files is not None and files.exists(SKILL_FILE):
+            return files.unchangeable()
+    meant = closest_names(name, [each for folder in folders for each in folder.names])
+    return ToolError(code=ToolErrorCode.NOT_FOUND, message=f"The user has no skill {name!r}.", suggestions=tuple(meant))
+
+
+def _skill_files(folder: str, rules: tuple[FileGuardrailRule, ...], name: str) -> Workspace | None:
+    root = check_workspace(join(folder, name))
+    return None if isinstance(root, ToolError) else judged_workspace(root, rules)
+
+
+def _skill_head(folder: str, rules: tuple[FileGuardrailRule, ...], name: str, most: int) -> bytes | ToolError | None:
+    files = _skill_files(folder, rules, name)
+    return None if files is None else WorkspaceFiles(files).head(SKILL_FILE, most)
 
 
 @lru_cache(maxsize=128)

@@ -40,7 +40,8 @@ class ToolContext:
     or why it cannot. `task` is what the person asked for last; with `gated`, an edit that its words or the examples of
     the file contradict is refused. An edit may add none of the `foreign` lines: those of the prompt's examples.
     `changes` are this turn's so far, and `backup` gives the bytes with a hash that a file held before one, None where
-    they were not kept. A page of a file has `max_lines` lines at most.
+    they were not kept. A page of a file has `max_lines` lines at most. `skill` gives the folder of a skill of the
+    user's, `remember` keeps a note for later runs and gives it as it is kept; each is None where a run has none.
     """
 
     workspace: Workspace
@@ -61,6 +62,8 @@ class ToolContext:
     changes: Sequence[FileChange] = ()
     backup: Callable[[str], bytes | None] = lambda _: None
     max_lines: int = 500
+    skill: Callable[[str], Workspace | ToolError] | None = None
+    remember: Callable[[str], str | ToolError] | None = None
 
 
 @dataclass(frozen=True)
