@@ -103,8 +103,7 @@ class Previewer:
     def _preview(self, call: ToolCall, dry: DryWorkspace, known: dict[str, str]) -> Preview:
         tool = self._tools.registry.get(call.tool)
         names = tuple(dict.fromkeys(real for path in self._named(call) if (real := dry.real_name(path))))
-        has_paths = tool is not None and bool(tool.path_fields or tool.paths_of)
-        if tool is not None and tool.effect is Effect.WRITE and has_paths and tool == self._shipped.get(tool.name):
+        if tool is not None and tool.effect is Effect.WRITE and tool == self._shipped.get(tool.name):
             return self._dry_run(tool, call, dry, known, names)
         if tool is not None and tool.effect is Effect.WRITE:
             pins = tuple((name, dry.on_disk(name), "") for name in names)

@@ -49,6 +49,8 @@ from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
 from mendgraph.nodes.execute_tools.store.run_folder import Artifacts, records_folders, run_folder, workspace_folder
 from mendgraph.nodes.execute_tools.tool_run import ToolRun
 from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.execute_tools.tools.read_file import read_file, read_skill
+from mendgraph.nodes.execute_tools.tools.remember import remember
 from mendgraph.nodes.execute_tools.trace import RunLog, TraceEvent, TraceSink
 from mendgraph.nodes.guard.file_rules import OWN_SETTINGS_RULE, FileGuardrailRule
 from mendgraph.nodes.guard.policy import edited_result, judge_content, judge_path, results_of_denied
@@ -81,7 +83,7 @@ Write = Callable[[Any], None]
 InLoop = Callable[[Coroutine[Any, Any, ToolRun]], ToolRun]
 """Runs a coroutine in the event loop of the run, from another thread, and waits for it."""
 
-_COMMAND_TOOL, _NETWORK_TOOL, _SKILL_TOOL, _MEMORY_TOOL = "run_command", "http_get", "read_skill", "remember"
+_COMMAND_TOOL, _NETWORK_TOOL = "run_command", "http_get"
 _NO_PATH = "\0"
 """Named instead of paths that nobody knows: no file can have this name, so guard denies the call."""
 _PUBLIC_CERTIFICATES = "site-packages/certifi/cacert.pem"
@@ -108,7 +110,7 @@ class ToolRuntime:
         A `served` machine tells nobody of the skills of the user who serves it.
         """
         self._served = served
-        self.registry = ActionRegistry(default_tools() if tools is None else tools)
+        self.registry = ActionRegistry(_with_own(default_tools() if tools is None else tools))
         self.specs = {spec.name: spec for spec in self.registry.specs()}
         self._rules = rules
         self._roles, self._redactor = dict(roles), CurrentRedactor(secrets)
@@ -132,18 +134,23 @@ class ToolRuntime:
 
     def usable(self, context: AgentContext) -> frozenset[str]:
         """The tools that are worth telling the model of: allowed ones that have what they need."""
-        has = {
-            _COMMAND_TOOL: isinstance(self.commands(context), Commands),
-            _NETWORK_TOOL: bool(context.allowed_hosts),
-            _SKILL_TOOL: bool(self.user_skills(context)),
-            _MEMORY_TOOL: context.memory,
-        }
-        return self.names(context) - {name for name, there in has.items() if not there}
+        names = self.names(context)
+        if not isinstance(self.commands(context), Commands):
+            names -= {_COMMAND_TOOL}
+        names = names if context.allowed_hosts else names - {_NETWORK_TOOL}
+        return names - self._own(skills=not self.user_skills(context), memory=not context.memory)
+
+    def _own(self, *, skills: bool, memory: bool) -> set[str]:
+        """The names of the tools for skills and memory, as far as they are ours and not the user's of the same name."""
+        return {each.name for each, asked in ((read_skill, skills), (remember, memory)) if asked and self._has(each)}
+
+    def _has(self, tool: Tool) -> bool:
+        return self.registry.get(tool.name) is tool
 
     def user_skills(self, context: AgentContext) -> tuple[SkillFolder, ...]:
         """The user's own skills, as far as a run is told of them."""
-        hidden = self._served or not context.project_notes or _SKILL_TOOL not in self.names(context)
-        return () if hidden else user_skills(context.workspace, self._rules)
+        told = context.project_notes and self._has(read_skill) and read_skill.name in self.names(context)
+        return user_skills(context.workspace, self._rules) if told and not self._served else ()
 
     def _remember(self, store: BaseStore | None, context: AgentContext, text: str) -> str | ToolError:
         return Memory(store, context.workspace).remember(text, self.redactor().text)
@@ -155,7 +162,7 @@ class ToolRuntime:
             profile.edit_form,
             read_only=context.mode == "read-only",
             answer_schema=context.answer_schema,
-            usable=self.usable(context) - ({_SKILL_TOOL, _MEMORY_TOOL} if profile.small else set()),
+            usable=self.usable(context) - self._own(skills=profile.small, memory=profile.small),
             few=context.offer == "few",
             notes={
                 _COMMAND_TOOL: f"Allowed: {', '.join(context.allowed_programs)}.",
@@ -369,6 +376,13 @@ class ToolRuntime:
             skill=lambda name: open_skill(self.user_skills(context), self._rules, name),
             remember=partial(self._remember, get_runtime().store, context) if context.memory else None,
         )
+
+
+def _with_own(tools: Sequence[Tool]) -> list[Tool]:
+    """The tools, and ours for skills and memory, unless the user has some of these names."""
+    names = {each.name for each in tools}
+    own = ((read_skill, read_file.name in names), (remember, True))
+    return [*tools, *(each for each, wanted in own if wanted and each.name not in names)]
 
 
 def _is_hidden(rules: tuple[FileGuardrailRule, ...], path: str) -> bool:

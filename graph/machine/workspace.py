@@ -1,11 +1,10 @@
 """The workspace of a machine: its files, as guard's rules let them be used, and its records while a run works."""
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from os.path import basename, dirname, expanduser, isabs, isdir, join, realpath, relpath
+from os.path import basename, dirname, join, realpath, relpath
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, Self
 
@@ -20,7 +19,7 @@ from mendgraph.nodes.execute_tools.step import describe_effect
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder, workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock
-from mendgraph.nodes.execute_tools.store.user_files import configuration_file
+from mendgraph.nodes.execute_tools.store.user_files import user_skill_folders
 from mendgraph.nodes.execute_tools.trace import TraceSink
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule, folded_parts
 from mendgraph.nodes.guard.policy import judge_content, judge_path
@@ -90,38 +89,34 @@ class WorkspaceFiles(NamedTuple):
 
 
 def user_skills(workspace: str, rules: tuple[FileGuardrailRule, ...]) -> tuple[SkillFolder, ...]:
-    """The user's folders of skills that hold any, but those of the workspace itself, whose real name is given."""
-    own, home = configuration_file("skills"), expanduser("~")
-    places = [*([own] if isinstance(own, str) else []), *(join(home, each) for each in SKILL_FOLDERS if isabs(home))]
-    found: list[SkillFolder] = []
-    for path in filter(isdir, places):
-        if realpath(path) not in {realpath(join(workspace, each)) for each in SKILL_FOLDERS}:
-            with suppress(OSError), os.scandir(path) as entries:
-                names = [each.name for each in entries if each.is_dir()]
-                found.append(SkillFolder(path, names, partial(_skill_head, path, rules), "read_skill"))
-    return tuple(each for each in found if each.names)
+    """The user's folders of skills, but those of the workspace itself, whose real name is given."""
+    own = [join(workspace, path) for path in SKILL_FOLDERS]
+    return tuple(
+        SkillFolder(path, names, partial(_skill_head, path, rules), "read_skill")
+        for path, names in user_skill_folders(own)
+    )
 
 
 def open_skill(
     folders: Sequence[SkillFolder], rules: tuple[FileGuardrailRule, ...], name: str
 ) -> Workspace | ToolError:
-    """The folder of a skill, as a workspace that is only read; NOT_FOUND names those that are called like it."""
+    """The folder of a skill, to be read as a workspace is; NOT_FOUND names those that are called like it."""
     for folder in folders:
-        files = _skill_files(folder.path, rules, name) if name in folder.names else None
-        if files is not None and files.exists(SKILL_FILE):
-            return files.unchangeable()
+        workspace = _skill(folder.path, rules, name) if name in folder.names else None
+        if workspace is not None and workspace.exists(SKILL_FILE):
+            return workspace
     meant = closest_names(name, [each for folder in folders for each in folder.names])
     return ToolError(code=ToolErrorCode.NOT_FOUND, message=f"The user has no skill {name!r}.", suggestions=tuple(meant))
 
 
-def _skill_files(folder: str, rules: tuple[FileGuardrailRule, ...], name: str) -> Workspace | None:
+def _skill(folder: str, rules: tuple[FileGuardrailRule, ...], name: str) -> Workspace | None:
     root = check_workspace(join(folder, name))
     return None if isinstance(root, ToolError) else judged_workspace(root, rules)
 
 
 def _skill_head(folder: str, rules: tuple[FileGuardrailRule, ...], name: str, most: int) -> bytes | ToolError | None:
-    files = _skill_files(folder, rules, name)
-    return None if files is None else WorkspaceFiles(files).head(SKILL_FILE, most)
+    workspace = _skill(folder, rules, name)
+    return None if workspace is None else WorkspaceFiles(workspace).head(SKILL_FILE, most)
 
 
 @lru_cache(maxsize=128)

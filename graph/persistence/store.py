@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.memory import Memory
 from mendgraph.graph.machine.routes import NODES
 from mendgraph.graph.machine.run_records import UNDONE, Durability, RunRecord, bounded, find_run, run_record
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
@@ -36,6 +35,7 @@ from mendgraph.nodes.records import Outcome, OutcomeKind, ToolError, os_failure
 if TYPE_CHECKING:
     from langgraph.store.sqlite import SqliteStore
 
+    from mendgraph.graph.machine.memory import Memory
     from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
     from mendgraph.graph.persistence.postgres_saver import PostgresStoreSaver
 
@@ -298,8 +298,10 @@ def memory_store(workspace: str) -> "SqliteStore":
 
 
 @contextmanager
-def own_memory(workspace: str) -> Iterator[Memory]:
+def own_memory(workspace: str) -> "Iterator[Memory]":
     """What runs in this workspace remember where no store is given. Raises StoreError: as `memory_store`."""
+    from mendgraph.graph.machine.memory import Memory
+
     store = memory_store(workspace)
     with closing(store.conn):
         yield Memory(store, workspace)

@@ -56,7 +56,7 @@ def test_a_note_outlives_its_run_and_is_shown_as_untrusted(root: Path, tmp_path:
     first, second, other = model(noting(f"{NOTE}\n Or\u200b not.", NOTE, "", f"The key: {KEY}")), model(), model()
     run_task("Look around.", context(root), model=first)
     run_task("And now?", context(root), model=second)
-    assert "Look around." == sent(first)[-1]
+    assert sent(first)[-1] == "Look around."
     [shown] = [each for each in sent(second) if "And now?" in each]
     lines = shown.split("\n")
     at = lines.index('<project_notes of="memory">')
@@ -121,7 +121,7 @@ def _notes(store: BaseStore, root: Path) -> list[Any]:
 
 
 class Broken(InMemoryStore):
-    def batch(self, ops: Any) -> Any:
+    def batch(self, _: Any) -> Any:
         raise ConnectionError("gone")
 
 

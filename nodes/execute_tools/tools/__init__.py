@@ -8,8 +8,7 @@ from mendgraph.nodes.execute_tools.tools.http_get import http_get
 from mendgraph.nodes.execute_tools.tools.list_files import glob_files, list_files
 from mendgraph.nodes.execute_tools.tools.move_file import delete_file, move_file
 from mendgraph.nodes.execute_tools.tools.plan_and_answer import final_answer, update_plan
-from mendgraph.nodes.execute_tools.tools.read_file import read_file, read_skill
-from mendgraph.nodes.execute_tools.tools.remember import remember
+from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.execute_tools.tools.run_checks import run_checks
 from mendgraph.nodes.execute_tools.tools.run_command import run_command
 from mendgraph.nodes.execute_tools.tools.search_files import search_files
@@ -20,6 +19,5 @@ def default_tools() -> tuple[Tool, ...]:
     """The tools of a coding agent, in the order in which a model reads of them."""
     return (
         read_file, list_files, glob_files, search_files, edit_file, multi_edit, write_file, append_file, move_file,
-        delete_file, edit_blocks, apply_patch, run_command, http_get, read_skill, remember, update_plan, run_checks,
-        final_answer,
+        delete_file, edit_blocks, apply_patch, run_command, http_get, update_plan, run_checks, final_answer,
     )  # fmt: skip

@@ -80,5 +80,5 @@ def failed(message: str, code: ToolErrorCode = ToolErrorCode.INVALID_ARGUMENT) -
 
 def offered(edit_form: EditForm, schema: JsonMap | None = None) -> list[ToolSpec]:
     specs = [tool.spec for tool in default_tools()]
-    usable = frozenset(spec.name for spec in specs) - {"run_command", "http_get", "read_skill", "remember"}
+    usable = frozenset(spec.name for spec in specs) - {"run_command", "http_get"}
     return offered_tools(specs, edit_form, read_only=False, answer_schema=schema, usable=usable)

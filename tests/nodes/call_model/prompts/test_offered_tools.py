@@ -8,7 +8,6 @@ SPECS = [tool.spec for tool in default_tools()]
 READING = ["read_file", "list_files", "glob_files", "search_files"]
 MOVING = ["move_file", "delete_file"]
 OUTSIDE = ["run_command", "http_get"]
-KEPT = ["read_skill", "remember"]
 ENDING = ["update_plan", "final_answer"]
 SCHEMA = {"type": "object", "properties": {"count": {"type": "integer"}}, "required": ["count"]}
 
@@ -16,11 +15,11 @@ SCHEMA = {"type": "object", "properties": {"count": {"type": "integer"}}, "requi
 @pytest.mark.parametrize(
     ("edit_form", "read_only", "names"),
     [
-        (EditForm.REPLACE, False, [*READING, "edit_file", "write_file", *MOVING, *OUTSIDE, *KEPT, *ENDING]),
-        (EditForm.BLOCKS, False, [*READING, "write_file", "edit_blocks", *OUTSIDE, *KEPT, *ENDING]),
-        (EditForm.PATCH, False, [*READING, "write_file", "apply_patch", *OUTSIDE, *KEPT, *ENDING]),
-        (EditForm.REPLACE, True, [*READING, "http_get", "read_skill", *ENDING]),
-        (EditForm.BLOCKS, True, [*READING, "http_get", "read_skill", *ENDING]),
+        (EditForm.REPLACE, False, [*READING, "edit_file", "write_file", *MOVING, *OUTSIDE, *ENDING]),
+        (EditForm.BLOCKS, False, [*READING, "write_file", "edit_blocks", *OUTSIDE, *ENDING]),
+        (EditForm.PATCH, False, [*READING, "write_file", "apply_patch", *OUTSIDE, *ENDING]),
+        (EditForm.REPLACE, True, [*READING, "http_get", *ENDING]),
+        (EditForm.BLOCKS, True, [*READING, "http_get", *ENDING]),
     ],
 )
 def test_one_way_to_edit_and_none_where_nothing_may_change(

@@ -29,15 +29,15 @@ EFFECTS = {
     "apply_patch": Effect.WRITE,
     "run_command": Effect.EXECUTE,
     "http_get": Effect.NETWORK,
-    "read_skill": Effect.READ,
-    "remember": Effect.WRITE,
     "update_plan": Effect.NONE,
     "run_checks": Effect.READ,
     "final_answer": Effect.NONE,
 }
 
-NEED_LEAVE = {"run_command", "http_get", "read_skill", "remember"}
-"""Not offered before a program or a host is allowed, or where there are no skills and no memory."""
+NEED_LEAVE = {"run_command", "http_get"}
+
+
+"""Not offered before a program or a host is allowed."""
 
 
 def test_the_tools_and_what_guard_must_know_of_them() -> None:
