@@ -178,7 +178,7 @@ class BoundNodes:
             most_notes=(
                 most_bytes(profile, self._models.window_tokens(context, profile)) if context.project_notes else 0
             ),
-            skills=chain(files.skills() if files else (), self._tools.user_skills(context)),
+            skills=chain(files.skills() if files and "read_file" in tools else (), self._tools.user_skills(context)),
             remembered=() if profile.small else [note.text for note in noted],
             tell=partial(_trace_event, run_id),
         )

@@ -107,10 +107,13 @@ class ToolRuntime:
     ) -> None:
         """Nothing is opened yet. `roles` are lists of tool names, `secrets` values that are never shown.
 
-        A `served` machine tells nobody of the skills of the user who serves it.
+        A `served` machine tells nobody of the skills of the user who serves it. The tools for skills and memory are
+        there as well, unless tools of the user's have their names.
         """
-        self._served = served
-        self.registry = ActionRegistry(_with_own(default_tools() if tools is None else tools))
+        given = default_tools() if tools is None else tuple(tools)
+        names, own = {each.name for each in given}, {read_skill.name: read_skill, remember.name: remember}
+        self._served, self._own = served, own.keys() - names - (set() if read_file.name in names else {read_skill.name})
+        self.registry = ActionRegistry((*given, *(tool for name, tool in own.items() if name in self._own)))
         self.specs = {spec.name: spec for spec in self.registry.specs()}
         self._rules = rules
         self._roles, self._redactor = dict(roles), CurrentRedactor(secrets)
@@ -138,18 +141,12 @@ class ToolRuntime:
         if not isinstance(self.commands(context), Commands):
             names -= {_COMMAND_TOOL}
         names = names if context.allowed_hosts else names - {_NETWORK_TOOL}
-        return names - self._own(skills=not self.user_skills(context), memory=not context.memory)
-
-    def _own(self, *, skills: bool, memory: bool) -> set[str]:
-        """The names of the tools for skills and memory, as far as they are ours and not the user's of the same name."""
-        return {each.name for each, asked in ((read_skill, skills), (remember, memory)) if asked and self._has(each)}
-
-    def _has(self, tool: Tool) -> bool:
-        return self.registry.get(tool.name) is tool
+        needs = {read_skill.name: bool(self.user_skills(context)), remember.name: context.memory}
+        return names - {name for name in self._own if not needs[name]}
 
     def user_skills(self, context: AgentContext) -> tuple[SkillFolder, ...]:
         """The user's own skills, as far as a run is told of them."""
-        told = context.project_notes and self._has(read_skill) and read_skill.name in self.names(context)
+        told = context.project_notes and read_skill.name in self._own & self.names(context)
         return user_skills(context.workspace, self._rules) if told and not self._served else ()
 
     def _remember(self, store: BaseStore | None, context: AgentContext, text: str) -> str | ToolError:
@@ -162,7 +159,7 @@ class ToolRuntime:
             profile.edit_form,
             read_only=context.mode == "read-only",
             answer_schema=context.answer_schema,
-            usable=self.usable(context) - self._own(skills=profile.small, memory=profile.small),
+            usable=self.usable(context) - (self._own if profile.small else set()),
             few=context.offer == "few",
             notes={
                 _COMMAND_TOOL: f"Allowed: {', '.join(context.allowed_programs)}.",
@@ -376,13 +373,6 @@ class ToolRuntime:
             skill=lambda name: open_skill(self.user_skills(context), self._rules, name),
             remember=partial(self._remember, get_runtime().store, context) if context.memory else None,
         )
-
-
-def _with_own(tools: Sequence[Tool]) -> list[Tool]:
-    """The tools, and ours for skills and memory, unless the user has some of these names."""
-    names = {each.name for each in tools}
-    own = ((read_skill, read_file.name in names), (remember, True))
-    return [*tools, *(each for each, wanted in own if wanted and each.name not in names)]
 
 
 def _is_hidden(rules: tuple[FileGuardrailRule, ...], path: str) -> bool:

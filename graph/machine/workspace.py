@@ -82,7 +82,7 @@ class WorkspaceFiles(NamedTuple):
         for path in filter(self.workspace.exists, SKILL_FOLDERS):
             found = self.workspace.list_directory(path)
             names = () if isinstance(found, ToolError) else tuple(basename(e.path) for e in found if e.kind != "file")
-            yield SkillFolder(path, names, partial(self._skill_head, path), "read_file")
+            yield SkillFolder(path, names, partial(self._skill_head, path))
 
     def _skill_head(self, folder: str, name: str, most: int) -> bytes | ToolError | None:
         return self.head(f"{folder}/{name}/{SKILL_FILE}", most)
@@ -91,10 +91,8 @@ class WorkspaceFiles(NamedTuple):
 def user_skills(workspace: str, rules: tuple[FileGuardrailRule, ...]) -> tuple[SkillFolder, ...]:
     """The user's folders of skills, but those of the workspace itself, whose real name is given."""
     own = [join(workspace, path) for path in SKILL_FOLDERS]
-    return tuple(
-        SkillFolder(path, names, partial(_skill_head, path, rules), "read_skill")
-        for path, names in user_skill_folders(own)
-    )
+    there = user_skill_folders(own)
+    return tuple(SkillFolder(path, names, partial(_skill_head, path, rules), users=True) for path, names in there)
 
 
 def open_skill(

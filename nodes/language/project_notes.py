@@ -188,19 +188,15 @@ _FRONTMATTER: Final = re.compile(r"---[ \t]*\n(.*?\n)---[ \t]*(?:\n|\Z)", re.DOT
 
 
 class SkillFolder(NamedTuple):
-    """A folder of skills: its `path` as it is told, the `names` of what is in it, and what reads one's file.
+    """A folder of skills: its `path`, the `names` of what is in it, and what reads the first bytes of one's file.
 
-    `tool` is what a model reads it with: the name for `read_skill`, the path for any other.
+    A model reads the `users` with `read_skill` and the name, others with `read_file` and the path.
     """
 
     path: str
     names: Sequence[str]
     head: Callable[[str, int], bytes | ToolError | None]
-    tool: str
-
-    def shown(self, name: str) -> str:
-        """The path of a skill's file."""
-        return f"{self.path}/{name}/{SKILL_FILE}"
+    users: bool = False
 
 
 def find_skills(
@@ -210,17 +206,17 @@ def find_skills(
 
     Returns them as one note, or none, and the files that are left out, each with the reason.
     """
-    lines: dict[tuple[str, str], str] = {}
+    lines: dict[tuple[bool, str], str] = {}
     unread: list[tuple[str, str]] = []
     for folder in folders if most else ():
         for name in sorted(folder.names)[:MOST_SKILLS]:
-            path, data = folder.shown(name), folder.head(name, MOST_READ + 1)
+            path, data = f"{folder.path}/{name}/{SKILL_FILE}", folder.head(name, MOST_READ + 1)
             said = _description(name, path, data) if isinstance(data, bytes) else data
             if isinstance(said, ToolError):
                 unread.append((path, said.message))
             elif said is not None:
-                how = f"read_skill {name}" if folder.tool == "read_skill" else f"{folder.tool} {path}"
-                lines.setdefault((folder.tool, name), f"- {name} ({how}): {_short(scrub(said))}")
+                how = f"read_skill {name}" if folder.users else f"read_file {path}"
+                lines.setdefault((folder.users, name), f"- {name} ({how}): {_short(scrub(said))}")
     text = "\n".join(lines.values())
     kept = _cut_at_line(text, most)
     return (ProjectNotes(path=SKILLS, text=kept, cut=kept != text),) if kept else (), unread
@@ -234,26 +230,24 @@ def remembered(notes: Sequence[str]) -> tuple[ProjectNotes, ...]:
 
 def _description(folder: str, path: str, data: bytes) -> str | ToolError:
     """What a skill is for, as its file says, on one line; or why it is left out."""
-    text = None if len(data) > MOST_READ else _note_text(path, data)
-    if text is None:
-        return invalid(f"{path!r} is not read as a skill: it has more than {MOST_READ:,} bytes.")
+    text = _note_text(path, data)
     if isinstance(text, ToolError):
         return text
-    if text != _LINE_ENDS.sub("\n", data.decode("utf-8-sig")):
-        return invalid(f"{path!r} is not read as a skill: it holds characters that nobody sees.")
     found = _FRONTMATTER.match(text)
     values = read_yaml(found[1]) if found else None
-    if not isinstance(values, dict):
-        return invalid(f"{path!r} is not read as a skill: it does not begin with YAML between two lines of '---'.")
-    name, said = values.get("name"), values.get("description")
-    if name != folder or not (len(folder) <= 64 and folder == folder.lower() and _SKILL_NAME.fullmatch(folder)):
-        return invalid(
-            f"{path!r} is not read as a skill: its `name` has to be that of its folder, in small letters, digits and"
-            " single hyphens."
-        )
-    if not isinstance(said, str) or not said.strip():
-        return invalid(f"{path!r} is not read as a skill: it has no `description`.")
-    return " ".join(said.split())
+    fields = values if isinstance(values, dict) else {}
+    said, fits = fields.get("description"), len(folder) <= 64 and _SKILL_NAME.fullmatch(folder)
+    problems = {
+        f"it has more than {MOST_READ:,} bytes": len(data) > MOST_READ,
+        "it holds characters that nobody sees": text != _LINE_ENDS.sub("\n", data.decode("utf-8-sig", "replace")),
+        "it does not begin with YAML between two lines of '---'": not fields,
+        "its `name` has to be its folder's, of small letters, digits and single hyphens": (
+            fields.get("name") != folder or not fits or folder != folder.lower()
+        ),
+        "it has no `description`": not isinstance(said, str) or not said.strip(),
+    }
+    reason = next((reason for reason, holds in problems.items() if holds), "")
+    return invalid(f"{path!r} is not read as a skill: {reason}.") if reason else " ".join(str(said).split())
 
 
 def _short(text: str) -> str:
