@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.runs.events import Traced
 from mendgraph.graph.runs.run import Session
 from mendgraph.nodes.language.project_notes import INTRODUCTION, ProjectNotes, notes_text
@@ -223,6 +224,9 @@ def test_without_skills_or_for_a_small_model_nothing_is_told_of_them(root: Path,
     context = AgentContext(workspace=str(root), evidence=False, project_notes=False)
     Session(context, model=without).work("What is this?")
     assert without.calls[0].prompt == plain.calls[0].prompt
+    context = context.model_copy(update={"project_notes": True})
+    told = {served: ToolRuntime(None, (), {}, (), served=served).user_skills(context) for served in (False, True)}
+    assert [len(told[False]), told[True]] == [1, ()]
 
 
 @pytest.mark.parametrize(
