@@ -58,7 +58,7 @@ class Studio:
     def context(self, folder: Path, model: ScriptedServer, more: Mapping[str, Any] | None = None) -> JsonMap:
         """The form of a run in this folder, on this model, in which nothing calls the model but the run itself."""
         settings = {"model": model_name(model), "evidence": False, "read_ahead": False, "memory": False}
-        none = {"allowed_programs": [], "allowed_hosts": []}
+        none: JsonMap = {"allowed_programs": [], "allowed_hosts": []}
         return {"workspace": str(folder), **settings, **none, **(more or {})}
 
     def thread(self) -> JsonMap:

@@ -108,10 +108,10 @@ def user_skill_folders(but: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     Those of mendgraph's own configuration come first.
     """
     own, home = configuration_file("skills"), os.path.expanduser("~")
-    left_out = {os.path.realpath(path) for path in but}
-    for path in (own, *(os.path.join(home, each) for each in SKILL_FOLDERS)):
-        if isinstance(path, str) and os.path.isabs(path) and os.path.realpath(path) not in left_out:
-            with suppress(OSError), os.scandir(path) as entries:  # there is none, or it is not for us
+    places = [*([own] if isinstance(own, str) else []), *(os.path.join(home, each) for each in SKILL_FOLDERS)]
+    for path in places:
+        if os.path.isabs(path) and os.path.isdir(path) and os.path.realpath(path) not in map(os.path.realpath, but):
+            with suppress(OSError), os.scandir(path) as entries:
                 if names := [each.name for each in entries if each.is_dir()]:
                     yield path, names
 
