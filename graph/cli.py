@@ -168,6 +168,7 @@ app.command()(setup_commands.usage)
 app.command()(batch_command.batch)
 app.command()(setup_commands.doctor)
 app.add_typer(setup_commands.config_app, name="config")
+app.add_typer(run_commands.memories, name="memory")
 app.add_typer(run_commands.cassettes, name="cassette")
 app.add_typer(setup_commands.model_app, name="model")
 

@@ -359,9 +359,17 @@ class AgentContext(Record):
     read_ahead: bool = _setting(True, "Read the files that the request names before the model is asked.", trust="any")
     project_notes: bool = _setting(
         True,
-        "Tell the model, where it is no small one, what the workspace's AGENTS.md or CLAUDE.md says.",
+        "Tell the model, where it is no small one, what the workspace's AGENTS.md or CLAUDE.md says, and which skills"
+        " the workspace and you have.",
         trust="off",
         option="--project-notes/--no-project-notes",
+    )
+    memory: bool = _setting(
+        False,
+        "Let the model, where it is no small one, keep notes for later runs in this workspace, and tell it those of"
+        " earlier ones.",
+        trust="off",
+        option="--memory/--no-memory",
     )
     syntax_gate: Literal["off", "report", "refuse"] = _setting(
         "report",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import uuid4
@@ -20,6 +21,7 @@ from langgraph.types import Overwrite
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.narrowing import Admission, client_context, given_context, run_id_of
 from mendgraph.graph.machine.guard_runtime import judge_calls, with_known_files
+from mendgraph.graph.machine.memory import Memory, Note
 from mendgraph.graph.machine.model_runtime import ModelRuntime, Prepared, book_thread
 from mendgraph.graph.machine.run_records import REQUEST_ID
 from mendgraph.graph.machine.state import AgentState, Update
@@ -137,10 +139,14 @@ class BoundNodes:
         folder = {} if isinstance(root, ToolError) else {"workspace": root}
         context = context.model_copy(update={"system_prompt": "", **folder})
         run_id = run_id_of(runtime) or state.get("run_id") or uuid4().hex
+        memory = Memory(runtime.store, context.workspace) if context.memory and not problem else None
+        if isinstance(remembered := memory.notes() if memory else [], ToolError):
+            _trace_event(run_id, "memory.unavailable", {"reason": remembered.message})
+            context, remembered = context.model_copy(update={"memory": False}), []
         messages = state.get("messages") or []
         marked = bool(messages) and str(messages[-1].id).startswith(REQUEST_ID)
         spent = self._models.spent_before(state.get("spending"), context, run_id, marked=marked)
-        update = begin_turn(state, self._turn_resources(state, context, problem or None, run_id))
+        update = begin_turn(state, self._turn_resources(state, context, problem or None, run_id, remembered))
         window = state.get("window") or WHOLE
         if window.tokens is not None:  # the model may be another one now
             update["window"] = window.model_copy(update={"tokens": None})
@@ -164,7 +170,7 @@ class BoundNodes:
         return update
 
     def _turn_resources(
-        self, state: AgentState, context: AgentContext, problem: str | None, run_id: str
+        self, state: AgentState, context: AgentContext, problem: str | None, run_id: str, noted: Sequence[Note]
     ) -> TurnResources:
         profile, tools = self._models.profile(context), self._tools.usable(context)
 
@@ -174,12 +180,13 @@ class BoundNodes:
             results = {at: edited_result(items[at], verdicts[at], run.as_record()) for at, run in runs.items()}
             return results, {path: sha256 for run in runs.values() for path, sha256 in run.output.files_read.items()}
 
+        files = None if problem else WorkspaceFiles(self._tools.workspace(context))
         return TurnResources(
             profile,
             problem,
             Overwrite,
             self.scrub,
-            None if problem else WorkspaceFiles(self._tools.workspace(context)),
+            files,
             root=context.workspace,
             model_name=partial(self._models.model_name, context),
             refused_media=partial(self._models.refused_media, context),
@@ -190,6 +197,8 @@ class BoundNodes:
             most_notes=(
                 most_bytes(profile, self._models.window_tokens(context, profile)) if context.project_notes else 0
             ),
+            skills=chain(files.skills() if files and "read_file" in tools else (), self._tools.user_skills(context)),
+            remembered=() if profile.small else [note.text for note in noted],
             tell=partial(_trace_event, run_id),
         )
 

@@ -500,8 +500,8 @@ def build_graph(
         response_format: what the answer must hold beside its text: a pydantic model, a dataclass, a TypedDict or a
             JSON schema, in place of the context's; a strategy of LangChain's stands for its `schema`. The result's
             `structured_response` is an instance of it, a dict for the last two, and None unless the run has FINISHED.
-        store: LangGraph's long-term memory over threads. The machine keeps nothing there; a tool of yours reaches it
-            with `langgraph.config.get_store()`.
+        store: LangGraph's long-term memory over threads. The machine keeps there what runs with `memory=True` remember;
+            a tool of yours reaches it with `langgraph.config.get_store()`.
         middleware: LangChain's, whose hooks are called before, after and around model calls, tool calls and turns, in
             this order. One that fails ends the turn with SYSTEM_ERROR (hook_failed).
 
@@ -531,7 +531,7 @@ def build_machine(
     given = BuildArguments(checkpointer, **arguments)
     form = None if given.response_format is None else read_format(given.response_format)
     own_tools = cast("Sequence[Tool] | None", given.tools)
-    tools = ToolRuntime(own_tools, tuple(given.rules), given.roles, given.secrets, form)
+    tools = ToolRuntime(own_tools, tuple(given.rules), given.roles, given.secrets, form, served=served)
     nodes = BoundNodes(
         given.model,
         tools,

@@ -11,12 +11,24 @@ from math import inf
 from os.path import join
 from typing import Any, TypeVar
 
+from langgraph.runtime import get_runtime
+from langgraph.store.base import BaseStore
+
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import user_places
+from mendgraph.graph.machine.memory import Memory
 from mendgraph.graph.machine.redaction import CurrentRedactor, WrittenLiterals
 from mendgraph.graph.machine.run_records import is_resuming
 from mendgraph.graph.machine.state import AgentState, Update
-from mendgraph.graph.machine.workspace import TakenBack, WorkspaceRecords, judged_workspace, kept_content, own_rules
+from mendgraph.graph.machine.workspace import (
+    TakenBack,
+    WorkspaceRecords,
+    judged_workspace,
+    kept_content,
+    open_skill,
+    own_rules,
+    user_skills,
+)
 from mendgraph.graph.telemetry.spans import observed_call
 from mendgraph.nodes.call_model.prompts.block_prompt import TurnView, foreign_lines, said_since, used_tools, view_turn
 from mendgraph.nodes.call_model.prompts.profiles import offered_tools
@@ -36,12 +48,15 @@ from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
 from mendgraph.nodes.execute_tools.store.run_folder import Artifacts, records_folders, run_folder, workspace_folder
 from mendgraph.nodes.execute_tools.tool_run import ToolRun
 from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.execute_tools.tools.read_file import read_file, read_skill
+from mendgraph.nodes.execute_tools.tools.remember import remember
 from mendgraph.nodes.execute_tools.trace import RunLog, TraceEvent, TraceSink
 from mendgraph.nodes.guard.file_rules import OWN_SETTINGS_RULE, FileGuardrailRule
 from mendgraph.nodes.guard.policy import edited_result, is_hidden, judge_content, results_of_denied
 from mendgraph.nodes.heal.healing import is_unfounded
 from mendgraph.nodes.language.history import is_request, last_request
 from mendgraph.nodes.language.names import closest_names
+from mendgraph.nodes.language.project_notes import SkillFolder
 from mendgraph.nodes.parse.answers import ResponseFormat, TurnFacts, answer_problems
 from mendgraph.nodes.parse.reading import CHECKS_TOOL, Reader
 from mendgraph.nodes.records import (
@@ -85,10 +100,19 @@ class ToolRuntime:
         roles: Mapping[str, Collection[str]],
         secrets: Iterable[str],
         response_format: ResponseFormat | None = None,
+        *,
+        served: bool = False,
     ) -> None:
-        """Nothing is opened yet. `roles` are lists of tool names, `secrets` values that are never shown."""
+        """Nothing is opened yet. `roles` are lists of tool names, `secrets` values that are never shown.
+
+        A `served` machine tells nobody of the skills of the user who serves it. The tools for skills and memory are
+        there as well, unless tools of the user's have their names.
+        """
         self.response_format = response_format
-        self.registry = ActionRegistry(default_tools() if tools is None else tools)
+        given = default_tools() if tools is None else tuple(tools)
+        names, own = {each.name for each in given}, {read_skill.name: read_skill, remember.name: remember}
+        self._served, self._own = served, own.keys() - names - (set() if read_file.name in names else {read_skill.name})
+        self.registry = ActionRegistry((*given, *(tool for name, tool in own.items() if name in self._own)))
         self.specs = {spec.name: spec for spec in self.registry.specs()}
         self._rules = rules
         self._roles, self._redactor = dict(roles), CurrentRedactor(secrets)
@@ -115,7 +139,17 @@ class ToolRuntime:
         names = self.names(context)
         if not isinstance(self.commands(context), Commands):
             names -= {_COMMAND_TOOL}
-        return names if context.allowed_hosts else names - {_NETWORK_TOOL}
+        names = names if context.allowed_hosts else names - {_NETWORK_TOOL}
+        needs = {read_skill.name: bool(self.user_skills(context)), remember.name: context.memory}
+        return names - {name for name in self._own if not needs[name]}
+
+    def user_skills(self, context: AgentContext) -> tuple[SkillFolder, ...]:
+        """The user's own skills, as far as a run is told of them."""
+        told = context.project_notes and read_skill.name in self._own & self.names(context)
+        return user_skills(context.workspace, self._rules) if told and not self._served else ()
+
+    def _remember(self, store: BaseStore | None, context: AgentContext, text: str) -> str | ToolError:
+        return Memory(store, context.workspace).remember(text, self.redactor().text)
 
     def offered(self, context: AgentContext, profile: Profile) -> tuple[ToolSpec, ...]:
         """The tools that the model of a run is told of, by the mode, the role and the permissions of the run."""
@@ -124,7 +158,7 @@ class ToolRuntime:
             profile.edit_form,
             read_only=context.mode == "read-only",
             response_format=context.response_format,
-            usable=self.usable(context),
+            usable=self.usable(context) - (self._own if profile.small else set()),
             few=context.offer == "few",
             notes={
                 _COMMAND_TOOL: f"Allowed: {', '.join(context.allowed_programs)}.",
@@ -341,6 +375,8 @@ class ToolRuntime:
             foreign=foreign_to(state),
             gated=state["profile"].edit_form is EditForm.BLOCKS,
             state=state,
+            skill=lambda name: open_skill(self.user_skills(context), self._rules, name),
+            remember=partial(self._remember, get_runtime().store, context) if context.memory else None,
         )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple, Self
 
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState
+from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import OpenedFile, Workspace
 from mendgraph.nodes.execute_tools.journal import restoring
 from mendgraph.nodes.execute_tools.journal.journal import Journal
@@ -18,9 +19,12 @@ from mendgraph.nodes.execute_tools.step import describe_effect
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder, workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock
+from mendgraph.nodes.execute_tools.store.user_files import user_skill_folders
 from mendgraph.nodes.execute_tools.trace import TraceSink
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule, folded_parts
 from mendgraph.nodes.guard.policy import judge_content, judge_path
+from mendgraph.nodes.language.names import closest_names
+from mendgraph.nodes.language.project_notes import SKILL_FILE, SKILL_FOLDERS, SkillFolder
 from mendgraph.nodes.records import FileChange, JsonMap, ToolError, ToolErrorCode
 
 
@@ -72,6 +76,45 @@ class WorkspaceFiles(NamedTuple):
             return opened
         with opened:
             return opened.stream.read(most)
+
+    def skills(self) -> Iterator[SkillFolder]:
+        """The folders of skills of the workspace."""
+        for path in filter(self.workspace.exists, SKILL_FOLDERS):
+            found = self.workspace.list_directory(path)
+            names = () if isinstance(found, ToolError) else tuple(basename(e.path) for e in found if e.kind != "file")
+            yield SkillFolder(path, names, partial(self._skill_head, path))
+
+    def _skill_head(self, folder: str, name: str, most: int) -> bytes | ToolError | None:
+        return self.head(f"{folder}/{name}/{SKILL_FILE}", most)
+
+
+def user_skills(workspace: str, rules: tuple[FileGuardrailRule, ...]) -> tuple[SkillFolder, ...]:
+    """The user's folders of skills, but those of the workspace itself, whose real name is given."""
+    own = [join(workspace, path) for path in SKILL_FOLDERS]
+    there = user_skill_folders(own)
+    return tuple(SkillFolder(path, names, partial(_skill_head, path, rules), users=True) for path, names in there)
+
+
+def open_skill(
+    folders: Sequence[SkillFolder], rules: tuple[FileGuardrailRule, ...], name: str
+) -> Workspace | ToolError:
+    """The folder of a skill, to be read as a workspace is; NOT_FOUND names those that are called like it."""
+    for folder in folders:
+        workspace = _skill(folder.path, rules, name) if name in folder.names else None
+        if workspace is not None and workspace.exists(SKILL_FILE):
+            return workspace
+    meant = closest_names(name, [each for folder in folders for each in folder.names])
+    return ToolError(code=ToolErrorCode.NOT_FOUND, message=f"The user has no skill {name!r}.", suggestions=tuple(meant))
+
+
+def _skill(folder: str, rules: tuple[FileGuardrailRule, ...], name: str) -> Workspace | None:
+    root = check_workspace(join(folder, name))
+    return None if isinstance(root, ToolError) else judged_workspace(root, rules)
+
+
+def _skill_head(folder: str, rules: tuple[FileGuardrailRule, ...], name: str, most: int) -> bytes | ToolError | None:
+    workspace = _skill(folder, rules, name)
+    return None if workspace is None else WorkspaceFiles(workspace).head(SKILL_FILE, most)
 
 
 @lru_cache(maxsize=128)

@@ -2,8 +2,8 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -18,10 +18,12 @@ from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 from mendgraph.nodes.execute_tools.store.database import (
     FILE_NAME,
     Database,
+    FileKind,
     StoreError,
     open_database,
     open_file,
     open_postgres,
+    opened_file,
     postgres_database,
     store_errors,
     transaction,
@@ -31,6 +33,9 @@ from mendgraph.nodes.language.documents import storable
 from mendgraph.nodes.records import Outcome, OutcomeKind, ToolError, os_failure
 
 if TYPE_CHECKING:
+    from langgraph.store.sqlite import SqliteStore
+
+    from mendgraph.graph.machine.memory import Memory
     from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
     from mendgraph.graph.persistence.postgres_saver import PostgresStoreSaver
 
@@ -268,3 +273,35 @@ def _words_of_checkpoints() -> Mapping[str, Any]:
         "versions_seen": {"__input__": {}, **nodes},
         "updated_channels": branches,
     }
+
+
+# --- What runs remember: a file of its own, which stays when the database is of another version
+
+MEMORY_FILE = "memory.sqlite"
+
+
+def memory_store(workspace: str) -> "SqliteStore":
+    """LangGraph's store over the workspace's own file; who opens it closes its `conn`.
+
+    Raises StoreError: the file cannot be made or used.
+    """
+    from langgraph.store.sqlite import SqliteStore
+
+    folder = workspace_folder(workspace)
+    if isinstance(folder, ToolError):
+        raise StoreError(folder.message)
+    steps = enumerate(SqliteStore.MIGRATIONS)
+    made = [s for v, step in steps for s in (step, f"INSERT INTO store_migrations VALUES ({v})")]  # noqa: S608 - a number
+    statements = ("CREATE TABLE store_migrations (v INTEGER PRIMARY KEY)", *made)
+    kind = FileKind(int.from_bytes(b"memo"), 1, statements, "not a memory", "remove it")
+    return SqliteStore(opened_file(os.path.join(folder, MEMORY_FILE), kind))
+
+
+@contextmanager
+def own_memory(workspace: str) -> "Iterator[Memory]":
+    """What runs in this workspace remember where no store is given. Raises StoreError: as `memory_store`."""
+    from mendgraph.graph.machine.memory import Memory
+
+    store = memory_store(workspace)
+    with closing(store.conn):
+        yield Memory(store, workspace)

@@ -24,7 +24,7 @@ from mendgraph.graph.machine.build import BuildArguments, NodeTimeoutError, Sess
 from mendgraph.graph.machine.routes import recursion_limit
 from mendgraph.graph.machine.state import serializer
 from mendgraph.graph.machine.workspace import decide_open_changes, kept_content
-from mendgraph.graph.persistence.store import Store
+from mendgraph.graph.persistence.store import Store, memory_store
 from mendgraph.graph.runs.events import Asked, Ended, Event, EventReader
 from mendgraph.graph.runs.run_result import RunResult, net_diffs
 from mendgraph.nodes.call_model.ledger import Spending, usage_report
@@ -117,6 +117,13 @@ class Session:
             try:
                 store = Store(self._root, given.secrets)
                 self._store, kept = store, store.saver  # which opens it
+            except StoreError as error:
+                self._failure = error
+        self._memory = None
+        if context.memory and given.store is None and self._root is not None:
+            try:
+                self._memory = memory_store(self._root)
+                given = given._replace(store=self._memory)
             except StoreError as error:
                 self._failure = error
         self._last: Event | None = None
@@ -496,6 +503,8 @@ class Session:
         self._release()
         if self._store is not None:
             self._store.close()
+        if self._memory is not None:
+            self._memory.conn.close()
 
     def _lock_all(self) -> StopCause | None:
         """Lock the workspace and the thread, and decide what the last run there left open. None: it is ours."""

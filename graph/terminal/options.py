@@ -165,6 +165,8 @@ Days: TypeAlias = Annotated[
     int, typer.Option(min=1, max=36_500, metavar="N", help="How many days back, today included; two months are kept.")
 ]
 Forget: TypeAlias = Annotated[bool, typer.Option("--forget", help="Stop trusting it.")]
+Note: TypeAlias = Annotated[str, typer.Argument(metavar="[ID]", help="The note.", show_default=False)]
+Everything: TypeAlias = Annotated[bool, typer.Option("--all", help="All notes.")]
 TestFolder: TypeAlias = Annotated[
     Path | None,
     typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the test (default: tests).", show_default=False),

@@ -1,4 +1,4 @@
-"""`mendgraph runs`, `undo`, `fork`, `report`, `cassette`: what can be done with runs besides going on with them."""
+"""`mendgraph runs`, `undo`, `fork`, `report`, `memory`, `cassette`: what can be done besides going on with runs."""
 
 import os.path
 from dataclasses import asdict
@@ -13,12 +13,14 @@ from mendgraph.graph.terminal.answers import LONGEST_LINE, Line, answer, termina
 from mendgraph.graph.terminal.options import options_without_a_task
 from mendgraph.graph.terminal.process_end import ExitCode, found, write_file
 from mendgraph.nodes.language.display import count_of, one_line, short_id
+from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 if TYPE_CHECKING:
     from mendgraph.nodes.execute_tools.journal.restoring import Restored
 
 
 app = typer.Typer(help="List the runs of this folder, or `show` or `prune` some.", rich_markup_mode=None)
+memories = typer.Typer(help="List what runs noted here for later ones, or `forget` it.", rich_markup_mode=None)
 cassettes = typer.Typer(help="Test on recorded conversations: `from-run`.", rich_markup_mode=None)
 
 NOTHING_TO_UNDO = "nothing to undo: it changed no file, or all of that has been taken back"
@@ -228,3 +230,35 @@ def from_run(
     what = f"{count_of(made.exchanges, 'exchange')}, {count_of(made.files, 'file')}, ends {made.end}"
     said = Line(f"run {short_id(made.run_id)}: {what}; replay it with: {one_line(made.command, 2_000)}")
     return answer(asdict(made), [*wrote, said], as_json=chosen.as_json)
+
+
+@memories.callback(invoke_without_command=True)
+def memory(context: typer.Context) -> int:
+    """List what runs with --memory noted for later ones in this folder, the oldest first."""
+    if context.invoked_subcommand is not None:
+        return ExitCode.FINISHED
+    from mendgraph.graph.persistence.store import own_memory
+
+    chosen = options_without_a_task(context)
+    with own_memory(str(chosen.root)) as kept:
+        notes = found(kept.notes())
+    lines = [Line(one_line(f"{each.id} {each.at[:10]} {each.text}", LONGEST_LINE)) for each in notes]
+    said = lines or [Line("Nothing is remembered in this folder.")]
+    return answer([each._asdict() for each in notes], said, as_json=chosen.as_json)
+
+
+@memories.command()
+def forget(context: typer.Context, note: opt.Note = "", everything: opt.Everything = False) -> int:
+    """Forget a note, or all of them."""
+    if bool(note) == everything:
+        context.fail("say what to forget: the ID of a note, as `mendgraph memory` lists it, or --all")
+    from mendgraph.graph.persistence.store import own_memory
+
+    chosen = options_without_a_task(context)
+    with own_memory(str(chosen.root)) as kept:
+        ids = [each.id for each in found(kept.notes()) if everything or each.id == note]
+        if note and not ids:
+            message = f"There is no note {note!r}: `mendgraph memory` lists them."
+            found(ToolError(code=ToolErrorCode.NOT_FOUND, message=message))
+        found(kept.forget(ids))
+    return answer({"forgotten": ids}, [Line(f"forgot {count_of(len(ids), 'note')}")], as_json=chosen.as_json)

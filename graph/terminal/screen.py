@@ -93,7 +93,8 @@ _UNAVAILABLE = {
     "commands.unavailable": "no commands",
     "audit.unavailable": "no log of this run",
     "spending.unbooked": "not in the spending book",
-    "notes.unread": "not read as notes",
+    "notes.unread": "not told to the model",
+    "memory.unavailable": "no memory",
 }
 """What a run has to do without, by the event that says so."""
 

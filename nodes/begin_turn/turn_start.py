@@ -38,7 +38,7 @@ from mendgraph.nodes.language.names import (
     reports_a_problem,
     speaks_of_failing_tests,
 )
-from mendgraph.nodes.language.project_notes import ProjectNotes, find_notes
+from mendgraph.nodes.language.project_notes import ProjectNotes, SkillFolder, find_notes, find_skills, remembered
 from mendgraph.nodes.records import (
     CallError,
     CallResult,
@@ -106,7 +106,8 @@ class TurnResources:
     `problem` is what is wrong with the run's context; it ends the run here, as a missing request does, and then there
     need be no `files`. `replace` marks what takes a channel's place, instead of adding to it. `refused_media` says what
     a message holds that the model does not take; `calls_made` what became of the calls of a step that was cut off.
-    `tell` gives an event to who listens.
+    `most_notes` are the bytes that the model is told of the project's notes, and half of it those of skills. `tell`
+    gives an event to who listens.
     """
 
     profile: Profile
@@ -122,6 +123,8 @@ class TurnResources:
     read_ahead: bool = False
     checked: bool = False
     most_notes: int = 0
+    skills: Iterable[SkillFolder] = ()
+    remembered: Sequence[str] = ()
     tell: Callable[[str, JsonMap], None] = lambda _name, _payload: None
 
 
@@ -436,7 +439,9 @@ def _made(calls: Iterable[tuple[str, Mapping[str, Any]]]) -> ModelReply:
 def read_notes(known: Sequence[ProjectNotes], request: str, files: Files, using: TurnResources) -> dict[str, Any]:
     """What the project's notes say as this turn begins; nothing where they say what the turn before knows."""
     notes, unread = find_notes(request, files.head, using.scrub, using.most_notes)
-    for path, reason in unread:
+    skills, left_out = find_skills(using.skills, using.scrub, using.most_notes // 2)
+    notes = (*notes, *remembered([using.scrub(each) for each in using.remembered]), *skills)
+    for path, reason in (*unread, *left_out):
         using.tell("notes.unread", {"path": path, "reason": reason})
     if notes == tuple(known):
         return {}

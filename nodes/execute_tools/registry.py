@@ -41,7 +41,8 @@ class ToolContext:
     the file contradict is refused. An edit may add none of the `foreign` lines: those of the prompt's examples.
     `changes` are this turn's so far, and `backup` gives the bytes with a hash that a file held before one, None where
     they were not kept. A page of a file has `max_lines` lines at most. `call_id` is the call's own, and `state` that of
-    the run, to be read.
+    the run, to be read. `skill` gives the folder of a skill of the user's, `remember` keeps a note for later runs and
+    gives it as it is kept; each is None where a run has none.
     """
 
     workspace: Workspace
@@ -64,6 +65,8 @@ class ToolContext:
     max_lines: int = 500
     call_id: str = ""
     state: Mapping[str, Any] = field(default_factory=dict)
+    skill: Callable[[str], Workspace | ToolError] | None = None
+    remember: Callable[[str], str | ToolError] | None = None
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ _FOR_THE_MODEL = re.compile(r"\A[A-Z]+(?:_[A-Z]+)+: | Available: \[.*\]\Z")
 
 
 def target_of(arguments: Mapping[str, Any]) -> str:
-    """What a call is about (a command, a URL, a pattern, a path), on one line; "" where it says nothing of the kind."""
+    """What a call is about (a command, URL, pattern, path or name), on one line; "" where it says nothing of that."""
     return one_line(_command(arguments) or _place(arguments), _LONGEST_TARGET)
 
 
@@ -126,7 +126,7 @@ def _place(arguments: Mapping[str, Any]) -> str:
         return named["url"]
     if "pattern" in named:
         return repr(named["pattern"]) + (f" in {named['path']}" if named.get("path", ".") != "." else "")
-    return _moved(named) if "path" in named else ""
+    return _moved(named) if "path" in named else named.get("name", "")
 
 
 def _moved(names: Mapping[str, str]) -> str:
@@ -180,5 +180,6 @@ _WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "in_progress": lambda data: f"{data['done']} done, {data['in_progress']} in progress, {data['pending']} pending",
     "files": _patched,
     "action": lambda data: str(data["action"]),
+    "noted": lambda data: str(data["noted"]),
 }
 """The key by which a tool's result is known, and the words for it; the first one that is there counts."""

@@ -57,8 +57,9 @@ class Studio:
 
     def context(self, folder: Path, model: ScriptedServer, more: Mapping[str, Any] | None = None) -> JsonMap:
         """The form of a run in this folder, on this model, in which nothing calls the model but the run itself."""
-        settings = {"model": model_name(model), "evidence": False, "read_ahead": False, "allowed_programs": []}
-        return {"workspace": str(folder), **settings, "allowed_hosts": [], **(more or {})}
+        settings = {"model": model_name(model), "evidence": False, "read_ahead": False, "memory": False}
+        none: JsonMap = {"allowed_programs": [], "allowed_hosts": []}
+        return {"workspace": str(folder), **settings, **none, **(more or {})}
 
     def thread(self) -> JsonMap:
         """A new thread."""
@@ -155,7 +156,7 @@ def studio_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
 
 @contextmanager
 def operated(folder: Path, settings: Path, **variables: str) -> Iterator[Dev]:
-    """`langgraph dev` in this folder; its operator's settings allow one endpoint, one program and one site.
+    """`langgraph dev` in this folder; its operator's settings allow one endpoint, one program and one site, and notes.
 
     Beside ours it has a graph that a user has built, `own`.
     """
@@ -169,7 +170,7 @@ def operated(folder: Path, settings: Path, **variables: str) -> Iterator[Dev]:
     with switchboard() as endpoint:
         site = f'["127.0.0.1:{port}"]'
         allowed = f'allowed_programs = ["true"]\nallowed_hosts = {site}\nallowed_private_hosts = {site}\n'
-        settings.write_text(f'base_url = "{endpoint}"\n{allowed}', encoding="utf-8")
+        settings.write_text(f'base_url = "{endpoint}"\nmemory = true\n{allowed}', encoding="utf-8")
         with started(folder, MENDGRAPH_CONFIG=str(settings), **variables) as url:
             yield Dev(url, folder / "log.txt", port)
 

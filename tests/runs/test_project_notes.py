@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.runs.events import Traced
 from mendgraph.graph.runs.run import Session
 from mendgraph.nodes.language.project_notes import INTRODUCTION, ProjectNotes, notes_text
@@ -158,3 +159,102 @@ def test_settings_may_be_read(root: Path) -> None:
     reading = message_of(use(("read_file", {"path": ".mendgraph.toml"})), Protocol.NATIVE)
     sent, _ = work(root, script=[reading], protocol="native")
     assert "mode =" in sent[1][-1]
+
+
+# --- Skills
+
+
+def skill(name: str, about: str = "Fill a form. Use it for PDF files.", body: str = "Do it well.\n") -> str:
+    return f"---\nname: {name}\ndescription: {about}\nlicense: MIT\n---\n{body}"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home" / ".config"))
+    return tmp_path / "home"
+
+
+@pytest.mark.parametrize("protocol", list(Protocol))
+def test_skills_are_told_by_name_and_line_and_read_when_needed(root: Path, home: Path, protocol: Protocol) -> None:
+    write_files(
+        root,
+        {
+            ".agents/skills/forms/SKILL.md": skill("forms", f"Fill\n  forms with {KEY}."),
+            ".claude/skills/forms/SKILL.md": skill("forms"),
+            ".claude/skills/notes/SKILL.md": skill("notes", "x" * 900),
+            ".agents/skills/none/other.md": "no skill",
+        },
+    )
+    own = {"SKILL.md": skill("commit", "How I commit."), "more/words.md": "Short ones.\n", ".env": "KEY=1"}
+    write_files(home / "elsewhere" / "commit", own)
+    (home / ".claude" / "skills").mkdir(parents=True)
+    (home / ".claude" / "skills" / "commit").symlink_to(home / "elsewhere" / "commit")
+    write_files(home, {".config/mendgraph/skills/forms/SKILL.md": skill("forms", "Mine.")})
+    calls = [{"name": "commit"}, {"name": "commit", "file": "more/words.md"}]
+    calls += [{"name": "commit", "file": name} for name in ("../../secret", "/etc/passwd", ".env")]
+    calls += [{"name": name} for name in ("comit", "../elsewhere/commit")]
+    reading = use(*(("read_skill", call) for call in calls), ("read_file", {"path": ".agents/skills/forms/SKILL.md"}))
+    sent, told = work(root, script=[message_of(reading, protocol)], protocol=protocol.value)
+    lines = sent[0][1].split("\n")
+    at = lines.index('<project_notes of="skills">')
+    assert lines[at + 2 : at + 6] == [
+        "- forms (read_file .agents/skills/forms/SKILL.md): Fill forms with [redacted secret].",
+        f"- notes (read_file .claude/skills/notes/SKILL.md): {'x' * 300} ...",
+        "- forms (read_skill forms): Mine.",
+        "- commit (read_skill commit): How I commit.",
+    ]
+    assert told == [("notes.read", {"files": [{"path": "skills", "lines": 4, "cut": False}]})]
+    results = "\n".join(sent[1][3:])
+    assert (results.count("Do it well."), results.count("Short ones.")) == (2, 1)
+    assert "KEY=1" not in results
+    assert results.count("has no skill") == 2
+    assert "root:" not in results
+
+
+def test_without_skills_or_for_a_small_model_nothing_is_told_of_them(root: Path, home: Path) -> None:
+    plain = ScriptedModel([])
+    Session(AgentContext(workspace=str(root), evidence=False), model=plain).work("What is this?")
+    write_files(root, {".agents/skills/forms/SKILL.md": skill("forms")})
+    write_files(home, {".agents/skills/commit/SKILL.md": skill("commit")})
+    for settings in ({"project_notes": False}, {"model": "qwen2.5-coder-1.5b-instruct"}):
+        sent, told = work(root, **settings)
+        assert ("forms" in str(sent), "read_skill" in str(sent), told) == (False, False, [])
+    without = ScriptedModel([])
+    context = AgentContext(workspace=str(root), evidence=False, project_notes=False)
+    Session(context, model=without).work("What is this?")
+    assert without.calls[0].prompt == plain.calls[0].prompt
+    context = context.model_copy(update={"project_notes": True})
+    of_user = [ToolRuntime(None, (), {}, (), served=served).user_skills(context) for served in (False, True)]
+    assert [*map(len, of_user)] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("Do it.", "two lines of '---'"),
+        ("---\nname: [\n---\n", "two lines of '---'"),
+        ("---\ndescription: It.\n---\n", "its `name`"),
+        (skill("other"), "its `name`"),
+        ("---\nname: forms\n---\n", "no `description`"),
+        (skill("forms", body="Do\u200bit."), "characters that nobody sees"),
+        (skill("forms", body="x" * 64_000), "more than 64,000 bytes"),
+        ("\udcff", "no UTF-8 text"),
+    ],
+)
+def test_a_broken_skill_is_left_out_and_told_to_people(root: Path, text: str, reason: str) -> None:
+    path = root / ".agents/skills/forms/SKILL.md"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(text.encode(errors="surrogateescape"))
+    sent, told = work(root, protocol="text")
+    assert sent[0][1:] == ["What is this?"]
+    assert [(name, payload["path"]) for name, payload in told] == [("notes.unread", ".agents/skills/forms/SKILL.md")]
+    assert reason in told[0][1]["reason"]
+
+
+def test_many_skills_are_told_within_their_bytes(root: Path) -> None:
+    names = [f"skill-{number}" for number in range(60)]
+    write_files(root, {f".agents/skills/{name}/SKILL.md": skill(name, "y" * 200) for name in names})
+    sent, told = work(root, protocol="text")
+    assert len(sent[0][1].encode()) < 5_000
+    assert told[0][1]["files"][0]["cut"] is True

@@ -62,6 +62,16 @@ def test_a_thread_is_run_and_goes_on(studio: Studio, tmp_path: Path) -> None:
     assert studio.complaints() == []
 
 
+def test_notes_for_later_runs_are_kept_in_the_servers_store(studio: Studio, tmp_path: Path) -> None:
+    with told(use(("remember", {"text": "Use make."})), DONE, Say("I know.")) as model:
+        for task in ("Look around.", "And now?"):
+            studio.run(studio.thread(), tmp_path, model, input=studio.request(task), context={"memory": True})
+        assert "- Use make." in str(model.requests[2]["messages"])
+    found: Any = studio.client.store.search_items(("mendgraph", "memory"))
+    assert [each["value"]["text"] for each in found["items"]] == ["Use make."]
+    assert studio.complaints() == []
+
+
 def test_a_run_is_watched_step_by_step(studio: Studio, tmp_path: Path) -> None:
     write_files(tmp_path, CALC)
     thread: Any = studio.client.threads.create()

@@ -14,7 +14,7 @@ from langgraph.types import Command
 from mendgraph.graph.configuration.narrowing import Admission
 from mendgraph.graph.fleet.serving.admission import Admitter, Place, RunRefusedError, open_admitter
 from mendgraph.graph.fleet.serving.tenants import Tenant
-from mendgraph.graph.machine.build import AgentGraph, build_graph
+from mendgraph.graph.machine.build import AgentGraph, build_machine
 from mendgraph.nodes.records import StopCause
 
 _NOT_BEGUN: Final = frozenset({"__start__", "begin_turn"})
@@ -109,4 +109,4 @@ def served(machine: CompiledStateGraph[Any, Any, Any, Any], admitter: Callable[[
     return ServedMachine(admitter=admitter, **parts)
 
 
-graph = served(build_graph(), open_admitter)
+graph = served(build_machine(served=True)[0], open_admitter)

@@ -11,7 +11,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import BinaryIO, Final
 
@@ -19,6 +19,7 @@ from mendgraph.nodes.execute_tools.files.atomic_write import sync_folder, write_
 from mendgraph.nodes.execute_tools.files.handles import closing, open_regular as open_in_workspace, open_root
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder, workspace_folder_path
 from mendgraph.nodes.language.documents import storable
+from mendgraph.nodes.language.project_notes import SKILL_FOLDERS
 from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, os_failure, quoted
 
 MOST_BYTES: Final = 1_000_000
@@ -99,6 +100,20 @@ def read_user_file(path: str) -> str | ToolError:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         return invalid(f"Cannot read {quoted(path)}: it is no UTF-8 text (byte {error.start}).")
+
+
+def user_skill_folders(but: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """The user's folders of skills, each with the names of the folders in it, where it has any; none of those in `but`.
+
+    Those of mendgraph's own configuration come first.
+    """
+    own, home = configuration_file("skills"), os.path.expanduser("~")
+    places = [*([own] if isinstance(own, str) else []), *(os.path.join(home, each) for each in SKILL_FOLDERS)]
+    for path in places:
+        if os.path.isabs(path) and os.path.isdir(path) and os.path.realpath(path) not in map(os.path.realpath, but):
+            with suppress(OSError), os.scandir(path) as entries:
+                if names := [each.name for each in entries if each.is_dir()]:
+                    yield path, names
 
 
 SETTINGS_FILE: Final = ".mendgraph.toml"

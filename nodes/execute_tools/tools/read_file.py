@@ -1,4 +1,4 @@
-"""The tool that reads a page of a text file."""
+"""The tools that read a page of a text file: one of the workspace, or one of a skill of the user's."""
 
 from dataclasses import replace
 
@@ -6,11 +6,12 @@ import orjson
 from pydantic import Field
 
 from mendgraph.nodes.execute_tools.files.text_files import decode_text, why_not_text
-from mendgraph.nodes.execute_tools.files.workspace import read_whole
+from mendgraph.nodes.execute_tools.files.workspace import FileContent, read_whole
 from mendgraph.nodes.execute_tools.registry import FilePath, ToolAnswer, ToolArguments, ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.secrets.redact import masked_blocks, next_piece
 from mendgraph.nodes.language.names import is_reference, unknown_reference
-from mendgraph.nodes.records import Effect, JsonMap, ToolError, invalid, quoted
+from mendgraph.nodes.language.project_notes import SKILL_FILE
+from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, invalid, quoted
 
 MAX_FILE_BYTES = 50_000_000
 MAX_LINE_CHARACTERS = 2000
@@ -42,6 +43,39 @@ def read_file(context: ToolContext, arguments: ReadFileArguments) -> ToolAnswer:
         content = context.workspace.read_file(arguments.path, MAX_FILE_BYTES)
     if isinstance(content, ToolError):
         return content
+    page = _page_of(content, arguments, context.max_lines)
+    if isinstance(page, ToolError):
+        return page
+    output = ToolOutput.ok(path=content.path, **page)
+    return output if kept else replace(output, files_read={content.path: content.sha256})
+
+
+class ReadSkillArguments(ToolArguments):
+    """Which lines of which file of a skill."""
+
+    name: str
+    file: str = Field(default=SKILL_FILE, description="File inside of the skill's folder.")
+    start_line: int = Field(default=1, ge=1)
+    limit: int = Field(default=0, ge=0, description="Lines to read.")
+    start_column: int = Field(default=1, ge=1)
+
+
+@tool(effect=Effect.READ)
+def read_skill(context: ToolContext, arguments: ReadSkillArguments) -> ToolAnswer:
+    """Read a skill of the user's that you were told of, or a file that it names."""
+    if context.skill is None:
+        message = "The user has no skills, or none are told in this run: go on without."
+        return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
+    folder = context.skill(arguments.name)
+    content = folder if isinstance(folder, ToolError) else folder.read_file(arguments.file, MAX_FILE_BYTES)
+    page = content if isinstance(content, ToolError) else _page_of(content, arguments, context.max_lines)
+    return page if isinstance(page, ToolError) else ToolOutput.ok(skill=arguments.name, file=arguments.file, **page)
+
+
+def _page_of(
+    content: FileContent, arguments: ReadFileArguments | ReadSkillArguments, max_lines: int
+) -> JsonMap | ToolError:
+    """The wanted page of a text file, or why there is none."""
     name, file = quoted(content.path), decode_text(content.data)
     if file is None:
         return invalid(f"{name} is {why_not_text(content.data)}; only UTF-8 text can be read.")
@@ -54,9 +88,8 @@ def read_file(context: ToolContext, arguments: ReadFileArguments) -> ToolAnswer:
     if column > max(1, first):
         where = f"Line {start} of {name} has {first} characters"
         return invalid(f"{where}, so there is nothing at start_column {column}.")
-    limit = min(arguments.limit or context.max_lines, context.max_lines)
-    output = ToolOutput.ok(path=content.path, **_page(lines, start, min(total, start + limit - 1), column))
-    return output if kept else replace(output, files_read={content.path: content.sha256})
+    limit = min(arguments.limit or max_lines, max_lines)
+    return _page(lines, start, min(total, start + limit - 1), column)
 
 
 def _page(lines: list[str], start: int, last: int, column: int) -> JsonMap:

@@ -16,6 +16,8 @@ from mendgraph.graph.runs.run import RunResult, run_task
 from mendgraph.nodes.execute_tools.registry import Tool, tool
 from mendgraph.nodes.execute_tools.store.run_folder import folder_name
 from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.execute_tools.tools.read_file import read_skill
+from mendgraph.nodes.execute_tools.tools.remember import remember
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind, Protocol, StopReason
 from tests.doubles.replies import Say
@@ -27,7 +29,7 @@ FILES = {"a.py": "a = 1\n", ".env": "A=1\n"}
 READ = use(("read_file", {"path": "a.py"}))
 DONE = Say("Done.")
 PROBLEM = "mendgraph.nodes.execute_tools.processes.bubblewrap.sandbox_problem"
-SPECS = {each.name: each.spec for each in default_tools()}
+SPECS = {each.name: each.spec for each in (*default_tools(), read_skill, remember)}
 NAMES = frozenset(SPECS)
 LOOKING = frozenset(name for name, spec in SPECS.items() if spec.effect in {Effect.NONE, Effect.READ})
 EDITING = LOOKING | {name for name, spec in SPECS.items() if spec.effect is Effect.WRITE}
@@ -114,7 +116,8 @@ def test_the_model_is_told_only_of_tools_that_have_what_they_need(
     context: JsonMap, problem: str | None, missing: frozenset[str], root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PROBLEM, lambda: problem)
-    assert gateway().usable(AgentContext(workspace=str(root), **context)) == NAMES - missing
+    usable = gateway().usable(AgentContext(workspace=str(root), **context))
+    assert usable == NAMES - missing - {"read_skill", "remember"}
     _, model = ran(root, DONE, context=context)
     assert told(model) & NEEDY == NEEDY - missing
 

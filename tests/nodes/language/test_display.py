@@ -63,6 +63,7 @@ def test_the_target_of_a_call(arguments: dict[str, Any], words: str) -> None:
         ({"path": "a", "changed": ["f", "C.g"], "action": "merged"}, "merged f, C.g"),
         ({"path": "a", "changed": [], "action": "replaced"}, "replaced"),
         ({"done": 1, "in_progress": 0, "pending": 2}, "1 done, 0 in progress, 2 pending"),
+        ({"noted": "Use make."}, "Use make."),
         ({"exit_code": 3}, "exit 3"),
         ({"exit_code": 137, "signal": 9}, "killed by signal 9"),
         ({"status": 404, "size": 1, "has_more": True}, "404, 1 byte and more"),

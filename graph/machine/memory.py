@@ -1,0 +1,101 @@
+"""What runs in a workspace note for later ones, in LangGraph's store: few notes, short, and without secrets."""
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from functools import partial
+from hashlib import sha256
+from os.path import basename
+from typing import Final, NamedTuple, TypeVar
+
+from langgraph.store.base import BaseStore
+
+from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
+from mendgraph.nodes.language.project_notes import visible
+from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid
+
+MOST_NOTES: Final = 40
+MOST_BYTES: Final = 4_000
+"""Of all notes of a workspace together, in UTF-8; the oldest go. About 1,000 tokens of each request."""
+
+LONGEST_NOTE: Final = 400
+"""Bytes."""
+
+Done = TypeVar("Done")
+
+
+class Note(NamedTuple):
+    """A note, and when it was made, as ISO 8601 in UTC. The same text has the same `id`."""
+
+    id: str
+    text: str
+    at: str
+
+
+class Memory:
+    """The notes of one workspace in a store, which other processes may use at the same time.
+
+    Every method gives an IO_ERROR where the store fails, in whatever way; UNAVAILABLE where there is none.
+    """
+
+    def __init__(self, store: BaseStore | None, workspace: str) -> None:
+        """`workspace` is the real name of a folder; the notes belong to it alone."""
+        self._store = store
+        self.namespace = ("mendgraph", "memory", basename(workspace_folder_path(workspace, "/")))
+
+    def notes(self) -> list[Note] | ToolError:
+        """All notes, the oldest first."""
+        return self._done(self._notes)
+
+    def remember(self, text: str, scrub: Callable[[str], str]) -> str | ToolError:
+        """Keep a note, once, and give it as it is kept; `scrub` takes out secrets. The oldest go where many are."""
+        clean = " ".join(scrub(visible(text)).split())
+        if not 0 < _size(clean) <= LONGEST_NOTE:
+            return invalid(
+                f"A note has 1 to {LONGEST_NOTE} bytes, and this one {_size(clean)}: say it in one sentence."
+            )
+        return self._done(partial(self._remember, clean))
+
+    def forget(self, ids: Iterable[str]) -> ToolError | None:
+        """Remove these notes."""
+        return self._done(partial(self._forget, ids))
+
+    def _notes(self, store: BaseStore) -> list[Note]:
+        found = store.search(self.namespace, limit=10 * MOST_NOTES)  # somebody else may have added some
+        told = [Note(each.key, str(each.value.get("text", "")), str(each.value.get("at", ""))) for each in found]
+        return _newest(sorted(told, key=lambda note: note.at))
+
+    def _remember(self, text: str, store: BaseStore) -> str:
+        note = Note(sha256(text.encode("utf-8", "replace")).hexdigest()[:8], text, datetime.now(UTC).isoformat())
+        others = [each for each in self._notes(store) if each.id != note.id]
+        kept = _newest([*others, note])
+        store.put(self.namespace, note.id, {"text": note.text, "at": note.at}, index=False)
+        self._forget([each.id for each in others if each not in kept], store)
+        return text
+
+    def _forget(self, ids: Iterable[str], store: BaseStore) -> None:
+        for each in ids:
+            store.delete(self.namespace, each)
+
+    def _done(self, work: Callable[[BaseStore], Done]) -> Done | ToolError:
+        if self._store is None:
+            message = "The graph has no store to remember in: give build_graph one, as in store=InMemoryStore()."
+            return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+        try:
+            return work(self._store)
+        except Exception as error:  # noqa: BLE001 - stores of users may fail in any way
+            message = f"The memory cannot be used ({type(error).__name__}: {error})."
+            return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
+
+
+def _newest(notes: list[Note]) -> list[Note]:
+    """Those of the notes that may stay; what is no note of ours is left out."""
+    left, kept = MOST_BYTES, list[Note]()
+    for note in reversed(notes[-MOST_NOTES:]):
+        left -= _size(note.text)
+        if left >= 0 and 0 < _size(note.text) <= LONGEST_NOTE:
+            kept.insert(0, note)
+    return kept
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "replace"))
