@@ -222,7 +222,7 @@ class ToolErrorCode(StrEnum):
     IO_ERROR, UNKNOWN_TOOL, UNAVAILABLE, RATE_LIMITED = "io_error", "unknown_tool", "unavailable", "rate_limited"
     CONFLICT, UNCHANGED, OUTCOME_UNKNOWN, TIMEOUT = "conflict", "unchanged", "outcome_unknown", "timeout"
     CANCELLED, LOOP_OVERRIDE, CHECK_FAILED = "cancelled", "loop_override", "check_failed"
-    APPROVAL_REQUIRED, RESOURCE_LIMIT = "approval_required", "resource_limit"
+    APPROVAL_REQUIRED, RESOURCE_LIMIT, CHILD_FAILED = "approval_required", "resource_limit", "child_failed"
 
 
 class ToolError(Record):

@@ -6,6 +6,7 @@ Each method is one node: it takes the node's slice of the state with the turn's 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from copy import copy
 from dataclasses import asdict
 from functools import partial
 from typing import Any, cast
@@ -18,6 +19,7 @@ from langgraph.types import Overwrite
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.narrowing import Admission, client_context, given_context, run_id_of
+from mendgraph.graph.machine.children import Children, Surroundings
 from mendgraph.graph.machine.guard_runtime import judge_calls, with_known_files
 from mendgraph.graph.machine.model_runtime import ModelRuntime, Prepared, book_thread
 from mendgraph.graph.machine.run_records import REQUEST_ID
@@ -81,6 +83,9 @@ class BoundNodes:
         self._tools = tools
         self._specs = tools.specs
         self._models = ModelRuntime(model, tools, stop)
+        self.compile: Callable[[BoundNodes], Any] | None = None
+        """Makes a machine of nodes like these: that of the children of a run."""
+        self._of_child = False
 
     @property
     def records(self) -> WorkspaceRecords:
@@ -227,13 +232,14 @@ class BoundNodes:
     def execute_tools(self, state: AgentState) -> Update:
         """Run the allowed calls, and charge the time to the turn; once a stop is asked for, no further call begins."""
         with self._scope() as scope:
-            update = self._tools.run(state, get_stream_writer(), scope, _task())
+            update = self._tools.run(state, get_stream_writer(), scope, _task(), children=self._children(state))
         return self._tools_watched(state, update)
 
     async def aexecute_tools(self, state: AgentState) -> Update:
         """The same for an event loop, in which async tools run; a cancelled run changes nothing any more."""
         with self._scope() as scope, calls_in_loop() as in_loop:
-            run = partial(self._tools.run, state, get_stream_writer(), scope, _task(), in_loop)
+            children = self._children(state, in_loop)
+            run = partial(self._tools.run, state, get_stream_writer(), scope, _task(), in_loop, children)
             update = await await_call(run, scope=scope)
         return self._tools_watched(state, update)
 
@@ -296,11 +302,32 @@ class BoundNodes:
         LangGraph's servers say who they are in each run's configuration, where no client can take it away.
         """
         given: object = runtime.context
-        if isinstance(given, Admission) or not (self._served or runtime.server_info):
+        if isinstance(given, Admission) or self._of_child or not (self._served or runtime.server_info):
             return given
 
         allowed = client_context(given, self._bound)
         return Admission(allowed, "") if isinstance(allowed, StopCause) else allowed
+
+    def _children(
+        self, state: AgentState, in_loop: Callable[[Any], Any] | None = None
+    ) -> Callable[[dict[str, int], WorkspaceRecords], Children] | None:
+        """What runs the children of a step, where the run may have some."""
+        if not state["context"].delegation or self.compile is None:
+            return None
+        config, write, given = get_config(), get_stream_writer(), cast("object", get_runtime(AgentContext).context)
+        owner = given.owner if isinstance(given, Admission) else None
+
+        def children(used: dict[str, int], records: WorkspaceRecords) -> Children:
+            compiled = partial(self._compiled_for_children, records)
+            return Children(Surroundings(state, config, compiled, write, owner, self._stop, in_loop), used)
+
+        return children
+
+    def _compiled_for_children(self, records: WorkspaceRecords, stop: StopRequest) -> Any:
+        nodes = copy(self)
+        own = {"_tools": self._tools.with_records(records), "_models": self._models.stopped_by(stop)}
+        vars(nodes).update(own, _stop=stop, _of_child=True)
+        return self.compile and self.compile(nodes)
 
     @contextmanager
     def _scope(self) -> Iterator[CancellationScope]:

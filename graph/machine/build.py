@@ -463,6 +463,11 @@ def build_machine(
     given = BuildArguments(checkpointer, **arguments)
     tools = ToolRuntime(given.tools, tuple(given.rules), given.roles, given.secrets)
     nodes = BoundNodes(given.model, tools, stop, given.context, served=served)
+    nodes.compile = partial(_compiled, given._replace(checkpointer=None, store=None))
+    return _compiled(given, nodes), nodes
+
+
+def _compiled(given: BuildArguments, nodes: BoundNodes) -> Machine:
     builder: StateGraph[AgentState, AgentContext, AgentInput, AgentOutput] = StateGraph(
         AgentState, context_schema=AgentContext, input_schema=AgentInput, output_schema=AgentOutput
     )
@@ -485,7 +490,7 @@ def build_machine(
             builder.add_edge(source, target)
     for source, router in _ROUTERS.items():
         builder.add_conditional_edges(source, Route(router), routes.path_map(source))
-    compiled = builder.compile(checkpointer=checkpointer, store=given.store, name="mendgraph")
+    compiled = builder.compile(checkpointer=given.checkpointer, store=given.store, name="mendgraph")
     bound = vars(compiled.with_config(recursion_limit=routes.recursion_limit(MAX_CALLS_PER_TURN_LIMIT)))
     made = {name: value for name, value in bound.items() if name != "__orig_class__"}
-    return AgentGraph(scrub=nodes.scrub, secrets=given.secrets, **made), nodes
+    return AgentGraph(scrub=nodes.scrub, secrets=given.secrets, **made)

@@ -6,9 +6,10 @@ It gives the node its settings and its hands; the node decides with the one and 
 import os
 import random
 from collections.abc import Callable
+from copy import copy
 from functools import cached_property, partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AnyMessage
@@ -33,6 +34,7 @@ from mendgraph.nodes.call_model.weights import CONTEXT_TOKENS, embedded_weights
 from mendgraph.nodes.call_model.window import StandIns
 from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, breakers_by_name
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
+from mendgraph.nodes.execute_tools.journal.journal import parent_of
 from mendgraph.nodes.execute_tools.secrets.redact import RedactedStream
 from mendgraph.nodes.language.history import in_openai_form, media_of
 from mendgraph.nodes.records import EditForm, JsonMap, Profile, ProviderFailure, ToolError, ToolSpec
@@ -67,6 +69,12 @@ class ModelRuntime:
         self._stand_ins: StandIns = {}
         self._prepared: dict[str, Prepared] = {}
         self.book = SpendingStore()
+
+    def stopped_by(self, stop: StopRequest) -> Self:
+        """The same models and connections, whose calls end when this is asked for."""
+        same = copy(self)
+        vars(same)["_stop"] = stop
+        return same
 
     @cached_property
     def _models(self) -> "ChatModels":
@@ -131,6 +139,8 @@ class ModelRuntime:
         others give may come twice: what is booked before a thread has any counters is then another one's.
         """
         thread = book_thread(context, run_id)
+        if spending is None and parent_of(run_id)[0] != run_id:  # whose name nobody else has
+            spending = ledger.Spending()
         if spending is None:
             begun = self.book.begun(thread) if marked else None
             spending = ledger.Spending(booked=self.book.newest() if begun is None else begun)

@@ -5,16 +5,18 @@ kept here, by name or by run.
 """
 
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from copy import copy
 from functools import partial
 from hashlib import sha256
 from math import inf
 from os.path import join
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from langchain_core.messages import AnyMessage
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import user_places
+from mendgraph.graph.machine.children import Children
 from mendgraph.graph.machine.redaction import CurrentRedactor, WrittenLiterals
 from mendgraph.graph.machine.run_records import is_resuming
 from mendgraph.graph.machine.state import AgentState, Update
@@ -28,7 +30,7 @@ from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, op
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, monotonic_s
 from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge, check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
-from mendgraph.nodes.execute_tools.journal.journal import Journal
+from mendgraph.nodes.execute_tools.journal.journal import Journal, parent_of
 from mendgraph.nodes.execute_tools.node import execute_tools
 from mendgraph.nodes.execute_tools.processes.commands import CommandRules, Commands, open_commands
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext
@@ -39,7 +41,7 @@ from mendgraph.nodes.execute_tools.store.run_folder import Artifacts, records_fo
 from mendgraph.nodes.execute_tools.tool_run import ToolRun
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.execute_tools.trace import RunLog, TraceEvent, TraceSink
-from mendgraph.nodes.guard.file_rules import OWN_SETTINGS_RULE, FileGuardrailRule
+from mendgraph.nodes.guard.file_rules import OWN_SETTINGS_RULE, FileGuardrailRule, writable_rule
 from mendgraph.nodes.guard.policy import edited_result, judge_content, judge_path, results_of_denied
 from mendgraph.nodes.heal.healing import is_unfounded
 from mendgraph.nodes.language.history import is_request
@@ -99,13 +101,25 @@ class ToolRuntime:
         self._memory = PolicyMemory(monotonic_s, BreakerConfig())
         self._opened: dict[tuple[str, CommandRules | CheckRules], Any] = {}
 
+    def with_records(self, records: WorkspaceRecords) -> Self:
+        """The same tools with other records of the workspaces."""
+        same = copy(self)
+        same.records = records
+        return same
+
     def redactor(self) -> Redactor:
         """What takes out secrets: the given values and those of the environment first, then shapes and names."""
         return self._redactor.now()
 
     def allowed(self, context: AgentContext) -> frozenset[str] | ToolError:
         """The names of the tools that this run's role may use."""
-        return allowed_tools(context.role, self._roles, self.specs.values())
+        allowed = allowed_tools(context.role, self._roles, self.specs.values())
+        if isinstance(allowed, ToolError):
+            return allowed
+        denied = {name for name in allowed if not context.delegation and self._is_child(name)}
+        if context.writable_paths:  # no sandbox holds a program to them
+            denied |= {name for name in allowed if self.specs[name].effect is Effect.EXECUTE}
+        return allowed - denied
 
     def names(self, context: AgentContext) -> frozenset[str]:
         """The same, none where there is no such role."""
@@ -170,7 +184,7 @@ class ToolRuntime:
 
         The same one for the same workspace and rules: it remembers what it has to hide.
         """
-        if not context.allowed_programs:
+        if not context.allowed_programs or context.writable_paths:
             return None
         seconds = context.tool_timeouts_s.get(_COMMAND_TOOL, context.tool_timeout_s)
         rules = CommandRules(context.allowed_programs, seconds, readable=context.readable_folders)
@@ -215,11 +229,13 @@ class ToolRuntime:
         scope: CancellationScope | None = None,
         task: str = "",
         in_loop: InLoop | None = None,
+        children: Callable[[dict[str, int], WorkspaceRecords], Children] | None = None,
     ) -> Update:
         """Run the calls that guard allowed, and charge their time to the turn; nothing begins once `scope` is over.
 
         `task` names this execution of the node: it is the same when a step that was cut off is run again. `in_loop`
-        runs what is async in the event loop that the thread of this step works for.
+        runs what is async in the event loop that the thread of this step works for, `children` gives what runs those
+        of this step.
         """
         context, execution = state["context"], Execution(state["run_id"], task, state.get("step", 0))
         gone = check_workspace(context.workspace)
@@ -233,13 +249,21 @@ class ToolRuntime:
             self.registry,
             sink,
             EngineConfig(async_timeout_s=max([context.tool_timeout_s, *context.tool_timeouts_s.values()])),
-            policy=CallPolicy(context.calls(self.names(context)), self._memory, scope=execution.run_id, used=used),
+            policy=CallPolicy(
+                context.calls(self.names(context)), self._memory, scope=parent_of(execution.run_id)[0], used=used
+            ),
             redactor=sink.redactor,
         )
         settled = results_of_denied(state["items"], state["verdicts"])
-        wanted = changes_something(state["items"], state["verdicts"], self.registry)
+        delegates = children is not None and any(self._is_child(item.tool) for item in state["items"])
+        wanted = delegates or changes_something(state["items"], state["verdicts"], self.registry)
+        spending = state["spending"]
         with self.records.journal(context.workspace, execution.run_id, sink, wanted=wanted) as journal:
-            folder = run_folder(execution.run_id)
+            folder = run_folder(parent_of(execution.run_id)[0])
+            row = None
+            if children is not None and delegates:
+                held = isinstance(journal, Journal)
+                row = children(used, self.records.for_children(context.workspace) if held else self.records)
             using = StepResources(
                 run=run.run_sync if in_loop is None else partial(self._run_in_loop, run, in_loop),
                 registry=self.registry,
@@ -249,11 +273,12 @@ class ToolRuntime:
                 journal=journal,
                 as_written=partial(self.words.written, execution.run_id),
                 observe=observed_call,
+                children=None if row is None else partial(_run_row, run, row),
             )
             update = execute_tools(state, settled, using)
+            spending = spending if row is None else row.spending
         for place, verdict in enumerate(state["verdicts"]):  # what has no verdict is denied
             update["results"][place] = edited_result(state["items"][place], verdict, update["results"][place])
-        spending = state["spending"]
         seconds = spending.seconds + update.pop("seconds")
         return {**update, "tool_counts": used, "spending": spending.model_copy(update={"seconds": seconds})}
 
@@ -282,11 +307,12 @@ class ToolRuntime:
 
     def log(self, context: AgentContext, run_id: str) -> RunLog:
         """Where the run is written down."""
-        return _run_log(run_folder(run_id) if context.audit else None, self.redactor(), run_id)
+        return _run_log(run_folder(parent_of(run_id)[0]) if context.audit else None, self.redactor(), run_id)
 
     def lacks(self, context: AgentContext, run_id: str) -> JsonMap:
         """What a run has to do without, and why, by the name of the event that says so."""
-        commands, folder, records = self.commands(context), run_folder(run_id), workspace_folder(context.workspace)
+        folder, records = run_folder(parent_of(run_id)[0]), workspace_folder(context.workspace)
+        commands = self.commands(context)
         found = {
             "commands.unavailable": commands,
             "evidence.unavailable": self.checks(context),
@@ -304,9 +330,15 @@ class ToolRuntime:
             return f"The context limits a tool that there is not, {name!r}.{remedy}"
         return ""
 
+    def _is_child(self, name: str) -> bool:
+        tool = self.registry.get(name)
+        return tool is not None and tool.child
+
     def rules(self, context: AgentContext) -> tuple[FileGuardrailRule, ...]:
         """The file rules of the run: the agent's settings stay as they are, its records in the workspace are denied."""
-        return (*self._rules, OWN_SETTINGS_RULE, *own_rules(context.workspace, records_folders(), user_places()))
+        own = own_rules(context.workspace, records_folders(), user_places())
+        writable = (writable_rule(context.writable_paths),) if context.writable_paths else ()
+        return (*self._rules, OWN_SETTINGS_RULE, *own, *writable)
 
     def _tool_context(
         self, state: AgentState, folder: str | ToolError, sink: TraceSink, scope: CancellationScope | None
@@ -338,6 +370,21 @@ class ToolRuntime:
             foreign=foreign_to(state),
             gated=state["profile"].edit_form is EditForm.BLOCKS,
         )
+
+
+def _run_row(
+    engine: Engine, children: Children, calls: Mapping[int, ToolCall], context: ToolContext
+) -> tuple[list[ToolRun], float]:
+    """What calls that are runs of their own come to, in order, and the seconds that they took."""
+    places, seconds = list(calls), 0.0
+
+    def perform(allowed: dict[int, JsonMap]) -> dict[int, object]:
+        nonlocal seconds
+        by_place = {places[number]: arguments for number, arguments in allowed.items()}
+        outputs, seconds = children.run(by_place, context.seconds_left)
+        return {number: outputs[places[number]] for number in allowed}
+
+    return engine.run_children(list(calls.values()), context, perform), seconds
 
 
 def _is_hidden(rules: tuple[FileGuardrailRule, ...], path: str) -> bool:
