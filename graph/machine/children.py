@@ -25,8 +25,18 @@ from mendgraph.graph.machine.state import AgentState
 from mendgraph.nodes.call_model import ledger
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.execute_tools.registry import ToolOutput
-from mendgraph.nodes.language.display import LEAST_USD
-from mendgraph.nodes.records import JsonMap, Outcome, OutcomeKind, StopReason, ToolError, ToolErrorCode, ToolResult
+from mendgraph.nodes.guard.file_rules import WorkspacePath, writable_rule
+from mendgraph.nodes.language.display import LEAST_USD, listed
+from mendgraph.nodes.records import (
+    JsonMap,
+    Outcome,
+    OutcomeKind,
+    StopReason,
+    ToolError,
+    ToolErrorCode,
+    ToolResult,
+    quoted,
+)
 
 if TYPE_CHECKING:
     from mendgraph.graph.machine.build import Machine
@@ -65,11 +75,15 @@ class Children:
         Raises GraphInterrupt: a child asks a person.
         """
         context = self._around.state["context"]
+        refused = {place: why for place, call in calls.items() if (why := refusal(context, call["paths"]))}
+        outputs = {place: ToolOutput.failed(why) for place, why in refused.items()}
+        calls = {place: call for place, call in calls.items() if place not in refused}
+        if not calls:
+            return outputs, 0.0
         ordered = in_turns({place: tuple(call["paths"]) for place, call in calls.items()}, alone=context.mode == "ask")
         part = self._part(len(calls), len(ordered), seconds_left)
         if isinstance(part, ToolError):
-            return dict.fromkeys(calls, ToolOutput.failed(part)), 0.0
-        outputs: dict[int, ToolOutput] = {}
+            return {**outputs, **dict.fromkeys(calls, ToolOutput.failed(part))}, 0.0
         seconds = 0.0
         for places in ordered:
             contexts = {place: child_context(context, calls[place]["paths"], part) for place in places}
@@ -181,6 +195,21 @@ def in_turns(paths: Mapping[int, Sequence[str]], *, alone: bool) -> list[list[in
 def _overlap(some: Sequence[str], others: Sequence[str]) -> bool:
     pairs = [(f"/{normpath(one)}/", f"/{normpath(other)}/") for one in some for other in others]
     return any("/./" in pair or pair[0].startswith(pair[1]) or pair[1].startswith(pair[0]) for pair in pairs)
+
+
+def refusal(context: AgentContext, paths: Sequence[str]) -> ToolError | None:
+    """Why nobody may be given these paths to write, None where the run itself may write there."""
+    if not paths:
+        return None
+    message = "This run may look at files but not change them, so its children may not either: ask for mode 'explore'."
+    if context.mode == "read-only":
+        return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
+    own = context.writable_paths
+    outside = [path for path in paths if own and writable_rule(own).check(WorkspacePath(normpath(path)))]
+    if not outside:
+        return None
+    message = f"This run may not change {quoted(outside[0])}, so a child may not either: name paths in {listed(own)}."
+    return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
 
 
 def child_context(context: AgentContext, paths: Sequence[str], part: JsonMap) -> AgentContext:

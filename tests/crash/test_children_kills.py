@@ -1,4 +1,4 @@
-"""A run with three children that is killed and resumed, in CI at twenty places: limits kept, files as they should be."""
+"""A run with three children, killed and resumed, in CI at twenty places: limits kept, files as they should be."""
 
 import json
 from collections.abc import Iterator

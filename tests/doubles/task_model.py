@@ -1,6 +1,7 @@
 """A model in this process that knows several tasks: runs side by side, each of which hears the lines of its own."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
 
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.records import ModelReply, Protocol, ProviderFailure
@@ -15,6 +16,8 @@ class TaskModel(CallModel):
 
     A prompt that holds N replies is answered with line N. `before` is called with the task and N before each reply.
     """
+
+    blocks: ClassVar[bool] = True
 
     def __init__(
         self, lines: Mapping[str, Sequence[Use | Message]], before: Callable[[str, int], None] = lambda _task, _n: None
