@@ -11,7 +11,6 @@ from contextlib import aclosing, nullcontext
 from contextvars import copy_context
 from dataclasses import replace
 from math import inf
-from posixpath import normpath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from langchain_core.messages import HumanMessage
@@ -26,6 +25,7 @@ from mendgraph.nodes.call_model import ledger
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.execute_tools.registry import ToolOutput
 from mendgraph.nodes.guard.file_rules import WorkspacePath, writable_rule
+from mendgraph.nodes.guard.policy import workspace_relative
 from mendgraph.nodes.language.display import LEAST_USD, listed
 from mendgraph.nodes.records import (
     JsonMap,
@@ -75,6 +75,7 @@ class Children:
         Raises GraphInterrupt: a child asks a person.
         """
         context = self._around.state["context"]
+        calls = {place: {**call, "paths": _relative(call["paths"], context)} for place, call in calls.items()}
         refused = {place: why for place, call in calls.items() if (why := refusal(context, call["paths"]))}
         outputs = {place: ToolOutput.failed(why) for place, why in refused.items()}
         calls = {place: call for place, call in calls.items() if place not in refused}
@@ -177,6 +178,11 @@ class Children:
             self._around.write(told)
 
 
+def _relative(paths: Sequence[str], context: AgentContext) -> list[str]:
+    """The paths as the workspace has them; guard has judged them, so none lies outside."""
+    return [workspace_relative(path, context.workspace) or path for path in paths]
+
+
 def in_turns(paths: Mapping[int, Sequence[str]], *, alone: bool) -> list[list[int]]:
     """The places in rows that run one after the other: those of one row may change no file of another one.
 
@@ -193,7 +199,7 @@ def in_turns(paths: Mapping[int, Sequence[str]], *, alone: bool) -> list[list[in
 
 
 def _overlap(some: Sequence[str], others: Sequence[str]) -> bool:
-    pairs = [(f"/{normpath(one)}/", f"/{normpath(other)}/") for one in some for other in others]
+    pairs = [(f"/{one}/", f"/{other}/") for one in some for other in others]
     return any("/./" in pair or pair[0].startswith(pair[1]) or pair[1].startswith(pair[0]) for pair in pairs)
 
 
@@ -205,7 +211,7 @@ def refusal(context: AgentContext, paths: Sequence[str]) -> ToolError | None:
     if context.mode == "read-only":
         return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
     own = context.writable_paths
-    outside = [path for path in paths if own and writable_rule(own).check(WorkspacePath(normpath(path)))]
+    outside = [path for path in paths if own and writable_rule(own).check(WorkspacePath(path))]
     if not outside:
         return None
     message = f"This run may not change {quoted(outside[0])}, so a child may not either: name paths in {listed(own)}."

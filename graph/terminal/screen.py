@@ -122,8 +122,8 @@ def note_of(event: events.Event) -> Line | None:
         case events.OfChild(place, _, events.Ended(outcome)):
             return Line(f"⤷ {place} {outcome.kind.value}: {one_line(outcome.message)}", "dim")
         case events.OfChild(place, _, inner):
-            said = note_of(inner)
-            return said and Line(f"⤷ {place} {said.text}", said.style)
+            note = note_of(inner)
+            return note and Line(f"⤷ {place} {note.text}", note.style)
     return None
 
 

@@ -252,15 +252,11 @@ class WorkspacePath(PosixPath):
 
 
 class FileGuardrailRule(NamedTuple):
-    """A named reason to leave a file alone. `check` answers True for a file that is blocked.
-
-    With `writes_only` the file may be read.
-    """
+    """A named reason to leave a file alone. `check` answers True for a file that is blocked."""
 
     name: str
     description: str
     check: Callable[[Path], bool]
-    writes_only: bool = False
 
 
 class GuardrailViolation(NamedTuple):
@@ -460,19 +456,27 @@ def is_own_settings(path: Path) -> bool:
     return folded_parts(path)[-1:] == (".mendgraph.toml",)
 
 
-OWN_SETTINGS_RULE: Final = FileGuardrailRule("own_settings", "Settings of the agent itself", is_own_settings, True)
+OWN_SETTINGS_RULE: Final = FileGuardrailRule("own_settings", "Settings of the agent itself", is_own_settings)
+"""Holds for every run beside its other rules, and for changes alone: what the file says is no secret."""
+
+
+class _Outside(NamedTuple):
+    """A check: whether a path is none of these, and below none. It holds for changes alone."""
+
+    places: frozenset[tuple[str, ...]]
+
+    def __call__(self, path: Path) -> bool:
+        parts = folded_parts(path)
+        return not any(parts[:end] in self.places for end in range(len(parts) + 1))
 
 
 @lru_cache(maxsize=64)
 def writable_rule(paths: tuple[str, ...]) -> FileGuardrailRule:
     """The rule that lets nothing be changed but these files, and what is in these folders of the workspace."""
-    places = {folded_parts(PurePath(path)) for path in paths}
-
-    def blocks(path: Path) -> bool:
-        parts = folded_parts(path)
-        return not any(parts[:end] in places for end in range(len(parts) + 1))
-
-    return FileGuardrailRule("writable_paths", f"Outside {', '.join(paths)}", blocks, writes_only=True)
+    places = frozenset(folded_parts(PurePath(path)) for path in paths)
+    return FileGuardrailRule("writable_paths", f"Outside {', '.join(paths)}", _Outside(places))
 
 
-"""Holds for every run beside its other rules, and for changes alone: what the file says is no secret."""
+def is_for_changes(rule: FileGuardrailRule) -> bool:
+    """Whether the rule says nothing of reading."""
+    return rule is OWN_SETTINGS_RULE or isinstance(rule.check, _Outside)

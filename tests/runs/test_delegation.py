@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +132,7 @@ def test_a_run_and_its_children_never_pass_a_limit_together(root: Path, limits: 
     read = use(("read_file", {"path": "a.txt"}), usage=USED)
     others = [use(("list_files", {"path": name}), usage=USED) for name in ("sub", ".", "sub/", "./sub", "./")]
     endless = [read, *others, *[use(("search_files", {"pattern": str(n)}), usage=USED) for n in range(40)]]
-    lines = {
+    lines: dict[str, Sequence[Use | Say]] = {
         "MAIN": (use(explore("A"), explore("B"), explore("C"), usage=USED), *[done("Over.")] * 2),
         **dict.fromkeys("ABC", endless),
     }

@@ -229,10 +229,10 @@ class Journal:
 
     def changes_of(self, thread: str, from_step: int = 0) -> list[RecordedChange]:
         """What a run and its children have changed from this step on and nobody has taken back, newest first."""
-        children = [child for child in self.children(thread) if parent_of(child)[1] >= from_step]
-        whose = f"(thread = ? AND step >= ? OR thread IN ({', '.join('?' * len(children))}))"
-        where = f"WHERE {whose} AND effect <> ? AND state = ? ORDER BY 1 DESC"
         with self._opened() as database:
+            children = [each for each in _threads(database) if _begun_in(each, thread) >= from_step]
+            whose = " OR ".join(["thread = ? AND step >= ?", *["thread = ?"] * len(children)])
+            where = f"WHERE ({whose}) AND effect <> ? AND state = ? ORDER BY 1 DESC"
             return list(_changes(database, where, thread, from_step, *children, UNDO_EFFECT, ChangeState.DONE))
 
     def taken_back(self, thread: str) -> list[RecordedChange]:
@@ -250,15 +250,13 @@ class Journal:
 
     def threads(self) -> list[str]:
         """The runs that the journal knows, also those that nobody else has written down."""
-        return [*dict.fromkeys(parent_of(thread)[0] for thread in self._threads())]
+        with self._opened() as database:
+            return [*dict.fromkeys(parent_of(thread)[0] for thread in _threads(database))]
 
     def children(self, thread: str) -> list[str]:
         """The children of a run that the journal knows."""
-        return [each for each in self._threads() if each != thread and parent_of(each)[0] == thread]
-
-    def _threads(self) -> list[str]:
         with self._opened() as database:
-            return [thread for (thread,) in database.execute("SELECT DISTINCT thread FROM calls").fetchall()]
+            return [each for each in _threads(database) if _begun_in(each, thread) >= 0]
 
     def backup(self, sha256: str) -> bytes | None:
         """The bytes with this hash, None where they were not kept or are damaged."""
@@ -338,6 +336,16 @@ class CallRecorder:
         for token, state in tuple(self._unsettled.items()):
             self._journal.settle(token, state)
             del self._unsettled[token]
+
+
+def _threads(database: Database) -> list[str]:
+    return [thread for (thread,) in database.execute("SELECT DISTINCT thread FROM calls").fetchall()]
+
+
+def _begun_in(child: str, thread: str) -> int:
+    """The step of the run that began this child, -1 for what is no child of it."""
+    parent, step = parent_of(child)
+    return step if parent == thread != child else -1
 
 
 def _changes(database: Database, where: str, *values: object) -> Iterator[RecordedChange]:
