@@ -324,9 +324,10 @@ class BoundNodes:
         return children
 
     def _compiled_for_children(self, records: WorkspaceRecords, stop: StopRequest) -> Any:
-        nodes = copy(self)
-        own = {"_tools": self._tools.with_records(records), "_models": self._models.stopped_by(stop)}
-        vars(nodes).update(own, _stop=stop, _of_child=True)
+        nodes, tools, models = copy(self), copy(self._tools), copy(self._models)
+        vars(tools).update(records=records)
+        vars(models).update(_stop=stop)
+        vars(nodes).update(_tools=tools, _models=models, _stop=stop, _of_child=True)
         return self.compile and self.compile(nodes)
 
     @contextmanager

@@ -6,10 +6,9 @@ It gives the node its settings and its hands; the node decides with the one and 
 import os
 import random
 from collections.abc import Callable
-from copy import copy
 from functools import cached_property, partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AnyMessage
@@ -69,12 +68,6 @@ class ModelRuntime:
         self._stand_ins: StandIns = {}
         self._prepared: dict[str, Prepared] = {}
         self.book = SpendingStore()
-
-    def stopped_by(self, stop: StopRequest) -> Self:
-        """The same models and connections, whose calls end when this is asked for."""
-        same = copy(self)
-        vars(same)["_stop"] = stop
-        return same
 
     @cached_property
     def _models(self) -> "ChatModels":

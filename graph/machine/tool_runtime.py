@@ -5,12 +5,11 @@ kept here, by name or by run.
 """
 
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
-from copy import copy
 from functools import partial
 from hashlib import sha256
 from math import inf
 from os.path import join
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from langchain_core.messages import AnyMessage
 
@@ -100,12 +99,6 @@ class ToolRuntime:
         self.records = WorkspaceRecords()
         self._memory = PolicyMemory(monotonic_s, BreakerConfig())
         self._opened: dict[tuple[str, CommandRules | CheckRules], Any] = {}
-
-    def with_records(self, records: WorkspaceRecords) -> Self:
-        """The same tools with other records of the workspaces."""
-        same = copy(self)
-        same.records = records
-        return same
 
     def redactor(self) -> Redactor:
         """What takes out secrets: the given values and those of the environment first, then shapes and names."""

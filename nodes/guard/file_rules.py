@@ -15,6 +15,7 @@ are the files that exist to hold secrets, not code and ordinary settings that ma
 import posixpath
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path, PosixPath, PurePath
 from typing import Any, Final, NamedTuple
@@ -460,7 +461,8 @@ OWN_SETTINGS_RULE: Final = FileGuardrailRule("own_settings", "Settings of the ag
 """Holds for every run beside its other rules, and for changes alone: what the file says is no secret."""
 
 
-class _Outside(NamedTuple):
+@dataclass(frozen=True)
+class _Outside:
     """A check: whether a path is none of these, and below none. It holds for changes alone."""
 
     places: frozenset[tuple[str, ...]]

@@ -147,6 +147,12 @@ def test_a_run_and_its_children_never_pass_a_limit_together(root: Path, limits: 
     assert usage["total_output_tokens"] <= 90
 
 
+def test_a_run_without_a_checkpointer_has_children_as_well(root: Path) -> None:
+    model = TaskModel({"MAIN": parent(explore("A"), explore("B")), "A": (done("a"),), "B": (done("b"),)})
+    values = build_graph(model=model).invoke({"messages": [HumanMessage("MAIN")]}, context=context(root))
+    assert [json.loads(each.text)["data"]["answer"] for each in values["messages"] if each.type == "tool"] == ["a", "b"]
+
+
 def test_a_budget_that_is_too_small_has_no_children(root: Path) -> None:
     model = TaskModel({"MAIN": parent(explore("A"), explore("B"))})
     with session(root, model, max_calls_per_turn=3) as opened:
@@ -186,7 +192,10 @@ def test_whoever_stops_the_run_ends_its_children(root: Path) -> None:
     assert made == len(model.calls) < 15
 
 
-def test_an_event_loop_that_cancels_the_run_cancels_its_children(root: Path) -> None:
+@pytest.mark.parametrize("given", [None, {"messages": [HumanMessage("MAIN again")]}])
+def test_an_event_loop_that_cancels_the_run_cancels_its_children(root: Path, given: Any) -> None:
+    """Who goes on with them, or asks for something else instead, has their calls on the account."""
+
     begun = threading.Event()
 
     def told(task: str, replies: int) -> None:
@@ -210,9 +219,9 @@ def test_an_event_loop_that_cancels_the_run_cancels_its_children(root: Path) -> 
 
     assert asyncio.run(cancelled()) <= 1
     assert len(model.calls) < 60
-    values = asyncio.run(graph.ainvoke(None, thread, context=context(root)))  # goes on with them
+    values = asyncio.run(graph.ainvoke(given, thread, context=context(root)))
     assert values["outcome"].kind is OutcomeKind.FINISHED
-    assert values["spending"].usage.total_calls <= 40
+    assert len(model.calls) <= values["spending"].usage.total_calls <= 40 + 40 * (given is not None)
 
 
 @pytest.mark.parametrize("way", ["session", "graph"])
