@@ -5,17 +5,19 @@ again after a kill, or once a person has answered, goes on with the checkpoints 
 decided where a row of calls begins: an equal part each of what the turn has left, and one part stays with their run.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, nullcontext
 from contextvars import copy_context
 from dataclasses import replace
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphInterrupt
+from langgraph.graph.state import CompiledStateGraph
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.narrowing import Admission
@@ -38,9 +40,6 @@ from mendgraph.nodes.records import (
     quoted,
 )
 
-if TYPE_CHECKING:
-    from mendgraph.graph.machine.build import Machine
-
 _SCRATCHPAD: Final = "__pregel_scratchpad"
 _LEAST_S: Final = 0.1
 
@@ -54,7 +53,7 @@ class Surroundings(NamedTuple):
 
     state: AgentState
     config: RunnableConfig
-    compile: Callable[[StopRequest], "Machine"]
+    compile: Callable[[StopRequest], CompiledStateGraph[Any, Any, Any, Any]]
     write: Callable[[Any], None]
     owner: str | None = None
     stop: StopRequest | None = None
@@ -135,8 +134,6 @@ class Children:
                     self._hear(place, children[place][0], mode, part, ends)
 
         async def all_of_them() -> list[BaseException | None]:
-            import asyncio
-
             return await asyncio.gather(*map(afollow, children), return_exceptions=True)
 
         with asked.told(ask) if asked else nullcontext():
