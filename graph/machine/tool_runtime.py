@@ -24,7 +24,7 @@ from mendgraph.graph.telemetry.spans import observed_call
 from mendgraph.nodes.call_model.prompts.block_prompt import TurnView, foreign_lines, used_tools, view_turn
 from mendgraph.nodes.call_model.prompts.profiles import offered_tools
 from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, CallPolicy, PolicyMemory, allowed_tools
-from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
+from mendgraph.nodes.execute_tools.engine import DelegatingEngine, Engine, EngineConfig
 from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, open_checks
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, monotonic_s
 from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge, check_workspace
@@ -109,7 +109,8 @@ class ToolRuntime:
         allowed = allowed_tools(context.role, self._roles, self.specs.values())
         if isinstance(allowed, ToolError):
             return allowed
-        denied = {name for name in allowed if not context.delegation and self._is_child(name)}
+        named = self._roles.get(context.role or "", allowed)
+        denied = {each for each in allowed if self._is_child(each) and not (context.delegation and each in named)}
         if context.writable_paths:  # no sandbox holds a program to them
             denied |= {name for name in allowed if self.specs[name].effect is Effect.EXECUTE}
         return allowed - denied
@@ -128,8 +129,11 @@ class ToolRuntime:
 
     def offered(self, context: AgentContext, profile: Profile) -> tuple[ToolSpec, ...]:
         """The tools that the model of a run is told of, by the mode, the role and the permissions of the run."""
+        specs = self.specs.values()
+        if context.delegation:
+            specs = [each.model_copy(update={"offered": each.offered or self._is_child(each.name)}) for each in specs]
         offered = offered_tools(
-            self.specs.values(),
+            specs,
             profile.edit_form,
             read_only=context.mode == "read-only",
             answer_schema=context.answer_schema,
@@ -238,7 +242,7 @@ class ToolRuntime:
             execution.run_id, str(execution.step), forward=partial(_forward, write), redactor=self.redactor()
         )
         used = dict(state.get("tool_counts", {}))
-        run = Engine(
+        run = DelegatingEngine(
             self.registry,
             sink,
             EngineConfig(async_timeout_s=max([context.tool_timeout_s, *context.tool_timeouts_s.values()])),
@@ -366,7 +370,7 @@ class ToolRuntime:
 
 
 def _run_row(
-    engine: Engine, children: Children, calls: Mapping[int, ToolCall], context: ToolContext
+    engine: DelegatingEngine, children: Children, calls: Mapping[int, ToolCall], context: ToolContext
 ) -> tuple[list[ToolRun], float]:
     """What calls that are runs of their own come to, in order, and the seconds that they took."""
     places, seconds = list(calls), 0.0
@@ -377,7 +381,7 @@ def _run_row(
         outputs, seconds = children.run(by_place, context.seconds_left)
         return {number: outputs[places[number]] for number in allowed}
 
-    return engine.run_children(list(calls.values()), context, perform), seconds
+    return engine.side_by_side(list(calls.values()), context, perform), seconds
 
 
 def _is_hidden(rules: tuple[FileGuardrailRule, ...], path: str) -> bool:

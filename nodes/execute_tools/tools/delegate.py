@@ -26,7 +26,7 @@ class DelegateArguments(ToolArguments):
         return self
 
 
-@tool(effect=Effect.NONE, path_fields=("paths",), child=True)
+@tool(effect=Effect.NONE, path_fields=("paths",), child=True, offered=False)
 def delegate(context: ToolContext, arguments: DelegateArguments) -> ToolError:  # noqa: ARG001 - a tool's shape
     """Give a part of the task to a child agent, whose answer and changed files come back; calls in a row run at once.
 
