@@ -129,7 +129,7 @@ class ToolRuntime:
 
     def offered(self, context: AgentContext, profile: Profile) -> tuple[ToolSpec, ...]:
         """The tools that the model of a run is told of, by the mode, the role and the permissions of the run."""
-        specs = self.specs.values()
+        specs = [*self.specs.values()]
         if context.delegation:
             specs = [each.model_copy(update={"offered": each.offered or self._is_child(each.name)}) for each in specs]
         offered = offered_tools(
