@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         FellBack as FellBack,
         HealingBegan as HealingBegan,
         LoopOverridden as LoopOverridden,
+        OfChild as OfChild,
         Paid as Paid,
         Rescued as Rescued,
         StepDone as StepDone,
@@ -116,7 +117,7 @@ _HOMES = {
     **dict.fromkeys(
         (
             *("Alerted", "Asked", "CallsRead", "Compacted", "Denied", "Ended", "Event", "FellBack", "HealingBegan"),
-            *("LoopOverridden", "Paid", "Rescued", "StepDone", "Text", "ToolStarted", "Traced", "Waiting"),
+            *("LoopOverridden", "OfChild", "Paid", "Rescued", "StepDone", "Text", "ToolStarted", "Traced", "Waiting"),
         ),
         "mendgraph.graph.runs.events",
     ),

@@ -225,6 +225,7 @@ class ToolErrorCode(StrEnum):
     CONFLICT, UNCHANGED, OUTCOME_UNKNOWN, TIMEOUT = "conflict", "unchanged", "outcome_unknown", "timeout"
     CANCELLED, LOOP_OVERRIDE, CHECK_FAILED = "cancelled", "loop_override", "check_failed"
     APPROVAL_REQUIRED, RESOURCE_LIMIT, HOOK_FAILED = "approval_required", "resource_limit", "hook_failed"
+    CHILD_FAILED = "child_failed"
 
 
 class ToolError(Record):

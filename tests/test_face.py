@@ -38,7 +38,8 @@ def test_the_public_names() -> None:
         "Restored",
     ]
     of_events = ["Alerted", "Asked", "CallsRead", "Compacted", "Denied", "Ended", "Event", "FellBack", "HealingBegan"]
-    of_events += ["LoopOverridden", "Paid", "Rescued", "StepDone", "Text", "ToolStarted", "Traced", "Waiting"]
+    of_events += ["LoopOverridden", "OfChild", "Paid", "Rescued", "StepDone", "Text", "ToolStarted"]
+    of_events += ["Traced", "Waiting"]
     of_parts = ["FileGuardrailRule", "DEFAULT_GUARDRAIL_RULES"]
     of_parts += ["Approve", "ApprovalRequest", "ApprovalAnswer", "serializer", "load_mcp_tools", "load_mcp_tools_sync"]
     of_tasks = ["AgentContext", "Outcome", "build_graph", "run_task", "arun_task", "stream_task", "astream_task"]

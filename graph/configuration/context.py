@@ -292,6 +292,17 @@ class AgentContext(Record):
         option="--role ROLE",
         choices=("reader", "editor", "operator"),
     )
+    delegation: bool = _setting(
+        False,
+        "Offer the tool delegate: children of the run work on parts of the task, within its budget.",
+        trust="off",
+        option="--delegate",
+    )
+    writable_paths: tuple[str, ...] = _setting(
+        (),
+        "Files and folders that may be changed; then no programs run. Default: all that the rules allow.",
+        trust="part",
+    )
     offer: Literal["few", "all"] = _setting(
         "few", "Tools that the model is told of. few: what most tasks need, in the fewest tokens.", trust="any"
     )

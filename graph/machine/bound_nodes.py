@@ -6,6 +6,7 @@ Each method is one node: it takes the node's slice of the state with the turn's 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from copy import copy
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import chain
@@ -20,6 +21,7 @@ from langgraph.types import Overwrite
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.narrowing import Admission, client_context, given_context, run_id_of
+from mendgraph.graph.machine.children import Children, Surroundings
 from mendgraph.graph.machine.guard_runtime import judge_calls, with_known_files
 from mendgraph.graph.machine.memory import Memory, Note
 from mendgraph.graph.machine.model_runtime import ModelRuntime, Prepared, book_thread
@@ -97,6 +99,9 @@ class BoundNodes:
         self._specs = tools.specs
         self._models = ModelRuntime(model, tools, stop)
         self.hooks = _hooks_of(middleware, tools.redactor) if middleware else None
+        self.compile: Callable[[BoundNodes], Any] | None = None
+        """Makes a machine of nodes like these: that of the children of a run."""
+        self._of_child = False
 
     @property
     def records(self) -> WorkspaceRecords:
@@ -270,14 +275,16 @@ class BoundNodes:
         """Run the allowed calls, and charge the time to the turn; once a stop is asked for, no further call begins."""
         with self._scope() as scope:
             wrap = partial(self.hooks.around, state, self._specs, None) if self.hooks else None
-            update = self._tools.run(state, get_stream_writer(), scope, _task(), wrap=wrap)
+            children = self._children(state)
+            update = self._tools.run(state, get_stream_writer(), scope, _task(), wrap=wrap, children=children)
         return self._tools_watched(state, update)
 
     async def aexecute_tools(self, state: AgentState) -> Update:
         """The same for an event loop, in which async tools run; a cancelled run changes nothing any more."""
         with self._scope() as scope, calls_in_loop() as in_loop:
             wrap = partial(self.hooks.around, state, self._specs, in_loop) if self.hooks else None
-            run = partial(self._tools.run, state, get_stream_writer(), scope, _task(), in_loop, wrap)
+            children = self._children(state, in_loop)
+            run = partial(self._tools.run, state, get_stream_writer(), scope, _task(), in_loop, wrap, children)
             update = await await_call(run, scope=scope)
         return self._tools_watched(state, update)
 
@@ -353,11 +360,34 @@ class BoundNodes:
         LangGraph's servers say who they are in each run's configuration, where no client can take it away.
         """
         given: object = runtime.context
-        if isinstance(given, Admission) or not (self._served or runtime.server_info):
+        if isinstance(given, Admission) or self._of_child or not (self._served or runtime.server_info):
             return given
 
         allowed = client_context(given, self._bound)
         return Admission(allowed, "") if isinstance(allowed, StopCause) else allowed
+
+    def _children(
+        self, state: AgentState, in_loop: Callable[[Any], Any] | None = None
+    ) -> Callable[[dict[str, int], WorkspaceRecords], Children] | None:
+        """What runs the children of a step, where the run may have some."""
+        if not state["context"].delegation or self.compile is None:
+            return None
+        config, write, given = get_config(), get_stream_writer(), cast("object", get_runtime(AgentContext).context)
+        owner = given.owner if isinstance(given, Admission) else None
+
+        def children(used: dict[str, int], records: WorkspaceRecords) -> Children:
+            compiled = partial(self._compiled_for_children, records)
+            return Children(Surroundings(state, config, compiled, write, owner, self._stop, in_loop), used)
+
+        return children
+
+    def _compiled_for_children(self, records: WorkspaceRecords, stop: StopRequest) -> Any:
+        nodes, tools, models = copy(self), copy(self._tools), copy(self._models)
+        vars(tools).update(records=records)
+        vars(models).update(_stop=stop)
+        own = {name: value for name, value in self._own.items() if name == "system_prompt"}
+        vars(nodes).update(_tools=tools, _models=models, _stop=stop, _of_child=True, _own=own)
+        return self.compile and self.compile(nodes)
 
     @contextmanager
     def _scope(self) -> Iterator[CancellationScope]:

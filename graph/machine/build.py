@@ -55,7 +55,7 @@ from mendgraph.nodes.execute_tools.registry import Tool
 from mendgraph.nodes.execute_tools.secrets.redact import is_findable_key
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
-from mendgraph.nodes.parse.answers import read_format
+from mendgraph.nodes.parse.answers import ResponseFormat, read_format
 from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind
 
 if TYPE_CHECKING:
@@ -542,6 +542,12 @@ def build_machine(
         name=given.name,
         own=given.fields(),
     )
+    of_children = given._replace(checkpointer=None, store=None, response_format=None, middleware=())
+    nodes.compile = partial(_compiled, of_children, None)
+    return _compiled(given, form, nodes), nodes
+
+
+def _compiled(given: BuildArguments, form: ResponseFormat | None, nodes: BoundNodes) -> Machine:
     builder: StateGraph[AgentState, AgentContext, AgentInput, AgentOutput] = StateGraph(
         AgentState, context_schema=AgentContext, input_schema=AgentInput, output_schema=AgentOutput
     )
@@ -568,7 +574,7 @@ def build_machine(
         builder.channels["structured_response"] = StructuredChannel(form)
     streams = [made for each in given.middleware for made in each.transformers] or None
     name = given.name or "mendgraph"
-    compiled = builder.compile(checkpointer, store=given.store, name=name, transformers=streams)
+    compiled = builder.compile(given.checkpointer, store=given.store, name=name, transformers=streams)
     bound = vars(compiled.with_config(recursion_limit=routes.recursion_limit(MAX_CALLS_PER_TURN_LIMIT)))
     made = {name: value for name, value in bound.items() if name != "__orig_class__"}
-    return AgentGraph(scrub=nodes.scrub, secrets=given.secrets, **made), nodes
+    return AgentGraph(scrub=nodes.scrub, secrets=given.secrets, **made)

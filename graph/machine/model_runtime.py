@@ -34,6 +34,7 @@ from mendgraph.nodes.call_model.weights import CONTEXT_TOKENS, embedded_weights
 from mendgraph.nodes.call_model.window import StandIns
 from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, breakers_by_name
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
+from mendgraph.nodes.execute_tools.journal.journal import parent_of
 from mendgraph.nodes.execute_tools.secrets.redact import RedactedStream
 from mendgraph.nodes.language.history import in_openai_form, media_of
 from mendgraph.nodes.records import EditForm, JsonMap, Profile, ProviderFailure, ToolError, ToolSpec
@@ -132,6 +133,8 @@ class ModelRuntime:
         others give may come twice: what is booked before a thread has any counters is then another one's.
         """
         thread = book_thread(context, run_id)
+        if spending is None and parent_of(run_id)[0] != run_id:  # whose name nobody else has
+            spending = ledger.Spending()
         if spending is None:
             begun = self.book.begun(thread) if marked else None
             spending = ledger.Spending(booked=self.book.newest() if begun is None else begun)

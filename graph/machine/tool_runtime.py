@@ -16,6 +16,7 @@ from langgraph.store.base import BaseStore
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import user_places
+from mendgraph.graph.machine.children import Children
 from mendgraph.graph.machine.memory import Memory
 from mendgraph.graph.machine.redaction import CurrentRedactor, WrittenLiterals
 from mendgraph.graph.machine.run_records import is_resuming
@@ -33,12 +34,12 @@ from mendgraph.graph.telemetry.spans import observed_call
 from mendgraph.nodes.call_model.prompts.block_prompt import TurnView, foreign_lines, said_since, used_tools, view_turn
 from mendgraph.nodes.call_model.prompts.profiles import offered_tools
 from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, CallPolicy, PolicyMemory, allowed_tools
-from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
+from mendgraph.nodes.execute_tools.engine import DelegatingEngine, Engine, EngineConfig
 from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, open_checks
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, monotonic_s
 from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge, check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
-from mendgraph.nodes.execute_tools.journal.journal import Journal
+from mendgraph.nodes.execute_tools.journal.journal import Journal, parent_of
 from mendgraph.nodes.execute_tools.node import execute_tools
 from mendgraph.nodes.execute_tools.processes.commands import CommandRules, Commands, open_commands
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext
@@ -51,7 +52,7 @@ from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.execute_tools.tools.read_file import read_file, read_skill
 from mendgraph.nodes.execute_tools.tools.remember import remember
 from mendgraph.nodes.execute_tools.trace import RunLog, TraceEvent, TraceSink
-from mendgraph.nodes.guard.file_rules import OWN_SETTINGS_RULE, FileGuardrailRule
+from mendgraph.nodes.guard.file_rules import OWN_SETTINGS_RULE, FileGuardrailRule, writable_rule
 from mendgraph.nodes.guard.policy import edited_result, is_hidden, judge_content, results_of_denied
 from mendgraph.nodes.heal.healing import is_unfounded
 from mendgraph.nodes.language.history import is_request, last_request
@@ -127,7 +128,14 @@ class ToolRuntime:
 
     def allowed(self, context: AgentContext) -> frozenset[str] | ToolError:
         """The names of the tools that this run's role may use."""
-        return allowed_tools(context.role, self._roles, self.specs.values())
+        allowed = allowed_tools(context.role, self._roles, self.specs.values())
+        if isinstance(allowed, ToolError):
+            return allowed
+        named = self._roles.get(context.role or "", allowed)
+        denied = {each for each in allowed if self._is_child(each) and not (context.delegation and each in named)}
+        if context.writable_paths:  # no sandbox holds a program to them
+            denied |= {name for name in allowed if self.specs[name].effect is Effect.EXECUTE}
+        return allowed - denied
 
     def names(self, context: AgentContext) -> frozenset[str]:
         """The same, none where there is no such role."""
@@ -153,8 +161,11 @@ class ToolRuntime:
 
     def offered(self, context: AgentContext, profile: Profile) -> tuple[ToolSpec, ...]:
         """The tools that the model of a run is told of, by the mode, the role and the permissions of the run."""
+        specs = [*self.specs.values()]
+        if context.delegation:
+            specs = [each.model_copy(update={"offered": each.offered or self._is_child(each.name)}) for each in specs]
         offered = offered_tools(
-            self.specs.values(),
+            specs,
             profile.edit_form,
             read_only=context.mode == "read-only",
             response_format=context.response_format,
@@ -202,7 +213,7 @@ class ToolRuntime:
 
         The same one for the same workspace and rules: it remembers what it has to hide.
         """
-        if not context.allowed_programs:
+        if not context.allowed_programs or context.writable_paths:
             return None
         seconds = context.tool_timeouts_s.get(_COMMAND_TOOL, context.tool_timeout_s)
         rules = CommandRules(context.allowed_programs, seconds, readable=context.readable_folders)
@@ -250,11 +261,13 @@ class ToolRuntime:
         task: str = "",
         in_loop: InLoop | None = None,
         wrap: Callable[[Run], Run] | None = None,
+        children: Callable[[dict[str, int], WorkspaceRecords], Children] | None = None,
     ) -> Update:
         """Run the calls that guard allowed, and charge their time to the turn; nothing begins once `scope` is over.
 
         `task` names this execution of the node: it is the same when a step that was cut off is run again. `in_loop`
-        runs what is async in the event loop that the thread of this step works for. `wrap` has the hooks of each call.
+        runs what is async in the event loop that the thread of this step works for. `wrap` has the hooks of each call,
+        `children` gives what runs those of this step.
         """
         context, execution = state["context"], Execution(state["run_id"], task, state.get("step", 0))
         gone = check_workspace(context.workspace)
@@ -264,18 +277,26 @@ class ToolRuntime:
             execution.run_id, str(execution.step), forward=partial(_forward, write), redactor=self.redactor()
         )
         used = dict(state.get("tool_counts", {}))
-        engine = Engine(
+        engine = DelegatingEngine(
             self.registry,
             sink,
             EngineConfig(async_timeout_s=max([context.tool_timeout_s, *context.tool_timeouts_s.values()])),
-            policy=CallPolicy(context.calls(self.names(context)), self._memory, scope=execution.run_id, used=used),
+            policy=CallPolicy(
+                context.calls(self.names(context)), self._memory, scope=parent_of(execution.run_id)[0], used=used
+            ),
             redactor=sink.redactor,
         )
         run: Run = engine.run_sync if in_loop is None else partial(self._run_in_loop, engine, in_loop)
         settled = results_of_denied(state["items"], state["verdicts"])
-        wanted = changes_something(state["items"], state["verdicts"], self.registry)
+        delegates = children is not None and any(self._is_child(item.tool) for item in state["items"])
+        wanted = delegates or changes_something(state["items"], state["verdicts"], self.registry)
+        spending = state["spending"]
         with self.records.journal(context.workspace, execution.run_id, sink, wanted=wanted) as journal:
-            folder = run_folder(execution.run_id)
+            folder = run_folder(parent_of(execution.run_id)[0])
+            row = None
+            if children is not None and delegates:
+                held = isinstance(journal, Journal)
+                row = children(used, self.records.for_children(context.workspace) if held else self.records)
             using = StepResources(
                 run=wrap(run) if wrap else run,
                 registry=self.registry,
@@ -285,11 +306,12 @@ class ToolRuntime:
                 journal=journal,
                 as_written=partial(self.words.written, execution.run_id),
                 observe=observed_call,
+                children=None if row is None else partial(_run_row, engine, row),
             )
             update = execute_tools(state, settled, using)
+            spending = spending if row is None else row.spending
         for place, verdict in enumerate(state["verdicts"]):  # what has no verdict is denied
             update["results"][place] = edited_result(state["items"][place], verdict, update["results"][place])
-        spending = state["spending"]
         seconds = spending.seconds + update.pop("seconds")
         return {**update, "tool_counts": used, "spending": spending.model_copy(update={"seconds": seconds})}
 
@@ -319,11 +341,12 @@ class ToolRuntime:
 
     def log(self, context: AgentContext, run_id: str) -> RunLog:
         """Where the run is written down."""
-        return _run_log(run_folder(run_id) if context.audit else None, self.redactor(), run_id)
+        return _run_log(run_folder(parent_of(run_id)[0]) if context.audit else None, self.redactor(), run_id)
 
     def lacks(self, context: AgentContext, run_id: str) -> JsonMap:
         """What a run has to do without, and why, by the name of the event that says so."""
-        commands, folder, records = self.commands(context), run_folder(run_id), workspace_folder(context.workspace)
+        folder, records = run_folder(parent_of(run_id)[0]), workspace_folder(context.workspace)
+        commands = self.commands(context)
         found = {
             "commands.unavailable": commands,
             "evidence.unavailable": self.checks(context),
@@ -341,9 +364,15 @@ class ToolRuntime:
             return f"The context limits a tool that there is not, {name!r}.{remedy}"
         return ""
 
+    def _is_child(self, name: str) -> bool:
+        tool = self.registry.get(name)
+        return tool is not None and tool.child
+
     def rules(self, context: AgentContext) -> tuple[FileGuardrailRule, ...]:
         """The file rules of the run: the agent's settings stay as they are, its records in the workspace are denied."""
-        return (*self._rules, OWN_SETTINGS_RULE, *own_rules(context.workspace, records_folders(), user_places()))
+        own = own_rules(context.workspace, records_folders(), user_places())
+        writable = (writable_rule(context.writable_paths),) if context.writable_paths else ()
+        return (*self._rules, OWN_SETTINGS_RULE, *own, *writable)
 
     def _tool_context(
         self, state: AgentState, folder: str | ToolError, sink: TraceSink, scope: CancellationScope | None
@@ -378,6 +407,21 @@ class ToolRuntime:
             skill=lambda name: open_skill(self.user_skills(context), self._rules, name),
             remember=partial(self._remember, get_runtime().store, context) if context.memory else None,
         )
+
+
+def _run_row(
+    engine: DelegatingEngine, children: Children, calls: Mapping[int, ToolCall], context: ToolContext
+) -> tuple[list[ToolRun], float]:
+    """What calls that are runs of their own come to, in order, and the seconds that they took."""
+    places, seconds = list(calls), 0.0
+
+    def perform(allowed: dict[int, JsonMap]) -> dict[int, object]:
+        nonlocal seconds
+        by_place = {places[number]: arguments for number, arguments in allowed.items()}
+        outputs, seconds = children.run(by_place, context.seconds_left)
+        return {number: outputs[places[number]] for number in allowed}
+
+    return engine.side_by_side(list(calls.values()), context, perform), seconds
 
 
 def _run_log(folder: str | ToolError | None, redactor: Redactor, run_id: str) -> RunLog:

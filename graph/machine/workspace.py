@@ -1,11 +1,12 @@
 """The workspace of a machine: its files, as guard's rules let them be used, and its records while a run works."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from os.path import basename, dirname, join, realpath, relpath
 from pathlib import Path, PurePosixPath
+from threading import Lock
 from typing import NamedTuple, Self
 
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState
@@ -166,8 +167,16 @@ class TakenBack(NamedTuple):
 class WorkspaceRecords:
     """Opens the journal of a workspace for one step at a time, with nobody else at work there."""
 
-    def __init__(self) -> None:
+    def __init__(self, turns: AbstractContextManager[object] | None = None) -> None:
+        """`turns` is a lock that others of this process wait for as well; without one nobody is beside it."""
         self._held: set[str] = set()
+        self._turns = turns or nullcontext()
+
+    def for_children(self, workspace: str) -> "WorkspaceRecords":
+        """Those of the children of a step that has the workspace: their steps with effects take turns."""
+        records = WorkspaceRecords(Lock())
+        records.hold(workspace)
+        return records
 
     def hold(self, workspace: str) -> None:
         """Whoever runs the machine has the workspace's lock for longer than a step."""
@@ -193,6 +202,7 @@ class WorkspaceRecords:
             yield folder
             return
         with ExitStack() as opened:
+            opened.enter_context(self._turns)
             busy = None
             if workspace not in self._held:
                 lock = WorkspaceLock(folder)

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.routes import NODES
 from mendgraph.graph.machine.run_records import UNDONE, Durability, RunRecord, bounded, find_run, run_record
+from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 from mendgraph.nodes.execute_tools.store.database import (
     FILE_NAME,
@@ -175,9 +176,11 @@ class Store:
             freed = remove_run_folder(run_id)
         except OSError as error:
             raise StoreError(os_failure(error, "remove the run's folder", run_folder_path(run_id)).message) from error
+        children = Journal(self.folder).children(run_id)
         with self.saver.cursor() as cursor:
-            for statement in _FORGET:
-                cursor.execute(statement, (run_id,))
+            for thread in (run_id, *children):
+                for statement in _FORGET:
+                    cursor.execute(statement, (thread,))
             cursor.execute(_FORGET_BACKUPS)
             self.saver.forget(cursor, run_id)
         return freed

@@ -15,6 +15,7 @@ from mendgraph.graph.machine import routes
 from mendgraph.graph.machine.state import AgentState
 from mendgraph.graph.runs.runs import machine_to_read, small_history, thread_config
 from mendgraph.nodes.call_model.ledger import Spending
+from mendgraph.nodes.execute_tools.journal.journal import parent_of
 from mendgraph.nodes.language.history import is_request
 from mendgraph.nodes.records import CallError, CallResult, LoopRecord, ModelReply, Outcome, ToolCall, Verdict
 
@@ -55,29 +56,48 @@ class Visit:
 
 @dataclass(frozen=True)
 class History:
-    """A run's visits in order; `values` is the newest state, `requests` what the person asked, oldest first."""
+    """A run's visits in order; `values` is the newest state, `requests` what the person asked, oldest first.
+
+    `children` are those of its children, by the step and the place of the call.
+    """
 
     visits: tuple[Visit, ...]
     values: Mapping[str, Any]
     requests: tuple[str, ...]
+    children: Mapping[tuple[int, int], "History"] = field(default_factory=dict)
 
 
-def read_history(saver: BaseCheckpointSaver[Any], run_id: str) -> History:
-    """What the run went through.
+def read_history(saver: BaseCheckpointSaver[Any], run_id: str, namespace: str = "") -> History:
+    """What the run went through, or the child of it that has this `namespace`.
 
     Raises:
         StoreError: a checkpoint cannot be read.
     """
-    snapshots = [*reversed([*small_history(saver, run_id)])]
+    snapshots = [*reversed([*small_history(saver, run_id, namespace)])]
     if not snapshots:
         return History((), values={}, requests=())
-    newest = machine_to_read(saver, AgentState).get_state(thread_config(run_id))
+    newest = machine_to_read(saver, AgentState).get_state(thread_config(run_id, namespace))
     messages: Sequence[AnyMessage] = newest.values.get("messages") or ()
     return History(
         visits=tuple(_visits(snapshots)),
         values=snapshots[-1].values,
         requests=tuple(message.text for message in messages if is_request(message)),
+        children=dict(_children(saver, run_id)) if any(map(_delegates, snapshots)) else {},
     )
+
+
+def _delegates(snapshot: StateSnapshot) -> bool:
+    context = snapshot.values.get("context")
+    return context is not None and context.delegation
+
+
+def _children(saver: BaseCheckpointSaver[Any], run_id: str) -> Iterator[tuple[tuple[int, int], History]]:
+    """Of a call that was made twice, as after time travel, the later child."""
+    every = (each.config["configurable"]["checkpoint_ns"] for each in saver.list(thread_config(run_id)))
+    for namespace in reversed([*dict.fromkeys(every)]):
+        parent, step = parent_of(f"{run_id}|{namespace}")
+        if parent == run_id:
+            yield (step, int(namespace.rpartition("|")[2])), read_history(saver, run_id, namespace)
 
 
 def _visits(snapshots: Sequence[StateSnapshot]) -> Iterator[Visit]:
@@ -129,13 +149,15 @@ def _time(snapshot: StateSnapshot) -> datetime:
 class Judged:
     """One call of a reply: what guard said of it and what came of it, None where that is not known (yet).
 
-    `was` is what a person was asked about; its arguments differ where the person edited them.
+    `was` is what a person was asked about; its arguments differ where the person edited them. `child` is the course of
+    the child that the call was.
     """
 
     item: ToolCall | CallError
     verdict: Verdict | None
     result: CallResult | None
     was: Mapping[str, Any] | None = None
+    child: "Course | None" = None
 
 
 @dataclass
@@ -145,6 +167,7 @@ class Step:
     number: int
     turn: int
     visits: list[Visit] = field(default_factory=list)
+    children: dict[int, "Course"] = field(default_factory=dict)
 
     def of(self, node: str) -> Visit | None:
         """The visit of this node."""
@@ -196,6 +219,7 @@ class Step:
                 verdict=verdicts[at] if at < len(verdicts) else None,
                 result=results[at] if len(results) == len(items) else None,
                 was=asked.get(at),
+                child=self.children.get(at),
             )
             for at, item in enumerate(items)
         )
@@ -238,6 +262,9 @@ def course_of(history: History, *, begun: bool = True) -> Course:
     visits = history.visits
     for visit in visits:
         _sort_in(visit, turns)
+    for step in (step for turn in turns for step in turn.steps):
+        children = ((place, child) for (number, place), child in history.children.items() if number == step.number)
+        step.children = {place: course_of(child) for place, child in children}
     own = [turn for turn in turns if turn.number]
     for turn, request in zip(reversed(own), reversed(history.requests), strict=False):
         turn.request = request  # a fork has its parent's requests as well: the last ones are those of its own turns

@@ -573,6 +573,7 @@ def call_view(call: Judged, texts: Texts) -> JsonMap:
             for change, lines, left_out in diffs
         ],
         "duration": seconds_words(result.ms / 1_000) if result and result.attempts else "",
+        "child": [step_view(step, 0, (0, 0), texts) for step in call.child.steps] if call.child else [],
     }
 
 

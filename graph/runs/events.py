@@ -171,6 +171,18 @@ class Ended:
     outcome: Outcome
 
 
+@dataclass(frozen=True)
+class OfChild:
+    """What happened in a child of the run, which works on `task`.
+
+    `place` is its place in the tree: "3.2" is the child of the second call of step 3.
+    """
+
+    place: str
+    task: str
+    inner: "Event"
+
+
 Event = (
     Text
     | Waiting
@@ -188,6 +200,7 @@ Event = (
     | Traced
     | Alerted
     | Ended
+    | OfChild
 )
 
 
@@ -209,6 +222,7 @@ class EventReader:
     changes: tuple[FileChange, ...] = ()
     _calls: tuple[ToolCall | CallError, ...] = ()
     _waiting: list[ToolCall] = field(default_factory=list)
+    _children: "dict[str, EventReader]" = field(default_factory=dict)
 
     @classmethod
     def taking_up(cls, values: Mapping[str, Any]) -> Self:
@@ -235,6 +249,10 @@ class EventReader:
             yield Waiting(float(part["seconds"]), str(part["reason"]))
         elif part.get("type") == "alert":
             yield Alerted(part["kind"], part["message"], part["value"], part["threshold"])
+        elif part.get("type") == "child":
+            place = part["place"]
+            reader = self._children.setdefault(place, EventReader())
+            yield from (OfChild(place, part["task"], each) for each in reader.read(part["mode"], part["part"]))
         elif part.get("type") == "trace":
             name, payload = part["name"], part["payload"]
             if name == "tool.invoke.start":

@@ -418,15 +418,15 @@ def _diff(journal: Journal, files: Workspace, effect: restoring.NetEffect) -> Ru
 # --- Its checkpoints
 
 
-def small_history(saver: "BaseCheckpointSaver[Any]", run_id: str) -> "Iterator[StateSnapshot]":
-    """The checkpoints of a run, newest first, without the channels that grow with it.
+def small_history(saver: "BaseCheckpointSaver[Any]", run_id: str, namespace: str = "") -> "Iterator[StateSnapshot]":
+    """The checkpoints of a run, newest first, without the channels that grow with it; of a child by its `namespace`.
 
     A conversation is rebuilt from many checkpoints; to do so for each checkpoint of a long run takes minutes.
 
     Raises:
         StoreError: one cannot be read.
     """
-    return machine_to_read(saver).get_state_history(thread_config(run_id))
+    return machine_to_read(saver).get_state_history(thread_config(run_id, namespace))
 
 
 def machine_to_read(saver: "BaseCheckpointSaver[Any]", state: Any = None) -> "CompiledStateGraph[Any, Any, Any, Any]":
@@ -443,9 +443,9 @@ def machine_to_read(saver: "BaseCheckpointSaver[Any]", state: Any = None) -> "Co
     return builder.compile(checkpointer=saver)
 
 
-def thread_config(run_id: str) -> "RunnableConfig":
-    """How LangGraph is told which run is meant."""
-    return {"configurable": {"thread_id": run_id}}
+def thread_config(run_id: str, namespace: str = "") -> "RunnableConfig":
+    """How LangGraph is told which run is meant, or which child of it."""
+    return {"configurable": {"thread_id": run_id, **({"checkpoint_ns": namespace} if namespace else {})}}
 
 
 def read_steps(history: "Iterable[StateSnapshot]", changed: Mapping[int, tuple[str, ...]]) -> tuple[RunStep, ...]:

@@ -5,6 +5,7 @@ It holds numbers, times, and the names of threads, models and accounts; no text 
 the last.
 """
 
+import re
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -35,9 +36,9 @@ SELECT
     sum(calls), sum(input_tokens), sum(output_tokens), sum(cached_tokens), sum(reasoning_tokens),
     sum(cache_write_tokens), coalesce(sum(cost_usd), 0), sum(seconds),
     sum(CASE WHEN cost_usd IS NULL AND input_tokens + output_tokens > 0 THEN 1 ELSE 0 END), max(number)
-FROM entries WHERE thread = ? AND number > ? AND number <= ?
+FROM entries WHERE (thread = ? OR thread LIKE ? ESCAPE '~') AND number > ? AND number <= ?
 """
-"""Its first columns are those of `Used`, in order."""
+"""Its first columns are those of `Used`, in order. The second name is that of the thread's children."""
 _NEWEST: Final = "SELECT coalesce(max(number), 0) FROM entries"
 _PRUNE: Final = "DELETE FROM entries WHERE day < ? AND settled_at IS NOT NULL"
 """The sums of days and accounts keep what is forgotten."""
@@ -205,9 +206,14 @@ class SpendingStore:
         return None
 
     def lost(self, thread: str, after: int, until: int | None = None) -> tuple[Used, int]:
-        """All entries of the thread after a number, added up, and the largest number; none later than `until`."""
+        """All entries of the thread after a number, added up, and the largest number; none later than `until`.
+
+        Those of its children are among them: once they have ended, their run has counted them.
+        """
+        run, _, workspace = re.sub("[~%_]", r"~\g<0>", thread).rpartition(" ")
+        which = (thread, f"{run}|execute~_tools:% {workspace}", after, until or MOST_TOKENS)
         with self._noted(), self._database() as database:
-            *sums, unpriced, last = database.execute(_LOST, (thread, after, until or MOST_TOKENS)).fetchone()
+            *sums, unpriced, last = database.execute(_LOST, which).fetchone()
             if last is not None:
                 used = Used(**dict(zip(Used.model_fields, sums, strict=True)))
                 return used.model_copy(update={"cost_usd": None}) if unpriced else used, int(last)

@@ -15,7 +15,7 @@ from rich.cells import cell_len, set_cell_size
 from typing_extensions import TypedDict
 
 from mendgraph.graph.configuration.loading import Problem
-from mendgraph.graph.runs.events import Compacted, Ended, Event, Paid
+from mendgraph.graph.runs.events import Compacted, Ended, Event, OfChild, Paid
 from mendgraph.graph.runs.run_words import state_words, when_words
 from mendgraph.graph.terminal.answers import Line, table
 from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats, format_usage_stats
@@ -145,7 +145,8 @@ def event_name(kind: type) -> str:
 
 def event_as_map(event: Event, scrub: Callable[[str], str]) -> JsonMap:
     """One event as JSON values, without secrets: its name, then its fields."""
-    return {"event": event_name(type(event)), **plain_values(event, scrub)}
+    told = {"event": event_name(type(event)), **plain_values(event, scrub)}
+    return {**told, "inner": event_as_map(event.inner, scrub)} if isinstance(event, OfChild) else told
 
 
 def plain_values(value: Any, scrub: Callable[[str], str], name: str = "") -> Any:
@@ -196,7 +197,9 @@ class Account:
 
     def note(self, event: Event) -> None:
         """Note what an event tells of calls and compactions; others tell nothing."""
-        if isinstance(event, Compacted):
+        if isinstance(event, OfChild):
+            self.note(event.inner)
+        elif isinstance(event, Compacted):
             self.compactions.append(event)
         elif isinstance(event, Paid):
             self.paid.append(event)

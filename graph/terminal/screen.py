@@ -118,6 +118,13 @@ def note_of(event: events.Event) -> Line | None:
         case events.LoopOverridden((*_, override)):
             what = one_line(f"{override.tool} {override.target}")
             return Line(f"↻ {what}: the same action {override.repeats} times, refused from now on", "yellow")
+        case events.OfChild(place, _, events.ToolStarted(call)) if not call.implied:
+            return Line(f"⤷ {place} {one_line(f'{call.tool} {target_of(call.arguments)}')}", "dim")
+        case events.OfChild(place, _, events.Ended(outcome)):
+            return Line(f"⤷ {place} {outcome.kind.value}: {one_line(outcome.message)}", "dim")
+        case events.OfChild(place, _, inner):
+            note = note_of(inner)
+            return note and Line(f"⤷ {place} {note.text}", note.style)
     return None
 
 

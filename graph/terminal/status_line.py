@@ -74,8 +74,8 @@ class StatusLine:
         match event:
             case events.Text():
                 self._doing = "the model is writing"
-            case events.Paid():
-                self._settle(event)
+            case (events.Paid() as paid) | events.OfChild(inner=events.Paid() as paid):
+                self._settle(paid)
             case events.Waiting(seconds, _):
                 self._doing = f"trying again in {round(seconds, 1):g} s"
             case events.FellBack(_, following, _):

@@ -341,6 +341,39 @@ def charge_lost(spending: Spending, used: Used, number: int) -> Spending:
     return charged.model_copy(update={"booked": max(number, spending.booked)})
 
 
+def share(spending: Spending, limits: RunLimits, parts: int) -> JsonMap:
+    """One of so many equal parts of what is left but time, as limits by their names; None is no limit."""
+    tokens = _tokens_left(spending, limits)
+    steps = None if limits.max_steps is None or limits.max_steps_soft else limits.max_steps - spending.steps
+    calls = min(
+        limits.api.max_calls_per_session - spending.usage.total_calls,
+        limits.api.max_calls_per_turn - spending.usage.calls_in_current_turn,
+    )
+    return {
+        **dict.fromkeys(("max_calls_per_session", "max_calls_per_turn"), calls // parts),
+        "max_input_tokens_per_session": tokens[0] // parts,
+        "max_output_tokens_per_session": tokens[1] // parts,
+        **dict.fromkeys(("max_input_tokens_per_turn", "max_output_tokens_per_turn"), None),
+        "max_steps": None if steps is None else steps // parts,
+        "max_cost_usd": None if limits.max_cost_usd is None else (limits.max_cost_usd - spending.cost_usd) / parts,
+    }
+
+
+def charge_child(spending: Spending, child: Spending) -> Spending:
+    """Add all that a child of the run has used but its time: children run side by side."""
+    usage = child.usage
+    same = ("cached_tokens", "reasoning_tokens", "cache_write_tokens", "cost_usd")
+    used = Used(
+        calls=usage.total_calls,
+        input_tokens=usage.total_input_tokens,
+        output_tokens=usage.total_output_tokens,
+        **{name: getattr(child, name) for name in same},
+    )
+    more = {"steps": spending.steps + child.steps, "unpriced_calls": spending.unpriced_calls + child.unpriced_calls}
+    booked = max(spending.booked, child.booked)
+    return charge(spending, used).model_copy(update={**more, "booked": booked})
+
+
 def measured(spending: Spending, size: int, messages: int, tokens: int) -> Spending:
     """Remember what the endpoint counted for a request of `size` bytes; a report of nothing is no report."""
     if tokens <= 0 or size <= 0:

@@ -13,7 +13,7 @@ the environment's policy.
 
 import asyncio
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -133,7 +133,16 @@ async def _contained(tool: Tool, context: ToolContext, arguments: JsonMap) -> ob
         raise RuntimeError(f"SystemExit: {error}") from error
 
 
-__all__ = ["Engine", "EngineConfig", "GuardrailError", "InputGuard", "OutputGuard", "RetryableToolError", "ToolRun"]
+__all__ = [
+    "DelegatingEngine",
+    "Engine",
+    "EngineConfig",
+    "GuardrailError",
+    "InputGuard",
+    "OutputGuard",
+    "RetryableToolError",
+    "ToolRun",
+]
 Call = ToolCall | RawCall
 """A call whose arguments were read and judged, or one with their raw text."""
 
@@ -310,7 +319,7 @@ class Engine:
             try:
                 value, error = yield _Attempt(tool, context, arguments, max(0.001, left))
             finally:
-                if tool.effect in CHANGING:  # nothing that was read is known to hold any more
+                if tool.effect in CHANGING or tool.child:  # nothing that was read is known to hold any more
                     self._cache.clear()
             if error is None:
                 self._emit("tool.invoke.ok", tool, attempts=attempt)
@@ -362,6 +371,27 @@ class Engine:
 
     def _emit(self, name: str, tool: Tool, **payload: Any) -> None:
         self._sink.emit(name, {"tool_name": tool.name, **payload})
+
+
+class DelegatingEngine(Engine):
+    """One that runs calls that are runs of their own as well."""
+
+    def side_by_side(
+        self, calls: Sequence[Call], context: ToolContext, perform: Callable[[dict[int, JsonMap]], dict[int, object]]
+    ) -> list[ToolRun]:
+        """Run calls that are runs of their own, side by side: `perform` is given the arguments of those that may run.
+
+        It gives back what each comes to, by the same numbers. Whatever it raises passes, as a question to a person.
+        """
+        with ExitStack() as opened:
+            ways = [opened.enter_context(closing(self._steps(call, context))) for call in calls]
+            steps: list[Any] = [next(way) for way in ways]
+            allowed = {number: step.arguments for number, step in enumerate(steps) if isinstance(step, _Attempt)}
+            for number, output in (perform(allowed) if allowed else {}).items():
+                steps[number] = ways[number].send((output, None))
+                while callable(steps[number]):
+                    steps[number] = ways[number].send(steps[number]())
+            return steps
 
 
 def _waited(context: ToolContext, seconds: float, started: float) -> bool:

@@ -107,6 +107,7 @@ class Tool:
     themselves; the engine steps in only where they fail to. `one_change` says that all that a call does is one change
     of files, at its end. `remote` ones ask a server, as those with the effect NETWORK do: a circuit breaker counts when
     it does not answer. `paths_of` names the workspace paths that stand inside an argument, such as a patch, for guard.
+    A call of a `child` tool is a run of its own: the machine makes it, beside those of the calls around it.
     `schema` is shown to the model instead of that of `arguments`. Runs in an event loop await `arun` in place of `run`.
     The rest is as in `ToolSpec`.
     """
@@ -123,6 +124,7 @@ class Tool:
     self_timed: bool = False
     one_change: bool = False
     remote: bool = False
+    child: bool = False
     paths_of: Callable[[JsonMap], list[str]] | None = None
     schema: JsonMap | None = field(default=None, hash=False)
     edit_forms: tuple[EditForm, ...] = ()

@@ -8,10 +8,11 @@ model that answers before it has seen a failure would report what did not happen
 begins any more but that one: an answer that is there is not thrown away.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from itertools import takewhile
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -75,7 +76,8 @@ class StepResources:
 
     `run` runs one call. `journal` is None where nothing of the step has an effect, or why there is no journal: then
     nothing with an effect is run. `as_written` gives a call as the model wrote it, where the state holds it with marks.
-    `observe` is entered around each call, and is given what the call came to.
+    `observe` is entered around each call, and is given what the call came to. `children` runs those that are runs of
+    their own: it is given them by their places, and gives their ends and the seconds that they took.
     """
 
     run: Callable[[ToolCall, ToolContext], ToolRun]
@@ -86,6 +88,7 @@ class StepResources:
     journal: Journal | ToolError | None = None
     as_written: Callable[[ToolCall], ToolCall] = lambda call: call
     observe: Callable[[ToolCall], AbstractContextManager[Ended]] = lambda _: nullcontext(lambda _: None)
+    children: Callable[[Mapping[int, ToolCall], ToolContext], tuple[list[ToolRun], float]] | None = None
 
 
 @dataclass
@@ -121,7 +124,10 @@ def run_step(
                 log.call(step, items[index], verdicts[index], results[index])
 
     terminal = {spec.name for spec in using.registry.specs() if spec.terminal}
-    for index, call in sorted(waiting, key=lambda entry: entry[1].tool in terminal):
+    in_order = sorted(waiting, key=lambda entry: entry[1].tool in terminal)
+    for number, (index, call) in enumerate(in_order):
+        if index in results:  # a child beside another one
+            continue
         failed = sum(_failed(result, done) for result in results.values())
         refusal = _refusal(call, failed, using.context.scope, is_answer=call.tool in terminal)
         if refusal is not None:
@@ -130,12 +136,16 @@ def run_step(
         note(range(index))
         # Of several edits only all together can be judged.
         last = not any(other.tool == call.tool for place, other in waiting if place > index)
+        row = dict(takewhile(lambda entry: _is_child(entry[1], using), in_order[number:]))
         try:
-            results[index] = _run(index, call, verdicts[index], using, done, gated=using.context.gated and last)
+            if row:
+                results.update(_run_children(row, using, done))
+            else:
+                results[index] = _run(index, call, verdicts[index], using, done, gated=using.context.gated and last)
         except BaseException:
             log.cut_off(step, call, verdicts[index])
             raise
-        note(range(index, index + 1))
+        note(range(index, max((index, *row)) + 1))
     note(range(len(items)))
     done.results = [results[index] for index in range(len(items))]
     return done
@@ -209,6 +219,25 @@ def _run(
     done.files_read.update(ran.output.files_read)
     done.plan = ran.output.plan or done.plan
     return ran.as_record()
+
+
+def _is_child(call: ToolCall, using: StepResources) -> bool:
+    tool = using.registry.get(call.tool)
+    return using.children is not None and tool is not None and tool.child
+
+
+def _run_children(row: Mapping[int, ToolCall], using: StepResources, done: StepDone) -> dict[int, CallResult]:
+    """Run the calls of these places side by side. Nothing is recorded of them: each child has records of its own."""
+    context, left = using.context, using.context.seconds_left - done.seconds
+    if left <= 0 or using.children is None:
+        return {place: _not_run(call, ToolErrorCode.TIMEOUT, OUT_OF_TIME) for place, call in row.items()}
+    begun = monotonic_s()
+    written = {place: using.as_written(call) for place, call in row.items()}
+    runs, seconds = using.children(written, replace(context, seconds_left=left))
+    done.seconds += max(monotonic_s() - begun, seconds)
+    for ran in runs:
+        done.changes += ran.output.changes
+    return {place: ran.as_record() for place, ran in zip(row, runs, strict=True)}
 
 
 def _recorded(place: int, call: ToolCall, using: StepResources, workspace: Workspace) -> tuple[int, ToolRun | None]:

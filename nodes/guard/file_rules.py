@@ -15,6 +15,7 @@ are the files that exist to hold secrets, not code and ordinary settings that ma
 import posixpath
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path, PosixPath, PurePath
 from typing import Any, Final, NamedTuple
@@ -458,3 +459,26 @@ def is_own_settings(path: Path) -> bool:
 
 OWN_SETTINGS_RULE: Final = FileGuardrailRule("own_settings", "Settings of the agent itself", is_own_settings)
 """Holds for every run beside its other rules, and for changes alone: what the file says is no secret."""
+
+
+@dataclass(frozen=True)
+class _Outside:
+    """A check: whether a path is none of these, and below none. It holds for changes alone."""
+
+    places: frozenset[tuple[str, ...]]
+
+    def __call__(self, path: Path) -> bool:
+        parts = folded_parts(path)
+        return not any(parts[:end] in self.places for end in range(len(parts) + 1))
+
+
+@lru_cache(maxsize=64)
+def writable_rule(paths: tuple[str, ...]) -> FileGuardrailRule:
+    """The rule that lets nothing be changed but these files, and what is in these folders of the workspace."""
+    places = frozenset(folded_parts(PurePath(path)) for path in paths)
+    return FileGuardrailRule("writable_paths", f"Outside {', '.join(paths)}", _Outside(places))
+
+
+def is_for_changes(rule: FileGuardrailRule) -> bool:
+    """Whether the rule says nothing of reading."""
+    return rule is OWN_SETTINGS_RULE or isinstance(rule.check, _Outside)

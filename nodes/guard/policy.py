@@ -322,7 +322,7 @@ def _violated(target: str, rules: Rules, *, for_write: bool) -> tuple[file_rules
         return violations
     waived = [file_rules.is_env_file] * file_rules.is_readable_template(path)
     waived += [file_rules.is_sensitive_config] * file_rules.is_readable_login(path)
-    kept = tuple(rule for rule in rules if rule is not file_rules.OWN_SETTINGS_RULE and rule.check not in waived)
+    kept = tuple(rule for rule in rules if not file_rules.is_for_changes(rule) and rule.check not in waived)
     return file_rules.check_file_guardrails(path, kept).violations
 
 

@@ -8,6 +8,7 @@ hashes say whether it was. A call is named by a hash of its tool and arguments, 
 import hashlib
 import json
 import os
+import re
 import threading
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -53,6 +54,16 @@ def _digest(value: list[object]) -> str:
     except TypeError:  # lone surrogates and integers beyond 64 bits have a form of their own
         data = json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
     return hashlib.sha256(data).hexdigest()
+
+
+_CHILD = re.compile(r"(.+)\|execute_tools:[^|]+\|(\d+)\|\d+", re.DOTALL)
+"""The id of a child: that of its run, the task of the step that began it, the step's number and the call's place."""
+
+
+def parent_of(run_id: str) -> tuple[str, int]:
+    """The run whose child this one is, and the step that began it; the run itself and 0 where it is none."""
+    found = _CHILD.fullmatch(run_id)
+    return (found[1], int(found[2])) if found else (run_id, 0)
 
 
 UNDO_EFFECT = "undo"
@@ -217,10 +228,12 @@ class Journal:
             return list(_changes(database, "WHERE state = ? ORDER BY 1", ChangeState.INTENDED))
 
     def changes_of(self, thread: str, from_step: int = 0) -> list[RecordedChange]:
-        """What a run has changed from this step on and nobody has taken back, newest first."""
-        where = "WHERE thread = ? AND step >= ? AND effect <> ? AND state = ? ORDER BY 1 DESC"
+        """What a run and its children have changed from this step on and nobody has taken back, newest first."""
         with self._opened() as database:
-            return list(_changes(database, where, thread, from_step, UNDO_EFFECT, ChangeState.DONE))
+            children = [each for each in _threads(database) if _begun_in(each, thread) >= from_step]
+            whose = " OR ".join(["thread = ? AND step >= ?", *["thread = ?"] * len(children)])
+            where = f"WHERE ({whose}) AND effect <> ? AND state = ? ORDER BY 1 DESC"
+            return list(_changes(database, where, thread, from_step, *children, UNDO_EFFECT, ChangeState.DONE))
 
     def taken_back(self, thread: str) -> list[RecordedChange]:
         """The changes by which files of a run were restored last, newest first, those of a try that was cut off too."""
@@ -238,7 +251,12 @@ class Journal:
     def threads(self) -> list[str]:
         """The runs that the journal knows, also those that nobody else has written down."""
         with self._opened() as database:
-            return [thread for (thread,) in database.execute("SELECT DISTINCT thread FROM calls").fetchall()]
+            return [*dict.fromkeys(parent_of(thread)[0] for thread in _threads(database))]
+
+    def children(self, thread: str) -> list[str]:
+        """The children of a run that the journal knows."""
+        with self._opened() as database:
+            return [each for each in _threads(database) if _begun_in(each, thread) >= 0]
 
     def backup(self, sha256: str) -> bytes | None:
         """The bytes with this hash, None where they were not kept or are damaged."""
@@ -318,6 +336,16 @@ class CallRecorder:
         for token, state in tuple(self._unsettled.items()):
             self._journal.settle(token, state)
             del self._unsettled[token]
+
+
+def _threads(database: Database) -> list[str]:
+    return [thread for (thread,) in database.execute("SELECT DISTINCT thread FROM calls").fetchall()]
+
+
+def _begun_in(child: str, thread: str) -> int:
+    """The step of the run that began this child, -1 for what is no child of it."""
+    parent, step = parent_of(child)
+    return step if parent == thread != child else -1
 
 
 def _changes(database: Database, where: str, *values: object) -> Iterator[RecordedChange]:

@@ -2,6 +2,7 @@
 
 from mendgraph.nodes.execute_tools.registry import Tool
 from mendgraph.nodes.execute_tools.tools.apply_patch import apply_patch
+from mendgraph.nodes.execute_tools.tools.delegate import delegate
 from mendgraph.nodes.execute_tools.tools.edit_blocks import edit_blocks
 from mendgraph.nodes.execute_tools.tools.edit_file import edit_file, multi_edit
 from mendgraph.nodes.execute_tools.tools.http_get import http_get
@@ -19,5 +20,5 @@ def default_tools() -> tuple[Tool, ...]:
     """The tools of a coding agent, in the order in which a model reads of them."""
     return (
         read_file, list_files, glob_files, search_files, edit_file, multi_edit, write_file, append_file, move_file,
-        delete_file, edit_blocks, apply_patch, run_command, http_get, update_plan, run_checks, final_answer,
+        delete_file, edit_blocks, apply_patch, run_command, http_get, delegate, update_plan, run_checks, final_answer,
     )  # fmt: skip

@@ -29,7 +29,7 @@ FILES = {"a.py": "a = 1\n", ".env": "A=1\n"}
 READ = use(("read_file", {"path": "a.py"}))
 DONE = Say("Done.")
 PROBLEM = "mendgraph.nodes.execute_tools.processes.bubblewrap.sandbox_problem"
-SPECS = {each.name: each.spec for each in (*default_tools(), read_skill, remember)}
+SPECS = {each.name: each.spec for each in (*default_tools(), read_skill, remember) if not each.child}
 NAMES = frozenset(SPECS)
 LOOKING = frozenset(name for name, spec in SPECS.items() if spec.effect in {Effect.NONE, Effect.READ})
 EDITING = LOOKING | {name for name, spec in SPECS.items() if spec.effect is Effect.WRITE}

@@ -40,7 +40,7 @@ def test_the_terminal_tool_shows_the_schema_of_the_answer() -> None:
     assert parameters["properties"] == {**plain[-1].parameters["properties"], "value": SCHEMA}
     assert parameters["required"] == ["answer", "value"]
     assert owes_a_value(told[-1])
-    hidden = {"edit_blocks", "apply_patch", "multi_edit", "append_file", "run_checks"}
+    hidden = {"edit_blocks", "apply_patch", "multi_edit", "append_file", "run_checks", "delegate"}
     assert [*plain] == [spec for spec in SPECS if spec.name not in hidden]
 
 

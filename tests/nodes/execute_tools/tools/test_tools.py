@@ -31,10 +31,11 @@ EFFECTS = {
     "http_get": Effect.NETWORK,
     "update_plan": Effect.NONE,
     "run_checks": Effect.READ,
+    "delegate": Effect.NONE,
     "final_answer": Effect.NONE,
 }
 
-NEED_LEAVE = {"run_command", "http_get"}
+NEED_LEAVE = {"run_command", "http_get", "delegate"}
 
 
 """Not offered before a program or a host is allowed."""

@@ -1,0 +1,242 @@
+"""The children of a step: each `delegate` call is a run of the same machine, inside of the step that makes the call.
+
+A child is a subgraph of LangGraph's with a place of its own below the step's, in the same thread: a step that is run
+again after a kill, or once a person has answered, goes on with the checkpoints of its children. What they may use is
+decided where a row of calls begins: an equal part each of what the turn has left, and one part stays with their run.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, nullcontext
+from contextvars import copy_context
+from dataclasses import replace
+from math import inf
+from typing import Any, Final, NamedTuple, cast
+
+from langchain_core.messages import HumanMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.errors import GraphInterrupt
+from langgraph.graph.state import CompiledStateGraph
+
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.configuration.narrowing import Admission
+from mendgraph.graph.machine import routes
+from mendgraph.graph.machine.state import AgentState
+from mendgraph.nodes.call_model import ledger
+from mendgraph.nodes.call_model.stop_request import StopRequest
+from mendgraph.nodes.execute_tools.registry import ToolOutput
+from mendgraph.nodes.guard.file_rules import WorkspacePath, writable_rule
+from mendgraph.nodes.guard.policy import workspace_relative
+from mendgraph.nodes.language.display import LEAST_USD, listed
+from mendgraph.nodes.records import (
+    JsonMap,
+    Outcome,
+    OutcomeKind,
+    StopReason,
+    ToolError,
+    ToolErrorCode,
+    ToolResult,
+    quoted,
+)
+
+_SCRATCHPAD: Final = "__pregel_scratchpad"
+_LEAST_S: Final = 0.1
+
+
+class Surroundings(NamedTuple):
+    """What a step lends its children: the state and the configuration that it runs with, and who hears of them.
+
+    `compile` makes the machine of children that `stop` ends; `owner` is whose run it is on a server; `in_loop` runs a
+    coroutine in the event loop of the run, None where it has none.
+    """
+
+    state: AgentState
+    config: RunnableConfig
+    compile: Callable[[StopRequest], CompiledStateGraph[Any, Any, Any, Any]]
+    write: Callable[[Any], None]
+    owner: str | None = None
+    stop: StopRequest | None = None
+    in_loop: Callable[[Any], Any] | None = None
+
+
+class Children:
+    """Runs the children of one step, row by row. `spending` is that of their run, with what they have used."""
+
+    def __init__(self, around: Surroundings, used: dict[str, int]) -> None:
+        """`used` counts the calls of tools in this turn; those of the children are added."""
+        self._around, self._used = around, used
+        self.spending = around.state["spending"]
+
+    def run(self, calls: Mapping[int, JsonMap], seconds_left: float) -> tuple[dict[int, ToolOutput], float]:
+        """What the children of these calls, by their places, come to; and the seconds that all rows took.
+
+        Raises GraphInterrupt: a child asks a person.
+        """
+        context = self._around.state["context"]
+        calls = {place: {**call, "paths": _relative(call["paths"], context)} for place, call in calls.items()}
+        refused = {place: why for place, call in calls.items() if (why := refusal(context, call["paths"]))}
+        outputs = {place: ToolOutput.failed(why) for place, why in refused.items()}
+        calls = {place: call for place, call in calls.items() if place not in refused}
+        if not calls:
+            return outputs, 0.0
+        ordered = in_turns({place: tuple(call["paths"]) for place, call in calls.items()}, alone=context.mode == "ask")
+        part = self._part(len(calls), len(ordered), seconds_left)
+        if isinstance(part, ToolError):
+            return {**outputs, **dict.fromkeys(calls, ToolOutput.failed(part))}, 0.0
+        seconds = 0.0
+        for places in ordered:
+            contexts = {place: child_context(context, calls[place]["paths"], part) for place in places}
+            ended = self._together({place: (calls[place]["task"], contexts[place]) for place in places})
+            for place, values in ended.items():
+                outputs[place] = output_of(values["outcome"], values)
+                self.spending = ledger.charge_child(self.spending, values["spending"])
+                for name, count in (values.get("tool_counts") or {}).items():
+                    self._used[name] = self._used.get(name, 0) + count
+            seconds += max(values["spending"].seconds for values in ended.values())
+        return outputs, seconds
+
+    def _part(self, children: int, rows: int, seconds_left: float) -> JsonMap | ToolError:
+        """What each child may use, or that there is too little left for them."""
+        context = self._around.state["context"]
+        part = ledger.share(self.spending, context.limits(self._around.state["profile"]), children + 1)
+        part["max_seconds"] = None if seconds_left == inf else seconds_left / (rows + 1)
+        least = {"max_cost_usd": LEAST_USD, "max_seconds": _LEAST_S}
+        given = {name: most for name, most in part.items() if most is not None}
+        part["system_prompt"] = "".join(self._around.state.get("system_prompt") or ())
+        part["tool_quotas"] = {
+            name: max(0, most - self._used.get(name, 0)) // children for name, most in context.tool_quotas.items()
+        }
+        scarce = [name for name, most in given.items() if most < least.get(name, 1)]
+        if not scarce:
+            return part
+        message = f"What this run has left of {scarce[0]} is too little for {children} more: do it yourself."
+        return ToolError(code=ToolErrorCode.RESOURCE_LIMIT, message=message)
+
+    def _together(self, children: Mapping[int, tuple[str, AgentContext]]) -> dict[int, Mapping[str, Any]]:
+        """Run these side by side; their states when they have ended. Whatever ends this wait ends them as well."""
+        around, stop, ends = self._around, StopRequest(), dict[int, Mapping[str, Any]]()
+        asked = around.stop
+
+        def ask() -> None:
+            if asked is not None:
+                stop.ask(asked.reason, in_step=asked.in_step)
+
+        machine = around.compile(stop)
+        options = {place: self._arguments(place, *child) for place, child in children.items()}
+
+        def follow(place: int) -> None:
+            for mode, part in machine.stream(**options[place]):
+                self._hear(place, children[place][0], mode, part, ends)
+
+        async def afollow(place: int) -> None:
+            async with aclosing(cast("Any", machine.astream(**options[place]))) as parts:
+                async for mode, part in parts:
+                    self._hear(place, children[place][0], mode, part, ends)
+
+        async def all_of_them() -> list[BaseException | None]:
+            return await asyncio.gather(*map(afollow, children), return_exceptions=True)
+
+        with asked.told(ask) if asked else nullcontext():
+            if around.in_loop is not None:
+                errors: Sequence[BaseException | None] = around.in_loop(all_of_them())
+            else:
+                with ThreadPoolExecutor(len(children)) as pool:
+                    begun = [pool.submit(copy_context().run, follow, place) for place in children]
+                    try:
+                        errors = [each.exception() for each in begun]
+                    except BaseException:
+                        stop.ask("with the run that it is a part of")
+                        raise
+        failed = [error for error in errors if error is not None]
+        for error in sorted(failed, key=lambda each: isinstance(each, GraphInterrupt)):
+            raise error
+        return ends
+
+    def _arguments(self, place: int, task: str, context: AgentContext) -> dict[str, Any]:
+        """A child as LangGraph runs it: a numbered subgraph of the step, at the same place whenever it runs again."""
+        around, state = self._around, self._around.state
+        own = around.config["configurable"]
+        pad = replace(own[_SCRATCHPAD], subgraph_counter=lambda: 0)  # which numbers those that come as they like
+        where = {"checkpoint_ns": f"{own['checkpoint_ns']}|{state.get('step', 0)}|{place}", _SCRATCHPAD: pad}
+        limit = routes.recursion_limit(context.max_calls_per_turn)
+        return {
+            "input": {"messages": [HumanMessage(task)]},
+            "config": {**around.config, "configurable": {**own, **where}, "recursion_limit": limit},
+            "context": context if around.owner is None else Admission(context, around.owner),
+            "stream_mode": ["custom", "updates", "values"],
+        }
+
+    def _hear(self, place: int, task: str, mode: str, part: Any, ends: dict[int, Mapping[str, Any]]) -> None:
+        if mode == "values":
+            ends[place] = part
+        elif "__interrupt__" not in part:  # which its run puts to the person
+            step = self._around.state.get("step", 0)
+            told = {"type": "child", "place": f"{step}.{place + 1}", "task": task, "mode": mode, "part": part}
+            self._around.write(told)
+
+
+def _relative(paths: Sequence[str], context: AgentContext) -> list[str]:
+    """The paths as the workspace has them; guard has judged them, so none lies outside."""
+    return [workspace_relative(path, context.workspace) or path for path in paths]
+
+
+def in_turns(paths: Mapping[int, Sequence[str]], *, alone: bool) -> list[list[int]]:
+    """The places in rows that run one after the other: those of one row may change no file of another one.
+
+    With `alone` one of them at most may change anything, so that a person is asked by one at a time.
+    """
+    rows: list[list[int]] = []
+    row_of: dict[int, int] = {}
+    for place, own in paths.items():
+        before = [row_of[other] for other in row_of if own and paths[other] and (alone or _overlap(own, paths[other]))]
+        row_of[place] = max(before, default=-1) + 1
+        rows += [[]] * (row_of[place] == len(rows))
+        rows[row_of[place]] = [*rows[row_of[place]], place]
+    return rows
+
+
+def _overlap(some: Sequence[str], others: Sequence[str]) -> bool:
+    pairs = [(f"/{one}/", f"/{other}/") for one in some for other in others]
+    return any("/./" in pair or pair[0].startswith(pair[1]) or pair[1].startswith(pair[0]) for pair in pairs)
+
+
+def refusal(context: AgentContext, paths: Sequence[str]) -> ToolError | None:
+    """Why nobody may be given these paths to write, None where the run itself may write there."""
+    if not paths:
+        return None
+    message = "This run may look at files but not change them, so its children may not either: ask for mode 'explore'."
+    if context.mode == "read-only":
+        return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
+    own = context.writable_paths
+    outside = [path for path in paths if own and writable_rule(own).check(WorkspacePath(path))]
+    if not outside:
+        return None
+    message = f"This run may not change {quoted(outside[0])}, so a child may not either: name paths in {listed(own)}."
+    return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
+
+
+def child_context(context: AgentContext, paths: Sequence[str], part: JsonMap) -> AgentContext:
+    """What a child may do: a part of the budget, no children of its own, and changes at these paths or none.
+
+    The checks of the whole work are its run's to make, once all parts are there.
+    """
+    own = {"delegation": False, "response_format": None, "checks": (), "require_checks": False}
+    writable = {"writable_paths": tuple(paths)} if paths else {"mode": "read-only"}
+    return context.model_copy(update={**own, **writable, **part})
+
+
+def output_of(outcome: Outcome, values: Mapping[str, Any]) -> ToolOutput:
+    """What the call of an ended child comes to: its answer, or how it ended without one; and what it changed."""
+    changes = tuple(values.get("changes") or ())
+    if outcome.kind is OutcomeKind.FINISHED:
+        data: JsonMap = {"answer": outcome.answer, "ended": outcome.kind.value}
+        if outcome.changed_files:
+            known = outcome.verified.model_dump(mode="json", exclude_defaults=True)
+            data |= {"changed_files": list(outcome.changed_files), "verified": {"kind": outcome.verified.kind, **known}}
+        return ToolOutput(ToolResult(ok=True, data=data), changes)
+    code = ToolErrorCode.RESOURCE_LIMIT if outcome.reason.is_limit else ToolErrorCode.CHILD_FAILED
+    code = ToolErrorCode.CANCELLED if outcome.reason is StopReason.CANCELLED else code
+    changed = f" It has changed {', '.join(outcome.changed_files)}." if outcome.changed_files else ""
+    message = f"The child ended without an answer ({outcome.kind.value}, {outcome.reason.value}): {outcome.message}"
+    return ToolOutput(ToolResult.failure(code, f"{message}{changed}"), changes)

@@ -1,0 +1,103 @@
+"""A run that delegates to two writers and an explorer, in a process of its own that is killed and goes on."""
+
+import os
+from pathlib import Path
+from typing import Any, Final
+
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.run import Session
+from mendgraph.graph.runs.runs import list_runs, open_run, undo_run
+from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
+from mendgraph.nodes.records import ToolError
+from tests.doubles.replies import Say
+from tests.doubles.task_model import TaskModel
+from tests.runs.scenario import use
+
+USED: Final = (100, 10)
+"""Tokens of each call."""
+
+MOST_CALLS: Final = 24
+BEFORE: Final = {"a.txt": "a\n", "sub/b.txt": "b\n", "keep.txt": "k\n"}
+AFTER: Final = {"a.txt": "A\n", "sub/b.txt": "B\n", "sub/new.txt": "made\n", "keep.txt": "k\n", "end.txt": "end\n"}
+
+LINES: Final = {
+    "MAIN": (
+        use(
+            ("delegate", {"task": "LOOK into keep.txt"}),
+            ("delegate", {"task": "ONE change a.txt", "mode": "write", "paths": ["a.txt"]}),
+            ("delegate", {"task": "TWO change sub", "mode": "write", "paths": ["sub/"]}),
+            usage=USED,
+        ),
+        use(("write_file", {"path": "end.txt", "content": "end\n"}), usage=USED),
+        Say("All done.", usage=USED),
+    ),
+    "LOOK": (use(("read_file", {"path": "keep.txt"}), usage=USED), Say("It holds k.", usage=USED)),
+    "ONE": (
+        use(("edit_file", {"path": "a.txt", "old_str": "a", "new_str": "A"}), usage=USED),
+        Say("Changed.", usage=USED),
+    ),
+    "TWO": (
+        use(("edit_file", {"path": "sub/b.txt", "old_str": "b", "new_str": "B"}), usage=USED),
+        use(("write_file", {"path": "sub/new.txt", "content": "made\n"}), usage=USED),
+        Say("Changed as well.", usage=USED),
+    ),
+}
+
+
+def options(place: dict[str, str]) -> dict[str, Any]:
+    """The model; each of its calls leaves a mark in a file, whatever becomes of the process."""
+
+    def mark(task: str, _: int) -> None:
+        with Path(place["marks"]).open("a", encoding="utf-8") as marks:
+            marks.write(f"{task}\n")
+
+    return {"model": TaskModel(LINES, mark)}
+
+
+def begin(place: dict[str, str]) -> dict[str, Any]:
+    """The run, from its first word."""
+    os.environ[DATA_DIR_VARIABLE] = place["data"]
+    context = AgentContext(
+        workspace=place["root"],
+        protocol="native",
+        delegation=True,
+        evidence=False,
+        read_ahead=False,
+        max_calls_per_turn=MOST_CALLS,
+        max_input_tokens_per_session=100_000,
+    )
+    with Session(context, thread_id="play", **options(place)) as session:
+        list(session.stream("MAIN do all of it"))
+        return told(session)
+
+
+def resume(place: dict[str, str]) -> dict[str, Any]:
+    """What goes on with it, or begins it where it was never written down."""
+    os.environ[DATA_DIR_VARIABLE] = place["data"]
+    runs = list_runs(place["root"])
+    if isinstance(runs, ToolError) or not runs:
+        return begin(place)
+    session = open_run("play", place["root"], **options(place))
+    assert not isinstance(session, ToolError), session.message
+    with session:
+        list(session.resume())
+        return told(session)
+
+
+def undo(place: dict[str, str]) -> bool:
+    """Take back what it changed, its children's changes with it."""
+    os.environ[DATA_DIR_VARIABLE] = place["data"]
+    return not isinstance(undo_run("play", place["root"]), ToolError)
+
+
+def told(session: Session) -> dict[str, Any]:
+    """How it ended."""
+    result = session.result()
+    return {
+        "kind": result.outcome.kind.value,
+        "message": result.outcome.message,
+        "answer": result.answer,
+        "results": [message.text for message in result.messages if message.type == "tool"],
+        "changed": sorted(result.outcome.changed_files),
+        "usage": session.usage(),
+    }

@@ -1,0 +1,37 @@
+"""A model in this process that knows several tasks: runs side by side, each of which hears the lines of its own."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
+
+from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.records import ModelReply, Protocol, ProviderFailure
+from tests.doubles.call_model import CallModel
+from tests.doubles.replies import Message
+from tests.doubles.scripted_model import reply_of
+from tests.runs.scenario import Use, message_of
+
+
+class TaskModel(CallModel):
+    """What `build_graph(model=...)` takes. `lines` are the replies to the task whose first word is their key.
+
+    A prompt that holds N replies is answered with line N. `before` is called with the task and N before each reply.
+    """
+
+    blocks: ClassVar[bool] = True
+
+    def __init__(
+        self, lines: Mapping[str, Sequence[Use | Message]], before: Callable[[str, int], None] = lambda _task, _n: None
+    ) -> None:
+        self._lines, self._before = lines, before
+        self.calls: list[Call] = []
+
+    def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+        """Say the line that comes next in this conversation."""
+        self.calls.append(call)
+        messages = call.prompt.messages
+        task = next(str(each["content"]).split()[0] for each in messages if each["role"] == "user")
+        replies = sum(each["role"] == "assistant" for each in messages)
+        self._before(task, replies)
+        line = message_of(self._lines[task][replies], Protocol.NATIVE)
+        on_text(line.text)
+        return reply_of(line, replies + 1, call)

@@ -1,0 +1,285 @@
+"""Children of a run: what they may do, what they may use, whom they ask, and how they end."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import HumanMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
+
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.machine.state import serializer
+from mendgraph.graph.runs.events import Asked, Ended, OfChild, ToolStarted
+from mendgraph.graph.runs.run import Session
+from mendgraph.graph.runs.runs import prune_runs, undo_run
+from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
+from mendgraph.nodes.records import JsonMap, OutcomeKind, StopReason, ToolError
+from tests.doubles.replies import Say
+from tests.doubles.task_model import TaskModel
+from tests.runs.playing import write_files
+from tests.runs.scenario import Use, use
+
+USED = (100, 10)
+FILES = {"a.txt": "a\n", "sub/b.txt": "b\n"}
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(DATA_DIR_VARIABLE, str(tmp_path / "data"))
+    write_files(tmp_path / "root", FILES)
+    return tmp_path / "root"
+
+
+def explore(task: str) -> tuple[str, JsonMap]:
+    return ("delegate", {"task": task})
+
+
+def write(task: str, *paths: str) -> tuple[str, JsonMap]:
+    return ("delegate", {"task": task, "mode": "write", "paths": list(paths)})
+
+
+def edit(path: str, old: str, new: str) -> Use:
+    return use(("edit_file", {"path": path, "old_str": old, "new_str": new}), usage=USED)
+
+
+def done(text: str = "Done.") -> Say:
+    return Say(text, usage=USED)
+
+
+def parent(*calls: tuple[str, JsonMap]) -> tuple[Use | Say, ...]:
+    return (use(*calls, usage=USED), done("All done."))
+
+
+def context(root: Path, **more: Any) -> AgentContext:
+    given = {"delegation": True, "evidence": False, "read_ahead": False, "max_calls_per_turn": 40, **more}
+    return AgentContext(workspace=str(root), protocol="native", **given)
+
+
+def session(root: Path, model: TaskModel, **more: Any) -> Session:
+    return Session(context(root, **more), model=model, thread_id="t")
+
+
+def results(opened: Session) -> list[JsonMap]:
+    return [json.loads(message.text) for message in opened.result().messages if message.type == "tool"]
+
+
+def test_explorers_and_writers_work_side_by_side_and_hand_back_what_they_did(root: Path) -> None:
+    together = threading.Barrier(3, timeout=30)  # broken where one waits for the end of another
+
+    def meet(task: str, replies: int) -> None:
+        if task != "MAIN" and replies == 0:
+            together.wait()
+
+    lines = {
+        "MAIN": parent(explore("LOOK into a"), write("ONE", "a.txt"), write("TWO", "sub")),
+        "LOOK": (use(("read_file", {"path": "a.txt"}), ("write_file", {"path": "c", "content": ""})), done("It is a.")),
+        "ONE": (edit("sub/b.txt", "b", "X"), edit("a.txt", "a", "A"), done()),
+        "TWO": (edit("sub/b.txt", "b", "B"), done()),
+    }
+    model = TaskModel(lines, meet)
+    with session(root, model) as opened:
+        events = list(opened.stream("MAIN task"))
+        look, one, two = results(opened)
+        outcome = opened.result().outcome
+        usage = opened.usage()
+    assert look == {"ok": True, "data": {"answer": "It is a.", "ended": "FINISHED"}}
+    assert (one["data"]["changed_files"], two["data"]["changed_files"]) == (["a.txt"], ["sub/b.txt"])
+    assert one["data"]["verified"]["kind"] == "none"
+    assert outcome.changed_files == ("a.txt", "sub/b.txt")
+    assert (root / "a.txt").read_text() + (root / "sub/b.txt").read_text() == "A\nB\n"
+    assert usage["total_calls"] == len(model.calls) == 9
+    of_children = [event for event in events if isinstance(event, OfChild)]
+    assert {(event.place, event.task) for event in of_children} == {
+        ("1.1", "LOOK into a"), ("1.2", "ONE"), ("1.3", "TWO"),
+    }  # fmt: skip
+    started = [each.inner.call.tool for each in of_children if isinstance(each.inner, ToolStarted)]
+    assert sorted(started) == ["edit_file", "edit_file", "read_file"]
+    assert sum(isinstance(event.inner, Ended) for event in of_children) == 3
+    assert ["delegate" in str(call.prompt.tools) for call in model.calls].count(True) == 2  # the calls of the parent
+    assert not isinstance(undo_run("t", root), ToolError)
+    assert (root / "a.txt").read_text() + (root / "sub/b.txt").read_text() == "a\nb\n"
+
+
+def test_writers_of_the_same_file_work_one_after_the_other(root: Path) -> None:
+    lines = {
+        "MAIN": parent(write("ONE", "sub/"), write("TWO", "./sub/b.txt")),
+        "ONE": (edit("sub/b.txt", "b", "one"), done()),
+        "TWO": (edit("sub/b.txt", "one", "two"), done()),
+    }
+    with session(root, TaskModel(lines)) as opened:
+        opened.work("MAIN")
+        assert [each["ok"] for each in results(opened)] == [True, True]
+    assert (root / "sub/b.txt").read_text() == "two\n"
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        ({"max_calls_per_turn": 9}, "max_calls"),
+        ({"max_calls_per_session": 9}, "max_calls"),
+        ({"max_output_tokens_per_session": 90}, "max_output_tokens"),
+        ({"max_cost_usd": 0.9, "usd_per_million_input": 0, "usd_per_million_output": 10_000}, "max_cost"),
+    ],
+)
+def test_a_run_and_its_children_never_pass_a_limit_together(root: Path, limits: JsonMap, reason: str) -> None:
+    """Three children that would never end share what is left, in each turn of the session."""
+    read = use(("read_file", {"path": "a.txt"}), usage=USED)
+    others = [use(("list_files", {"path": name}), usage=USED) for name in ("sub", ".", "sub/", "./sub", "./")]
+    endless = [read, *others, *[use(("search_files", {"pattern": str(n)}), usage=USED) for n in range(40)]]
+    lines: dict[str, Sequence[Use | Say]] = {
+        "MAIN": (use(explore("A"), explore("B"), explore("C"), usage=USED), *[done("Over.")] * 2),
+        **dict.fromkeys("ABC", endless),
+    }
+    model = TaskModel(lines)
+    with session(root, model, **limits) as opened:
+        opened.work("MAIN")
+        told, usage, outcome = results(opened), opened.usage(), opened.result().outcome
+    assert [each["error"]["code"] for each in told] == ["resource_limit"] * 3, told
+    assert reason in told[0]["error"]["message"]
+    assert outcome.kind is OutcomeKind.FINISHED
+    assert usage["total_calls"] == len(model.calls) <= 9
+    assert usage["total_output_tokens"] <= 90
+
+
+def test_a_run_without_a_checkpointer_has_children_as_well(root: Path) -> None:
+    model = TaskModel({"MAIN": parent(explore("A"), explore("B")), "A": (done("a"),), "B": (done("b"),)})
+    values = build_graph(model=model).invoke({"messages": [HumanMessage("MAIN")]}, context=context(root))
+    assert [json.loads(each.text)["data"]["answer"] for each in values["messages"] if each.type == "tool"] == ["a", "b"]
+
+
+def test_a_budget_that_is_too_small_has_no_children(root: Path) -> None:
+    model = TaskModel({"MAIN": parent(explore("A"), explore("B"))})
+    with session(root, model, max_calls_per_turn=3) as opened:
+        opened.work("MAIN")
+        assert [each["error"]["code"] for each in results(opened)] == ["resource_limit"] * 2
+    assert len(model.calls) == 2
+
+
+def test_a_quota_and_the_roles_of_the_run_hold_for_its_children(root: Path) -> None:
+    lines = {
+        "MAIN": parent(explore("A"), explore("B"), explore("C")),
+        **{task: (use(("read_file", {"path": "a.txt"}), usage=USED), done()) for task in "ABC"},
+    }
+    model = TaskModel(lines)
+    with session(root, model, tool_quotas={"delegate": 2, "read_file": 1}) as opened:
+        opened.work("MAIN")
+        assert [each["ok"] for each in results(opened)] == [True, True, False]
+    assert sum("A" in str(call.prompt.messages) or "C" in str(call.prompt.messages) for call in model.calls) > 0
+    assert not any(str(message["content"]).startswith("C") for call in model.calls for message in call.prompt.messages)
+
+
+def test_whoever_stops_the_run_ends_its_children(root: Path) -> None:
+    def stop(task: str, replies: int) -> None:
+        if task == "B" and replies == 1:
+            opened.stop()
+
+    look = use(("read_file", {"path": "a.txt"}), usage=USED)
+    lines = {"MAIN": parent(explore("A"), explore("B")), "A": [look] * 30, "B": [look] * 30}
+    model = TaskModel(lines, stop)
+    with session(root, model) as opened:
+        ended = opened.work("MAIN")
+        assert isinstance(ended, Ended)
+        assert ended.outcome.reason is StopReason.CANCELLED
+        assert {each["error"]["code"] for each in results(opened)} <= {"cancelled", "loop_override"} | {"child_failed"}
+        assert opened.usage()["total_calls"] == len(model.calls)
+        made = len(model.calls)
+    assert made == len(model.calls) < 15
+
+
+@pytest.mark.parametrize("given", [None, {"messages": [HumanMessage("MAIN again")]}])
+def test_an_event_loop_that_cancels_the_run_cancels_its_children(root: Path, given: Any) -> None:
+    """Who goes on with them, or asks for something else instead, has their calls on the account."""
+
+    begun = threading.Event()
+
+    def told(task: str, replies: int) -> None:
+        if task == "A" and replies == 1:
+            begun.set()
+
+    look = [use(("search_files", {"pattern": str(n)}), usage=USED) for n in range(35)]
+    model = TaskModel({"MAIN": parent(explore("A"), explore("B")), "A": look, "B": look}, told)
+    graph = build_graph(InMemorySaver(serde=serializer()), model=model)
+    thread: Any = {"configurable": {"thread_id": "1"}}
+
+    async def cancelled() -> int:
+        run = asyncio.ensure_future(graph.ainvoke({"messages": [HumanMessage("MAIN")]}, thread, context=context(root)))
+        await asyncio.to_thread(begun.wait, 30)
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+        made = len(model.calls)
+        await asyncio.sleep(0.2)
+        return len(model.calls) - made
+
+    assert asyncio.run(cancelled()) <= 1
+    assert len(model.calls) < 60
+    values = asyncio.run(graph.ainvoke(given, thread, context=context(root)))
+    assert values["outcome"].kind is OutcomeKind.FINISHED
+    assert len(model.calls) <= values["spending"].usage.total_calls <= 40 + 40 * (given is not None)
+
+
+@pytest.mark.parametrize("way", ["session", "graph"])
+def test_a_question_of_a_child_reaches_the_person(root: Path, way: str) -> None:
+    lines = {
+        "MAIN": parent(write("ONE", "a.txt"), explore("LOOK"), write("TWO", "sub")),
+        "LOOK": (done("Nothing."),),
+        "ONE": (edit("a.txt", "a", "A"), done()),
+        "TWO": (edit("sub/b.txt", "b", "B"), done()),
+    }
+    model = TaskModel(lines)
+    asked: list[str] = []
+    if way == "graph":
+        graph = build_graph(InMemorySaver(serde=serializer()), model=model)
+        thread: Any = {"configurable": {"thread_id": "1"}}
+        given: Any = {"messages": [HumanMessage("MAIN")]}
+        while True:
+            values = graph.invoke(given, thread, context=context(root, mode="ask"))
+            if "__interrupt__" not in values:
+                break
+            asked += [call["tool"] for each in values["__interrupt__"] for call in each.value["calls"]]
+            given = Command(resume="approve")
+        assert values["outcome"].changed_files == ("a.txt", "sub/b.txt")
+    else:
+        with session(root, model, mode="ask") as opened:
+            last = opened.work("MAIN")
+            while isinstance(last, Asked):
+                asked += [call["tool"] for call in last.request["calls"]]
+                last = opened.work_on("approve" if len(asked) == 1 else "reject")
+        assert (root / "sub/b.txt").read_text() == "b\n"
+    assert asked == ["edit_file", "edit_file"]
+    assert (root / "a.txt").read_text() == "A\n"
+    assert len(model.calls) == 7
+
+
+@pytest.mark.parametrize("own", [{"mode": "read-only"}, {"writable_paths": ("sub",)}])
+def test_nobody_is_given_files_that_the_run_may_not_change(root: Path, own: JsonMap) -> None:
+    lines = {"MAIN": parent(write("ONE", "./a.txt")), "ONE": (edit("a.txt", "a", "A"), done())}
+    with session(root, TaskModel(lines), **own) as opened:
+        opened.work("MAIN")
+        [told] = results(opened)
+    assert told["error"]["code"] == "permission_denied"
+    assert (root / "a.txt").read_text() == "a\n"
+
+
+def test_a_run_that_did_not_ask_for_it_is_offered_no_delegation(root: Path) -> None:
+    model = TaskModel({"MAIN": (use(explore("LOOK"), usage=USED), done())})
+    with session(root, model, delegation=False, offer="all") as opened:
+        opened.work("MAIN")
+        [told] = results(opened)
+    assert told["error"]["code"] == "permission_denied"
+    assert all("delegate" not in str(call.prompt.tools) for call in model.calls)
+
+
+def test_a_pruned_run_takes_the_records_of_its_children_with_it(root: Path) -> None:
+    lines = {"MAIN": parent(write("ONE", "a.txt")), "ONE": (edit("a.txt", "a", "A"), done())}
+    with session(root, TaskModel(lines)) as opened:
+        opened.work("MAIN")
+    assert not isinstance(prune_runs(root, keep=0), ToolError)
+    assert isinstance(undo_run("t", root), ToolError)
+    assert [*(root.parent / "data" / "runs").iterdir()] == []
