@@ -265,9 +265,8 @@ class ToolRuntime:
     ) -> Update:
         """Run the calls that guard allowed, and charge their time to the turn; nothing begins once `scope` is over.
 
-        `task` names this execution of the node: it is the same when a step that was cut off is run again. `in_loop`
-        runs what is async in the event loop that the thread of this step works for. `wrap` has the hooks of each call,
-        `children` gives what runs those of this step.
+        `task` names this execution of the node, the same when a step that was cut off is run again. `in_loop` runs what
+        is async in the event loop of the run, `wrap` has the hooks of a call, `children` what runs those of a step.
         """
         context, execution = state["context"], Execution(state["run_id"], task, state.get("step", 0))
         gone = check_workspace(context.workspace)
