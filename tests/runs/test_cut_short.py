@@ -142,7 +142,7 @@ def test_a_limit_of_a_tool_that_there_is_not_binds_nobody_and_is_refused(root: P
     outcome = run_task("Go.", context, model=told()).outcome
     assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.INVALID_REQUEST)
     assert outcome.message == (
-        "The context limits a tool that there is not, 'read_fil'. Did you mean read_file or edit_file or write_file?"
+        "The context limits a tool that there is not, 'read_fil'. Did you mean read_file or read_skill or edit_file?"
     )
 
 
