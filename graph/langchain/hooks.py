@@ -362,6 +362,8 @@ class _ToolStep(_Step):
         self._call: records.ToolCall = call
         self._run, self._once = run, once
         self._ran: ToolRun | None = None
+        self.exit: BaseException | None = None
+        """What ends the process: raised in an event loop, it would end the loop instead, and whoever waits for it."""
 
     async def message(self) -> Any:
         call, state, runtime, config = self._call, {"messages": deepcopy(self.messages)}, self.runtime, get_config()
@@ -380,7 +382,11 @@ class _ToolStep(_Step):
         if self._ran is not None and self._once:
             self.fail(f"ran {call.tool} a second time: a tool that has an effect runs once for each call")
         async with self.handling():
-            self._ran = ran = await await_call(self._run)
+            try:
+                self._ran = ran = await await_call(self._run)
+            except (KeyboardInterrupt, SystemExit) as error:
+                self.exit = error
+                raise TurnEndedError from None
         if not self._once and ran.error.startswith(("tool_error:", "user_error:")):
             raise HandlerError(ran.reason)
         status: Any = "success" if ran.result.ok else "error"
@@ -441,7 +447,7 @@ class Hooks:
     def around(self, state: Any, specs: Mapping[str, records.ToolSpec], in_loop: Any, run: Run) -> Run:
         """What runs a call with the hooks around it, and blocks; `in_loop` runs a coroutine in the run's event loop."""
 
-        async def hooked(call: records.ToolCall, context: ToolContext) -> ToolRun:
+        async def hooked(call: records.ToolCall, context: ToolContext) -> ToolRun | BaseException:
             end, once = monotonic_s() + context.seconds_left, specs[call.tool].effect in JOURNALED
 
             def run_it() -> ToolRun:
@@ -452,9 +458,15 @@ class Hooks:
             try:
                 return step.ran(await step.within(step.message()))
             except (HandlerError, TurnEndedError):
-                return step.ran()
+                return step.exit or step.ran()
 
-        return (lambda *call: (in_loop or MODEL_LOOP.run)(hooked(*call))) if self.of("wrap_tool_call") else run
+        def waited(call: records.ToolCall, context: ToolContext) -> ToolRun:
+            ran: ToolRun | BaseException = (in_loop or MODEL_LOOP.run)(hooked(call, context))
+            if isinstance(ran, BaseException):
+                raise ran
+            return ran
+
+        return waited if self.of("wrap_tool_call") else run
 
     async def end_turn(self, state: Any, update: JsonMap, *, in_loop: bool) -> JsonMap:
         """The update of a terminal after the hooks that come after a turn. One that fails makes the turn a failure."""

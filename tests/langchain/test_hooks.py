@@ -466,3 +466,20 @@ def test_dynamic_prompts_and_tool_errors_work(tmp_path: Path) -> None:
 
     run = play(tmp_path, [prompt], READ, DONE)
     assert run.requests[1]["messages"][0]["content"].endswith("There are 3 messages.")
+
+
+def test_a_tool_that_ends_the_process_does_not_leave_the_run_waiting(tmp_path: Path) -> None:
+    """In the event loop of the hooks it would end the loop, and whoever waits for it would wait for ever."""
+
+    class EndedError(KeyboardInterrupt):
+        """What Ctrl-C raises, as a class of our own."""
+
+    def stop() -> str:
+        """Stop it all."""
+        raise EndedError
+
+    around = ready_made.wrap_tool_call(lambda request, handler: handler(request))
+    with ScriptedServer([Calls([("stop", "{}")])]) as server:
+        context = AgentContext(workspace=str(tmp_path), model="m", base_url=server.base_url, evidence=False)
+        with pytest.raises(EndedError):
+            run_task("Go.", context, tools=[stop], effects={"stop": Effect.READ}, middleware=[around])
