@@ -194,8 +194,8 @@ class _Step:
             if error is not self._blame[0]:
                 self._blame = error, self.at
             raise
-        except (SystemExit, KeyboardInterrupt) as error:  # it would end the event loop
-            self.fail(f"raised {type(error).__name__}")
+        except SystemExit:  # of a hook, as of a tool, only KeyboardInterrupt ends the process
+            self.fail("raised SystemExit")
         finally:
             self.at = before
 
@@ -360,10 +360,8 @@ class _ToolStep(_Step):
     def __init__(self, call: Any, run: Callable[[], ToolRun], *given: Any, once: bool, in_loop: bool) -> None:
         super().__init__(*given, in_loop=in_loop)
         self._call: records.ToolCall = call
-        self._run, self._once = run, once
-        self._ran: ToolRun | None = None
-        self.exit: BaseException | None = None
-        """What ends the process: raised in an event loop, it would end the loop instead, and whoever waits for it."""
+        self._run, self._once, self._begun = run, once, False
+        self._ran = ToolRun(call.call_id, call.tool, ToolOutput(ToolResult(ok=True)))
 
     async def message(self) -> Any:
         call, state, runtime, config = self._call, {"messages": deepcopy(self.messages)}, self.runtime, get_config()
@@ -379,14 +377,11 @@ class _ToolStep(_Step):
         call, wanted = self._call, request.tool_call
         if (wanted["name"], wanted["args"]) != (call.tool, call.arguments):
             self.fail("changes a call that guard has judged: after_model may change the calls of a reply before that")
-        if self._ran is not None and self._once:
+        if self._begun and self._once:
             self.fail(f"ran {call.tool} a second time: a tool that has an effect runs once for each call")
+        self._begun = True
         async with self.handling():
-            try:
-                self._ran = ran = await await_call(self._run)
-            except (KeyboardInterrupt, SystemExit) as error:
-                self.exit = error
-                raise TurnEndedError from None
+            self._ran = ran = await await_call(self._run)
         if not self._once and ran.error.startswith(("tool_error:", "user_error:")):
             raise HandlerError(ran.reason)
         status: Any = "success" if ran.result.ok else "error"
@@ -400,7 +395,7 @@ class _ToolStep(_Step):
 
     def ran(self, told: ToolMessage | None = None) -> ToolRun:
         """What the call came to, as its hooks have told it; what it has changed stays on record."""
-        ran = self._ran or ToolRun(self._call.call_id, self._call.tool, ToolOutput(ToolResult(ok=True)))
+        ran = self._ran
         if self.end is not None:
             error = records.ToolError(code=records.ToolErrorCode.HOOK_FAILED, message=self.end.message, fatal=True)
             result = ToolResult(ok=False, error=error)
@@ -447,7 +442,7 @@ class Hooks:
     def around(self, state: Any, specs: Mapping[str, records.ToolSpec], in_loop: Any, run: Run) -> Run:
         """What runs a call with the hooks around it, and blocks; `in_loop` runs a coroutine in the run's event loop."""
 
-        async def hooked(call: records.ToolCall, context: ToolContext) -> ToolRun | BaseException:
+        async def hooked(call: records.ToolCall, context: ToolContext) -> ToolRun:
             end, once = monotonic_s() + context.seconds_left, specs[call.tool].effect in JOURNALED
 
             def run_it() -> ToolRun:
@@ -458,15 +453,9 @@ class Hooks:
             try:
                 return step.ran(await step.within(step.message()))
             except (HandlerError, TurnEndedError):
-                return step.exit or step.ran()
+                return step.ran()
 
-        def waited(call: records.ToolCall, context: ToolContext) -> ToolRun:
-            ran: ToolRun | BaseException = (in_loop or MODEL_LOOP.run)(hooked(call, context))
-            if isinstance(ran, BaseException):
-                raise ran
-            return ran
-
-        return waited if self.of("wrap_tool_call") else run
+        return (lambda *call: (in_loop or MODEL_LOOP.run)(hooked(*call))) if self.of("wrap_tool_call") else run
 
     async def end_turn(self, state: Any, update: JsonMap, *, in_loop: bool) -> JsonMap:
         """The update of a terminal after the hooks that come after a turn. One that fails makes the turn a failure."""

@@ -9,7 +9,7 @@ import atexit
 import os
 import time
 from collections.abc import Callable, Coroutine, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from threading import Lock, Thread
 from typing import Any, Final, TypeVar
@@ -34,13 +34,14 @@ class ModelLoop:
     """Runs coroutines of any thread side by side; no loop of the caller's may be waited in, as in a notebook.
 
     The loop is the same from the first call on, as connections belong to it; its thread is there while it is needed.
+    A coroutine that raises SystemExit or KeyboardInterrupt, which end an event loop, ends this one for nobody else.
     """
 
     def __init__(self) -> None:
         """There is neither a loop nor a thread before the first call."""
         self.loop: asyncio.AbstractEventLoop | None = None
         self._thread: Thread | None = None
-        self._waiting, self._lock, self._process = 0, Lock(), os.getpid()
+        self._waiting, self._stopped, self._lock, self._process = 0, False, Lock(), os.getpid()
 
     def run(self, work: Coroutine[Any, Any, Done]) -> Done:
         """Run the coroutine in this loop; where the wait is interrupted, it is cancelled, and has ended then."""
@@ -67,7 +68,8 @@ class ModelLoop:
                 loop = self.loop = asyncio.new_event_loop()
                 atexit.register(loop.close)
             if self._waiting == 0:
-                self._thread = Thread(target=loop.run_forever, name="mendgraph-model-calls", daemon=True)
+                self._stopped = False
+                self._thread = Thread(target=self._go_on, args=(loop,), name="mendgraph-model-calls", daemon=True)
                 self._thread.start()
             self._waiting += 1
         try:
@@ -76,19 +78,24 @@ class ModelLoop:
             with self._lock:
                 self._waiting -= 1
                 if self._waiting == 0 and self._thread is not None:
-                    asyncio.run_coroutine_threadsafe(_wind_down(), loop)
+                    asyncio.run_coroutine_threadsafe(self._wind_down(), loop)
                     self._thread.join()
 
+    def _go_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        while not self._stopped:
+            with suppress(SystemExit, KeyboardInterrupt):  # also given to whoever waits for the coroutine
+                loop.run_forever()
 
-async def _wind_down() -> None:
-    """Stop this event loop, once what nobody waits for any more has tidied up."""
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for other in others:
-        if not other.cancelling():
-            other.cancel()
-    if others:
-        await asyncio.wait(others, timeout=LAST_WORDS_S)
-    asyncio.get_running_loop().stop()
+    async def _wind_down(self) -> None:
+        """Stop the event loop, once what nobody waits for any more has tidied up."""
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for other in others:
+            if not other.cancelling():
+                other.cancel()
+        if others:
+            await asyncio.wait(others, timeout=LAST_WORDS_S)
+        self._stopped = True
+        asyncio.get_running_loop().stop()
 
 
 MODEL_LOOP = ModelLoop()

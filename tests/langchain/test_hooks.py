@@ -246,6 +246,21 @@ def test_what_has_an_effect_runs_once(tmp_path: Path) -> None:
     assert run.outcome.changed_files == ("new.txt",)
     assert "return a - b" in play(tmp_path, [twice], READ, DONE).told
 
+    @ready_made.wrap_tool_call(name="Together")
+    async def together(request: Any, handler: Any) -> Any:
+        return (await asyncio.gather(handler(request), handler(request), return_exceptions=True))[0]
+
+    ran: list[str] = []
+
+    @tool(effect=Effect.EXECUTE)
+    def post() -> str:
+        """Post."""
+        ran.append("post")
+        return "posted"
+
+    run = play(tmp_path, [together], Calls([("post", "{}")]), tools=[post])
+    assert (run.ended[1], ran) == ("hook_failed", ["post"])
+
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.parametrize("name", HOOKS)
@@ -459,7 +474,7 @@ def test_context_editing_clears_old_results_of_what_is_shown(tmp_path: Path) -> 
     assert (run.ended[0], run.told) == ("FINISHED", "[cleared]")
 
 
-def test_dynamic_prompts_and_tool_errors_work(tmp_path: Path) -> None:
+def test_dynamic_prompts_work(tmp_path: Path) -> None:
     @ready_made.dynamic_prompt
     def prompt(request: ModelRequest[Any]) -> str:
         return f"There are {len(request.messages)} messages."
@@ -468,18 +483,28 @@ def test_dynamic_prompts_and_tool_errors_work(tmp_path: Path) -> None:
     assert run.requests[1]["messages"][0]["content"].endswith("There are 3 messages.")
 
 
-def test_a_tool_that_ends_the_process_does_not_leave_the_run_waiting(tmp_path: Path) -> None:
-    """In the event loop of the hooks it would end the loop, and whoever waits for it would wait for ever."""
-
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("where", ["stop", "before_model", "wrap_tool_call"])
+def test_only_keyboard_interrupt_of_a_tool_or_a_hook_ends_the_process(
+    tmp_path: Path, where: str, asynchronous: bool
+) -> None:
     class EndedError(KeyboardInterrupt):
         """What Ctrl-C raises, as a class of our own."""
 
-    def stop() -> str:
-        """Stop it all."""
-        raise EndedError
+    def ends(here: str, kind: type[BaseException]) -> None:
+        if here == where:
+            raise kind
 
-    around = ready_made.wrap_tool_call(lambda request, handler: handler(request))
-    with ScriptedServer([Calls([("stop", "{}")])]) as server:
-        context = AgentContext(workspace=str(tmp_path), model="m", base_url=server.base_url, evidence=False)
-        with pytest.raises(EndedError):
-            run_task("Go.", context, tools=[stop], effects={"stop": Effect.READ}, middleware=[around])
+    def run(kind: type[BaseException]) -> Run:
+        def stop() -> str:
+            """Stop it all."""
+            ends("stop", kind)
+            return "stopped"
+
+        script, hook = (Calls([("stop", "{}")]), DONE), Noted(then=lambda name, _: ends(name, kind))
+        options: Any = {"tools": [stop], "effects": {"stop": Effect.READ}, "asynchronous": asynchronous}
+        return play(tmp_path, [hook], *script, **options)
+
+    with pytest.raises(EndedError):
+        run(EndedError)
+    assert run(SystemExit).ended == (("FINISHED", "answered") if where == "stop" else ("SYSTEM_ERROR", "hook_failed"))

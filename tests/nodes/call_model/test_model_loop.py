@@ -3,7 +3,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 
 import pytest
@@ -91,6 +91,41 @@ def test_an_interrupted_wait_cancels_the_work_and_lets_it_tidy_up(own: ModelLoop
     assert ended == ["tidy"]
     assert loop_threads() == 0
     assert own.run(here())[0] is own.loop
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
+def test_a_coroutine_that_ends_the_process_ends_no_call_but_its_own(own: ModelLoop, kind: type[BaseException]) -> None:
+    """It ends an event loop, and whoever waits for a call in that would wait for ever."""
+    begun, ended, told = threading.Event(), asyncio.Event(), list[object]()
+
+    async def end() -> None:
+        raise kind
+
+    async def other() -> str:
+        begun.set()
+        await ended.wait()
+        return "answered"
+
+    async def by_a_task() -> None:
+        try:
+            await asyncio.create_task(end())
+        finally:
+            ended.set()
+
+    def call(work: Coroutine[object, object, object]) -> None:
+        try:
+            told.append(own.run(work))
+        except BaseException as error:  # noqa: BLE001 - which is what is looked at
+            told.append(type(error))
+
+    threads = [threading.Thread(target=call, args=(work,), daemon=True) for work in (other(), by_a_task())]
+    for thread in threads:
+        thread.start()
+        assert begun.wait(WAIT_S)
+    for thread in threads:
+        thread.join(WAIT_S)
+    assert sorted(map(str, told)) == sorted(["answered", str(kind)])
+    assert loop_threads() == 0
 
 
 def in_a_child(work: Callable[[], bool]) -> bool:
