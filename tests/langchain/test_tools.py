@@ -210,6 +210,23 @@ def test_arguments_are_checked_by_the_tools_own_schema(root: Path) -> None:
     assert done.told[-1] == "low"
 
 
+class Aimed(Ask):
+    state: Annotated[JsonMap, InjectedState]
+
+
+@tool(args_schema=Aimed)
+def aimed(word: str, state: JsonMap) -> str:
+    """Fail over what a service has answered."""
+    return Ask.model_validate({"wrod": word, "state": state}).word
+
+
+def test_a_validation_error_in_a_tool_is_none_of_its_arguments(root: Path) -> None:
+    done = ran(root, ("aimed", {"word": "LOUD"}), ("aimed", {"word": "low"}), tools=[aimed])
+    assert done.told == ["invalid_argument", "io_error"]
+    assert "The arguments of aimed do not fit: word: value error, do not shout" in done.said
+    assert "aimed failed: 1 validation error for Ask" in done.said
+
+
 WRONG: list[tuple[Any, type[Exception], str]] = [
     ({"type": "web_search"}, TypeError, "tools: a dict does not fit: give tools of mendgraph, tools of LangChain"),
     (Echo, TypeError, "tools: the class Echo does not fit"),
