@@ -21,6 +21,7 @@ from langgraph.runtime import get_runtime
 from langsmith import tracing_context
 from pydantic import BaseModel, PlainSerializer, ValidationError, create_model
 
+from mendgraph.nodes.execute_tools.environment import json_like
 from mendgraph.nodes.execute_tools.registry import (
     OpenArguments,
     Tool,
@@ -110,14 +111,14 @@ def _adapted(given: BaseTool, effects: Mapping[str, Effect]) -> Tool:
             with tracing_context(enabled=False):
                 return _answer(name, given.invoke(*_call(given, node, context, values)))
         except (ToolException, ValidationError, GraphBubbleUp) as error:
-            return _failure(name, arguments, error)
+            return _failure(given, arguments, error)
 
     async def arun(context: ToolContext, values: BaseModel) -> ToolAnswer:
         try:
             with tracing_context(enabled=False):
                 return _answer(name, await given.ainvoke(*_call(given, node, context, values)))
         except (ToolException, ValidationError, GraphBubbleUp) as error:
-            return _failure(name, arguments, error)
+            return _failure(given, arguments, error)
 
     # LangChain would call what is not async in a thread of its own, which nobody can give up.
     if isinstance(given, StructuredTool | SimpleTool):
@@ -213,8 +214,9 @@ def _answer(name: str, made: Any) -> ToolAnswer:
     return ToolOutput(ToolResult(ok=True, data={"text": made.text}), blocks=plain, artifact=_as_json(made.artifact))
 
 
-def _failure(name: str, arguments: type[BaseModel], error: Exception) -> ToolError:
-    if isinstance(error, ValidationError):
+def _failure(given: BaseTool, arguments: type[BaseModel], error: Exception) -> ToolError:
+    name = given.name
+    if isinstance(error, ValidationError) and error.title == given.get_input_schema().__name__:  # no other model's
         return invalid(f"The arguments of {name} do not fit: {'; '.join(describe_errors(error, arguments))}.")
     if isinstance(error, GraphBubbleUp):
         return invalid(f"{name} called interrupt(), which no tool can here: mode ask has a person approve its calls.")
@@ -223,11 +225,7 @@ def _failure(name: str, arguments: type[BaseModel], error: Exception) -> ToolErr
 
 def _as_json(artifact: Any) -> Any:
     """The artifact as a checkpoint and the journal can hold it; what has no JSON form is its `repr`."""
-
-    def plain(inner: Any) -> Any:
-        return inner.model_dump(mode="json") if isinstance(inner, BaseModel) else repr(inner)
-
     try:
-        return orjson.loads(orjson.dumps(artifact, default=plain, option=orjson.OPT_NON_STR_KEYS))
+        return orjson.loads(orjson.dumps(json_like(artifact)))
     except TypeError:
         return repr(artifact)

@@ -374,7 +374,7 @@ class Engine:
 
 
 class DelegatingEngine(Engine):
-    """One that runs calls that are runs of their own as well."""
+    """An engine that also runs calls that are runs of their own. `Engine` itself has spec 5's methods alone."""
 
     def side_by_side(
         self, calls: Sequence[Call], context: ToolContext, perform: Callable[[dict[int, JsonMap]], dict[int, object]]
@@ -414,9 +414,9 @@ def _first_refusal(tool: Tool, checks: Sequence[Callable[[], None]], attempts: i
     return None
 
 
-def _block_without_secrets(block: JsonMap, text: Callable[[str], str]) -> JsonMap:
-    """What is no text, such as an image, has no words."""
-    return {**block, "text": text(str(block.get("text", "")))} if block.get("type") == "text" else block
+def _redacted(data: JsonMap, redactor: Redactor) -> JsonMap:
+    found = redactor.content(data)
+    return found if isinstance(found, dict) else {"redacted": found}
 
 
 def redacted_output(output: ToolOutput, redactor: Redactor) -> ToolOutput:
@@ -427,11 +427,10 @@ def redacted_output(output: ToolOutput, redactor: Redactor) -> ToolOutput:
         error = error.model_copy(update={"message": text(error.message), "suggestions": suggestions})
         result = ToolResult(ok=False, error=error)
     else:
-        data = redactor.content(output.result.data)
-        result = ToolResult(ok=output.result.ok, data=data if isinstance(data, dict) else {"redacted": data})
+        result = ToolResult(ok=output.result.ok, data=_redacted(output.result.data, redactor))
     changes = tuple(each.model_copy(update={"diff": text(each.diff)}) for each in output.changes)
     if plan is not None:
         plan = Plan(steps=tuple(PlanStep(title=text(step.title) or "-", status=step.status) for step in plan.steps))
-    blocks = output.blocks and tuple(_block_without_secrets(each, text) for each in output.blocks)
+    blocks = output.blocks and tuple(_redacted(each, redactor) for each in output.blocks)
     artifact = None if output.artifact is None else redactor.content(output.artifact)
     return replace(output, result=result, changes=changes, plan=plan, blocks=blocks, artifact=artifact)

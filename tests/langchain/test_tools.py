@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -210,6 +211,23 @@ def test_arguments_are_checked_by_the_tools_own_schema(root: Path) -> None:
     assert done.told[-1] == "low"
 
 
+class Aimed(Ask):
+    state: Annotated[JsonMap, InjectedState]
+
+
+@tool(args_schema=Aimed)
+def aimed(word: str, state: JsonMap) -> str:
+    """Fail over what a service has answered."""
+    return Ask.model_validate({"wrod": word, "state": state}).word
+
+
+def test_a_validation_error_in_a_tool_is_none_of_its_arguments(root: Path) -> None:
+    done = ran(root, ("aimed", {"word": "LOUD"}), ("aimed", {"word": "low"}), tools=[aimed])
+    assert done.told == ["invalid_argument", "io_error"]
+    assert "The arguments of aimed do not fit: word: value error, do not shout" in done.said
+    assert "aimed failed: 1 validation error for Ask" in done.said
+
+
 WRONG: list[tuple[Any, type[Exception], str]] = [
     ({"type": "web_search"}, TypeError, "tools: a dict does not fit: give tools of mendgraph, tools of LangChain"),
     (Echo, TypeError, "tools: the class Echo does not fit"),
@@ -241,7 +259,7 @@ def test_effects_name_tools_of_langchain_and_functions() -> None:
 @tool(response_format="content_and_artifact")
 def look(city: str) -> tuple[list[Any], list[Document]]:
     """Look at a city."""
-    return [{"type": "text", "text": f"Sun in {city}, {WORD}"}, PNG], [Document(page_content=f"raw {WORD}")]
+    return [PNG, {"type": "text", "text": f"Sun in {city}, {WORD}"}], [Document(page_content=f"raw {WORD}")]
 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
@@ -250,7 +268,7 @@ def test_blocks_and_artifacts_arrive_as_langchain_has_them_and_without_secrets(r
     [message] = [each for each in done.result.messages if isinstance(each, ToolMessage)]
     text = message.text
     assert text.startswith("Sun in Rome, ")
-    assert message.content == [{"type": "text", "text": text}, PNG]
+    assert message.content == [PNG, {"type": "text", "text": text}]
     assert message.artifact[0]["page_content"].startswith("raw ")
     sent = done.requests[-1]["messages"][-2:]  # OpenAI takes images from a user only
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
@@ -405,7 +423,7 @@ def test_file_rules_judge_the_arguments_that_are_said_to_be_paths(root: Path) ->
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 def test_time_retries_and_the_cache_are_those_of_all_tools(root: Path, asynchronous: bool) -> None:
-    made: list[str] = []
+    made, released = list[str](), threading.Event()
 
     def flaky() -> str:
         """Fail once."""
@@ -424,17 +442,24 @@ def test_time_retries_and_the_cache_are_those_of_all_tools(root: Path, asynchron
         await asyncio.Event().wait()
         return ""
 
-    calls: Calls = [("flaky", {}), ("endless", {}), *[("cached", {"word": "w"})] * 2]
+    def stuck() -> str:
+        """Wait in a thread."""
+        released.wait(20)
+        made.append("stuck")
+        return ""
+
+    calls: Calls = [("flaky", {}), ("endless", {}), ("stuck", {}), *[("cached", {"word": "w"})] * 2]
     done = ran(
         root,
         *calls,
-        tools=[flaky, cached, endless],
+        tools=[flaky, cached, endless, stuck],
         asynchronous=asynchronous,
-        tool_timeouts_s={"endless": 0.1},
+        tool_timeouts_s={"endless": 0.1, "stuck": 0.1},
         options={"effects": {"cached": Effect.READ, "flaky": Effect.READ}},
     )
-    assert done.told == ["at last", "timeout", "w", "w"]
-    assert (made.count("flaky"), made.count("cached")) == (2, 1)
+    assert done.told == ["at last", "timeout", "timeout", "w", "w"]
+    assert (made.count("flaky"), made.count("cached"), made.count("stuck")) == (2, 1, 0)
+    released.set()
 
 
 def test_callbacks_do_not_hear_what_a_tool_says_before_secrets_are_out(root: Path) -> None:
@@ -454,5 +479,5 @@ def test_callbacks_do_not_hear_what_a_tool_says_before_secrets_are_out(root: Pat
         updates = list(graph.stream({"messages": [HumanMessage("Look.")]}, config, stream_mode="updates"))
         stored = graph.get_state(config).values
     assert (stored["outcome"].reason, heard) == (StopReason.ANSWERED, [])
-    assert stored["results"][0].blocks[1] == PNG
+    assert stored["results"][0].blocks[0] == PNG
     assert WORD not in f"{updates}{stored}"

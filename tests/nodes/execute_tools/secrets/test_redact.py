@@ -342,6 +342,12 @@ def test_a_result_that_cannot_be_looked_through_is_not_shown(monkeypatch: pytest
     assert redacted_output(ToolOutput.ok(content="x"), REDACTOR) == ToolOutput.ok(redacted=MARK)
 
 
+def test_no_block_of_a_tool_message_holds_a_secret() -> None:
+    blocks = ({"type": "text-plain", "text": "hunter2"}, {"type": "image", "url": "https://host/hunter2.png"})
+    shown = ({"type": "text-plain", "text": MARK}, {"type": "image", "url": f"https://host/{MARK}.png"})
+    assert redacted_output(dataclasses.replace(ToolOutput.ok(), blocks=blocks), REDACTOR).blocks == shown
+
+
 # --- Parts of texts
 
 
