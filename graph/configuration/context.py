@@ -301,7 +301,7 @@ class AgentContext(Record):
     writable_paths: tuple[str, ...] = _setting(
         (),
         "Files and folders that may be changed; then no programs run. Default: all that the rules allow.",
-        trust="part",
+        trust="places",
     )
     offer: Literal["few", "all"] = _setting(
         "few", "Tools that the model is told of. few: what most tasks need, in the fewest tokens.", trust="any"

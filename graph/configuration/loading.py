@@ -20,6 +20,7 @@ from mendgraph.nodes.call_model.ledger import PRICES_VARIABLE, PriceList, parse_
 from mendgraph.nodes.execute_tools.files.sandbox import StrPath
 from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules, rule_problems
 from mendgraph.nodes.execute_tools.store import user_files
+from mendgraph.nodes.guard.file_rules import outside
 from mendgraph.nodes.language.documents import DocumentProblem, read_toml
 from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
@@ -395,6 +396,7 @@ _RULES: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "extensions": lambda new, old: (
         bool(new) and (not old or {each.lstrip(".").lower() for each in new} <= {each.lstrip(".") for each in old})
     ),
+    "places": lambda new, old: bool(new) and not (old and outside(new, old)),
     "limits": lambda new, old: all(name in new and new[name] <= most for name, most in old.items()),
 }
 """(value of the file, value without the file) -> whether the file's allows nothing more."""

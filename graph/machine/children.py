@@ -26,7 +26,7 @@ from mendgraph.graph.machine.state import AgentState
 from mendgraph.nodes.call_model import ledger
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.execute_tools.registry import ToolOutput
-from mendgraph.nodes.guard.file_rules import WorkspacePath, writable_rule
+from mendgraph.nodes.guard.file_rules import outside
 from mendgraph.nodes.guard.policy import workspace_relative
 from mendgraph.nodes.language.display import LEAST_USD, listed
 from mendgraph.nodes.records import (
@@ -102,16 +102,13 @@ class Children:
         part = ledger.share(self.spending, context.limits(self._around.state["profile"]), children + 1)
         part["max_seconds"] = None if seconds_left == inf else seconds_left / (rows + 1)
         least = {"max_cost_usd": LEAST_USD, "max_seconds": _LEAST_S}
-        given = {name: most for name, most in part.items() if most is not None}
-        part["system_prompt"] = "".join(self._around.state.get("system_prompt") or ())
-        part["tool_quotas"] = {
-            name: max(0, most - self._used.get(name, 0)) // children for name, most in context.tool_quotas.items()
-        }
-        scarce = [name for name, most in given.items() if most < least.get(name, 1)]
-        if not scarce:
-            return part
-        message = f"What this run has left of {scarce[0]} is too little for {children} more: do it yourself."
-        return ToolError(code=ToolErrorCode.RESOURCE_LIMIT, message=message)
+        for name, most in part.items():
+            if most is not None and most < least.get(name, 1):
+                message = f"What this run has left of {name} is too little for children: do this part yourself."
+                return ToolError(code=ToolErrorCode.RESOURCE_LIMIT, message=message)
+        used, words = self._used, "".join(self._around.state.get("system_prompt") or ())
+        quotas = {name: max(0, most - used.get(name, 0)) // children for name, most in context.tool_quotas.items()}
+        return {**part, "tool_quotas": quotas, "system_prompt": words}
 
     def _together(self, children: Mapping[int, tuple[str, AgentContext]]) -> dict[int, Mapping[str, Any]]:
         """Run these side by side; their states when they have ended. Whatever ends this wait ends them as well."""
@@ -170,7 +167,7 @@ class Children:
     def _hear(self, place: int, task: str, mode: str, part: Any, ends: dict[int, Mapping[str, Any]]) -> None:
         if mode == "values":
             ends[place] = part
-        elif "__interrupt__" not in part:  # which its run puts to the person
+        elif mode == "custom" or "__interrupt__" not in part:  # which its run puts to the person
             step = self._around.state.get("step", 0)
             told = {"type": "child", "place": f"{step}.{place + 1}", "task": task, "mode": mode, "part": part}
             self._around.write(told)
@@ -197,8 +194,7 @@ def in_turns(paths: Mapping[int, Sequence[str]], *, alone: bool) -> list[list[in
 
 
 def _overlap(some: Sequence[str], others: Sequence[str]) -> bool:
-    pairs = [(f"/{one}/", f"/{other}/") for one in some for other in others]
-    return any("/./" in pair or pair[0].startswith(pair[1]) or pair[1].startswith(pair[0]) for pair in pairs)
+    return [*outside(some, others)] != [*some] or [*outside(others, some)] != [*others]
 
 
 def refusal(context: AgentContext, paths: Sequence[str]) -> ToolError | None:
@@ -209,10 +205,10 @@ def refusal(context: AgentContext, paths: Sequence[str]) -> ToolError | None:
     if context.mode == "read-only":
         return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
     own = context.writable_paths
-    outside = [path for path in paths if own and writable_rule(own).check(WorkspacePath(path))]
-    if not outside:
+    denied = outside(paths, own) if own else []
+    if not denied:
         return None
-    message = f"This run may not change {quoted(outside[0])}, so a child may not either: name paths in {listed(own)}."
+    message = f"This run may not change {quoted(denied[0])}, so a child may not either: name paths in {listed(own)}."
     return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
 
 

@@ -106,14 +106,16 @@ class ToolRuntime:
     ) -> None:
         """Nothing is opened yet. `roles` are lists of tool names, `secrets` values that are never shown.
 
-        A `served` machine tells nobody of the skills of the user who serves it. The tools for skills and memory are
-        there as well, unless tools of the user's have their names.
+        A `served` machine tells nobody of the skills of the user who serves it. `read_skill`, beside a `read_file`, and
+        `remember` are added, unless tools of the user's have their names.
         """
         self.response_format = response_format
         given = default_tools() if tools is None else tuple(tools)
-        names, own = {each.name for each in given}, {read_skill.name: read_skill, remember.name: remember}
-        self._served, self._own = served, own.keys() - names - (set() if read_file.name in names else {read_skill.name})
-        self.registry = ActionRegistry((*given, *(tool for name, tool in own.items() if name in self._own)))
+        names = {each.name for each in given}
+        own = (read_skill, remember) if read_file.name in names else (remember,)
+        added = [each for each in own if each.name not in names]
+        self._served, self._own = served, {each.name for each in added}
+        self.registry = ActionRegistry((*given, *added))
         self.specs = {spec.name: spec for spec in self.registry.specs()}
         self._rules = rules
         self._roles, self._redactor = dict(roles), CurrentRedactor(secrets)

@@ -167,13 +167,13 @@ class TakenBack(NamedTuple):
 class WorkspaceRecords:
     """Opens the journal of a workspace for one step at a time, with nobody else at work there."""
 
-    def __init__(self, turns: AbstractContextManager[object] | None = None) -> None:
-        """`turns` is a lock that others of this process wait for as well; without one nobody is beside it."""
+    def __init__(self, lock: AbstractContextManager[object] | None = None) -> None:
+        """`lock` is held while a step uses the journal: steps of children that run side by side share these records."""
         self._held: set[str] = set()
-        self._turns = turns or nullcontext()
+        self._lock = lock or nullcontext()
 
     def for_children(self, workspace: str) -> "WorkspaceRecords":
-        """Those of the children of a step that has the workspace: their steps with effects take turns."""
+        """The records for the children of a step that holds the workspace: their steps with effects take turns."""
         records = WorkspaceRecords(Lock())
         records.hold(workspace)
         return records
@@ -202,7 +202,7 @@ class WorkspaceRecords:
             yield folder
             return
         with ExitStack() as opened:
-            opened.enter_context(self._turns)
+            opened.enter_context(self._lock)
             busy = None
             if workspace not in self._held:
                 lock = WorkspaceLock(folder)

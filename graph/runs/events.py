@@ -242,25 +242,25 @@ class EventReader:
             elif isinstance(update, Mapping):
                 yield from self._update(node, update)
 
-    def _custom(self, part: Mapping[str, Any]) -> Iterator[Event]:
-        if part.get("type") == "text":
-            yield Text(str(part["text"]))
-        elif part.get("type") == "waiting":
-            yield Waiting(float(part["seconds"]), str(part["reason"]))
-        elif part.get("type") == "alert":
-            yield Alerted(part["kind"], part["message"], part["value"], part["threshold"])
-        elif part.get("type") == "child":
-            place = part["place"]
-            reader = self._children.setdefault(place, EventReader())
-            yield from (OfChild(place, part["task"], each) for each in reader.read(part["mode"], part["part"]))
-        elif part.get("type") == "trace":
-            name, payload = part["name"], part["payload"]
-            if name == "tool.invoke.start":
-                yield from self._started(str(payload.get("tool_name", "")))
-            elif name in _OF_MODEL_CALLS:
-                kind, values = _OF_MODEL_CALLS[name], {**payload, "step": int(part["step_id"])}
-                yield kind(**{each.name: values[each.name] for each in fields(kind)})
-            yield Traced(name, payload, part["run_id"], part["step_id"], part["ms"])
+    def _custom(self, part: object) -> Iterator[Event]:
+        """Tools of users write to this stream as well, whatever they like: that is no event."""
+        match part:
+            case {"type": "text", "text": text}:
+                yield Text(str(text))
+            case {"type": "waiting", "seconds": seconds, "reason": reason}:
+                yield Waiting(float(seconds), str(reason))
+            case {"type": "alert", "kind": kind, "message": message, "value": value, "threshold": threshold}:
+                yield Alerted(kind, message, value, threshold)
+            case {"type": "child", "place": place, "task": task, "mode": mode, "part": inner}:
+                reader = self._children.setdefault(place, EventReader())
+                yield from (OfChild(place, task, each) for each in reader.read(mode, inner))
+            case {"type": "trace", "name": name, "payload": payload, "run_id": run_id, "step_id": step, "ms": ms}:
+                if name == "tool.invoke.start":
+                    yield from self._started(str(payload.get("tool_name", "")))
+                elif name in _OF_MODEL_CALLS:
+                    known, values = _OF_MODEL_CALLS[name], {**payload, "step": int(step)}
+                    yield known(**{each.name: values[each.name] for each in fields(known)})
+                yield Traced(name, payload, run_id, step, ms)
 
     def _started(self, tool: str) -> Iterator[Event]:
         """The engine names the tool alone; calls of one tool start in the order of the reply."""

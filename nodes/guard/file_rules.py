@@ -479,6 +479,12 @@ def writable_rule(paths: tuple[str, ...]) -> FileGuardrailRule:
     return FileGuardrailRule("writable_paths", f"Outside {', '.join(paths)}", _Outside(places))
 
 
+def outside(paths: Sequence[str], places: Sequence[str]) -> list[str]:
+    """Those of the paths that are none of these files, and in none of these folders."""
+    rule = writable_rule(tuple(places))
+    return [path for path in paths if rule.check(WorkspacePath(path))]
+
+
 def is_for_changes(rule: FileGuardrailRule) -> bool:
     """Whether the rule says nothing of reading."""
     return rule is OWN_SETTINGS_RULE or isinstance(rule.check, _Outside)

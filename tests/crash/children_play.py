@@ -6,9 +6,10 @@ from typing import Any, Final
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.run import Session
-from mendgraph.graph.runs.runs import list_runs, open_run, undo_run
+from mendgraph.graph.runs.runs import undo_run
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 from mendgraph.nodes.records import ToolError
+from tests.crash.play import written
 from tests.doubles.replies import Say
 from tests.doubles.task_model import TaskModel
 from tests.runs.scenario import use
@@ -54,19 +55,16 @@ def options(place: dict[str, str]) -> dict[str, Any]:
     return {"model": TaskModel(LINES, mark)}
 
 
+def plain_context(place: dict[str, str], **more: Any) -> AgentContext:
+    """A context in which nothing is done but what the model asks for."""
+    return AgentContext(workspace=place["root"], protocol="native", evidence=False, read_ahead=False, **more)
+
+
 def begin(place: dict[str, str]) -> dict[str, Any]:
     """The run, from its first word."""
     os.environ[DATA_DIR_VARIABLE] = place["data"]
-    context = AgentContext(
-        workspace=place["root"],
-        protocol="native",
-        delegation=True,
-        evidence=False,
-        read_ahead=False,
-        max_calls_per_turn=MOST_CALLS,
-        max_input_tokens_per_session=100_000,
-    )
-    with Session(context, thread_id="play", **options(place)) as session:
+    limits = {"max_calls_per_turn": MOST_CALLS, "max_input_tokens_per_session": 100_000}
+    with Session(plain_context(place, delegation=True, **limits), thread_id="play", **options(place)) as session:
         list(session.stream("MAIN do all of it"))
         return told(session)
 
@@ -74,11 +72,8 @@ def begin(place: dict[str, str]) -> dict[str, Any]:
 def resume(place: dict[str, str]) -> dict[str, Any]:
     """What goes on with it, or begins it where it was never written down."""
     os.environ[DATA_DIR_VARIABLE] = place["data"]
-    runs = list_runs(place["root"])
-    if isinstance(runs, ToolError) or not runs:
+    if (session := written(place, options(place))) is None:
         return begin(place)
-    session = open_run("play", place["root"], **options(place))
-    assert not isinstance(session, ToolError), session.message
     with session:
         list(session.resume())
         return told(session)

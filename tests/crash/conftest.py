@@ -8,6 +8,7 @@ import pytest
 
 from tests.crash import shim
 from tests.crash.fork_server import ForkServer
+from tests.memory_folder import memory_folder
 
 
 @pytest.fixture(scope="session")
@@ -37,3 +38,10 @@ def sample_servers(shim_library: Path) -> Iterator[list[ForkServer]]:
 def sample_server(sample_servers: list[ForkServer]) -> ForkServer:
     """The first of them."""
     return sample_servers[0]
+
+
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    """A folder for the records of runs."""
+    with memory_folder() as folder:
+        yield folder

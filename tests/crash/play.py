@@ -84,16 +84,23 @@ def begin(place: dict[str, str]) -> dict[str, Any]:
 def resume(place: dict[str, str]) -> dict[str, Any]:
     """The one command that goes on; where the run was never written down, that is to begin it."""
     os.environ[DATA_DIR_VARIABLE] = place["data"]
-    runs = list_runs(place["root"])
-    if isinstance(runs, ToolError) or not runs:
+    if (session := written(place, options(place))) is None:
         return begin(place)
-    session = open_run("play", place["root"], **options(place))
-    assert not isinstance(session, ToolError), session.message
     with session:
         ended = "fails" in place and session._machine.get_state(session._config()).values.get("outcome")
         if not ended:  # else it would be a new turn
             list(session.resume())
         return _told(session.result())
+
+
+def written(place: dict[str, str], given: dict[str, Any]) -> Session | None:
+    """The session of the run, None where that was never written down."""
+    runs = list_runs(place["root"])
+    if isinstance(runs, ToolError) or not runs:
+        return None
+    session = open_run("play", place["root"], **given)
+    assert not isinstance(session, ToolError), session.message
+    return session
 
 
 def again(place: dict[str, str]) -> dict[str, Any]:

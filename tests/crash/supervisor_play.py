@@ -11,12 +11,12 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph_supervisor import create_supervisor
 
-from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.state import serializer
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 from mendgraph.nodes.records import ModelReply, Protocol
+from tests.crash.children_play import plain_context
 from tests.doubles.call_model import CallModel
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import reply_of
@@ -77,13 +77,7 @@ def supervisor(place: dict[str, str], saver: SqliteSaver) -> Any:
     """The graph, with a checkpointer of its own."""
 
     def agent(name: str) -> Any:
-        context = AgentContext(
-            workspace=place["root"],
-            protocol="native",
-            evidence=False,
-            read_ahead=False,
-            max_calls_per_turn=MOST_CALLS,
-        )
+        context = plain_context(place, max_calls_per_turn=MOST_CALLS)
         return build_graph(model=Worker(name, place["marks"]), context=context, name=name)
 
     agents: Any = [agent(name) for name in AGENTS]

@@ -47,12 +47,6 @@ def trace(servers: list[ForkServer], tmp_path_factory: pytest.TempPathFactory) -
     return played.trace
 
 
-@pytest.fixture
-def memory() -> Iterator[Path]:
-    with memory_folder() as folder:
-        yield folder
-
-
 class Place:
     """A workspace, and in memory the data folder of its runs: nothing of either is lost with a process."""
 

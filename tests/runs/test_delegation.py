@@ -9,16 +9,19 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import HumanMessage
+from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.prebuilt import ToolRuntime
 from langgraph.types import Command
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.state import serializer
-from mendgraph.graph.runs.events import Asked, Ended, OfChild, ToolStarted
+from mendgraph.graph.runs.events import Asked, Ended, OfChild, Text, ToolStarted
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.runs import prune_runs, undo_run
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
+from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.records import JsonMap, OutcomeKind, StopReason, ToolError
 from tests.doubles.replies import Say
 from tests.doubles.task_model import TaskModel
@@ -107,14 +110,23 @@ def test_explorers_and_writers_work_side_by_side_and_hand_back_what_they_did(roo
 
 
 def test_writers_of_the_same_file_work_one_after_the_other(root: Path) -> None:
+    begun, early = threading.Event(), list[bool]()
+
+    def note(task: str, replies: int) -> None:
+        if task == "TWO":
+            begun.set()
+        elif task == "ONE" and replies == 1:
+            early.append(begun.wait(0.2))
+
     lines = {
-        "MAIN": parent(write("ONE", "sub/"), write("TWO", "./sub/b.txt")),
+        "MAIN": parent(write("ONE", "SUB/"), write("TWO", "./sub/b.txt")),
         "ONE": (edit("sub/b.txt", "b", "one"), done()),
         "TWO": (edit("sub/b.txt", "one", "two"), done()),
     }
-    with session(root, TaskModel(lines)) as opened:
+    with session(root, TaskModel(lines, note)) as opened:
         opened.work("MAIN")
         assert [each["ok"] for each in results(opened)] == [True, True]
+    assert early == [False]
     assert (root / "sub/b.txt").read_text() == "two\n"
 
 
@@ -145,6 +157,24 @@ def test_a_run_and_its_children_never_pass_a_limit_together(root: Path, limits: 
     assert outcome.kind is OutcomeKind.FINISHED
     assert usage["total_calls"] == len(model.calls) <= 9
     assert usage["total_output_tokens"] <= 90
+
+
+@pytest.mark.parametrize("said", [5, "words", {"type": "text"}])
+def test_what_a_tool_streams_disturbs_no_run_and_no_child(root: Path, said: Any) -> None:
+    @tool
+    def tick(runtime: ToolRuntime) -> str:
+        """Say something while it runs."""
+        runtime.stream_writer(said)
+        return "tock"
+
+    lines = {"MAIN": parent(("tick", {}), explore("A")), "A": (use(("tick", {}), usage=USED), done("tick, tock"))}
+    given: Any = {"tools": (*default_tools(), tick), "effects": {"tick": "none"}}
+    with Session(context(root), model=TaskModel(lines), thread_id="t", **given) as opened:
+        texts = [event.text for event in opened.stream("MAIN") if isinstance(event, Text)]
+        own, of_child = [message.text for message in opened.result().messages if message.type == "tool"]
+    assert "".join(texts) == "All done."
+    assert own == "tock"
+    assert json.loads(of_child)["data"]["answer"] == "tick, tock"
 
 
 def test_a_run_without_a_checkpointer_has_children_as_well(root: Path) -> None:
