@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from mendgraph.nodes.begin_turn.preload import preload
 from mendgraph.nodes.begin_turn.turn_start import (
     FRESH_TURN,
     BeginTurnState,
@@ -12,7 +13,6 @@ from mendgraph.nodes.begin_turn.turn_start import (
     handed_on,
     is_answered,
     place_of_request,
-    preload,
     read_notes,
     scrubbed,
     without_refused_media,

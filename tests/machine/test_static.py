@@ -3,6 +3,8 @@
 import ast
 from collections.abc import Iterable, Mapping
 
+import pytest
+
 from mendgraph.graph.machine import routes
 from mendgraph.graph.machine.build import Machine, build_graph
 from mendgraph.graph.machine.routes import NODES, TRANSITIONS
@@ -66,6 +68,24 @@ def test_the_compiled_machine_is_sound() -> None:
     graph = arrows(build_graph())
     assert set(graph) - {START, END} == set(NODES)
     assert problems(graph) == []
+
+
+PLANTED = {
+    "guard is bypassed": ({"parse": {"execute_tools", "guard", "heal", "FINISHED"}}, "parse leads to execute_tools"),
+    "a budget edge is gone": ({"loop_check": {"call_model", "FINISHED", "SYSTEM_ERROR"}}, "loop_check calls the model"),
+    "no ledger": ({"call_model": {"parse", "SYSTEM_ERROR"}}, "call_model cannot refuse"),
+    "a circle": ({"heal": {"parse", "guard", "BUDGET_STOP", "SYSTEM_ERROR"}}, "heal turns in a circle"),
+    "an end that is none": ({"FINISHED": {"call_model"}}, "FINISHED leads on"),
+    "a room without a door": ({"parse": {"guard", "FINISHED"}}, "heal is never reached"),
+    "a trap": ({"execute_tools": {"execute_tools"}}, "execute_tools never ends"),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_an_unsound_machine_is_noticed(name: str) -> None:
+    changed, told = PLANTED[name]
+    graph = {**arrows(build_graph()), **{node: frozenset(targets) for node, targets in changed.items()}}
+    assert [problem for problem in problems(graph) if problem.startswith(told)]
 
 
 def test_the_way_back_to_the_model_is_asked_for_in_one_place() -> None:

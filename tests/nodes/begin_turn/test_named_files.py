@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import pytest
 
-from mendgraph.nodes.begin_turn.turn_start import (
+from mendgraph.nodes.begin_turn.preload import (
+    MAX_BYTES,
     MAX_FEW_BYTES,
     MAX_NAMED_FILES,
     MAX_SMALL_BYTES,
@@ -216,13 +217,63 @@ def test_a_new_name_is_given_everywhere_without_a_model(request_text: str) -> No
 
 
 @pytest.mark.parametrize(
+    ("request_text", "other", "shown"),
+    [
+        pytest.param("The cli is slow, fix it.", "cli cli cli", "cli", id="a file's name"),
+        pytest.param("return of the shop rebate is wrong", "rebate", "other", id="a rare word"),
+        pytest.param("fix the quantities", "quantity = 1", "other", id="a word's other form"),
+        pytest.param("fix the discount when there is one", "when there is one", "cart", id="words that say nothing"),
+    ],
+)
+def test_words_count_by_what_they_say(request_text: str, other: str, shown: str) -> None:
+    files = shop(**{"src/shop/other.py": f"{other}\n"})
+    assert preload(request_text, BLOCKS, files) == read_ahead([f"src/shop/{shown}.py"])
+
+
+MANY = {f"{number}.py": "x\n" for number in range(MOST_LOOKED_AT)}
+
+
+def test_in_a_large_workspace_nothing_is_guessed() -> None:
+    assert preload("fix the discount of the cart", BLOCKS, shop(**MANY)) == read_ahead([])
+
+
+def test_what_is_clear_beside_it_gets_the_new_name() -> None:
+    text = "from .cart import (\n    calc,\n)\n__all__ = ['calc']\ncart.calc() == calc == self.calc\n"
+    made = preload("rename calc to compute_total everywhere", BLOCKS, shop(**{"src/shop/other.py": text}))
+    assert made is not None
+    patch = json.loads(str(made.calls[0].arguments))["patch"]
+    assert [line for line in patch.splitlines() if line.startswith("+")][-3:] == [
+        "+    compute_total,",
+        "+__all__ = ['compute_total']",
+        "+cart.compute_total() == compute_total == self.compute_total",
+    ]
+
+
+@pytest.mark.parametrize(
     ("request_text", "more"),
     [
         ("rename calc to compute_total", {}),
         ("rename calc to compute_total everywhere and fix it", {}),
         ("rename calc to shorten everywhere", {}),
         ("rename nothing_here to compute_total everywhere", {}),
-        ("rename calc to compute_total everywhere", {"src/shop/other.py": "def calc(): ...\n"}),
+        ("rename calc to class everywhere", {}),
+        ("rename calc to sum everywhere", {}),
+        ("rename calc to compute_total everywhere", MANY),
+        ("rename calc to compute_total everywhere", {"big.txt": "x" * MAX_BYTES}),
+        *(
+            ("rename calc to compute_total everywhere", {"src/shop/other.py": text})
+            for text in (
+                "def calc(): ...\n",
+                "import maths\nmaths.calc()\n",
+                "found().calc()\n",
+                "from maths import sine, calc\n",
+                "from maths import (\n    sine,\n    calc,\n)\n",
+                "calc = 1\n",
+                "draw(calc=True)\n",
+                "{calc: 1}\n",
+                'row["calc"]\n',
+            )
+        ),
     ],
 )
 def test_what_is_more_than_a_new_name_or_not_clear_is_left_to_the_model(

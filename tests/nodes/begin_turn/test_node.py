@@ -5,7 +5,8 @@ import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
 
 from mendgraph.nodes.begin_turn.node import begin_turn
-from mendgraph.nodes.begin_turn.turn_start import FRESH_TURN, HANDED_ON, BeginTurnState, TurnResources, read_ahead
+from mendgraph.nodes.begin_turn.preload import read_ahead
+from mendgraph.nodes.begin_turn.turn_start import FRESH_TURN, HANDED_ON, BeginTurnState, TurnResources
 from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, close_dangling_calls, is_request
 from mendgraph.nodes.records import (
     EditForm,
