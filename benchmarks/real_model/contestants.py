@@ -12,14 +12,12 @@ from benchmarks.real_model import harness_mendgraph as ours
 from benchmarks.real_model.child import clean_environment, root_of_project, run_child, snapshot
 from benchmarks.real_model.endpoint import MeasuredEndpoint
 from benchmarks.real_model.measured_run import Limits, MeasuredRun
-from benchmarks.real_model.record import RunEnd, RunRecord, changed_files, text_digest
+from benchmarks.real_model.record import CallRecord, RunEnd, RunRecord, changed_files, text_digest
 from benchmarks.real_model.rivals import environments
 from benchmarks.real_model.task import Task, write_files
 
 GRACE_S = 30.0
 """How long a harness may go on after its time, to notice that its calls are refused and to end by itself."""
-
-LIMITS = Limits()
 
 
 @dataclass(frozen=True)
@@ -53,11 +51,13 @@ def run_task(
     contestant: Contestant,
     task: Task,
     endpoint: MeasuredEndpoint,
-    limits: Limits = LIMITS,
+    limits: Limits = Limits(),  # noqa: B008 - a frozen record
     prepare: Callable[[Path], None] = lambda _: None,
     keep: Path | None = None,
 ) -> RunRecord:
     """One run in a fresh workspace, which `prepare` makes ready, and what the check says of it.
+
+    A task with a second try has one where the check finds a problem, with limits of its own, and is judged after it.
 
     `keep` is a folder to be made, in which the workspace and the harness's home are kept.
     """
@@ -67,14 +67,23 @@ def run_task(
         home.mkdir()
         write_files(workspace, task.files)
         prepare(workspace)
-        before = snapshot(workspace)
-        run, base_url = endpoint.open_run(limits, greedy=contestant.greedy)
-        try:
-            end = _work(contestant, task, workspace, home, base_url, endpoint.model, limits)
-        finally:
-            endpoint.close_run(run)
+        before, said = snapshot(workspace), list[tuple[str, str]]()
+        calls, request = list[CallRecord](), task.request
+        while True:
+            run, base_url = endpoint.open_run(limits, greedy=contestant.greedy)
+            asked = {"request": request, "said": said, "base_url": base_url, "model": endpoint.model}
+            try:
+                end = _work(contestant, task, workspace, home, asked, limits)
+            finally:
+                endpoint.close_run(run)
+            calls += run.calls
+            end = settled_end(end, run, typed=contestant.harness == ours.NAME)
+            problem = task.check(workspace, end.answer)
+            said.append((request, end.answer))
+            if problem is None or not task.again or len(said) > 1:
+                break
+            request = f"{problem}\n\n{task.again}"
         changed = changed_files(before, snapshot(workspace))
-        problem = task.check(workspace, end.answer)
     return RunRecord(
         harness=contestant.harness,
         label=contestant.label,
@@ -85,23 +94,17 @@ def run_task(
         digest=task_digest(task),
         options=dict(contestant.options),
         problem=problem,
-        end=settled_end(end, run, typed=contestant.harness == ours.NAME),
+        end=end,
         changed_files=changed,
-        calls=tuple(run.calls),
+        calls=tuple(calls),
+        tries=len(said),
     )
 
 
 def _work(
-    contestant: Contestant, task: Task, workspace: Path, home: Path, base_url: str, model: str, limits: Limits
+    contestant: Contestant, task: Task, workspace: Path, home: Path, asked: dict[str, Any], limits: Limits
 ) -> RunEnd:
-    asked: dict[str, Any] = {
-        "request": task.request,
-        "workspace": str(workspace),
-        "base_url": base_url,
-        "model": model,
-        "files": sorted(task.files),
-        "limits": limits.model_dump(),
-    }
+    asked |= {"workspace": str(workspace), "files": sorted(task.files), "limits": limits.model_dump()}
     if contestant.options:
         asked["options"] = dict(contestant.options)
     added = {"MENDGRAPH_DATA_DIR": str(home / "runs"), **contestant.environment}

@@ -20,6 +20,7 @@ from benchmarks.real_model.measured_run import Limits
 from benchmarks.real_model.record import RunEnd
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.langchain import chat_models
+from mendgraph.graph.machine.build import SessionOptions
 from mendgraph.graph.runs.events import Alerted, Asked, Ended, Event, Text, Traced
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.terminal.output_lines import outcome_lines
@@ -53,10 +54,18 @@ SWITCHES: tuple[tuple[str, JsonMap], ...] = (
 """What an ablation switches off, one at a time: the label of its runs, and its options."""
 
 
+KEPT: SessionOptions = {"durability": "exit", "thread_id": "task"}
+"""A second request goes on in the thread of the first."""
+
+
 class Request(Record):
-    """What the runner hands over: the user's words, where, on which endpoint, and the settings of this label."""
+    """What the runner hands over: the user's words, where, on which endpoint, and the settings of this label.
+
+    `said` are earlier requests and answers, which the thread holds.
+    """
 
     request: str
+    said: tuple[tuple[str, str], ...] = ()
     workspace: str
     base_url: str
     model: str
@@ -96,7 +105,7 @@ def run(request: Request) -> RunEnd:
     with (
         _without(request.options.get("without")),
         patch.object(chat_models, "shared_local_server", lambda: served),
-        Session(context_of(request.workspace, request.options, request.limits), durability="exit") as session,
+        Session(context_of(request.workspace, request.options, request.limits), **KEPT) as session,
     ):
         events = list(session.stream(request.request))
         while isinstance(events[-1], Asked):

@@ -12,12 +12,15 @@ from benchmarks.real_model.task import Task
 from mendgraph.nodes.records import Record
 
 HERE = Path(__file__).parent
+SETS = ("own", "exercism", "humanevalfix")
 
 
 class Choice(Record):
     """What the command line says. `options` are fields of `AgentContext`."""
 
+    tasks_of: str
     half: str
+    every: int
     tasks: tuple[str, ...]
     rivals: tuple[str, ...]
     ours: bool
@@ -43,7 +46,9 @@ def read_choice(arguments: Sequence[str], about: str) -> Choice:
     if unknown := sorted(set(rivals) - set(RIVALS)):
         parser.error(f"no rival is called {', '.join(unknown)}: there are {', '.join(RIVALS)}")
     return Choice(
+        tasks_of=said.tasks_of,
         half=said.half,
+        every=said.every,
         tasks=said.tasks,
         rivals=rivals,
         ours=not said.only_rivals,
@@ -57,16 +62,18 @@ def read_choice(arguments: Sequence[str], about: str) -> Choice:
 
 
 def chosen_tasks(every: Sequence[Task], choice: Choice) -> list[Task]:
-    """The tasks of the half, or those that are named. Raises ValueError for a name that no task has."""
+    """The tasks of the half, every so many-th, or those that are named. ValueError for a name that no task has."""
     names = {task.name for task in every}
     if unknown := sorted(set(choice.tasks) - names):
         raise ValueError(f"no task is called {', '.join(unknown)}: there are {', '.join(sorted(names))}")
-    wanted = [task for task in every if not choice.tasks or task.name in choice.tasks]
+    wanted = [task for task in every if task.name in choice.tasks] if choice.tasks else every[:: choice.every]
     return [task for task in wanted if choice.half in ("all", task.half)]
 
 
 def _parser(about: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("--set", dest="tasks_of", choices=SETS, default="own", help="our own tasks, or public ones")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="every N-th task of them, by name")
     parser.add_argument("--half", choices=("dev", "held_out", "all"), default="all", help="which half of the tasks")
     parser.add_argument("--tasks", type=_names, default=(), metavar="A,B", help="these tasks only")
     parser.add_argument("--against", type=_names, default=(), metavar="A,B", help=f"rivals: {','.join(RIVALS)}")

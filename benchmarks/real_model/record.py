@@ -66,6 +66,7 @@ class RunEnd(Record):
 class RunRecord(Record):
     """One harness's run of one task. `problem` is None where the task is solved; `changes` says that it asks for some.
 
+    `tries` counts the requests that were made: a second one where the task has it and the first did not solve it.
     `label` tells settings of one harness apart; `digest` is that of the task with its check: results of an
     older one are not taken for those of the new one.
     """
@@ -82,11 +83,17 @@ class RunRecord(Record):
     end: RunEnd
     changed_files: tuple[str, ...]
     calls: tuple[CallRecord, ...]
+    tries: int = 1
 
     @property
     def place(self) -> tuple[str, str, str]:
         """What there is one result of: a harness with its label, and a task."""
         return self.harness, self.label, self.task
+
+    @property
+    def wrong_claim(self) -> bool:
+        """Whether the harness says that it is done, and it is not."""
+        return self.problem is not None and self.end.ended in CLAIMS_SUCCESS
 
     @property
     def false_claim(self) -> bool:

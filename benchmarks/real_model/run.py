@@ -1,28 +1,22 @@
 """Run real tasks with the embedded model, in mendgraph and in its rivals, and print one table.
 
-All harnesses have the same endpoint, tasks and limits: 12 model calls and 150 s a task, 800 tokens a reply, and for the
-rivals temperature 0. Tasks run one at a time. Each result is on the disk before the next run begins, so that what was
-ended with Ctrl-C goes on when it is started again.
+All harnesses have the same endpoint, tasks and limits: 12 model calls and 150 s a request, 800 tokens a reply, for
+exercism 600 s and 2048 tokens, and for the rivals temperature 0. Tasks run one at a time. Each result is on the disk
+before the next run begins, so that what was ended with Ctrl-C goes on when it is started again.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from pydantic import ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from benchmarks.real_model.contestants import (
-    LIMITS,
-    Contestant,
-    our_contestants,
-    rival_contestant,
-    run_task,
-    task_digest,
-)
+from benchmarks.real_model.contestants import Contestant, our_contestants, rival_contestant, run_task, task_digest
 from benchmarks.real_model.endpoint import EmbeddedServer, MeasuredEndpoint
 from benchmarks.real_model.harness_mendgraph import NAME, context_of
+from benchmarks.real_model.measured_run import Limits
 from benchmarks.real_model.options import HERE, Choice, chosen_tasks, read_choice
 from benchmarks.real_model.record import RunRecord
 from benchmarks.real_model.reply_cache import ReplyCache
@@ -30,23 +24,31 @@ from benchmarks.real_model.results import Results
 from benchmarks.real_model.rivals.environments import prepare
 from benchmarks.real_model.score import ablation_table, markdown, scores
 from benchmarks.real_model.task import Task
-from benchmarks.real_model.tasks import ALL_TASKS, tasks_digest
+from benchmarks.real_model.tasks import ALL_TASKS, public, tasks_digest
 from mendgraph.nodes.call_model.local_model import why_unavailable
 from mendgraph.nodes.call_model.weights import embedded_weights
 
 INTERRUPTED = 130
+TASKS: dict[str, Callable[[], Sequence[Task]]] = {
+    "own": lambda: ALL_TASKS,
+    "exercism": public.exercism,
+    "humanevalfix": public.humanevalfix,
+}
+LIMITS = {"exercism": Limits(seconds=600.0, output_tokens=2048)}
+"""Of one request, where a set has others than our own tasks: a solution may be long."""
 REPLIES = HERE / ".reply_cache"
 
 
 def main(arguments: Sequence[str]) -> int:
     """Do what the command line says. 0: all ran; 1: something could not be run; 130: ended with Ctrl-C."""
     choice, console = read_choice(arguments, __doc__ or ""), Console()
+    limits = _limits(choice)
     try:
-        tasks = chosen_tasks(ALL_TASKS, choice)
+        tasks = chosen_tasks(TASKS[choice.tasks_of](), choice)
         everyone = our_contestants(choice.label, choice.options, ablate=choice.ablate) if choice.ours else []
         for contestant in everyone:
-            context_of(".", contestant.options, LIMITS)
-    except (ValueError, ValidationError) as error:
+            context_of(".", contestant.options, limits)
+    except (OSError, ValueError, ValidationError) as error:
         console.print(str(error), markup=False)
         return 1
     if unavailable := why_unavailable():
@@ -65,6 +67,10 @@ def main(arguments: Sequence[str]) -> int:
         code = INTERRUPTED
     _report(tasks, results, choice, console)
     return code
+
+
+def _limits(choice: Choice) -> Limits:
+    return LIMITS.get(choice.tasks_of, Limits())
 
 
 def _is_ready(name: str, console: Console) -> bool:
@@ -95,7 +101,7 @@ def _run_all(
                 for task in tasks:
                     progress.update(bar, description=f"{contestant.harness} {contestant.label} {task.name}")
                     if done.get((contestant.harness, contestant.label, task.name)) != contestant.options:
-                        record = run_task(contestant, task, endpoint)
+                        record = run_task(contestant, task, endpoint, _limits(choice))
                         results.add(record)
                         solved += record.problem is None
                         progress.console.print(_told(record), markup=False, soft_wrap=True)
@@ -128,7 +134,7 @@ def _report(tasks: Sequence[Task], results: Results, choice: Choice, console: Co
         "weights_sha256": embedded_weights().sha256,
         "tasks_digest": tasks_digest(),
         "tasks": [task.name for task in tasks],
-        "limits": LIMITS.model_dump(),
+        "limits": _limits(choice).model_dump(),
         "scores": [row.model_dump() for row in rows],
     }
     say(f"\n{results.summarize(summary)}")

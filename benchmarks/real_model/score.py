@@ -24,8 +24,9 @@ class Score(Record):
     """One harness with one label over its tasks. What has no other unit is a mean for one task.
 
     `new_tokens` are uncached prompt tokens and completion tokens together. `false_claims` counts the runs that said
-    that they were done and had changed nothing of what they were asked to change. `failures` says how the runs ended
-    whose task is not solved. `uncached_per_solved` is None where nothing is solved.
+    that they were done and had changed nothing of what they were asked to change, `wrong_claims` all that said so of a
+    task that is not solved. `first` are the tasks that were solved without a second try. `failures` says how the runs
+    ended whose task is not solved. `uncached_per_solved` is None where nothing is solved.
     """
 
     harness: str
@@ -43,6 +44,8 @@ class Score(Record):
     rescued: int
     native_calls: int
     false_claims: int
+    wrong_claims: int
+    first: Tally
     failures: dict[str, int]
     uncached_per_solved: float | None
 
@@ -81,6 +84,8 @@ def _score(harness: str, label: str, runs: list[RunRecord]) -> Score:
         rescued=sum(run.end.rescued for run in runs),
         native_calls=sum(call.native_calls for call in calls),
         false_claims=sum(run.false_claim for run in runs),
+        wrong_claims=sum(run.wrong_claim for run in runs),
+        first=Tally(solved=sum(run.problem is None and run.tries == 1 for run in runs), total=len(runs)),
         failures=dict(Counter(how_it_ended(run) for run in failed).most_common()),
         uncached_per_solved=round(uncached / solved.solved, 1) if solved.solved else None,
     )
@@ -136,6 +141,7 @@ COLUMNS: tuple[tuple[str, Callable[[Score], str]], ...] = (
     ("harness", lambda row: row.harness),
     ("label", lambda row: row.label),
     ("solved", lambda row: str(row.solved)),
+    ("at first", lambda row: str(row.first)),
     ("dev", lambda row: str(row.by_half.get("dev", "-"))),
     ("held out", lambda row: str(row.by_half.get("held_out", "-"))),
     ("calls", lambda row: f"{row.model_calls:.1f}"),
@@ -147,6 +153,7 @@ COLUMNS: tuple[tuple[str, Callable[[Score], str]], ...] = (
     ("seconds", lambda row: f"{row.seconds:.1f}"),
     ("healed", lambda row: str(row.healed)),
     ("rescued", lambda row: str(row.rescued)),
+    ("done, and wrong", lambda row: str(row.wrong_claims)),
     ("done, nothing changed", lambda row: str(row.false_claims)),
 )
 """The columns of the table: its head, and what stands below it."""

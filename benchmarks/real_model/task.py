@@ -9,7 +9,17 @@ from pathlib import Path
 from typing import Literal
 
 Kind = Literal[
-    "repair", "one_file", "several_files", "other_files", "new_files", "unnamed", "question", "refusal", "everyday"
+    "repair",
+    "one_file",
+    "several_files",
+    "other_files",
+    "new_files",
+    "unnamed",
+    "question",
+    "refusal",
+    "everyday",
+    "exercism",
+    "humanevalfix",
 ]
 Half = Literal["dev", "held_out"]
 Check = Callable[[Path, str], str | None]
@@ -35,6 +45,8 @@ class Task:
     """Whether files have to change. False for questions and for what has to be refused."""
     solution: Mapping[str, str | None]
     """A reference for the tests of the tasks: the files that it writes; None stands for a deletion."""
+    again: str = ""
+    """What the user types below what the check has said, for a second try in the same conversation; "" for no such."""
 
 
 def write_files(folder: Path, files: Mapping[str, str | None]) -> None:

@@ -11,7 +11,12 @@ from pathlib import Path
 
 from benchmarks.real_model.child import root_of_project
 
-RIVALS = {"create_agent": "run_create_agent", "pydantic-ai": "run_pydantic_ai", "aider": "run_aider"}
+RIVALS = {
+    "plain": "run_plain",
+    "create_agent": "run_create_agent",
+    "pydantic-ai": "run_pydantic_ai",
+    "aider": "run_aider",
+}
 """The adapter of each rival; its requirements are in `<name>.txt`."""
 
 SETTINGS = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
