@@ -31,7 +31,14 @@ from mendgraph.graph.machine.workspace import (
     user_skills,
 )
 from mendgraph.graph.telemetry.spans import observed_call
-from mendgraph.nodes.call_model.prompts.block_prompt import TurnView, foreign_lines, said_since, used_tools, view_turn
+from mendgraph.nodes.call_model.prompts.block_prompt import (
+    TurnView,
+    ask_anew,
+    foreign_lines,
+    said_since,
+    used_tools,
+    view_turn,
+)
 from mendgraph.nodes.call_model.prompts.profiles import offered_tools
 from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, CallPolicy, PolicyMemory, allowed_tools
 from mendgraph.nodes.execute_tools.engine import DelegatingEngine, Engine, EngineConfig
@@ -448,6 +455,8 @@ def reply_reader(tools: ToolRuntime, state: AgentState, *, told: bool = True) ->
     lines = (line for attempt in attempts for line in attempt.corrective_prompt.splitlines())
     said = (line for line in lines if not line.startswith("  "))  # the reminders may be part of an answer
     request = last_request(messages)
+    asked = state["spending"].mending.asked_again
+    anew = ask_anew(request, view, state.get("corrections") or (), asked) if view.files else None
     acting = {each.name for each in tools.specs.values() if each.effect in {Effect.EXECUTE, Effect.NETWORK}}
     turn = TurnFacts(
         request=request,
@@ -468,7 +477,7 @@ def reply_reader(tools: ToolRuntime, state: AgentState, *, told: bool = True) ->
         validate=tools.registry.validate,
         check_answer=partial(answer_problems, schema=context.response_format, built=tools.response_format),
         writing_tools=frozenset(spec.name for spec in tools.specs.values() if spec.effect is Effect.WRITE),
-        shown_files=tuple(view.files),
+        shown_files=(anew.path,) if anew and anew.path else tuple(view.files),
         told=(*view.failures, *view.evidence, *said) if told else (),
         turn=turn,
         offered=frozenset(spec.name for spec in tools.offered(context, profile)),

@@ -260,7 +260,12 @@ def fit(
     if state["profile"].edit_form is records.EditForm.BLOCKS:
         # It is made anew for each request, and leaves out what does not fit; after a refusal half of it.
         most = None if known is None else known // 2 if refused else max(known - output, 1)
-        return fitted(_prompt(state, settings, specs, state["messages"], most))
+        prompt = _prompt(state, settings, specs, state["messages"], most)
+        return (
+            fitted(prompt)
+            if prompt.failed_tries <= block_prompt.LAST_TRY
+            else Fitted(window, spending, stop=_used_up(state))
+        )
     forced = refused
     for made in range(MOST_ROUNDS + 1):
         prompt = _prompt(state, settings, specs, windows.shown(state["messages"], window, settings.stand_ins))
@@ -287,6 +292,17 @@ def fit(
         saved = {"tokens_before": found.tokens_before, "tokens_after": found.tokens_after}
         yield Emit(name="context.compacted", payload={"kind": found.kind, **saved})
     return fitted(prompt)
+
+
+def _used_up(state: CallModelState) -> records.StopCause:
+    """Why a run ends whose model would have to be asked in words that it was asked in before."""
+    failures = block_prompt.view_turn(state["messages"]).failures
+    said = (*failures, *(correction.prompt for correction in state.get("corrections") or ()))
+    return records.StopCause(
+        reason=records.StopReason.EDITS_FAILED,
+        message=f"No reply could be used after {block_prompt.LAST_TRY + 1} tries.",
+        diagnostics=said[-1:],
+    )
 
 
 def _compacted(

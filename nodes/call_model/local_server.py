@@ -15,6 +15,11 @@ import threading
 from typing import Any
 
 PROMPT_CACHE_MIB = 1024
+REPEATED, FOLLOWING = 8, 24
+"""Where a reply repeats so many tokens of what it was shown, so many that follow there are tried at once.
+
+Source: five requests of the evaluation, 43 s instead of 69 s on two cores.
+"""
 ERRORS_ONLY = 1
 
 
@@ -39,7 +44,7 @@ def main(arguments: list[str]) -> int:
 
 def _serve(prefix: str, weights: str, model: str, context_tokens: str, port: str = "0") -> Any:
     """A server of one slot that answers as soon as this returns, below this path alone."""
-    from xllamacpp import CommonParams, Server
+    from xllamacpp import CommonParams, Server, common_speculative_type
 
     params = CommonParams()
     params.model.path = weights
@@ -50,6 +55,8 @@ def _serve(prefix: str, weights: str, model: str, context_tokens: str, port: str
     params.n_ctx = int(context_tokens)
     params.n_parallel = 1
     params.cache_ram_mib = PROMPT_CACHE_MIB
+    params.speculative.types = [common_speculative_type.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
+    params.speculative.ngram_simple.size_n, params.speculative.ngram_simple.size_m = REPEATED, FOLLOWING
     params.verbosity = ERRORS_ONLY
     params.offline = True
     params.ui = False

@@ -166,8 +166,8 @@ _HANDS_OFF = re.compile(
     re.IGNORECASE,
 )
 _PROBLEM = re.compile(
-    r"\b(?:bug|broken|crash(?:es|ed)?|defect|expected|fail(?:s|ed|ing)?|incorrect(?:ly)?|instead\s+of|raises?|should(?:n'?t)?"
-    r"|must|wrong(?:ly)?)\b",
+    r"\b(?:bugs?|buggy|broken|crash(?:es|ed)?|defects?|expected|fail(?:s|ed|ing)?|fix(?:es|ed|ing)?|incorrect(?:ly)?"
+    r"|instead\s+of|must|raises?|should(?:n'?t)?|wrong(?:ly)?)\b",
     re.IGNORECASE,
 )
 _FAILING_TESTS = re.compile(r"\bfail\w*\s+(?:\w+\s+)?tests?\b|\btests?\s+(?:\w+\s+)?fail", re.IGNORECASE)

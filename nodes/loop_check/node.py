@@ -6,7 +6,7 @@ from typing import Any
 from mendgraph.nodes.language.history import settle_exchange
 from mendgraph.nodes.loop_check import repetition
 from mendgraph.nodes.loop_check.repetition import target_of
-from mendgraph.nodes.records import LoopRecord, LoopVerdict, ModelReply, ToolCall, ToolSpec, changed_files
+from mendgraph.nodes.records import EditForm, LoopRecord, LoopVerdict, ModelReply, ToolCall, ToolSpec, changed_files
 
 
 def check(
@@ -39,7 +39,8 @@ def check(
     answer = repetition.accepted_answer(items, results, loop, specs)
     if unchecked := repetition.unchecked_stop(loop, answer, changed) if config.require_checks else None:
         loop = loop.model_copy(update={"verdict": LoopVerdict.GAVE_UP})
-    told = repetition.with_notices(items, results, signatures, loop)
+    blocks = profile.edit_form is EditForm.BLOCKS  # whose requests show no call, and say how to go on
+    told = repetition.with_notices(items, results, {} if blocks else signatures, loop)
     exchange = settle_exchange(reply, items, told, profile.protocol, specs, root)
     update: dict[str, Any] = {"loop": loop, "messages": exchange}
     if lower := repetition.stepped_down(profile, loop):

@@ -148,7 +148,7 @@ MENDED = "calc.py\n```python\ndef add(a, b):\n    return a + b\n```"
 @pytest.mark.parametrize("asked", [False, True])
 def test_a_line_of_an_example_reaches_no_file_unless_the_request_has_it(tmp_path: Path, asked: bool) -> None:
     context, model = blocks(tmp_path, LEAK, MENDED)
-    task = "Fix add in calc.py." + " Write above its end: Set depth to 3 in limits.json." * asked
+    task = "Change add in calc.py." + " Write above its end: Set depth to 3 in limits.json." * asked
     outcome = run_task(task, context.model_copy(update={"evidence": False}), model=model).outcome
     assert (outcome.kind, len(model.calls)) == (OutcomeKind.FINISHED, 1 if asked else 2)
     assert ("depth" in (tmp_path / "calc.py").read_text()) is asked

@@ -181,12 +181,15 @@ import json, os, types
 class CommonParams:
     def __init__(self):
         self.model = types.SimpleNamespace()
+        self.speculative = types.SimpleNamespace(ngram_simple=types.SimpleNamespace())
+common_speculative_type = types.SimpleNamespace(COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE="ngram")
 class Server:
     def __init__(self, params):
         os.write(1, b"chatter of the library\\n")
         if params.model.path == "damaged":
             raise RuntimeError("Failed to init server")
-        params.model = vars(params.model)
+        params.model, speculative = vars(params.model), vars(params.speculative)
+        params.speculative = {**speculative, "ngram_simple": vars(speculative["ngram_simple"])}
         self.listening_address = json.dumps(vars(params), default=sorted)
 """
 
@@ -257,7 +260,10 @@ def test_it_ends_when_its_parent_is_gone(child: Child) -> None:
     ("source", "reason"),
     [
         ("raise ImportError('No module named xllamacpp')", "No module named xllamacpp"),
-        ("class CommonParams: pass\nclass Server: pass", "'CommonParams' object has no attribute 'model'"),
+        (
+            "class CommonParams: pass\nclass Server: pass\ncommon_speculative_type = 0",
+            "'CommonParams' object has no attribute 'model'",
+        ),
     ],
     ids=["not installed", "another version"],
 )

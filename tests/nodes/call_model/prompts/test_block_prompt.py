@@ -86,30 +86,56 @@ EVIDENCE = failed("add(1, 2) gives -1, but must give 3.", ToolErrorCode.CHECK_FA
 
 FOUND = "add(1, 2) gives -1, but must give 3."
 SHOWN = f"Fix calc.py\n\ncalc.py\n```python\n{CALC}```"
-ANEW = SHOWN.replace("return a - b", "...") + "\n\nadd(1, 2) must give 3.\nWrite add anew."
+HIDDEN = render_file("calc.py", CALC.replace("return a - b", "..."))
+RIGHT = "add(1, 2) must give 3.\n\nWrite the function add."
 NO_PYTHON, ANSWER_WITH_ADD = "The block is not Python.", "Answer with calc.py and the new text of add."
 
 
 @pytest.mark.parametrize(
-    ("failures", "told"), [(0, f"{SHOWN}\n\n{FOUND}"), (1, ANEW), (2, f"{SHOWN}\n\n{NO_PYTHON}\n{ANSWER_WITH_ADD}")]
+    ("failures", "told"),
+    [
+        (0, f"{SHOWN}\n\n{FOUND}"),
+        (1, f"{HIDDEN}\n\n{RIGHT}"),
+        (2, f"{SHOWN}\n\n{NO_PYTHON}\nSome line of add has to change.\n{ANSWER_WITH_ADD}"),
+        (3, f"Fix calc.py\n\n{HIDDEN}\n\n{RIGHT}"),
+    ],
 )
 def test_each_failure_makes_another_request_of_the_same_facts(failures: int, told: str) -> None:
     steps = [message for _ in range(failures) for message in step(failed(NO_PYTHON))]
     prompt = built(BLOCKS, [TASK, *ahead(read(CALC), EVIDENCE), *steps])
-    assert (request_of(prompt), prompt.failed_tries) == (told, failures)
+    assert (prompt.messages[-1]["content"], prompt.failed_tries) == (told, failures)
+    anew = [{"role": "system", "content": texts.ANEW_SYSTEM}]
+    assert [*prompt.messages[:-1]] == (anew if failures % 2 else [*FRONT])
+
+
+@pytest.mark.parametrize("task", ["Fix calc.py", "Fix it.", "Change it.", "Add none.py.", "What is it?", "Hello."])
+@pytest.mark.parametrize("files", [{"calc.py": CALC}, {"calc.py": CALC, "util.py": "def low(text):\n    return 1\n"}])
+def test_no_request_of_a_turn_is_made_twice(task: str, files: dict[str, str]) -> None:
+    shown = [message for path, content in files.items() for message in step(read(content, path), path=path)]
+    failing = [step(failed("no")) * failures for failures in range(texts.LAST_TRY + 1)]
+    asked = [built(BLOCKS, [HumanMessage(task), *shown, *steps]).messages for steps in failing]
+    assert len({str(messages) for messages in asked}) == texts.LAST_TRY + 1
+
+
+SAME = failed("The block is identical to what add in 'calc.py' already has.")
 
 
 def test_what_was_given_back_unchanged_is_asked_for_without_its_body() -> None:
-    task, same = (
-        HumanMessage("The sum is wrong."),
-        failed("The block is identical to what add in 'calc.py' already has."),
-    )
-    history = [task, *step(read(CALC)), *step(read(UTIL, "util.py"), path="util.py"), *step(same)]
-    told = request_of(built(BLOCKS, history))
-    without = render_file("calc.py", CALC.replace("return a - b", "..."))
-    assert told == f"The sum is wrong.\n\n{render_file('util.py', UTIL)}\n\n{without}\n\nWrite add anew."
-    kept = [HumanMessage("Add a flag to the sum."), *history[1:]]  # nothing is wrong with it
+    history = [HumanMessage("The sum is wrong."), *step(read(CALC)), *step(read(UTIL, "util.py"), path="util.py")]
+    told = built(BLOCKS, [*history, *step(SAME)]).messages[-1]["content"]
+    assert told == f"The sum is wrong.\n\n{HIDDEN}\n\nWrite the function add."
+    kept = [HumanMessage("Add a flag to the sum."), *history[1:], *step(SAME)]  # nothing is wrong with it
     assert CALC in request_of(built(BLOCKS, kept))
+
+
+def test_which_function_is_wrong_is_asked_where_nothing_says_it() -> None:
+    history = [HumanMessage("The sum is wrong."), *step(read(CALC)), *step(read(UTIL, "util.py"), path="util.py")]
+    history += step(failed("The block is identical."))
+    which = str(built(BLOCKS, history).messages[-1]["content"])
+    assert which.endswith("Which of these functions has to change? Answer with its name alone.")
+    answered = Correction(reply="`add`", prompt="No file was changed.", claim=True)
+    told = built(BLOCKS, history, answered).messages[-1]["content"]
+    assert told == f"The sum is wrong.\n\n{HIDDEN}\n\nWrite the function add."
 
 
 def test_of_what_checks_speak_of_nothing_else_is_shown() -> None:
@@ -144,9 +170,9 @@ UTIL = "def low(text):\n    return text\n"
 @pytest.mark.parametrize(
     ("task", "files", "last"),
     [
-        ("Fix add.", {"calc.py": CALC, "util.py": UTIL}, "Answer with calc.py and the new text of add."),
+        ("Change add.", {"calc.py": CALC, "util.py": UTIL}, "Answer with calc.py and the new text of add."),
         (
-            "Fix add and low.",
+            "Change add and low.",
             {"calc.py": CALC, "util.py": UTIL},
             "Answer with the path of the file and the new text of ",
         ),

@@ -92,7 +92,11 @@ def denied(message: str) -> ToolResult:
         ([[ToolResult.success(text="x" * 3_000)]], TurnView(found=(json.dumps({"text": "x" * 3_000})[:FOUND_LIMIT],))),
         ([[failed("one")], [failed("two")]], TurnView(failures=("two",), failed_steps=2)),
         ([[failed("one")], [read("a.py", "x")]], TurnView(files={"a.py": "x"}, failures=("one",), failed_steps=1)),
-        ([[failed("one")], [edited("a.py")]], TurnView(changed=("a.py",), failed_steps=1)),
+        ([[failed("one")], [edited("a.py")]], TurnView(changed=("a.py",))),
+        (
+            [[failed("Do something else.", ToolErrorCode.LOOP_OVERRIDE)]],
+            TurnView(failures=("This was tried before.",), failed_steps=1),
+        ),
         ([[read("a.py", "x"), found("one"), found("two")]], TurnView(files={"a.py": "x"}, evidence=("one", "two"))),
         (
             [[read("a.py", "x"), found("one")], [found("two")]],
