@@ -4,19 +4,27 @@ A model gives the new text of what changes: functions, methods, classes, assignm
 same name in the file is replaced, what has a new name is added next to its neighbour in the block, new imports join the
 others, and every other byte of the file stays. A block cannot lose what it does not mention: a definition goes only if
 the request says to delete it and the block does not hold it, or if the request says to rename it and the block holds it
-under the new name. A block that leaves out part of a body, or whose place is a matter of opinion, is refused.
+under the new name. A block that leaves out part of a body, or whose place is a matter of opinion, is refused. So is one
+that changes nothing that runs, where the request reports a fault. Documentation stays that the request is not about.
 """
 
 import ast
 import copy
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import product, takewhile
 from typing import Final, NamedTuple
 
-from mendgraph.nodes.execute_tools.edits.losses import elision_in, is_elision, is_placeholder, is_stub, torn_statement
+from mendgraph.nodes.execute_tools.edits.losses import (
+    elision_in,
+    is_elision,
+    is_placeholder,
+    is_shortened,
+    is_stub,
+    torn_statement,
+)
 from mendgraph.nodes.execute_tools.edits.python_text import (
     DOCSTRING,
     MAIN_GUARD,
@@ -26,11 +34,14 @@ from mendgraph.nodes.execute_tools.edits.python_text import (
     SyntaxProblem,
     Unit,
     UnitKind,
+    WithoutTexts,
     apply_edits,
     moved,
+    named_units,
     parse,
     read_python,
     reduced_import,
+    running_code,
     statements_in,
 )
 from mendgraph.nodes.execute_tools.edits.request import (
@@ -40,9 +51,11 @@ from mendgraph.nodes.execute_tools.edits.request import (
     block_to_merge,
     carry_out,
     del_names,
+    read_request,
     with_new_names,
 )
 from mendgraph.nodes.execute_tools.files.text_files import dominant_newline, to_unix
+from mendgraph.nodes.language.names import reports_a_problem
 
 _SHOWN_CHARACTERS: Final = 60
 _SHOWN_STATEMENTS: Final = 5
@@ -97,6 +110,24 @@ def identical(name: str, names: Iterable[str] = ()) -> str:
     return f"The block is identical to what {of} already has, so nothing would change."
 
 
+def mends_nothing(before: str, after: str, task: str) -> bool:
+    """Whether the task reports a fault, and nothing that runs changes: comments, documentation, unreached code do not.
+
+    Where the task is about those, or the code reads its own documentation, this is not said.
+    """
+    asked = read_request(task)
+    if not (asked.repairs or reports_a_problem(task)) or asked.keeps or asked.documents or asked.comments:
+        return False
+    code = None if "__doc__" in before else running_code(before)
+    return code is not None and code == running_code(after)
+
+
+def is_unasked(label: str, task: str, names: Collection[str]) -> bool:
+    """Whether the task names some of a file's definitions (`names`), but not this one, and does not speak of all."""
+    words, asked = frozenset(re.findall(r"\w+", task)), read_request(task)
+    return not (asked.whole or asked.renames or words.isdisjoint(names) or words.intersection(label.split(".")))
+
+
 class _Body(NamedTuple):
     """The units of a module or a class, the indent of its statements, and the prefix of the names in it."""
 
@@ -118,6 +149,7 @@ class _Merge:
     edits: list[LineEdit] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
 
     def result(self, *, open_end: bool) -> Merged | Refusal:
@@ -132,8 +164,14 @@ class _Merge:
         if isinstance(problem, SyntaxProblem):
             reason = f"With this block {self.name} would not be valid Python ({problem}), so nothing was changed."
             return Refusal(reason)
+        if mends_nothing("".join(self.source.lines), merged.text, self.task):
+            what = f"comments, documentation or code that is never reached in {self._listed(changed)}"
+            return Refusal(f"The block changes only {what}, so the fault is still there.", unchanged=True)
         text = merged.text.removesuffix("\n").removesuffix("\r") if open_end else merged.text
         return merged._replace(text=text, changed=changed, ignored=tuple(self.ignored))
+
+    def _listed(self, names: Sequence[str]) -> str:
+        return f"{', '.join(names[:_SHOWN_NAMES])} of {self.name}"
 
     def _nothing(self) -> Refusal:
         unasked = ", ".join(del_names(self.block.units))
@@ -149,6 +187,10 @@ class _Merge:
         if not self.block.units:
             reason = "The block holds no code. Give the new text of the functions, methods or classes that change."
             return Refusal(reason)
+        if self.kept:
+            what = f"comments and documentation of {self._listed(self.kept)}".replace("the docstring of ", "")
+            reason = f"The block changes only {what}, which the request is not about, so nothing would change."
+            return Refusal(reason, unchanged=True)
         return Refusal(
             identical(self.name, [unit.key for unit in self.block.units if unit.kind in _DEFINITIONS]), unchanged=True
         )
@@ -257,6 +299,13 @@ class _Merge:
         """Replace statements without a name in order, if the block has all names of the file and as many of them."""
         olds = [unit for unit in body.units if unit.kind is UnitKind.OTHER]
         news = [unit for unit in units if unit.kind is UnitKind.OTHER and not all(map(is_placeholder, unit.nodes))]
+        cut = [
+            unit
+            for pair in product(olds, news)
+            if all(map(_documentation, pair)) and self._is_cut(*pair)
+            for unit in pair
+        ]
+        olds, news = ([unit for unit in each if unit not in cut] for each in (olds, news))
         added, lost = _beyond(news, olds), _beyond(olds, news)
         if not body.prefix and len(added) == len(lost) and self._is_complete(body, units):
             for old, new in zip(lost, added, strict=True):
@@ -273,7 +322,9 @@ class _Merge:
         same = _meaning(old, like=new) == _meaning(new, like=new)
         if same and not _comments(self.block, new) - _comments(self.source, old):  # then the old layout stays
             return
-        if (old.kind is UnitKind.CLASS) is not (new.kind is UnitKind.CLASS):
+        if self._stays(old, new, label):
+            self.kept.append(label)
+        elif (old.kind is UnitKind.CLASS) is not (new.kind is UnitKind.CLASS):
             kinds = f"a {old.kind} in {self.name} and a {new.kind} in the block"
             self._refuse(f"{label} is {kinds}; use edit_file for it.")
         elif old.kind is UnitKind.CLASS:
@@ -282,6 +333,20 @@ class _Merge:
             self._refuse(f"The block leaves out part of {label}: {elision}. Send {label} with its whole body.")
         else:
             self._exchange(old, new, label)
+
+    def _stays(self, old: Unit, new: Unit, label: str) -> bool:
+        """Whether only comments and documentation change, and those are shortened, or not asked for."""
+        if not self.task or old.kind in {UnitKind.CLASS, UnitKind.OTHER}:
+            return False
+        cut = self._is_cut(old, new) and not _comments(self.block, new) - _comments(self.source, old)
+        names = {each.last for each in named_units(self.source)}
+        stays = cut or is_unasked(label, self.task, names)
+        return stays and _meaning(old, new, texts=False) == _meaning(new, old, texts=False)
+
+    def _is_cut(self, old: Unit, new: Unit) -> bool:
+        """Whether the documentation of `old`, or the string that it is, was shortened without being asked for."""
+        asked = not self.task or read_request(self.task).documents
+        return not asked and is_shortened(_documentation(new), _documentation(old))
 
     def _replace_class(self, old: Unit, new: Unit, label: str) -> None:
         """Merge the members of two classes. Bases and decorators may be added; fewer of them count as left out."""
@@ -341,6 +406,11 @@ class _Merge:
         """Put `new` in the place of `old`, whose decorators stay where `new` is a function without any."""
         first = old.node.lineno if _is_undecorated(new) else old.first
         lines = self._moved(range(new.first, new.last + 1), new.indent, old.indent)
+        kept, given = self.source.docstring(old), self.block.docstring(new)
+        if kept and given is not None and self._is_cut(old, new):
+            place = slice(given.start - new.first, given.stop - new.first)
+            indents = (_indent(self.source.lines[kept.start - 1]), _indent(lines[place.start]))
+            lines[place] = moved(self.source.lines, kept, indents, self.source.frozen)
         if isinstance(old.node, ast.AnnAssign) and isinstance(new.node, ast.Assign):  # a field of a dataclass needs it
             lines[0] = lines[0].replace(new.key, f"{new.key}: {ast.unparse(old.node.annotation)}", 1)
         self._put(first, old.last, lines, label)
@@ -437,12 +507,29 @@ def _is_undecorated(unit: Unit) -> bool:
     return isinstance(unit.node, Function) and not unit.node.decorator_list
 
 
-def _meaning(unit: Unit, like: Unit) -> str:
-    if not _is_undecorated(like) or not isinstance(unit.node, Function):
+def _meaning(unit: Unit, like: Unit, *, texts: bool = True) -> str:
+    """Equal for equal code, without decorators where `like` has none, and without documentation if not `texts`."""
+    if texts and not (_is_undecorated(like) and isinstance(unit.node, Function)):
         return unit.meaning
-    bare = copy.copy(unit.node)
-    bare.decorator_list = []
-    return ast.dump(bare)
+    bare = copy.copy(unit.node) if texts else copy.deepcopy(unit.node)
+    if _is_undecorated(like) and isinstance(bare, Function):
+        bare.decorator_list = []
+    return ast.dump(bare if texts else WithoutTexts().visit(ast.Module([bare], [])))
+
+
+def _documentation(unit: Unit) -> str:
+    """A function's docstring, or the string that the unit is."""
+    match unit.node:
+        case ast.Expr(value=ast.Constant(value=str() as text)):
+            return text
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            return ast.get_docstring(unit.node) or ""
+        case _:
+            return ""
+
+
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]
 
 
 def _comments(text: PythonText, unit: Unit) -> set[str]:

@@ -1,6 +1,7 @@
 """Python as lines and units: what stands where, and edits of whole lines that are applied at once. Pure."""
 
 import ast
+import dis
 import io
 import re
 import tokenize
@@ -9,9 +10,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from types import CodeType
 from typing import NamedTuple, TypeAlias
 
-from mendgraph.nodes.language.documents import parse_quietly
+from mendgraph.nodes.language.documents import compile_quietly, parse_quietly
 
 
 class LineEdit(NamedTuple):
@@ -118,6 +120,17 @@ class PythonText:
             last = number if line.strip() else last
         return last
 
+    def docstring(self, unit: Unit) -> range | None:
+        """The lines of a function's docstring, or none before its first statement; None where others share them."""
+        node = unit.node
+        if not isinstance(node, Function):
+            return None
+        first, has_one = node.body[0], ast.get_docstring(node, clean=False) is not None
+        start, end = first_line(first), first.end_lineno or 0
+        before = self.lines[start - 1].encode()[: first.col_offset]
+        after = self.lines[end - 1].encode()[first.end_col_offset :] if has_one else b""
+        return None if (before + after).strip(b" \t\r\n@") else range(start, end + 1 if has_one else start)
+
     def head(self, unit: Unit) -> int:
         """The first line of a unit with the comments directly above it, but for those with which the text begins."""
         first = unit.first
@@ -166,6 +179,47 @@ def parse(text: str) -> ast.Module | SyntaxProblem:
         return SyntaxProblem(error.lineno or 0, error.msg)
     except (ValueError, RecursionError, MemoryError) as error:
         return SyntaxProblem(0, str(error) or "nested too deeply")
+
+
+class WithoutTexts(ast.NodeTransformer):
+    """Takes the docstrings out of a tree, and other strings that stand alone; bodies may become empty."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
+        """The statement, unless it is a string."""
+        return None if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str) else node
+
+
+def running_code(text: str) -> object:
+    """What of a Python text runs, to be compared; None where it does not compile.
+
+    It is equal for texts that differ in layout, comments and documentation, in what can never be reached, as far as the
+    compiler sees that, and in a last `return None` of functions.
+    """
+    tree = parse(text)
+    if isinstance(tree, SyntaxProblem):
+        return None
+    for node in ast.walk(WithoutTexts().visit(tree)):
+        body = getattr(node, "body", None)
+        match body:
+            case [*_, ast.Return(value=None | ast.Constant(value=None))] if isinstance(node, Function):
+                body.pop()
+        if body == [] and not isinstance(node, ast.Module):
+            body.append(ast.Pass(lineno=1, col_offset=0))
+    for node in ast.walk(tree):
+        if hasattr(node, "lineno"):  # the compiler marks lines, and so does what it makes of a class
+            vars(node).update(lineno=1, end_lineno=1, col_offset=0, end_col_offset=0)
+    try:
+        return _instructions(compile_quietly(tree))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _instructions(code: CodeType) -> list[object]:
+    count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
+    names = code.co_varnames[:count]
+    values = ((each.opname, each.argval) for each in dis.get_instructions(code))
+    said = [(name, _instructions(value) if isinstance(value, CodeType) else repr(value)) for name, value in values]
+    return [code.co_flags, code.co_posonlyargcount, code.co_kwonlyargcount, names, code.co_exceptiontable, said]
 
 
 def statements_in(nodes: Iterable[ast.stmt]) -> Iterator[ast.stmt]:

@@ -95,12 +95,16 @@ _KINDS: Final[Mapping[str, re.Pattern[str]]] = {
         r"|off[ -]by[ -]one|fail(?:s|ed|ing|ures?)?|crash(?:es|ed|ing)?|hangs?|infinite loop|regression|defects?"
         r"|does(?: not|n't) (?:work|handle|return|stop|end)|never (?:ends|stops|returns|terminates)",
         "keeps": r"rename[sd]?|renaming|type hints?|type annotations?|annotat(?:e|ions?)|docstrings?|refactor(?:ing)?"
-        r"|reformat|clean up|simplify|dead|unused|readab(?:le|ility)|speed up|optimi[sz]e",
+        r"|reformat|clean up|simplify|dead|unreachable|unused|readab(?:le|ility)|speed up|optimi[sz]e",
         "changes": r"change[sd]?|set|updates?|increase|decrease|lower|switch|make|default|instead(?! of)|replace|now"
         r"|add|support|allow|accept|handle|new|extend|return|use|should|must|convert|ignore|limit",
         "creates": r"create|write|implement|(?:need|want) [\w./-]*\w\.py (?:with|that)"
         r"|(?:new|(?:add|need|want|have) an?(?: \w+)?) (?:function|method|class|file)",
         "documents": r"docstrings?|doctests?|documentation|docs?|(?<!for )examples?",
+        "comments": r"comments?|headers?|licen[cs]e|copyright|typos?|spelling|wording|help (?:text|message)s?|usage"
+        r"|warnings?|lint\w*|ruff|flake8|pylint|mypy|pyright|type check\w*",
+        "whole": r"all|every\w*|each|both|any|whole|entire|files?|modules?|functions|methods|classes|helpers"
+        r"|docstrings|throughout|others?",
     }.items()
 }
 _PYTHON_FILE: Final = re.compile(r"(?<![\w./-])[\w./-]*\w\.py\b")
@@ -128,7 +132,8 @@ class Request:
 
     `repairs` says that something is wrong. `keeps` and `changes` tell whether the code is to do the same as before or
     something else, `creates` that something new is to be written, `documents` that docstrings or examples are spoken
-    of. `files` are the Python files that it names. `renames` are old names to new ones, without the class or module
+    of, `comments` that other text is spoken of that does not run, `whole` that more is meant than what is named.
+    `files` are the Python files that it names. `renames` are old names to new ones, without the class or module
     before them; `expectations` what must be true of names once all is done.
     """
 
@@ -137,6 +142,8 @@ class Request:
     changes: bool = False
     creates: bool = False
     documents: bool = False
+    comments: bool = False
+    whole: bool = False
     files: frozenset[str] = frozenset()
     renames: Mapping[str, str] = field(default_factory=dict)
     expectations: tuple[Expectation, ...] = ()
