@@ -11,7 +11,6 @@ import re
 import threading
 import tomllib
 import warnings
-from types import CodeType
 from typing import Any, Final, NamedTuple
 
 DEEPEST: Final = 64
@@ -158,13 +157,6 @@ def parse_quietly(text: str) -> ast.Module:
     with _PARSING, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(text, "/dev/null")  # by default an error's line is read from a file '<unknown>' in this folder
-
-
-def compile_quietly(tree: ast.Module) -> CodeType:
-    """The compiled tree; raises as `parse_quietly` does."""
-    with _PARSING, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return compile(tree, "/dev/null", "exec", dont_inherit=True)
 
 
 def storable(text: str) -> str:

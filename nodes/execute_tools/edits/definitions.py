@@ -30,18 +30,17 @@ from mendgraph.nodes.execute_tools.edits.python_text import (
     MAIN_GUARD,
     Function,
     LineEdit,
+    OnlyRunning,
     PythonText,
     SyntaxProblem,
     Unit,
     UnitKind,
-    WithoutTexts,
     apply_edits,
     moved,
     named_units,
     parse,
     read_python,
     reduced_import,
-    running_code,
     statements_in,
 )
 from mendgraph.nodes.execute_tools.edits.request import (
@@ -55,6 +54,7 @@ from mendgraph.nodes.execute_tools.edits.request import (
     with_new_names,
 )
 from mendgraph.nodes.execute_tools.files.text_files import dominant_newline, to_unix
+from mendgraph.nodes.language.documents import parse_quietly
 from mendgraph.nodes.language.names import reports_a_problem
 
 _SHOWN_CHARACTERS: Final = 60
@@ -99,9 +99,9 @@ def replace_definitions(
         renamed, merging = with_new_names(old, asked), block_to_merge(new, asked)
         merge = _Merge(renamed, merging, name, dominant_newline(source), asked, task)
         merge.module(methods=indented)
+        return merge.result(open_end=open_end)
     except RecursionError:
         return Refusal(f"{name} or the block is nested too deeply to be compared; use edit_file.")
-    return merge.result(open_end=open_end)
 
 
 def identical(name: str, names: Iterable[str] = ()) -> str:
@@ -118,8 +118,8 @@ def mends_nothing(before: str, after: str, task: str) -> bool:
     asked = read_request(task)
     if not (asked.repairs or reports_a_problem(task)) or asked.keeps or asked.documents or asked.comments:
         return False
-    code = None if "__doc__" in before else running_code(before)
-    return code is not None and code == running_code(after)
+    texts = () if "__doc__" in before else (before, after)
+    return len({ast.dump(OnlyRunning().visit(parse_quietly(text))) for text in texts}) == 1
 
 
 def is_unasked(label: str, task: str, names: Collection[str]) -> bool:
@@ -149,7 +149,7 @@ class _Merge:
     edits: list[LineEdit] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
-    kept: list[str] = field(default_factory=list)
+    kept: bool = False
     refusals: list[str] = field(default_factory=list)
 
     def result(self, *, open_end: bool) -> Merged | Refusal:
@@ -165,13 +165,11 @@ class _Merge:
             reason = f"With this block {self.name} would not be valid Python ({problem}), so nothing was changed."
             return Refusal(reason)
         if mends_nothing("".join(self.source.lines), merged.text, self.task):
-            what = f"comments, documentation or code that is never reached in {self._listed(changed)}"
+            where = f"{', '.join(changed[:_SHOWN_NAMES])} of {self.name}"
+            what = f"comments, documentation or code that is never reached in {where}"
             return Refusal(f"The block changes only {what}, so the fault is still there.", unchanged=True)
         text = merged.text.removesuffix("\n").removesuffix("\r") if open_end else merged.text
         return merged._replace(text=text, changed=changed, ignored=tuple(self.ignored))
-
-    def _listed(self, names: Sequence[str]) -> str:
-        return f"{', '.join(names[:_SHOWN_NAMES])} of {self.name}"
 
     def _nothing(self) -> Refusal:
         unasked = ", ".join(del_names(self.block.units))
@@ -188,8 +186,7 @@ class _Merge:
             reason = "The block holds no code. Give the new text of the functions, methods or classes that change."
             return Refusal(reason)
         if self.kept:
-            what = f"comments and documentation of {self._listed(self.kept)}".replace("the docstring of ", "")
-            reason = f"The block changes only {what}, which the request is not about, so nothing would change."
+            reason = f"The block changes only comments and documentation of {self.name} that the request is not about."
             return Refusal(reason, unchanged=True)
         return Refusal(
             identical(self.name, [unit.key for unit in self.block.units if unit.kind in _DEFINITIONS]), unchanged=True
@@ -299,12 +296,8 @@ class _Merge:
         """Replace statements without a name in order, if the block has all names of the file and as many of them."""
         olds = [unit for unit in body.units if unit.kind is UnitKind.OTHER]
         news = [unit for unit in units if unit.kind is UnitKind.OTHER and not all(map(is_placeholder, unit.nodes))]
-        cut = [
-            unit
-            for pair in product(olds, news)
-            if all(map(_documentation, pair)) and self._is_cut(*pair)
-            for unit in pair
-        ]
+        shortened = [pair for pair in product(olds, news) if _text(pair[1]) and self._cut(*pair)]
+        cut = [unit for pair in shortened for unit in pair]
         olds, news = ([unit for unit in each if unit not in cut] for each in (olds, news))
         added, lost = _beyond(news, olds), _beyond(olds, news)
         if not body.prefix and len(added) == len(lost) and self._is_complete(body, units):
@@ -323,7 +316,7 @@ class _Merge:
         if same and not _comments(self.block, new) - _comments(self.source, old):  # then the old layout stays
             return
         if self._stays(old, new, label):
-            self.kept.append(label)
+            self.kept = True
         elif (old.kind is UnitKind.CLASS) is not (new.kind is UnitKind.CLASS):
             kinds = f"a {old.kind} in {self.name} and a {new.kind} in the block"
             self._refuse(f"{label} is {kinds}; use edit_file for it.")
@@ -338,15 +331,16 @@ class _Merge:
         """Whether only comments and documentation change, and those are shortened, or not asked for."""
         if not self.task or old.kind in {UnitKind.CLASS, UnitKind.OTHER}:
             return False
-        cut = self._is_cut(old, new) and not _comments(self.block, new) - _comments(self.source, old)
+        cut = self._cut(old, new) and not _comments(self.block, new) - _comments(self.source, old)
         names = {each.last for each in named_units(self.source)}
         stays = cut or is_unasked(label, self.task, names)
         return stays and _meaning(old, new, texts=False) == _meaning(new, old, texts=False)
 
-    def _is_cut(self, old: Unit, new: Unit) -> bool:
-        """Whether the documentation of `old`, or the string that it is, was shortened without being asked for."""
+    def _cut(self, old: Unit, new: Unit) -> tuple[Unit, Unit] | None:
+        """The documentation of `old`, and where it is left out or shortened in `new`, unless that is asked for."""
+        pair = next(iter(self.source.inner(old)), old), next(iter(self.block.inner(new)), new)
         asked = not self.task or read_request(self.task).documents
-        return not asked and is_shortened(_documentation(new), _documentation(old))
+        return None if asked or not is_shortened(_text(pair[1]), _text(pair[0])) else pair
 
     def _replace_class(self, old: Unit, new: Unit, label: str) -> None:
         """Merge the members of two classes. Bases and decorators may be added; fewer of them count as left out."""
@@ -406,11 +400,11 @@ class _Merge:
         """Put `new` in the place of `old`, whose decorators stay where `new` is a function without any."""
         first = old.node.lineno if _is_undecorated(new) else old.first
         lines = self._moved(range(new.first, new.last + 1), new.indent, old.indent)
-        kept, given = self.source.docstring(old), self.block.docstring(new)
-        if kept and given is not None and self._is_cut(old, new):
-            place = slice(given.start - new.first, given.stop - new.first)
-            indents = (_indent(self.source.lines[kept.start - 1]), _indent(lines[place.start]))
-            lines[place] = moved(self.source.lines, kept, indents, self.source.frozen)
+        if (cut := self._cut(old, new)) and cut[1] is not new:
+            at, end = cut[1].first - new.first, cut[1].last + 1 - new.first if _text(cut[1]) else 0
+            shown = range(cut[0].first, cut[0].last + 1)
+            indents = cut[0].indent, old.indent + cut[1].indent.removeprefix(new.indent)
+            lines[at : max(at, end)] = moved(self.source.lines, shown, indents, self.source.frozen)
         if isinstance(old.node, ast.AnnAssign) and isinstance(new.node, ast.Assign):  # a field of a dataclass needs it
             lines[0] = lines[0].replace(new.key, f"{new.key}: {ast.unparse(old.node.annotation)}", 1)
         self._put(first, old.last, lines, label)
@@ -514,22 +508,13 @@ def _meaning(unit: Unit, like: Unit, *, texts: bool = True) -> str:
     bare = copy.copy(unit.node) if texts else copy.deepcopy(unit.node)
     if _is_undecorated(like) and isinstance(bare, Function):
         bare.decorator_list = []
-    return ast.dump(bare if texts else WithoutTexts().visit(ast.Module([bare], [])))
+    return ast.dump(bare if texts else OnlyRunning().visit(ast.Module([bare], [])))
 
 
-def _documentation(unit: Unit) -> str:
-    """A function's docstring, or the string that the unit is."""
-    match unit.node:
-        case ast.Expr(value=ast.Constant(value=str() as text)):
-            return text
-        case ast.FunctionDef() | ast.AsyncFunctionDef():
-            return ast.get_docstring(unit.node) or ""
-        case _:
-            return ""
-
-
-def _indent(line: str) -> str:
-    return line[: len(line) - len(line.lstrip())]
+def _text(unit: Unit) -> str:
+    """The string that the unit is."""
+    value = getattr(getattr(unit.node, "value", None), "value", "")
+    return value if isinstance(unit.node, ast.Expr) and isinstance(value, str) else ""
 
 
 def _comments(text: PythonText, unit: Unit) -> set[str]:

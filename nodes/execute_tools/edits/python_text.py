@@ -1,7 +1,6 @@
 """Python as lines and units: what stands where, and edits of whole lines that are applied at once. Pure."""
 
 import ast
-import dis
 import io
 import re
 import tokenize
@@ -10,10 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from types import CodeType
 from typing import NamedTuple, TypeAlias
 
-from mendgraph.nodes.language.documents import compile_quietly, parse_quietly
+from mendgraph.nodes.language.documents import parse_quietly
 
 
 class LineEdit(NamedTuple):
@@ -104,8 +102,12 @@ class PythonText:
 
     def members(self, unit: Unit) -> tuple[Unit, ...]:
         """The units in the body of a class; none where the body stands on the line of the header."""
+        return self.inner(unit) if isinstance(unit.node, ast.ClassDef) else ()
+
+    def inner(self, unit: Unit) -> tuple[Unit, ...]:
+        """The same for functions as well."""
         if unit.node not in self._members:
-            body = unit.node.body if isinstance(unit.node, ast.ClassDef) else []
+            body = unit.node.body if isinstance(unit.node, Function | ast.ClassDef) else []
             inline = body and self.lines[body[0].lineno - 1].encode()[: body[0].col_offset].strip()
             self._members[unit.node] = () if inline else tuple(_units(self.lines, body))
         return self._members[unit.node]
@@ -119,17 +121,6 @@ class PythonText:
                 break
             last = number if line.strip() else last
         return last
-
-    def docstring(self, unit: Unit) -> range | None:
-        """The lines of a function's docstring, or none before its first statement; None where others share them."""
-        node = unit.node
-        if not isinstance(node, Function):
-            return None
-        first, has_one = node.body[0], ast.get_docstring(node, clean=False) is not None
-        start, end = first_line(first), first.end_lineno or 0
-        before = self.lines[start - 1].encode()[: first.col_offset]
-        after = self.lines[end - 1].encode()[first.end_col_offset :] if has_one else b""
-        return None if (before + after).strip(b" \t\r\n@") else range(start, end + 1 if has_one else start)
 
     def head(self, unit: Unit) -> int:
         """The first line of a unit with the comments directly above it, but for those with which the text begins."""
@@ -181,45 +172,36 @@ def parse(text: str) -> ast.Module | SyntaxProblem:
         return SyntaxProblem(0, str(error) or "nested too deeply")
 
 
-class WithoutTexts(ast.NodeTransformer):
-    """Takes the docstrings out of a tree, and other strings that stand alone; bodies may become empty."""
+class OnlyRunning(ast.NodeTransformer):
+    """Leaves of a tree what can have an effect: equal trees then run alike, and bodies may be empty.
 
-    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
-        """The statement, unless it is a string."""
-        return None if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str) else node
-
-
-def running_code(text: str) -> object:
-    """What of a Python text runs, to be compared; None where it does not compile.
-
-    It is equal for texts that differ in layout, comments and documentation, in what can never be reached, as far as the
-    compiler sees that, and in a last `return None` of functions.
+    Out go docstrings and other strings that stand alone, what no way leads to, and a last `return None` of functions.
     """
-    tree = parse(text)
-    if isinstance(tree, SyntaxProblem):
-        return None
-    for node in ast.walk(WithoutTexts().visit(tree)):
-        body = getattr(node, "body", None)
-        match body:
-            case [*_, ast.Return(value=None | ast.Constant(value=None))] if isinstance(node, Function):
-                body.pop()
-        if body == [] and not isinstance(node, ast.Module):
-            body.append(ast.Pass(lineno=1, col_offset=0))
-    for node in ast.walk(tree):
-        if hasattr(node, "lineno"):  # the compiler marks lines, and so does what it makes of a class
-            vars(node).update(lineno=1, end_lineno=1, col_offset=0, end_col_offset=0)
-    try:
-        return _instructions(compile_quietly(tree))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        """The node without such statements."""
+        for name in ("body", "orelse", "finalbody"):
+            if isinstance(block := getattr(node, name, None), list):
+                block[:] = (each for each in block if not _is_text(each))
+                end = next((at for at, each in enumerate(block, start=1) if _never_ends(each)), len(block))
+                if not any(isinstance(each, ast.Yield | ast.YieldFrom) for on in block[end:] for each in ast.walk(on)):
+                    del block[end:]
+        match node:
+            case ast.FunctionDef(body=[*_, ast.Return(value=None | ast.Constant(value=None))]):
+                node.body.pop()
+        return super().generic_visit(node)
 
 
-def _instructions(code: CodeType) -> list[object]:
-    count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
-    names = code.co_varnames[:count]
-    values = ((each.opname, each.argval) for each in dis.get_instructions(code))
-    said = [(name, _instructions(value) if isinstance(value, CodeType) else repr(value)) for name, value in values]
-    return [code.co_flags, code.co_posonlyargcount, code.co_kwonlyargcount, names, code.co_exceptiontable, said]
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _never_ends(node: ast.stmt) -> bool:
+    match node:
+        case ast.While(test=ast.Constant(value=1)):
+            return not any(isinstance(each, ast.Break) for each in ast.walk(node))
+        case _:
+            return isinstance(node, ast.Return | ast.Raise | ast.Continue | ast.Break)
 
 
 def statements_in(nodes: Iterable[ast.stmt]) -> Iterator[ast.stmt]:

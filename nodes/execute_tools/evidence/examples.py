@@ -14,7 +14,7 @@ from enum import StrEnum
 from itertools import groupby, islice
 from typing import Final, NamedTuple
 
-from mendgraph.nodes.execute_tools.edits.python_text import Function, SyntaxProblem, WithoutTexts, parse
+from mendgraph.nodes.execute_tools.edits.python_text import Function, OnlyRunning, SyntaxProblem, parse
 from mendgraph.nodes.execute_tools.edits.request import read_request
 from mendgraph.nodes.records import JsonMap
 
@@ -96,7 +96,7 @@ def definitions(text: str, *, with_docstrings: bool = False) -> dict[str, str]:
     if isinstance(tree, SyntaxProblem):
         return found
     if not with_docstrings:
-        tree = WithoutTexts().visit(tree)
+        tree = OnlyRunning().visit(tree)
     for node in tree.body:
         name = node.name if isinstance(node, Function | ast.ClassDef) else ""
         if isinstance(node, ast.ClassDef):
