@@ -378,6 +378,7 @@ class _Merge:
         nodes = statements_in(node for unit in self.source.units for node in unit.nodes)
         present = {each for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for each in _aliases(node)}
         found: dict[bool, list[list[str]]] = {True: [], False: []}
+        fresh: set[str] = set()
         for unit in self.block.units:
             node = unit.node
             if unit.kind is UnitKind.IMPORT and isinstance(node, ast.Import | ast.ImportFrom):
@@ -386,15 +387,26 @@ class _Merge:
                 ]
                 present.update(_aliases(node))
                 if missing:
+                    fresh.update(alias.name for alias in missing)
                     whole = len(missing) == len(node.names)
                     kept = self._moved(range(unit.first, unit.last + 1), unit.indent, "") if whole else []
                     first = getattr(node, "module", "") == "__future__"
                     found[first].append(kept or [reduced_import(node, missing)])
+        self._drop_imports(fresh)
         for from_future, imports in found.items():
             if imports:
                 line, above, below = _place_of_imports(self.source, from_future=from_future)
                 self._insert(line, [""] * above + [each for lines in imports for each in lines] + [""] * below)
                 self.changed += [lines[0] for lines in imports]
+
+    def _drop_imports(self, names: Collection[str]) -> None:
+        """Take out the imports of names that the request moves, and that the block imports from elsewhere."""
+        gone = {move.name for move in read_request(self.task).moves}.intersection(names)
+        for unit in self.source.units:
+            if isinstance(node := unit.node, ast.ImportFrom) and gone.intersection(_imported_by(node)):
+                left = [alias for alias in node.names if alias.name not in gone]
+                line = [reduced_import(node, left) + self.newline] if left else []
+                self.edits.append(LineEdit(unit.first - 1, unit.last, tuple(line)))
 
     def _exchange(self, old: Unit, new: Unit, label: str) -> None:
         """Put `new` in the place of `old`, whose decorators stay where `new` is a function without any."""

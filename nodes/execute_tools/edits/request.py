@@ -484,9 +484,13 @@ def rename_uses(source: str, old: str, new: str) -> tuple[str, int]:
 
 
 def uses_of(source: str, name: str) -> tuple[int, ...]:
-    """The lines of a Python text on which a bare name, or a whole string, is called so; of `A.b`, an attribute `b`."""
+    """The lines of a Python text on which a bare name, or a whole string, is called so; of `A.b`, an attribute `b`.
+
+    What it imports is another one.
+    """
     tree = parse(source)
-    nodes = [] if isinstance(tree, SyntaxProblem) else ast.walk(tree)
+    nodes = [] if isinstance(tree, SyntaxProblem) else [*ast.walk(tree)]
+    nodes = [] if any(isinstance(node, ast.alias) and name in {node.name, node.asname} for node in nodes) else nodes
     last = name.rpartition(".")[2]
     kinds: tuple[type[ast.expr], ...] = (ast.Attribute,) if last != name else (ast.Name, ast.Constant)
     fields = ("id", "attr", "value")
@@ -495,7 +499,7 @@ def uses_of(source: str, name: str) -> tuple[int, ...]:
 
 
 def _still(text: str, name: str) -> list[str]:
-    lines = () if re.search(rf"^from .* import .*\b{name}\b", text, re.MULTILINE) else uses_of(text, name)
+    lines = uses_of(text, name)
     listed = ", ".join(map(str, lines))
     return [f"{name.rpartition('.')[2]} at line{'s' * (len(lines) > 1)} {listed}"] if lines else []
 

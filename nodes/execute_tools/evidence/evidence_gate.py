@@ -217,11 +217,11 @@ def _not_moved(move: Move, trees: Mapping[str, ast.Module]) -> Iterator[str]:
     taken = any(each for tree in trees.values() for each in _imports_of(tree, name, {new}))
     if (move.certain or taken) and not any(is_file(path, move.new) for path in holders):
         yield f"{name} is not defined in {move.new}."
-    olds = {module_of(path) for path in ([move.old] if move.old else trees.keys() - set(holders))} - {new}
+    olds = {module_of(path) for path in ([move.old] if move.old else {*trees} - {*holders}) if "__init__" not in path}
     for path, tree in trees.items():
-        if lines := sorted(set(_imports_of(tree, name, olds))):
+        if lines := sorted(set(_imports_of(tree, name, olds - {new}))):
             numbers = ", ".join(map(str, lines[:MOST_LINES]))
-            yield f"{name} is not taken from {new} in {path}, line {numbers}."
+            yield f"{name} is to be imported from {new} in {path}, line {numbers}."
 
 
 def _top_names(tree: ast.Module) -> set[str]:
