@@ -14,17 +14,10 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import product, takewhile
+from itertools import chain, product, takewhile
 from typing import Final, NamedTuple
 
-from mendgraph.nodes.execute_tools.edits.losses import (
-    elision_in,
-    is_elision,
-    is_placeholder,
-    is_shortened,
-    is_stub,
-    torn_statement,
-)
+from mendgraph.nodes.execute_tools.edits.losses import elision_in, is_elision, is_placeholder, is_stub, torn_statement
 from mendgraph.nodes.execute_tools.edits.python_text import (
     DOCSTRING,
     MAIN_GUARD,
@@ -124,8 +117,15 @@ def mends_nothing(before: str, after: str, task: str) -> bool:
 
 def is_unasked(label: str, task: str, names: Collection[str]) -> bool:
     """Whether the task names some of a file's definitions (`names`), but not this one, and does not speak of all."""
-    words, asked = frozenset(re.findall(r"\w+", task)), read_request(task)
+    words, asked = frozenset(re.findall(r"\b\w+\b(?!\.py\b)", task)), read_request(task)
     return not (asked.whole or asked.renames or words.isdisjoint(names) or words.intersection(label.split(".")))
+
+
+def is_shortened(new: str, old: str) -> bool:
+    """Whether a text is another one with lines left out; a line may end before its end, or say `...` for others."""
+    lines, known = ([line.strip() for line in text.splitlines() if line.strip()] for text in (new, old))
+    begun = (any(each.startswith(line.rstrip(".\u2026 ")) for each in known) for line in lines)
+    return len(lines) < len(known) and all(begun)
 
 
 class _Body(NamedTuple):
@@ -165,9 +165,9 @@ class _Merge:
             reason = f"With this block {self.name} would not be valid Python ({problem}), so nothing was changed."
             return Refusal(reason)
         if mends_nothing("".join(self.source.lines), merged.text, self.task):
-            where = f"{', '.join(changed[:_SHOWN_NAMES])} of {self.name}"
-            what = f"comments, documentation or code that is never reached in {where}"
-            return Refusal(f"The block changes only {what}, so the fault is still there.", unchanged=True)
+            what = f"code that is never reached in {', '.join(changed[:_SHOWN_NAMES])} of {self.name}"
+            reason = f"The block changes only comments, documentation or {what}, so the fault is still there."
+            return Refusal(reason, unchanged=True)
         text = merged.text.removesuffix("\n").removesuffix("\r") if open_end else merged.text
         return merged._replace(text=text, changed=changed, ignored=tuple(self.ignored))
 
@@ -296,8 +296,7 @@ class _Merge:
         """Replace statements without a name in order, if the block has all names of the file and as many of them."""
         olds = [unit for unit in body.units if unit.kind is UnitKind.OTHER]
         news = [unit for unit in units if unit.kind is UnitKind.OTHER and not all(map(is_placeholder, unit.nodes))]
-        shortened = [pair for pair in product(olds, news) if _text(pair[1]) and self._cut(*pair)]
-        cut = [unit for pair in shortened for unit in pair]
+        cut = [*chain(*(pair for pair in product(olds, news) if _text(pair[1]) and self._cut(*pair)))]
         olds, news = ([unit for unit in each if unit not in cut] for each in (olds, news))
         added, lost = _beyond(news, olds), _beyond(olds, news)
         if not body.prefix and len(added) == len(lost) and self._is_complete(body, units):

@@ -60,14 +60,6 @@ def torn_statement(text: PythonText) -> str:
     return ""
 
 
-def is_shortened(new: str, old: str) -> bool:
-    """Whether a text is another one with lines left out; a line may end before its end, or say `...` for others."""
-    lines, known = ([line.strip() for line in text.splitlines() if line.strip()] for text in (new, old))
-    return len(lines) < len(known) and all(
-        any(each.startswith(line.rstrip(".\u2026 ")) for each in known) for line in lines
-    )
-
-
 def is_stub(node: ast.stmt) -> bool:
     """Whether a statement with a body has nothing in it but a docstring, `pass`, `...` or NotImplementedError."""
     body: list[ast.stmt] = getattr(node, "body", [])

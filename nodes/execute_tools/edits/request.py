@@ -484,13 +484,11 @@ def rename_uses(source: str, old: str, new: str) -> tuple[str, int]:
 
 
 def uses_of(source: str, name: str) -> tuple[int, ...]:
-    """The lines of a Python text on which a bare name, or a whole string, is called so; of `A.b`, an attribute `b`.
-
-    What it imports is another one.
-    """
+    """The lines of a Python text on which a bare name, or a whole string, is called so; of `A.b`, an attribute `b`."""
     tree = parse(source)
     nodes = [] if isinstance(tree, SyntaxProblem) else [*ast.walk(tree)]
-    nodes = [] if any(isinstance(node, ast.alias) and name in {node.name, node.asname} for node in nodes) else nodes
+    if any(isinstance(node, ast.alias) and name in {node.name, node.asname} for node in nodes):
+        return ()  # what it imports is another one
     last = name.rpartition(".")[2]
     kinds: tuple[type[ast.expr], ...] = (ast.Attribute,) if last != name else (ast.Name, ast.Constant)
     fields = ("id", "attr", "value")

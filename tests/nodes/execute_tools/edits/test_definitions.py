@@ -554,7 +554,7 @@ NOTE = 'def last(xs):\n    """The very last one."""\n    # from behind\n    retu
     [
         *[("Write a docstring for first.", True), ("first has no docstring.", True), ("Fix first.", True)],
         *[("Document first and last.", False), ("Write docstrings for all functions, like first.", False)],
-        *[("Improve the docstrings", False), ("Rename first to begin", False)],
+        *[("Improve the docstrings", False), ("Document first.py", False), ("Rename first to begin", False)],
     ],
 )
 def test_documentation_of_what_the_request_does_not_name_stays(task: str, stays: bool) -> None:
