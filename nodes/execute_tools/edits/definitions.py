@@ -35,6 +35,7 @@ from mendgraph.nodes.execute_tools.edits.python_text import (
     read_python,
     reduced_import,
     statements_in,
+    string_of,
 )
 from mendgraph.nodes.execute_tools.edits.request import (
     AskedEdits,
@@ -66,13 +67,14 @@ class Refusal(NamedTuple):
 
 
 def replace_definitions(
-    source: str, block: str, name: str = "the file", *, task: str = "", path: str = ""
+    source: str, block: str, name: str = "the file", *, task: str = "", path: str = "", begun: bool = False
 ) -> Merged | Refusal:
     """Merge the definitions of `block` into `source`; `name` is how a refusal calls the file.
 
     Functions, methods and assignments are replaced whole, classes member by member. A method may stand alone, at any
     indent, where exactly one class has it. Outside of what is replaced or added, the text is the same to the byte; only
-    what the `task` says to delete from the file at `path`, or to rename, goes or changes beside.
+    what the `task` says to delete from the file at `path`, or to rename, goes or changes beside. `begun` says that
+    the turn has changed something before: a fault may be mended already.
     """
     open_end = bool(source) and not source.endswith(("\n", "\r"))
     old = read_python(source + "\n" if open_end else source)
@@ -92,9 +94,14 @@ def replace_definitions(
         renamed, merging = with_new_names(old, asked), block_to_merge(new, asked)
         merge = _Merge(renamed, merging, name, dominant_newline(source), asked, task)
         merge.module(methods=indented)
-        return merge.result(open_end=open_end)
+        merged = merge.result(open_end=open_end)
+        if begun or isinstance(merged, Refusal) or not mends_nothing(source, merged.text, task):
+            return merged
     except RecursionError:
         return Refusal(f"{name} or the block is nested too deeply to be compared; use edit_file.")
+    what = f"code that is never reached in {', '.join(merged.changed[:_SHOWN_NAMES])} of {name}"
+    reason = f"The block changes only comments, documentation or {what}, so the fault is still there."
+    return Refusal(reason, unchanged=True)
 
 
 def identical(name: str, names: Iterable[str] = ()) -> str:
@@ -164,10 +171,6 @@ class _Merge:
         if isinstance(problem, SyntaxProblem):
             reason = f"With this block {self.name} would not be valid Python ({problem}), so nothing was changed."
             return Refusal(reason)
-        if mends_nothing("".join(self.source.lines), merged.text, self.task):
-            what = f"code that is never reached in {', '.join(changed[:_SHOWN_NAMES])} of {self.name}"
-            reason = f"The block changes only comments, documentation or {what}, so the fault is still there."
-            return Refusal(reason, unchanged=True)
         text = merged.text.removesuffix("\n").removesuffix("\r") if open_end else merged.text
         return merged._replace(text=text, changed=changed, ignored=tuple(self.ignored))
 
@@ -296,7 +299,9 @@ class _Merge:
         """Replace statements without a name in order, if the block has all names of the file and as many of them."""
         olds = [unit for unit in body.units if unit.kind is UnitKind.OTHER]
         news = [unit for unit in units if unit.kind is UnitKind.OTHER and not all(map(is_placeholder, unit.nodes))]
-        cut = [*chain(*(pair for pair in product(olds, news) if _text(pair[1]) and self._cut(*pair)))]
+        cut = [
+            *chain(*(pair for pair in product(olds, news) if string_of(pair[1].node) is not None and self._cut(*pair)))
+        ]
         olds, news = ([unit for unit in each if unit not in cut] for each in (olds, news))
         added, lost = _beyond(news, olds), _beyond(olds, news)
         if not body.prefix and len(added) == len(lost) and self._is_complete(body, units):
@@ -339,7 +344,7 @@ class _Merge:
         """The documentation of `old`, and where it is left out or shortened in `new`, unless that is asked for."""
         pair = next(iter(self.source.inner(old)), old), next(iter(self.block.inner(new)), new)
         asked = not self.task or read_request(self.task).documents
-        return None if asked or not is_shortened(_text(pair[1]), _text(pair[0])) else pair
+        return None if asked or not is_shortened(string_of(pair[1].node) or "", string_of(pair[0].node) or "") else pair
 
     def _replace_class(self, old: Unit, new: Unit, label: str) -> None:
         """Merge the members of two classes. Bases and decorators may be added; fewer of them count as left out."""
@@ -412,7 +417,7 @@ class _Merge:
         first = old.node.lineno if _is_undecorated(new) else old.first
         lines = self._moved(range(new.first, new.last + 1), new.indent, old.indent)
         if (cut := self._cut(old, new)) and cut[1] is not new:
-            at, end = cut[1].first - new.first, cut[1].last + 1 - new.first if _text(cut[1]) else 0
+            at, end = cut[1].first - new.first, cut[1].last + 1 - new.first if string_of(cut[1].node) is not None else 0
             shown = range(cut[0].first, cut[0].last + 1)
             indents = cut[0].indent, old.indent + cut[1].indent.removeprefix(new.indent)
             lines[at : max(at, end)] = moved(self.source.lines, shown, indents, self.source.frozen)
@@ -520,12 +525,6 @@ def _meaning(unit: Unit, like: Unit, *, texts: bool = True) -> str:
     if _is_undecorated(like) and isinstance(bare, Function):
         bare.decorator_list = []
     return ast.dump(bare if texts else OnlyRunning().visit(ast.Module([bare], [])))
-
-
-def _text(unit: Unit) -> str:
-    """The string that the unit is."""
-    value = getattr(getattr(unit.node, "value", None), "value", "")
-    return value if isinstance(unit.node, ast.Expr) and isinstance(value, str) else ""
 
 
 def _comments(text: PythonText, unit: Unit) -> set[str]:

@@ -182,7 +182,7 @@ class OnlyRunning(ast.NodeTransformer):
         """The node without such statements."""
         for name in ("body", "orelse", "finalbody"):
             if isinstance(block := getattr(node, name, None), list):
-                block[:] = (each for each in block if not _is_text(each))
+                block[:] = (each for each in block if string_of(each) is None)
                 end = next((at for at, each in enumerate(block, start=1) if _never_ends(each)), len(block))
                 if not any(isinstance(each, ast.Yield | ast.YieldFrom) for on in block[end:] for each in ast.walk(on)):
                     del block[end:]
@@ -192,8 +192,13 @@ class OnlyRunning(ast.NodeTransformer):
         return super().generic_visit(node)
 
 
-def _is_text(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+def string_of(node: ast.stmt) -> str | None:
+    """The string that a statement is, None for another one."""
+    match node:
+        case ast.Expr(value=ast.Constant(value=str() as text)):
+            return text
+        case _:
+            return None
 
 
 def _never_ends(node: ast.stmt) -> bool:

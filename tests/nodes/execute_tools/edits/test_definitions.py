@@ -495,6 +495,7 @@ def test_what_runs_as_before_mends_no_fault(more: str, doc: str, task: str, refu
     found = replace_definitions(LOOP, block, "f.py", task=task)
     assert (found == Refusal(IDLE, unchanged=True)) is refused
     assert isinstance(found, Merged) is not refused
+    assert isinstance(replace_definitions(LOOP, block, task=task, begun=True), Merged)
 
 
 @pytest.mark.parametrize(
