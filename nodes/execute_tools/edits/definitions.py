@@ -343,7 +343,7 @@ class _Merge:
     def _cut(self, old: Unit, new: Unit) -> tuple[Unit, Unit] | None:
         """The documentation of `old`, and where it is left out or shortened in `new`, unless that is asked for."""
         pair = next(iter(self.source.inner(old)), old), next(iter(self.block.inner(new)), new)
-        asked = not self.task or read_request(self.task).documents
+        asked = not self.task or read_request(self.task).documents or len(pair[0].nodes + pair[1].nodes) > 2
         return None if asked or not is_shortened(string_of(pair[1].node) or "", string_of(pair[0].node) or "") else pair
 
     def _replace_class(self, old: Unit, new: Unit, label: str) -> None:
