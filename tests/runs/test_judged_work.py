@@ -277,3 +277,29 @@ def test_a_new_name_is_given_and_checked_without_a_call_of_the_model(root: Path)
     assert result.outcome.answer == "Renamed total to sum_of in cart.py, tests/test_cart.py."
     assert (root / "tests/test_cart.py").read_text() == test.replace("total", "sum_of")
     assert (result.outcome.verified.kind, result.outcome.verified.ran[0]) == ("passed", "what the task asks of names")
+
+
+def test_a_definition_is_moved_when_it_is_gone_there_and_imported_from_here(root: Path) -> None:
+    """The importer is neither named by the request nor changed by the first reply."""
+    cart = CART["cart.py"]
+    write_files(
+        root, {"cart.py": cart, "shop.py": "from cart import shipping, total\n\nprint(total([]), shipping(1))\n"}
+    )
+    body = cart.partition("\n\n\n")[0]
+    replies = [
+        Say(f"cart.py\n```python\nfrom money import total\n```\n\nmoney.py\n```python\n{body}\n```"),
+        Say("shop.py\n```python\nfrom money import total\n```"),
+        Say("Done."),
+    ]
+    model = ScriptedModel(replies)
+    context = AgentContext(workspace=str(root), protocol="text", edit_form="blocks")
+    result = run_task("Move the function total from cart.py to money.py.", context, model=model)
+    assert "total is to be imported from money in shop.py, line 1." in str(model.calls[1])
+    assert (result.outcome.kind, result.outcome.verified.ran) == (
+        OutcomeKind.FINISHED,
+        ("what the task asks of names",),
+    )
+    texts = {path.name: path.read_text() for path in root.glob("*.py")}
+    assert texts["money.py"].strip() == body
+    assert texts["cart.py"] == "from money import total\n\n\n" + cart.partition("\n\n\n")[2]
+    assert texts["shop.py"].startswith("from cart import shipping\nfrom money import total\n\nprint(")

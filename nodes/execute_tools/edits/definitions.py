@@ -4,16 +4,17 @@ A model gives the new text of what changes: functions, methods, classes, assignm
 same name in the file is replaced, what has a new name is added next to its neighbour in the block, new imports join the
 others, and every other byte of the file stays. A block cannot lose what it does not mention: a definition goes only if
 the request says to delete it and the block does not hold it, or if the request says to rename it and the block holds it
-under the new name. A block that leaves out part of a body, or whose place is a matter of opinion, is refused.
+under the new name. A block that leaves out part of a body, or whose place is a matter of opinion, is refused. So is one
+that changes nothing that runs, where the request reports a fault. Documentation stays that the request is not about.
 """
 
 import ast
 import copy
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import chain, product, takewhile
 from typing import Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.edits.losses import elision_in, is_elision, is_placeholder, is_stub, torn_statement
@@ -22,16 +23,19 @@ from mendgraph.nodes.execute_tools.edits.python_text import (
     MAIN_GUARD,
     Function,
     LineEdit,
+    OnlyRunning,
     PythonText,
     SyntaxProblem,
     Unit,
     UnitKind,
     apply_edits,
     moved,
+    named_units,
     parse,
     read_python,
     reduced_import,
     statements_in,
+    string_of,
 )
 from mendgraph.nodes.execute_tools.edits.request import (
     AskedEdits,
@@ -40,9 +44,12 @@ from mendgraph.nodes.execute_tools.edits.request import (
     block_to_merge,
     carry_out,
     del_names,
+    read_request,
     with_new_names,
 )
 from mendgraph.nodes.execute_tools.files.text_files import dominant_newline, to_unix
+from mendgraph.nodes.language.documents import parse_quietly
+from mendgraph.nodes.language.names import reports_a_problem
 
 _SHOWN_CHARACTERS: Final = 60
 _SHOWN_STATEMENTS: Final = 5
@@ -60,13 +67,14 @@ class Refusal(NamedTuple):
 
 
 def replace_definitions(
-    source: str, block: str, name: str = "the file", *, task: str = "", path: str = ""
+    source: str, block: str, name: str = "the file", *, task: str = "", path: str = "", begun: bool = False
 ) -> Merged | Refusal:
     """Merge the definitions of `block` into `source`; `name` is how a refusal calls the file.
 
     Functions, methods and assignments are replaced whole, classes member by member. A method may stand alone, at any
     indent, where exactly one class has it. Outside of what is replaced or added, the text is the same to the byte; only
-    what the `task` says to delete from the file at `path`, or to rename, goes or changes beside.
+    what the `task` says to delete from the file at `path`, or to rename, goes or changes beside. `begun` says that
+    the turn has changed something before: a fault may be mended already.
     """
     open_end = bool(source) and not source.endswith(("\n", "\r"))
     old = read_python(source + "\n" if open_end else source)
@@ -86,15 +94,45 @@ def replace_definitions(
         renamed, merging = with_new_names(old, asked), block_to_merge(new, asked)
         merge = _Merge(renamed, merging, name, dominant_newline(source), asked, task)
         merge.module(methods=indented)
+        merged = merge.result(open_end=open_end)
+        if begun or isinstance(merged, Refusal) or not mends_nothing(source, merged.text, task):
+            return merged
     except RecursionError:
         return Refusal(f"{name} or the block is nested too deeply to be compared; use edit_file.")
-    return merge.result(open_end=open_end)
+    what = f"code that is never reached in {', '.join(merged.changed[:_SHOWN_NAMES])} of {name}"
+    reason = f"The block changes only comments, documentation or {what}, so the fault is still there."
+    return Refusal(reason, unchanged=True)
 
 
 def identical(name: str, names: Iterable[str] = ()) -> str:
     """What is said of a block that the file already holds, or its definitions of these `names`."""
     of = f"{', '.join(names)} in {name}" if names else name
     return f"The block is identical to what {of} already has, so nothing would change."
+
+
+def mends_nothing(before: str, after: str, task: str) -> bool:
+    """Whether the task reports a fault, and nothing that runs changes: comments, documentation, unreached code do not.
+
+    Where the task is about those, or the code reads its own documentation, this is not said.
+    """
+    asked = read_request(task)
+    if not (asked.repairs or reports_a_problem(task)) or asked.keeps or asked.documents or asked.comments:
+        return False
+    texts = () if "__doc__" in before else (before, after)
+    return len({ast.dump(OnlyRunning().visit(parse_quietly(text))) for text in texts}) == 1
+
+
+def is_unasked(label: str, task: str, names: Collection[str]) -> bool:
+    """Whether the task names some of a file's definitions (`names`), but not this one, and does not speak of all."""
+    words, asked = frozenset(re.findall(r"\b\w+\b(?!\.py\b)", task)), read_request(task)
+    return not (asked.whole or asked.renames or words.isdisjoint(names) or words.intersection(label.split(".")))
+
+
+def is_shortened(new: str, old: str) -> bool:
+    """Whether a text is another one with lines left out; a line may end before its end, or say `...` for others."""
+    lines, known = ([line.strip() for line in text.splitlines() if line.strip()] for text in (new, old))
+    begun = (any(each.startswith(line.rstrip(".\u2026 ")) for each in known) for line in lines)
+    return len(lines) < len(known) and all(begun)
 
 
 class _Body(NamedTuple):
@@ -118,6 +156,7 @@ class _Merge:
     edits: list[LineEdit] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
+    kept: bool = False
     refusals: list[str] = field(default_factory=list)
 
     def result(self, *, open_end: bool) -> Merged | Refusal:
@@ -149,6 +188,9 @@ class _Merge:
         if not self.block.units:
             reason = "The block holds no code. Give the new text of the functions, methods or classes that change."
             return Refusal(reason)
+        if self.kept:
+            reason = f"The block changes only comments and documentation of {self.name} that the request is not about."
+            return Refusal(reason, unchanged=True)
         return Refusal(
             identical(self.name, [unit.key for unit in self.block.units if unit.kind in _DEFINITIONS]), unchanged=True
         )
@@ -257,6 +299,10 @@ class _Merge:
         """Replace statements without a name in order, if the block has all names of the file and as many of them."""
         olds = [unit for unit in body.units if unit.kind is UnitKind.OTHER]
         news = [unit for unit in units if unit.kind is UnitKind.OTHER and not all(map(is_placeholder, unit.nodes))]
+        cut = [
+            *chain(*(pair for pair in product(olds, news) if string_of(pair[1].node) is not None and self._cut(*pair)))
+        ]
+        olds, news = ([unit for unit in each if unit not in cut] for each in (olds, news))
         added, lost = _beyond(news, olds), _beyond(olds, news)
         if not body.prefix and len(added) == len(lost) and self._is_complete(body, units):
             for old, new in zip(lost, added, strict=True):
@@ -273,7 +319,9 @@ class _Merge:
         same = _meaning(old, like=new) == _meaning(new, like=new)
         if same and not _comments(self.block, new) - _comments(self.source, old):  # then the old layout stays
             return
-        if (old.kind is UnitKind.CLASS) is not (new.kind is UnitKind.CLASS):
+        if self._stays(old, new, label):
+            self.kept = True
+        elif (old.kind is UnitKind.CLASS) is not (new.kind is UnitKind.CLASS):
             kinds = f"a {old.kind} in {self.name} and a {new.kind} in the block"
             self._refuse(f"{label} is {kinds}; use edit_file for it.")
         elif old.kind is UnitKind.CLASS:
@@ -282,6 +330,21 @@ class _Merge:
             self._refuse(f"The block leaves out part of {label}: {elision}. Send {label} with its whole body.")
         else:
             self._exchange(old, new, label)
+
+    def _stays(self, old: Unit, new: Unit, label: str) -> bool:
+        """Whether only comments and documentation change, and those are shortened, or not asked for."""
+        if not self.task or old.kind in {UnitKind.CLASS, UnitKind.OTHER}:
+            return False
+        cut = self._cut(old, new) and not _comments(self.block, new) - _comments(self.source, old)
+        names = {each.last for each in named_units(self.source)}
+        stays = cut or is_unasked(label, self.task, names)
+        return stays and _meaning(old, new, texts=False) == _meaning(new, old, texts=False)
+
+    def _cut(self, old: Unit, new: Unit) -> tuple[Unit, Unit] | None:
+        """The documentation of `old`, and where it is left out or shortened in `new`, unless that is asked for."""
+        pair = next(iter(self.source.inner(old)), old), next(iter(self.block.inner(new)), new)
+        asked = not self.task or read_request(self.task).documents or len(pair[0].nodes + pair[1].nodes) > 2
+        return None if asked or not is_shortened(string_of(pair[1].node) or "", string_of(pair[0].node) or "") else pair
 
     def _replace_class(self, old: Unit, new: Unit, label: str) -> None:
         """Merge the members of two classes. Bases and decorators may be added; fewer of them count as left out."""
@@ -319,6 +382,7 @@ class _Merge:
         nodes = statements_in(node for unit in self.source.units for node in unit.nodes)
         present = {each for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for each in _aliases(node)}
         found: dict[bool, list[list[str]]] = {True: [], False: []}
+        fresh: set[str] = set()
         for unit in self.block.units:
             node = unit.node
             if unit.kind is UnitKind.IMPORT and isinstance(node, ast.Import | ast.ImportFrom):
@@ -327,20 +391,36 @@ class _Merge:
                 ]
                 present.update(_aliases(node))
                 if missing:
+                    fresh.update(alias.name for alias in missing)
                     whole = len(missing) == len(node.names)
                     kept = self._moved(range(unit.first, unit.last + 1), unit.indent, "") if whole else []
                     first = getattr(node, "module", "") == "__future__"
                     found[first].append(kept or [reduced_import(node, missing)])
+        self._drop_imports(fresh)
         for from_future, imports in found.items():
             if imports:
                 line, above, below = _place_of_imports(self.source, from_future=from_future)
                 self._insert(line, [""] * above + [each for lines in imports for each in lines] + [""] * below)
                 self.changed += [lines[0] for lines in imports]
 
+    def _drop_imports(self, names: Collection[str]) -> None:
+        """Take out the imports of names that the request moves, and that the block imports from elsewhere."""
+        gone = {move.name for move in read_request(self.task).moves}.intersection(names)
+        for unit in self.source.units:
+            if isinstance(node := unit.node, ast.ImportFrom) and gone.intersection(_imported_by(node)):
+                left = [alias for alias in node.names if alias.name not in gone]
+                line = [reduced_import(node, left) + self.newline] if left else []
+                self.edits.append(LineEdit(unit.first - 1, unit.last, tuple(line)))
+
     def _exchange(self, old: Unit, new: Unit, label: str) -> None:
         """Put `new` in the place of `old`, whose decorators stay where `new` is a function without any."""
         first = old.node.lineno if _is_undecorated(new) else old.first
         lines = self._moved(range(new.first, new.last + 1), new.indent, old.indent)
+        if (cut := self._cut(old, new)) and cut[1] is not new:
+            at, end = cut[1].first - new.first, cut[1].last + 1 - new.first if string_of(cut[1].node) is not None else 0
+            shown = range(cut[0].first, cut[0].last + 1)
+            indents = cut[0].indent, old.indent + cut[1].indent.removeprefix(new.indent)
+            lines[at : max(at, end)] = moved(self.source.lines, shown, indents, self.source.frozen)
         if isinstance(old.node, ast.AnnAssign) and isinstance(new.node, ast.Assign):  # a field of a dataclass needs it
             lines[0] = lines[0].replace(new.key, f"{new.key}: {ast.unparse(old.node.annotation)}", 1)
         self._put(first, old.last, lines, label)
@@ -437,12 +517,14 @@ def _is_undecorated(unit: Unit) -> bool:
     return isinstance(unit.node, Function) and not unit.node.decorator_list
 
 
-def _meaning(unit: Unit, like: Unit) -> str:
-    if not _is_undecorated(like) or not isinstance(unit.node, Function):
+def _meaning(unit: Unit, like: Unit, *, texts: bool = True) -> str:
+    """Equal for equal code, without decorators where `like` has none, and without documentation if not `texts`."""
+    if texts and not (_is_undecorated(like) and isinstance(unit.node, Function)):
         return unit.meaning
-    bare = copy.copy(unit.node)
-    bare.decorator_list = []
-    return ast.dump(bare)
+    bare = copy.copy(unit.node) if texts else copy.deepcopy(unit.node)
+    if _is_undecorated(like) and isinstance(bare, Function):
+        bare.decorator_list = []
+    return ast.dump(bare if texts else OnlyRunning().visit(ast.Module([bare], [])))
 
 
 def _comments(text: PythonText, unit: Unit) -> set[str]:

@@ -102,8 +102,12 @@ class PythonText:
 
     def members(self, unit: Unit) -> tuple[Unit, ...]:
         """The units in the body of a class; none where the body stands on the line of the header."""
+        return self.inner(unit) if isinstance(unit.node, ast.ClassDef) else ()
+
+    def inner(self, unit: Unit) -> tuple[Unit, ...]:
+        """The same for functions as well."""
         if unit.node not in self._members:
-            body = unit.node.body if isinstance(unit.node, ast.ClassDef) else []
+            body = unit.node.body if isinstance(unit.node, Function | ast.ClassDef) else []
             inline = body and self.lines[body[0].lineno - 1].encode()[: body[0].col_offset].strip()
             self._members[unit.node] = () if inline else tuple(_units(self.lines, body))
         return self._members[unit.node]
@@ -166,6 +170,43 @@ def parse(text: str) -> ast.Module | SyntaxProblem:
         return SyntaxProblem(error.lineno or 0, error.msg)
     except (ValueError, RecursionError, MemoryError) as error:
         return SyntaxProblem(0, str(error) or "nested too deeply")
+
+
+class OnlyRunning(ast.NodeTransformer):
+    """Leaves of a tree what can have an effect: equal trees then run alike, and bodies may be empty.
+
+    Out go docstrings and other strings that stand alone, what no way leads to, and a last `return None` of functions.
+    """
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        """The node without such statements."""
+        for name in ("body", "orelse", "finalbody"):
+            if isinstance(block := getattr(node, name, None), list):
+                block[:] = (each for each in block if string_of(each) is None)
+                end = next((at for at, each in enumerate(block, start=1) if _never_ends(each)), len(block))
+                if not any(isinstance(each, ast.Yield | ast.YieldFrom) for on in block[end:] for each in ast.walk(on)):
+                    del block[end:]
+        match node:
+            case ast.FunctionDef(body=[*_, ast.Return(value=None | ast.Constant(value=None))]):
+                node.body.pop()
+        return super().generic_visit(node)
+
+
+def string_of(node: ast.stmt) -> str | None:
+    """The string that a statement is, None for another one."""
+    match node:
+        case ast.Expr(value=ast.Constant(value=str() as text)):
+            return text
+        case _:
+            return None
+
+
+def _never_ends(node: ast.stmt) -> bool:
+    match node:
+        case ast.While(test=ast.Constant(value=1)):
+            return not any(isinstance(each, ast.Break) for each in ast.walk(node))
+        case _:
+            return isinstance(node, ast.Return | ast.Raise | ast.Continue | ast.Break)
 
 
 def statements_in(nodes: Iterable[ast.stmt]) -> Iterator[ast.stmt]:

@@ -30,6 +30,7 @@ from mendgraph.nodes.execute_tools.edits.python_text import (
     parse,
     read_python,
 )
+from mendgraph.nodes.language.names import named_identifiers
 
 _LONGEST: Final = 2000
 """Characters of a sentence that is read: what goes on without an end is a listing, and says nothing."""
@@ -74,10 +75,21 @@ _PAIR: Final = (
 )
 _RENAME: Final = re.compile(rf"\brenam(?:e|ing)[ \t]+{_PAIR}", re.IGNORECASE)
 _ANOTHER_PAIR: Final = re.compile(rf"[ \t]*(?:,[ \t]*and|,|\band\b)[ \t]+(?:rename[ \t]+)?{_PAIR}", re.IGNORECASE)
-_KIND: Final = re.compile(r"\b(?:function|method|class|constant|helper)\b", re.IGNORECASE)
+_MODULE: Final = (
+    r"(?:(?:the|an?|its|own|new|separate|called|named|file|module),?[ \t]+){0,6}[`'\"*]{0,3}"
+    r"(?P<place>[\w./-]{0,200}\w\.py)\b[`'\"*]{0,3}"
+)
+_MOVE: Final = re.compile(
+    r"\b(?:mov(?:e|ing)|extract(?:ing)?|(?P<put>put(?:ting)?))[ \t]+"
+    rf"(?P<names>(?:{_LISTED.pattern}{_NEXT.pattern}){{0,5}}{_LISTED.pattern})"
+    rf"(?:[ \t]+(?:from|in|out of|of)[ \t]+{_MODULE.replace('place', 'old')})?(?:,?[ \t]+and)?"
+    rf"[ \t]+(?(put)in(?:to)?|(?:in)?to)[ \t]+{_MODULE.replace('place', 'new')}(?(put)(?=.*\bimport))",
+    re.IGNORECASE,
+)
+_KIND: Final = re.compile(r"\b(?:function|method|class|constant|helper)(?:e?s)?\b", re.IGNORECASE)
 _LOCAL: Final = re.compile(r"\b(?:variable|key|setting|option|entry|field|attribute|property|code)s?\b", re.IGNORECASE)
 _KEPT: Final = re.compile(
-    r"\b(?:alias(?:es)?|backwards?|compatib\w+|keep(?:ing)?\s+the\s+old|still\s+work)\b", re.IGNORECASE
+    r"\b(?:alias(?:es)?|backwards?|compatib\w+|keep(?:ing)?\s+the\s+old|still\s+work|re-?export\w*)\b", re.IGNORECASE
 )
 _NO_NAME: Final = re.compile(
     r"to|into|as|it|its|the|an?|them|be|from|this|that|all|and|or|in|of|is|files?|module|variable|parameter|argument"
@@ -95,12 +107,16 @@ _KINDS: Final[Mapping[str, re.Pattern[str]]] = {
         r"|off[ -]by[ -]one|fail(?:s|ed|ing|ures?)?|crash(?:es|ed|ing)?|hangs?|infinite loop|regression|defects?"
         r"|does(?: not|n't) (?:work|handle|return|stop|end)|never (?:ends|stops|returns|terminates)",
         "keeps": r"rename[sd]?|renaming|type hints?|type annotations?|annotat(?:e|ions?)|docstrings?|refactor(?:ing)?"
-        r"|reformat|clean up|simplify|dead|unused|readab(?:le|ility)|speed up|optimi[sz]e",
+        r"|reformat|clean up|simplify|dead|unreachable|unused|readab(?:le|ility)|speed up|optimi[sz]e",
         "changes": r"change[sd]?|set|updates?|increase|decrease|lower|switch|make|default|instead(?! of)|replace|now"
         r"|add|support|allow|accept|handle|new|extend|return|use|should|must|convert|ignore|limit",
         "creates": r"create|write|implement|(?:need|want) [\w./-]*\w\.py (?:with|that)"
         r"|(?:new|(?:add|need|want|have) an?(?: \w+)?) (?:function|method|class|file)",
         "documents": r"docstrings?|doctests?|documentation|docs?|(?<!for )examples?",
+        "comments": r"comments?|headers?|licen[cs]e|copyright|typos?|spelling|wording|help (?:text|message)s?|usage"
+        r"|warnings?|lint\w*|ruff|flake8|pylint|mypy|pyright|type check\w*",
+        "whole": r"all|every\w*|each|both|any|whole|entire|files?|modules?|functions|methods|classes|helpers"
+        r"|docstrings|throughout|others?",
     }.items()
 }
 _PYTHON_FILE: Final = re.compile(r"(?<![\w./-])[\w./-]*\w\.py\b")
@@ -111,6 +127,29 @@ class Expectation(NamedTuple):
 
     gone: str
     defined: str = ""
+
+
+class Move(NamedTuple):
+    """What goes from the file `old` ("" for the one that has it) to `new`; `certain` if it is surely a definition."""
+
+    name: str
+    old: str
+    new: str
+    certain: bool
+
+    def leaves(self, path: str) -> bool:
+        """Whether this file is not to have it any more, if it had it."""
+        return not is_file(path, self.new) and (not self.old or is_file(path, self.old))
+
+
+def module_of(path: str) -> str:
+    """The last part of the name under which a Python file is imported."""
+    return posixpath.basename(path.removesuffix(".py").removesuffix("/__init__"))
+
+
+def is_file(path: str, named: str) -> bool:
+    """Whether a file may be called so, by the end of its path."""
+    return f"/{path}".endswith(f"/{named.removeprefix('./')}")
 
 
 class _Deletion(NamedTuple):
@@ -128,8 +167,9 @@ class Request:
 
     `repairs` says that something is wrong. `keeps` and `changes` tell whether the code is to do the same as before or
     something else, `creates` that something new is to be written, `documents` that docstrings or examples are spoken
-    of. `files` are the Python files that it names. `renames` are old names to new ones, without the class or module
-    before them; `expectations` what must be true of names once all is done.
+    of, `comments` that other text is spoken of that does not run, `whole` that more is meant than what is named.
+    `files` are the Python files that it names. `renames` are old names to new ones, without the class or module
+    before them; `moves` go from file to file; `expectations` what must be true of names once all is done.
     """
 
     repairs: bool = False
@@ -137,8 +177,11 @@ class Request:
     changes: bool = False
     creates: bool = False
     documents: bool = False
+    comments: bool = False
+    whole: bool = False
     files: frozenset[str] = frozenset()
     renames: Mapping[str, str] = field(default_factory=dict)
+    moves: tuple[Move, ...] = ()
     expectations: tuple[Expectation, ...] = ()
     _lists: tuple[tuple[_Deletion, ...], ...] = field(default=(), repr=False)
 
@@ -153,7 +196,7 @@ class Request:
         A method may be called by its last name where only one of the names ends with it.
         """
         known, own = _by_mention(names, path), posixpath.basename(path)
-        found: set[str] = set()
+        found = {each.name for each in self.moves if path and each.name in names and each.leaves(path)}
         for listed in self._lists:
             files = ({posixpath.basename(file) for file in each.files.difference(names)} for each in listed)
             here = (each for each, named in zip(listed, files, strict=True) if not own or not named or own in named)
@@ -168,6 +211,7 @@ def read_request(request: str) -> Request:
     kinds = {kind: pattern.search(plain) is not None for kind, pattern in _KINDS.items()}
     renames: dict[str, str] = {}
     expected: list[Expectation] = []
+    moves: list[Move] = []
     lists: list[tuple[_Deletion, ...]] = []
     for sentence in (each.strip() for each in _SENTENCE.split(request) if len(each) <= _LONGEST):
         for match in _rename_matches(sentence):
@@ -175,6 +219,7 @@ def read_request(request: str) -> Request:
             if _is_name(old) and _is_name(new) and old != new and not any(map(_FILE.fullmatch, match.groups())):
                 renames[old] = new
                 expected += [Expectation(old, new)] * _is_certain(sentence, match)
+        moves += read_moves(sentence)
         files = frozenset(_FILE.findall(sentence))
         verbs = [verb for verb in _DELETE.finditer(sentence) if not _negated(sentence, verb.start())]
         lists += (tuple(_listed(sentence, verb.end(), files)) for verb in verbs)
@@ -186,9 +231,19 @@ def read_request(request: str) -> Request:
         **kinds,
         files=frozenset(_PYTHON_FILE.findall(request)),
         renames=renames,
+        moves=() if _KEPT.search(request) else tuple(moves),
         expectations=wanted,
         _lists=tuple(lists),
     )
+
+
+def read_moves(text: str) -> Iterator[Move]:
+    """`move load and save from app.py to io.py`, `put the class Cart into cart.py and import it from there`."""
+    for match in _MOVE.finditer(text):
+        for each in _LISTED.finditer(match["names"]) if not _negated(text, match.start()) else ():
+            if _is_name(each[1]):
+                certain = bool(_KIND.search(match["names"]) or named_identifiers(each[0]))
+                yield Move(each[1], match["old"] or "", match["new"], certain)
 
 
 def _listed(text: str, at: int, files: frozenset[str]) -> Iterator[_Deletion]:
@@ -306,12 +361,18 @@ class Merged(NamedTuple):
 
 
 def asked_edits(source: PythonText, block: PythonText, task: str, path: str) -> AskedEdits:
-    """The deletions and renames that the task asks for and this block, for the file at `path`, carries out."""
+    """The deletions and renames that the task asks for and this block, for the file at `path`, carries out.
+
+    What is moved to another file goes where the block says `del`, imports it, or has all the rest of the file.
+    """
     request = read_request(task)
     renames = tuple(each for old, new in request.renames.items() if (each := _rename(source, block, old, new)))
     names = {each.name for each in named_units(source)}
     asked = request.deletions(names, path) - {rename.name for rename in renames}
-    return AskedEdits(renames, frozenset(asked - _held(source, block, asked)))
+    said = {*del_names(block.units), *(alias.name.rpartition(".")[2] for _, alias in _imports(block))}
+    rest = {name for name in names - asked if "." not in name} - {each.name for each in named_units(block)}
+    unsaid = {each.name for each in request.moves if rest and said.isdisjoint({each.name, module_of(each.new)})}
+    return AskedEdits(renames, frozenset(asked - _held(source, block, asked) - unsaid))
 
 
 def block_to_merge(block: PythonText, asked: AskedEdits) -> PythonText:
@@ -425,7 +486,9 @@ def rename_uses(source: str, old: str, new: str) -> tuple[str, int]:
 def uses_of(source: str, name: str) -> tuple[int, ...]:
     """The lines of a Python text on which a bare name, or a whole string, is called so; of `A.b`, an attribute `b`."""
     tree = parse(source)
-    nodes = [] if isinstance(tree, SyntaxProblem) else ast.walk(tree)
+    nodes = [] if isinstance(tree, SyntaxProblem) else [*ast.walk(tree)]
+    if any(isinstance(node, ast.alias) and name in {node.name, node.asname} for node in nodes):
+        return ()  # what it imports is another one
     last = name.rpartition(".")[2]
     kinds: tuple[type[ast.expr], ...] = (ast.Attribute,) if last != name else (ast.Name, ast.Constant)
     fields = ("id", "attr", "value")

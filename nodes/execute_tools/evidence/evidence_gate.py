@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mendgraph.nodes.execute_tools.edits.python_text import Function, SyntaxProblem, parse
-from mendgraph.nodes.execute_tools.edits.request import Request, read_request
+from mendgraph.nodes.execute_tools.edits.request import Move, Request, is_file, module_of, read_request
 from mendgraph.nodes.execute_tools.evidence.examples import (
     Example,
     ModuleRun,
@@ -203,7 +203,39 @@ def unmet(request: str, texts: Mapping[str, str]) -> list[str]:
                 told.append(f"{each.gone} is still in {path}, line {', '.join(map(str, lines[:MOST_LINES]))}.")
         if each.defined and not any(each.defined in _defined(tree) for tree in trees.values()):
             told.append(f"{each.defined} is not defined in {' or '.join(trees)}.")
-    return told
+    moves = read_request(request).moves if trees else ()
+    return [*told, *(words for move in moves for words in _not_moved(move, trees))]
+
+
+def _not_moved(move: Move, trees: Mapping[str, ast.Module]) -> Iterator[str]:
+    """Where a definition that is moved still is, or is taken from; not of which file, where several may be meant."""
+    name, new = move.name, module_of(move.new)
+    holders = [path for path, tree in trees.items() if name in _top_names(tree)]
+    left = [path for path in holders if move.leaves(path)]
+    if move.old or len(left) == 1:
+        yield from (f"{name} is still defined in {path}." for path in left)
+    taken = any(each for tree in trees.values() for each in _imports_of(tree, name, {new}))
+    if (move.certain or taken) and not any(is_file(path, move.new) for path in holders):
+        yield f"{name} is not defined in {move.new}."
+    olds = {module_of(path) for path in ([move.old] if move.old else {*trees} - {*holders}) if "__init__" not in path}
+    for path, tree in trees.items():
+        if lines := sorted(set(_imports_of(tree, name, olds - {new}))):
+            numbers = ", ".join(map(str, lines[:MOST_LINES]))
+            yield f"{name} is to be imported from {new} in {path}, line {numbers}."
+
+
+def _top_names(tree: ast.Module) -> set[str]:
+    targets = (each for node in tree.body for each in getattr(node, "targets", [getattr(node, "target", node)]))
+    return {getattr(each, "id", "") or getattr(each, "name", "") for each in targets}
+
+
+def _imports_of(tree: ast.Module, name: str, modules: AbstractSet[str]) -> Iterator[int]:
+    """Where a name is imported from one of these modules, or used as their attribute."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").rpartition(".")[2] in modules:
+            yield from (node.lineno for each in node.names if each.name == name)
+        elif isinstance(node, ast.Attribute) and node.attr == name and getattr(node.value, "id", "") in modules:
+            yield node.lineno
 
 
 def _use_lines(tree: ast.Module, name: str, modules: frozenset[str]) -> Iterator[int]:

@@ -14,7 +14,7 @@ from enum import StrEnum
 from itertools import groupby, islice
 from typing import Final, NamedTuple
 
-from mendgraph.nodes.execute_tools.edits.python_text import Function, SyntaxProblem, parse
+from mendgraph.nodes.execute_tools.edits.python_text import Function, OnlyRunning, SyntaxProblem, parse
 from mendgraph.nodes.execute_tools.edits.request import read_request
 from mendgraph.nodes.records import JsonMap
 
@@ -96,7 +96,7 @@ def definitions(text: str, *, with_docstrings: bool = False) -> dict[str, str]:
     if isinstance(tree, SyntaxProblem):
         return found
     if not with_docstrings:
-        tree = _WithoutDocstrings().visit(tree)
+        tree = OnlyRunning().visit(tree)
     for node in tree.body:
         name = node.name if isinstance(node, Function | ast.ClassDef) else ""
         if isinstance(node, ast.ClassDef):
@@ -134,12 +134,6 @@ def _docstrings(tree: ast.Module) -> Iterator[tuple[str, str]]:
             for member in node.body if isinstance(node, ast.ClassDef) else ():
                 if isinstance(member, Function | ast.ClassDef):
                     yield f"{node.name}.{member.name}", ast.get_docstring(member) or ""
-
-
-class _WithoutDocstrings(ast.NodeTransformer):
-    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
-        is_text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-        return None if is_text else node
 
 
 LONGEST_VALUE: Final = 160  # characters of a value, an error or a piece of code that a sentence shows

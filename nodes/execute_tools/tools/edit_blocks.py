@@ -49,7 +49,8 @@ def edit_blocks(context: ToolContext, arguments: EditBlocksArguments) -> ToolAns
 def _edit(context: ToolContext, before: LoadedText, content: str) -> ToolAnswer:
     if not _is_python(before.path) or isinstance(parse(before.file.text), SyntaxProblem):
         return _replace(context, before, content)
-    merged = replace_definitions(before.file.text, content, before.name, task=context.task, path=before.path)
+    text, begun = before.file.text, bool(context.changes)
+    merged = replace_definitions(text, content, before.name, task=context.task, path=before.path, begun=begun)
     if isinstance(merged, Refusal):
         return _unchanged(merged.reason) if merged.unchanged else invalid(merged.reason)
     told = {"ignored": list(merged.ignored), "deleted": list(merged.deleted), "still": list(merged.still)}

@@ -12,7 +12,7 @@ from itertools import islice
 from pydantic import Field
 
 from mendgraph.nodes.execute_tools.edits.python_text import Function, SyntaxProblem, parse
-from mendgraph.nodes.execute_tools.edits.request import read_request
+from mendgraph.nodes.execute_tools.edits.request import module_of, read_request
 from mendgraph.nodes.execute_tools.evidence.checks import Checks
 from mendgraph.nodes.execute_tools.evidence.evidence_gate import (
     DAMAGE,
@@ -108,8 +108,11 @@ def run_checks(context: ToolContext, arguments: RunChecksArguments) -> ToolAnswe
     deadline = monotonic_s() + min(context.timeout_s, context.seconds_left)
     texts = dict(_texts(context, arguments.paths))
     python = {path: text for path, text in texts.items() if path.endswith(".py")}
-    report = _Report(failed=unmet(context.task, python))
-    if python and read_request(context.task).expectations and not report.failed:
+    asked = read_request(context.task)
+    others = _texts(context, islice(_python_files(context), MOST_LOOKED_AT if python and asked.moves else 0))
+    users = {path: text for path, text in others if any(each.name in text for each in asked.moves)}
+    report = _Report(failed=unmet(context.task, users | python))
+    if python and (asked.expectations or asked.moves) and not report.failed:
         report.ran.append("what the task asks of names")
         report.traced = False
     if isinstance(context.checks, ToolError):
@@ -130,7 +133,7 @@ def run_checks(context: ToolContext, arguments: RunChecksArguments) -> ToolAnswe
     return report.output()
 
 
-def _texts(context: ToolContext, paths: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _texts(context: ToolContext, paths: Iterable[str]) -> Iterator[tuple[str, str]]:
     """The files among them that are there and are texts, by their real names."""
     for path in paths:
         loaded = load_text(context, path)
@@ -328,17 +331,20 @@ def _test_files(context: ToolContext, paths: Sequence[str]) -> dict[str, list[st
     """The project's test files for these files, by their names, or else those that import them."""
     found = {path: [each for each in _possible_tests(path) if context.workspace.exists(each)] for path in paths}
     left = [path for path in paths if path.endswith(".py") and not found[path]]
-    walked = islice(
-        (each.path for each in context.workspace.walk() if not _INSTALLED & {*each.path.split("/")}), MOST_WALKED
-    )
-    tests = [path for path in (walked if left else ()) if path.endswith(".py") and _is_test(path)][:MOST_LOOKED_AT]
+    tests = [path for path in (_python_files(context) if left else ()) if _is_test(path)][:MOST_LOOKED_AT]
     for test, text in _texts(context, tests):
         tree = parse(text)
         names = set() if isinstance(tree, SyntaxProblem) else set(_imported(tree))
         for path in left:
-            if posixpath.basename(path.removesuffix(".py").removesuffix("/__init__")) in names:
+            if module_of(path) in names:
                 found[path].append(test)
     return found
+
+
+def _python_files(context: ToolContext) -> Iterator[str]:
+    """Those of the project itself."""
+    walked = (each.path for each in context.workspace.walk() if not _INSTALLED & {*each.path.split("/")})
+    return (path for path in islice(walked, MOST_WALKED) if path.endswith(".py"))
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:

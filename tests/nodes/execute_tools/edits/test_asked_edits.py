@@ -84,6 +84,33 @@ def test_what_the_block_does_not_carry_out_keeps_its_name(block: str, task: str)
     }
 
 
+@pytest.mark.parametrize(
+    ("block", "path", "moved"),
+    [
+        ("from b import count\n", "a.py", True),
+        ("import b\n", "a.py", True),
+        ("del count\n", "a.py", True),
+        (SOURCE.replace("def count(text):\n    return len(text)\n", "import b\n"), "a.py", True),
+        ("MAX = 4\n", "a.py", False),
+        ("from b import count\ndef count(text):\n    return 0\n", "a.py", False),
+        ("from c import count\n", "b.py", False),
+        ("from b import count\n", "c.py", False),
+    ],
+)
+def test_what_is_moved_goes_where_the_block_says_so(block: str, path: str, moved: bool) -> None:
+    found = replace_definitions(SOURCE, block, task="Move the function count from a.py to b.py.", path=path)
+    assert isinstance(found, Merged)
+    assert (found.deleted, "def count" not in found.text) == (("count",) if moved else (), moved)
+
+
+def test_what_is_moved_is_imported_from_there_alone() -> None:
+    source = "from a import count, size\n\nfrom a import (\n    other,\n)\n\nprint(count, size, other)\n"
+    block = "from b import count\nfrom b import other\nfrom c import size\n"
+    found = replace_definitions(source, block, task="Move count and other from a.py to b.py.", path="c.py")
+    assert isinstance(found, Merged)
+    assert found.text == ("from a import size\n\n" + block + "\nprint(count, size, other)\n")
+
+
 def test_where_a_name_is_still_used_is_told() -> None:
     source = "class A:\n    def b(self): ...\n    c = 1\n\n\nx.b\ny.b\nold(b)\n"
     assert carry_out(source, AskedEdits((), frozenset({"A.b"}))).still == ("b at lines 5, 6",)

@@ -437,3 +437,133 @@ def test_a_result_that_would_not_parse_is_refused(monkeypatch: pytest.MonkeyPatc
     assert replace_definitions("x = 1\n", "x = 2\n", "calc.py") == Refusal(
         "With this block calc.py would not be valid Python (line 3: invalid syntax), so nothing was changed."
     )
+
+
+# --- What says nothing of the fault, and what stays
+
+LOOP = '''\
+def first(xs):
+    """The first even number.
+
+    >>> first([1, 2])
+    2
+    """
+    at = 0
+    while True:
+        if xs[at] % 2 == 0:
+            return at
+        at += 1
+
+
+def last(xs):
+    """The last even number."""
+    return first(xs[::-1])
+
+
+"""
+>>> first([3, 4])
+4
+>>> last([4, 3])
+4
+"""
+'''
+BODY = LOOP[LOOP.index("    at = 0") : LOOP.index("\n\ndef last")]
+FIX = "Fix the bug in first."
+IDLE = (
+    "The block changes only comments, documentation or code that is never reached in first of f.py,"
+    " so the fault is still there."
+)
+
+
+@pytest.mark.parametrize(
+    "more", ["    # done\n", "    return None\n", "    print(at)\n    return at\n", "    'text'\n"]
+)
+@pytest.mark.parametrize("doc", ["", '    """Finds an even number in a list."""\n'])
+@pytest.mark.parametrize(
+    ("task", "refused"),
+    [
+        *[(FIX, True), ("first gives an index, but it should be a number.", True), ("Change first.", False)],
+        *[
+            ("Fix the docstring of first.", False),
+            ("Fix the typo in first.", False),
+            ("Fix the dead code in first", False),
+        ],
+    ],
+)
+def test_what_runs_as_before_mends_no_fault(more: str, doc: str, task: str, refused: bool) -> None:
+    block = f"def first(xs):\n{doc}    # looks at all\n{BODY}{more}"
+    found = replace_definitions(LOOP, block, "f.py", task=task)
+    assert (found == Refusal(IDLE, unchanged=True)) is refused
+    assert isinstance(found, Merged) is not refused
+    assert isinstance(replace_definitions(LOOP, block, task=task, begun=True), Merged)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("return at\n", "return xs[at]\n"),
+        ("        at += 1\n", "        at += 1\n        if at > 9:\n            break\n    return None\n"),
+        ("    at = 0\n", "    return 0\n    yield\n"),
+        ("    at = 0\n", "    global at\n    at = 0\n"),
+    ],
+)
+def test_a_change_of_what_runs_is_one(old: str, new: str) -> None:
+    assert isinstance(replace_definitions(LOOP, LOOP.replace(old, new), task=FIX), Merged)
+
+
+def test_what_reads_its_documentation_may_be_mended_there() -> None:
+    source = f"{LOOP}\nprint(__doc__)\n"
+    assert isinstance(replace_definitions(source, f"def first(xs):\n    'Finds.'\n{BODY}", task=FIX), Merged)
+
+
+@given(modules(), st.sampled_from(["    # why\n", "    return None\n", "    print(x)\n"]), st.data())
+def test_of_two_texts_the_one_that_runs_alike_changes_nothing(
+    module: tuple[list[str], list[Piece]], end: str, data: st.DataObject
+) -> None:
+    gaps, pieces = module
+    piece = data.draw(st.sampled_from(pieces))
+    source = joined(gaps, [each.text for each in pieces])
+    is_function = "return x +" in piece.text
+    found = replace_definitions(source, piece.text + end * is_function, "f.py", task="Fix the bug.")
+    assert isinstance(found, Refusal)
+    assert found.unchanged
+    assert isinstance(replace_definitions(source, piece.other, task="Fix the bug."), Merged)
+
+
+@pytest.mark.parametrize("doc", ["", '    """The first even number."""\n', "    '''The first even ...\n    '''\n"])
+def test_documentation_that_is_left_out_or_shortened_stays(doc: str) -> None:
+    line = "    return [x for x in xs if x % 2 == 0][0]\n"
+    block = f"def first(xs):\n{doc}{line}\n\n'''\n>>> first([3, 4])\n4\n'''\n"
+    assert merged(block, source=LOOP, task=FIX) == Merged(LOOP.replace(BODY, line), ("first",))
+    found = merged(block, source=LOOP, task="Fix first and its docstring")
+    assert found.text.partition("    return")[0] == f"def first(xs):\n{doc}"
+
+
+def test_a_docstring_that_stays_takes_the_indent_of_the_new_body() -> None:
+    source = 'class A:\n    def f(self):\n        """Gives 1,\n        or 2.\n        """\n        return 1\n'
+    found = merged("def f(self):\n  '''Gives 1.'''\n  return 2\n", source=source, task=FIX)
+    assert found.text == source.replace("        ", "      ").replace("return 1", "return 2")
+    found = merged("class A:\n    def f(self): return 2\n", source=source, task=FIX)
+    assert found.text == "class A:\n    def f(self): return 2\n"
+
+
+NOTE = 'def last(xs):\n    """The very last one."""\n    # from behind\n    return first(xs[::-1])\n'
+
+
+@pytest.mark.parametrize(
+    ("task", "stays"),
+    [
+        *[("Write a docstring for first.", True), ("first has no docstring.", True), ("Fix first.", True)],
+        *[("Document first and last.", False), ("Write docstrings for all functions, like first.", False)],
+        *[("Improve the docstrings", False), ("Document first.py", False), ("Rename first to begin", False)],
+    ],
+)
+def test_documentation_of_what_the_request_does_not_name_stays(task: str, stays: bool) -> None:
+    block = f'def first(xs):\n    """Finds the first."""\n    return xs[0]\n\n\n{NOTE}'
+    found = replace_definitions(LOOP, block, task=task)
+    assert isinstance(found, Merged)
+    assert (found.changed, found.ignored) == (("first",) if stays else ("first", "last"), ())
+    assert ("from behind" in found.text) is not stays
+    alone = replace_definitions(LOOP, NOTE, "f.py", task=task)
+    said = "The block changes only comments and documentation of f.py that the request is not about."
+    assert (alone == Refusal(said, unchanged=True)) is stays

@@ -63,7 +63,54 @@ def test_renames(task: str, renames: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", ["remove ", "the ", "remove load, ", "load,", "rename x in ", "rename a to b and ", "`", ". "]
+    ("task", "moves"),
+    [
+        ("Move `load_config` from app.py to config.py", [("load_config", "app.py", "config.py", True)]),
+        ("move the class Cart into its own module shop/cart.py.", [("Cart", "", "shop/cart.py", True)]),
+        ("Put the function parse in parser.py and import it from there", [("parse", "", "parser.py", True)]),
+        (
+            "Move load and save out of io.py and into `store.py`",
+            [(each, "io.py", "store.py", False) for each in ("load", "save")],
+        ),
+        ("Move load in app.py to config.py", [("load", "app.py", "config.py", False)]),
+        *[
+            (task, [])
+            for task in (
+                "Put slug into slug.py. slug('A') gives 'a'.",
+                "Do not move load from app.py to config.py",
+                "How do I move load from app.py to config.py",
+                "Move load from app.py to config.py, and keep an alias",
+                "Move Cart.total from cart.py to money.py",
+                "Move app.py to src/app.py",
+                "Move the call of load from app.py to config.py",
+                "Move load to the top of app.py",
+            )
+        ],
+    ],
+)
+def test_moves(task: str, moves: list[tuple[str, str, str, bool]]) -> None:
+    request = read_request(task)
+    assert [tuple(move) for move in request.moves] == moves
+    assert request.deletions({name for name, *_ in moves}, moves[0][1] if moves else "app.py") == {
+        name for name, old, *_ in moves if old
+    }
+    assert request.deletions({name for name, *_ in moves}, moves[0][2] if moves else "config.py") == set()
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "move a, ",
+        "move the new x from a.py to ",
+        "remove ",
+        "the ",
+        "remove load, ",
+        "load,",
+        "rename x in ",
+        "rename a to b and ",
+        "`",
+        ". ",
+    ],
 )
 def test_long_texts_are_read_in_linear_time(piece: str) -> None:
     text = piece * (100_000 // len(piece))
@@ -84,7 +131,7 @@ def test_in_doubt_nothing(text: str) -> None:
     assert read_request(text).expectations == ()
 
 
-HELD = {"renames", "expectations", "_lists"}
+HELD = {"renames", "moves", "expectations", "_lists"}
 
 
 @pytest.mark.parametrize(
@@ -98,6 +145,7 @@ HELD = {"renames", "expectations", "_lists"}
         ("I need slug.py with a class", {"creates", "files"}),
         ("I need slug.py to be faster", {"files"}),
         ("Create slug.py with a new class", {"changes", "creates", "files"}),
+        ("Fix the typos in all comments", {"repairs", "comments", "whole"}),
         ("`fix` and 'bug' and \"wrong\" are names here", set()),
         ("", set()),
     ],

@@ -255,6 +255,41 @@ def test_what_is_not_as_asked(texts: dict[str, str], told: list[str]) -> None:
     assert unmet("Rename load to read", texts) == told
 
 
+MOVED = {
+    "app.py": "from money import total\n\n\ndef buy(x):\n    total = 1\n    return total\n",
+    "money.py": "def total(x): ...\n",
+    "api.py": "from money import total\nimport app\napp.buy(total)\n",
+}
+HELD = {**MOVED, "app.py": "def total(x): ...\n"}
+TAKEN = {**MOVED, "api.py": "from shop.app import total\nimport app\napp.total(1)\n"}
+
+
+@pytest.mark.parametrize(
+    ("texts", "told"),
+    [
+        (MOVED, []),
+        (HELD, ["total is still defined in app.py."]),
+        (TAKEN, ["total is to be imported from money in api.py, line 1, 3."]),
+        ({**MOVED, "money.py": "x = 1\n"}, ["total is not defined in money.py."]),
+        ({"app.py": "x = 1\n"}, ["total is not defined in money.py."]),
+        ({}, []),
+    ],
+)
+@pytest.mark.parametrize(
+    "task", ["Move the function total from app.py to money.py.", "Move the function total to money.py."]
+)
+def test_what_has_not_moved(texts: dict[str, str], told: list[str], task: str) -> None:
+    assert unmet(task, texts) == told
+
+
+def test_of_which_file_a_definition_is_moved_is_not_guessed() -> None:
+    assert unmet("Move total to money.py.", {**HELD, "other.py": "def total(x): ...\n"}) == []
+    assert unmet("Move totals from app.py to money.py.", {"app.py": "x = 1\n"}) == []
+    assert unmet("Move totals from app.py to money.py.", {"app.py": "from money import totals\n"}) == [
+        "totals is not defined in money.py."
+    ]
+
+
 BARE = "def add(a, b):\n    return a - b\n"
 WRONG, RIGHT = BARE.replace("a - b", "b - a"), BARE.replace("-", "+")
 TASK = "add(2, 3) should return 5"
