@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Final
 
 from rapidfuzz import fuzz
@@ -236,3 +236,97 @@ def claims_a_change(answer: str) -> bool:
 def claims_an_own_change(answer: str) -> bool:
     """Does it say so of its own work? What else was changed may be what the request is about."""
     return _OWN_CLAIM.search(_CODE.sub("it.py", answer)) is not None
+
+
+# --- Which files a request is sure to change, and which it only names
+
+
+_FILE = rf"(?:[\w.-]+/)*[\w-]+\.(?:{'|'.join(sorted(TEXT_SUFFIXES, key=len, reverse=True))})\b(?![\w/(])"
+_FILES = re.compile(rf"{_FILE}(?:(?:,? and |, | & ){_FILE})*")
+_PLACED: Final = {
+    **dict.fromkeys(("change", "edit", "modify", "refactor", "rename", "replace", "rewrite", "set", "update"), r"|.*\bin"),
+    **dict.fromkeys(("add", "append", "insert"), r".*\b(?:in|to)"),
+    **dict.fromkeys(("delete", "drop", "remove"), r"|.*\b(?:in|from)"),
+    **dict.fromkeys(
+        ("create", "write"),
+        r"(?:(?:me|an?|the|new|empty|small|simple|file|module|script|called|named|python|json|text) ?)*|.*\bin",
+    ),
+}
+"""What stands between these verbs and the files that they change or make."""
+_CONTEXT = re.compile(
+    r"\b(?:after|before|but|calls?|circular|differ\w*|duplicate\w*|for|if|imports?|inconsisten\w*|keep|leave|like|links?"
+    r"|match\w*|of|on|ones?|references?|same|see|so|sure|than|that|those|to (?:an?|be|it|its|the|what)|us(?:e|es|ing)|via"
+    r"|where|which|while|who|with|\w+ing)\b",
+    re.IGNORECASE,
+)
+"""What makes of a file that is named after it one that may only be looked at."""
+_UNSURE = re.compile(
+    r"\b(?:either|except|if|instead|keep|leave|may|necessary|needed|never|no|not|only|or|possibly|required|stays?|unless"
+    r"|without)\b|n't\b|\?",
+    re.IGNORECASE,
+)
+_ONWARDS = re.compile(r" (?:as|from|into|like|so|to)\b(?! [\d\"'])", re.IGNORECASE)
+
+
+def files_to_change(request: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The files that an order of the request surely changes, and those that it surely makes; in doubt none.
+
+    The first are listings: `in a.py and b.py`. Of one file alone it is not sure, nor of a test, which is there to pass.
+    """
+    plain = re.sub(rf"`({_FILE})`", r"\1", without_output(request)[0])
+    changed, made = list[str](), list[str]()
+    sentences = _SENTENCES.split(plain)
+    kept = [path for each in sentences if _UNSURE.search(each) for path in named_paths(each)]
+    for sentence in () if _HANDS_OFF.search(plain) else sentences:
+        order, lists = _ORDER.match(sentence), [*_FILES.finditer(sentence)]
+        verb = order[0].split()[-1].lower() if order else ""
+        if order is None or verb not in _PLACED or not lists or _UNSURE.search(sentence):
+            continue
+        used = lists[:2] if verb == "rename" and sentence[lists[-1].start() - 1] == "(" else lists[:1]
+        gaps = [sentence[order.end() : used[0].start()], *(sentence[a.end() : b.start()] for a, b in pairwise(used))]
+        placed = re.fullmatch(_PLACED[verb], re.sub(r"\bboth ?$", "", gaps[0].strip()).strip(), re.IGNORECASE)
+        if placed is None or any(map(_CONTEXT.search, gaps)) or _ONWARDS.match(sentence, used[-1].end()):
+            continue
+        files = [path for each in used for path in re.findall(_FILE, each[0]) if path not in kept]
+        if verb in {"create", "write"}:
+            made += files
+        elif len(files) > 1 and (verb == "rename" or not any(map(IS_TEST.search, files))):
+            changed += files
+    return tuple(changed), tuple(made)
+
+
+# --- Output of programs that a person has pasted
+
+_TOLD = re.compile(
+    r"^(?:[ \t]*(?P<frame>[\w@+./-]*[\w@+-]\.[A-Za-z]\w*):\d+(?::\d+)?:(?=\s|$)"
+    r"|[ \t]*File \"(?P<file>[^\"\n]+)\", line \d+|(?:FAILED|ERROR) (?P<test>[\w@+./-]+\.\w+)(?=::|\s|$)|E {2,}\S).*$",
+    re.MULTILINE,
+)
+"""Lines of tracebacks and of pytest."""
+_AROUND = re.compile(
+    r"^(?:Traceback \(most recent call last\):|={3,} .* ={3,}$|_{3,} .* _{3,}$|[.sxX]*[FE][.FEsxX]*$"
+    r"|[.FEsxX]+[ \t]+\[ *\d+%\]$|\w+(?:Error|Exception)(?::.*)?$|\d+ (?:failed|passed)\b.*$)",
+    re.MULTILINE,
+)
+"""Lines that stand before or behind them."""
+_INSTALLED = re.compile(r"(?:\A|/)(?:site-packages|node_modules|\.venv|venv)/|\A<")
+
+
+def without_output(request: str) -> tuple[str, str]:
+    """A request without the output of tests or of a program that was pasted into it, and that output, "" for none."""
+    if not (told := [*_TOLD.finditer(request)]):
+        return request, ""
+    lines = [*told, *_AROUND.finditer(request)]
+    start, end = min(line.start() for line in lines), max(line.end() for line in lines)
+    if code := re.compile(r"(?:\n[ \t]+\S.*)+").match(request, end):
+        end = code.end()
+    return f"{request[:start].rstrip()}\n{request[end:].lstrip()}".strip(), request[start:end].strip("\n")
+
+
+def told_paths(output: str) -> list[str]:
+    """The files that pasted output speaks of, each once: tests first, then the others, the last frame's last."""
+    told = [line for line in _TOLD.finditer(output) if line.lastgroup]
+    frames = [line["frame"] or line["file"] for line in told if not line["test"]]
+    latest = [*reversed(frames), *(line["test"] for line in told if line["test"])]
+    own = [path.removeprefix("./") for path in latest if not _INSTALLED.search(path)]
+    return sorted(reversed(dict.fromkeys(own)), key=lambda path: not IS_TEST.search(path))

@@ -21,7 +21,7 @@ from mendgraph.nodes.call_model.prompts.profiles import owes_a_value
 from mendgraph.nodes.call_model.prompts.prompt import Prompt, as_map, describe_tool, message_of, native_tool, text_size
 from mendgraph.nodes.language.dialects import EXAMPLE_EDITS, render_file
 from mendgraph.nodes.language.documents import parse_quietly
-from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, begins_work, is_request
+from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, begins_work, is_made, is_request, last_request
 from mendgraph.nodes.language.names import (
     IS_TEST,
     TEXT_SUFFIXES,
@@ -30,12 +30,14 @@ from mendgraph.nodes.language.names import (
     is_question,
     named_paths,
     reports_a_problem,
+    without_output,
 )
 from mendgraph.nodes.language.text_protocol import parse_text_results
 from mendgraph.nodes.records import Correction, JsonMap, Record, ToolErrorCode, ToolSpec
 
 # --- The current turn as facts, read back from the settled messages: it needs no channel, and survives a resume
 
+EARLIER_LIMIT = 6_000  # characters of an earlier request, about 1,700 tokens: it may say what is to be made
 FOUND_LIMIT = 2_000  # characters of one result that is not a file (a listing, search hits) in a rebuilt request
 _REFUSALS = frozenset({ToolErrorCode.PERMISSION_DENIED, ToolErrorCode.APPROVAL_REQUIRED})
 """Codes of what was not allowed: by a rule, by a person, or because there was nobody to ask."""
@@ -60,12 +62,12 @@ class TurnView(Record):
 
 
 def view_turn(history: Sequence[AnyMessage]) -> TurnView:
-    """Sum up the messages after the last request of a person."""
+    """Sum up the messages after the last request of a person, and the output that was pasted into it."""
     files: dict[str, str] = {}
     found: list[str] = []
     changed: dict[str, None] = {}
     failures: list[str] = []
-    evidence: list[str] = []
+    evidence = [output] if (output := _parted(last_request(history))[1]) else []
     failed_steps, refused = 0, False
     for number, every in enumerate(_steps(history)):
         first = [result for result in every if number == 0 and _is_evidence(result)]
@@ -101,6 +103,14 @@ def view_turn(history: Sequence[AnyMessage]) -> TurnView:
         failed_steps=failed_steps,
         refused=refused,
     )
+
+
+def _parted(request: str) -> tuple[str, str]:
+    """The words of a request that is no question, and as much of the output that was pasted into it as is told."""
+    words, output = without_output(request)
+    if not output or is_question(request) or is_question(words):
+        return request, ""
+    return words or "Fix this.", output if len(output) <= FOUND_LIMIT else output[:FOUND_LIMIT].rpartition("\n")[0]
 
 
 def said_since(history: Sequence[AnyMessage]) -> list[str]:
@@ -343,12 +353,7 @@ def block_request(
     own = [spec for spec in specs if spec.name not in UNTOLD_TOOLS or owes_a_value(spec)]
     view = view_turn(history)
     start = max(index for index, message in enumerate(history) if is_request(message))
-    earlier = [
-        as_map(message, native=False)
-        for message in history[:start]
-        if is_request(message)
-        or (isinstance(message, AIMessage) and not message.tool_calls and not message.text.startswith("tool:"))
-    ]
+    earlier, asked_before = _earlier_turns(history[:start])
     asks = is_question(history[start].text)
     examples = [
         message
@@ -363,15 +368,36 @@ def block_request(
     system = message_of("system", front if native else "\n".join([front, *more]))
     reading = [spec for spec in specs if spec.name in NATIVE_TOOLS]
     tools = [native_tool(spec) for spec in (*reading, *own)] if native else []
-    told = partial(_request_text, history[start].text, corrections=corrections, failures=failures)
+    task, _ = _parted(history[start].text)
+    told = partial(_request_text, task, corrections=corrections, failures=failures)
     if most_tokens is None:
         request = told(view)
     else:
         left = most_tokens - estimated_tokens([system, *examples], tools)
-        request = bounded_request(history[start].text, view, told, left - TOKENS_PER_MESSAGE)
-        earlier = latest_turns(earlier, left - estimated_tokens([message_of("user", request)]))
-    messages = [system, *examples, *earlier, message_of("user", request)]
+        request = bounded_request(task, view, told, left - TOKENS_PER_MESSAGE)
+        left -= estimated_tokens([message_of("user", request)])
+        asked_before = asked_before if text_size(asked_before) <= left * BYTES_PER_TOKEN else ""
+        earlier = latest_turns(earlier, left - text_size(asked_before) // BYTES_PER_TOKEN)
+    messages = [system, *examples, *earlier, message_of("user", f"{asked_before}\n\n{request}".strip())]
     return Prompt(tuple(messages), tuple(tools), failed_tries=failures)
+
+
+def _earlier_turns(history: Sequence[AnyMessage]) -> tuple[list[JsonMap], str]:
+    """Earlier requests with what a model has answered, and those after the last such answer, which it has not.
+
+    An answer that the machine has made, or a reply that results follow, is none to imitate. Roles alternate: chat
+    templates refuse two messages of a person.
+    """
+    told, waiting = list[JsonMap](), list[str]()
+    for message, following in zip(history, [*history[1:], None], strict=True):
+        if is_request(message):
+            words = without_output(message.text)[0]
+            waiting.append(words if len(words) <= EARLIER_LIMIT else words[:EARLIER_LIMIT].rpartition("\n")[0])
+        elif isinstance(message, AIMessage) and not (message.tool_calls or is_made(message) or _is_result(following)):
+            asked = [message_of("user", "\n\n".join(waiting))] if waiting else []
+            told += [*asked, as_map(message, native=False)]
+            waiting = []
+    return told, "\n\n".join(waiting)
 
 
 def _request_text(

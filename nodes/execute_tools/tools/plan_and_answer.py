@@ -6,8 +6,19 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, WithJsonSchema, model_validator
 
-from mendgraph.nodes.execute_tools.registry import ToolArguments, ToolContext, ToolOutput, tool
-from mendgraph.nodes.records import Effect, Plan, PlanStatus, PlanStep
+from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolArguments, ToolContext, ToolOutput, tool
+from mendgraph.nodes.language.display import listed
+from mendgraph.nodes.language.names import files_to_change, orders_a_change
+from mendgraph.nodes.records import (
+    Effect,
+    LoopRecord,
+    Plan,
+    PlanStatus,
+    PlanStep,
+    ToolError,
+    ToolErrorCode,
+    changed_files,
+)
 
 _STEPS: Final = {
     "type": "array",
@@ -49,6 +60,24 @@ class FinalAnswerArguments(ToolArguments):
 
 
 @tool(effect=Effect.NONE, terminal=True)
-def final_answer(context: ToolContext, arguments: FinalAnswerArguments) -> ToolOutput:  # noqa: ARG001 - a tool's shape
+def final_answer(context: ToolContext, arguments: FinalAnswerArguments) -> ToolAnswer:
     """End the task with its answer."""
+    if context.gated and (left := _left_undone(context)):
+        return ToolError(code=ToolErrorCode.CHECK_FAILED, message=left)
     return ToolOutput.ok(answer=arguments.answer)
+
+
+def _left_undone(context: ToolContext) -> str:
+    """What the request is sure to change, and the turn has not, though it may; "" for nothing, or in doubt."""
+    changed, loop = changed_files(context.changes), context.state.get("loop") or LoopRecord()
+    if not context.changes or loop.refused:
+        return ""
+    to_change, to_make = files_to_change(context.task)
+    left = [
+        path
+        for path, there in (*((path, True) for path in to_change), *((path, False) for path in to_make))
+        if context.workspace.exists(path) is there and not any(f"/{each}".endswith(f"/{path}") for each in changed)
+    ]
+    if left:
+        return f"The request names {listed(left)}, which {'were' if left[1:] else 'was'} not changed."
+    return "" if changed or not orders_a_change(context.task) else "The files are as they were before, so nothing is done."
