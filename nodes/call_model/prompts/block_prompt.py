@@ -11,6 +11,7 @@ import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
@@ -29,6 +30,7 @@ from mendgraph.nodes.language.names import (
     asks_for_tests,
     is_question,
     named_paths,
+    orders_a_change,
     reports_a_problem,
     without_output,
 )
@@ -353,7 +355,7 @@ def block_request(
     own = [spec for spec in specs if spec.name not in UNTOLD_TOOLS or owes_a_value(spec)]
     view = view_turn(history)
     start = max(index for index, message in enumerate(history) if is_request(message))
-    earlier, asked_before = _earlier_turns(history[:start])
+    earlier, asked_before = _earlier_turns(history[:start], history[start].text)
     asks = is_question(history[start].text)
     examples = [
         message
@@ -378,26 +380,30 @@ def block_request(
         left -= estimated_tokens([message_of("user", request)])
         asked_before = asked_before if text_size(asked_before) <= left * BYTES_PER_TOKEN else ""
         earlier = latest_turns(earlier, left - text_size(asked_before) // BYTES_PER_TOKEN)
-    messages = [system, *examples, *earlier, message_of("user", f"{asked_before}\n\n{request}".strip())]
+    messages = [system, *examples, *earlier, message_of("user", asked_before + request)]
     return Prompt(tuple(messages), tuple(tools), failed_tries=failures)
 
 
-def _earlier_turns(history: Sequence[AnyMessage]) -> tuple[list[JsonMap], str]:
-    """Earlier requests with what a model has answered, and those after the last such answer, which it has not.
+def _earlier_turns(history: Sequence[AnyMessage], task: str) -> tuple[list[JsonMap], str]:
+    """Earlier requests with what a model has answered, and what was asked since, where the `task` goes on with it.
 
-    An answer that the machine has made, or a reply that results follow, is none to imitate. Roles alternate: chat
-    templates refuse two messages of a person.
+    An answer that the machine has made, or a reply that results follow, is none to imitate. The roles alternate: chat
+    templates refuse two messages of a person. A report of what fails belongs to the order before it.
     """
     told, waiting = list[JsonMap](), list[str]()
-    for message, following in zip(history, [*history[1:], None], strict=True):
+    for message, following in zip_longest(history, history[1:]):
         if is_request(message):
-            words = without_output(message.text)[0]
-            waiting.append(words if len(words) <= EARLIER_LIMIT else words[:EARLIER_LIMIT].rpartition("\n")[0])
-        elif isinstance(message, AIMessage) and not (message.tool_calls or is_made(message) or _is_result(following)):
-            asked = [message_of("user", "\n\n".join(waiting))] if waiting else []
-            told += [*asked, as_map(message, native=False)]
+            words, output = without_output(message.text)
+            shown = words if len(words) <= EARLIER_LIMIT else words[:EARLIER_LIMIT].rpartition("\n")[0]
+            waiting = [*(waiting if output or not orders_a_change(words) else ()), shown]
+        elif isinstance(message, AIMessage) and not (
+            message.tool_calls or is_made(message) or getattr(following, "name", "") == RESULT_MESSAGE_NAME
+        ):
+            told += [*([message_of("user", "\n\n".join(waiting))] if waiting else ()), as_map(message, native=False)]
             waiting = []
-    return told, "\n\n".join(waiting)
+    since, (words, output) = "\n\n".join(waiting), without_output(task)
+    goes_on = output or not orders_a_change(words) or {*named_paths(since)}.issuperset(named_paths(words))
+    return told, f"This was asked before:\n\n{since}\n\nNow:\n\n" if since and goes_on else ""
 
 
 def _request_text(
