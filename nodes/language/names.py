@@ -241,10 +241,11 @@ def claims_an_own_change(answer: str) -> bool:
 # --- Which files a request is sure to change, and which it only names
 
 
-_FILE = rf"(?:[\w.-]+/)*[\w-]+\.(?:{'|'.join(sorted(TEXT_SUFFIXES, key=len, reverse=True))})\b(?![\w/(])"
+_FILE = rf"(?<![\w./-])(?:[\w.-]+/)*[\w-]+\.(?:{'|'.join(sorted(TEXT_SUFFIXES, key=len, reverse=True))})\b(?![\w/(])"
 _FILES = re.compile(rf"{_FILE}(?:(?:,? and |, | & ){_FILE})*")
 _PLACED: Final = {
-    **dict.fromkeys(("change", "edit", "modify", "refactor", "rename", "replace", "rewrite", "set", "update"), r"|.*\bin"),
+    **dict.fromkeys(("change", "edit", "modify", "refactor", "rename"), r"|.*\bin"),
+    **dict.fromkeys(("replace", "rewrite", "set", "update"), r"|.*\bin"),
     **dict.fromkeys(("add", "append", "insert"), r".*\b(?:in|to)"),
     **dict.fromkeys(("delete", "drop", "remove"), r"|.*\b(?:in|from)"),
     **dict.fromkeys(
@@ -255,8 +256,8 @@ _PLACED: Final = {
 """What stands between these verbs and the files that they change or make."""
 _CONTEXT = re.compile(
     r"\b(?:after|before|but|calls?|circular|differ\w*|duplicate\w*|for|if|imports?|inconsisten\w*|keep|leave|like|links?"
-    r"|match\w*|of|on|ones?|references?|same|see|so|sure|than|that|those|to (?:an?|be|it|its|the|what)|us(?:e|es|ing)|via"
-    r"|where|which|while|who|with|\w+ing)\b",
+    r"|match\w*|of|on|ones?|references?|same|see|so|sure|than|that|those|to (?:an?|be|it|its|the|what)|us(?:e|es|ing)"
+    r"|via|where|which|while|who|with|\w+ing)\b",
     re.IGNORECASE,
 )
 """What makes of a file that is named after it one that may only be looked at."""
@@ -326,7 +327,7 @@ def without_output(request: str) -> tuple[str, str]:
 def told_paths(output: str) -> list[str]:
     """The files that pasted output speaks of, each once: tests first, then the others, the last frame's last."""
     told = [line for line in _TOLD.finditer(output) if line.lastgroup]
-    frames = [line["frame"] or line["file"] for line in told if not line["test"]]
-    latest = [*reversed(frames), *(line["test"] for line in told if line["test"])]
-    own = [path.removeprefix("./") for path in latest if not _INSTALLED.search(path)]
-    return sorted(reversed(dict.fromkeys(own)), key=lambda path: not IS_TEST.search(path))
+    paths = [line["test"] for line in told if line["test"]]
+    paths += [line["frame"] or line["file"] for line in told if not line["test"]]
+    last = {path.removeprefix("./"): at for at, path in enumerate(paths) if not _INSTALLED.search(path)}
+    return sorted(last, key=lambda path: (not IS_TEST.search(path), last[path]))

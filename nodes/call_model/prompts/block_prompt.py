@@ -32,6 +32,7 @@ from mendgraph.nodes.language.names import (
     named_paths,
     orders_a_change,
     reports_a_problem,
+    told_paths,
     without_output,
 )
 from mendgraph.nodes.language.text_protocol import parse_text_results
@@ -39,7 +40,8 @@ from mendgraph.nodes.records import Correction, JsonMap, Record, ToolErrorCode, 
 
 # --- The current turn as facts, read back from the settled messages: it needs no channel, and survives a resume
 
-EARLIER_LIMIT = 6_000  # characters of an earlier request, about 1,700 tokens: it may say what is to be made
+EARLIER_LIMIT = 6_000  # bytes of earlier requests, about 1,700 tokens: they may say what is to be made
+LABEL_TOKENS = 15  # what stands around it
 FOUND_LIMIT = 2_000  # characters of one result that is not a file (a listing, search hits) in a rebuilt request
 _REFUSALS = frozenset({ToolErrorCode.PERMISSION_DENIED, ToolErrorCode.APPROVAL_REQUIRED})
 """Codes of what was not allowed: by a rule, by a person, or because there was nobody to ask."""
@@ -50,8 +52,8 @@ class TurnView(Record):
 
     `files` maps paths to their newest known content: a file that was changed and not read since is not among them.
     `failures` are those of the last step that failed, until something was changed; a file that was read once more for
-    nothing is one of them. `evidence` is what checks found before anything was done. `refused` says that something was
-    not allowed.
+    nothing is one of them. `evidence` is what pasted output says, and what checks found before anything was done.
+    `refused` says that something was not allowed.
     """
 
     files: dict[str, str] = Field(default_factory=dict)
@@ -107,12 +109,23 @@ def view_turn(history: Sequence[AnyMessage]) -> TurnView:
     )
 
 
+_SUMMARY = re.compile(r"^=+ short test summary info =+$", re.MULTILINE)  # it says each failure once more
+
+
 def _parted(request: str) -> tuple[str, str]:
     """The words of a request that is no question, and as much of the output that was pasted into it as is told."""
     words, output = without_output(request)
     if not output or is_question(request) or is_question(words):
         return request, ""
-    return words or "Fix this.", output if len(output) <= FOUND_LIMIT else output[:FOUND_LIMIT].rpartition("\n")[0]
+    failures = _SUMMARY.split(output, maxsplit=1)[0]
+    told = failures if told_paths(failures) else output
+    return words or "Fix this.", _first_lines(told, FOUND_LIMIT)
+
+
+def _first_lines(text: str, most: int) -> str:
+    """Its first lines that fit into so many bytes."""
+    data = text.encode(errors="replace")
+    return text if len(data) <= most else data[: max(0, most)].decode(errors="ignore").rpartition("\n")[0]
 
 
 def said_since(history: Sequence[AnyMessage]) -> list[str]:
@@ -355,7 +368,7 @@ def block_request(
     own = [spec for spec in specs if spec.name not in UNTOLD_TOOLS or owes_a_value(spec)]
     view = view_turn(history)
     start = max(index for index, message in enumerate(history) if is_request(message))
-    earlier, asked_before = _earlier_turns(history[:start], history[start].text)
+    earlier, since = _earlier_turns(history[:start], history[start].text)
     asks = is_question(history[start].text)
     examples = [
         message
@@ -378,9 +391,11 @@ def block_request(
         left = most_tokens - estimated_tokens([system, *examples], tools)
         request = bounded_request(task, view, told, left - TOKENS_PER_MESSAGE)
         left -= estimated_tokens([message_of("user", request)])
-        asked_before = asked_before if text_size(asked_before) <= left * BYTES_PER_TOKEN else ""
-        earlier = latest_turns(earlier, left - text_size(asked_before) // BYTES_PER_TOKEN)
-    messages = [system, *examples, *earlier, message_of("user", asked_before + request)]
+        since = _first_lines(since, (left - LABEL_TOKENS) * BYTES_PER_TOKEN)
+        earlier = latest_turns(earlier, left - estimate_tokens(text_size(since), 0))
+    if since:
+        request = f"This was asked before:\n\n{since}\n\nNow:\n\n{request}"
+    messages = [system, *examples, *earlier, message_of("user", request)]
     return Prompt(tuple(messages), tuple(tools), failed_tries=failures)
 
 
@@ -394,16 +409,16 @@ def _earlier_turns(history: Sequence[AnyMessage], task: str) -> tuple[list[JsonM
     for message, following in zip_longest(history, history[1:]):
         if is_request(message):
             words, output = without_output(message.text)
-            shown = words if len(words) <= EARLIER_LIMIT else words[:EARLIER_LIMIT].rpartition("\n")[0]
-            waiting = [*(waiting if output or not orders_a_change(words) else ()), shown]
+            waiting = [*(waiting if output or not orders_a_change(words) else ()), words]
         elif isinstance(message, AIMessage) and not (
             message.tool_calls or is_made(message) or getattr(following, "name", "") == RESULT_MESSAGE_NAME
         ):
-            told += [*([message_of("user", "\n\n".join(waiting))] if waiting else ()), as_map(message, native=False)]
+            asked = _first_lines("\n\n".join(waiting), EARLIER_LIMIT)
+            told += [*([message_of("user", asked)] if waiting else ()), as_map(message, native=False)]
             waiting = []
     since, (words, output) = "\n\n".join(waiting), without_output(task)
     goes_on = output or not orders_a_change(words) or {*named_paths(since)}.issuperset(named_paths(words))
-    return told, f"This was asked before:\n\n{since}\n\nNow:\n\n" if since and goes_on else ""
+    return told, _first_lines(since.strip(), EARLIER_LIMIT) if goes_on else ""
 
 
 def _request_text(

@@ -80,4 +80,4 @@ def _left_undone(context: ToolContext) -> str:
     ]
     if left:
         return f"The request names {listed(left)}, which {'were' if left[1:] else 'was'} not changed."
-    return "" if changed or not orders_a_change(context.task) else "The files are as they were before, so nothing is done."
+    return "All files are as they were before." if not changed and orders_a_change(context.task) else ""
