@@ -117,7 +117,7 @@ def _parted(request: str) -> tuple[str, str]:
     words, output = without_output(request)
     if not output or is_question(request) or is_question(words):
         return request, ""
-    failures = _SUMMARY.split(output, maxsplit=1)[0]
+    failures = _SUMMARY.split(output, maxsplit=1)[0].rstrip()
     told = failures if told_paths(failures) else output
     return words or "Fix this.", _first_lines(told, FOUND_LIMIT)
 
