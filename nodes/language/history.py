@@ -28,7 +28,6 @@ from langchain_core.messages import (
     convert_to_openai_messages,
 )
 
-from mendgraph.nodes.language.display import listed
 from mendgraph.nodes.language.names import names_elsewhere
 from mendgraph.nodes.language.text_protocol import decode_arguments, render_native_result, render_text_results
 from mendgraph.nodes.records import (
@@ -225,21 +224,6 @@ def is_request(message: AnyMessage) -> bool:
 def last_request(messages: Sequence[AnyMessage]) -> str:
     """What the person asked for last, "" where nobody did."""
     return next((each.text for each in reversed(messages) if is_request(each)), "")
-
-
-def changes_made(paths: Iterable[str]) -> str:
-    """The answer for a model that has changed these files and said nothing."""
-    return f"Changed {listed(paths)}."
-
-
-_MADE: Final = re.compile(
-    r"(?:Changed \S+(?:, \S+)*(?: and [\d,]+ more)?\.|Done\.)\Z|(?:BUDGET_STOP|SYSTEM_ERROR) \([a-z_]+\): "
-)
-
-
-def is_made(message: AnyMessage) -> bool:
-    """Is this an answer that no model has given: the changes where nothing was said, or the account of an early end?"""
-    return _MADE.match(message.text) is not None
 
 
 def begins_work(message: AnyMessage) -> bool:

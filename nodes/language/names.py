@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Final
 
 from rapidfuzz import fuzz
@@ -242,58 +242,54 @@ def claims_an_own_change(answer: str) -> bool:
 
 
 _FILE = rf"(?<![\w./-])(?:[\w.-]+/)*[\w-]+\.(?:{'|'.join(sorted(TEXT_SUFFIXES, key=len, reverse=True))})\b(?![\w/(])"
+_FILE_NAME = re.compile(_FILE)
 _FILES = re.compile(rf"{_FILE}(?:(?:,? and |, | & ){_FILE})*")
-_PLACED: Final = {
-    **dict.fromkeys(("change", "edit", "modify", "refactor", "rename"), r"|.*\bin"),
-    **dict.fromkeys(("replace", "rewrite", "set", "update"), r"|.*\bin"),
-    **dict.fromkeys(("add", "append", "insert"), r".*\b(?:in|to)"),
-    **dict.fromkeys(("delete", "drop", "remove"), r"|.*\b(?:in|from)"),
-    **dict.fromkeys(
-        ("create", "write"),
-        r"(?:(?:me|an?|the|new|empty|small|simple|file|module|script|called|named|python|json|text) ?)*|.*\bin",
-    ),
-}
-"""What stands between these verbs and the files that they change or make."""
+_QUOTED_FILE = re.compile(rf"`({_FILE})`")
+_TO_CHANGE = re.compile(
+    r"(?:change|edit|modify|refactor|replace|rewrite|set|update)(?:| .* in)|rename .*(?: in|\()"
+    r"|(?:add|append|insert) .* (?:in|to)|(?:delete|drop|remove)(?:| .* (?:in|from))",
+    re.IGNORECASE,
+)
+_TO_MAKE = re.compile(
+    r"(?:create|write)(?:(?: (?:me|an?|the|new|empty|small|simple|file|module|script|called|named))*| .* in)",
+    re.IGNORECASE,
+)
+"""What stands before the files that are sure to be changed, or made."""
 _CONTEXT = re.compile(
-    r"\b(?:after|before|but|calls?|circular|differ\w*|duplicate\w*|for|if|imports?|inconsisten\w*|keep|leave|like|links?"
-    r"|match\w*|of|on|ones?|references?|same|see|so|sure|than|that|those|to (?:an?|be|it|its|the|what)|us(?:e|es|ing)"
-    r"|via|where|which|while|who|with|\w+ing)\b",
+    r"\b(?:after|before|but|calls?|circular|differ\w*|duplicate\w*|for|imports?|inconsisten\w*|like|links?|match\w*|of|on"
+    r"|ones?|references?|same|see|so|sure|than|that|those|to (?:an?|be|it|its|the|what)|us(?:e|es|ing)|via|where|which"
+    r"|while|who|with|\w+ing)\b",
     re.IGNORECASE,
 )
 """What makes of a file that is named after it one that may only be looked at."""
 _UNSURE = re.compile(
-    r"\b(?:either|except|if|instead|keep|leave|may|necessary|needed|never|no|not|only|or|possibly|required|stays?|unless"
-    r"|without)\b|n't\b|\?",
+    r"\b(?:either|except|if|instead|keep|leave|needed|never|no|not|only|or|stays?|unless|without)\b|n't\b|\?",
     re.IGNORECASE,
 )
 _ONWARDS = re.compile(r" (?:as|from|into|like|so|to)\b(?! [\d\"'])", re.IGNORECASE)
 
 
-def files_to_change(request: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The files that an order of the request surely changes, and those that it surely makes; in doubt none.
+def files_to_change(request: str) -> dict[str, bool]:
+    """The files that an order of the request is sure to change, and those that it makes (False); in doubt none.
 
-    The first are listings: `in a.py and b.py`. Of one file alone it is not sure, nor of a test, which is there to pass.
+    Of one file alone an order is not sure, nor of a test, which may be there to pass: `in a.py and b.py`.
     """
-    plain = re.sub(rf"`({_FILE})`", r"\1", without_output(request)[0])
-    changed, made = list[str](), list[str]()
-    sentences = _SENTENCES.split(plain)
-    kept = [path for each in sentences if _UNSURE.search(each) for path in named_paths(each)]
-    for sentence in () if _HANDS_OFF.search(plain) else sentences:
+    sentences = _SENTENCES.split(_QUOTED_FILE.sub(r"\1", without_output(request)[0]))
+    kept = {path for each in sentences if _UNSURE.search(each) for path in named_paths(each)}
+    found: dict[str, bool] = {}
+    for sentence in sentences if orders_a_change(request) else ():
         order, lists = _ORDER.match(sentence), [*_FILES.finditer(sentence)]
-        verb = order[0].split()[-1].lower() if order else ""
-        if order is None or verb not in _PLACED or not lists or _UNSURE.search(sentence):
+        if order is None or not lists or _UNSURE.search(sentence):
             continue
-        used = lists[:2] if verb == "rename" and sentence[lists[-1].start() - 1] == "(" else lists[:1]
-        gaps = [sentence[order.end() : used[0].start()], *(sentence[a.end() : b.start()] for a, b in pairwise(used))]
-        placed = re.fullmatch(_PLACED[verb], re.sub(r"\bboth ?$", "", gaps[0].strip()).strip(), re.IGNORECASE)
-        if placed is None or any(map(_CONTEXT.search, gaps)) or _ONWARDS.match(sentence, used[-1].end()):
-            continue
-        files = [path for each in used for path in re.findall(_FILE, each[0]) if path not in kept]
-        if verb in {"create", "write"}:
-            made += files
-        elif len(files) > 1 and (verb == "rename" or not any(map(IS_TEST.search, files))):
-            changed += files
-    return tuple(changed), tuple(made)
+        verb = order[0].split()[-1]
+        used = lists if verb.lower() == "rename" else lists[:1]
+        head = verb + sentence[order.end() : used[-1].start()].removesuffix("both ").rstrip()
+        files = [path for each in used for path in _FILE_NAME.findall(each[0]) if path not in kept]
+        several = len(files) > 1 and (len(used) > 1 or not any(map(IS_TEST.search, files)))
+        if not _CONTEXT.search(head) and not _ONWARDS.match(sentence, used[-1].end()):
+            made = _TO_MAKE.fullmatch(head) is not None
+            found |= dict.fromkeys(files, not made) if made or (several and _TO_CHANGE.fullmatch(head)) else {}
+    return found
 
 
 # --- Output of programs that a person has pasted
@@ -310,6 +306,7 @@ _AROUND = re.compile(
     re.MULTILINE,
 )
 """Lines that stand before or behind them."""
+_INDENTED = re.compile(r"(?:\n[ \t]+\S.*)+")
 _INSTALLED = re.compile(r"(?:\A|/)(?:site-packages|node_modules|\.venv|venv)/|\A<")
 
 
@@ -319,7 +316,7 @@ def without_output(request: str) -> tuple[str, str]:
         return request, ""
     lines = [*told, *_AROUND.finditer(request)]
     start, end = min(line.start() for line in lines), max(line.end() for line in lines)
-    if code := re.compile(r"(?:\n[ \t]+\S.*)+").match(request, end):
+    if code := _INDENTED.match(request, end):
         end = code.end()
     return f"{request[:start].rstrip()}\n{request[end:].lstrip()}".strip(), request[start:end].strip("\n")
 

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from mendgraph.nodes.language import dialects
 from mendgraph.nodes.language.history import without_thoughts
-from mendgraph.nodes.language.names import files_to_change, is_question, named_paths
+from mendgraph.nodes.language.names import is_question, named_paths
 from mendgraph.nodes.language.text_protocol import (
     RESULT_MARK,
     ArgumentProblem,
@@ -352,14 +352,11 @@ def _judged_answer(reply: ModelReply, step: int, reader: Reader) -> ReplyReading
         return _malformed([ExtractionError(kind, 0, reply.text[:200], "; ".join(problems))])
     if error := _unfounded(answer.text, reader):
         return _malformed([error])
-    given = _implied(ANSWER_TOOL, {"answer": answer.text, "value": answer.value}, f"call_{step}_answer")
     paths = paths_to_check(reader.turn)
-    if paths is not None:
-        return ReplyReading(Reading.CALLS, [_implied_checks(paths, step), given], [])
-    blocks = reader.profile.edit_form is EditForm.BLOCKS
-    if blocks and reader.turn.changed and any(files_to_change(reader.turn.request)):  # which the tool looks at
-        return ReplyReading(Reading.CALLS, [given], [])
-    return ReplyReading(Reading.ANSWER, [], [], answer)
+    if paths is None:
+        return ReplyReading(Reading.ANSWER, [], [], answer)
+    given = _implied(ANSWER_TOOL, {"answer": answer.text, "value": answer.value}, f"call_{step}_answer")
+    return ReplyReading(Reading.CALLS, [_implied_checks(paths, step), given], [])
 
 
 def _malformed(errors: list[ExtractionError]) -> ReplyReading:

@@ -6,7 +6,6 @@ from typing import Any
 from langchain_core.messages import AIMessage
 from typing_extensions import TypedDict
 
-from mendgraph.nodes.language.history import changes_made
 from mendgraph.nodes.records import (
     Answer,
     CallResult,
@@ -17,7 +16,6 @@ from mendgraph.nodes.records import (
     OutcomeKind,
     Plan,
     StopCause,
-    changed_files,
 )
 from mendgraph.nodes.stop.report import FAILED_WORK, finished, stopped, wrap_up
 
@@ -35,17 +33,12 @@ class StopState(TypedDict, total=False):
 
 
 def finish(state: StopState, usage: JsonMap, *, checking: bool = True) -> dict[str, Any]:
-    """End with the final answer, which becomes the thread's last message. `checking`: the run's changes are checked.
-
-    An answer without words is what was changed.
-    """
-    answer, changes = state.get("answer") or Answer(text=""), state.get("changes", [])
-    if not answer.text and (changed := changed_files(changes)):
-        answer = answer.model_copy(update={"text": changes_made(changed)})
-    outcome = finished(answer, changes, usage, state.get("loop") or LoopRecord(), checking=checking)
+    """End with the final answer, which becomes the thread's last message. `checking`: the run's changes are checked."""
+    answer = state.get("answer") or Answer(text="")
+    outcome = finished(answer, state.get("changes", []), usage, state.get("loop") or LoopRecord(), checking=checking)
     reply = state.get("reply") or ModelReply()
     is_reply = not reply.calls and reply.text.strip() == answer.text
-    message = AIMessage(answer.text or "Done.", id=reply.message_id if is_reply else None)
+    message = AIMessage(outcome.answer or "Done.", id=reply.message_id if is_reply else None)
     return {"outcome": outcome, "messages": [message]}
 
 

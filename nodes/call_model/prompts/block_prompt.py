@@ -22,7 +22,7 @@ from mendgraph.nodes.call_model.prompts.profiles import owes_a_value
 from mendgraph.nodes.call_model.prompts.prompt import Prompt, as_map, describe_tool, message_of, native_tool, text_size
 from mendgraph.nodes.language.dialects import EXAMPLE_EDITS, render_file
 from mendgraph.nodes.language.documents import parse_quietly
-from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, begins_work, is_made, is_request, last_request
+from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, begins_work, is_request, last_request
 from mendgraph.nodes.language.names import (
     IS_TEST,
     TEXT_SUFFIXES,
@@ -399,6 +399,9 @@ def block_request(
     return Prompt(tuple(messages), tuple(tools), failed_tries=failures)
 
 
+_MADE = re.compile(r"(?:Changed \S+(?:, \S+)*(?: and [\d,]+ more)?\.|Done\.)\Z|(?:BUDGET_STOP|SYSTEM_ERROR) \(")
+
+
 def _earlier_turns(history: Sequence[AnyMessage], task: str) -> tuple[list[JsonMap], str]:
     """Earlier requests with what a model has answered, and what was asked since, where the `task` goes on with it.
 
@@ -411,7 +414,7 @@ def _earlier_turns(history: Sequence[AnyMessage], task: str) -> tuple[list[JsonM
             words, output = without_output(message.text)
             waiting = [*(waiting if output or not orders_a_change(words) else ()), words]
         elif isinstance(message, AIMessage) and not (
-            message.tool_calls or is_made(message) or getattr(following, "name", "") == RESULT_MESSAGE_NAME
+            message.tool_calls or _MADE.match(message.text) or getattr(following, "name", "") == RESULT_MESSAGE_NAME
         ):
             asked = _first_lines("\n\n".join(waiting), EARLIER_LIMIT)
             told += [*([message_of("user", asked)] if waiting else ()), as_map(message, native=False)]

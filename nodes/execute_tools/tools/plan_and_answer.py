@@ -9,16 +9,7 @@ from pydantic import Field, WithJsonSchema, model_validator
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolArguments, ToolContext, ToolOutput, tool
 from mendgraph.nodes.language.display import listed
 from mendgraph.nodes.language.names import files_to_change, orders_a_change
-from mendgraph.nodes.records import (
-    Effect,
-    LoopRecord,
-    Plan,
-    PlanStatus,
-    PlanStep,
-    ToolError,
-    ToolErrorCode,
-    changed_files,
-)
+from mendgraph.nodes.records import Effect, Plan, PlanStatus, PlanStep, ToolError, ToolErrorCode, changed_files
 
 _STEPS: Final = {
     "type": "array",
@@ -69,15 +60,10 @@ def final_answer(context: ToolContext, arguments: FinalAnswerArguments) -> ToolA
 
 def _left_undone(context: ToolContext) -> str:
     """What the request is sure to change, and the turn has not, though it may; "" for nothing, or in doubt."""
-    changed, loop = changed_files(context.changes), context.state.get("loop") or LoopRecord()
-    if not context.changes or loop.refused:
+    changed = [f"/{path}" for path in changed_files(context.changes)]
+    if not context.changes or getattr(context.state.get("loop"), "refused", ()):
         return ""
-    to_change, to_make = files_to_change(context.task)
-    left = [
-        path
-        for path, there in (*((path, True) for path in to_change), *((path, False) for path in to_make))
-        if context.workspace.exists(path) is there and not any(f"/{each}".endswith(f"/{path}") for each in changed)
-    ]
-    if left:
+    there = {path: old for path, old in files_to_change(context.task).items() if context.workspace.exists(path) is old}
+    if left := [path for path in there if not any(each.endswith(f"/{path}") for each in changed)]:
         return f"The request names {listed(left)}, which {'were' if left[1:] else 'was'} not changed."
     return "All files are as they were before." if not changed and orders_a_change(context.task) else ""

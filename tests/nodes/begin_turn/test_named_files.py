@@ -230,8 +230,8 @@ def test_words_count_by_what_they_say(request_text: str, other: str, shown: str)
     assert preload(request_text, BLOCKS, files) == read_ahead([f"src/shop/{shown}.py"])
 
 
-FAILED = "FAILED {0}::test_total"
-FRAMES = 'Traceback (most recent call last):\n  File "src/shop/cli.py", line 2, in f\n  File "src/shop/cart.py", line 2, in g'
+FAILED, TRACE = "FAILED {0}::test_total", '  File "{0}", line 2, in f'
+FRAMES = f"Traceback:\n{TRACE.format('src/shop/cli.py')}\n{TRACE.format('src/shop/cart.py')}"
 CART, CLI = "src/shop/cart.py", "src/shop/cli.py"
 
 
