@@ -22,6 +22,7 @@ from mendgraph.nodes.language.names import (
     is_question,
     named_identifiers,
     named_paths,
+    orders_a_change,
     reports_a_problem,
     speaks_of_failing_tests,
     told_paths,
@@ -159,7 +160,7 @@ def preload(
 
     Files that the request names are read, and those that pasted output speaks of, and with `checked` their code is
     checked. In the block form, whose requests show files and no conversation, a request that names none is about those
-    that the turn `before` has worked on, or else about those that it seems to mean. Where there are none, the names in
+    that the turn before worked on (`before`), or about those that it seems to mean. Where there are none, the names in
     code that it speaks of are searched for, or else the workspace is listed. A request that is nothing but the new name
     of a definition is carried out: there is nothing left to ask a model.
     """
@@ -175,24 +176,16 @@ def preload(
         return made
     asked, tests = is_question(request), list[str]()
     wanted = bool(output) or asks_for_a_change(request) or reports_a_problem(request)
+    known = _within([path for path in before if files.exists(path)], files.size_of, MAX_FEW_BYTES)
     if wanted and not asked and not spoken and all(map(IS_TEST.search, shown)):
-        shown += _within(_gone_on_with(words, before, files), files.size_of, MAX_FEW_BYTES)
+        shown += known if output or not orders_a_change(words) else []  # a new order may be about something else
     if asked or (not shown and wanted):
         few = few_files(files.readable())
         meant, tests = (few, []) if few or shown else meant_files(request, files)
-        shown = [*(path for path in meant if path not in shown), *shown][-MAX_NAMED_FILES:]
+        shown = [*(path for path in meant if path not in shown), *shown][-MAX_NAMED_FILES:] or known
     code = [path for path in shown if path.endswith((".py", ".pyi"))] if checked and not asked else []
     names = [] if shown else named_identifiers(request)[:MAX_NAMES]
     return read_ahead(shown, [*code, *tests] if checked else [], names)
-
-
-def _gone_on_with(words: str, before: Sequence[str], files: Files) -> list[str]:
-    """Those of these files that are there, unless the words ask for tests, or have the name of another file in them."""
-    others = (path for path, _ in islice(files.readable(), MOST_LOOKED_AT) if path not in before)
-    names = (_words(path.rpartition("/")[2].partition(".")[0]) for path in others if not IS_TEST.search(path))
-    if asks_for_tests(words) or {*_words(words)}.intersection(chain.from_iterable(names)):
-        return []
-    return [path for path in before if files.exists(path)]
 
 
 _NAME = r"(?:the )?(?:function |class |method )?[`'\"]?([^\W\d]\w*)[`'\"]?(?:\(\))?"

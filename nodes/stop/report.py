@@ -35,7 +35,10 @@ _COUNT = re.compile(r": (\d+) ([a-z]+?)s?\Z")
 def finished(
     answer: Answer, changes: Sequence[FileChange], usage: JsonMap, loop: LoopRecord, *, checking: bool = True
 ) -> Outcome:
-    """The outcome of a run that gave its final answer; one without words is what was changed. `checking`: that is checked."""
+    """The outcome of a run that gave its final answer, which without words is what was changed.
+
+    `checking`: the run's changes are checked.
+    """
     cause = StopCause(reason=StopReason.ANSWERED, message="")
     verified = loop.verified or Verification(reason=_NO_CHECK_RAN if checking else _CHECKS_OFF)
     loop = loop.model_copy(update={"verified": verified})

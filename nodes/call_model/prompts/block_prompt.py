@@ -109,17 +109,13 @@ def view_turn(history: Sequence[AnyMessage]) -> TurnView:
     )
 
 
-_SUMMARY = re.compile(r"^=+ short test summary info =+$", re.MULTILINE)  # it says each failure once more
-
-
 def _parted(request: str) -> tuple[str, str]:
     """The words of a request that is no question, and as much of the output that was pasted into it as is told."""
     words, output = without_output(request)
     if not output or is_question(request) or is_question(words):
         return request, ""
-    failures = _SUMMARY.split(output, maxsplit=1)[0].rstrip()
-    told = failures if told_paths(failures) else output
-    return words or "Fix this.", _first_lines(told, FOUND_LIMIT)
+    failures = output.partition(" short test summary info ")[0].rstrip("=\n")  # the summary says them once more
+    return words or "Fix this.", _first_lines(failures if told_paths(failures) else output, FOUND_LIMIT)
 
 
 def _first_lines(text: str, most: int) -> str:

@@ -243,6 +243,7 @@ CART, CLI = "src/shop/cart.py", "src/shop/cli.py"
         pytest.param(FAILED.format("tests/test_cart.py"), ["tests/test_cart.py", CLI], id="a test beside it"),
         pytest.param(FRAMES, [CLI, CART], id="the last frame comes last"),
         pytest.param(f"{FRAMES}\nFix {CLI}.", [CART, CLI], id="what is spoken of comes last"),
+        pytest.param("Now please mend that.", [CLI], id="an order that speaks of nothing"),
         pytest.param("now fix the cart", [CART], id="another file's name"),
         pytest.param("write a test for parse_price", ["tests/test_cart.py", "src/shop/prices.py"], id="a new test"),
         pytest.param("Hello.", [], id="no work"),
