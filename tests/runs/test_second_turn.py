@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.build import SessionOptions
 from mendgraph.graph.runs.events import Ended
 from mendgraph.graph.runs.run import Session
 from mendgraph.nodes.language.dialects import render_file
@@ -17,7 +16,6 @@ from tests.runs.playing import changed_files, write_files
 OLD, NEW = "LIMIT = 3\n", "LIMIT = 5\n"
 FILES = {"a.py": OLD, "b.py": OLD}
 BOTH, NOT_B = "Set LIMIT to 5 in a.py and b.py.", "The request names b.py, which was not changed."
-KEPT: SessionOptions = {"thread_id": "t"}
 
 
 def block(path: str, text: str = NEW) -> Say:
@@ -26,7 +24,7 @@ def block(path: str, text: str = NEW) -> Say:
 
 def play(folder: Path, model: ScriptedModel, *requests: str) -> list[Outcome]:
     context = AgentContext(workspace=str(folder), protocol="text", edit_form="blocks")
-    with Session(context, model=model, **KEPT) as session:
+    with Session(context, model=model, thread_id="t") as session:
         ends = [[*session.stream(request)][-1] for request in requests]
     return [end.outcome for end in ends if isinstance(end, Ended)]
 

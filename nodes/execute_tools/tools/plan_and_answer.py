@@ -61,7 +61,7 @@ def final_answer(context: ToolContext, arguments: FinalAnswerArguments) -> ToolA
 def _left_undone(context: ToolContext) -> str:
     """What the request is sure to change, and the turn has not, though it may; "" for nothing, or in doubt."""
     changed = [f"/{path}" for path in changed_files(context.changes)]
-    if not context.changes or getattr(context.state.get("loop"), "refused", ()):
+    if not context.changes or (context.state and context.state["loop"].refused):
         return ""
     there = {path: old for path, old in files_to_change(context.task).items() if context.workspace.exists(path) is old}
     if left := [path for path in there if not any(each.endswith(f"/{path}") for each in changed)]:
