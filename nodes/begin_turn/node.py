@@ -46,8 +46,8 @@ def begin_turn(state: BeginTurnState, using: TurnResources) -> dict[str, Any]:
         update["structured_response"] = None
     if problem or using.files is None:
         return {**update, "stop": StopCause(reason=StopReason.INVALID_REQUEST, message=str(problem))}
-    update["preload"] = (
-        preload(request, using.profile, using.files, checked=using.checked) if using.read_ahead else None
-    )
-    relative = request.replace(f"{using.root}/", "")
+    relative, ended = request.replace(f"{using.root}/", ""), state.get("outcome")
+    before = (*ended.changed_files, *ended.restored) if ended else ()
+    if using.read_ahead:
+        update["preload"] = preload(relative, using.profile, using.files, checked=using.checked, before=before)
     return update | read_notes(state.get("notes") or (), relative, using.files, using)

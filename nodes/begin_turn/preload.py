@@ -22,8 +22,11 @@ from mendgraph.nodes.language.names import (
     is_question,
     named_identifiers,
     named_paths,
+    orders_a_change,
     reports_a_problem,
     speaks_of_failing_tests,
+    told_paths,
+    without_output,
 )
 from mendgraph.nodes.records import EditForm, ModelReply, Profile, RawCall, ToolError
 
@@ -150,25 +153,36 @@ def located(paths: Iterable[str], files: Files) -> Iterator[str]:
         yield from same[:1] if len(same) == 1 else ()
 
 
-def preload(request: str, profile: Profile, files: Files, *, checked: bool = False) -> ModelReply | None:
+def preload(
+    request: str, profile: Profile, files: Files, *, checked: bool = False, before: Sequence[str] = ()
+) -> ModelReply | None:
     """The calls that are made before the model is asked, as a reply; None where there are none.
 
-    Files that the request names are read, and with `checked` their code is checked. In the block form, whose requests
-    show files and no conversation, a request that names none is about those that it seems to mean. Where there are
-    none, the names in code that it speaks of are searched for, or else the workspace is listed. A request that is
-    nothing but the new name of a definition is carried out: there is nothing left to ask a model.
+    Files that the request names are read, and those that pasted output speaks of, and with `checked` their code is
+    checked. In the block form, whose requests show files and no conversation, a request that names none is about those
+    that the turn before worked on (`before`), or about those that it seems to mean. Where there are none, the names in
+    code that it speaks of are searched for, or else the workspace is listed. A request that is nothing but the new name
+    of a definition is carried out: there is nothing left to ask a model.
     """
-    named = list(dict.fromkeys(located(named_paths(request), files)))[:MAX_NAMED_FILES]
+    words, output = without_output(request)
+    spoken, told = [*located(named_paths(words), files)], [*located(reversed(told_paths(output)), files)]
+    named = list(dict.fromkeys([*spoken, *told]))[:MAX_NAMED_FILES]
     shown = _within(named, files.size_of, MAX_SMALL_BYTES if profile.small else MAX_BYTES)
+    if output:
+        shown.reverse()  # the likeliest one last
     if profile.edit_form is not EditForm.BLOCKS:
         return read_ahead(shown) if shown else None
     if made := _renamed(request, files):
         return made
     asked, tests = is_question(request), list[str]()
-    if asked or (not shown and (asks_for_a_change(request) or reports_a_problem(request))):
+    wanted = bool(output) or asks_for_a_change(request) or reports_a_problem(request)
+    known = _within([path for path in before if files.exists(path)], files.size_of, MAX_FEW_BYTES)
+    if wanted and not asked and not spoken and all(map(IS_TEST.search, shown)):
+        shown += known if output or not orders_a_change(words) else []  # a new order may be about something else
+    if asked or (not shown and wanted):
         few = few_files(files.readable())
         meant, tests = (few, []) if few or shown else meant_files(request, files)
-        shown = [*(path for path in meant if path not in shown), *shown][-MAX_NAMED_FILES:]
+        shown = [*(path for path in meant if path not in shown), *shown][-MAX_NAMED_FILES:] or known
     code = [path for path in shown if path.endswith((".py", ".pyi"))] if checked and not asked else []
     names = [] if shown else named_identifiers(request)[:MAX_NAMES]
     return read_ahead(shown, [*code, *tests] if checked else [], names)

@@ -236,3 +236,95 @@ def claims_a_change(answer: str) -> bool:
 def claims_an_own_change(answer: str) -> bool:
     """Does it say so of its own work? What else was changed may be what the request is about."""
     return _OWN_CLAIM.search(_CODE.sub("it.py", answer)) is not None
+
+
+# --- Which files a request is sure to change, and which it only names
+
+
+_FILE = rf"(?<![\w./-])(?:[\w.-]+/)*[\w-]+\.(?:{'|'.join(sorted(TEXT_SUFFIXES, key=len, reverse=True))})\b(?![\w/(])"
+_FILE_NAME = re.compile(_FILE)
+_FILES = re.compile(rf"{_FILE}(?:(?:,? and |, | & ){_FILE})*")
+_QUOTED_FILE = re.compile(rf"`({_FILE})`")
+_TO_CHANGE = re.compile(
+    r"(?:change|edit|modify|refactor|replace|rewrite|set|update)(?:| .* in)|rename .*(?: in|\()"
+    r"|(?:add|append|insert) .* (?:in|to)|(?:delete|drop|remove)(?:| .* (?:in|from))",
+    re.IGNORECASE,
+)
+_TO_MAKE = re.compile(
+    r"(?:create|write)(?:(?: (?:me|an?|the|new|empty|small|simple|file|module|script|called|named))*| .* in)",
+    re.IGNORECASE,
+)
+"""What stands before the files that are sure to be changed, or made."""
+_CONTEXT = re.compile(
+    r"\b(?:after|before|but|calls?|circular|differ\w*|duplicate\w*|for|imports?|inconsisten\w*|like|links?|match\w*|of|on"
+    r"|ones?|references?|same|see|so|sure|than|that|those|to (?:an?|be|it|its|the|what)|us(?:e|es|ing)|via|where|which"
+    r"|while|who|with|\w+ing)\b",
+    re.IGNORECASE,
+)
+"""What makes of a file that is named after it one that may only be looked at."""
+_UNSURE = re.compile(
+    r"\b(?:either|except|if|instead|keep|leave|needed|never|no|not|only|or|stays?|unless|without)\b|n't\b|\?",
+    re.IGNORECASE,
+)
+_ONWARDS = re.compile(r" (?:as|from|into|like|so|to)\b(?! [\d\"'])", re.IGNORECASE)
+
+
+def files_to_change(request: str) -> dict[str, bool]:
+    """The files that an order of the request is sure to change, and those that it makes (False); in doubt none.
+
+    Of one file alone an order is not sure, nor of a test, which may be there to pass: `in a.py and b.py`.
+    """
+    sentences = _SENTENCES.split(_QUOTED_FILE.sub(r"\1", without_output(request)[0]))
+    kept = {path for each in sentences if _UNSURE.search(each) for path in named_paths(each)}
+    found: dict[str, bool] = {}
+    for sentence in sentences if orders_a_change(request) else ():
+        order, lists = _ORDER.match(sentence), [*_FILES.finditer(sentence)]
+        if order is None or not lists or _UNSURE.search(sentence):
+            continue
+        verb = order[0].split()[-1]
+        used = lists if verb.lower() == "rename" else lists[:1]
+        head = verb + sentence[order.end() : used[-1].start()].removesuffix("both ").rstrip()
+        files = [path for each in used for path in _FILE_NAME.findall(each[0]) if path not in kept]
+        several = len(files) > 1 and (len(used) > 1 or not any(map(IS_TEST.search, files)))
+        if not _CONTEXT.search(head) and not _ONWARDS.match(sentence, used[-1].end()):
+            made = _TO_MAKE.fullmatch(head) is not None
+            found |= dict.fromkeys(files, not made) if made or (several and _TO_CHANGE.fullmatch(head)) else {}
+    return found
+
+
+# --- Output of programs that a person has pasted
+
+_TOLD = re.compile(
+    r"^(?:[ \t]*(?P<frame>[\w@+./-]*[\w@+-]\.[A-Za-z]\w*):\d+(?::\d+)?:(?=\s|$)"
+    r"|[ \t]*File \"(?P<file>[^\"\n]+)\", line \d+|(?:FAILED|ERROR) (?P<test>[\w@+./-]+\.\w+)(?=::|\s|$)|E {2,}\S).*$",
+    re.MULTILINE,
+)
+"""Lines of tracebacks and of pytest."""
+_AROUND = re.compile(
+    r"^(?:Traceback \(most recent call last\):|={3,} .* ={3,}$|_{3,} .* _{3,}$|[.sxX]*[FE][.FEsxX]*$"
+    r"|[.FEsxX]+[ \t]+\[ *\d+%\]$|\w+(?:Error|Exception)(?::.*)?$|\d+ (?:failed|passed)\b.*$)",
+    re.MULTILINE,
+)
+"""Lines that stand before or behind them."""
+_INDENTED = re.compile(r"(?:\n[ \t]+\S.*)+")
+_INSTALLED = re.compile(r"(?:\A|/)(?:site-packages|node_modules|\.venv|venv)/|\A<")
+
+
+def without_output(request: str) -> tuple[str, str]:
+    """A request without the output of tests or of a program that was pasted into it, and that output, "" for none."""
+    if not (told := [*_TOLD.finditer(request)]):
+        return request, ""
+    lines = [*told, *_AROUND.finditer(request)]
+    start, end = min(line.start() for line in lines), max(line.end() for line in lines)
+    if code := _INDENTED.match(request, end):
+        end = code.end()
+    return f"{request[:start].rstrip()}\n{request[end:].lstrip()}".strip(), request[start:end].strip("\n")
+
+
+def told_paths(output: str) -> list[str]:
+    """The files that pasted output speaks of, each once: tests first, then the others, the last frame's last."""
+    told = [line for line in _TOLD.finditer(output) if line.lastgroup]
+    paths = [line["test"] for line in told if line["test"]]
+    paths += [line["frame"] or line["file"] for line in told if not line["test"]]
+    last = {path.removeprefix("./"): at for at, path in enumerate(paths) if not _INSTALLED.search(path)}
+    return sorted(last, key=lambda path: (not IS_TEST.search(path), last[path]))

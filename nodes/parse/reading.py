@@ -292,14 +292,13 @@ def _implied_answer(items: list[ToolCall | CallError], prose: str, step: int, re
     """In the block form a reply that does nothing but change files is the whole work, and its prose the answer.
 
     A small model that is asked whether it is done does the same again. The answer stands only if every change worked,
-    and never where the user wants a value of a certain shape.
+    and never where the user wants a value of a certain shape. Without prose it is empty: `stop` says what was changed.
     """
     if reader.profile.edit_form is not EditForm.BLOCKS or reader.check_answer(Answer(text=prose)):
         return []
     if not items or not all(isinstance(item, ToolCall) and item.tool in reader.writing_tools for item in items):
         return []
-    said = prose or f"Changed {', '.join(dict.fromkeys(_changing(items, reader)))}."
-    return [_implied(ANSWER_TOOL, {"answer": said}, f"call_{step}_answer")]
+    return [_implied(ANSWER_TOOL, {"answer": prose}, f"call_{step}_answer")]
 
 
 def _with_checks(items: list[ToolCall | CallError], step: int, reader: Reader) -> list[ToolCall | CallError]:

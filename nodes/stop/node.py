@@ -38,7 +38,7 @@ def finish(state: StopState, usage: JsonMap, *, checking: bool = True) -> dict[s
     outcome = finished(answer, state.get("changes", []), usage, state.get("loop") or LoopRecord(), checking=checking)
     reply = state.get("reply") or ModelReply()
     is_reply = not reply.calls and reply.text.strip() == answer.text
-    message = AIMessage(answer.text or "Done.", id=reply.message_id if is_reply else None)
+    message = AIMessage(outcome.answer or "Done.", id=reply.message_id if is_reply else None)
     return {"outcome": outcome, "messages": [message]}
 
 

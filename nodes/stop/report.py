@@ -35,13 +35,17 @@ _COUNT = re.compile(r": (\d+) ([a-z]+?)s?\Z")
 def finished(
     answer: Answer, changes: Sequence[FileChange], usage: JsonMap, loop: LoopRecord, *, checking: bool = True
 ) -> Outcome:
-    """The outcome of a run that gave its final answer. `checking`: the run's changes are checked."""
+    """The outcome of a run that gave its final answer, which without words is what was changed.
+
+    `checking`: the run's changes are checked.
+    """
     cause = StopCause(reason=StopReason.ANSWERED, message="")
     verified = loop.verified or Verification(reason=_NO_CHECK_RAN if checking else _CHECKS_OFF)
     loop = loop.model_copy(update={"verified": verified})
     outcome = stopped(OutcomeKind.FINISHED, cause, Plan(), changes, usage, loop)
-    message = outcome.message or answer.text or "Done."
-    return outcome.model_copy(update={"message": message, "answer": answer.text, "value": answer.value})
+    said = answer.text or (f"Changed {listed(outcome.changed_files)}." if outcome.changed_files else "")
+    message = outcome.message or said or "Done."
+    return outcome.model_copy(update={"message": message, "answer": said, "value": answer.value})
 
 
 def stopped(

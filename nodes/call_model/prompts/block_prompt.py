@@ -11,6 +11,7 @@ import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
@@ -21,7 +22,7 @@ from mendgraph.nodes.call_model.prompts.profiles import owes_a_value
 from mendgraph.nodes.call_model.prompts.prompt import Prompt, as_map, describe_tool, message_of, native_tool, text_size
 from mendgraph.nodes.language.dialects import EXAMPLE_EDITS, render_file
 from mendgraph.nodes.language.documents import parse_quietly
-from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, begins_work, is_request
+from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, begins_work, is_request, last_request
 from mendgraph.nodes.language.names import (
     IS_TEST,
     TEXT_SUFFIXES,
@@ -29,13 +30,18 @@ from mendgraph.nodes.language.names import (
     asks_for_tests,
     is_question,
     named_paths,
+    orders_a_change,
     reports_a_problem,
+    told_paths,
+    without_output,
 )
 from mendgraph.nodes.language.text_protocol import parse_text_results
 from mendgraph.nodes.records import Correction, JsonMap, Record, ToolErrorCode, ToolSpec
 
 # --- The current turn as facts, read back from the settled messages: it needs no channel, and survives a resume
 
+EARLIER_LIMIT = 6_000  # bytes of earlier requests, about 1,700 tokens: they may say what is to be made
+LABEL_TOKENS = 15  # what stands around it
 FOUND_LIMIT = 2_000  # characters of one result that is not a file (a listing, search hits) in a rebuilt request
 _REFUSALS = frozenset({ToolErrorCode.PERMISSION_DENIED, ToolErrorCode.APPROVAL_REQUIRED})
 """Codes of what was not allowed: by a rule, by a person, or because there was nobody to ask."""
@@ -46,8 +52,9 @@ class TurnView(Record):
 
     `files` maps paths to their newest known content: a file that was changed and not read since is not among them.
     `failures` are those of the last step that failed, until something was changed; a file that was read once more for
-    nothing is one of them. `failed_steps` counts such steps since then. `evidence` is what checks found before
-    anything was done. `refused` says that something was not allowed.
+    `failures` are those of the last step that failed, until something was changed; a file that was read once more for
+    nothing is one of them. `failed_steps` counts such steps since then. `evidence` is what pasted output says, and what
+    checks found before anything was done. `refused` says that something was not allowed.
     """
 
     files: dict[str, str] = Field(default_factory=dict)
@@ -60,12 +67,12 @@ class TurnView(Record):
 
 
 def view_turn(history: Sequence[AnyMessage]) -> TurnView:
-    """Sum up the messages after the last request of a person."""
+    """Sum up the messages after the last request of a person, and the output that was pasted into it."""
     files: dict[str, str] = {}
     found: list[str] = []
     changed: dict[str, None] = {}
     failures: list[str] = []
-    evidence: list[str] = []
+    evidence = [output] if (output := _parted(last_request(history))[1]) else []
     failed_steps, refused = 0, False
     for number, every in enumerate(_steps(history)):
         first = [result for result in every if number == 0 and _is_evidence(result)]
@@ -102,6 +109,21 @@ def view_turn(history: Sequence[AnyMessage]) -> TurnView:
         failed_steps=failed_steps,
         refused=refused,
     )
+
+
+def _parted(request: str) -> tuple[str, str]:
+    """The words of a request that is no question, and as much of the output that was pasted into it as is told."""
+    words, output = without_output(request)
+    if not output or is_question(request) or is_question(words):
+        return request, ""
+    failures = output.partition(" short test summary info ")[0].rstrip("=\n")  # the summary says them once more
+    return words or "Fix this.", _first_lines(failures if told_paths(failures) else output, FOUND_LIMIT)
+
+
+def _first_lines(text: str, most: int) -> str:
+    """Its first lines that fit into so many bytes."""
+    data = text.encode(errors="replace")
+    return text if len(data) <= most else data[: max(0, most)].decode(errors="ignore").rpartition("\n")[0]
 
 
 def said_since(history: Sequence[AnyMessage]) -> list[str]:
@@ -358,12 +380,7 @@ def block_request(
     own = [spec for spec in specs if spec.name not in UNTOLD_TOOLS or owes_a_value(spec)]
     view = view_turn(history)
     start = max(index for index, message in enumerate(history) if is_request(message))
-    earlier = [
-        as_map(message, native=False)
-        for message in history[:start]
-        if is_request(message)
-        or (isinstance(message, AIMessage) and not message.tool_calls and not message.text.startswith("tool:"))
-    ]
+    earlier, since = _earlier_turns(history[:start], history[start].text)
     asks = is_question(history[start].text)
     examples = [
         message
@@ -381,15 +398,45 @@ def block_request(
     system = message_of("system", front if native else "\n".join([front, *more]))
     reading = [spec for spec in specs if spec.name in NATIVE_TOOLS]
     tools = [native_tool(spec) for spec in (*reading, *own)] if native else []
-    told = partial(_request_text, history[start].text, corrections=corrections, failures=failures)
+    task, _ = _parted(history[start].text)
+    told = partial(_request_text, task, corrections=corrections, failures=failures)
     if most_tokens is None:
         request = told(view)
     else:
         left = most_tokens - estimated_tokens([system, *examples], tools)
-        request = bounded_request(history[start].text, view, told, left - TOKENS_PER_MESSAGE)
-        earlier = latest_turns(earlier, left - estimated_tokens([message_of("user", request)]))
+        request = bounded_request(task, view, told, left - TOKENS_PER_MESSAGE)
+        left -= estimated_tokens([message_of("user", request)])
+        since = _first_lines(since, (left - LABEL_TOKENS) * BYTES_PER_TOKEN)
+        earlier = latest_turns(earlier, left - estimate_tokens(text_size(since), 0))
+    if since:
+        request = f"This was asked before:\n\n{since}\n\nNow:\n\n{request}"
     messages = [system, *examples, *earlier, message_of("user", request)]
     return Prompt(tuple(messages), tuple(tools), failed_tries=failures)
+
+
+_MADE = re.compile(r"(?:Changed \S+(?:, \S+)*(?: and [\d,]+ more)?\.|Done\.)\Z|(?:BUDGET_STOP|SYSTEM_ERROR) \(")
+
+
+def _earlier_turns(history: Sequence[AnyMessage], task: str) -> tuple[list[JsonMap], str]:
+    """Earlier requests with what a model has answered, and what was asked since, where the `task` goes on with it.
+
+    An answer that the machine has made, or a reply that results follow, is none to imitate. The roles alternate: chat
+    templates refuse two messages of a person. A report of what fails belongs to the order before it.
+    """
+    told, waiting = list[JsonMap](), list[str]()
+    for message, following in zip_longest(history, history[1:]):
+        if is_request(message):
+            words, output = without_output(message.text)
+            waiting = [*(waiting if output or not orders_a_change(words) else ()), words]
+        elif isinstance(message, AIMessage) and not (
+            message.tool_calls or _MADE.match(message.text) or getattr(following, "name", "") == RESULT_MESSAGE_NAME
+        ):
+            asked = _first_lines("\n\n".join(waiting), EARLIER_LIMIT)
+            told += [*([message_of("user", asked)] if waiting else ()), as_map(message, native=False)]
+            waiting = []
+    since, (words, output) = "\n\n".join(waiting), without_output(task)
+    goes_on = output or not orders_a_change(words) or {*named_paths(since)}.issuperset(named_paths(words))
+    return told, _first_lines(since.strip(), EARLIER_LIMIT) if goes_on else ""
 
 
 def _request_text(

@@ -6,8 +6,10 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, WithJsonSchema, model_validator
 
-from mendgraph.nodes.execute_tools.registry import ToolArguments, ToolContext, ToolOutput, tool
-from mendgraph.nodes.records import Effect, Plan, PlanStatus, PlanStep
+from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolArguments, ToolContext, ToolOutput, tool
+from mendgraph.nodes.language.display import listed
+from mendgraph.nodes.language.names import files_to_change, orders_a_change
+from mendgraph.nodes.records import Effect, Plan, PlanStatus, PlanStep, ToolError, ToolErrorCode, changed_files
 
 _STEPS: Final = {
     "type": "array",
@@ -49,6 +51,19 @@ class FinalAnswerArguments(ToolArguments):
 
 
 @tool(effect=Effect.NONE, terminal=True)
-def final_answer(context: ToolContext, arguments: FinalAnswerArguments) -> ToolOutput:  # noqa: ARG001 - a tool's shape
+def final_answer(context: ToolContext, arguments: FinalAnswerArguments) -> ToolAnswer:
     """End the task with its answer."""
+    if context.gated and (left := _left_undone(context)):
+        return ToolError(code=ToolErrorCode.CHECK_FAILED, message=left)
     return ToolOutput.ok(answer=arguments.answer)
+
+
+def _left_undone(context: ToolContext) -> str:
+    """What the request is sure to change, and the turn has not, though it may; "" for nothing, or in doubt."""
+    changed = [f"/{path}" for path in changed_files(context.changes)]
+    if not context.changes or (context.state and context.state["loop"].refused):
+        return ""
+    there = {path: old for path, old in files_to_change(context.task).items() if context.workspace.exists(path) is old}
+    if left := [path for path in there if not any(each.endswith(f"/{path}") for each in changed)]:
+        return f"The request names {listed(left)}, which {'were' if left[1:] else 'was'} not changed."
+    return "All files are as they were before." if not changed and orders_a_change(context.task) else ""

@@ -230,6 +230,30 @@ def test_words_count_by_what_they_say(request_text: str, other: str, shown: str)
     assert preload(request_text, BLOCKS, files) == read_ahead([f"src/shop/{shown}.py"])
 
 
+FAILED, TRACE = "FAILED {0}::test_total", '  File "{0}", line 2, in f'
+FRAMES = f"Traceback:\n{TRACE.format('src/shop/cli.py')}\n{TRACE.format('src/shop/cart.py')}"
+CART, CLI = "src/shop/cart.py", "src/shop/cli.py"
+
+
+@pytest.mark.parametrize(
+    ("request_text", "shown"),
+    [
+        pytest.param("it still fails", [CLI], id="what was changed before"),
+        pytest.param(f"{FAILED.format('cli_test.py')}", [CLI], id="a test that is not there"),
+        pytest.param(FAILED.format("tests/test_cart.py"), ["tests/test_cart.py", CLI], id="a test beside it"),
+        pytest.param(FRAMES, [CLI, CART], id="the last frame comes last"),
+        pytest.param(f"{FRAMES}\nFix {CLI}.", [CART, CLI], id="what is spoken of comes last"),
+        pytest.param("Now please mend that.", [CLI], id="an order that speaks of nothing"),
+        pytest.param("now fix the cart", [CART], id="another file's name"),
+        pytest.param("write a test for parse_price", ["tests/test_cart.py", "src/shop/prices.py"], id="a new test"),
+        pytest.param("Hello.", [], id="no work"),
+    ],
+)
+def test_a_request_goes_on_with_what_was_worked_on_before(request_text: str, shown: list[str]) -> None:
+    files = shop()._replace(named=frozenset(SHOP))
+    assert preload(request_text, BLOCKS, files, before=[CLI, "gone.py"]) == read_ahead(shown)
+
+
 MANY = {f"{number}.py": "x\n" for number in range(MOST_LOOKED_AT)}
 
 

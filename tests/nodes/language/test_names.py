@@ -5,6 +5,7 @@ from mendgraph.nodes.language.names import (
     LARGEST_NUMBER,
     claims_a_change,
     closest_names,
+    files_to_change,
     is_reference,
     named_identifiers,
     named_paths,
@@ -14,7 +15,9 @@ from mendgraph.nodes.language.names import (
     orders_a_change,
     reference_of,
     reports_a_problem,
+    told_paths,
     unknown_reference,
+    without_output,
 )
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
@@ -186,3 +189,86 @@ def test_a_problem_is_reported_and_not_asked_about(request_text: str, reports: b
 )
 def test_a_claim_says_that_something_was_done(answer: str, claims: bool) -> None:
     assert claims_a_change(answer) is claims
+
+
+@pytest.mark.parametrize(
+    ("request_text", "changed", "made"),
+    [
+        ("Rename load to fetch in store.py and wherever it is used (api.py and report.py).", "store api report", ""),
+        ("Please add type hints to `a.py`, b.py and c.py.", "a b c", ""),
+        ("Remove the import of os from a.py and b.py.", "", ""),
+        ("Remove TIMEOUT from a.py and b.py.", "a b", ""),
+        ("Update a.py and b.py", "a b", ""),
+        ("Set the limit in both a.py and b.py from 3 to 5.", "a b", ""),
+        ("Please write a module words.py with a function word_count.", "", "words"),
+        ("Write a class Average in average.py. See stack.py.", "", "average"),
+        ("Create a.py and b.py with a function each.", "", "a b"),
+        ("Write a function load in io.py that reads b.py", "", "io"),
+        *(
+            (context, "", "")
+            for context in (
+                "Fix the total in a.py.",
+                "Fix the bug in a.py and b.py.",
+                "a.py and b.py are wrong.",
+                "Add a function to a.py that merges what is in b.py and c.py.",
+                "Add the constants in a.py and b.py to settings.py.",
+                "Update a.py to the formats in b.py and c.py.",
+                "Update a.py and b.py if needed.",
+                "Add logging to a.py and b.py. Do not touch b.py.",
+                "Remove the duplicate function in a.py and b.py.",
+                "Make a.py and b.py consistent.",
+                "Change a.py so that it imports from b.py and c.py.",
+                "Update the tests in test_a.py and test_b.py.",
+                "Use the helpers in a.py and b.py.",
+                "Append the last line of a.txt to b.txt.",
+                "Write a summary of a.py and b.py.",
+                "Add data.json to .gitignore.",
+                "How do I rename x in a.py and b.py?",
+                "Fix it.\n\na.py:1: in f\n    update(a.py, b.py)\nE   Update a.py and b.py",
+            )
+        ),
+    ],
+)
+def test_only_files_that_an_order_is_sure_to_change_are_to_be_changed(
+    request_text: str, changed: str, made: str
+) -> None:
+    found = files_to_change(request_text)
+    assert found == {f"{name}.py": name in changed.split() for name in f"{changed} {made}".split()}
+
+
+PYTEST = """\
+F.                                                                       [100%]
+=================================== FAILURES ===================================
+_________________________________ test_total ___________________________________
+tests/test_cart.py:9: in test_total
+    assert total(Cart()) == 0
+./shop/cart.py:12: in total
+    return rate(cart)
+/usr/lib/python3.11/site-packages/money/rates.py:3: in rate
+    return parse(open("rates.json"))
+E   FileNotFoundError: No such file or directory: 'rates.json'
+=========================== short test summary info ============================
+FAILED tests/test_cart.py::test_total - FileNotFoundError: No such file"""
+TRACEBACK = """\
+Traceback (most recent call last):
+  File "app.py", line 3, in <module>
+    main()
+  File "shop/cart.py", line 12, in total
+    return 1 / 0
+ZeroDivisionError: division by zero"""
+
+
+@pytest.mark.parametrize(
+    ("request_text", "words", "output", "paths"),
+    [
+        (f"{PYTEST}\n\n####\n\nFix it.", "####\n\nFix it.", PYTEST, ["tests/test_cart.py", "shop/cart.py"]),
+        (f"It dies in b.py:\n\n{TRACEBACK}\n", "It dies in b.py:", TRACEBACK, ["app.py", "shop/cart.py"]),
+        ("FAILED x_test.py::test_a\nstill", "still", "FAILED x_test.py::test_a", ["x_test.py"]),
+        *((words, words, "", []) for words in ("Fix a.py, line 3.", "# A\n\n==== b ====\n\nError: a.py")),
+    ],
+)
+def test_pasted_output_is_told_from_the_words_of_a_request(
+    request_text: str, words: str, output: str, paths: list[str]
+) -> None:
+    assert without_output(request_text) == (words, output)
+    assert told_paths(output) == paths

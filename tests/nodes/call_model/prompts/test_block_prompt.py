@@ -237,6 +237,44 @@ def test_earlier_turns_are_told_in_words_alone() -> None:
     assert request_of(prompt).startswith("Fix calc.py\n\ncalc.py\n")
 
 
+OUTPUT = """calc_test.py:5: in test_add
+    assert add(1, 2) == 3
+calc.py:2: in add
+    return a - b
+E   assert -1 == 3"""
+PASTED = f"""F      [100%]
+=== FAILURES ===
+{OUTPUT}
+=== short test summary info ===
+FAILED calc_test.py::test_add - assert -1 == 3"""
+BEFORE = "Write add(a, b) in calc.py. It adds."
+
+
+@pytest.mark.parametrize("answer", ["Changed calc.py.", "SYSTEM_ERROR (checks_failed): It is wrong.\nDone: no step."])
+@pytest.mark.parametrize(("words", "said"), [("\n\nFix calc.py.", "Fix calc.py."), ("", "Fix this.")])
+def test_a_second_try_is_asked_with_the_first_request_and_what_fails_comes_last(
+    answer: str, words: str, said: str
+) -> None:
+    first = [HumanMessage(BEFORE), *step(edited("calc.py"), text=f"calc.py\n```python\n{CALC}```"), AIMessage(answer)]
+    told = request_of(built(BLOCKS, [*first, HumanMessage(PASTED + words), *ahead(read(CALC))]))
+    now = f"{said}\n\n{render_file('calc.py', CALC)}\n\nF      [100%]\n=== FAILURES ===\n{OUTPUT}"
+    assert told == f"This was asked before:\n\n{BEFORE}\n\nNow:\n\n{now}"
+    third = [*first, HumanMessage(PASTED), AIMessage(answer), HumanMessage("It still fails.")]
+    assert request_of(built(BLOCKS, third)) == f"This was asked before:\n\n{BEFORE}\n\nNow:\n\nIt still fails."
+    assert request_of(built(BLOCKS, [*first, HumanMessage("Create colors.md.")])).startswith("Create colors.md.")
+
+
+def test_of_a_long_earlier_request_the_first_lines_are_told() -> None:
+    lines = "".join(f"{number} is the number of this line.\n" for number in range(1_000))
+    history = [HumanMessage(f"Make it.\n{lines}"), AIMessage("Done."), HumanMessage("It fails."), *ahead(read(CALC))]
+    whole = texts.block_request([READ], history, [], native=False)
+    less = texts.block_request([READ], history, [], native=False, most_tokens=estimated_tokens(whole.messages) - 100)
+    told, fewer = (str(each.messages[-1]["content"]) for each in (whole, less))
+    assert told.startswith("This was asked before:\n\nMake it.\n0 is")
+    assert texts.EARLIER_LIMIT > len(told) - 200 > len(fewer) > texts.EARLIER_LIMIT - 1_000
+    assert fewer.endswith(f" line.\n\nNow:\n\nIt fails.\n\n{render_file('calc.py', CALC)}")
+
+
 @pytest.mark.parametrize(
     ("failures", "corrections", "given_temperature", "expected"), [(1, 0, 0.0, 0.0), (1, 1, 0.0, 0.8), (0, 3, 1.2, 1.2)]
 )
