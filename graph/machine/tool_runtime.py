@@ -33,7 +33,7 @@ from mendgraph.graph.machine.workspace import (
 from mendgraph.graph.telemetry.spans import observed_call
 from mendgraph.nodes.call_model.prompts.block_prompt import (
     TurnView,
-    ask_anew,
+    asked_anew,
     foreign_lines,
     said_since,
     used_tools,
@@ -455,8 +455,8 @@ def reply_reader(tools: ToolRuntime, state: AgentState, *, told: bool = True) ->
     lines = (line for attempt in attempts for line in attempt.corrective_prompt.splitlines())
     said = (line for line in lines if not line.startswith("  "))  # the reminders may be part of an answer
     request = last_request(messages)
-    asked = state["spending"].mending.asked_again
-    anew = ask_anew(request, view, state.get("corrections") or (), asked) if view.files else None
+    asked = max(state["spending"].mending.asked_again, len(state.get("corrections") or ()))
+    anew = asked_anew(request, view, view.failed_steps + asked)
     acting = {each.name for each in tools.specs.values() if each.effect in {Effect.EXECUTE, Effect.NETWORK}}
     turn = TurnFacts(
         request=request,
@@ -477,7 +477,7 @@ def reply_reader(tools: ToolRuntime, state: AgentState, *, told: bool = True) ->
         validate=tools.registry.validate,
         check_answer=partial(answer_problems, schema=context.response_format, built=tools.response_format),
         writing_tools=frozenset(spec.name for spec in tools.specs.values() if spec.effect is Effect.WRITE),
-        shown_files=(anew.path,) if anew and anew.path else tuple(view.files),
+        shown_files=(anew.path,) if anew and anew.alone else tuple(view.files),
         told=(*view.failures, *view.evidence, *said) if told else (),
         turn=turn,
         offered=frozenset(spec.name for spec in tools.offered(context, profile)),

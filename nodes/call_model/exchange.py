@@ -201,7 +201,7 @@ def build_prompt(
         made = block_prompt.block_request(
             specs, history, corrections, native=native, asked=asked_again, most_tokens=most_tokens
         )
-        if profile.small and made.failed_tries > 1:
+        if profile.small and made.failed_tries >= block_prompt.LAST_TRY:
             temperature = max(temperature or 0.0, block_prompt.RETRY_TEMPERATURE)
         return replace(made, stop=stop, temperature=temperature)
     offered = shown.tools(specs)

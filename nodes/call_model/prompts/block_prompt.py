@@ -52,7 +52,6 @@ class TurnView(Record):
 
     `files` maps paths to their newest known content: a file that was changed and not read since is not among them.
     `failures` are those of the last step that failed, until something was changed; a file that was read once more for
-    `failures` are those of the last step that failed, until something was changed; a file that was read once more for
     nothing is one of them. `failed_steps` counts such steps since then. `evidence` is what pasted output says, and what
     checks found before anything was done. `refused` says that something was not allowed.
     """
@@ -341,7 +340,7 @@ NATIVE_TOOLS = frozenset({"read_file", "search_files"})
 """What an endpoint is told of natively beside tools of the user's own: edits are blocks, in either protocol."""
 
 RETRY_TEMPERATURE = 0.8
-"""From the second retry on, a small model is sampled: at temperature 0 it would repeat itself.
+"""At its last try a small model is sampled: at temperature 0 it would repeat what it has seen.
 
 Source: measured on a 1.5B model, fresh retries at 0.7 to 0.9.
 """
@@ -388,9 +387,11 @@ def block_request(
         for message in (message_of("user", f"{task}\n\n{file}"), message_of("assistant", reply))
     ]
     failures = view.failed_steps + max(asked, len(corrections))
-    anew = ask_anew(history[start].text, view, corrections, asked)
-    if anew and (most_tokens is None or estimated_tokens(anew.messages) <= most_tokens):
-        return Prompt(anew.messages, failed_tries=failures)
+    hidden = asked_anew(history[start].text, view, failures)
+    if hidden and hidden.alone:
+        alone = _ask_alone(hidden, history[start].text, view, since)
+        if most_tokens is None or estimated_tokens(alone) <= most_tokens:
+            return Prompt(tuple(alone), failed_tries=failures)
     more = ["More tools, called in the same way:", *map(describe_tool, own)] if own else []
     front = NATIVE_BLOCKS_SYSTEM if native else BLOCKS_SYSTEM
     if asks:
@@ -450,13 +451,16 @@ def _request_text(
     missing += _new_tests(task, view)
     told = [failure for failure in view.failures[-2:] if not any(f"'{path}'" in failure for path in missing)]
     failed = [*told, *(correction.prompt for correction in corrections[-1:])]
-    focus = _focus(task, view, corrections)
+    focus, hidden = _focus(task, view), asked_anew(task, view, failures)
     files, ending = dict(view.files), "\n".join(failed or view.evidence)
     if focus and view.evidence:  # what checks speak of is all that it needs to see, and comes last
         last = files.pop(focus.path)
         files = {path: text for path, text in files.items() if path in named_paths(task)} | {focus.path: last}
     first = failed if failures == LAST_TRY else []
-    if failures or _new_tests(task, view):
+    if hidden:
+        files.pop(hidden.path)
+        files[hidden.path], ending = hidden.text, "\n".join([*_right(view), f"Write {hidden.name} anew."])
+    elif failures or _new_tests(task, view):
         last_line = _how_to_answer(task, view, missing, focus, failures)
         ending = "\n".join([*([] if first else [ending] if ending else []), last_line])
     shown = [render_file(path, content) for path, content in files.items()]
@@ -472,43 +476,43 @@ def _request_text(
     return "\n\n".join([*parts, ending] if ending else parts)
 
 
-class Anew(NamedTuple):
-    """The messages that ask for a function without showing its body, and its file; "" where they ask which it is."""
+class Hidden(NamedTuple):
+    """A function that is to be written anew, and its file without its body; `alone` where nothing else is shown."""
 
-    messages: tuple[JsonMap, ...]
-    path: str = ""
+    path: str
+    name: str
+    text: str
+    alone: bool
 
 
-def ask_anew(task: str, view: TurnView, corrections: Sequence[Correction], asked: int) -> Anew | None:
-    """Every other try to mend something: the function that it is about is to be written anew.
+def asked_anew(request: str, view: TurnView, failures: int) -> Hidden | None:
+    """What the next request asks to be written anew, to mend something; None where it shows what is there.
 
-    Which one that is, is asked where nothing says it. None where the work is about something else.
+    A small model repeats a body that it sees.
     """
-    failures = view.failed_steps + max(asked, len(corrections))
-    if not failures or is_question(task) or not (view.evidence or reports_a_problem(task)) or _missing(task, view):
+    task, _ = _parted(request)
+    if not 0 < failures < LAST_TRY or is_question(task) or _missing(task, view):
         return None
-    focus = _focus(task, view, corrections)
-    if focus is None and failures == 1 and not view.evidence:
-        shown = [render_file(path, text) for path, text in view.files.items()]
-        which = "\n\n".join(
-            [*shown, task.strip(), "Which of these functions has to change? Answer with its name alone."]
-        )
-        several = sum(len(_nodes(text)) for text in view.files.values()) > 1
-        return Anew((message_of("system", QUESTION_SYSTEM), message_of("user", which))) if several else None
-    by_model = focus is not None and any(each.claim and focus.name in each.reply for each in corrections)
-    hidden = without_body(view.files[focus.path], focus.name) if focus and failures % 2 != by_model else None
-    if focus is None or hidden is None:
-        return None
-    # Of code that is not shown only the right value says something.
-    right = [_EXAMPLE_FOUND.sub(r"\1 must \2 \3", each) for each in view.evidence]
-    first = [task.strip()] if failures > 2 or not right else []
-    told = "\n\n".join([*first, render_file(focus.path, hidden), *right, f"Write the function {focus.name}."])
-    return Anew((message_of("system", ANEW_SYSTEM), message_of("user", told)), focus.path)
+    focus = _focus(task, view) if view.evidence or reports_a_problem(task) else None
+    text = without_body(view.files[focus.path], focus.name) if focus else None
+    return Hidden(*focus, text, alone=failures > 1) if focus and text else None
 
 
-def _focus(task: str, view: TurnView, corrections: Sequence[Correction]) -> Focus | None:
-    said = [correction.reply for correction in corrections if correction.claim]
-    return find_focus([*view.evidence, task, *view.failures, *said], view.files)
+def _ask_alone(hidden: Hidden, request: str, view: TurnView, since: str) -> list[JsonMap]:
+    """Without the examples of edits, as one asks for a program: what is wanted, its beginning, what must come out."""
+    right = _right(view)
+    first = [since, *([] if right else [_parted(request)[0].strip()])]
+    told = [*first, render_file(hidden.path, hidden.text), *right, f"Write the function {hidden.name}."]
+    return [message_of("system", ANEW_SYSTEM), message_of("user", "\n\n".join(filter(None, told)))]
+
+
+def _right(view: TurnView) -> list[str]:
+    """What was found, for a request without the code that it was found in: only the right value says something."""
+    return [_EXAMPLE_FOUND.sub(r"\1 must \2 \3", each) for each in view.evidence]
+
+
+def _focus(task: str, view: TurnView) -> Focus | None:
+    return find_focus([*view.evidence, task, *view.failures], view.files)
 
 
 def _missing(task: str, view: TurnView) -> list[str]:
@@ -536,7 +540,7 @@ def _how_to_answer(task: str, view: TurnView, missing: Sequence[str], focus: Foc
         return "Answer in words." if failures < LAST_TRY - 1 else "Answer in one sentence."
     if missing:
         return f"Answer with {missing[0]} and its whole text{', and nothing else' if failures == LAST_TRY - 1 else ''}."
-    what = f"Some line{f' of {focus.name}' if focus else ''} has to change.\n" if failures == LAST_TRY - 1 else ""
+    what = f"Some line{f' of {focus.name}' if focus else ''} has to change.\n" if failures > 1 else ""
     if focus:
         return f"{what}Answer with {focus.path} and the new text of {focus.name}."
     if len(view.files) == 1:
