@@ -9,9 +9,10 @@ import ast
 import builtins
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from itertools import groupby, islice
+from inspect import cleandoc
+from itertools import chain, groupby, islice
 from typing import Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.edits.python_text import Function, SyntaxProblem, parse
@@ -20,6 +21,8 @@ from mendgraph.nodes.records import JsonMap
 
 MOST_EXAMPLES: Final = 200  # examples of one text that are run
 _NAMES = re.compile(r"[^\W\d]\w*")
+_PARAGRAPHS: Final = re.compile(r"\n\s*\n")
+_FORMULA: Final = re.compile(r"\w\(\s*[^\W\d]\w*\s*\)\s*=(?!=)")
 
 
 class Origin(StrEnum):
@@ -65,17 +68,18 @@ class Example:
 
 
 def docstring_examples(text: str) -> tuple[Example, ...]:
-    """The `>>>` examples of all docstrings, in order; none of a text that is not Python."""
+    """The examples of all docstrings, then of the strings beside them; none of a text that is not Python."""
     if isinstance(tree := parse(text), SyntaxProblem):
         return ()
-    found = (example for name, docstring in _docstrings(tree) if ">>>" in docstring for example in _of(name, docstring))
-    return tuple(found)[:MOST_EXAMPLES]
+    names = frozenset(node.name for node in tree.body if isinstance(node, Function | ast.ClassDef))
+    strings = chain(_docstrings(tree), _free_standing(tree))
+    return tuple(islice((each for name, words in strings for each in _of(name, words, names)), MOST_EXAMPLES))
 
 
 def grouped(examples: Iterable[Example]) -> list[tuple[Example, ...]]:
-    """Examples that share their names: those of one docstring; each of a task stands alone."""
+    """Examples that share their names: the `>>>` of one definition; each of the others stands alone."""
     keyed = (
-        (example, index if example.origin is Origin.TASK else example.name) for index, example in enumerate(examples)
+        (example, example.name if example.kind is Kind.OUTPUT else index) for index, example in enumerate(examples)
     )
     return [tuple(example for example, _ in group) for _, group in groupby(keyed, key=lambda each: each[1])]
 
@@ -113,17 +117,37 @@ def both(asked: Sequence[Example], documented: Iterable[Example]) -> tuple[Examp
     return (*asked, *(each for each in documented if each.code not in known))
 
 
-def _of(name: str, docstring: str) -> Iterator[Example]:
+def _of(name: str, words: str, names: Collection[str]) -> Iterator[Example]:
+    if ">>>" not in words:
+        yield from _in_words(name, words, names)
+        return
     import doctest  # 6 ms, which a run without Python need not spend
 
     try:
-        parsed = doctest.DocTestParser().get_examples(docstring)
+        parsed = doctest.DocTestParser().parse(words)
     except ValueError:  # inconsistent indentation
         return
     for each in parsed:
-        if not each.options.get(doctest.SKIP):
-            options = tuple((flag, on) for flag, on in each.options.items() if flag & doctest.COMPARISON_FLAGS)
-            yield Example(name, each.source, each.want, Origin.DOCSTRING, raises=each.exc_msg, options=options)
+        if isinstance(each, str) or not (each.want or each.options.get(doctest.SKIP)):
+            yield from _in_words(name, each if isinstance(each, str) else each.source, names)
+        if isinstance(each, str) or each.options.get(doctest.SKIP) or not (each.want or _does(each.source)):
+            continue
+        options = tuple((flag, on) for flag, on in each.options.items() if flag & doctest.COMPARISON_FLAGS)
+        yield Example(name, each.source, each.want, Origin.DOCSTRING, raises=each.exc_msg, options=options)
+
+
+def _does(source: str) -> bool:
+    """Whether this is more than a value that nobody looks at."""
+    tree = _tree(source)
+    return tree is None or isinstance(tree.body, ast.Call)
+
+
+def _in_words(name: str, words: str, names: Collection[str]) -> Iterator[Example]:
+    """What the words say that calls must give, in the forms of a request for something new."""
+    for part in _PARAGRAPHS.split(words) if "(" in words else ():
+        for each in () if _FORMULA.search(part) else task_examples(part, names, new=names):
+            if "..." not in each.want and (each.want[0] != "(" or "," in each.want):
+                yield replace(each, name=name, origin=Origin.DOCSTRING)
 
 
 def _docstrings(tree: ast.Module) -> Iterator[tuple[str, str]]:
@@ -134,6 +158,21 @@ def _docstrings(tree: ast.Module) -> Iterator[tuple[str, str]]:
             for member in node.body if isinstance(node, ast.ClassDef) else ():
                 if isinstance(member, Function | ast.ClassDef):
                     yield f"{node.name}.{member.name}", ast.get_docstring(member) or ""
+
+
+def _free_standing(tree: ast.Module | ast.ClassDef, name: str = "") -> Iterator[tuple[str, str]]:
+    """The strings that are no docstrings, each with the definition that it follows, or else what it stands in."""
+    about = name
+    for node in tree.body:
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                about = f"{name}.{node.name}".removeprefix(".")
+                yield from _free_standing(node, about) if isinstance(node, ast.ClassDef) else ()
+            case ast.Expr(value=ast.Constant(value=str(words))):
+                if node is not tree.body[0]:
+                    yield about, cleandoc(words)
+            case _:
+                about = name
 
 
 class _WithoutDocstrings(ast.NodeTransformer):
@@ -246,9 +285,9 @@ _MUST: Final = (
 _WANTED: Final = re.compile(
     rf"\s*+,?\s*+(?:it\s+)?{_MUST}\s*:?\s*|\s*+[,:(]?\s*+(?:is\s+)?expected(?:\s+to\s+be|\s+is)?\s*:?\s*", re.IGNORECASE
 )
-_EQUAL: Final = re.compile(r"\s*(?:===?|->|=>|\u2192|=)\s*")
+_EQUAL: Final = re.compile(r"\s*(?:#\s*)?(?:[-=]{1,2}>|[\u2192\u21d2\u279e]|={1,3})\s*")
 _TELLS: Final = re.compile(
-    r"\s*+[,:(]?\s*+(?:it\s+)?(?P<now>(?:currently|now|actually|wrongly|still)\s+)?(?:gives?|returns?|is|yields?|produces?"
+    r"\s*+[,:(#]?\s*+(?:it\s+)?(?P<now>(?:currently|now|actually|wrongly|still)\s+)?(?:gives?|returns?|is|yields?|produces?"
     r"|(?P<got>got|i\s+get|we\s+get)|(?P<raise>raises?|crashes\s+with|fails\s+with))\b\s*:?\s*",
     re.IGNORECASE,
 )
@@ -259,13 +298,14 @@ _CORRECTED: Final = re.compile(
     re.IGNORECASE,
 )
 _ENDS: Final = re.compile(
-    r"\s*(?:$|[,;:)\]!?\n(\u2013\u2014]|\.(?!\d|\w)|-(?=\s)|(?:but|and|not|instead|rather|when|where|because|since|as|while"
+    r"\s*(?:$|[;)\]!?\n(\u2013\u2014]|,(?!\s*[-+]?[\d'\"\[{])|:(?!\d)|\.(?![\w.])|-(?=\s+[^\s\d])|(?:but|and|not|instead|rather|when|where|because|since|as|while"
     r"|got|which|however|although|though|so|expected|should|must|fails?|holds?|does|is)\b)",
     re.IGNORECASE,
 )
 _NOT_WANTED: Final = re.compile(
     r"\b(?:currently|now|today|at\s+the\s+moment|actual(?:ly)?|got|wrong(?:ly)?|bug(?:gy)?|(?:i|we|you)\s+(?:get|see)"
-    r"|why|(?:not|never)\b(?=[^:(;.\n]*\Z|\s+(?:be|right|correct|true|so|happen)\b))\b[^.;\n]*\Z",
+    r"|why|(?:not|never)\b(?=[^:(;.\n]*\Z|\s+(?:be|right|correct|true|so|happen)\b))\b[^.;\n]*\Z"
+    r"|\b(?:if|elif|while|unless|or|whether)\s+\Z|[\w)\]}'\"]\s*[-+*/%&|^<]\s*\Z",
     re.IGNORECASE,
 )
 _IS_WRONG: Final = re.compile(
@@ -310,7 +350,7 @@ def _asserted(lines: list[str], names: Collection[str], module: str) -> Iterator
 
 
 def _called_examples(text: str, names: Collection[str], module: str, new: Collection[str]) -> Iterator[Example]:
-    asked, end = read_request(text), 0
+    end = 0
     for match in islice(_CALL.finditer(text), _MOST_CALLS):
         call = _code_at(text, match.start()) if match.start() >= end else ""
         code = _usable(call, names, module)
@@ -318,7 +358,7 @@ def _called_examples(text: str, names: Collection[str], module: str, new: Collec
             end = match.start() + len(call)
             place = _PLACE.match(text, end)
             end = place.end() if place else end
-            creates = name in new or (asked.creates and not asked.repairs)
+            creates = name in new or ((asked := read_request(text)).creates and not asked.repairs)
             told = _must_be(text, match.start(), end, names, creates=creates)
             if told is not None and _ENDS.match(text, told.end):
                 yield Example(name, code, told.want, Origin.TASK, told.kind)

@@ -21,6 +21,7 @@ The answer is a JSON line on the standard output, one entry for each module: `{"
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib
 import importlib.machinery
@@ -98,9 +99,17 @@ class TextFinder:
         )
 
 
+class Checker(doctest.OutputChecker):
+    def check_output(self, want: str, got: str, optionflags: int) -> bool:
+        """Whether it is the same, or the same value in other quotes or on other lines."""
+        with suppress(ValueError, SyntaxError):
+            return super().check_output(want, got, optionflags) or same(*map(ast.literal_eval, (got, want)))
+        return False
+
+
 class Recorder(doctest.DocTestRunner):
     def __init__(self, tell: Any, path: str) -> None:
-        super().__init__(verbose=False)
+        super().__init__(Checker(), verbose=False)
         self.tell, self.path = tell, path
 
     def report_start(self, *_: Any) -> None:
@@ -114,8 +123,8 @@ class Recorder(doctest.DocTestRunner):
         got = told[-1].strip()
         if "Traceback (most recent call last):" in got:
             self.tell("raised", got.splitlines()[-1][:LONGEST])
-        else:
-            self.tell("different", shortened(got))
+        else:  # a value that the example leaves out says nothing
+            self.tell("different" if told[-2].want else "unknown", shortened(got))
 
     def report_unexpected_exception(self, *told: Any) -> None:
         self.tell(*raised(told[-1][1], self.path))
