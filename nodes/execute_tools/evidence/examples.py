@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 from inspect import cleandoc
 from itertools import chain, groupby, islice
 from typing import Final, NamedTuple
@@ -67,6 +68,7 @@ class Example:
         return self.source if isinstance(tree, SyntaxProblem) else ast.unparse(tree)
 
 
+@lru_cache(maxsize=16)
 def docstring_examples(text: str) -> tuple[Example, ...]:
     """The examples of all docstrings, then of the strings beside them; none of a text that is not Python."""
     if isinstance(tree := parse(text), SyntaxProblem):
@@ -143,10 +145,11 @@ def _does(source: str) -> bool:
 
 
 def _in_words(name: str, words: str, names: Collection[str]) -> Iterator[Example]:
-    """What the words say that calls must give, in the forms of a request for something new."""
-    for part in _PARAGRAPHS.split(words) if "(" in words else ():
-        for each in () if _FORMULA.search(part) else task_examples(part, names, new=names):
-            if "..." not in each.want and (each.want[0] != "(" or "," in each.want):
+    """What the words say that calls give, read as in a request for something new; but what may be meant otherwise."""
+    for part in _PARAGRAPHS.split(words[:LONGEST_REQUEST].replace("`", " ")) if "(" in words else ():
+        for each in () if _FORMULA.search(part) else _called_examples(part, names, "", names):
+            whole = "..." not in each.want and (each.want[0] != "(" or "," in each.want)
+            if whole and each.source != f"{each.name}()":  # without a value it depends on what was done before
                 yield replace(each, name=name, origin=Origin.DOCSTRING)
 
 
@@ -305,7 +308,7 @@ _ENDS: Final = re.compile(
 _NOT_WANTED: Final = re.compile(
     r"\b(?:currently|now|today|at\s+the\s+moment|actual(?:ly)?|got|wrong(?:ly)?|bug(?:gy)?|(?:i|we|you)\s+(?:get|see)"
     r"|why|(?:not|never)\b(?=[^:(;.\n]*\Z|\s+(?:be|right|correct|true|so|happen)\b))\b[^.;\n]*\Z"
-    r"|\b(?:if|elif|while|unless|or|whether)\s+\Z|[\w)\]}'\"]\s*[-+*/%&|^<]\s*\Z",
+    r"|\b(?:if|elif|while|unless|or|whether)\s+\Z|[\w)\]}'\"]\s*[-+*/%&|^<]\s*\Z|[-+~]\Z",
     re.IGNORECASE,
 )
 _IS_WRONG: Final = re.compile(

@@ -103,7 +103,9 @@ class Checker(doctest.OutputChecker):
     def check_output(self, want: str, got: str, optionflags: int) -> bool:
         """Whether it is the same, or the same value in other quotes or on other lines."""
         with suppress(ValueError, SyntaxError):
-            return super().check_output(want, got, optionflags) or same(*map(ast.literal_eval, (got, want)))
+            if super().check_output(want, got, optionflags):
+                return True
+            return repr(ast.literal_eval(want)) == repr(ast.literal_eval(got))
         return False
 
 
@@ -141,6 +143,12 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
     return bool(one == other)
+
+
+def loosely_told(example: dict[str, Any], got: Any) -> bool:
+    """Whether documentation may mean the value: what an iterator gives, or a number but for its last digits."""
+    rounded = isinstance(got, float) and f"{got:.{len(example['want'].rpartition('.')[2])}f}" == example["want"]
+    return example["origin"] == "docstring" and (rounded or hasattr(got, "__next__"))
 
 
 def raised(error: BaseException, path: str) -> Result:
@@ -229,7 +237,9 @@ def value_result(example: dict[str, Any], names: dict[str, Any], path: str) -> R
         return ("different", shortened(repr(got)))
     try:
         wanted = eval(compile(want.strip(), "<example>", "eval"), names)  # noqa: S307 - that is the task
-        return ("passed", "") if same(got, wanted) else ("different", shortened(repr(got)))
+        if same(got, wanted):
+            return ("passed", "")
+        return ("unknown" if loosely_told(example, got) else "different", shortened(repr(got)))
     except BaseException as error:  # noqa: BLE001 - the same
         return ("unknown", words(error))
 

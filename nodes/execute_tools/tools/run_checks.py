@@ -18,6 +18,7 @@ from mendgraph.nodes.execute_tools.evidence.evidence_gate import (
     DAMAGE,
     LARGEST_TEXT,
     RanTests,
+    brought,
     failed_already,
     plan_gate,
     unmet,
@@ -40,7 +41,7 @@ from mendgraph.nodes.execute_tools.evidence.runners import LOOKED_FOR
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.files.text_files import text_of
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolArguments, ToolContext, ToolOutput, tool
-from mendgraph.nodes.execute_tools.tools.saving import LoadedText, load_text
+from mendgraph.nodes.execute_tools.tools.saving import LoadedText, load_text, text_before
 from mendgraph.nodes.language.display import count_of, listed
 from mendgraph.nodes.records import Effect, ToolError, ToolErrorCode
 
@@ -183,7 +184,9 @@ class _Checking:
 
     def run_examples(self) -> None:
         """Those of all files in one sandbox; the task's come first. A gated run's files are at least loaded."""
-        every = {path: _examples(self.context.task, path, text) for path, text in self.python.items()}
+        task = self.context.task
+        own = {path: brought(text_before(self.context, path, text), text, task) for path, text in self.python.items()}
+        every = {path: _examples(task, path, text, own[path]) for path, text in self.python.items()}
         examples = {path: found for path, found in every.items() if found or self.context.gated}
         if not examples:
             return
@@ -203,10 +206,14 @@ class _Checking:
                 damaged = run.own and (DAMAGE.match(run.error) or _CIRCULAR in run.error)
                 told = [f"{path} cannot be imported: {run.error}."] if damaged else []
             self.report.failed += told
-            passed = sum(each.status is Status.PASSED for each in run.results)
+            results = zip(found, run.results, strict=True)
+            passed = sum(each not in own[path] and result.status is Status.PASSED for each, result in results)
             if not told and passed:
                 self.report.ran.append(f"{count_of(passed, 'example')} of {path}")
-                self.report.lines.setdefault(path, set()).update(answer.get("lines", ()))
+                ran = () if own[path].intersection(found) else answer.get("lines", ())
+                self.report.lines.setdefault(path, set()).update(ran)
+            elif not told and own[path]:
+                self.report.not_run.append(f"The examples of {path} came with this change, and prove nothing.")
 
     def _newly_failing(self, path: str, examples: tuple[Example, ...], now: Sequence[Result]) -> Sequence[Result]:
         """The results without those of docstrings that failed before, unless the task repairs what they are about."""
@@ -318,10 +325,12 @@ def _idle_lines(text: str) -> set[int]:
     return found
 
 
-def _examples(task: str, path: str, text: str) -> tuple[Example, ...]:
+def _examples(task: str, path: str, text: str, own: Collection[Example]) -> tuple[Example, ...]:
+    """Those of the turn's `own` only where the task speaks of documentation, which may not be wrong then."""
     names = [name for name in definitions(text) if name and "." not in name]
     asked = task_examples(task, names, posixpath.basename(path).removesuffix(".py"))
-    return both(asked, docstring_examples(text))
+    documents = read_request(task).documents
+    return both(asked, [each for each in docstring_examples(text) if documents or each not in own])
 
 
 def _test_files(context: ToolContext, paths: Sequence[str]) -> dict[str, list[str]]:
