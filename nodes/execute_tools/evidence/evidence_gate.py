@@ -2,8 +2,8 @@
 
 What is run are the examples that the request gives, and those that documented the file before the turn, so that a
 changed docstring cannot hide a failure; the same examples on the text before the edit tell what it has broken. What
-cannot be run, and what the turn itself has written, never speaks against an edit. Below of it: which failing tests count
-against a turn's changes, and whether the names are as the request asks.
+cannot be run, and what the turn itself has written, never speaks against an edit. Below of it: which failing tests
+count against a turn's changes, and whether the names are as the request asks.
 """
 
 import ast
@@ -40,8 +40,8 @@ class GatePlan:
     """What has to be run to judge an edit.
 
     `examples` are run on the new text, and on the old one where there is one (`compare`). `meant` are those of what the
-    edit changes or the request names, and `fresh` those with names that the request gives, in what it asks to be
-    written, or of documentation of which it speaks. `elsewhere` says that the request names other files, without which this one may not be right yet.
+    edit changes or the request names, and `fresh` those that are new, but of the request, or of documentation of which
+    it speaks. `elsewhere` says that the request names other files, without which this one may not be right yet.
     """
 
     request: Request
@@ -102,9 +102,9 @@ def gate_verdict(plan: GatePlan, after: ModuleRun, before: ModuleRun | None, sec
 
 
 def brought(before: str, after: str, task: str) -> frozenset[Example]:
-    """The examples of `after` that prove nothing: who wrote the code wrote them with it, and the task does not say them.
+    """The examples of `after` that prove nothing: they are as new as the code, and not of the task.
 
-    Not those that are only called by another name, as the task asks.
+    Not those in which only a name is new that the task gives.
     """
     if before == after:
         return frozenset()

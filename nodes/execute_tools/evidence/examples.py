@@ -23,6 +23,8 @@ from mendgraph.nodes.records import JsonMap
 MOST_EXAMPLES: Final = 200  # examples of one text that are run
 _NAMES = re.compile(r"[^\W\d]\w*")
 _PARAGRAPHS: Final = re.compile(r"\n\s*\n")
+_TABLE: Final = re.compile(r"\|[ \t]*(?:returns?|results?|gives|expected)[ \t]*\|[ \t]*$", re.IGNORECASE | re.MULTILINE)
+_ROW: Final = re.compile(r"^([ \t]*\|[^|\n]*\))[ \t]*\|([^|\n]*)\|[ \t]*$", re.MULTILINE)
 _FORMULA: Final = re.compile(r"\w\(\s*[^\W\d]\w*\s*\)\s*=(?!=)")
 
 
@@ -130,37 +132,31 @@ def _of(name: str, words: str, names: Collection[str]) -> Iterator[Example]:
     except ValueError:  # inconsistent indentation
         return
     for each in parsed:
-        if isinstance(each, str) or not (each.want or each.options.get(doctest.SKIP)):
-            yield from _in_words(name, each if isinstance(each, str) else each.source, names)
-        if isinstance(each, str) or each.options.get(doctest.SKIP) or not (each.want or _does(each.source)):
-            continue
-        options = tuple((flag, on) for flag, on in each.options.items() if flag & doctest.COMPARISON_FLAGS)
-        yield Example(name, each.source, each.want, Origin.DOCSTRING, raises=each.exc_msg, options=options)
-
-
-def _does(source: str) -> bool:
-    """Whether this is more than a value that nobody looks at."""
-    tree = _tree(source)
-    return tree is None or isinstance(tree.body, ast.Call)
+        if isinstance(each, str):
+            yield from _in_words(name, each, names)
+        elif not each.options.get(doctest.SKIP):
+            unseen = None if each.want else _tree(each.source)
+            yield from () if unseen is None else _in_words(name, each.source, names)
+            if unseen is None or isinstance(unseen.body, ast.Call):
+                options = tuple((flag, on) for flag, on in each.options.items() if flag & doctest.COMPARISON_FLAGS)
+                yield Example(name, each.source, each.want, Origin.DOCSTRING, raises=each.exc_msg, options=options)
 
 
 def _in_words(name: str, words: str, names: Collection[str]) -> Iterator[Example]:
     """What the words say that calls give, read as in a request for something new; but what may be meant otherwise."""
     for part in _PARAGRAPHS.split(words[:LONGEST_REQUEST].replace("`", " ")) if "(" in words else ():
-        for each in () if _FORMULA.search(part) else _called_examples(part, names, "", names):
+        plain = _ROW.sub(r"\1 =\2", part) if _TABLE.search(part) else part
+        for each in () if _FORMULA.search(part) else _called_examples(plain, names, "", names):
             whole = "..." not in each.want and (each.want[0] != "(" or "," in each.want)
             if whole and each.source != f"{each.name}()":  # without a value it depends on what was done before
                 yield replace(each, name=name, origin=Origin.DOCSTRING)
 
 
-def _docstrings(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    yield "", ast.get_docstring(tree) or ""
-    for node in tree.body:
+def _docstrings(tree: ast.Module | ast.stmt, name: str = "") -> Iterator[tuple[str, str]]:
+    yield name, ast.get_docstring(tree) or ""
+    for node in tree.body if isinstance(tree, ast.Module | ast.ClassDef) else ():
         if isinstance(node, Function | ast.ClassDef):
-            yield node.name, ast.get_docstring(node) or ""
-            for member in node.body if isinstance(node, ast.ClassDef) else ():
-                if isinstance(member, Function | ast.ClassDef):
-                    yield f"{node.name}.{member.name}", ast.get_docstring(member) or ""
+            yield from _docstrings(node, f"{name}.{node.name}".removeprefix("."))
 
 
 def _free_standing(tree: ast.Module | ast.ClassDef, name: str = "") -> Iterator[tuple[str, str]]:
@@ -171,9 +167,8 @@ def _free_standing(tree: ast.Module | ast.ClassDef, name: str = "") -> Iterator[
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 about = f"{name}.{node.name}".removeprefix(".")
                 yield from _free_standing(node, about) if isinstance(node, ast.ClassDef) else ()
-            case ast.Expr(value=ast.Constant(value=str(words))):
-                if node is not tree.body[0]:
-                    yield about, cleandoc(words)
+            case ast.Expr(value=ast.Constant(value=str(words))) if node is not tree.body[0]:
+                yield about, cleandoc(words)
             case _:
                 about = name
 
@@ -290,8 +285,8 @@ _WANTED: Final = re.compile(
 )
 _EQUAL: Final = re.compile(r"\s*(?:#\s*)?(?:[-=]{1,2}>|[\u2192\u21d2\u279e]|={1,3})\s*")
 _TELLS: Final = re.compile(
-    r"\s*+[,:(#]?\s*+(?:it\s+)?(?P<now>(?:currently|now|actually|wrongly|still)\s+)?(?:gives?|returns?|is|yields?|produces?"
-    r"|(?P<got>got|i\s+get|we\s+get)|(?P<raise>raises?|crashes\s+with|fails\s+with))\b\s*:?\s*",
+    r"\s*+[,:(#]?\s*+(?:it\s+)?(?P<now>(?:currently|now|actually|wrongly|still)\s+)?(?:gives?|returns?|is|yields?"
+    r"|produces?|(?P<got>got|i\s+get|we\s+get)|(?P<raise>raises?|crashes\s+with|fails\s+with))\b\s*:?\s*",
     re.IGNORECASE,
 )
 _CORRECTED: Final = re.compile(
@@ -301,14 +296,15 @@ _CORRECTED: Final = re.compile(
     re.IGNORECASE,
 )
 _ENDS: Final = re.compile(
-    r"\s*(?:$|[;)\]!?\n(\u2013\u2014]|,(?!\s*[-+]?[\d'\"\[{])|:(?!\d)|\.(?![\w.])|-(?=\s+[^\s\d])|(?:but|and|not|instead|rather|when|where|because|since|as|while"
-    r"|got|which|however|although|though|so|expected|should|must|fails?|holds?|does|is)\b)",
+    r"\s*(?:$|[;)\]!?\n(\u2013\u2014]|,(?!\s*[-+]?[\d'\"\[{])|:(?!\d)|\.(?![\w.])|-(?=\s+[^\s\d])"
+    r"|(?:but|and|not|instead|rather|when|where|because|since|as|while|got|which|however|although|though|so|expected"
+    r"|should|must|fails?|holds?|does|is)\b)",
     re.IGNORECASE,
 )
 _NOT_WANTED: Final = re.compile(
     r"\b(?:currently|now|today|at\s+the\s+moment|actual(?:ly)?|got|wrong(?:ly)?|bug(?:gy)?|(?:i|we|you)\s+(?:get|see)"
     r"|why|(?:not|never)\b(?=[^:(;.\n]*\Z|\s+(?:be|right|correct|true|so|happen)\b))\b[^.;\n]*\Z"
-    r"|\b(?:if|elif|while|unless|or|whether)\s+\Z|[\w)\]}'\"]\s*[-+*/%&|^<]\s*\Z|[-+~]\Z",
+    r"|\b(?:if|elif|while|unless|or|whether)\s+\Z|[\w)\]}'\"][ \t]*[-+*/%&|^<][ \t]*\Z|[-+~]\Z",
     re.IGNORECASE,
 )
 _IS_WRONG: Final = re.compile(
