@@ -52,10 +52,10 @@ class GatePlan:
     elsewhere: bool
 
 
-def plan_gate(path: str, before: str | None, after: str, task: str, first: str | None = None) -> GatePlan | None:
-    """What to run for this edit (`before` is None for a new file); None where it changes no code, or is no Python.
+def plan_gate(path: str, before: str | None, after: str, task: str, first: str) -> GatePlan | None:
+    """What to run for this edit; None where it changes no code, or is no Python.
 
-    `first` is what the file held before the turn, where the turn has changed it before.
+    `before` is None for a new file, and `first` what it held before the turn, "" where it was not there.
     """
     if not path.endswith(".py") or max(len(before or ""), len(after)) > LARGEST_TEXT:
         return None
@@ -68,7 +68,6 @@ def plan_gate(path: str, before: str | None, after: str, task: str, first: str |
     defined = [name for name in new if name and "." not in name]
     module = posixpath.basename(path).removesuffix(".py")
     asked = task_examples(task, defined, module, [name for name in defined if name not in old])
-    first = before or "" if first is None else first
     documented = _documented(first, after, task, new.keys())
     named = frozenset(re.findall(r"\w+", task))
     meant = [each for each in documented if each.name in touched or each.name.rpartition(".")[2] in named]
@@ -106,15 +105,13 @@ def brought(before: str, after: str, task: str) -> frozenset[Example]:
 
     Not those in which only a name is new that the task gives.
     """
-    if before == after:
-        return frozenset()
     request, renamed = read_request(task), before
-    for old, new in request.renames.items():
-        renamed = re.sub(rf"\b{old}\b", new, renamed)
+    for old, name in request.renames.items():
+        renamed = re.sub(rf"\b{old}\b", name, renamed)
     known = {*docstring_examples(before), *docstring_examples(renamed)}
     said = "" if request.repairs else " ".join(task.split())
-    found = (each for each in docstring_examples(after) if each not in known)
-    return frozenset(each for each in found if " ".join(f"{each.source} {each.want}".split()) not in said)
+    new = frozenset(docstring_examples(after)) - known
+    return frozenset(each for each in new if " ".join(f"{each.source} {each.want}".split()) not in said)
 
 
 def _documented(before: str, after: str, task: str, new: AbstractSet[str]) -> list[Example]:

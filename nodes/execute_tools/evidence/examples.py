@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from inspect import cleandoc
-from itertools import chain, groupby, islice
+from itertools import groupby, islice
 from typing import Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.edits.python_text import Function, SyntaxProblem, parse
@@ -72,12 +72,12 @@ class Example:
 
 @lru_cache(maxsize=16)
 def docstring_examples(text: str) -> tuple[Example, ...]:
-    """The examples of all docstrings, then of the strings beside them; none of a text that is not Python."""
+    """The examples of all docstrings and free-standing strings, in order; none of a text that is not Python."""
     if isinstance(tree := parse(text), SyntaxProblem):
         return ()
     names = frozenset(node.name for node in tree.body if isinstance(node, Function | ast.ClassDef))
-    strings = chain(_docstrings(tree), _free_standing(tree))
-    return tuple(islice((each for name, words in strings for each in _of(name, words, names)), MOST_EXAMPLES))
+    found = (example for name, words in _documentation(tree) for example in _of(name, words, names))
+    return tuple(islice(found, MOST_EXAMPLES))
 
 
 def grouped(examples: Iterable[Example]) -> list[tuple[Example, ...]]:
@@ -152,25 +152,25 @@ def _in_words(name: str, words: str, names: Collection[str]) -> Iterator[Example
                 yield replace(each, name=name, origin=Origin.DOCSTRING)
 
 
-def _docstrings(tree: ast.Module | ast.stmt, name: str = "") -> Iterator[tuple[str, str]]:
+def _documentation(
+    tree: ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, name: str = ""
+) -> Iterator[tuple[str, str]]:
+    """The strings that document something, each with its name; a free-standing one is about what it follows."""
     yield name, ast.get_docstring(tree) or ""
-    for node in tree.body if isinstance(tree, ast.Module | ast.ClassDef) else ():
+    body, about = tree.body if isinstance(tree, ast.Module | ast.ClassDef) else [], name
+    for node in body:
         if isinstance(node, Function | ast.ClassDef):
-            yield from _docstrings(node, f"{name}.{node.name}".removeprefix("."))
+            about = f"{name}.{node.name}".removeprefix(".")
+            yield from _documentation(node, about)
+        elif node is not body[0] and (words := _free_standing(node)):
+            yield about, words
+        else:
+            about = name
 
 
-def _free_standing(tree: ast.Module | ast.ClassDef, name: str = "") -> Iterator[tuple[str, str]]:
-    """The strings that are no docstrings, each with the definition that it follows, or else what it stands in."""
-    about = name
-    for node in tree.body:
-        match node:
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                about = f"{name}.{node.name}".removeprefix(".")
-                yield from _free_standing(node, about) if isinstance(node, ast.ClassDef) else ()
-            case ast.Expr(value=ast.Constant(value=str(words))) if node is not tree.body[0]:
-                yield about, cleandoc(words)
-            case _:
-                about = name
+def _free_standing(node: ast.stmt) -> str:
+    words = getattr(getattr(node, "value", None), "value", None)
+    return cleandoc(words) if isinstance(node, ast.Expr) and isinstance(words, str) else ""
 
 
 class _WithoutDocstrings(ast.NodeTransformer):

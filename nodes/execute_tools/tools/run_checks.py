@@ -182,11 +182,15 @@ class _Checking:
         """What the files define."""
         return frozenset(name for text in self.texts.values() for name in _DEFINED.findall(text))
 
+    @cached_property
+    def own(self) -> dict[str, frozenset[Example]]:
+        """The examples of each file that the turn itself has written, and that prove nothing."""
+        first = {path: text_before(self.context, path, text) for path, text in self.python.items()}
+        return {path: brought(first[path], text, self.context.task) for path, text in self.python.items()}
+
     def run_examples(self) -> None:
         """Those of all files in one sandbox; the task's come first. A gated run's files are at least loaded."""
-        task = self.context.task
-        own = {path: brought(text_before(self.context, path, text), text, task) for path, text in self.python.items()}
-        every = {path: _examples(task, path, text, own[path]) for path, text in self.python.items()}
+        every = {path: _examples(self.context.task, path, text, self.own[path]) for path, text in self.python.items()}
         examples = {path: found for path, found in every.items() if found or self.context.gated}
         if not examples:
             return
@@ -206,14 +210,12 @@ class _Checking:
                 damaged = run.own and (DAMAGE.match(run.error) or _CIRCULAR in run.error)
                 told = [f"{path} cannot be imported: {run.error}."] if damaged else []
             self.report.failed += told
-            results = zip(found, run.results, strict=True)
-            passed = sum(each not in own[path] and result.status is Status.PASSED for each, result in results)
+            own = self.own[path].intersection(found)
+            old = [result for each, result in zip(found, run.results, strict=True) if each not in own]
+            passed = sum(each.status is Status.PASSED for each in old)
             if not told and passed:
                 self.report.ran.append(f"{count_of(passed, 'example')} of {path}")
-                ran = () if own[path].intersection(found) else answer.get("lines", ())
-                self.report.lines.setdefault(path, set()).update(ran)
-            elif not told and own[path]:
-                self.report.not_run.append(f"The examples of {path} came with this change, and prove nothing.")
+                self.report.lines.setdefault(path, set()).update(() if own else answer.get("lines", ()))
 
     def _newly_failing(self, path: str, examples: tuple[Example, ...], now: Sequence[Result]) -> Sequence[Result]:
         """The results without those of docstrings that failed before, unless the task repairs what they are about."""
@@ -224,7 +226,7 @@ class _Checking:
         old, plan = now, None
         if path in self.before:
             text = text_of(self.before[path]) or ""
-            plan = plan_gate(path, text, self.python[path], self.context.task)
+            plan = plan_gate(path, text, self.python[path], self.context.task, text)
             answers = self.checks.run_examples([as_request(path, text, examples)], self.deadline - monotonic_s())
             old = () if isinstance(answers, ToolError) else read_run(answers[0], len(examples)).results
         words = frozenset(re.findall(r"\w+", self.context.task))
@@ -251,7 +253,8 @@ class _Checking:
         for path in (each for each in known if each not in self.report.lines):
             if path.endswith(".py") and not tests[path]:
                 places = f"{', '.join(_possible_tests(path)) or 'tests'}, and what imports it"
-                self.report.not_found[path] = f"No test of {path} was found (looked for {places})."
+                new = ", and its examples are as new as its code" if self.own.get(path) else ""
+                self.report.not_found[path] = f"No test of {path} was found (looked for {places}){new}."
             elif not path.endswith((".py", *(suffix for each in commands for suffix in each.suffixes))):
                 self.report.not_found[path] = f"No test runner for {path} was found (looked for {LOOKED_FOR})."
 

@@ -51,8 +51,8 @@ DAMAGED = Result(Status.RAISED, "NameError: name 'x' is not defined")
 ALL = ["half(4)", "median([1, 2, 3])", "median([1, 2, 3, 4])", "untouched()"]
 
 
-def planned(before: str | None, after: str, task: str, path: str = "stats.py") -> GatePlan:
-    plan = plan_gate(path, before, after, task)
+def planned(before: str | None, after: str, task: str, path: str = "stats.py", first: str | None = None) -> GatePlan:
+    plan = plan_gate(path, before, after, task, before or "" if first is None else first)
     assert plan is not None
     return plan
 
@@ -95,13 +95,13 @@ def verdict(task: str, now: Sequence[Result], then: Sequence[Result], after: str
     ],
 )
 def test_the_examples_that_are_run_those_of_what_changes_first(old: str, new: str, chosen: list[str] | None) -> None:
-    plan = plan_gate("stats.py", BEFORE, BEFORE.replace(old, new), "Do it")
+    plan = plan_gate("stats.py", BEFORE, BEFORE.replace(old, new), "Do it", BEFORE)
     assert (None if plan is None else sources(plan)) == chosen
 
 
 @pytest.mark.parametrize("path", ["notes.md", "a.pyi"])
 def test_only_python_is_judged(path: str) -> None:
-    assert plan_gate(path, BEFORE, MEDIAN, FIX) is None
+    assert plan_gate(path, BEFORE, MEDIAN, FIX, BEFORE) is None
 
 
 def test_a_docstring_that_is_changed_as_well_hides_nothing() -> None:

@@ -17,7 +17,14 @@ Results = list[list[str]]
 
 
 def example(source: str, want: str = "", kind: str = "value", raises: str | None = None, *flags: int) -> dict[str, Any]:
-    return {"source": source, "want": want, "kind": kind, "raises": raises, "origin": "task", "options": [[each, True] for each in flags]}
+    return {
+        "source": source,
+        "want": want,
+        "kind": kind,
+        "raises": raises,
+        "origin": "task",
+        "options": [[each, True] for each in flags],
+    }
 
 
 def doc(source: str, want: str = "", raises: str | None = None, *flags: int) -> dict[str, Any]:
