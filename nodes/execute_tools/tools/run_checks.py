@@ -233,7 +233,8 @@ class _Checking:
         left = list(now)
         for at in failing:
             example = examples[at]
-            failed = len(old) > at and old[at].status in FAILING and example.origin is Origin.DOCSTRING
+            old_one = example.origin is Origin.DOCSTRING and example not in self.own[path]
+            failed = old_one and len(old) > at and old[at].status in FAILING
             meant = not words & self.defined or example.name.rpartition(".")[2] in words
             if failed and not (request.repairs and (meant or (plan is not None and example in plan.meant))):
                 left[at] = Result()
