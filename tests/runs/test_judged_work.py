@@ -265,6 +265,33 @@ def test_tests_that_run_no_changed_line_say_nothing_of_the_change(root: Path, te
     assert ("nothing that passed was seen to run a changed line" in result.outcome.message) is (kind == "none")
 
 
+AREA = "def area(a, b):\n    return a * b\n"
+AREA_WITH = f'{AREA}\n\n"""\nExample:\n    >>> area(2, 3)\n    6\n"""\n'
+
+
+@SANDBOXED
+@pytest.mark.parametrize(
+    ("before", "after", "kind"),
+    [
+        (AREA_WITH.replace("*", "+"), AREA_WITH, "passed"),
+        (AREA_WITH.replace("*", "+"), AREA_WITH.replace("*", "-"), "contradicted"),
+        (AREA.replace("*", "+"), AREA_WITH, "none"),
+        (AREA.replace("*", "+"), AREA_WITH.replace("6", "7"), "none"),
+    ],
+    ids=["right", "wrong", "of the run itself", "wrong and of the run itself"],
+)
+def test_examples_below_a_function_are_evidence_where_the_run_did_not_write_them(
+    root: Path, before: str, after: str, kind: str
+) -> None:
+    write_files(root, {"area.py": before})
+    read, edit = use(("read_file", {"path": "area.py"})), use(("write_file", {"path": "area.py", "content": after}))
+    context = AgentContext(workspace=str(root), protocol="native", read_ahead=False, max_failed_tries=1)
+    model = ScriptedModel([message_of(each, Protocol.NATIVE) for each in (read, edit, DONE)])
+    outcome = run_task("Fix area in area.py.", context, model=model).outcome
+    assert outcome.verified.kind == kind
+    assert (outcome.verified.ran == ("1 example of area.py",)) is (kind == "passed")
+
+
 @SANDBOXED
 def test_a_new_name_is_given_and_checked_without_a_call_of_the_model(root: Path) -> None:
     """The patch and the answer are of one reply, and the checks between them look at the patch's files."""

@@ -1,9 +1,9 @@
 """May an edit of a Python file stay, as far as its examples tell? The decision; pure, nothing is run here.
 
-What is run are the examples that the request gives, and those of the file's docstrings as they were before the edit, so
-that a changed docstring cannot hide a failure; the same examples on the text before tell what the edit has broken. What
-cannot be run never speaks against an edit. Below of it: which failing tests count against a turn's changes, and whether
-the names are as the request asks.
+What is run are the examples that the request gives, and those that documented the file before the turn, so that a
+changed docstring cannot hide a failure; the same examples on the text before the edit tell what it has broken. What
+cannot be run, and what the turn itself has written, never speaks against an edit. Below of it: which failing tests
+count against a turn's changes, and whether the names are as the request asks.
 """
 
 import ast
@@ -40,8 +40,8 @@ class GatePlan:
     """What has to be run to judge an edit.
 
     `examples` are run on the new text, and on the old one where there is one (`compare`). `meant` are those of what the
-    edit changes or the request names, and `fresh` those of new definitions, or that are new to a docstring of which the
-    request speaks. `elsewhere` says that the request names other files, without which this one may not be right yet.
+    edit changes or the request names, and `fresh` those that are new, but of the request, or of documentation of which
+    it speaks. `elsewhere` says that the request names other files, without which this one may not be right yet.
     """
 
     request: Request
@@ -52,8 +52,11 @@ class GatePlan:
     elsewhere: bool
 
 
-def plan_gate(path: str, before: str | None, after: str, task: str) -> GatePlan | None:
-    """What to run for this edit (`before` is None for a new file); None where it changes no code, or is no Python."""
+def plan_gate(path: str, before: str | None, after: str, task: str, first: str) -> GatePlan | None:
+    """What to run for this edit; None where it changes no code, or is no Python.
+
+    `before` is None for a new file, and `first` what it held before the turn, "" where it was not there.
+    """
     if not path.endswith(".py") or max(len(before or ""), len(after)) > LARGEST_TEXT:
         return None
     request = read_request(task)
@@ -65,7 +68,7 @@ def plan_gate(path: str, before: str | None, after: str, task: str) -> GatePlan 
     defined = [name for name in new if name and "." not in name]
     module = posixpath.basename(path).removesuffix(".py")
     asked = task_examples(task, defined, module, [name for name in defined if name not in old])
-    documented = _documented(before or "", after, request, old.keys(), new.keys())
+    documented = _documented(first, after, task, new.keys())
     named = frozenset(re.findall(r"\w+", task))
     meant = [each for each in documented if each.name in touched or each.name.rpartition(".")[2] in named]
     others = [each for each in documented if each not in meant]
@@ -74,7 +77,7 @@ def plan_gate(path: str, before: str | None, after: str, task: str) -> GatePlan 
         request=request,
         examples=both(asked, [*meant, *others]),
         meant=frozenset(meant).union(each for each in asked if one or each.name in touched),
-        fresh=frozenset(documented) - frozenset(docstring_examples(before or "")),
+        fresh=frozenset(documented) - frozenset(docstring_examples(first)),
         compare=before is not None,
         elsewhere=request.speaks_of_others(path),
     )
@@ -97,14 +100,27 @@ def gate_verdict(plan: GatePlan, after: ModuleRun, before: ModuleRun | None, sec
     return " ".join(told[:MOST_TOLD]) or None
 
 
-def _documented(
-    before: str, after: str, request: Request, old: AbstractSet[str], new: AbstractSet[str]
-) -> list[Example]:
-    if request.documents:
+def brought(before: str, after: str, task: str) -> frozenset[Example]:
+    """The examples of `after` that prove nothing: they are as new as the code, and not of the task.
+
+    Not those in which only a name is new that the task gives.
+    """
+    request, renamed = read_request(task), before
+    for old, name in request.renames.items():
+        renamed = re.sub(rf"\b{old}\b", name, renamed)
+    known = {*docstring_examples(before), *docstring_examples(renamed)}
+    said = "" if request.repairs else " ".join(task.split())
+    new = frozenset(docstring_examples(after)) - known
+    return frozenset(each for each in new if " ".join(f"{each.source} {each.want}".split()) not in said)
+
+
+def _documented(before: str, after: str, task: str, new: AbstractSet[str]) -> list[Example]:
+    if read_request(task).documents:
         return list(docstring_examples(after))
-    gone = {name.rpartition(".")[2] for name in old - new}
+    old = definitions(before).keys()
+    gone, own = {name.rpartition(".")[2] for name in old - new}, brought(before, after, task)
     kept = [each for each in docstring_examples(before) if each.name == "" or each.name in new]
-    added = [each for each in docstring_examples(after) if each.name in new - old]
+    added = [each for each in docstring_examples(after) if each.name in new - old and each not in own]
     outdated = {each.name for each in (*kept, *added) if each.words & gone}
     return [each for each in (*kept, *added) if each.name not in outdated]
 

@@ -9,8 +9,10 @@ import ast
 import builtins
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
+from inspect import cleandoc
 from itertools import groupby, islice
 from typing import Final, NamedTuple
 
@@ -20,6 +22,10 @@ from mendgraph.nodes.records import JsonMap
 
 MOST_EXAMPLES: Final = 200  # examples of one text that are run
 _NAMES = re.compile(r"[^\W\d]\w*")
+_PARAGRAPHS: Final = re.compile(r"\n\s*\n")
+_TABLE: Final = re.compile(r"\|[ \t]*(?:returns?|results?|gives|expected)[ \t]*\|[ \t]*$", re.IGNORECASE | re.MULTILINE)
+_ROW: Final = re.compile(r"^([ \t]*\|[^|\n]*\))[ \t]*\|([^|\n]*)\|[ \t]*$", re.MULTILINE)
+_FORMULA: Final = re.compile(r"\w\(\s*[^\W\d]\w*\s*\)\s*=(?!=)")
 
 
 class Origin(StrEnum):
@@ -64,18 +70,20 @@ class Example:
         return self.source if isinstance(tree, SyntaxProblem) else ast.unparse(tree)
 
 
+@lru_cache(maxsize=16)
 def docstring_examples(text: str) -> tuple[Example, ...]:
-    """The `>>>` examples of all docstrings, in order; none of a text that is not Python."""
+    """The examples of all docstrings and free-standing strings, in order; none of a text that is not Python."""
     if isinstance(tree := parse(text), SyntaxProblem):
         return ()
-    found = (example for name, docstring in _docstrings(tree) if ">>>" in docstring for example in _of(name, docstring))
-    return tuple(found)[:MOST_EXAMPLES]
+    names = frozenset(node.name for node in tree.body if isinstance(node, Function | ast.ClassDef))
+    found = (example for name, words in _documentation(tree) for example in _of(name, words, names))
+    return tuple(islice(found, MOST_EXAMPLES))
 
 
 def grouped(examples: Iterable[Example]) -> list[tuple[Example, ...]]:
-    """Examples that share their names: those of one docstring; each of a task stands alone."""
+    """Examples that share their names: the `>>>` of one definition; each of the others stands alone."""
     keyed = (
-        (example, index if example.origin is Origin.TASK else example.name) for index, example in enumerate(examples)
+        (example, example.name if example.kind is Kind.OUTPUT else index) for index, example in enumerate(examples)
     )
     return [tuple(example for example, _ in group) for _, group in groupby(keyed, key=lambda each: each[1])]
 
@@ -113,27 +121,56 @@ def both(asked: Sequence[Example], documented: Iterable[Example]) -> tuple[Examp
     return (*asked, *(each for each in documented if each.code not in known))
 
 
-def _of(name: str, docstring: str) -> Iterator[Example]:
+def _of(name: str, words: str, names: Collection[str]) -> Iterator[Example]:
+    if ">>>" not in words:
+        yield from _in_words(name, words, names)
+        return
     import doctest  # 6 ms, which a run without Python need not spend
 
     try:
-        parsed = doctest.DocTestParser().get_examples(docstring)
+        parsed = doctest.DocTestParser().parse(words)
     except ValueError:  # inconsistent indentation
         return
     for each in parsed:
-        if not each.options.get(doctest.SKIP):
-            options = tuple((flag, on) for flag, on in each.options.items() if flag & doctest.COMPARISON_FLAGS)
-            yield Example(name, each.source, each.want, Origin.DOCSTRING, raises=each.exc_msg, options=options)
+        if isinstance(each, str):
+            yield from _in_words(name, each, names)
+        elif not each.options.get(doctest.SKIP):
+            unseen = None if each.want else _tree(each.source)
+            yield from () if unseen is None else _in_words(name, each.source, names)
+            if unseen is None or isinstance(unseen.body, ast.Call):
+                options = tuple((flag, on) for flag, on in each.options.items() if flag & doctest.COMPARISON_FLAGS)
+                yield Example(name, each.source, each.want, Origin.DOCSTRING, raises=each.exc_msg, options=options)
 
 
-def _docstrings(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    yield "", ast.get_docstring(tree) or ""
-    for node in tree.body:
+def _in_words(name: str, words: str, names: Collection[str]) -> Iterator[Example]:
+    """What the words say that calls give, read as in a request for something new; but what may be meant otherwise."""
+    for part in _PARAGRAPHS.split(words[:LONGEST_REQUEST].replace("`", " ")) if "(" in words else ():
+        plain = _ROW.sub(r"\1 =\2", part) if _TABLE.search(part) else part
+        for each in () if _FORMULA.search(part) else _called_examples(plain, names, "", names):
+            whole = "..." not in each.want and (each.want[0] != "(" or "," in each.want)
+            if whole and each.source != f"{each.name}()":  # without a value it depends on what was done before
+                yield replace(each, name=name, origin=Origin.DOCSTRING)
+
+
+def _documentation(
+    tree: ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, name: str = ""
+) -> Iterator[tuple[str, str]]:
+    """The strings that document something, each with its name; a free-standing one is about what it follows."""
+    yield name, ast.get_docstring(tree) or ""
+    body, about = tree.body if isinstance(tree, ast.Module | ast.ClassDef) else [], name
+    for node in body:
         if isinstance(node, Function | ast.ClassDef):
-            yield node.name, ast.get_docstring(node) or ""
-            for member in node.body if isinstance(node, ast.ClassDef) else ():
-                if isinstance(member, Function | ast.ClassDef):
-                    yield f"{node.name}.{member.name}", ast.get_docstring(member) or ""
+            about = f"{name}.{node.name}".removeprefix(".")
+            yield from _documentation(node, about)
+        elif node is not body[0] and (words := _free_standing(node)):
+            yield about, words
+        else:
+            about = name
+
+
+def _free_standing(node: ast.stmt) -> str:
+    words = getattr(getattr(node, "value", None), "value", None)
+    return cleandoc(words) if isinstance(node, ast.Expr) and isinstance(words, str) else ""
 
 
 LONGEST_VALUE: Final = 160  # characters of a value, an error or a piece of code that a sentence shows
@@ -240,10 +277,10 @@ _MUST: Final = (
 _WANTED: Final = re.compile(
     rf"\s*+,?\s*+(?:it\s+)?{_MUST}\s*:?\s*|\s*+[,:(]?\s*+(?:is\s+)?expected(?:\s+to\s+be|\s+is)?\s*:?\s*", re.IGNORECASE
 )
-_EQUAL: Final = re.compile(r"\s*(?:===?|->|=>|\u2192|=)\s*")
+_EQUAL: Final = re.compile(r"\s*(?:#\s*)?(?:[-=]{1,2}>|[\u2192\u21d2\u279e]|={1,3})\s*")
 _TELLS: Final = re.compile(
-    r"\s*+[,:(]?\s*+(?:it\s+)?(?P<now>(?:currently|now|actually|wrongly|still)\s+)?(?:gives?|returns?|is|yields?|produces?"
-    r"|(?P<got>got|i\s+get|we\s+get)|(?P<raise>raises?|crashes\s+with|fails\s+with))\b\s*:?\s*",
+    r"\s*+[,:(#]?\s*+(?:it\s+)?(?P<now>(?:currently|now|actually|wrongly|still)\s+)?(?:gives?|returns?|is|yields?"
+    r"|produces?|(?P<got>got|i\s+get|we\s+get)|(?P<raise>raises?|crashes\s+with|fails\s+with))\b\s*:?\s*",
     re.IGNORECASE,
 )
 _CORRECTED: Final = re.compile(
@@ -253,13 +290,15 @@ _CORRECTED: Final = re.compile(
     re.IGNORECASE,
 )
 _ENDS: Final = re.compile(
-    r"\s*(?:$|[,;:)\]!?\n(\u2013\u2014]|\.(?!\d|\w)|-(?=\s)|(?:but|and|not|instead|rather|when|where|because|since|as|while"
-    r"|got|which|however|although|though|so|expected|should|must|fails?|holds?|does|is)\b)",
+    r"\s*(?:$|[;)\]!?\n(\u2013\u2014]|,(?!\s*[-+]?[\d'\"\[{])|:(?!\d)|\.(?![\w.])|-(?=\s+[^\s\d])"
+    r"|(?:but|and|not|instead|rather|when|where|because|since|as|while|got|which|however|although|though|so|expected"
+    r"|should|must|fails?|holds?|does|is)\b)",
     re.IGNORECASE,
 )
 _NOT_WANTED: Final = re.compile(
     r"\b(?:currently|now|today|at\s+the\s+moment|actual(?:ly)?|got|wrong(?:ly)?|bug(?:gy)?|(?:i|we|you)\s+(?:get|see)"
-    r"|why|(?:not|never)\b(?=[^:(;.\n]*\Z|\s+(?:be|right|correct|true|so|happen)\b))\b[^.;\n]*\Z",
+    r"|why|(?:not|never)\b(?=[^:(;.\n]*\Z|\s+(?:be|right|correct|true|so|happen)\b))\b[^.;\n]*\Z"
+    r"|\b(?:if|elif|while|unless|or|whether)\s+\Z|[\w)\]}'\"][ \t]*[-+*/%&|^<][ \t]*\Z|[-+~]\Z",
     re.IGNORECASE,
 )
 _IS_WRONG: Final = re.compile(
@@ -304,7 +343,7 @@ def _asserted(lines: list[str], names: Collection[str], module: str) -> Iterator
 
 
 def _called_examples(text: str, names: Collection[str], module: str, new: Collection[str]) -> Iterator[Example]:
-    asked, end = read_request(text), 0
+    end = 0
     for match in islice(_CALL.finditer(text), _MOST_CALLS):
         call = _code_at(text, match.start()) if match.start() >= end else ""
         code = _usable(call, names, module)
@@ -312,7 +351,7 @@ def _called_examples(text: str, names: Collection[str], module: str, new: Collec
             end = match.start() + len(call)
             place = _PLACE.match(text, end)
             end = place.end() if place else end
-            creates = name in new or (asked.creates and not asked.repairs)
+            creates = name in new or ((asked := read_request(text)).creates and not asked.repairs)
             told = _must_be(text, match.start(), end, names, creates=creates)
             if told is not None and _ENDS.match(text, told.end):
                 yield Example(name, code, told.want, Origin.TASK, told.kind)

@@ -18,6 +18,7 @@ from mendgraph.nodes.execute_tools.evidence.evidence_gate import (
     DAMAGE,
     LARGEST_TEXT,
     RanTests,
+    brought,
     failed_already,
     plan_gate,
     unmet,
@@ -40,7 +41,7 @@ from mendgraph.nodes.execute_tools.evidence.runners import LOOKED_FOR
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.files.text_files import text_of
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolArguments, ToolContext, ToolOutput, tool
-from mendgraph.nodes.execute_tools.tools.saving import LoadedText, load_text
+from mendgraph.nodes.execute_tools.tools.saving import LoadedText, load_text, text_before
 from mendgraph.nodes.language.display import count_of, listed
 from mendgraph.nodes.records import Effect, ToolError, ToolErrorCode
 
@@ -184,9 +185,15 @@ class _Checking:
         """What the files define."""
         return frozenset(name for text in self.texts.values() for name in _DEFINED.findall(text))
 
+    @cached_property
+    def own(self) -> dict[str, frozenset[Example]]:
+        """The examples of each file that the turn itself has written, and that prove nothing."""
+        first = {path: text_before(self.context, path, text) for path, text in self.python.items()}
+        return {path: brought(first[path], text, self.context.task) for path, text in self.python.items()}
+
     def run_examples(self) -> None:
         """Those of all files in one sandbox; the task's come first. A gated run's files are at least loaded."""
-        every = {path: _examples(self.context.task, path, text) for path, text in self.python.items()}
+        every = {path: _examples(self.context.task, path, text, self.own[path]) for path, text in self.python.items()}
         examples = {path: found for path, found in every.items() if found or self.context.gated}
         if not examples:
             return
@@ -206,10 +213,12 @@ class _Checking:
                 damaged = run.own and (DAMAGE.match(run.error) or _CIRCULAR in run.error)
                 told = [f"{path} cannot be imported: {run.error}."] if damaged else []
             self.report.failed += told
-            passed = sum(each.status is Status.PASSED for each in run.results)
+            own = self.own[path].intersection(found)
+            old = [result for each, result in zip(found, run.results, strict=True) if each not in own]
+            passed = sum(each.status is Status.PASSED for each in old)
             if not told and passed:
                 self.report.ran.append(f"{count_of(passed, 'example')} of {path}")
-                self.report.lines.setdefault(path, set()).update(answer.get("lines", ()))
+                self.report.lines.setdefault(path, set()).update(() if own else answer.get("lines", ()))
 
     def _newly_failing(self, path: str, examples: tuple[Example, ...], now: Sequence[Result]) -> Sequence[Result]:
         """The results without those of docstrings that failed before, unless the task repairs what they are about."""
@@ -220,14 +229,15 @@ class _Checking:
         old, plan = now, None
         if path in self.before:
             text = text_of(self.before[path]) or ""
-            plan = plan_gate(path, text, self.python[path], self.context.task)
+            plan = plan_gate(path, text, self.python[path], self.context.task, text)
             answers = self.checks.run_examples([as_request(path, text, examples)], self.deadline - monotonic_s())
             old = () if isinstance(answers, ToolError) else read_run(answers[0], len(examples)).results
         words = frozenset(re.findall(r"\w+", self.context.task))
         left = list(now)
         for at in failing:
             example = examples[at]
-            failed = len(old) > at and old[at].status in FAILING and example.origin is Origin.DOCSTRING
+            old_one = example.origin is Origin.DOCSTRING and example not in self.own[path]
+            failed = old_one and len(old) > at and old[at].status in FAILING
             meant = not words & self.defined or example.name.rpartition(".")[2] in words
             if failed and not (request.repairs and (meant or (plan is not None and example in plan.meant))):
                 left[at] = Result()
@@ -247,7 +257,8 @@ class _Checking:
         for path in (each for each in known if each not in self.report.lines):
             if path.endswith(".py") and not tests[path]:
                 places = f"{', '.join(_possible_tests(path)) or 'tests'}, and what imports it"
-                self.report.not_found[path] = f"No test of {path} was found (looked for {places})."
+                new = ", and its examples are as new as its code" if self.own.get(path) else ""
+                self.report.not_found[path] = f"No test of {path} was found (looked for {places}){new}."
             elif not path.endswith((".py", *(suffix for each in commands for suffix in each.suffixes))):
                 self.report.not_found[path] = f"No test runner for {path} was found (looked for {LOOKED_FOR})."
 
@@ -321,10 +332,12 @@ def _idle_lines(text: str) -> set[int]:
     return found
 
 
-def _examples(task: str, path: str, text: str) -> tuple[Example, ...]:
+def _examples(task: str, path: str, text: str, own: Collection[Example]) -> tuple[Example, ...]:
+    """Those of the turn's `own` only where the task speaks of documentation, which may not be wrong then."""
     names = [name for name in definitions(text) if name and "." not in name]
     asked = task_examples(task, names, posixpath.basename(path).removesuffix(".py"))
-    return both(asked, docstring_examples(text))
+    documents = read_request(task).documents
+    return both(asked, [each for each in docstring_examples(text) if documents or each not in own])
 
 
 def _test_files(context: ToolContext, paths: Sequence[str]) -> dict[str, list[str]]:

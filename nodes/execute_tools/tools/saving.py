@@ -129,7 +129,7 @@ def judged_evidence(context: ToolContext, path: str, before: str | None, after: 
         return None
     if name.startswith(("/", "..")):  # who writes the file will say so
         return None
-    if (plan := plan_gate(name, before, after, context.task)) is None:
+    if (plan := plan_gate(name, before, after, context.task, text_before(context, name, before or ""))) is None:
         return None
     modules = [as_request(name, after, plan.examples)]
     if before is not None:
@@ -143,6 +143,13 @@ def judged_evidence(context: ToolContext, path: str, before: str | None, after: 
     if told is None:
         return None
     return ToolError(code=ToolErrorCode.CHECK_FAILED, message=f"With this edit {told} So nothing was changed.")
+
+
+def text_before(context: ToolContext, path: str, now: str) -> str:
+    """What the file with the text `now` held before the turn, "" where it was not there or that is not known."""
+    first = next((each.sha256_before for each in context.changes if each.path == path), None)
+    data = context.backup(first) if first else None
+    return now if first is None else text_of(data or b"") or ""
 
 
 def outdated(context: ToolContext, path: str, now: Version) -> ToolError | None:

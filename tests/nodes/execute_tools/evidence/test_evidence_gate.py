@@ -51,8 +51,8 @@ DAMAGED = Result(Status.RAISED, "NameError: name 'x' is not defined")
 ALL = ["half(4)", "median([1, 2, 3])", "median([1, 2, 3, 4])", "untouched()"]
 
 
-def planned(before: str | None, after: str, task: str, path: str = "stats.py") -> GatePlan:
-    plan = plan_gate(path, before, after, task)
+def planned(before: str | None, after: str, task: str, path: str = "stats.py", first: str | None = None) -> GatePlan:
+    plan = plan_gate(path, before, after, task, before or "" if first is None else first)
     assert plan is not None
     return plan
 
@@ -85,7 +85,7 @@ def verdict(task: str, now: Sequence[Result], then: Sequence[Result], after: str
         (
             "    return 0\n",
             "    return 0\n\n\ndef new():\n    '''\n    >>> new()\n    3\n    '''\n    return 3\n",
-            ["new()", *ALL],
+            ALL,
         ),
         ("def half", "def halve", ALL[1:]),
         ("2.0", "7.0", None),
@@ -95,13 +95,13 @@ def verdict(task: str, now: Sequence[Result], then: Sequence[Result], after: str
     ],
 )
 def test_the_examples_that_are_run_those_of_what_changes_first(old: str, new: str, chosen: list[str] | None) -> None:
-    plan = plan_gate("stats.py", BEFORE, BEFORE.replace(old, new), "Do it")
+    plan = plan_gate("stats.py", BEFORE, BEFORE.replace(old, new), "Do it", BEFORE)
     assert (None if plan is None else sources(plan)) == chosen
 
 
 @pytest.mark.parametrize("path", ["notes.md", "a.pyi"])
 def test_only_python_is_judged(path: str) -> None:
-    assert plan_gate(path, BEFORE, MEDIAN, FIX) is None
+    assert plan_gate(path, BEFORE, MEDIAN, FIX, BEFORE) is None
 
 
 def test_a_docstring_that_is_changed_as_well_hides_nothing() -> None:
@@ -118,12 +118,31 @@ def test_the_examples_of_the_task_come_first_and_stand_before_a_docstrings() -> 
     assert sources(plan)[:3] == ["median([1, 2, 3, 4])", "median([5])", "median([1, 2, 3])"]
 
 
-def test_a_new_file_has_the_tasks_examples_and_its_own() -> None:
-    text = "def slug(t):\n    '''\n    >>> slug('A')\n    'a'\n    '''\n    return t\n"
-    plan = planned(None, text, "Create slug.py with a function slug: slug('A b') gives 'a-b'", "slug.py")
-    assert (sources(plan), plan.compare) == (["slug('A b')", "slug('A')"], False)
-    failing = gate_verdict(plan, run(PASSED, DIFFERENT), None, 5.0)
-    assert failing == "slug('A') gives 9, but must give 'a'."
+SLUG = "def slug(t):\n    '''\n    >>> slug('A')\n    'a'\n    '''\n    return t\n"
+
+
+@pytest.mark.parametrize(
+    ("task", "own"),
+    [
+        ("", []),
+        ("It needs a docstring.", ["slug('A')"]),
+        ("Like this:\n\n>>> slug('A')\n'a'", ["slug('A')"]),
+        ("Fix what is wrong:\n\n>>> slug('A')\n'a'", []),
+    ],
+)
+def test_what_a_new_file_brings_itself_counts_where_the_task_says_it(task: str, own: list[str]) -> None:
+    plan = planned(None, SLUG, f"Create slug.py with a function slug: slug('A b') gives 'a-b'. {task}", "slug.py")
+    assert (sources(plan), plan.compare) == (["slug('A b')", *own], False)
+    failing = gate_verdict(plan, run(PASSED, DIFFERENT), None, 5.0) if own else None
+    assert failing == ("slug('A') gives 9, but must give 'a'." if own else None)
+
+
+def test_what_is_known_was_there_before_the_turn_under_its_old_name_or_its_new_one() -> None:
+    changed = BEFORE.replace("    2.5\n", "    3\n")
+    plan = planned(changed, changed.replace("// 2]", "// 3]"), FIX, first=BEFORE)
+    assert [each.want for each in plan.examples][:2] == ["2\n", "2.5\n"]
+    renamed = planned(BEFORE, BEFORE.replace("half", "halve").replace("x / RATE", "x"), "Rename half to halve")
+    assert "halve(4)" in sources(renamed)
 
 
 @pytest.mark.parametrize(

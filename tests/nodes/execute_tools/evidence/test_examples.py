@@ -86,6 +86,70 @@ def test_the_examples_of_all_docstrings() -> None:
     assert docstring_examples(CODE) == ALL
 
 
+FREE = '''def f(a, b=0):
+    return a
+"""f(20) == 1"""
+"""
+Example:
+    >>> f(21)
+    2
+"""
+
+
+class Box:
+    def get(self):
+        return 1
+    "f(22) == 1"
+
+
+RATE = 2
+"""f(23) == 1"""
+'''
+
+
+def test_a_free_standing_string_is_of_what_it_follows() -> None:
+    found = [(each.name, each.source.strip(), each.want.strip()) for each in docstring_examples(FREE)]
+    assert found == [("f", "f(20)", "1"), ("f", "f(21)", "2"), ("Box.get", "f(22)", "1"), ("", "f(23)", "1")]
+
+
+@pytest.mark.parametrize(
+    ("words", "want"),
+    [
+        ("f(1) == 2", "2"),
+        ("- f(1) -> [1, 2]", "[1, 2]"),
+        ("f(1)\u279e {'a': 1}", "{'a': 1}"),
+        ("``f(1)`` => 'a'", "'a'"),
+        ("f(1)  # => (1, 2)", "(1, 2)"),
+        ("f(1) ==> None", "None"),
+        ("It is a sum: f(1) returns 2.", "2"),
+        (">>> f(1) == 2", "2"),
+        (">>> f(1)  # -> 2", "2"),
+        ("| call | returns |\n|---|---|\n| `f(1)` | 2 |", "2"),
+        ("f(1) -> 2 - as in the paper", "2"),
+        (">>> f(1) == 2\nFalse", "False"),
+        ("| call | ms |\n|---|---|\n| f(1) | 2 |", None),
+        ("f(1) -> 3 - 1 = 2", None),
+        ("f(1) -> 1, 2, 3", None),
+        ("f(1) -> 1:30", None),
+        ("f(1) -> 1.41...", None),
+        ("f(1) -> [1, 2, ...]", None),
+        ("f(1) -> ('a')", None),
+        ("2 * f(1) == 4, ~f(2) == 1", None),
+        ("if f(1) == 2: stop", None),
+        ("f(1) = 3 and f(n) = f(n - 1) + 1", None),
+        ("Call f(1).\n\nReturns:\n    None", None),
+        ("f() == 2", None),
+        ("f(a) == 2", None),
+    ],
+)
+def test_what_the_words_say_of_a_call(words: str, want: str | None) -> None:
+    indented = words.replace("\n", "\n    ")
+    text = f'def f(a=1):\n    """Do it.\n\n    {indented}\n    """\n    return a\n'
+    found = [each for each in docstring_examples(text) if each.want]
+    assert [each.want.strip() for each in found] == ([] if want is None else [want])
+    assert {each.origin for each in found} <= {Origin.DOCSTRING}
+
+
 @pytest.mark.parametrize("text", ["def f(:\n", "", 'def f():\n    """\n    >>> 1\n   2\n    """\n', "x = 1\n"])
 def test_a_text_without_examples(text: str) -> None:
     assert docstring_examples(text) == ()

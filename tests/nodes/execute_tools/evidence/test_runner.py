@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
@@ -17,7 +18,8 @@ Results = list[list[str]]
 
 
 def example(source: str, want: str = "", kind: str = "value", raises: str | None = None, *flags: int) -> dict[str, Any]:
-    return {"source": source, "want": want, "kind": kind, "raises": raises, "options": [[each, True] for each in flags]}
+    options = [[each, True] for each in flags]
+    return {"source": source, "want": want, "kind": kind, "raises": raises, "origin": "task", "options": options}
 
 
 def doc(source: str, want: str = "", raises: str | None = None, *flags: int) -> dict[str, Any]:
@@ -80,7 +82,7 @@ def ends(): sys.exit(3)
 def loud(): print("out"); print("err", file=sys.stderr); os.write(1, b"raw"); return 1
 """
 
-EXAMPLES: list[tuple[dict[str, Any], list[str]]] = [
+EXAMPLES: list[tuple[dict[str, Any], list[Any]]] = [
     (example("add(2, 3)", "5"), ["different", "-1"]),
     (example("add(2, 3)", "-1"), ["passed", ""]),
     (example("pair()", "[1, 2]"), ["different", "(1, 2.0)"]),
@@ -117,6 +119,11 @@ EXAMPLES: list[tuple[dict[str, Any], list[str]]] = [
     (doc("not_there", "1"), ["unknown", "NameError: name 'not_there' is not defined"]),
     (doc("add.no", "1"), ["raised", "AttributeError: 'function' object has no attribute 'no'"]),
     (doc("x = 1"), ["passed", ""]),
+    (doc("add(2, 3)"), ["unknown", "-1"]),
+    (doc("['a', 'b']", '["a",\n "b"]'), ["passed", ""]),
+    ({**example("2 / 3", "0.67"), "origin": "docstring"}, ["unknown", "0.6666666666666666"]),
+    ({**example("2 / 3", "0.66"), "origin": "docstring"}, ["different", "0.6666666666666666"]),
+    ({**example("iter([1])", "[1]"), "origin": "docstring"}, ["unknown", ANY]),
 ]
 
 
@@ -137,7 +144,7 @@ def test_the_results_of_examples(bench: Bench, monkeypatch: pytest.MonkeyPatch) 
     for asked, _ in EXAMPLES:
         run_group([asked], loaded, lambda *each: told.append(each), str(bench.root / "mod.py"))
     assert told[::2] == [("began", "")] * len(EXAMPLES)
-    assert told[1::2] == [tuple(result) for _, result in EXAMPLES]
+    assert [[*each] for each in told[1::2]] == [result for _, result in EXAMPLES]
 
 
 def test_a_copy_that_the_code_makes_of_its_process_tells_nothing(bench: Bench) -> None:

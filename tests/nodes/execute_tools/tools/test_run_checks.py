@@ -349,6 +349,21 @@ def test_an_example_that_failed_already(bench: Bench, before: str, task: str, co
     )
 
 
+@pytest.mark.parametrize("before", [b"def add(a, b):\n    return a - b\n", None])
+@pytest.mark.parametrize(("task", "asked"), [("Mend it.", False), ("Write a docstring.", True)])
+def test_examples_that_came_with_the_turn_are_no_evidence(
+    bench: Bench, before: bytes | None, task: str, asked: bool
+) -> None:
+    bench.put({"app.py": APP})
+    checks = Scripted([entry(("passed", ""))])
+    told = ran(bench, checks, "app.py", task=task, changes=(CHANGED,), backup=lambda _: before)
+    assert told == none(NO_TEST.replace(").", "), and its examples are as new as its code."))
+    checks.examples = [entry(("different", "0"))]
+    new = NEW.model_copy(update={"path": "app.py"})
+    assert (ran(bench, checks, "app.py", task=task, changes=(new,)).error is not None) is asked
+    assert [name for name, _ in checks.asked if name == "app.py"][:2] == ["app.py"] * 2 * asked
+
+
 @pytest.mark.parametrize(("commands", "kind"), [((), "none"), (("make",), "passed")])
 def test_of_a_command_nobody_knows_which_lines_it_runs(bench: Bench, commands: tuple[str, ...], kind: str) -> None:
     checks = Scripted([entry(("passed", ""))], commands)
