@@ -91,6 +91,9 @@ _LOCAL: Final = re.compile(r"\b(?:variable|key|setting|option|entry|field|attrib
 _KEPT: Final = re.compile(
     r"\b(?:alias(?:es)?|backwards?|compatib\w+|keep(?:ing)?\s+the\s+old|still\s+work|re-?export\w*)\b", re.IGNORECASE
 )
+_FLAG: Final = re.compile(
+    r"\b(?:add|introduce|support|accept)s?\b(?:[ \t]+[\w`'\"]++){0,6}[ \t]+[`'\"]?--([a-z][\w-]*)", re.IGNORECASE
+)
 _NO_NAME: Final = re.compile(
     r"to|into|as|it|its|the|an?|them|be|from|this|that|all|and|or|in|of|is|files?|module|variable|parameter|argument"
     r"|attribute|column|key|field|option|flag|function|method|class|constant|helper",
@@ -169,7 +172,8 @@ class Request:
     something else, `creates` that something new is to be written, `documents` that docstrings or examples are spoken
     of, `comments` that other text is spoken of that does not run, `whole` that more is meant than what is named.
     `files` are the Python files that it names. `renames` are old names to new ones, without the class or module
-    before them; `moves` go from file to file; `expectations` what must be true of names once all is done.
+    before them; `moves` go from file to file; `expectations` what must be true of names once all is done, and
+    `flags` options of a command line that are to be added.
     """
 
     repairs: bool = False
@@ -183,6 +187,7 @@ class Request:
     renames: Mapping[str, str] = field(default_factory=dict)
     moves: tuple[Move, ...] = ()
     expectations: tuple[Expectation, ...] = ()
+    flags: frozenset[str] = frozenset()
     _lists: tuple[tuple[_Deletion, ...], ...] = field(default=(), repr=False)
 
     def speaks_of_others(self, path: str) -> bool:
@@ -233,6 +238,7 @@ def read_request(request: str) -> Request:
         renames=renames,
         moves=() if _KEPT.search(request) else tuple(moves),
         expectations=wanted,
+        flags=frozenset(match[1] for match in _FLAG.finditer(request) if not _negated(request, match.start())),
         _lists=tuple(lists),
     )
 

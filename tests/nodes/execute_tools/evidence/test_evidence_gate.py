@@ -356,3 +356,17 @@ def test_in_the_sandbox(bench: Bench, after: str, refused: bool) -> None:
     error = judged_evidence(context(bench, checks), "calc.py", BARE, after)
     assert (error is not None) is refused
     assert [path.name for path in bench.root.rglob("*")] == ["calc.py"]
+
+
+@pytest.mark.parametrize(
+    ("request_text", "text", "told"),
+    [
+        ("Add an option --dry-run to tool.py.", "print(1)\n", ["--dry-run is not in tool.py."]),
+        ("Please support `--dry-run` as well.", "print(1)\n", ["--dry-run is not in tool.py."]),
+        ("Add an option --dry-run to tool.py.", "def main(dry_run):\n    return dry_run\n", []),
+        ("Don't add --dry-run.", "print(1)\n", []),
+        ("With --dry-run it prints too much, add a limit.", "print(1)\n", []),
+    ],
+)
+def test_an_option_that_is_to_be_added_has_to_be_there(request_text: str, text: str, told: list[str]) -> None:
+    assert unmet(request_text, {"tool.py": text}) == told
