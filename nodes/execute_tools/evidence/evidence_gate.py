@@ -101,10 +101,7 @@ def gate_verdict(plan: GatePlan, after: ModuleRun, before: ModuleRun | None, sec
 
 
 def brought(before: str, after: str, task: str) -> frozenset[Example]:
-    """The examples of `after` that prove nothing: they are as new as the code, and not of the task.
-
-    Not those in which only a name is new that the task gives.
-    """
+    """The examples of `after` that prove nothing: neither `before`, also under new names, nor the task has them."""
     request, renamed = read_request(task), before
     for old, name in request.renames.items():
         renamed = re.sub(rf"\b{old}\b", name, renamed)

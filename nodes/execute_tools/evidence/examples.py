@@ -152,9 +152,7 @@ def _in_words(name: str, words: str, names: Collection[str]) -> Iterator[Example
                 yield replace(each, name=name, origin=Origin.DOCSTRING)
 
 
-def _documentation(
-    tree: ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, name: str = ""
-) -> Iterator[tuple[str, str]]:
+def _documentation(tree: ast.Module | Function | ast.ClassDef, name: str = "") -> Iterator[tuple[str, str]]:
     """The strings that document something, each with its name; a free-standing one is about what it follows."""
     yield name, ast.get_docstring(tree) or ""
     body, about = tree.body if isinstance(tree, ast.Module | ast.ClassDef) else [], name
