@@ -31,15 +31,9 @@ from mendgraph.graph.machine.workspace import (
     user_skills,
 )
 from mendgraph.graph.telemetry.spans import observed_call
-from mendgraph.nodes.call_model.prompts.block_prompt import (
-    TurnView,
-    asked_anew,
-    foreign_lines,
-    said_since,
-    used_tools,
-    view_turn,
-)
+from mendgraph.nodes.call_model.prompts.block_prompt import asked_anew, foreign_lines
 from mendgraph.nodes.call_model.prompts.profiles import offered_tools
+from mendgraph.nodes.call_model.prompts.turn_view import TurnView, said_since, used_tools, view_turn
 from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, CallPolicy, PolicyMemory, allowed_tools
 from mendgraph.nodes.execute_tools.engine import DelegatingEngine, Engine, EngineConfig
 from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, open_checks
@@ -455,8 +449,7 @@ def reply_reader(tools: ToolRuntime, state: AgentState, *, told: bool = True) ->
     lines = (line for attempt in attempts for line in attempt.corrective_prompt.splitlines())
     said = (line for line in lines if not line.startswith("  "))  # the reminders may be part of an answer
     request = last_request(messages)
-    asked = max(state["spending"].mending.asked_again, len(state.get("corrections") or ()))
-    anew = asked_anew(request, view, view.failed_steps + asked)
+    anew = asked_anew(request, view, view.failed_steps + len(attempts))
     acting = {each.name for each in tools.specs.values() if each.effect in {Effect.EXECUTE, Effect.NETWORK}}
     turn = TurnFacts(
         request=request,

@@ -35,6 +35,7 @@ from mendgraph.nodes.call_model.prompts.prompt import (
     size_of,
     text_size,
 )
+from mendgraph.nodes.call_model.prompts.turn_view import view_turn
 from mendgraph.nodes.language.history import without_thoughts
 from mendgraph.nodes.language.project_notes import ProjectNotes
 
@@ -296,7 +297,7 @@ def fit(
 
 def _used_up(state: CallModelState) -> records.StopCause:
     """Why a run ends whose model would have to be asked in words that it was asked in before."""
-    failures = block_prompt.view_turn(state["messages"]).failures
+    failures = view_turn(state["messages"]).failures
     said = (*failures, *(correction.prompt for correction in state.get("corrections") or ()))
     return records.StopCause(
         reason=records.StopReason.EDITS_FAILED,

@@ -9,20 +9,20 @@ import ast
 import json
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
-from pydantic import Field
+from langchain_core.messages import AIMessage, AnyMessage
 
 from mendgraph.nodes.call_model.prompts.estimates import BYTES_PER_TOKEN, TOKENS_PER_MESSAGE, estimate_tokens
 from mendgraph.nodes.call_model.prompts.profiles import owes_a_value
 from mendgraph.nodes.call_model.prompts.prompt import Prompt, as_map, describe_tool, message_of, native_tool, text_size
+from mendgraph.nodes.call_model.prompts.turn_view import TurnView, first_lines, parted, view_turn
 from mendgraph.nodes.language.dialects import EXAMPLE_EDITS, render_file
 from mendgraph.nodes.language.documents import parse_quietly
-from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, begins_work, is_request, last_request
+from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_request
 from mendgraph.nodes.language.names import (
     IS_TEST,
     TEXT_SUFFIXES,
@@ -32,186 +32,9 @@ from mendgraph.nodes.language.names import (
     named_paths,
     orders_a_change,
     reports_a_problem,
-    told_paths,
     without_output,
 )
-from mendgraph.nodes.language.text_protocol import parse_text_results
-from mendgraph.nodes.records import Correction, JsonMap, Record, ToolErrorCode, ToolSpec
-
-# --- The current turn as facts, read back from the settled messages: it needs no channel, and survives a resume
-
-EARLIER_LIMIT = 6_000  # bytes of earlier requests, about 1,700 tokens: they may say what is to be made
-LABEL_TOKENS = 15  # what stands around it
-FOUND_LIMIT = 2_000  # characters of one result that is not a file (a listing, search hits) in a rebuilt request
-_REFUSALS = frozenset({ToolErrorCode.PERMISSION_DENIED, ToolErrorCode.APPROVAL_REQUIRED})
-"""Codes of what was not allowed: by a rule, by a person, or because there was nobody to ask."""
-
-
-class TurnView(Record):
-    """What this turn has brought to light.
-
-    `files` maps paths to their newest known content: a file that was changed and not read since is not among them.
-    `failures` are those of the last step that failed, until something was changed; a file that was read once more for
-    nothing is one of them. `failed_steps` counts such steps since then. `evidence` is what pasted output says, and what
-    checks found before anything was done. `refused` says that something was not allowed.
-    """
-
-    files: dict[str, str] = Field(default_factory=dict)
-    found: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
-    evidence: tuple[str, ...] = ()
-    failures: tuple[str, ...] = ()
-    failed_steps: int = 0
-    refused: bool = False
-
-
-def view_turn(history: Sequence[AnyMessage]) -> TurnView:
-    """Sum up the messages after the last request of a person, and the output that was pasted into it."""
-    files: dict[str, str] = {}
-    found: list[str] = []
-    changed: dict[str, None] = {}
-    failures: list[str] = []
-    evidence = [output] if (output := _parted(last_request(history))[1]) else []
-    failed_steps, refused = 0, False
-    for number, every in enumerate(_steps(history)):
-        first = [result for result in every if number == 0 and _is_evidence(result)]
-        results = [result for result in every if result not in first]
-        evidence += map(_failure, first)
-        done = [data for result in results if (data := _data(result))]
-        refused = refused or any(_code(result) in _REFUSALS for result in results)
-        step_failures = [message for result in results if (message := _failure(result))]
-        step_failures += [f"{data['path']} is shown above, as it is now." for data in done if _is_known(data, files)]
-        # What was searched for in vain is told: at temperature 0 the same request would have the same reply.
-        step_failures += ["The search has found nothing." for data in done if number and data.get("matches") == []]
-        # A file that was shown instead of being edited, as it had not been read.
-        unedited = (data["path"] for data in done if data.get("changed") is False)
-        step_failures += [f"{path} is shown above: make the edit again." for path in unedited]
-        step_failures += [f"{data['path']} {data['syntax']}." for data in done if "path" in data and data.get("syntax")]
-        progress = any(map(_is_change, done)) and not step_failures
-        failures = step_failures or ([] if progress else failures)
-        failed_steps = 0 if progress else failed_steps + bool(step_failures)
-        for data in done:
-            path, content = data.get("path"), data.get("content")
-            if _is_change(data):
-                changed[str(path)] = None
-                files.pop(str(path), None)
-            if isinstance(path, str) and isinstance(content, str):
-                files[path] = content
-            elif not _is_change(data) and "checks" not in data and data.get("matches") != []:
-                found.append(_in_words(data)[:FOUND_LIMIT])
-    return TurnView(
-        files=files,
-        found=(*(f"Said since: {text[:FOUND_LIMIT]}" for text in said_since(history)[:1]), *found[-2:]),
-        changed=tuple(changed),
-        evidence=tuple(evidence),
-        failures=tuple(failures),
-        failed_steps=failed_steps,
-        refused=refused,
-    )
-
-
-def _parted(request: str) -> tuple[str, str]:
-    """The words of a request that is no question, and as much of the output that was pasted into it as is told."""
-    words, output = without_output(request)
-    if not output or is_question(request) or is_question(words):
-        return request, ""
-    failures = output.partition(" short test summary info ")[0].rstrip("=\n")  # the summary says them once more
-    return words or "Fix this.", _first_lines(failures if told_paths(failures) else output, FOUND_LIMIT)
-
-
-def _first_lines(text: str, most: int) -> str:
-    """Its first lines that fit into so many bytes."""
-    data = text.encode(errors="replace")
-    return text if len(data) <= most else data[: max(0, most)].decode(errors="ignore").rpartition("\n")[0]
-
-
-def said_since(history: Sequence[AnyMessage]) -> list[str]:
-    """What other agents have said between the last request and the message that handed it on, the latest first."""
-    said: list[str] | None = None
-    for message in reversed(history):
-        if is_request(message):
-            break
-        if said is None and begins_work(message):
-            said = []
-        elif said is not None and isinstance(message, AIMessage) and not message.tool_calls and message.text.strip():
-            said.append(message.text)
-    return said or []
-
-
-def used_tools(history: Sequence[AnyMessage]) -> set[str]:
-    """The names of the tools of which a call in this turn did not fail."""
-    return {str(result.get("tool")) for every in _steps(history) for result in every if result.get("ok")}
-
-
-def _steps(history: Sequence[AnyMessage]) -> Iterator[list[JsonMap]]:
-    start = max((index for index, message in enumerate(history) if begins_work(message)), default=0)
-    native: list[JsonMap] = []
-    for message in history[start:]:
-        if isinstance(message, ToolMessage):
-            native += [{"ok": message.status != "error", **_loads(message.text), "tool": message.name}]
-            continue
-        if native:
-            yield native
-            native = []
-        if isinstance(message, HumanMessage) and message.name == RESULT_MESSAGE_NAME:
-            yield parse_text_results(message.text)
-    if native:
-        yield native
-
-
-def _loads(text: str) -> JsonMap:
-    try:
-        value: Any = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _data(result: JsonMap) -> JsonMap:
-    data = result.get("data")
-    return data if result.get("ok") and isinstance(data, dict) else {}
-
-
-def _in_words(data: JsonMap) -> str:
-    entries, matches = data.get("entries"), data.get("matches")
-    if isinstance(entries, list):
-        return "The workspace has: " + ", ".join(map(str, entries))
-    if isinstance(matches, list) and matches and all(isinstance(match, dict) for match in matches):
-        return "\n".join(f"{m.get('path')}, line {m.get('line')}: {str(m.get('text', '')).strip()}" for m in matches)
-    return json.dumps(data, ensure_ascii=False)
-
-
-def _failure(result: JsonMap) -> str:
-    """What the model has to know of a failed call; a cancelled call failed for the sake of another that is told."""
-    error = result.get("error")
-    if not isinstance(error, dict) or error.get("code") == ToolErrorCode.CANCELLED:
-        return ""
-    if error.get("code") == ToolErrorCode.LOOP_OVERRIDE:  # whose advice, to do something else, is for the other forms
-        return "This was tried before."
-    return str(error.get("message") or "")
-
-
-def _is_evidence(result: JsonMap) -> bool:
-    """Whether checks found something by themselves: in a turn's first step nothing was done yet that failed them."""
-    return result.get("tool") == "run_checks" and _code(result) == ToolErrorCode.CHECK_FAILED
-
-
-def _code(result: JsonMap) -> str:
-    error = result.get("error")
-    return str(error.get("code")) if isinstance(error, dict) else ""
-
-
-def _is_known(data: JsonMap, files: Mapping[str, str]) -> bool:
-    """Whether this is a file that was read once more, and came out as it is already shown."""
-    path = data.get("path")
-    return isinstance(path, str) and path in files and files[path] == data.get("content") and not _is_change(data)
-
-
-def _is_change(data: JsonMap) -> bool:
-    return "path" in data and not data.keys().isdisjoint({"action", "replacements"})
-
-
-# --- The request
+from mendgraph.nodes.records import Correction, JsonMap, ToolSpec
 
 _FRONT = """\
 You are a coding agent. You change the files of one workspace.
@@ -399,7 +222,7 @@ def block_request(
     system = message_of("system", front if native else "\n".join([front, *more]))
     reading = [spec for spec in specs if spec.name in NATIVE_TOOLS]
     tools = [native_tool(spec) for spec in (*reading, *own)] if native else []
-    task, _ = _parted(history[start].text)
+    task, _ = parted(history[start].text)
     told = partial(_request_text, task, corrections=corrections, failures=failures)
     if most_tokens is None:
         request = told(view)
@@ -407,7 +230,7 @@ def block_request(
         left = most_tokens - estimated_tokens([system, *examples], tools)
         request = bounded_request(task, view, told, left - TOKENS_PER_MESSAGE)
         left -= estimated_tokens([message_of("user", request)])
-        since = _first_lines(since, (left - LABEL_TOKENS) * BYTES_PER_TOKEN)
+        since = first_lines(since, (left - LABEL_TOKENS) * BYTES_PER_TOKEN)
         earlier = latest_turns(earlier, left - estimate_tokens(text_size(since), 0))
     if since:
         request = f"This was asked before:\n\n{since}\n\nNow:\n\n{request}"
@@ -415,6 +238,8 @@ def block_request(
     return Prompt(tuple(messages), tuple(tools), failed_tries=failures)
 
 
+EARLIER_LIMIT = 6_000  # bytes of earlier requests, about 1,700 tokens: they may say what is to be made
+LABEL_TOKENS = 15  # what stands around it
 _MADE = re.compile(r"(?:Changed \S+(?:, \S+)*(?: and [\d,]+ more)?\.|Done\.)\Z|(?:BUDGET_STOP|SYSTEM_ERROR) \(")
 
 
@@ -432,12 +257,12 @@ def _earlier_turns(history: Sequence[AnyMessage], task: str) -> tuple[list[JsonM
         elif isinstance(message, AIMessage) and not (
             message.tool_calls or _MADE.match(message.text) or getattr(following, "name", "") == RESULT_MESSAGE_NAME
         ):
-            asked = _first_lines("\n\n".join(waiting), EARLIER_LIMIT)
+            asked = first_lines("\n\n".join(waiting), EARLIER_LIMIT)
             told += [*([message_of("user", asked)] if waiting else ()), as_map(message, native=False)]
             waiting = []
     since, (words, output) = "\n\n".join(waiting), without_output(task)
     goes_on = output or not orders_a_change(words) or {*named_paths(since)}.issuperset(named_paths(words))
-    return told, _first_lines(since.strip(), EARLIER_LIMIT) if goes_on else ""
+    return told, first_lines(since.strip(), EARLIER_LIMIT) if goes_on else ""
 
 
 def _request_text(
@@ -488,20 +313,24 @@ class Hidden(NamedTuple):
 def asked_anew(request: str, view: TurnView, failures: int) -> Hidden | None:
     """What the next request asks to be written anew, to mend something; None where it shows what is there.
 
-    A small model repeats a body that it sees.
+    A small model repeats a body that it sees. A function that says what it does is shown alone at first, another one in
+    its file.
     """
-    task, _ = _parted(request)
+    task, _ = parted(request)
     if not 0 < failures < LAST_TRY or is_question(task) or _missing(task, view):
         return None
     focus = _focus(task, view) if view.evidence or reports_a_problem(task) else None
     text = without_body(view.files[focus.path], focus.name) if focus else None
-    return Hidden(*focus, text, alone=failures > 1) if focus and text else None
+    if not focus or not text:
+        return None
+    documented = any(ast.get_docstring(node) for node in _nodes(text) if node.name == focus.name)
+    return Hidden(*focus, text, alone=(failures > 1) is not documented)
 
 
 def _ask_alone(hidden: Hidden, request: str, view: TurnView, since: str) -> list[JsonMap]:
     """Without the examples of edits, as one asks for a program: what is wanted, its beginning, what must come out."""
     right = _right(view)
-    first = [since, *([] if right else [_parted(request)[0].strip()])]
+    first = [since, *([] if right else [parted(request)[0].strip()])]
     told = [*first, render_file(hidden.path, hidden.text), *right, f"Write the function {hidden.name}."]
     return [message_of("system", ANEW_SYSTEM), message_of("user", "\n\n".join(filter(None, told)))]
 

@@ -11,6 +11,7 @@ that changes nothing that runs, where the request reports a fault. Documentation
 import ast
 import copy
 import re
+import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -568,6 +569,27 @@ def _place_of_imports(source: PythonText, *, from_future: bool) -> tuple[int, in
     if docstring:
         return docstring.last, 1, 0
     return source.head(rest[0]) - 1, 0, 2 if rest[0].kind in _DEFINITIONS else 1
+
+
+def with_imports(text: str, before: str) -> str:
+    """The text with an import of each module of the standard library that it, unlike `before`, uses and never binds."""
+    code = read_python(text)
+    missing = sorted(_unbound_modules(text) - _unbound_modules(before))
+    if not missing or isinstance(code, SyntaxProblem):
+        return text
+    line, above, below = _place_of_imports(code, from_future=False)
+    lines = [*[""] * above, *(f"import {name}" for name in missing), *[""] * below]
+    return apply_edits(code.lines, [LineEdit(line, line, tuple(each + dominant_newline(text) for each in lines))])
+
+
+def _unbound_modules(text: str) -> set[str]:
+    """Those of whose attributes a text makes use (`re.sub`), although it gives their names no meaning."""
+    tree = parse(text)
+    nodes = [] if isinstance(tree, SyntaxProblem) else [*ast.walk(tree)]
+    used = {node.value.id for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)}
+    known = {each for node in nodes for field in ("name", "asname", "arg") for each in [getattr(node, field, None)]}
+    known |= {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+    return used & sys.stdlib_module_names - {name.partition(".")[0] for name in known if name}
 
 
 def _gap(body: _Body, upper: Unit, lower: Unit) -> int:

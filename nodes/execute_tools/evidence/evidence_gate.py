@@ -217,9 +217,9 @@ def unmet(request: str, texts: Mapping[str, str]) -> list[str]:
         if each.defined and not any(each.defined in _defined(tree) for tree in trees.values()):
             told.append(f"{each.defined} is not defined in {' or '.join(trees)}.")
     moves = read_request(request).moves if trees else ()
-    code = "\n".join(texts.values())  # an option's name may be that of a parameter
-    words = {flag: re.sub(r"[-_]", "[-_]", flag) for flag in read_request(request).flags if trees}
-    told += [f"--{flag} is not in {' or '.join(trees)}." for flag, word in words.items() if not re.search(word, code)]
+    code = "\n".join(texts.values()).replace("-", "_")  # an option's name may be that of a parameter
+    flags = [flag for flag in read_request(request).flags if trees and flag.replace("-", "_") not in code]
+    told += [f"--{flag} is not in {' or '.join(trees)}." for flag in flags]
     return [*told, *(words for move in moves for words in _not_moved(move, trees))]
 
 

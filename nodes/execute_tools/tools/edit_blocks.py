@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import Field
 
-from mendgraph.nodes.execute_tools.edits.definitions import Refusal, identical, replace_definitions
+from mendgraph.nodes.execute_tools.edits.definitions import Refusal, identical, replace_definitions, with_imports
 from mendgraph.nodes.execute_tools.edits.losses import lost_definitions, lost_keys, why_not_whole, why_too_little
 from mendgraph.nodes.execute_tools.edits.python_text import SyntaxProblem, parse, read_python
 from mendgraph.nodes.execute_tools.edits.request import read_request
@@ -70,6 +70,8 @@ def _replace(context: ToolContext, before: LoadedText, content: str) -> ToolAnsw
 
 
 def _save(context: ToolContext, path: str, text: str, before: LoadedText | None, **data: Any) -> ToolAnswer:
+    if _is_python(path):
+        text = with_imports(text, before.file.text if before else "")
     return save_text(context, path, text, before, **data, content=text.replace("\r\n", "\n"))
 
 

@@ -117,7 +117,7 @@ def test_our_counters_stop_a_run_before_langgraph_does(
     speak: Callable[[int], Message], calls: int, tmp_path: Path
 ) -> None:
     """The longest way for each call: the file that is named read ahead, each reply rescued, each call run."""
-    (tmp_path / "n.txt").write_text("x\n" * 20, encoding="utf-8")
+    (tmp_path / "n.txt").write_text("".join(f"{n}\n" for n in range(20)), encoding="utf-8")
     model = ScriptedModel([speak(number) for number in range(1, calls + 1)])
     context = AgentContext(workspace=str(tmp_path), protocol="text", edit_form="blocks", max_calls_per_turn=calls)
     config: Any = {"recursion_limit": recursion_limit(calls)}

@@ -160,14 +160,14 @@ def test_an_unclosed_block_is_malformed_and_the_others_run_without_an_answer() -
 
 
 def test_in_the_block_form_changes_by_tool_lines_are_the_whole_work_too() -> None:
-    arguments = {"path": "b.py", "content": "x"}
-    line = f"tool: write_file({json.dumps(arguments)})"
+    arguments = {"path": "b.py", "old_str": "x", "new_str": "y", "replace_all": False}
+    line = f"tool: edit_file({json.dumps(arguments)})"
     call = ToolCall(
-        call_id="call_3_0", tool="write_file", arguments=arguments, raw_arguments=json.dumps(arguments), line_number=1
+        call_id="call_3_0", tool="edit_file", arguments=arguments, raw_arguments=json.dumps(arguments), line_number=1
     )
     assert read(BLOCKS, line) == ReplyReading(Reading.CALLS, [call, implied("")], [])
     assert read(TEXT, line) == ReplyReading(Reading.CALLS, [call], [])
-    native = read(BLOCKS, "", raw("write_file", json.dumps(arguments), "call_3_1"))
+    native = read(BLOCKS, "", raw("edit_file", json.dumps(arguments), "call_3_1"))
     assert [item.call_id for item in native.items] == ["call_3_1", "call_3_answer"]
 
 

@@ -5,9 +5,10 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from mendgraph.nodes.call_model.exchange import build_prompt
 from mendgraph.nodes.call_model.prompts import block_prompt as texts
-from mendgraph.nodes.call_model.prompts.block_prompt import TurnView, bounded_request, estimated_tokens, without_body
+from mendgraph.nodes.call_model.prompts.block_prompt import bounded_request, estimated_tokens, without_body
 from mendgraph.nodes.call_model.prompts.profiles import SMALL_STOP
 from mendgraph.nodes.call_model.prompts.prompt import Prompt, describe_tool, native_tool
+from mendgraph.nodes.call_model.prompts.turn_view import TurnView
 from mendgraph.nodes.language.dialects import render_file
 from mendgraph.nodes.language.history import settle_exchange
 from mendgraph.nodes.records import (
@@ -126,6 +127,9 @@ def test_what_was_given_back_unchanged_is_asked_for_without_its_body() -> None:
     assert told == f"The sum is wrong.\n\n{render_file('util.py', UTIL)}\n\n{HIDDEN}\n\nWrite add anew."
     alone = built(BLOCKS, [*history, *step(SAME) * 2]).messages[-1]["content"]
     assert alone == f"The sum is wrong.\n\n{HIDDEN}\n\nWrite the function add."
+    said = CALC.replace("return", '"""The sum."""\n    return')
+    first = built(BLOCKS, [HumanMessage("The sum is wrong."), *step(read(said)), *step(SAME)]).messages
+    assert (first[0]["content"], len(first)) == (texts.ANEW_SYSTEM, 2)  # what says what it does is enough
     kept = [HumanMessage("Add a flag to the sum."), *history[1:], *step(SAME)]  # nothing is wrong with it
     assert CALC in request_of(built(BLOCKS, kept))
 

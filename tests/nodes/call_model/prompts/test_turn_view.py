@@ -5,7 +5,7 @@ import pytest
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from mendgraph.nodes.call_model.prompts.block_prompt import FOUND_LIMIT, TurnView, view_turn
+from mendgraph.nodes.call_model.prompts.turn_view import FOUND_LIMIT, TurnView, view_turn
 from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, settle_exchange
 from mendgraph.nodes.records import CallResult, ModelReply, Protocol, ToolCall, ToolErrorCode, ToolResult
 
