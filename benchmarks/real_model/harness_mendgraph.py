@@ -24,23 +24,50 @@ from mendgraph.graph.machine.build import SessionOptions
 from mendgraph.graph.runs.events import Alerted, Asked, Ended, Event, Text, Traced
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.terminal.output_lines import outcome_lines
-from mendgraph.nodes.execute_tools.edits.request import Request as ReadRequest
+from mendgraph.nodes.execute_tools.edits.request import AskedEdits, Request as ReadRequest
 from mendgraph.nodes.records import JsonMap, Record
 
 NAME = "mendgraph"
 SEED = 1
 """The same in every run, so that requests repeat and the reply cache finds them."""
 
+PROMPT = "mendgraph.nodes.call_model.prompts.block_prompt"
+EDITS, EVIDENCE = "mendgraph.nodes.execute_tools.edits", "mendgraph.nodes.execute_tools.evidence"
+TOOLS, READING = "mendgraph.nodes.execute_tools.tools", "mendgraph.nodes.parse.reading"
 WITHOUT: dict[str, tuple[tuple[str, Any], ...]] = {
     "rescue": (("mendgraph.nodes.language.dialects.recognised", lambda *_: ()),),
-    "claims": (("mendgraph.nodes.parse.reading.unfounded", lambda *_: None),),
-    "sampling": (("mendgraph.nodes.call_model.prompts.block_prompt.RETRY_TEMPERATURE", 0.0),),
-    "other_view": (("mendgraph.nodes.call_model.prompts.block_prompt.without_body", lambda *_: None),),
-    "last_line": (("mendgraph.nodes.call_model.prompts.block_prompt._how_to_answer", lambda *_: ""),),
-    "examples": (("mendgraph.nodes.call_model.prompts.block_prompt.EXAMPLES", ()),),
-    "echoes": (("mendgraph.nodes.parse.reading.echoes", lambda *_: False),),
-    "asked_changes": (("mendgraph.nodes.execute_tools.tools.edit_blocks.read_request", lambda *_: ReadRequest()),),
-    "expectations": (("mendgraph.nodes.execute_tools.tools.run_checks.unmet", lambda *_: []),),
+    "claims": ((f"{READING}.unfounded", lambda *_: None),),
+    "sampling": ((f"{PROMPT}.RETRY_TEMPERATURE", 0.0),),
+    "anew": (
+        (f"{PROMPT}.asked_anew", lambda *_: None),
+        ("mendgraph.graph.machine.tool_runtime.asked_anew", lambda *_: None),
+    ),
+    "last_line": ((f"{PROMPT}._how_to_answer", lambda *_: ""),),
+    "shown_edits": ((f"{PROMPT}.EXAMPLES", ()),),
+    "echoes": ((f"{READING}.echoes", lambda *_: False),),
+    "whole_files": ((f"{READING}._as_edit", lambda line, _: line),),
+    "asked_changes": (
+        (f"{TOOLS}.edit_blocks.read_request", lambda *_: ReadRequest()),
+        (f"{EDITS}.definitions.asked_edits", lambda *_: AskedEdits()),
+    ),
+    "expectations": ((f"{TOOLS}.run_checks.unmet", lambda *_: []),),
+    "listed_files": ((f"{TOOLS}.plan_and_answer._left_undone", lambda *_: ""),),
+    "moves": ((f"{EDITS}.request.read_moves", lambda *_: ()),),
+    "elisions": ((f"{EDITS}.definitions.elision_in", lambda *_: ""),),
+    "meaning": ((f"{EDITS}.definitions.mends_nothing", lambda *_: False),),
+    "kept_documentation": ((f"{EDITS}.definitions.is_shortened", lambda *_: False),),
+    "unasked": ((f"{EDITS}.definitions.is_unasked", lambda *_: False),),
+    "imports": ((f"{TOOLS}.edit_blocks.with_imports", lambda text, _: text),),
+    "strings_below": ((f"{EVIDENCE}.examples._free_standing", lambda *_: ""),),
+    "examples_in_words": ((f"{EVIDENCE}.examples._in_words", lambda *_: ()),),
+    "own_examples": tuple(
+        (f"{place}.brought", lambda *_: frozenset()) for place in (f"{EVIDENCE}.evidence_gate", f"{TOOLS}.run_checks")
+    ),
+    "pasted_output": (
+        (f"{PROMPT}.parted", lambda request: (request, "")),
+        ("mendgraph.nodes.begin_turn.preload.without_output", lambda request: (request, "")),
+    ),
+    "related_files": (("mendgraph.nodes.begin_turn.preload.meant_files", lambda *_: ([], [])),),
 }
 """Means that no field of `AgentContext` turns off, and what takes the place of what in the code without them."""
 
