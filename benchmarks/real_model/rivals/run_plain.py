@@ -26,7 +26,7 @@ def load() -> adapter.Rival:
         messages = [{"role": "system", "content": SYSTEM}]
         for request, answer in asked["said"]:
             messages += [{"role": "user", "content": request}, {"role": "assistant", "content": answer}]
-        messages.append({"role": "user", "content": f"{asked['request']}\n\n{shown}"})
+        messages.append({"role": "user", "content": f"{shown}\n\n{asked['request']}"})
         body = {"model": asked["model"], "messages": messages, "max_tokens": asked["limits"]["output_tokens"]}
         sent = Request(f"{asked['base_url']}/chat/completions", json.dumps(body).encode())
         with urlopen(sent, timeout=asked["limits"]["seconds"]) as response:
