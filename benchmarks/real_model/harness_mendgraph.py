@@ -45,7 +45,6 @@ WITHOUT: dict[str, tuple[tuple[str, Any], ...]] = {
     "last_line": ((f"{PROMPT}._how_to_answer", lambda *_: ""),),
     "shown_edits": ((f"{PROMPT}.EXAMPLES", ()),),
     "echoes": ((f"{READING}.echoes", lambda *_: False),),
-    "whole_files": ((f"{READING}._as_edit", lambda line, _: line),),
     "asked_changes": (
         (f"{TOOLS}.edit_blocks.read_request", lambda *_: ReadRequest()),
         (f"{EDITS}.definitions.asked_edits", lambda *_: AskedEdits()),

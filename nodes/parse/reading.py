@@ -194,7 +194,6 @@ def _read_calls(reply: ModelReply, step: int, reader: Reader) -> tuple[list[Read
     edits = edits if not native else []
     said = prose if not lines else ""
     lines = [line for line in lines if not _is_heading(line, [edit.outcome for edit in edits], reader)]
-    lines = [_as_edit(line, reader) for line in lines] if blocks else lines
     both = [*lines, *edits, *_strays(foreign, [*lines, *edits, *native], reader)]
     both.sort(key=lambda call: call.line_number)
     return [*_numbered(both, prefix, native), *native], said
@@ -240,24 +239,6 @@ def _edits(text: str, reader: Reader) -> tuple[list[ReadCall], str, str]:
         body = edit.line_content if isinstance(edit, ExtractionError) else str(edit.args["content"])
         edits.append(ReadCall(dialects.EDIT_TOOL, body, edit))
     return edits, found.prose, rest
-
-
-def _as_edit(line: ReadCall, reader: Reader) -> ReadCall:
-    """A line that writes a whole file, as the block that it stands for: what that leaves out of a file is not lost."""
-    made = line.outcome
-    if (
-        not isinstance(made, ToolInvocation)
-        or made.tool_name != "write_file"
-        or made.args.keys() != {"path", "content"}
-    ):
-        return line
-    shown = dialects.render_file(str(made.args["path"]), str(made.args["content"]))
-    found = dialects.read_blocks(shown, reader.shown_files, reader.turn.request or None).outcomes
-    return (
-        line._replace(tool=dialects.EDIT_TOOL, outcome=found[0]._replace(line_number=made.line_number))
-        if found
-        else line
-    )
 
 
 def _holds_call(edit: ToolInvocation | ExtractionError, reader: Reader) -> bool:

@@ -153,14 +153,6 @@ def test_definitions_are_no_call_although_they_use_a_tools_name() -> None:
     assert (edit.tool, edit.arguments["path"]) == ("edit_blocks", "calc.py")
 
 
-def test_in_the_block_form_a_file_that_is_written_whole_is_a_block_as_well() -> None:
-    line = 'tool: write_file({"path": "%s", "content": "def add(a, b):\\n    return a\\n"})'
-    [edit, _] = parsed(BLOCKS, line % "calc.py").items
-    assert isinstance(edit, ToolCall)
-    assert (edit.tool, edit.arguments["path"]) == ("edit_blocks", "calc.py")
-    assert parsed(BLOCKS._replace(turn=TurnFacts(request="Fix it.")), line % "colors.md").reading is Reading.MALFORMED
-
-
 # --- The examples of the prompt
 
 
