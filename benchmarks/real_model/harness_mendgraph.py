@@ -38,10 +38,7 @@ WITHOUT: dict[str, tuple[tuple[str, Any], ...]] = {
     "rescue": (("mendgraph.nodes.language.dialects.recognised", lambda *_: ()),),
     "claims": ((f"{READING}.unfounded", lambda *_: None),),
     "sampling": ((f"{PROMPT}.RETRY_TEMPERATURE", 0.0),),
-    "anew": (
-        (f"{PROMPT}.asked_anew", lambda *_: None),
-        ("mendgraph.graph.machine.tool_runtime.asked_anew", lambda *_: None),
-    ),
+    "anew": ((f"{PROMPT}._asked_anew", lambda *_: None),),
     "last_line": ((f"{PROMPT}._how_to_answer", lambda *_: ""),),
     "shown_edits": ((f"{PROMPT}.EXAMPLES", ()),),
     "echoes": ((f"{READING}.echoes", lambda *_: False),),

@@ -358,7 +358,11 @@ class AgentContext(Record):
         option="--require-checks/--no-require-checks",
     )
     max_failed_tries: int = _setting(
-        4, "Tries in a row whose edits or checks may fail before the run ends.", trust="less", ge=1, le=100
+        4,
+        "Tries in a row whose edits or checks may fail before the run ends. In the block form it ends after 4 at most.",
+        trust="less",
+        ge=1,
+        le=100,
     )
     keep_failed_edits: bool = _setting(
         False,

@@ -31,7 +31,7 @@ from mendgraph.graph.machine.workspace import (
     user_skills,
 )
 from mendgraph.graph.telemetry.spans import observed_call
-from mendgraph.nodes.call_model.prompts.block_prompt import asked_anew, foreign_lines
+from mendgraph.nodes.call_model.prompts.block_prompt import foreign_lines, shown_files
 from mendgraph.nodes.call_model.prompts.profiles import offered_tools
 from mendgraph.nodes.call_model.prompts.turn_view import TurnView, said_since, used_tools, view_turn
 from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, CallPolicy, PolicyMemory, allowed_tools
@@ -449,7 +449,6 @@ def reply_reader(tools: ToolRuntime, state: AgentState, *, told: bool = True) ->
     lines = (line for attempt in attempts for line in attempt.corrective_prompt.splitlines())
     said = (line for line in lines if not line.startswith("  "))  # the reminders may be part of an answer
     request = last_request(messages)
-    anew = asked_anew(request, view, view.failed_steps + len(attempts))
     acting = {each.name for each in tools.specs.values() if each.effect in {Effect.EXECUTE, Effect.NETWORK}}
     turn = TurnFacts(
         request=request,
@@ -470,7 +469,7 @@ def reply_reader(tools: ToolRuntime, state: AgentState, *, told: bool = True) ->
         validate=tools.registry.validate,
         check_answer=partial(answer_problems, schema=context.response_format, built=tools.response_format),
         writing_tools=frozenset(spec.name for spec in tools.specs.values() if spec.effect is Effect.WRITE),
-        shown_files=(anew.path,) if anew and anew.alone else tuple(view.files),
+        shown_files=shown_files(request, view, view.failed_steps + len(attempts)),
         told=(*view.failures, *view.evidence, *said) if told else (),
         turn=turn,
         offered=frozenset(spec.name for spec in tools.offered(context, profile)),

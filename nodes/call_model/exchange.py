@@ -262,11 +262,9 @@ def fit(
         # It is made anew for each request, and leaves out what does not fit; after a refusal half of it.
         most = None if known is None else known // 2 if refused else max(known - output, 1)
         prompt = _prompt(state, settings, specs, state["messages"], most)
-        return (
-            fitted(prompt)
-            if prompt.failed_tries <= block_prompt.LAST_TRY
-            else Fitted(window, spending, stop=_used_up(state))
-        )
+        # A model that has stepped down has failed in another form: loop control counts its tries in this one.
+        asked_before = prompt.failed_tries > block_prompt.LAST_TRY and not state["profile"].steps_down
+        return Fitted(window, spending, stop=_used_up(state)) if asked_before else fitted(prompt)
     forced = refused
     for made in range(MOST_ROUNDS + 1):
         prompt = _prompt(state, settings, specs, windows.shown(state["messages"], window, settings.stand_ins))

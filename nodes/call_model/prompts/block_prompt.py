@@ -175,6 +175,8 @@ LAST_TRY = 3
 Source: 43 replies to a request that was sent before, none of which solved anything.
 """
 
+_UNUSED = "The last answer could not be used."
+
 MAX_MISSING = 3  # files that a request names and that are not there, of which the model is told
 
 
@@ -183,6 +185,15 @@ class Focus(NamedTuple):
 
     path: str
     name: str
+
+
+class Hidden(NamedTuple):
+    """A function that is to be written anew, and its file without its body; `alone` where nothing else is shown."""
+
+    path: str
+    name: str
+    text: str
+    alone: bool
 
 
 def block_request(
@@ -210,9 +221,10 @@ def block_request(
         for message in (message_of("user", f"{task}\n\n{file}"), message_of("assistant", reply))
     ]
     failures = view.failed_steps + max(asked, len(corrections))
-    hidden = asked_anew(history[start].text, view, failures)
+    task, _ = parted(history[start].text)
+    hidden = _asked_anew(task, view, failures)
     if hidden and hidden.alone:
-        alone = _ask_alone(hidden, history[start].text, view, since)
+        alone = _ask_alone(hidden, task, view, since)
         if most_tokens is None or estimated_tokens(alone) <= most_tokens:
             return Prompt(tuple(alone), failed_tries=failures)
     more = ["More tools, called in the same way:", *map(describe_tool, own)] if own else []
@@ -222,8 +234,7 @@ def block_request(
     system = message_of("system", front if native else "\n".join([front, *more]))
     reading = [spec for spec in specs if spec.name in NATIVE_TOOLS]
     tools = [native_tool(spec) for spec in (*reading, *own)] if native else []
-    task, _ = parted(history[start].text)
-    told = partial(_request_text, task, corrections=corrections, failures=failures)
+    told = partial(_request_text, task, hidden=hidden, corrections=corrections, failures=failures)
     if most_tokens is None:
         request = told(view)
     else:
@@ -266,28 +277,34 @@ def _earlier_turns(history: Sequence[AnyMessage], task: str) -> tuple[list[JsonM
 
 
 def _request_text(
-    task: str, view: TurnView, left_out: Sequence[str] = (), *, corrections: Sequence[Correction], failures: int
+    task: str,
+    view: TurnView,
+    left_out: Sequence[str] = (),
+    *,
+    hidden: Hidden | None,
+    corrections: Sequence[Correction],
+    failures: int,
 ) -> str:
     """The task, the files as they are now, what was found, and what failed: in words, never as failed text.
 
-    Files that are `left_out` are not in the view any more, as the request would be too large.
+    Files that are `left_out` are not in the view any more, as the request would be too large. At the last try what
+    failed is said first, so that the request is none of those before.
     """
     missing = [path for path in _missing(task, view) if path not in left_out]
-    missing += _new_tests(task, view)
+    missing += (new_tests := _new_tests(task, view))
     told = [failure for failure in view.failures[-2:] if not any(f"'{path}'" in failure for path in missing)]
-    failed = [*told, *(correction.prompt for correction in corrections[-1:])]
-    focus, hidden = _focus(task, view), asked_anew(task, view, failures)
-    files, ending = dict(view.files), "\n".join(failed or view.evidence)
+    focus, files = _focus(task, view), dict(view.files)
     if focus and view.evidence:  # what checks speak of is all that it needs to see, and comes last
-        last = files.pop(focus.path)
-        files = {path: text for path, text in files.items() if path in named_paths(task)} | {focus.path: last}
-    first = failed if failures == LAST_TRY else []
-    if hidden:
+        last_file = files.pop(focus.path)
+        files = {path: text for path, text in files.items() if path in named_paths(task)} | {focus.path: last_file}
+    first, last = list[str](), [*told, *(each.prompt for each in corrections[-1:])] or [*view.evidence]
+    if failures == LAST_TRY:
+        first, last = last or [_UNUSED], []
+    if hidden and hidden.path in files:
         files.pop(hidden.path)
-        files[hidden.path], ending = hidden.text, "\n".join([*_right(view), f"Write {hidden.name} anew."])
-    elif failures or _new_tests(task, view):
-        last_line = _how_to_answer(task, view, missing, focus, failures)
-        ending = "\n".join([*([] if first else [ending] if ending else []), last_line])
+        files[hidden.path], last = hidden.text, [*_right(view), f"Write {hidden.name} anew."]
+    elif failures or new_tests:
+        last = [*last, _how_to_answer(task, view, missing, focus, failures)]
     shown = [render_file(path, content) for path, content in files.items()]
     parts = [*first, *([*shown, task.strip()] if is_question(task) else [task.strip(), *shown])]
     if left_out:
@@ -298,25 +315,21 @@ def _request_text(
         parts.append(f"There is no {' and no '.join(missing[:MAX_MISSING])} yet.")
     if view.changed:
         parts.append("Already changed: " + ", ".join(view.changed))
-    return "\n\n".join([*parts, ending] if ending else parts)
+    return "\n\n".join([*parts, "\n".join(last)] if last else parts)
 
 
-class Hidden(NamedTuple):
-    """A function that is to be written anew, and its file without its body; `alone` where nothing else is shown."""
-
-    path: str
-    name: str
-    text: str
-    alone: bool
+def shown_files(request: str, view: TurnView, failures: int) -> tuple[str, ...]:
+    """The files that the next request shows: one where a function is asked for alone, or else those of the turn."""
+    hidden = _asked_anew(parted(request)[0], view, failures)
+    return (hidden.path,) if hidden and hidden.alone else tuple(view.files)
 
 
-def asked_anew(request: str, view: TurnView, failures: int) -> Hidden | None:
+def _asked_anew(task: str, view: TurnView, failures: int) -> Hidden | None:
     """What the next request asks to be written anew, to mend something; None where it shows what is there.
 
     A small model repeats a body that it sees. A function that says what it does is shown alone at first, another one in
     its file.
     """
-    task, _ = parted(request)
     if not 0 < failures < LAST_TRY or is_question(task) or _missing(task, view):
         return None
     focus = _focus(task, view) if view.evidence or reports_a_problem(task) else None
@@ -327,12 +340,12 @@ def asked_anew(request: str, view: TurnView, failures: int) -> Hidden | None:
     return Hidden(*focus, text, alone=(failures > 1) is not documented)
 
 
-def _ask_alone(hidden: Hidden, request: str, view: TurnView, since: str) -> list[JsonMap]:
+def _ask_alone(hidden: Hidden, task: str, view: TurnView, since: str) -> list[JsonMap]:
     """Without the examples of edits, as one asks for a program: what is wanted, its beginning, what must come out."""
     right = _right(view)
-    first = [since, *([] if right else [parted(request)[0].strip()])]
-    told = [*first, render_file(hidden.path, hidden.text), *right, f"Write the function {hidden.name}."]
-    return [message_of("system", ANEW_SYSTEM), message_of("user", "\n\n".join(filter(None, told)))]
+    wanted = [since, "" if right else task.strip(), render_file(hidden.path, hidden.text)]
+    told = [*filter(None, wanted), *right, f"Write the function {hidden.name}."]
+    return [message_of("system", ANEW_SYSTEM), message_of("user", "\n\n".join(told))]
 
 
 def _right(view: TurnView) -> list[str]:
@@ -365,16 +378,14 @@ def _new_tests(task: str, view: TurnView) -> list[str]:
 
 def _how_to_answer(task: str, view: TurnView, missing: Sequence[str], focus: Focus | None, failures: int) -> str:
     """The last line of a request after a failure: what is said last is followed first, and never said twice."""
+    again = failures > 1
     if is_question(task) or not (asks_for_a_change(task) or reports_a_problem(task) or view.evidence):
-        return "Answer in words." if failures < LAST_TRY - 1 else "Answer in one sentence."
+        return "Answer in one sentence." if again else "Answer in words."
     if missing:
-        return f"Answer with {missing[0]} and its whole text{', and nothing else' if failures == LAST_TRY - 1 else ''}."
-    what = f"Some line{f' of {focus.name}' if focus else ''} has to change.\n" if failures > 1 else ""
-    if focus:
-        return f"{what}Answer with {focus.path} and the new text of {focus.name}."
-    if len(view.files) == 1:
-        return f"{what}Answer with {next(iter(view.files))} and the new text of what changes."
-    return f"{what}Answer with the path of the file and the new text of what changes."
+        return f"Answer with {missing[0]} and its whole text{', and nothing else' if again else ''}."
+    place, what = focus or (next(iter(view.files)) if len(view.files) == 1 else "the path of the file", "what changes")
+    has_to = f"Some line{f' of {focus.name}' if focus else ''} has to change.\n" if again else ""
+    return f"{has_to}Answer with {place} and the new text of {what}."
 
 
 def estimated_tokens(messages: Sequence[JsonMap], tools: Sequence[JsonMap] = ()) -> int:

@@ -123,6 +123,27 @@ def test_corrections_that_are_settled_count_as_tries_of_the_turn(opened: int, as
     )
 
 
+@pytest.mark.parametrize("steps_down", [False, True], ids=["in blocks from the first", "stepped down"])
+def test_after_four_tries_a_model_is_not_asked_in_blocks_again(steps_down: bool) -> None:
+    """One that has stepped down has failed in another form, and has not been asked in this one yet."""
+    given = state(
+        corrections=[Correction(reply="x", prompt="Send it again.")],
+        spending=Spending(mending=Mending(asked_again=4)),
+        profile=Profile(edit_form=EditForm.BLOCKS, steps_down=steps_down),
+    )
+    effects, update = play([REPLY], settings_of(), given)
+    assert len(effects) == 2 * steps_down
+    assert update.get("stop") == (
+        None
+        if steps_down
+        else StopCause(
+            reason=StopReason.EDITS_FAILED,
+            message="No reply could be used after 4 tries.",
+            diagnostics=("Send it again.",),
+        )
+    )
+
+
 @pytest.mark.parametrize(
     ("limits", "reason"),
     [

@@ -111,9 +111,10 @@ def test_each_failure_makes_another_request_of_the_same_facts(failures: int, tol
 
 @pytest.mark.parametrize("task", ["Fix calc.py", "Fix it.", "Change it.", "Add none.py.", "What is it?", "Hello."])
 @pytest.mark.parametrize("files", [{"calc.py": CALC}, {"calc.py": CALC, "util.py": "def low(text):\n    return 1\n"}])
-def test_no_request_of_a_turn_is_made_twice(task: str, files: dict[str, str]) -> None:
+@pytest.mark.parametrize("failure", ["no", "No such file: 'none.py'."])
+def test_no_request_of_a_turn_is_made_twice(task: str, files: dict[str, str], failure: str) -> None:
     shown = [message for path, content in files.items() for message in step(read(content, path), path=path)]
-    failing = [step(failed("no")) * failures for failures in range(texts.LAST_TRY + 1)]
+    failing = [step(failed(failure)) * failures for failures in range(texts.LAST_TRY + 1)]
     asked = [built(BLOCKS, [HumanMessage(task), *shown, *steps]).messages for steps in failing]
     assert len({str(messages) for messages in asked}) == texts.LAST_TRY + 1
 
