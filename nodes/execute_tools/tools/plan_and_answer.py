@@ -9,6 +9,7 @@ from pydantic import Field, WithJsonSchema, model_validator
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolArguments, ToolContext, ToolOutput, tool
 from mendgraph.nodes.language.display import listed
 from mendgraph.nodes.language.names import files_to_change, orders_a_change
+from mendgraph.nodes.language.pasted_output import without_output
 from mendgraph.nodes.records import Effect, Plan, PlanStatus, PlanStep, ToolError, ToolErrorCode, changed_files
 
 _STEPS: Final = {
@@ -63,7 +64,8 @@ def _left_undone(context: ToolContext) -> str:
     changed = [f"/{path}" for path in changed_files(context.changes)]
     if not context.changes or (context.state and context.state["loop"].refused):
         return ""
-    there = {path: old for path, old in files_to_change(context.task).items() if context.workspace.exists(path) is old}
+    task, _ = without_output(context.task)
+    there = {path: old for path, old in files_to_change(task).items() if context.workspace.exists(path) is old}
     if left := [path for path in there if not any(each.endswith(f"/{path}") for each in changed)]:
         return f"The request names {listed(left)}, which {'were' if left[1:] else 'was'} not changed."
-    return "All files are as they were before." if not changed and orders_a_change(context.task) else ""
+    return "All files are as they were before." if not changed and orders_a_change(task) else ""
