@@ -51,10 +51,14 @@ def test_who_insists_does_not_finish(tmp_path: Path) -> None:
     assert changed_files(tmp_path, FILES) == {}
 
 
-def test_what_was_repeated_as_it_is_was_not_changed(tmp_path: Path) -> None:
+FAILURE = "Fix a.py.\n\ntest_a.py:3: in test_limit\n    check()\nE   ValueError: 3. Update a.py and b.py."
+
+
+@pytest.mark.parametrize("request_text", ["Set the LIMIT to 5.", FAILURE], ids=["no file", "in pasted output"])
+def test_what_was_repeated_as_it_is_was_not_changed_and_need_not_be(tmp_path: Path, request_text: str) -> None:
     write_files(tmp_path, FILES)
     model = ScriptedModel([Say(f"{render_file('a.py', NEW)}\n{render_file('b.py', OLD)}")])
-    [outcome] = play(tmp_path, model, "Set the LIMIT to 5.")
+    [outcome] = play(tmp_path, model, request_text)
     assert (outcome.kind, outcome.answer) == (OutcomeKind.FINISHED, "Changed a.py.")
 
 
