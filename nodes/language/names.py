@@ -166,7 +166,7 @@ _HANDS_OFF = re.compile(
     re.IGNORECASE,
 )
 _PROBLEM = re.compile(
-    r"\b(?:bugs?|buggy|broken|crash(?:es|ed)?|defects?|expected|fail(?:s|ed|ing)?|fix(?:es|ed|ing)?|incorrect(?:ly)?"
+    r"\b(?:bugs?|buggy|broken|crash(?:es|ed)?|defects?|expected|fail(?:s|ed|ing)?|(?<!the )fix|incorrect(?:ly)?"
     r"|instead\s+of|must|raises?|should(?:n'?t)?|wrong(?:ly)?)\b",
     re.IGNORECASE,
 )
@@ -279,13 +279,13 @@ def files_to_change(request: str) -> dict[str, bool]:
     found: dict[str, bool] = {}
     for sentence in sentences if orders_a_change(request) else ():
         order, lists = _ORDER.match(sentence), [*_FILES.finditer(sentence)]
-        if order is None or not lists or _UNSURE.search(sentence):
+        if order is None or not lists:
             continue
         verb = order[0].split()[-1]
         used = lists if verb.lower() == "rename" else lists[:1]
         head = verb + sentence[order.end() : used[-1].start()].removesuffix("both ").rstrip()
         files = [path for each in used for path in _FILE_NAME.findall(each[0]) if path not in kept]
-        several = len(files) > 1 and (len(used) > 1 or not any(map(IS_TEST.search, files)))
+        several = len(files) > 1 and not any(map(IS_TEST.search, files))
         if not _CONTEXT.search(head) and not _ONWARDS.match(sentence, used[-1].end()):
             made = _TO_MAKE.fullmatch(head) is not None
             found |= dict.fromkeys(files, not made) if made or (several and _TO_CHANGE.fullmatch(head)) else {}

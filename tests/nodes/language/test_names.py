@@ -160,6 +160,11 @@ def test_an_order_begins_with_its_verb(request_text: str, orders: bool) -> None:
         ("When does it fail?", False),
         ("The sum is wrong. Do not change any file.", False),
         ("Hello.", False),
+        ("Please fix it.", True),
+        ("There are bugs in it.", True),
+        ("How do I fix this?", False),
+        ("Thanks, that fixed it.", False),
+        ("Thanks for the fix.", False),
     ],
 )
 def test_a_problem_is_reported_and_not_asked_about(request_text: str, reports: bool) -> None:
@@ -213,6 +218,8 @@ def test_a_claim_says_that_something_was_done(answer: str, claims: bool) -> None
                 "Update a.py to the formats in b.py and c.py.",
                 "Update a.py and b.py if needed.",
                 "Add logging to a.py and b.py. Do not touch b.py.",
+                "Add logging to a.py and b.py. In b.py the first line stays.",
+                "Update a.py and b.py. Do not change any file yet.",
                 "Remove the duplicate function in a.py and b.py.",
                 "Make a.py and b.py consistent.",
                 "Change a.py so that it imports from b.py and c.py.",
