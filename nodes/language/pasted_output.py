@@ -17,7 +17,6 @@ _AROUND = re.compile(
 )
 """Lines that stand before or behind them."""
 _INDENTED = re.compile(r"(?:\n[ \t]+\S.*)+")
-_INSTALLED = re.compile(r"(?:\A|/)(?:site-packages|node_modules|\.venv|venv)/|\A<")
 
 
 def without_output(request: str) -> tuple[str, str]:
@@ -36,5 +35,5 @@ def told_paths(output: str) -> list[str]:
     told = [line for line in _TOLD.finditer(output) if line.lastgroup]
     paths = [line["test"] for line in told if line["test"]]
     paths += [line["frame"] or line["file"] for line in told if not line["test"]]
-    last = {path.removeprefix("./"): at for at, path in enumerate(paths) if not _INSTALLED.search(path)}
+    last = {path.removeprefix("./"): at for at, path in enumerate(paths) if "site-packages/" not in path}
     return sorted(last, key=lambda path: (not IS_TEST.search(path), last[path]))

@@ -22,6 +22,15 @@ Traceback (most recent call last):
   File "shop/cart.py", line 12, in total
     return 1 / 0
 ZeroDivisionError: division by zero"""
+SECTION = """\
+___ test_total ___
+cart.py:3:5: in total
+x_test.py:9: in test_total
+1 failed in 0.01s"""
+CUT_OFF = """\
+E.
+  File "a.py", line 2, in f
+    return 1"""
 
 
 @pytest.mark.parametrize(
@@ -29,6 +38,8 @@ ZeroDivisionError: division by zero"""
     [
         (f"{PYTEST}\n\n####\n\nFix it.", "####\n\nFix it.", PYTEST, ["tests/test_cart.py", "shop/cart.py"]),
         (f"It dies in b.py:\n\n{TRACEBACK}\n", "It dies in b.py:", TRACEBACK, ["app.py", "shop/cart.py"]),
+        (f"Fix it.\n{SECTION}\nNow.", "Fix it.\nNow.", SECTION, ["x_test.py", "cart.py"]),
+        (f"{CUT_OFF}\nIt fails.", "It fails.", CUT_OFF, ["a.py"]),
         ("FAILED x_test.py::test_a\nstill", "still", "FAILED x_test.py::test_a", ["x_test.py"]),
         *((words, words, "", []) for words in ("Fix a.py, line 3.", "# A\n\n==== b ====\n\nError: a.py")),
     ],
