@@ -53,6 +53,20 @@ READ_AHEAD = "Before I begin, I look at what the request names."
 """What stands in a native history where the machine has made the first calls itself."""
 
 
+_WRITER = "written_by"
+"""What `response_metadata` has of a message that mendgraph has written itself. No endpoint is sent it."""
+
+
+def written_here(text: str) -> AIMessage:
+    """An assistant's message whose words are not a model's: what was changed, or why a run ended early."""
+    return AIMessage(text, response_metadata={_WRITER: "mendgraph"})
+
+
+def is_written_here(message: AnyMessage) -> bool:
+    """Whether no model has said this."""
+    return _WRITER in message.response_metadata
+
+
 def settle_exchange(
     reply: ModelReply,
     items: Sequence[ToolCall | CallError],

@@ -6,6 +6,7 @@ from typing import Any
 from langchain_core.messages import AIMessage
 from typing_extensions import TypedDict
 
+from mendgraph.nodes.language.history import written_here
 from mendgraph.nodes.records import (
     Answer,
     CallResult,
@@ -38,8 +39,8 @@ def finish(state: StopState, usage: JsonMap, *, checking: bool = True) -> dict[s
     outcome = finished(answer, state.get("changes", []), usage, state.get("loop") or LoopRecord(), checking=checking)
     reply = state.get("reply") or ModelReply()
     is_reply = not reply.calls and reply.text.strip() == answer.text
-    message = AIMessage(outcome.answer or "Done.", id=reply.message_id if is_reply else None)
-    return {"outcome": outcome, "messages": [message]}
+    said = AIMessage(answer.text, id=reply.message_id if is_reply else None)
+    return {"outcome": outcome, "messages": [said if answer.text else written_here(outcome.answer or "Done.")]}
 
 
 def is_failed_work(state: StopState) -> bool:
@@ -55,4 +56,4 @@ def give_up(
     plan = state.get("plan") or Plan()
     results, loop = state.get("results", []), state.get("loop") or LoopRecord()
     outcome = stopped(kind, cause, plan, state.get("changes", []), usage, loop, restored)
-    return {"outcome": outcome, "messages": [AIMessage(wrap_up(outcome, plan, results))]}
+    return {"outcome": outcome, "messages": [written_here(wrap_up(outcome, plan, results))]}

@@ -22,7 +22,7 @@ from mendgraph.nodes.call_model.prompts.prompt import Prompt, as_map, describe_t
 from mendgraph.nodes.call_model.prompts.turn_view import TurnView, first_lines, parted, view_turn
 from mendgraph.nodes.language.dialects import EXAMPLE_EDITS, render_file
 from mendgraph.nodes.language.documents import parse_quietly
-from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_request
+from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_request, is_written_here
 from mendgraph.nodes.language.names import (
     IS_TEST,
     TEXT_SUFFIXES,
@@ -251,7 +251,6 @@ def block_request(
 
 EARLIER_LIMIT = 6_000  # bytes of earlier requests, about 1,700 tokens: they may say what is to be made
 LABEL_TOKENS = 15  # what stands around it
-_MADE = re.compile(r"(?:Changed \S+(?:, \S+)*(?: and [\d,]+ more)?\.|Done\.)\Z|(?:BUDGET_STOP|SYSTEM_ERROR) \(")
 
 
 def _earlier_turns(history: Sequence[AnyMessage], task: str) -> tuple[list[JsonMap], str]:
@@ -266,7 +265,7 @@ def _earlier_turns(history: Sequence[AnyMessage], task: str) -> tuple[list[JsonM
             words, output = without_output(message.text)
             waiting = [*(waiting if output or not orders_a_change(words) else ()), words]
         elif isinstance(message, AIMessage) and not (
-            message.tool_calls or _MADE.match(message.text) or getattr(following, "name", "") == RESULT_MESSAGE_NAME
+            message.tool_calls or is_written_here(message) or getattr(following, "name", "") == RESULT_MESSAGE_NAME
         ):
             asked = first_lines("\n\n".join(waiting), EARLIER_LIMIT)
             told += [*([message_of("user", asked)] if waiting else ()), as_map(message, native=False)]
@@ -330,7 +329,7 @@ def _asked_anew(task: str, view: TurnView, failures: int) -> Hidden | None:
     A small model repeats a body that it sees. A function that says what it does is shown alone at first, another one in
     its file.
     """
-    if not 0 < failures < LAST_TRY or is_question(task) or _missing(task, view):
+    if not 0 < failures < LAST_TRY or _missing(task, view):
         return None
     focus = _focus(task, view) if view.evidence or reports_a_problem(task) else None
     text = without_body(view.files[focus.path], focus.name) if focus else None

@@ -1,6 +1,7 @@
 import pytest
 from langchain_core.messages import AIMessage
 
+from mendgraph.nodes.language.history import written_here
 from mendgraph.nodes.records import (
     Answer,
     CallResult,
@@ -157,7 +158,7 @@ def test_the_account_is_the_last_message(kind: OutcomeKind) -> None:
     outcome = stopped(kind, CAUSE, PLAN, [CHANGES[0]], USAGE, LoopRecord())
     assert give_up(StopState(plan=PLAN, changes=[CHANGES[0]], results=[FAILED]), kind, CAUSE, USAGE) == {
         "outcome": outcome,
-        "messages": [AIMessage(wrap_up(outcome, PLAN, [FAILED]))],
+        "messages": [written_here(wrap_up(outcome, PLAN, [FAILED]))],
     }
 
 
@@ -167,3 +168,10 @@ def test_what_was_found_before_anything_was_changed_is_not_said_of_the_work() ->
     changed = StopState(loop=loop, changes=[CHANGES[0]], answer=Answer(text="It adds."))
     update = finish(changed, {})
     assert (update["outcome"].verified, update["messages"]) == (PASSED, [AIMessage("It adds.")])
+
+
+def test_an_answer_without_words_is_what_was_changed() -> None:
+    update = finish(StopState(changes=[CHANGES[0]]), {})
+    said = f"Changed {CHANGES[0].path}."
+    assert (update["outcome"].answer, update["messages"]) == (said, [written_here(said)])
+    assert finish(StopState(), {})["messages"] == [written_here("Done.")]

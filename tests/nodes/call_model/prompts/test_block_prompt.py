@@ -10,7 +10,7 @@ from mendgraph.nodes.call_model.prompts.profiles import SMALL_STOP
 from mendgraph.nodes.call_model.prompts.prompt import Prompt, describe_tool, native_tool
 from mendgraph.nodes.call_model.prompts.turn_view import TurnView
 from mendgraph.nodes.language.dialects import render_file
-from mendgraph.nodes.language.history import settle_exchange
+from mendgraph.nodes.language.history import settle_exchange, written_here
 from mendgraph.nodes.records import (
     CallResult,
     Correction,
@@ -133,6 +133,25 @@ def test_what_was_given_back_unchanged_is_asked_for_without_its_body() -> None:
     assert (first[0]["content"], len(first)) == (texts.ANEW_SYSTEM, 2)  # what says what it does is enough
     kept = [HumanMessage("Add a flag to the sum."), *history[1:], *step(SAME)]  # nothing is wrong with it
     assert CALC in request_of(built(BLOCKS, kept))
+    new = [HumanMessage("The sum is wrong, and none.py is missing."), *history[1:], *step(SAME)]
+    assert CALC in request_of(built(BLOCKS, new))
+
+
+def test_a_function_that_is_asked_for_alone_is_of_the_only_file_that_is_shown() -> None:
+    task, files = "add is wrong.", {"util.py": UTIL, "calc.py": CALC}
+    shown = [texts.shown_files(task, TurnView(files=files), failures) for failures in (0, 1, 2, 3)]
+    assert shown == [tuple(files), tuple(files), ("calc.py",), tuple(files)]
+
+
+def test_a_function_is_asked_for_alone_with_what_was_asked_before_where_there_is_room() -> None:
+    before = [HumanMessage("Write add."), written_here("Changed calc.py.")]
+    history = [*before, HumanMessage("The sum is wrong."), *step(read(CALC)), *step(SAME) * 2]
+    alone = texts.block_request([READ], history, [], native=False).messages
+    assert str(alone[-1]["content"]).startswith(f"Write add.\n\nThe sum is wrong.\n\n{HIDDEN}")
+    most = estimated_tokens(alone)
+    assert texts.block_request([READ], history, [], native=False, most_tokens=most).messages == alone
+    less = texts.block_request([READ], history, [], native=False, most_tokens=most - 1).messages
+    assert (less[0], HIDDEN in str(less[-1]["content"])) == (FRONT[0], False)
 
 
 def test_of_what_checks_speak_of_nothing_else_is_shown() -> None:
@@ -221,10 +240,11 @@ def ahead(*results: ToolResult) -> list[AnyMessage]:
     return settle_exchange(ModelReply(text="x", preloaded=True), calls, done, Protocol.TEXT)
 
 
-def test_earlier_turns_are_told_in_words_alone() -> None:
+@pytest.mark.parametrize("protocol", Protocol)
+def test_earlier_turns_are_told_in_words_alone(protocol: Protocol) -> None:
     history = [
         HumanMessage("What is here?"),
-        *step(ToolResult.success(entries=["calc.py"])),
+        *step(ToolResult.success(entries=["calc.py"]), protocol),
         AIMessage("A calculator."),
         TASK,
         *step(read(CALC)),
@@ -252,18 +272,28 @@ BEFORE = "Write add(a, b) in calc.py. It adds."
 def test_a_second_try_is_asked_with_the_first_request_and_what_fails_comes_last(
     answer: str, words: str, said: str
 ) -> None:
-    first = [HumanMessage(BEFORE), *step(edited("calc.py"), text=f"calc.py\n```python\n{CALC}```"), AIMessage(answer)]
+    first = [
+        HumanMessage(BEFORE),
+        *step(edited("calc.py"), text=f"calc.py\n```python\n{CALC}```"),
+        written_here(answer),
+    ]
     told = request_of(built(BLOCKS, [*first, HumanMessage(PASTED + words), *ahead(read(CALC))]))
     now = f"{said}\n\n{render_file('calc.py', CALC)}\n\nF      [100%]\n=== FAILURES ===\n{OUTPUT}"
     assert told == f"This was asked before:\n\n{BEFORE}\n\nNow:\n\n{now}"
-    third = [*first, HumanMessage(PASTED), AIMessage(answer), HumanMessage("It still fails.")]
+    third = [*first, HumanMessage(PASTED), written_here(answer), HumanMessage("It still fails.")]
     assert request_of(built(BLOCKS, third)) == f"This was asked before:\n\n{BEFORE}\n\nNow:\n\nIt still fails."
     assert request_of(built(BLOCKS, [*first, HumanMessage("Create colors.md.")])).startswith("Create colors.md.")
+    more = request_of(built(BLOCKS, [*first, HumanMessage("Now add a flag in calc.py.")]))
+    assert more.startswith(f"This was asked before:\n\n{BEFORE}\n\nNow:\n\nNow add a flag in calc.py.")
+    other = [*first, HumanMessage("Create colors.md."), written_here("Done."), HumanMessage("It is empty.")]
+    assert request_of(built(BLOCKS, other)) == "This was asked before:\n\nCreate colors.md.\n\nNow:\n\nIt is empty."
+    elsewhere = request_of(built(BLOCKS, [*first, HumanMessage(f"{PASTED}\n\nFix low in util.py.")]))
+    assert elsewhere.startswith(f"This was asked before:\n\n{BEFORE}\n\nNow:\n\nFix low in util.py.")
 
 
 def test_of_a_long_earlier_request_the_first_lines_are_told() -> None:
     lines = "".join(f"{number} is the number of this line.\n" for number in range(1_000))
-    history = [HumanMessage(f"Make it.\n{lines}"), AIMessage("Done."), HumanMessage("It fails."), *ahead(read(CALC))]
+    history = [HumanMessage(f"Make it.\n{lines}"), written_here("Done."), HumanMessage("It fails."), *ahead(read(CALC))]
     whole = texts.block_request([READ], history, [], native=False)
     less = texts.block_request([READ], history, [], native=False, most_tokens=estimated_tokens(whole.messages) - 100)
     told, fewer = (str(each.messages[-1]["content"]) for each in (whole, less))
