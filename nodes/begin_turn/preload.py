@@ -173,7 +173,7 @@ def preload(
         return read_ahead(shown) if shown else None
     if made := _renamed(request, files):
         return made
-    asked, tests = is_question(request), list[str]()
+    asked, tests = is_question(words), list[str]()
     wanted = bool(output) or asks_for_a_change(request) or reports_a_problem(request)
     known = _within([path for path in before if files.exists(path)], files.size_of, MAX_FEW_BYTES)
     if wanted and not asked and not spoken and all(map(IS_TEST.search, shown)):

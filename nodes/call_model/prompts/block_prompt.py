@@ -214,14 +214,14 @@ def block_request(
     view = view_turn(history)
     start = max(index for index, message in enumerate(history) if is_request(message))
     earlier, since = _earlier_turns(history[:start], history[start].text)
-    asks = is_question(history[start].text)
+    task, _ = parted(history[start].text)
+    asks = is_question(task)
     examples = [
         message
-        for task, file, reply in (() if asks else EXAMPLES)
-        for message in (message_of("user", f"{task}\n\n{file}"), message_of("assistant", reply))
+        for request, file, reply in (() if asks else EXAMPLES)
+        for message in (message_of("user", f"{request}\n\n{file}"), message_of("assistant", reply))
     ]
     failures = view.failed_steps + max(asked, len(corrections))
-    task, _ = parted(history[start].text)
     hidden = _asked_anew(task, view, failures)
     if hidden and hidden.alone:
         alone = _ask_alone(hidden, task, view, since)

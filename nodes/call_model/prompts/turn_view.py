@@ -84,7 +84,7 @@ def view_turn(history: Sequence[AnyMessage]) -> TurnView:
 def parted(request: str) -> tuple[str, str]:
     """The words of a request that is no question, and as much of the output that was pasted into it as is told."""
     words, output = without_output(request)
-    if not output or is_question(request) or is_question(words):
+    if not output or is_question(words):
         return request, ""
     failures = output.partition(" short test summary info ")[0].rstrip("=\n")  # the summary says them once more
     return words or "Fix this.", first_lines(failures if told_paths(failures) else output, FOUND_LIMIT)

@@ -291,6 +291,20 @@ def test_a_second_try_is_asked_with_the_first_request_and_what_fails_comes_last(
     assert elsewhere.startswith(f"This was asked before:\n\n{BEFORE}\n\nNow:\n\nFix low in util.py.")
 
 
+def test_what_is_asked_of_pasted_output_is_said_by_the_words_around_it() -> None:
+    doubt = "calc.py:2: in add\nE   ValueError: what?"
+    told = request_of(built(BLOCKS, [HumanMessage(f"It fails:\n{doubt}"), *ahead(read(CALC))]))
+    assert told == f"It fails:\n\n{render_file('calc.py', CALC)}\n\n{doubt}"
+    system, asked = built(BLOCKS, [HumanMessage(f"Why is this?\n{doubt}"), *ahead(read(CALC))]).messages
+    assert system["content"] == texts.QUESTION_SYSTEM
+    assert str(asked["content"]).endswith(f"```\n\nWhy is this?\n{doubt}")
+    summary = "F      [100%]\n=== short test summary info ===\nFAILED calc_test.py::test_add - assert -1 == 3"
+    assert request_of(built(BLOCKS, [HumanMessage(summary)])) == f"Fix this.\n\n{summary}"
+    lines = [f"E   {number:05}" for number in range(1_000)]
+    long = request_of(built(BLOCKS, [HumanMessage("\n".join(lines))]))
+    assert long.splitlines()[2:] == lines[: 2_000 // len(f"{lines[0]}\n")]
+
+
 def test_of_a_long_earlier_request_the_first_lines_are_told() -> None:
     lines = "".join(f"{number} is the number of this line.\n" for number in range(1_000))
     history = [HumanMessage(f"Make it.\n{lines}"), written_here("Done."), HumanMessage("It fails."), *ahead(read(CALC))]
