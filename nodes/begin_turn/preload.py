@@ -176,7 +176,7 @@ def preload(
     asked, tests = is_question(words), list[str]()
     wanted = bool(output) or asks_for_a_change(request) or reports_a_problem(request)
     known = _within([path for path in before if files.exists(path)], files.size_of, MAX_FEW_BYTES)
-    if wanted and not asked and not spoken and all(map(IS_TEST.search, shown)):
+    if wanted and not asked and all(map(IS_TEST.search, shown)):
         shown += known if output or not orders_a_change(words) else []  # a new order may be about something else
     if asked or (not shown and wanted):
         few = few_files(files.readable())
