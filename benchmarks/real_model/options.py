@@ -40,6 +40,8 @@ def read_choice(arguments: Sequence[str], about: str) -> Choice:
         options = dict(_option(each) for each in said.option)
     except ValueError as error:
         parser.error(str(error))
+    if said.every < 1:
+        parser.error(f"--every {said.every} is not 1 or more")
     if said.protocol:
         options["protocol"] = said.protocol
     rivals = tuple(said.against or (RIVALS if said.only_rivals else ()))

@@ -132,7 +132,7 @@ def _report(tasks: Sequence[Task], results: Results, choice: Choice, console: Co
     summary = {
         "model": embedded_weights().model,
         "weights_sha256": embedded_weights().sha256,
-        "tasks_digest": tasks_digest(),
+        "tasks_digest": tasks_digest(tasks),
         "tasks": [task.name for task in tasks],
         "limits": _limits(choice).model_dump(),
         "scores": [row.model_dump() for row in rows],

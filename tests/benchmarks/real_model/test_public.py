@@ -1,8 +1,12 @@
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
+from benchmarks.real_model.contestants import Contestant, run_task
+from benchmarks.real_model.endpoint import MeasuredEndpoint
+from benchmarks.real_model.score import scores
 from benchmarks.real_model.task import Task, write_files
 from benchmarks.real_model.tasks import public
 
@@ -48,6 +52,25 @@ def test_the_second_try_of_an_exercise_is_told_what_its_tests_print(data: Path) 
     told = task.check(data / "workspace", "") or ""
     assert ("leap_test.py:4: in test_leap" in told, "Fix the code in leap.py" in task.again) == (True, True)
     assert ("Say True." in task.request, "leap_test.py" in task.files) == (True, False)
+
+
+WORKER = """
+import json, pathlib, sys
+asked = json.loads(sys.stdin.read())
+if asked["said"]:
+    pathlib.Path(asked["workspace"], "leap.py").write_text("def leap():\\n    return True\\n")
+print(json.dumps({"ended": "done", "answer": str(len(asked["said"]))}))
+"""
+
+
+def test_a_second_try_is_made_once_where_the_first_has_not_solved_it(data: Path) -> None:
+    [exercise], [repair] = public.exercism(data), public.humanevalfix(data)
+    worker = Contestant("worker", "default", [sys.executable, "-c", WORKER])
+    with MeasuredEndpoint(lambda: "", "model") as endpoint:
+        runs = [run_task(worker, task, endpoint) for task in (exercise, repair)]
+    assert [(run.tries, run.problem is None, run.end.answer) for run in runs] == [(2, True, "1"), (1, False, "0")]
+    [row] = scores(runs)
+    assert (str(row.solved), str(row.first), row.wrong_claims) == ("1/2", "0/2", 1)
 
 
 def test_what_cannot_be_fetched_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
