@@ -144,7 +144,7 @@ def test_a_function_that_is_asked_for_alone_is_of_the_only_file_that_is_shown() 
 
 
 def test_a_function_is_asked_for_alone_with_what_was_asked_before_where_there_is_room() -> None:
-    before = [HumanMessage("Write add."), written_here("Changed calc.py.")]
+    before: list[AnyMessage] = [HumanMessage("Write add."), written_here("Changed calc.py.")]
     history = [*before, HumanMessage("The sum is wrong."), *step(read(CALC)), *step(SAME) * 2]
     alone = texts.block_request([READ], history, [], native=False).messages
     assert str(alone[-1]["content"]).startswith(f"Write add.\n\nThe sum is wrong.\n\n{HIDDEN}")
