@@ -54,7 +54,9 @@ def test_who_insists_does_not_finish(tmp_path: Path) -> None:
 FAILURE = "Fix a.py.\n\ntest_a.py:3: in test_limit\n    check()\nE   ValueError: 3. Update a.py and b.py."
 
 
-@pytest.mark.parametrize("request_text", ["Set the LIMIT to 5.", FAILURE], ids=["no file", "in pasted output"])
+@pytest.mark.parametrize(
+    "request_text", ["Set the LIMIT to 5.", FAILURE, "Set LIMIT to 5 in a.py and c.py."], ids=["none", "output", "gone"]
+)
 def test_what_was_repeated_as_it_is_was_not_changed_and_need_not_be(tmp_path: Path, request_text: str) -> None:
     write_files(tmp_path, FILES)
     model = ScriptedModel([Say(f"{render_file('a.py', NEW)}\n{render_file('b.py', OLD)}")])

@@ -86,6 +86,13 @@ def test_three_identical_calls_are_overridden_and_the_fourth_ends_the_run() -> N
     )
 
 
+@pytest.mark.parametrize(("profile", "advised"), [(Profile(), True), (Profile(edit_form=EditForm.BLOCKS), False)])
+def test_a_request_of_blocks_says_itself_how_to_go_on(profile: Profile, advised: bool) -> None:
+    before = LoopRecord(recent=((signed(READ),),) * 2)
+    [_, told] = settle(LoopState(items=[call(READ)], results=[done(FAILED)], loop=before, profile=profile))["messages"]
+    assert ("There is no file a.py." in told.text, "Do something else" in told.text) == (True, advised)
+
+
 def test_an_override_names_its_target_as_the_workspace_does() -> None:
     record = LoopRecord(recent=((signed(READ, "/work/a.py"),),) * 2)
     state = LoopState(items=[call(READ, "/work/a.py")], results=[done()], loop=record)
