@@ -111,6 +111,13 @@ def test_what_is_moved_is_imported_from_there_alone() -> None:
     assert found.text == ("from a import size\n\n" + block + "\nprint(count, size, other)\n")
 
 
+@pytest.mark.parametrize("line", ["from a import count as n\n", "from a import count; X = 1\n"])
+def test_what_is_imported_beside_or_under_another_name_stays(line: str) -> None:
+    found = replace_definitions(line, "from b import count\n", task="Move count from a.py to b.py.", path="c.py")
+    assert isinstance(found, Merged)
+    assert line in found.text
+
+
 def test_where_a_name_is_still_used_is_told() -> None:
     source = "class A:\n    def b(self): ...\n    c = 1\n\n\nx.b\ny.b\nold(b)\n"
     assert carry_out(source, AskedEdits((), frozenset({"A.b"}))).still == ("b at lines 5, 6",)

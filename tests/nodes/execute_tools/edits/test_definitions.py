@@ -543,6 +543,8 @@ def test_a_docstring_that_stays_takes_the_indent_of_the_new_body() -> None:
     source = 'class A:\n    def f(self):\n        """Gives 1,\n        or 2.\n        """\n        return 1\n'
     found = merged("def f(self):\n  '''Gives 1.'''\n  return 2\n", source=source, task=FIX)
     assert found.text == source.replace("        ", "      ").replace("return 1", "return 2")
+    found = merged("def f(self):\n    # two\n    return 2\n", source=source, task=FIX)
+    assert found.text == source.replace("return 1", "# two\n        return 2")
     found = merged("class A:\n    def f(self): return 2\n", source=source, task=FIX)
     assert found.text == "class A:\n    def f(self): return 2\n"
 
@@ -581,7 +583,14 @@ def test_documentation_of_what_the_request_does_not_name_stays(task: str, stays:
         ("X = re.A\r\n", "", "import re\r\n\r\nX = re.A\r\n"),
         *(
             (text, "", text)
-            for text in ("def f(re):\n    re.A\n", "from regex import re\nre.A\n", "re = 1\nre.A\n", "numpy.x\n", "(")
+            for text in (
+                "def f(re):\n    re.A\n",
+                "from regex import re\nre.A\n",
+                "re = 1\nre.A\n",
+                "numpy.x\n",
+                "from a import *\nre.A\n",
+                "(",
+            )
         ),
         ("X = re.A\n", "Y = re.B\n", "X = re.A\n"),
     ],

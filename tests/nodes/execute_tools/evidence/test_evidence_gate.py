@@ -287,6 +287,7 @@ TAKEN = {**MOVED, "api.py": "from shop.app import total\nimport app\napp.total(1
     ("texts", "told"),
     [
         (MOVED, []),
+        ({**MOVED, "bill.py": "def f(app):\n    return app.total\n"}, []),
         (HELD, ["total is still defined in app.py."]),
         (TAKEN, ["total is to be imported from money in api.py, line 1, 3."]),
         ({**MOVED, "money.py": "x = 1\n"}, ["total is not defined in money.py."]),
@@ -366,7 +367,9 @@ def test_in_the_sandbox(bench: Bench, after: str, refused: bool) -> None:
         ("Add an option --dry-run to tool.py.", "def main(dry_run):\n    return dry_run\n", []),
         ("Don't add --dry-run.", "print(1)\n", []),
         ("With --dry-run it prints too much, add a limit.", "print(1)\n", []),
+        ("Add a message when --dry-run is given.", "print(1)\n", []),
     ],
 )
 def test_an_option_that_is_to_be_added_has_to_be_there(request_text: str, text: str, told: list[str]) -> None:
     assert unmet(request_text, {"tool.py": text}) == told
+    assert unmet(request_text, {"tool.py": text, "Makefile": "\ttool --dry-run\n"}) == []
