@@ -338,7 +338,7 @@ class _Merge:
         if old.kind in {UnitKind.CLASS, UnitKind.OTHER}:
             return False
         unasked = bool(self.subjects) and self.subjects.isdisjoint(label.split("."))
-        cut = self._cut(old, new) and not _comments(self.block, new) - _comments(self.source, old)
+        cut = self._cut(old, new) is not None and not _comments(self.block, new) - _comments(self.source, old)
         return (unasked or cut) and _meaning(old, new, texts=False) == _meaning(new, old, texts=False)
 
     def _cut(self, old: Unit, new: Unit) -> tuple[Unit, Unit] | None:
