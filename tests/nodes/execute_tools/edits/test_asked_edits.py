@@ -91,6 +91,7 @@ def test_what_the_block_does_not_carry_out_keeps_its_name(block: str, task: str)
         ("import b\n", "a.py", True),
         ("del count\n", "a.py", True),
         (SOURCE.replace("def count(text):\n    return len(text)\n", "import b\n"), "a.py", True),
+        (SOURCE.replace("def count(text):\n    return len(text)\n", ""), "a.py", True),
         ("MAX = 4\n", "a.py", False),
         ("from b import count\ndef count(text):\n    return 0\n", "a.py", False),
         ("from c import count\n", "b.py", False),
@@ -101,6 +102,13 @@ def test_what_is_moved_goes_where_the_block_says_so(block: str, path: str, moved
     found = replace_definitions(SOURCE, block, task="Move the function count from a.py to b.py.", path=path)
     assert isinstance(found, Merged)
     assert (found.deleted, "def count" not in found.text) == (("count",) if moved else (), moved)
+
+
+@pytest.mark.parametrize(("block", "still"), [("del count\n", ("count at line 16",)), ("from b import count\n", ())])
+def test_what_is_moved_is_still_used_where_it_is_not_imported(block: str, still: tuple[str, ...]) -> None:
+    found = replace_definitions(f"{SOURCE}\n\nprint(count)\n", block, task="Move count from a.py to b.py.", path="a.py")
+    assert isinstance(found, Merged)
+    assert found.still == still
 
 
 def test_what_is_moved_is_imported_from_there_alone() -> None:

@@ -302,6 +302,11 @@ def test_what_has_not_moved(texts: dict[str, str], told: list[str], task: str) -
     assert unmet(task, texts) == told
 
 
+def test_a_package_may_give_on_what_is_moved() -> None:
+    texts = {"shop/money.py": HELD["app.py"], "shop/__init__.py": "from shop.money import total\n"}
+    assert unmet("Move the function total to money.py.", {**texts, "api.py": "from shop import total\n"}) == []
+
+
 def test_of_which_file_a_definition_is_moved_is_not_guessed() -> None:
     assert unmet("Move total to money.py.", {**HELD, "other.py": "def total(x): ...\n"}) == []
     assert unmet("Move totals from app.py to money.py.", {"app.py": "x = 1\n"}) == []
