@@ -13,8 +13,9 @@ import copy
 import re
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain, product, takewhile
 from typing import Final, NamedTuple
 
@@ -96,7 +97,7 @@ def replace_definitions(
         merge = _Merge(renamed, merging, name, dominant_newline(source), asked, task)
         merge.module(methods=indented)
         merged = merge.result(open_end=open_end)
-        if begun or isinstance(merged, Refusal) or not mends_nothing(source, merged.text, task):
+        if begun or isinstance(merged, Refusal) or not _mends_nothing(source, merged.text, task):
             return merged
     except RecursionError:
         return Refusal(f"{name} or the block is nested too deeply to be compared; use edit_file.")
@@ -111,26 +112,21 @@ def identical(name: str, names: Iterable[str] = ()) -> str:
     return f"The block is identical to what {of} already has, so nothing would change."
 
 
-def mends_nothing(before: str, after: str, task: str) -> bool:
-    """Whether the task reports a fault, and nothing that runs changes: comments, documentation, unreached code do not.
+def _mends_nothing(before: str, after: str, task: str) -> bool:
+    """Whether the task reports a fault, and the two texts differ in comments, documentation or unreached code alone.
 
-    Where the task is about those, or the code reads its own documentation, this is not said.
+    Where the task is about those, or the code reads its own documentation, they may mend it.
     """
     asked = read_request(task)
-    if not (asked.repairs or reports_a_problem(task)) or asked.keeps or asked.documents or asked.comments:
+    aside = asked.keeps or asked.documents or asked.comments or "__doc__" in before
+    if aside or not (asked.repairs or reports_a_problem(task)):
         return False
-    texts = () if "__doc__" in before else (before, after)
-    return len({ast.dump(OnlyRunning().visit(parse_quietly(text))) for text in texts}) == 1
+    old, new = (ast.dump(OnlyRunning().visit(parse_quietly(text))) for text in (before, after))
+    return old == new
 
 
-def is_unasked(label: str, task: str, names: Collection[str]) -> bool:
-    """Whether the task names some of a file's definitions (`names`), but not this one, and does not speak of all."""
-    words, asked = frozenset(re.findall(r"\b\w+\b(?!\.py\b)", task)), read_request(task)
-    return not (asked.whole or asked.renames or words.isdisjoint(names) or words.intersection(label.split(".")))
-
-
-def is_shortened(new: str, old: str) -> bool:
-    """Whether a text is another one with lines left out; a line may end before its end, or say `...` for others."""
+def _is_shortened(new: str, old: str) -> bool:
+    """Whether `new` is `old` with lines left out; a line may break off, or be `...` for others."""
     lines, known = ([line.strip() for line in text.splitlines() if line.strip()] for text in (new, old))
     begun = (any(each.startswith(line.rstrip(".\u2026 ")) for each in known) for line in lines)
     return len(lines) < len(known) and all(begun)
@@ -159,6 +155,13 @@ class _Merge:
     ignored: list[str] = field(default_factory=list)
     kept: bool = False
     refusals: list[str] = field(default_factory=list)
+
+    @cached_property
+    def subjects(self) -> frozenset[str]:
+        """The words of a task that names definitions of the file; none where it may be about others as well."""
+        asked, words = read_request(self.task), frozenset(re.findall(r"\b\w+\b(?!\.py\b)", self.task))
+        named = not words.isdisjoint(each.last for each in named_units(self.source))
+        return words if named and not (asked.whole or asked.renames) else frozenset()
 
     def result(self, *, open_end: bool) -> Merged | Refusal:
         """The merged text, without a last line end if `open_end`, or the first thing that speaks against it."""
@@ -192,9 +195,8 @@ class _Merge:
         if self.kept:
             reason = f"The block changes only comments and documentation of {self.name} that the request is not about."
             return Refusal(reason, unchanged=True)
-        return Refusal(
-            identical(self.name, [unit.key for unit in self.block.units if unit.kind in _DEFINITIONS]), unchanged=True
-        )
+        names = [unit.key for unit in self.block.units if unit.kind in _DEFINITIONS]
+        return Refusal(identical(self.name, names), unchanged=True)
 
     # --- What stands for what
 
@@ -300,9 +302,8 @@ class _Merge:
         """Replace statements without a name in order, if the block has all names of the file and as many of them."""
         olds = [unit for unit in body.units if unit.kind is UnitKind.OTHER]
         news = [unit for unit in units if unit.kind is UnitKind.OTHER and not all(map(is_placeholder, unit.nodes))]
-        cut = [
-            *chain(*(pair for pair in product(olds, news) if string_of(pair[1].node) is not None and self._cut(*pair)))
-        ]
+        strings = [unit for unit in news if string_of(unit.node) is not None]
+        cut = [*chain(*(pair for pair in product(olds, strings) if self._cut(*pair)))]
         olds, news = ([unit for unit in each if unit not in cut] for each in (olds, news))
         added, lost = _beyond(news, olds), _beyond(olds, news)
         if not body.prefix and len(added) == len(lost) and self._is_complete(body, units):
@@ -334,18 +335,18 @@ class _Merge:
 
     def _stays(self, old: Unit, new: Unit, label: str) -> bool:
         """Whether only comments and documentation change, and those are shortened, or not asked for."""
-        if not self.task or old.kind in {UnitKind.CLASS, UnitKind.OTHER}:
+        if old.kind in {UnitKind.CLASS, UnitKind.OTHER}:
             return False
-        cut = self._cut(old, new) and not _comments(self.block, new) - _comments(self.source, old)
-        names = {each.last for each in named_units(self.source)}
-        stays = cut or is_unasked(label, self.task, names)
-        return stays and _meaning(old, new, texts=False) == _meaning(new, old, texts=False)
+        unasked = bool(self.subjects) and self.subjects.isdisjoint(label.split("."))
+        cut = self._cut(old, new) is not None and not _comments(self.block, new) - _comments(self.source, old)
+        return (unasked or cut) and _meaning(old, new, texts=False) == _meaning(new, old, texts=False)
 
     def _cut(self, old: Unit, new: Unit) -> tuple[Unit, Unit] | None:
-        """The documentation of `old`, and where it is left out or shortened in `new`, unless that is asked for."""
+        """The documentation of `old`, and what `new` has there if it leaves that out or shortens it unasked."""
         pair = next(iter(self.source.inner(old)), old), next(iter(self.block.inner(new)), new)
-        asked = not self.task or read_request(self.task).documents or len(pair[0].nodes + pair[1].nodes) > 2
-        return None if asked or not is_shortened(string_of(pair[1].node) or "", string_of(pair[0].node) or "") else pair
+        documented, given = (string_of(each.node) or "" for each in pair)
+        unasked = self.task and not read_request(self.task).documents and len(pair[0].nodes + pair[1].nodes) == 2
+        return pair if unasked and _is_shortened(given, documented) else None
 
     def _replace_class(self, old: Unit, new: Unit, label: str) -> None:
         """Merge the members of two classes. Bases and decorators may be added; fewer of them count as left out."""
@@ -383,45 +384,46 @@ class _Merge:
         nodes = statements_in(node for unit in self.source.units for node in unit.nodes)
         present = {each for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for each in _aliases(node)}
         found: dict[bool, list[list[str]]] = {True: [], False: []}
-        fresh: set[str] = set()
+        added: list[ast.alias] = []
         for unit in self.block.units:
             node = unit.node
             if unit.kind is UnitKind.IMPORT and isinstance(node, ast.Import | ast.ImportFrom):
-                missing = [
-                    alias for alias, known in zip(node.names, _aliases(node), strict=True) if known not in present
-                ]
+                missing = [each for each, known in zip(node.names, _aliases(node), strict=True) if known not in present]
                 present.update(_aliases(node))
+                added += missing
                 if missing:
-                    fresh.update(alias.name for alias in missing)
                     whole = len(missing) == len(node.names)
                     kept = self._moved(range(unit.first, unit.last + 1), unit.indent, "") if whole else []
                     first = getattr(node, "module", "") == "__future__"
                     found[first].append(kept or [reduced_import(node, missing)])
-        self._drop_imports(fresh)
+        self._drop_imports(added)
         for from_future, imports in found.items():
             if imports:
                 line, above, below = _place_of_imports(self.source, from_future=from_future)
                 self._insert(line, [""] * above + [each for lines in imports for each in lines] + [""] * below)
                 self.changed += [lines[0] for lines in imports]
 
-    def _drop_imports(self, names: Collection[str]) -> None:
-        """Take out the imports of names that the request moves, and that the block imports from elsewhere."""
-        gone = {move.name for move in read_request(self.task).moves}.intersection(names)
+    def _drop_imports(self, added: Iterable[ast.alias]) -> None:
+        """Take out the imports of what the request moves, where the block imports it from elsewhere."""
+        moves = {move.name for move in read_request(self.task).moves}
+        again = {each.asname or each.name for each in added if each.name in moves}
         for unit in self.source.units:
-            if isinstance(node := unit.node, ast.ImportFrom) and gone.intersection(_imported_by(node)):
-                left = [alias for alias in node.names if alias.name not in gone]
-                line = [reduced_import(node, left) + self.newline] if left else []
-                self.edits.append(LineEdit(unit.first - 1, unit.last, tuple(line)))
+            if unit.kind is UnitKind.IMPORT and isinstance(node := unit.node, ast.ImportFrom):
+                left = [alias for alias in node.names if (alias.asname or alias.name) not in again]
+                if len(left) < len(node.names):
+                    line = [reduced_import(node, left) + self.newline] if left else []
+                    self.edits.append(LineEdit(unit.first - 1, unit.last, tuple(line)))
 
     def _exchange(self, old: Unit, new: Unit, label: str) -> None:
         """Put `new` in the place of `old`, whose decorators stay where `new` is a function without any."""
         first = old.node.lineno if _is_undecorated(new) else old.first
         lines = self._moved(range(new.first, new.last + 1), new.indent, old.indent)
         if (cut := self._cut(old, new)) and cut[1] is not new:
-            at, end = cut[1].first - new.first, cut[1].last + 1 - new.first if string_of(cut[1].node) is not None else 0
+            head = self.block.head(cut[1])
+            at, end = (head, head) if string_of(cut[1].node) is None else (cut[1].first, cut[1].last + 1)
             shown = range(cut[0].first, cut[0].last + 1)
             indents = cut[0].indent, old.indent + cut[1].indent.removeprefix(new.indent)
-            lines[at : max(at, end)] = moved(self.source.lines, shown, indents, self.source.frozen)
+            lines[at - new.first : end - new.first] = moved(self.source.lines, shown, indents, self.source.frozen)
         if isinstance(old.node, ast.AnnAssign) and isinstance(new.node, ast.Assign):  # a field of a dataclass needs it
             lines[0] = lines[0].replace(new.key, f"{new.key}: {ast.unparse(old.node.annotation)}", 1)
         self._put(first, old.last, lines, label)
@@ -561,13 +563,11 @@ def _place_of_imports(source: PythonText, *, from_future: bool) -> tuple[int, in
     That is after the last import before the first definition, else after the docstring, else at the top.
     """
     rest = source.units
-    docstring = rest[0] if rest[0].key == DOCSTRING else None
-    leading = takewhile(lambda unit: unit.kind not in _DEFINITIONS, rest)
-    imports = [unit for unit in leading if unit.kind is UnitKind.IMPORT]
-    if imports:
+    first = takewhile(lambda unit: unit.kind not in _DEFINITIONS, rest)
+    if imports := [unit for unit in first if unit.kind is UnitKind.IMPORT]:
         return imports[0].first - 1 if from_future else imports[-1].last, 0, 0
-    if docstring:
-        return docstring.last, 1, 0
+    if rest[0].key == DOCSTRING:
+        return rest[0].last, 1, 0
     return source.head(rest[0]) - 1, 0, 2 if rest[0].kind in _DEFINITIONS else 1
 
 
@@ -589,7 +589,8 @@ def _unbound_modules(text: str) -> set[str]:
     used = {node.value.id for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)}
     known = {each for node in nodes for field in ("name", "asname", "arg") for each in [getattr(node, field, None)]}
     known |= {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
-    return used & sys.stdlib_module_names - {name.partition(".")[0] for name in known if name}
+    unbound = used - {name.partition(".")[0] for name in known if name}
+    return set() if "*" in known else unbound & sys.stdlib_module_names
 
 
 def _gap(body: _Body, upper: Unit, lower: Unit) -> int:

@@ -92,7 +92,9 @@ _KEPT: Final = re.compile(
     r"\b(?:alias(?:es)?|backwards?|compatib\w+|keep(?:ing)?\s+the\s+old|still\s+work|re-?export\w*)\b", re.IGNORECASE
 )
 _FLAG: Final = re.compile(
-    r"\b(?:add|introduce|support|accept)s?\b(?:[ \t]+[\w`'\"]++){0,6}[ \t]+[`'\"]?--([a-z][\w-]*)", re.IGNORECASE
+    r"\b(?:add|introduce|support|accept)s?[ \t]+(?:(?:an?|the|new|optional|boolean|global|cli|command|command-line|line"
+    r"|flag|option|switch|argument|parameter|support|for|called|named)[ \t]+){0,6}[`'\"]?--([a-z][\w-]*)",
+    re.IGNORECASE,
 )
 _NO_NAME: Final = re.compile(
     r"to|into|as|it|its|the|an?|them|be|from|this|that|all|and|or|in|of|is|files?|module|variable|parameter|argument"
@@ -224,7 +226,7 @@ def read_request(request: str) -> Request:
             if _is_name(old) and _is_name(new) and old != new and not any(map(_FILE.fullmatch, match.groups())):
                 renames[old] = new
                 expected += [Expectation(old, new)] * _is_certain(sentence, match)
-        moves += read_moves(sentence)
+        moves += _moves(sentence)
         files = frozenset(_FILE.findall(sentence))
         verbs = [verb for verb in _DELETE.finditer(sentence) if not _negated(sentence, verb.start())]
         lists += (tuple(_listed(sentence, verb.end(), files)) for verb in verbs)
@@ -243,7 +245,7 @@ def read_request(request: str) -> Request:
     )
 
 
-def read_moves(text: str) -> Iterator[Move]:
+def _moves(text: str) -> Iterator[Move]:
     """`move load and save from app.py to io.py`, `put the class Cart into cart.py and import it from there`."""
     for match in _MOVE.finditer(text):
         for each in _LISTED.finditer(match["names"]) if not _negated(text, match.start()) else ():

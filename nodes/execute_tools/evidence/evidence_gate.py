@@ -2,8 +2,8 @@
 
 What is run are the examples that the request gives, and those that documented the file before the turn, so that a
 changed docstring cannot hide a failure; the same examples on the text before the edit tell what it has broken. What
-cannot be run, and what the turn itself has written, never speaks against an edit. Below of it: which failing tests
-count against a turn's changes, and whether the names are as the request asks.
+cannot be run, and what the turn itself has written, never speaks against an edit. Below it: which failing tests count
+against a turn's changes, and whether the names are as the request asks.
 """
 
 import ast
@@ -40,8 +40,9 @@ class GatePlan:
     """What has to be run to judge an edit.
 
     `examples` are run on the new text, and on the old one where there is one (`compare`). `meant` are those of what the
-    edit changes or the request names, and `fresh` those that are new, but of the request, or of documentation of which
-    it speaks. `elsewhere` says that the request names other files, without which this one may not be right yet.
+    edit changes or the request names, and `fresh` those that the turn has added and that count, as they stand in the
+    request, or as it asks for documentation. `elsewhere` says that the request names other files, without which this
+    one may not be right yet.
     """
 
     request: Request
@@ -204,23 +205,26 @@ MOST_LINES: Final = 5  # lines that a sentence names
 def unmet(request: str, texts: Mapping[str, str]) -> list[str]:
     """What is not as the request asks, in sentences.
 
-    They read like `load is still in app.py, line 3, 7.`. `texts` are the Python files that it was about, by path; what
-    is in others is not known here.
+    They read like `load is still in app.py, line 3, 7.`. `texts` are the files that it was about, by path; what is in
+    others is not known here, and names are those of Python files.
     """
-    trees = {path: tree for path, text in texts.items() if not isinstance(tree := parse(text), SyntaxProblem)}
+    python = ((path, parse(text)) for path, text in texts.items() if path.endswith(".py"))
+    trees = {path: tree for path, tree in python if not isinstance(tree, SyntaxProblem)}
+    if not trees:
+        return []
+    asked = read_request(request)
     modules = {path.rpartition("/")[2].removesuffix(".py") for path in trees}
     told: list[str] = []
-    for each in read_request(request).expectations if trees else ():
+    for each in asked.expectations:
         for path, tree in trees.items():
             if lines := sorted(set(_use_lines(tree, each.gone, frozenset(modules)))):
                 told.append(f"{each.gone} is still in {path}, line {', '.join(map(str, lines[:MOST_LINES]))}.")
         if each.defined and not any(each.defined in _defined(tree) for tree in trees.values()):
             told.append(f"{each.defined} is not defined in {' or '.join(trees)}.")
-    moves = read_request(request).moves if trees else ()
     code = "\n".join(texts.values()).replace("-", "_")  # an option's name may be that of a parameter
-    flags = [flag for flag in read_request(request).flags if trees and flag.replace("-", "_") not in code]
-    told += [f"--{flag} is not in {' or '.join(trees)}." for flag in flags]
-    return [*told, *(words for move in moves for words in _not_moved(move, trees))]
+    flags = (flag for flag in sorted(asked.flags) if flag.replace("-", "_") not in code)
+    told += (f"--{flag} is not in {' or '.join(texts)}." for flag in flags)
+    return [*told, *(words for move in asked.moves for words in _not_moved(move, trees))]
 
 
 def _not_moved(move: Move, trees: Mapping[str, ast.Module]) -> Iterator[str]:
@@ -246,11 +250,14 @@ def _top_names(tree: ast.Module) -> set[str]:
 
 
 def _imports_of(tree: ast.Module, name: str, modules: AbstractSet[str]) -> Iterator[int]:
-    """Where a name is imported from one of these modules, or used as their attribute."""
-    for node in ast.walk(tree):
+    """Where a name is imported from one of these modules, or used as an attribute of one that is imported."""
+    nodes = [*ast.walk(tree)]
+    imports = (node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
+    bound = {each.asname or each.name for node in imports for each in node.names}
+    for node in nodes:
         if isinstance(node, ast.ImportFrom) and (node.module or "").rpartition(".")[2] in modules:
             yield from (node.lineno for each in node.names if each.name == name)
-        elif isinstance(node, ast.Attribute) and node.attr == name and getattr(node.value, "id", "") in modules:
+        elif isinstance(node, ast.Attribute) and node.attr == name and getattr(node.value, "id", "") in bound & modules:
             yield node.lineno
 
 

@@ -16,7 +16,7 @@ from inspect import cleandoc
 from itertools import groupby, islice
 from typing import Final, NamedTuple
 
-from mendgraph.nodes.execute_tools.edits.python_text import Function, OnlyRunning, SyntaxProblem, parse
+from mendgraph.nodes.execute_tools.edits.python_text import Function, OnlyRunning, SyntaxProblem, parse, string_of
 from mendgraph.nodes.execute_tools.edits.request import read_request
 from mendgraph.nodes.records import JsonMap
 
@@ -160,15 +160,10 @@ def _documentation(tree: ast.Module | Function | ast.ClassDef, name: str = "") -
         if isinstance(node, Function | ast.ClassDef):
             about = f"{name}.{node.name}".removeprefix(".")
             yield from _documentation(node, about)
-        elif node is not body[0] and (words := _free_standing(node)):
-            yield about, words
+        elif node is not body[0] and (words := string_of(node)):
+            yield about, cleandoc(words)
         else:
             about = name
-
-
-def _free_standing(node: ast.stmt) -> str:
-    words = getattr(getattr(node, "value", None), "value", None)
-    return cleandoc(words) if isinstance(node, ast.Expr) and isinstance(words, str) else ""
 
 
 LONGEST_VALUE: Final = 160  # characters of a value, an error or a piece of code that a sentence shows

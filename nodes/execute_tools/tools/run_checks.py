@@ -112,7 +112,7 @@ def run_checks(context: ToolContext, arguments: RunChecksArguments) -> ToolAnswe
     asked = read_request(context.task)
     others = _texts(context, islice(_python_files(context), MOST_LOOKED_AT if python and asked.moves else 0))
     users = {path: text for path, text in others if any(each.name in text for each in asked.moves)}
-    report = _Report(failed=unmet(context.task, users | python))
+    report = _Report(failed=unmet(context.task, users | texts))
     if python and (asked.expectations or asked.moves) and not report.failed:
         report.ran.append("what the task asks of names")
         report.traced = False

@@ -91,6 +91,7 @@ def test_what_the_block_does_not_carry_out_keeps_its_name(block: str, task: str)
         ("import b\n", "a.py", True),
         ("del count\n", "a.py", True),
         (SOURCE.replace("def count(text):\n    return len(text)\n", "import b\n"), "a.py", True),
+        (SOURCE.replace("def count(text):\n    return len(text)\n", ""), "a.py", True),
         ("MAX = 4\n", "a.py", False),
         ("from b import count\ndef count(text):\n    return 0\n", "a.py", False),
         ("from c import count\n", "b.py", False),
@@ -103,12 +104,26 @@ def test_what_is_moved_goes_where_the_block_says_so(block: str, path: str, moved
     assert (found.deleted, "def count" not in found.text) == (("count",) if moved else (), moved)
 
 
+@pytest.mark.parametrize(("block", "still"), [("del count\n", ("count at line 16",)), ("from b import count\n", ())])
+def test_what_is_moved_is_still_used_where_it_is_not_imported(block: str, still: tuple[str, ...]) -> None:
+    found = replace_definitions(f"{SOURCE}\n\nprint(count)\n", block, task="Move count from a.py to b.py.", path="a.py")
+    assert isinstance(found, Merged)
+    assert found.still == still
+
+
 def test_what_is_moved_is_imported_from_there_alone() -> None:
     source = "from a import count, size\n\nfrom a import (\n    other,\n)\n\nprint(count, size, other)\n"
     block = "from b import count\nfrom b import other\nfrom c import size\n"
     found = replace_definitions(source, block, task="Move count and other from a.py to b.py.", path="c.py")
     assert isinstance(found, Merged)
     assert found.text == ("from a import size\n\n" + block + "\nprint(count, size, other)\n")
+
+
+@pytest.mark.parametrize("line", ["from a import count as n\n", "from a import count; X = 1\n"])
+def test_what_is_imported_beside_or_under_another_name_stays(line: str) -> None:
+    found = replace_definitions(line, "from b import count\n", task="Move count from a.py to b.py.", path="c.py")
+    assert isinstance(found, Merged)
+    assert line in found.text
 
 
 def test_where_a_name_is_still_used_is_told() -> None:

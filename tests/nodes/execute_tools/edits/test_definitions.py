@@ -503,12 +503,17 @@ def test_what_runs_as_before_mends_no_fault(more: str, doc: str, task: str, refu
     [
         ("return at\n", "return xs[at]\n"),
         ("        at += 1\n", "        at += 1\n        if at > 9:\n            break\n    return None\n"),
-        ("    at = 0\n", "    return 0\n    yield\n"),
+        ("        at += 1\n", "        at += 1\n    yield\n"),
         ("    at = 0\n", "    global at\n    at = 0\n"),
     ],
 )
 def test_a_change_of_what_runs_is_one(old: str, new: str) -> None:
     assert isinstance(replace_definitions(LOOP, LOOP.replace(old, new), task=FIX), Merged)
+
+
+def test_what_follows_a_loop_that_may_be_left_runs() -> None:
+    source = "def first():\n    while True:\n        break\n    return 1\n"
+    assert isinstance(replace_definitions(source, source.replace("1", "2"), task=FIX), Merged)
 
 
 def test_what_reads_its_documentation_may_be_mended_there() -> None:
@@ -543,6 +548,10 @@ def test_a_docstring_that_stays_takes_the_indent_of_the_new_body() -> None:
     source = 'class A:\n    def f(self):\n        """Gives 1,\n        or 2.\n        """\n        return 1\n'
     found = merged("def f(self):\n  '''Gives 1.'''\n  return 2\n", source=source, task=FIX)
     assert found.text == source.replace("        ", "      ").replace("return 1", "return 2")
+    found = merged("def f(self):\n    # two\n    return 2\n", source=source, task=FIX)
+    assert found.text == source.replace("return 1", "# two\n        return 2")
+    found = merged("def f(self):\n    return 2\n", source=source.replace('    """\n', '    """; x = 1\n'), task=FIX)
+    assert found.text == "class A:\n    def f(self):\n        return 2\n"
     found = merged("class A:\n    def f(self): return 2\n", source=source, task=FIX)
     assert found.text == "class A:\n    def f(self): return 2\n"
 
@@ -581,7 +590,14 @@ def test_documentation_of_what_the_request_does_not_name_stays(task: str, stays:
         ("X = re.A\r\n", "", "import re\r\n\r\nX = re.A\r\n"),
         *(
             (text, "", text)
-            for text in ("def f(re):\n    re.A\n", "from regex import re\nre.A\n", "re = 1\nre.A\n", "numpy.x\n", "(")
+            for text in (
+                "def f(re):\n    re.A\n",
+                "from regex import re\nre.A\n",
+                "re = 1\nre.A\n",
+                "numpy.x\n",
+                "from a import *\nre.A\n",
+                "(",
+            )
         ),
         ("X = re.A\n", "Y = re.B\n", "X = re.A\n"),
     ],

@@ -287,6 +287,7 @@ TAKEN = {**MOVED, "api.py": "from shop.app import total\nimport app\napp.total(1
     ("texts", "told"),
     [
         (MOVED, []),
+        ({**MOVED, "bill.py": "def f(app):\n    return app.total\n"}, []),
         (HELD, ["total is still defined in app.py."]),
         (TAKEN, ["total is to be imported from money in api.py, line 1, 3."]),
         ({**MOVED, "money.py": "x = 1\n"}, ["total is not defined in money.py."]),
@@ -299,6 +300,11 @@ TAKEN = {**MOVED, "api.py": "from shop.app import total\nimport app\napp.total(1
 )
 def test_what_has_not_moved(texts: dict[str, str], told: list[str], task: str) -> None:
     assert unmet(task, texts) == told
+
+
+def test_a_package_may_give_on_what_is_moved() -> None:
+    texts = {"shop/money.py": HELD["app.py"], "shop/__init__.py": "from shop.money import total\n"}
+    assert unmet("Move the function total to money.py.", {**texts, "api.py": "from shop import total\n"}) == []
 
 
 def test_of_which_file_a_definition_is_moved_is_not_guessed() -> None:
@@ -366,7 +372,9 @@ def test_in_the_sandbox(bench: Bench, after: str, refused: bool) -> None:
         ("Add an option --dry-run to tool.py.", "def main(dry_run):\n    return dry_run\n", []),
         ("Don't add --dry-run.", "print(1)\n", []),
         ("With --dry-run it prints too much, add a limit.", "print(1)\n", []),
+        ("Add a message when --dry-run is given.", "print(1)\n", []),
     ],
 )
 def test_an_option_that_is_to_be_added_has_to_be_there(request_text: str, text: str, told: list[str]) -> None:
     assert unmet(request_text, {"tool.py": text}) == told
+    assert unmet(request_text, {"tool.py": text, "Makefile": "\ttool --dry-run\n"}) == []
