@@ -48,13 +48,13 @@ WITHOUT: dict[str, tuple[tuple[str, Any], ...]] = {
     ),
     "expectations": ((f"{TOOLS}.run_checks.unmet", lambda *_: []),),
     "listed_files": ((f"{TOOLS}.plan_and_answer._left_undone", lambda *_: ""),),
-    "moves": ((f"{EDITS}.request.read_moves", lambda *_: ()),),
+    "moves": ((f"{EDITS}.request._moves", lambda *_: ()),),
     "elisions": ((f"{EDITS}.definitions.elision_in", lambda *_: ""),),
-    "meaning": ((f"{EDITS}.definitions.mends_nothing", lambda *_: False),),
-    "kept_documentation": ((f"{EDITS}.definitions.is_shortened", lambda *_: False),),
-    "unasked": ((f"{EDITS}.definitions.is_unasked", lambda *_: False),),
+    "meaning": ((f"{EDITS}.definitions._mends_nothing", lambda *_: False),),
+    "kept_documentation": ((f"{EDITS}.definitions._is_shortened", lambda *_: False),),
+    "unasked": ((f"{EDITS}.definitions._Merge.subjects", frozenset()),),
     "imports": ((f"{TOOLS}.edit_blocks.with_imports", lambda text, _: text),),
-    "strings_below": ((f"{EVIDENCE}.examples._free_standing", lambda *_: ""),),
+    "strings_below": ((f"{EVIDENCE}.examples.string_of", lambda *_: None),),
     "examples_in_words": ((f"{EVIDENCE}.examples._in_words", lambda *_: ()),),
     "own_examples": tuple(
         (f"{place}.brought", lambda *_: frozenset()) for place in (f"{EVIDENCE}.evidence_gate", f"{TOOLS}.run_checks")
