@@ -11,7 +11,6 @@ that changes nothing that runs, where the request reports a fault. Documentation
 import ast
 import copy
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -19,8 +18,10 @@ from functools import cached_property
 from itertools import chain, product, takewhile
 from typing import Final, NamedTuple
 
+from mendgraph.nodes.execute_tools.edits.imports import place_of_imports
 from mendgraph.nodes.execute_tools.edits.losses import elision_in, is_elision, is_placeholder, is_stub, torn_statement
 from mendgraph.nodes.execute_tools.edits.python_text import (
+    DEFINITIONS,
     DOCSTRING,
     MAIN_GUARD,
     Function,
@@ -56,7 +57,6 @@ from mendgraph.nodes.language.names import reports_a_problem
 _SHOWN_CHARACTERS: Final = 60
 _SHOWN_STATEMENTS: Final = 5
 _SHOWN_NAMES: Final = 3
-_DEFINITIONS: Final = frozenset({UnitKind.FUNCTION, UnitKind.CLASS})
 _FIRST_LINE_MOVED: Final = re.compile(r"(?:async )?def [^\n]+:\n(?: {8}[^\n]*(?:\n|\Z)|\s*\n)+\Z")
 """A method whose first line has lost its indent, and whose body has not."""
 
@@ -195,7 +195,7 @@ class _Merge:
         if self.kept:
             reason = f"The block changes only comments and documentation of {self.name} that the request is not about."
             return Refusal(reason, unchanged=True)
-        names = [unit.key for unit in self.block.units if unit.kind in _DEFINITIONS]
+        names = [unit.key for unit in self.block.units if unit.kind in DEFINITIONS]
         return Refusal(identical(self.name, names), unchanged=True)
 
     # --- What stands for what
@@ -218,9 +218,9 @@ class _Merge:
         own = []
         for unit in units:
             known = named.get(unit.key)
-            if unit.kind in _DEFINITIONS and known is None and unit.key in conditional:
+            if unit.kind in DEFINITIONS and known is None and unit.key in conditional:
                 self._refuse(f"{unit.key} is defined inside an `if` or `try` of {self.name}; use edit_file for it.")
-            elif unit.kind in _DEFINITIONS and known is None and unit.key in imported:
+            elif unit.kind in DEFINITIONS and known is None and unit.key in imported:
                 self._refuse(f"{self.name} imports {unit.key}: change it in the file that defines it.")
             elif not self._merged_into_class(unit, known, holders.get(unit.key, []), lone=lone, methods=methods):
                 own.append(unit)
@@ -399,7 +399,7 @@ class _Merge:
         self._drop_imports(added)
         for from_future, imports in found.items():
             if imports:
-                line, above, below = _place_of_imports(self.source, from_future=from_future)
+                line, above, below = place_of_imports(self.source, from_future=from_future)
                 self._insert(line, [""] * above + [each for lines in imports for each in lines] + [""] * below)
                 self.changed += [lines[0] for lines in imports]
 
@@ -557,44 +557,8 @@ def _aliases(node: ast.Import | ast.ImportFrom) -> list[tuple[object, ...]]:
     return [(*origin, alias.name, alias.asname) for alias in node.names]
 
 
-def _place_of_imports(source: PythonText, *, from_future: bool) -> tuple[int, int, int]:
-    """After how many lines, and with how many blank lines before and after.
-
-    That is after the last import before the first definition, else after the docstring, else at the top.
-    """
-    rest = source.units
-    first = takewhile(lambda unit: unit.kind not in _DEFINITIONS, rest)
-    if imports := [unit for unit in first if unit.kind is UnitKind.IMPORT]:
-        return imports[0].first - 1 if from_future else imports[-1].last, 0, 0
-    if rest[0].key == DOCSTRING:
-        return rest[0].last, 1, 0
-    return source.head(rest[0]) - 1, 0, 2 if rest[0].kind in _DEFINITIONS else 1
-
-
-def with_imports(text: str, before: str) -> str:
-    """The text with an import of each module of the standard library that it, unlike `before`, uses and never binds."""
-    code = read_python(text)
-    missing = sorted(_unbound_modules(text) - _unbound_modules(before))
-    if not missing or isinstance(code, SyntaxProblem):
-        return text
-    line, above, below = _place_of_imports(code, from_future=False)
-    lines = [*[""] * above, *(f"import {name}" for name in missing), *[""] * below]
-    return apply_edits(code.lines, [LineEdit(line, line, tuple(each + dominant_newline(text) for each in lines))])
-
-
-def _unbound_modules(text: str) -> set[str]:
-    """Those of whose attributes a text makes use (`re.sub`), although it gives their names no meaning."""
-    tree = parse(text)
-    nodes = [] if isinstance(tree, SyntaxProblem) else [*ast.walk(tree)]
-    used = {node.value.id for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)}
-    known = {each for node in nodes for field in ("name", "asname", "arg") for each in [getattr(node, field, None)]}
-    known |= {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
-    unbound = used - {name.partition(".")[0] for name in known if name}
-    return set() if "*" in known else unbound & sys.stdlib_module_names
-
-
 def _gap(body: _Body, upper: Unit, lower: Unit) -> int:
     """How many blank lines go between two units. Source: PEP 8."""
-    if _DEFINITIONS & {upper.kind, lower.kind} or MAIN_GUARD in {upper.key, lower.key}:
+    if DEFINITIONS & {upper.kind, lower.kind} or MAIN_GUARD in {upper.key, lower.key}:
         return 1 if body.prefix else 2
     return int(upper.kind is not lower.kind or upper.key == DOCSTRING)

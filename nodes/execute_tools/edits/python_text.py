@@ -62,6 +62,9 @@ class UnitKind(StrEnum):
     OTHER = "other"
 
 
+DEFINITIONS = frozenset({UnitKind.FUNCTION, UnitKind.CLASS})
+
+
 @dataclass(frozen=True)
 class Unit:
     """Statements that stand on lines of their own, `first` (of the first decorator) to `last`, counted from 1.

@@ -5,7 +5,8 @@ from typing import Any
 
 from pydantic import Field
 
-from mendgraph.nodes.execute_tools.edits.definitions import Refusal, identical, replace_definitions, with_imports
+from mendgraph.nodes.execute_tools.edits.definitions import Refusal, identical, replace_definitions
+from mendgraph.nodes.execute_tools.edits.imports import with_imports
 from mendgraph.nodes.execute_tools.edits.losses import lost_definitions, lost_keys, why_not_whole, why_too_little
 from mendgraph.nodes.execute_tools.edits.python_text import SyntaxProblem, parse, read_python
 from mendgraph.nodes.execute_tools.edits.request import read_request

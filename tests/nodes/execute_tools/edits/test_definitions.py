@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mendgraph.nodes.execute_tools.edits import definitions
-from mendgraph.nodes.execute_tools.edits.definitions import Refusal, replace_definitions, with_imports
+from mendgraph.nodes.execute_tools.edits.definitions import Refusal, replace_definitions
 from mendgraph.nodes.execute_tools.edits.python_text import SyntaxProblem
 from mendgraph.nodes.execute_tools.edits.request import Merged
 
@@ -576,31 +576,3 @@ def test_documentation_of_what_the_request_does_not_name_stays(task: str, stays:
     alone = replace_definitions(LOOP, NOTE, "f.py", task=task)
     said = "The block changes only comments and documentation of f.py that the request is not about."
     assert (alone == Refusal(said, unchanged=True)) is stays
-
-
-@pytest.mark.parametrize(
-    ("text", "before", "expected"),
-    [
-        ('"""A."""\n\nX = re.A\n', "", '"""A."""\n\nimport re\n\nX = re.A\n'),
-        (
-            "import os.path\n\nX = [json.x, os.sep, math.pi]\n",
-            "",
-            "import os.path\nimport json\nimport math\n\nX = [json.x, os.sep, math.pi]\n",
-        ),
-        ("X = re.A\r\n", "", "import re\r\n\r\nX = re.A\r\n"),
-        *(
-            (text, "", text)
-            for text in (
-                "def f(re):\n    re.A\n",
-                "from regex import re\nre.A\n",
-                "re = 1\nre.A\n",
-                "numpy.x\n",
-                "from a import *\nre.A\n",
-                "(",
-            )
-        ),
-        ("X = re.A\n", "Y = re.B\n", "X = re.A\n"),
-    ],
-)
-def test_modules_that_a_new_text_uses_are_imported(text: str, before: str, expected: str) -> None:
-    assert with_imports(text, before) == expected

@@ -1,0 +1,31 @@
+import pytest
+
+from mendgraph.nodes.execute_tools.edits.imports import with_imports
+
+
+@pytest.mark.parametrize(
+    ("text", "before", "expected"),
+    [
+        ('"""A."""\n\nX = re.A\n', "", '"""A."""\n\nimport re\n\nX = re.A\n'),
+        (
+            "import os.path\n\nX = [json.x, os.sep, math.pi]\n",
+            "",
+            "import os.path\nimport json\nimport math\n\nX = [json.x, os.sep, math.pi]\n",
+        ),
+        ("X = re.A\r\n", "", "import re\r\n\r\nX = re.A\r\n"),
+        *(
+            (text, "", text)
+            for text in (
+                "def f(re):\n    re.A\n",
+                "from regex import re\nre.A\n",
+                "re = 1\nre.A\n",
+                "numpy.x\n",
+                "from a import *\nre.A\n",
+                "(",
+            )
+        ),
+        ("X = re.A\n", "Y = re.B\n", "X = re.A\n"),
+    ],
+)
+def test_modules_that_a_new_text_uses_are_imported(text: str, before: str, expected: str) -> None:
+    assert with_imports(text, before) == expected
