@@ -24,7 +24,8 @@ from mendgraph.graph.machine.build import SessionOptions
 from mendgraph.graph.runs.events import Alerted, Asked, Ended, Event, Text, Traced
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.terminal.output_lines import outcome_lines
-from mendgraph.nodes.execute_tools.edits.request import AskedEdits, Request as ReadRequest
+from mendgraph.nodes.execute_tools.edits.asked_edits import AskedEdits
+from mendgraph.nodes.execute_tools.edits.request import Request as ReadRequest
 from mendgraph.nodes.records import JsonMap, Record
 
 NAME = "mendgraph"
@@ -46,6 +47,9 @@ WITHOUT: dict[str, tuple[tuple[str, Any], ...]] = {
         (f"{TOOLS}.edit_blocks.read_request", lambda *_: ReadRequest()),
         (f"{EDITS}.definitions.asked_edits", lambda *_: AskedEdits()),
     ),
+    "given_names": ((f"{EDITS}.asked_edits._given_names", lambda *_: {}),),
+    "left_out": ((f"{EDITS}.asked_edits._unused", lambda *_: set()),),
+    "file_alone": ((f"{PROMPT}._stuck_file", lambda *_: None),),
     "expectations": ((f"{TOOLS}.run_checks.unmet", lambda *_: []),),
     "listed_files": ((f"{TOOLS}.plan_and_answer._left_undone", lambda *_: ""),),
     "moves": ((f"{EDITS}.request._moves", lambda *_: ()),),
@@ -53,7 +57,10 @@ WITHOUT: dict[str, tuple[tuple[str, Any], ...]] = {
     "meaning": ((f"{EDITS}.definitions._mends_nothing", lambda *_: False),),
     "kept_documentation": ((f"{EDITS}.definitions._is_shortened", lambda *_: False),),
     "unasked": ((f"{EDITS}.definitions._Merge.subjects", frozenset()),),
-    "imports": ((f"{TOOLS}.edit_blocks.with_imports", lambda text, _: text),),
+    "imports": ((f"{TOOLS}.edit_blocks.with_imports", lambda text, *_: text),),
+    "imports_beside": ((f"{TOOLS}.edit_blocks._modules", lambda *_: {}),),
+    "read_first": ((f"{TOOLS}.edit_blocks.definitions_in", lambda *_: frozenset()),),
+    "few_files": (("mendgraph.nodes.begin_turn.preload.few_files", lambda *_: []),),
     "strings_below": ((f"{EVIDENCE}.examples.string_of", lambda *_: None),),
     "examples_in_words": ((f"{EVIDENCE}.examples._in_words", lambda *_: ()),),
     "own_examples": tuple(

@@ -178,8 +178,8 @@ def preload(
     known = _within([path for path in before if files.exists(path)], files.size_of, MAX_FEW_BYTES)
     if wanted and not asked and all(map(IS_TEST.search, shown)):
         shown += known if output or not orders_a_change(words) else []  # a new order may be about something else
-    if asked or (not shown and wanted):
-        few = few_files(files.readable())
+    few = few_files(files.readable()) if asked or not shown else []
+    if asked or (not shown and (wanted or _related(words, few, files))):
         meant, tests = (few, []) if few or shown else meant_files(request, files)
         shown = [*(path for path in meant if path not in shown), *shown][-MAX_NAMED_FILES:] or known
     code = [path for path in shown if path.endswith((".py", ".pyi"))] if checked and not asked else []
@@ -187,10 +187,11 @@ def preload(
     return read_ahead(shown, [*code, *tests] if checked else [], names)
 
 
-_NAME = r"(?:the )?(?:function |class |method )?[`'\"]?([^\W\d]\w*)[`'\"]?(?:\(\))?"
+_NAME = r"(?:the )?(?:function |class |method )?(?!everywhere\b)[`'\"]?([^\W\d]\w*)[`'\"]?(?:\(\))?"
+_FILE = r"[`'\"]?([\w./-]+\.\w+)[`'\"]?"
 _ONLY_A_RENAME = re.compile(
-    rf"(?:please[ ,]+)?rename {_NAME} to {_NAME},?"
-    r"(?: everywhere| in all files| in the (?:whole )?project)(?:[ ,]+please)?[.!]?",
+    rf"(?:please[ ,]+)?rename {_NAME}(?: in {_FILE})? to {_NAME},?"
+    rf"(?: everywhere| in all files| in the (?:whole )?project| in {_FILE})?(?:[ ,]+please)?[.!]?",
     re.IGNORECASE,
 )
 _DEFINED = re.compile(r"\b(?:def|class|function|func|fn|const|let|var|type|struct)\s+([^\W\d]\w*)")
@@ -205,12 +206,15 @@ def _renamed(request: str, files: Files) -> ModelReply | None:
     every = dict(islice(files.readable(), MOST_LOOKED_AT + 1)) if match else {}
     if match is None or len(every) > MOST_LOOKED_AT or sum(every.values()) > MAX_BYTES:
         return None
-    old, new = match.groups()
+    old, place, new, also = match.groups()
     texts = {path: _text(files.head(path, MAX_BYTES)) for path in every}
     words = {path: {*_NAMES.findall(text)} for path, text in texts.items()}
     having = [path for path in texts if old in words[path]]
     defined = [name for path in having for name in _DEFINED.findall(texts[path])]
     if defined.count(old) != 1 or any(new in each for each in words.values()) or {old, new} & _TAKEN:
+        return None
+    holder = next(path for path in having if old in _DEFINED.findall(texts[path]))
+    if not {place, also} - {None} <= {holder, holder.rpartition("/")[2]}:
         return None
     owners = _OWN.union(*(re.split(r"[/.]", path) for path in every))
     if any(_may_be_another(old, texts[path], owners) for path in having):

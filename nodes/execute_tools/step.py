@@ -128,7 +128,7 @@ def run_step(
     for number, (index, call) in enumerate(in_order):
         if index in results:  # a child beside another one
             continue
-        failed = sum(_failed(result, done) for result in results.values())
+        failed = sum(_failed(result, (*using.context.changes, *done.changes)) for result in results.values())
         refusal = _refusal(call, failed, using.context.scope, is_answer=call.tool in terminal)
         if refusal is not None:
             results[index] = refusal
@@ -168,11 +168,11 @@ def _refusal(call: ToolCall, failed: int, scope: CancellationScope | None, *, is
     return None
 
 
-def _failed(result: CallResult, done: StepDone) -> bool:
-    """Whether a call stands in the way of the answer. A file that was repeated as it is does not, beside a change."""
+def _failed(result: CallResult, changes: Sequence[FileChange]) -> bool:
+    """Whether a call stands in the way of the answer. A file that is repeated as it is does not, beside a change."""
     if (error := result.result.error) is None:
         return result.result.data.get("changed") is False
-    return not (error.code is ToolErrorCode.UNCHANGED and done.changes)
+    return not (error.code is ToolErrorCode.UNCHANGED and changes)
 
 
 def _not_run(call: ToolCall, code: ToolErrorCode, message: str) -> CallResult:

@@ -139,8 +139,9 @@ _VERBS = (
     r"|move|put|raise|refactor|remove|rename|repair|replace|rewrite|set|simplify|turn|update|write)"
 )
 _CHANGE = re.compile(
-    r"\b(?:add|change|correct|create|delete|edit|fix|implement|make|mend|refactor|remove|rename|repair|replace|rewrite"
-    r"|set|update|write)(?:s|es|d|ed|ing)?\b",
+    r"\b(?:add|change|correct|create|delete|edit|fix|implement|make|mend|move|refactor|remove|rename|repair|replace"
+    r"|rewrite|set|update|use|write)(?:s|es|d|ed|ing)?\b"
+    r"|\b(?:call|drop|get rid|give|let(?! me| us))\b|\b(?:has|have|needs?) to\b|\b(?:may|nobody|nothing) \w",
     re.IGNORECASE,
 )
 _SPOKEN = (
@@ -255,6 +256,11 @@ _TO_MAKE = re.compile(
     re.IGNORECASE,
 )
 """What stands before the files that are sure to be changed, or made."""
+_GIVES = re.compile(rf"\b(?:move|extract)\b.* (?:from|out of) ({_FILE})", re.IGNORECASE)
+_TESTED = re.compile(
+    rf"\b(?:(?:add|extend|write)\b.*\b(?:test|case)s?|cover)\b.* (?:in|to|into) ({_FILE})", re.IGNORECASE
+)
+"""Files that lose what is moved, and those that get a test."""
 _CONTEXT = re.compile(
     r"\b(?:after|before|but|calls?|circular|differ\w*|duplicate\w*|for|imports?|inconsisten\w*|like|links?|match\w*|of|on"
     r"|ones?|references?|same|see|so|sure|than|that|those|to (?:an?|be|it|its|the|what)|us(?:e|es|ing)|via|where|which"
@@ -272,12 +278,15 @@ _ONWARDS = re.compile(r" (?:as|from|into|like|so|to)\b(?! [\d\"'])", re.IGNORECA
 def files_to_change(request: str) -> dict[str, bool]:
     """The files that an order of the request is sure to change, and those that it makes (False); in doubt none.
 
-    Of one file alone an order is not sure, nor of a test, which may be there to pass: `in a.py and b.py`.
+    Of one file alone an order is not sure, nor of a test, which may be there to pass: `in a.py and b.py`. It is sure of
+    the file that something is moved from, and of the one that gets a test.
     """
     sentences = _SENTENCES.split(_QUOTED_FILE.sub(r"\1", request))
     kept = {path for each in sentences if _UNSURE.search(each) for path in named_paths(each)}
     found: dict[str, bool] = {}
     for sentence in sentences if orders_a_change(request) else ():
+        told = [match[1] for pattern in (_GIVES, _TESTED) if (match := pattern.search(sentence))]
+        found |= {path: True for path in told if path not in kept}
         order, lists = _ORDER.match(sentence), [*_FILES.finditer(sentence)]
         if order is None or not lists:
             continue

@@ -39,7 +39,7 @@ def test_a_file_that_an_order_lists_has_to_be_changed(tmp_path: Path, between: t
     model = ScriptedModel([block("a.py"), *between, block("b.py")])
     [outcome] = play(tmp_path, model, BOTH)
     assert (outcome.kind, outcome.answer) == (OutcomeKind.FINISHED, "Changed a.py, b.py.")
-    assert last_words(model, 1).endswith(f"{NOT_B}\nAnswer with the path of the file and the new text of what changes.")
+    assert last_words(model, 1) == f"{render_file('b.py', FILES['b.py'])}\n\n{BOTH}"
     assert len(model.calls) == 2 + len(between)
 
 

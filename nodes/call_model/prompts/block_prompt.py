@@ -188,7 +188,10 @@ class Focus(NamedTuple):
 
 
 class Hidden(NamedTuple):
-    """A function that is to be written anew, and its file without its body; `alone` where nothing else is shown."""
+    """A function that is to be written anew, and its file without its body; `alone` where nothing else is shown.
+
+    With "" for `name` it is the whole file, as it is.
+    """
 
     path: str
     name: str
@@ -224,7 +227,7 @@ def block_request(
     failures = view.failed_steps + max(asked, len(corrections))
     hidden = _asked_anew(task, view, failures)
     if hidden and hidden.alone:
-        alone = _ask_alone(hidden, task, view, since)
+        alone = _ask_alone(hidden, task, view, since, failures)
         if most_tokens is None or estimated_tokens(alone) <= most_tokens:
             return Prompt(tuple(alone), failed_tries=failures)
     more = ["More tools, called in the same way:", *map(describe_tool, own)] if own else []
@@ -327,23 +330,33 @@ def _asked_anew(task: str, view: TurnView, failures: int) -> Hidden | None:
     """What the next request asks to be written anew, to mend something; None where it shows what is there.
 
     A small model repeats a body that it sees. A function that says what it does is shown alone at first, another one in
-    its file.
+    its file. Where the request is an order, the file that was not changed is shown alone.
     """
-    if not 0 < failures < LAST_TRY or _missing(task, view):
+    if not 0 < failures < LAST_TRY or _missing(task, view) or is_question(task):
         return None
-    focus = _focus(task, view) if view.evidence or reports_a_problem(task) else None
+    mends = reports_a_problem(task) or any(map(_CALL.match, view.evidence))
+    focus = _focus(task, view) if mends else None
     text = without_body(view.files[focus.path], focus.name) if focus else None
     if not focus or not text:
-        return None
+        return _stuck_file(view) if asks_for_a_change(task) else None
     documented = any(ast.get_docstring(node) for node in _nodes(text) if node.name == focus.name)
     return Hidden(*focus, text, alone=(failures > 1) is not documented)
 
 
-def _ask_alone(hidden: Hidden, task: str, view: TurnView, since: str) -> list[JsonMap]:
+def _stuck_file(view: TurnView) -> Hidden | None:
+    """The first file that the last step was to change, and has given back as it is."""
+    told = " ".join(view.failures)
+    paths = [*view.files] if len(view.files) == 1 else sorted(filter(told.count, view.files), key=told.index)
+    return Hidden(paths[0], "", view.files[paths[0]], alone=True) if view.unchanged and paths else None
+
+
+def _ask_alone(hidden: Hidden, task: str, view: TurnView, since: str, failures: int) -> list[JsonMap]:
     """Without the examples of edits, as one asks for a program: what is wanted, its beginning, what must come out."""
-    right = _right(view)
-    wanted = [since, "" if right else task.strip(), render_file(hidden.path, hidden.text)]
-    told = [*filter(None, wanted), *right, f"Write the function {hidden.name}."]
+    right, file = _right(view), render_file(hidden.path, hidden.text)
+    wanted = [since, "" if right else task.strip(), file, *right, f"Write the function {hidden.name}."]
+    if not hidden.name:
+        wanted = [since, file, task.strip(), *([*right, f"Write all of {hidden.path}."] if failures > 1 else ())]
+    told = [*filter(None, wanted)]
     return [message_of("system", ANEW_SYSTEM), message_of("user", "\n\n".join(told))]
 
 
@@ -425,7 +438,7 @@ def bounded_request(task: str, view: TurnView, told: Callable[[TurnView, Sequenc
     return text
 
 
-_WORD = re.compile(r"\w+")
+_WORD, _CALL = re.compile(r"\w+"), re.compile(r"\w+\(")
 _EXAMPLE_FOUND = re.compile(r"^(?>(.*?) (?:gives|raises) ).*, but must (give|raise) (.*)$", re.MULTILINE)
 _ELISION = "..."
 

@@ -24,7 +24,8 @@ class TurnView(Record):
     `files` maps paths to their newest known content: a file that was changed and not read since is not among them.
     `failures` are those of the last step that failed, until something was changed; a file that was read once more for
     nothing is one of them. `failed_steps` counts such steps since then. `evidence` is what pasted output says, and what
-    checks found before anything was done. `refused` says that something was not allowed.
+    checks found before anything was done. `refused` says that something was not allowed, and `unchanged` that the last
+    step failed for nothing but this: a file was to be changed, and is as it was.
     """
 
     files: dict[str, str] = Field(default_factory=dict)
@@ -34,6 +35,7 @@ class TurnView(Record):
     failures: tuple[str, ...] = ()
     failed_steps: int = 0
     refused: bool = False
+    unchanged: bool = False
 
 
 def view_turn(history: Sequence[AnyMessage]) -> TurnView:
@@ -43,7 +45,7 @@ def view_turn(history: Sequence[AnyMessage]) -> TurnView:
     changed: dict[str, None] = {}
     failures: list[str] = []
     evidence = [output] if (output := parted(last_request(history))[1]) else []
-    failed_steps, refused = 0, False
+    failed_steps, refused, unchanged = 0, False, False
     for number, every in enumerate(_steps(history)):
         first = [result for result in every if number == 0 and _is_evidence(result)]
         results = [result for result in every if result not in first]
@@ -58,6 +60,9 @@ def view_turn(history: Sequence[AnyMessage]) -> TurnView:
         unedited = (data["path"] for data in done if data.get("changed") is False)
         step_failures += [f"{path} is shown above: make the edit again." for path in unedited]
         step_failures += [f"{data['path']} {data['syntax']}." for data in done if "path" in data and data.get("syntax")]
+        if step_failures:
+            failed = [*filter(_failure, results)]
+            unchanged = bool(failed) and all(map(_left_as_it_was, failed))
         progress = any(map(_is_change, done)) and not step_failures
         failures = step_failures or ([] if progress else failures)
         failed_steps = 0 if progress else failed_steps + bool(step_failures)
@@ -78,6 +83,7 @@ def view_turn(history: Sequence[AnyMessage]) -> TurnView:
         failures=tuple(failures),
         failed_steps=failed_steps,
         refused=refused,
+        unchanged=unchanged,
     )
 
 
@@ -160,6 +166,11 @@ def _failure(result: JsonMap) -> str:
     if error.get("code") == ToolErrorCode.LOOP_OVERRIDE:  # whose advice, to do something else, is for the other forms
         return "This was tried before."
     return str(error.get("message") or "")
+
+
+def _left_as_it_was(result: JsonMap) -> bool:
+    failed_answer = result.get("tool") == "final_answer" and _code(result) == ToolErrorCode.CHECK_FAILED
+    return failed_answer or _code(result) == ToolErrorCode.UNCHANGED
 
 
 def _is_evidence(result: JsonMap) -> bool:

@@ -18,7 +18,16 @@ from functools import cached_property
 from itertools import chain, product, takewhile
 from typing import Final, NamedTuple
 
-from mendgraph.nodes.execute_tools.edits.imports import place_of_imports
+from mendgraph.nodes.execute_tools.edits.asked_edits import (
+    AskedEdits,
+    Merged,
+    asked_edits,
+    block_to_merge,
+    carry_out,
+    del_names,
+    with_new_names,
+)
+from mendgraph.nodes.execute_tools.edits.imports import place_of_imports, without_imports_of
 from mendgraph.nodes.execute_tools.edits.losses import elision_in, is_elision, is_placeholder, is_stub, torn_statement
 from mendgraph.nodes.execute_tools.edits.python_text import (
     DEFINITIONS,
@@ -40,16 +49,7 @@ from mendgraph.nodes.execute_tools.edits.python_text import (
     statements_in,
     string_of,
 )
-from mendgraph.nodes.execute_tools.edits.request import (
-    AskedEdits,
-    Merged,
-    asked_edits,
-    block_to_merge,
-    carry_out,
-    del_names,
-    read_request,
-    with_new_names,
-)
+from mendgraph.nodes.execute_tools.edits.request import module_of, read_request
 from mendgraph.nodes.execute_tools.files.text_files import dominant_newline, to_unix
 from mendgraph.nodes.language.documents import parse_quietly
 from mendgraph.nodes.language.names import reports_a_problem
@@ -89,6 +89,7 @@ def replace_definitions(
     if isinstance(new, SyntaxProblem):
         return Refusal(f"The block is not valid Python ({new}). Send it again: complete, and nothing but code.")
     try:
+        new = without_imports_of(new, module_of(path))
         torn = torn_statement(new)
         if torn:
             return Refusal(f"The block gives only a part of a function ({torn}). Send all of it, with its def line.")

@@ -1,8 +1,12 @@
-"""Where imports stand in a Python file, and those of the standard library that a new text lacks. Pure."""
+"""Where imports stand in a Python file, and those that a new text lacks. Pure."""
 
 import ast
+import builtins
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from itertools import takewhile
+from typing import Final
 
 from mendgraph.nodes.execute_tools.edits.python_text import (
     DEFINITIONS,
@@ -12,10 +16,13 @@ from mendgraph.nodes.execute_tools.edits.python_text import (
     SyntaxProblem,
     UnitKind,
     apply_edits,
+    named_units,
     parse,
     read_python,
 )
 from mendgraph.nodes.execute_tools.files.text_files import dominant_newline
+
+_BUILTINS: Final = frozenset({*dir(builtins), "__file__"})
 
 
 def place_of_imports(source: PythonText, *, from_future: bool) -> tuple[int, int, int]:
@@ -32,23 +39,44 @@ def place_of_imports(source: PythonText, *, from_future: bool) -> tuple[int, int
     return source.head(rest[0]) - 1, 0, 2 if rest[0].kind in DEFINITIONS else 1
 
 
-def with_imports(text: str, before: str) -> str:
-    """The text with an import of each module of the standard library that it, unlike `before`, uses and never binds."""
-    code = read_python(text)
-    missing = sorted(_unbound_modules(text) - _unbound_modules(before))
-    if not missing or isinstance(code, SyntaxProblem):
+def without_imports_of(block: PythonText, module: str) -> PythonText:
+    """The block without what it imports from this module, which it is a text for."""
+    kept = (each for each in block.units if getattr(each.node, "module", None) != module)
+    return replace(block, units=tuple(kept))
+
+
+def with_imports(text: str, before: str, modules: Mapping[str, str]) -> str:
+    """The text with an import of what it, unlike `before`, uses and never binds.
+
+    That are modules of the standard library, and what exactly one of the `modules` defines: their texts, by the names
+    under which this text imports them.
+    """
+    code, new = read_python(text), _unbound(text)
+    names = sorted(new.keys() - _unbound(before).keys())
+    if not names or isinstance(code, SyntaxProblem):
         return text
+    defined = {module: definitions_in(each) for module, each in modules.items()}
+    imports = [f"import {name}" for name in names if new[name] and name in modules.keys() | sys.stdlib_module_names]
+    places = {name: [module for module, each in defined.items() if name in each] for name in names}
+    imports += [f"from {found[0]} import {name}" for name, found in places.items() if len(found) == 1]
     line, above, below = place_of_imports(code, from_future=False)
-    lines = [*[""] * above, *(f"import {name}" for name in missing), *[""] * below]
+    lines = [*[""] * above, *imports, *[""] * below] if imports else []
     return apply_edits(code.lines, [LineEdit(line, line, tuple(each + dominant_newline(text) for each in lines))])
 
 
-def _unbound_modules(text: str) -> set[str]:
-    """Those of whose attributes a text makes use (`re.sub`), although it gives their names no meaning."""
+def definitions_in(text: str) -> frozenset[str]:
+    """The names that a text defines at its top, without imports; none where it is no Python."""
+    code = read_python(text)
+    return frozenset() if isinstance(code, SyntaxProblem) else frozenset(each.name for each in named_units(code))
+
+
+def _unbound(text: str) -> dict[str, bool]:
+    """The names that a text uses and gives no meaning, and whether it uses them as it uses a module (`re.sub`)."""
     tree = parse(text)
     nodes = [] if isinstance(tree, SyntaxProblem) else [*ast.walk(tree)]
-    used = {node.value.id for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)}
+    owners = {node.value.id for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)}
     known = {each for node in nodes for field in ("name", "asname", "arg") for each in [getattr(node, field, None)]}
     known |= {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
-    unbound = used - {name.partition(".")[0] for name in known if name}
-    return set() if "*" in known else unbound & sys.stdlib_module_names
+    bound = {name.partition(".")[0] for name in known if name} | _BUILTINS
+    used = {node.id for node in nodes if isinstance(node, ast.Name)} - bound
+    return {} if "*" in known else {name: name in owners for name in used}

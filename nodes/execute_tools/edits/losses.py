@@ -61,7 +61,13 @@ def torn_statement(text: PythonText) -> str:
 
 
 def is_stub(node: ast.stmt) -> bool:
-    """Whether a statement with a body has nothing in it but a docstring, `pass`, `...` or NotImplementedError."""
+    """Whether a statement with a body has nothing in it but a docstring, `pass`, `...` or NotImplementedError.
+
+    So has a function that only calls itself, which a model writes below an import of the same name.
+    """
+    match node:
+        case ast.FunctionDef(name=name, body=[ast.Return(value=ast.Call(func=ast.Name(id=called)))], decorator_list=[]):
+            return name == called and [each.arg for each in node.args.args[:1]] not in (["self"], ["cls"])
     body: list[ast.stmt] = getattr(node, "body", [])
     return bool(body) and all(map(_does_nothing, body))
 

@@ -1,18 +1,20 @@
 """The tool behind the block form: the new text of what changes in a file, without any escaping."""
 
+import posixpath
+import re
 from functools import partial
 from typing import Any
 
 from pydantic import Field
 
 from mendgraph.nodes.execute_tools.edits.definitions import Refusal, identical, replace_definitions
-from mendgraph.nodes.execute_tools.edits.imports import with_imports
+from mendgraph.nodes.execute_tools.edits.imports import definitions_in, with_imports
 from mendgraph.nodes.execute_tools.edits.losses import lost_definitions, lost_keys, why_not_whole, why_too_little
 from mendgraph.nodes.execute_tools.edits.python_text import SyntaxProblem, parse, read_python
 from mendgraph.nodes.execute_tools.edits.request import read_request
 from mendgraph.nodes.execute_tools.files.text_files import BOM, unstorable, with_newline
 from mendgraph.nodes.execute_tools.registry import FilePath, ToolAnswer, ToolArguments, ToolContext, tool
-from mendgraph.nodes.execute_tools.tools.saving import LoadedText, load_current, save_text, shown_unread
+from mendgraph.nodes.execute_tools.tools.saving import LoadedText, load_current, load_text, save_text, shown_unread
 from mendgraph.nodes.records import EditForm, Effect, JsonMap, ToolError, ToolErrorCode, invalid, quoted
 
 
@@ -27,9 +29,9 @@ class EditBlocksArguments(ToolArguments):
 def edit_blocks(context: ToolContext, arguments: EditBlocksArguments) -> ToolAnswer:
     """Replace functions or classes of a Python file by name, or a whole file of another kind.
 
-    The named definitions need not have been read; a file that is replaced as a whole must have been, and is shown where
-    it was not. What the request says to delete or to rename is deleted or renamed. The result carries the new text:
-    the block form shows each file in its newest known state.
+    A file must have been read, and is shown where it was not, unless the block only adds to it. What the request says
+    to delete or to rename is deleted or renamed. The result carries the new text: the block form shows each file in its
+    newest known state.
     """
     content = arguments.content.removeprefix(BOM)
     problem = unstorable(content, "content") or ("" if content.strip() else "content is empty: give the new text.")
@@ -54,6 +56,8 @@ def _edit(context: ToolContext, before: LoadedText, content: str) -> ToolAnswer:
     merged = replace_definitions(text, content, before.name, task=context.task, path=before.path, begun=begun)
     if isinstance(merged, Refusal):
         return _unchanged(merged.reason) if merged.unchanged else invalid(merged.reason)
+    if before.path not in context.files_read and not definitions_in(text).isdisjoint(merged.changed):
+        return shown_unread(context, before)
     told = {"ignored": list(merged.ignored), "deleted": list(merged.deleted), "still": list(merged.still)}
     data: JsonMap = {"changed": list(merged.changed), "action": "merged", **{k: v for k, v in told.items() if v}}
     if merged.renamed_uses:
@@ -72,8 +76,23 @@ def _replace(context: ToolContext, before: LoadedText, content: str) -> ToolAnsw
 
 def _save(context: ToolContext, path: str, text: str, before: LoadedText | None, **data: Any) -> ToolAnswer:
     if _is_python(path):
-        text = with_imports(text, before.file.text if before else "")
+        text = with_imports(text, before.file.text if before else "", _modules(context, path))
     return save_text(context, path, text, before, **data, content=text.replace("\r\n", "\n"))
+
+
+def _modules(context: ToolContext, path: str) -> dict[str, str]:
+    """The Python files beside this one, and those at the top, that the thread has read, by the names for an import."""
+    folder, own = posixpath.split(path)
+    package = "." if context.workspace.exists(posixpath.join(folder, "__init__.py")) else ""
+    circle = re.compile(rf"^[ \t]*(?:from|import)[ \t]+[.\w]*\b{re.escape(own.partition('.')[0])}\b", re.MULTILINE)
+    found: dict[str, str] = {}
+    for other in context.files_read:
+        place, name = posixpath.split(other)
+        if place in {folder, "" if not package else folder} and name.endswith(".py") and name != own:
+            text = load_text(context, other)
+            if isinstance(text, LoadedText) and not circle.search(text.file.text):
+                found[package + name.removesuffix(".py")] = text.file.text
+    return found
 
 
 def _excerpt(before: LoadedText, text: str, task: str) -> ToolError | None:

@@ -185,9 +185,28 @@ def test_a_request_that_names_no_file_is_about_what_speaks_of_the_same(
     assert preload(request_text, profile, shop(), checked=True) == expected
 
 
+@IN_BLOCKS
+@pytest.mark.parametrize(
+    ("request_text", "shown"),
+    [("Nobody gets more than the LIMIT at once.", ["shop.py", "stock.py"]), ("Good morning!", [])],
+)
+def test_few_files_are_shown_to_a_request_that_speaks_of_what_they_hold(
+    request_text: str, shown: list[str], profile: Profile
+) -> None:
+    texts = {"shop.py": "def buy(count): ...\n", "stock.py": "LIMIT = 3\n"}
+    files = Workspace(all_files=tuple((path, len(text)) for path, text in texts.items()), texts=texts)
+    assert preload(request_text, profile, files) == read_ahead(shown)
+
+
 @pytest.mark.parametrize(
     "request_text",
-    ["rename calc to compute_total everywhere", "Please rename the function `calc` to compute_total everywhere."],
+    [
+        "rename calc to compute_total everywhere",
+        "Please rename the function `calc` to compute_total everywhere.",
+        "Rename calc to compute_total.",
+        "Rename calc in src/shop/cart.py to compute_total",
+        "Rename the function calc to compute_total in cart.py.",
+    ],
 )
 def test_a_new_name_is_given_everywhere_without_a_model(request_text: str) -> None:
     made = preload(request_text, BLOCKS, shop(), checked=True)
@@ -282,11 +301,11 @@ def test_what_is_clear_beside_it_gets_the_new_name() -> None:
 @pytest.mark.parametrize(
     ("request_text", "more"),
     [
-        ("rename calc to compute_total", {}),
         ("rename calc to compute_total everywhere and fix it", {}),
         ("rename calc to shorten everywhere", {}),
         ("rename nothing_here to compute_total everywhere", {}),
         ("rename calc to class everywhere", {}),
+        ("rename calc to compute_total in README.md", {}),
         ("rename calc to sum everywhere", {}),
         ("rename calc to compute_total everywhere", MANY),
         ("rename calc to compute_total everywhere", {"big.txt": "x" * MAX_BYTES}),

@@ -218,8 +218,9 @@ SAME = ToolResult.failure(ToolErrorCode.UNCHANGED, "The block is identical.")
 @pytest.mark.parametrize("changes", [(), (change("b.py"),)])
 def test_a_file_repeated_as_it_is_does_not_stand_in_the_way_beside_a_change(changes: tuple[FileChange, ...]) -> None:
     engine = Engine(read=ToolOutput(OK, changes), edit=ToolOutput(SAME))
-    *_, answer = step(engine, [READ, EDIT, ANSWER]).results
-    assert answer == (done(ANSWER) if changes else not_yet(ANSWER, 1))
+    before = step(Engine(edit=ToolOutput(SAME)), [EDIT, ANSWER], context=replace(CONTEXT, changes=changes)).results
+    answers = step(engine, [READ, EDIT, ANSWER]).results[-1], before[-1]
+    assert answers == ((done(ANSWER) if changes else not_yet(ANSWER, 1)),) * 2
 
 
 CHECKS = call("run_checks").model_copy(update={"implied": True})

@@ -207,6 +207,9 @@ def test_a_claim_says_that_something_was_done(answer: str, claims: bool) -> None
         ("Write a class Average in average.py. See stack.py.", "", "average"),
         ("Create a.py and b.py with a function each.", "", "a b"),
         ("Write a function load in io.py that reads b.py", "", "io"),
+        ("Move the constant PAUSE from a.py into b.py.", "a", ""),
+        ("Make net ignore debts, and cover that in test_a.py.", "test_a", ""),
+        ("Add a test for it to test_a.py too.", "test_a", ""),
         *(
             (context, "", "")
             for context in (

@@ -119,7 +119,7 @@ def test_no_request_of_a_turn_is_made_twice(task: str, files: dict[str, str], fa
     assert len({str(messages) for messages in asked}) == texts.LAST_TRY + 1
 
 
-SAME = failed("The block is identical to what add in 'calc.py' already has.")
+SAME = failed("The block is identical to what add in 'calc.py' already has.", ToolErrorCode.UNCHANGED)
 
 
 def test_what_was_given_back_unchanged_is_asked_for_without_its_body() -> None:
@@ -131,10 +131,22 @@ def test_what_was_given_back_unchanged_is_asked_for_without_its_body() -> None:
     said = CALC.replace("return", '"""The sum."""\n    return')
     first = built(BLOCKS, [HumanMessage("The sum is wrong."), *step(read(said)), *step(SAME)]).messages
     assert (first[0]["content"], len(first)) == (texts.ANEW_SYSTEM, 2)  # what says what it does is enough
-    kept = [HumanMessage("Add a flag to the sum."), *history[1:], *step(SAME)]  # nothing is wrong with it
-    assert CALC in request_of(built(BLOCKS, kept))
     new = [HumanMessage("The sum is wrong, and none.py is missing."), *history[1:], *step(SAME)]
     assert CALC in request_of(built(BLOCKS, new))
+
+
+def test_an_order_that_changed_nothing_is_given_again_below_the_file_alone() -> None:
+    history = [HumanMessage("Add a flag to the sum."), *step(read(UTIL, "util.py"), path="util.py"), *step(read(CALC))]
+    first, second, last = (built(BLOCKS, [*history, *step(SAME) * tries]).messages for tries in (1, 2, 3))
+    system, told = (
+        {"role": "system", "content": texts.ANEW_SYSTEM},
+        f"{render_file('calc.py', CALC)}\n\nAdd a flag to the sum.",
+    )
+    assert first == (system, {"role": "user", "content": told})
+    assert second == (system, {"role": "user", "content": f"{told}\n\nWrite all of calc.py."})
+    assert last[0] == FRONT[0]
+    wrong = step(failed("With this edit add(1, 1) gives 3."))
+    assert built(BLOCKS, [*history, *wrong]).messages[0] == FRONT[0]
 
 
 def test_a_function_that_is_asked_for_alone_is_of_the_only_file_that_is_shown() -> None:

@@ -1,7 +1,7 @@
 import pytest
 
-from mendgraph.nodes.execute_tools.edits.definitions import replace_definitions
-from mendgraph.nodes.execute_tools.edits.request import AskedEdits, Merged, carry_out, rename_uses
+from mendgraph.nodes.execute_tools.edits.asked_edits import AskedEdits, Merged, carry_out, rename_uses
+from mendgraph.nodes.execute_tools.edits.definitions import Refusal, replace_definitions
 
 SOURCE = """\
 import json
@@ -94,12 +94,15 @@ def test_what_the_block_does_not_carry_out_keeps_its_name(block: str, task: str)
         (SOURCE.replace("def count(text):\n    return len(text)\n", ""), "a.py", True),
         ("MAX = 4\n", "a.py", False),
         ("from b import count\ndef count(text):\n    return 0\n", "a.py", False),
-        ("from c import count\n", "b.py", False),
-        ("from b import count\n", "c.py", False),
+        ("from c import count\n", "c.py", None),
+        ("from b import count\n", "b.py", None),
     ],
 )
-def test_what_is_moved_goes_where_the_block_says_so(block: str, path: str, moved: bool) -> None:
+def test_what_is_moved_goes_where_the_block_says_so(block: str, path: str, moved: bool | None) -> None:
     found = replace_definitions(SOURCE, block, task="Move the function count from a.py to b.py.", path=path)
+    if moved is None:  # a file that imports from itself
+        assert isinstance(found, Refusal)
+        return
     assert isinstance(found, Merged)
     assert (found.deleted, "def count" not in found.text) == (("count",) if moved else (), moved)
 
@@ -114,9 +117,62 @@ def test_what_is_moved_is_still_used_where_it_is_not_imported(block: str, still:
 def test_what_is_moved_is_imported_from_there_alone() -> None:
     source = "from a import count, size\n\nfrom a import (\n    other,\n)\n\nprint(count, size, other)\n"
     block = "from b import count\nfrom b import other\nfrom c import size\n"
-    found = replace_definitions(source, block, task="Move count and other from a.py to b.py.", path="c.py")
+    found = replace_definitions(source, block, task="Move count and other from a.py to b.py.", path="d.py")
     assert isinstance(found, Merged)
     assert found.text == ("from a import size\n\n" + block + "\nprint(count, size, other)\n")
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        "from tools import count\n",
+        "from tools import count\n\ndef count(text):\n    return count(text)\n",
+        "from tools import count\n\ndef count(text):\n    return len(text)\n",
+    ],
+)
+def test_what_is_imported_takes_the_place_of_what_the_file_defines(block: str) -> None:
+    found = replace_definitions(SOURCE, block, task="Use the count of tools.py.", path="a.py")
+    assert isinstance(found, Merged)
+    assert (found.deleted, "from tools import count" in found.text) == (("count",), True)
+
+
+@pytest.mark.parametrize("block", ["def count(text):\n    return count(text)\n", "from a import count\n"])
+def test_a_function_that_only_calls_itself_and_an_own_import_are_nothing(block: str) -> None:
+    assert isinstance(replace_definitions(SOURCE, block, task="Mend count.", path="a.py"), Refusal)
+
+
+@pytest.mark.parametrize(
+    ("block", "task", "renamed"),
+    [
+        ("def number(text):\n    return len(text)\n", "count is a poor name: call it number.", True),
+        ("def number(text):\n    return len(text)\n", "Add number, which does what count does not.", True),
+        ("def number(text):\n    return len(text) + 1\n", "Call count number.", False),
+        ("def number(text):\n    return len(text)\n", "Call it number.", False),
+    ],
+)
+def test_what_a_block_gives_another_name_is_renamed_where_the_request_has_both(
+    block: str, task: str, renamed: bool
+) -> None:
+    found = replace_definitions(f"{SOURCE}\n\nprint(count)\n", block, task=task)
+    assert isinstance(found, Merged)
+    assert ("def count" in found.text, "print(number)" in found.text) == (not renamed, renamed)
+
+
+@pytest.mark.parametrize(
+    ("task", "deleted"),
+    [
+        ("gone is not used any more. Get rid of it.", True),
+        ("Nothing calls gone: it is dead code.", True),
+        ("Do not remove gone.", False),
+        ("gone is wrong.", False),
+        ("gone and count are unused.", False),
+    ],
+)
+def test_an_unused_definition_goes_where_a_block_without_news_leaves_it_out(task: str, deleted: bool) -> None:
+    found = replace_definitions(SOURCE, "MAX = 3\n", task=task)
+    assert isinstance(found, Merged if deleted else Refusal)
+    used = replace_definitions(f"{SOURCE}\n\ngone()\n", "MAX = 3\n", task=task)
+    assert isinstance(used, Refusal)
 
 
 @pytest.mark.parametrize("line", ["from a import count as n\n", "from a import count; X = 1\n"])

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mendgraph.nodes.execute_tools.edits import definitions
+from mendgraph.nodes.execute_tools.edits.asked_edits import Merged
 from mendgraph.nodes.execute_tools.edits.definitions import Refusal, replace_definitions
 from mendgraph.nodes.execute_tools.edits.python_text import SyntaxProblem
-from mendgraph.nodes.execute_tools.edits.request import Merged
 
 CALC = "def add(a, b):\n    return a - b\n\n\ndef sub(a, b):\n    return a - b\n"
 

@@ -28,4 +28,4 @@ from mendgraph.nodes.execute_tools.edits.imports import with_imports
     ],
 )
 def test_modules_that_a_new_text_uses_are_imported(text: str, before: str, expected: str) -> None:
-    assert with_imports(text, before) == expected
+    assert with_imports(text, before, {}) == expected

@@ -14,6 +14,8 @@ CONFIG = "".join(f"key{number}: {number}\n" for number in range(30))
 
 def test_a_function_is_replaced_by_name(bench: Bench) -> None:
     bench.put({"calc.py": CALC})
+    shown = bench.run(edit_blocks, path="calc.py", content=FIXED)
+    assert (shown.result.data["changed"], shown.result.data["content"], shown.changes) == (False, CALC, ())
     output = bench.run(edit_blocks, path="calc.py", content=FIXED)
     fixed = CALC.replace("a - b", "a + b", 1)
     assert output.result.data == {"path": "calc.py", "changed": ["add"], "action": "merged", "content": fixed}
@@ -30,6 +32,28 @@ def test_comments_mend_a_fault_only_where_the_turn_has_changed_something_before(
     context = ToolContext(bench.workspace, task="Fix add.", changes=changes)
     output = edit_blocks.s(context, path="calc.py", content="def add(a, b):\n    # minus\n    return a - b\n")
     assert output.result.ok is begun
+
+
+@pytest.mark.parametrize(
+    ("path", "files", "line"),
+    [
+        ("shop.py", {"stock.py": "LIMIT = 3\n"}, "from stock import LIMIT"),
+        ("a/shop.py", {"a/__init__.py": "", "a/stock.py": "LIMIT = 3\n"}, "from .stock import LIMIT"),
+        ("tests/test_shop.py", {"stock.py": "LIMIT = 3\n"}, "from stock import LIMIT"),
+        ("shop.py", {"stock.py": "import shop\nLIMIT = 3\n"}, ""),
+        ("shop.py", {"stock.py": "LIMIT = 3\n", "store.py": "LIMIT = 4\n"}, ""),
+        ("shop.py", {"stock.txt": "LIMIT = 3\n"}, ""),
+    ],
+)
+def test_what_another_file_defines_is_imported_from_there(
+    bench: Bench, path: str, files: dict[str, str], line: str
+) -> None:
+    bench.put(files)
+    assert bench.data(edit_blocks, path="nothing_read.py", content="X = LIMIT\n")["content"] == "X = LIMIT\n"
+    for each in files:
+        bench.run(read_file, path=each)
+    now = bench.data(edit_blocks, path=path, content="X = LIMIT\n")["content"]
+    assert now == f"{line}\n\nX = LIMIT\n" if line else "X = LIMIT\n"
 
 
 def test_new_files(bench: Bench) -> None:
