@@ -140,8 +140,7 @@ _VERBS = (
 )
 _CHANGE = re.compile(
     r"\b(?:add|change|correct|create|delete|edit|fix|implement|make|mend|move|refactor|remove|rename|repair|replace"
-    r"|rewrite|set|update|use|write)(?:s|es|d|ed|ing)?\b"
-    r"|\b(?:call|drop|get rid|give|let(?! me| us))\b|\b(?:has|have|needs?) to\b|\b(?:may|nobody|nothing) \w",
+    r"|rewrite|set|update|use|write)(?:s|es|d|ed|ing)?\b",
     re.IGNORECASE,
 )
 _SPOKEN = (

@@ -338,7 +338,7 @@ def _asked_anew(task: str, view: TurnView, failures: int) -> Hidden | None:
     focus = _focus(task, view) if mends else None
     text = without_body(view.files[focus.path], focus.name) if focus else None
     if not focus or not text:
-        return _stuck_file(view) if asks_for_a_change(task) else None
+        return _stuck_file(view) if failures == 1 or asks_for_a_change(task) else None
     documented = any(ast.get_docstring(node) for node in _nodes(text) if node.name == focus.name)
     return Hidden(*focus, text, alone=(failures > 1) is not documented)
 

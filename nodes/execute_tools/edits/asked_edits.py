@@ -70,12 +70,12 @@ class Merged(NamedTuple):
     still: tuple[str, ...] = ()
 
 
-def asked_edits(source: PythonText, block: PythonText, task: str, path: str) -> AskedEdits:
+def asked_edits(source: PythonText, block: PythonText, task: str, path: str, there: Collection[str] = ()) -> AskedEdits:
     """The deletions and renames that the task asks for and this block, for the file at `path`, carries out.
 
-    What is moved to another file goes where the block says `del`, imports it, or has all the rest of the file. What the
-    block imports anew takes the place of the file's own, and what it gives another name that the task speaks of, is
-    renamed.
+    What is moved to another file goes where it is `there`, or the block says `del`, imports it, or has all the rest of
+    the file. What the block imports anew takes the place of the file's own. What it gives another name that the task
+    speaks of is renamed.
     """
     request, news = read_request(task), _imports(block)
     pairs = {**_given_names(source, block, task), **request.renames}
@@ -86,7 +86,19 @@ def asked_edits(source: PythonText, block: PythonText, task: str, path: str) -> 
     rest = {name for name in names - asked if "." not in name} - {each.name for each in named_units(block)}
     unsaid = {each.name for each in request.moves if rest and said.isdisjoint({each.name, module_of(each.new)})}
     asked |= names & {alias.asname or alias.name for node, alias in news if isinstance(node, ast.ImportFrom)}
-    return AskedEdits(renames, frozenset(asked - _held(source, block, asked) - unsaid))
+    return AskedEdits(renames, frozenset(asked - _held(source, block, asked) - unsaid | names.intersection(there)))
+
+
+def definition_text(text: str, name: str) -> str:
+    """All definitions of a name at the top of a text, with their comments, below the imports that they use; or ""."""
+    code = read_python(text)
+    units = [] if isinstance(code, SyntaxProblem) else [each for each in code.units if each.key == name]
+    if isinstance(code, SyntaxProblem) or not units:
+        return ""
+    used = {node.id for unit in units for each in unit.nodes for node in ast.walk(each) if isinstance(node, ast.Name)}
+    taken = {node for node, alias in _imports(code) if (alias.asname or alias.name.partition(".")[0]) in used}
+    lines = (line for unit in units for line in code.lines[code.head(unit) - 1 : code.tail(unit)])
+    return "\n".join([*map(ast.unparse, taken), "", ""]) + "".join(lines)
 
 
 _REMOVAL: Final = re.compile(

@@ -12,7 +12,7 @@ import ast
 import copy
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, product, takewhile
@@ -69,14 +69,22 @@ class Refusal(NamedTuple):
 
 
 def replace_definitions(
-    source: str, block: str, name: str = "the file", *, task: str = "", path: str = "", begun: bool = False
+    source: str,
+    block: str,
+    name: str = "the file",
+    *,
+    task: str = "",
+    path: str = "",
+    begun: bool = False,
+    there: Collection[str] = (),
 ) -> Merged | Refusal:
     """Merge the definitions of `block` into `source`; `name` is how a refusal calls the file.
 
     Functions, methods and assignments are replaced whole, classes member by member. A method may stand alone, at any
     indent, where exactly one class has it. Outside of what is replaced or added, the text is the same to the byte; only
     what the `task` says to delete from the file at `path`, or to rename, goes or changes beside. `begun` says that
-    the turn has changed something before: a fault may be mended already.
+    the turn has changed something before: a fault may be mended already. What the task moves elsewhere, and is `there`,
+    goes.
     """
     open_end = bool(source) and not source.endswith(("\n", "\r"))
     old = read_python(source + "\n" if open_end else source)
@@ -93,7 +101,7 @@ def replace_definitions(
         torn = torn_statement(new)
         if torn:
             return Refusal(f"The block gives only a part of a function ({torn}). Send all of it, with its def line.")
-        asked = asked_edits(old, new, task, path) if task else AskedEdits()
+        asked = asked_edits(old, new, task, path, there) if task else AskedEdits()
         renamed, merging = with_new_names(old, asked), block_to_merge(new, asked)
         merge = _Merge(renamed, merging, name, dominant_newline(source), asked, task)
         merge.module(methods=indented)

@@ -2,16 +2,18 @@
 
 import posixpath
 import re
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 from pydantic import Field
 
+from mendgraph.nodes.execute_tools.edits.asked_edits import definition_text
 from mendgraph.nodes.execute_tools.edits.definitions import Refusal, identical, replace_definitions
 from mendgraph.nodes.execute_tools.edits.imports import definitions_in, with_imports
 from mendgraph.nodes.execute_tools.edits.losses import lost_definitions, lost_keys, why_not_whole, why_too_little
 from mendgraph.nodes.execute_tools.edits.python_text import SyntaxProblem, parse, read_python
-from mendgraph.nodes.execute_tools.edits.request import read_request
+from mendgraph.nodes.execute_tools.edits.request import is_file, read_request
 from mendgraph.nodes.execute_tools.files.text_files import BOM, unstorable, with_newline
 from mendgraph.nodes.execute_tools.registry import FilePath, ToolAnswer, ToolArguments, ToolContext, tool
 from mendgraph.nodes.execute_tools.tools.saving import LoadedText, load_current, load_text, save_text, shown_unread
@@ -37,7 +39,9 @@ def edit_blocks(context: ToolContext, arguments: EditBlocksArguments) -> ToolAns
     problem = unstorable(content, "content") or ("" if content.strip() else "content is empty: give the new text.")
     if problem:
         return invalid(problem)
-    if isinstance(before := load_current(context, arguments.path), LoadedText):
+    before = load_current(context, arguments.path)
+    content += "".join(_brought(context, arguments.path, content, before))
+    if isinstance(before, LoadedText):
         return _edit(context, before, content)
     if before.code is not ToolErrorCode.NOT_FOUND:
         return before
@@ -53,7 +57,15 @@ def _edit(context: ToolContext, before: LoadedText, content: str) -> ToolAnswer:
     if not _is_python(before.path) or isinstance(parse(before.file.text), SyntaxProblem):
         return _replace(context, before, content)
     text, begun = before.file.text, bool(context.changes)
-    merged = replace_definitions(text, content, before.name, task=context.task, path=before.path, begun=begun)
+    there = {
+        move.name
+        for move in read_request(context.task).moves
+        for other, held in _python_read(context, before.path).items()
+        if move.leaves(before.path) and is_file(other, move.new) and move.name in definitions_in(held)
+    }
+    merged = replace_definitions(
+        text, content, before.name, task=context.task, path=before.path, begun=begun, there=there
+    )
     if isinstance(merged, Refusal):
         return _unchanged(merged.reason) if merged.unchanged else invalid(merged.reason)
     if before.path not in context.files_read and not definitions_in(text).isdisjoint(merged.changed):
@@ -80,18 +92,33 @@ def _save(context: ToolContext, path: str, text: str, before: LoadedText | None,
     return save_text(context, path, text, before, **data, content=text.replace("\r\n", "\n"))
 
 
+def _python_read(context: ToolContext, path: str) -> dict[str, str]:
+    """The texts of the other Python files that the thread has read."""
+    loaded = (load_text(context, other) for other in context.files_read if _is_python(other) and other != path)
+    return {each.path: each.file.text for each in loaded if isinstance(each, LoadedText)}
+
+
+def _brought(context: ToolContext, path: str, content: str, before: LoadedText | ToolError) -> Iterator[str]:
+    """The definitions that the request moves to this file, and that neither the file nor the block has."""
+    moves = read_request(context.task).moves if _is_python(path) else ()
+    own = definitions_in(content) | definitions_in(before.file.text if isinstance(before, LoadedText) else "")
+    for move in moves:
+        if is_file(path, move.new) and move.name not in own:
+            others = (text for other, text in _python_read(context, path).items() if move.leaves(other))
+            found = [text for each in others if (text := definition_text(each, move.name))]
+            yield from (f"\n\n{text}" for text in found if len(found) == 1)
+
+
 def _modules(context: ToolContext, path: str) -> dict[str, str]:
     """The Python files beside this one, and those at the top, that the thread has read, by the names for an import."""
     folder, own = posixpath.split(path)
     package = "." if context.workspace.exists(posixpath.join(folder, "__init__.py")) else ""
     circle = re.compile(rf"^[ \t]*(?:from|import)[ \t]+[.\w]*\b{re.escape(own.partition('.')[0])}\b", re.MULTILINE)
     found: dict[str, str] = {}
-    for other in context.files_read:
+    for other, text in _python_read(context, path).items():
         place, name = posixpath.split(other)
-        if place in {folder, "" if not package else folder} and name.endswith(".py") and name != own:
-            text = load_text(context, other)
-            if isinstance(text, LoadedText) and not circle.search(text.file.text):
-                found[package + name.removesuffix(".py")] = text.file.text
+        if place in {folder, "" if not package else folder} and not circle.search(text):
+            found[package + name.removesuffix(".py")] = text
     return found
 
 
