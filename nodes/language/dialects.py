@@ -316,7 +316,7 @@ _PATH = re.compile(
 _READING = re.compile(r"tool:\s*+\w++\(\{\s*+\"path\"\s*+:\s*+\"(?P<path>[^\"]++)\"\s*+\}\)")
 _NAMING = re.compile(r"#+ ?|// ?")
 _LABEL = re.compile(r"^file(?:name)?(?:[ \t]*:[ \t]*|[ \t]+)", re.IGNORECASE)
-_DEFINITION = re.compile(r"^[^\S\n]*+(?:async\s+def|def|class|@)\b", re.MULTILINE)
+_DEFINITION = re.compile(r"^[^\S\n]*+(?:(?:async\s+def|def|class|@)\b|from \S+ import )", re.MULTILINE)
 _QUOTED_LANGUAGES = frozenset({"bash", "sh", "shell", "console", "text", "diff", "output", "pycon"})
 _QUOTED_SUFFIXES = (".sh", ".bash", ".txt")
 
@@ -336,8 +336,8 @@ def read_blocks(text: str, shown_files: Sequence[str], request: str | None = Non
     """Read the edits of a reply in block form; `request` is what they are for, None where it is not known.
 
     A block counts as an edit when a path stands on the line before it, in its info string or in its first comment, or
-    when it holds definitions and only one file was shown. Other blocks (shell lines, output, examples in an
-    explanation) are prose. An unclosed block is an error: what is missing of it must not be written.
+    when it holds definitions or imports of them and only one file was shown. Other blocks (shell lines, output,
+    examples in an explanation) are prose. An unclosed block is an error: what is missing of it must not be written.
     """
     outcomes: list[ToolInvocation | ExtractionError] = []
     lines: list[tuple[int, int]] = []

@@ -344,9 +344,9 @@ def _asked_anew(task: str, view: TurnView, failures: int) -> Hidden | None:
 
 
 def _stuck_file(view: TurnView) -> Hidden | None:
-    """The first file that the last step was to change, and has given back as it is."""
-    told = " ".join(view.failures)
-    paths = [*view.files] if len(view.files) == 1 else sorted(filter(told.count, view.files), key=told.index)
+    """The first Python file that the last step was to change, and has given back as it is."""
+    told, paths = " ".join(view.failures), [path for path in view.files if path.endswith((".py", ".pyi"))]
+    paths = paths if len(view.files) == 1 else sorted(filter(told.count, paths), key=told.index)
     return Hidden(paths[0], "", view.files[paths[0]], alone=True) if view.unchanged and paths else None
 
 
@@ -391,7 +391,8 @@ def _new_tests(task: str, view: TurnView) -> list[str]:
 def _how_to_answer(task: str, view: TurnView, missing: Sequence[str], focus: Focus | None, failures: int) -> str:
     """The last line of a request after a failure: what is said last is followed first, and never said twice."""
     again = failures > 1
-    if is_question(task) or not (asks_for_a_change(task) or reports_a_problem(task) or view.evidence):
+    tried = bool(view.evidence) or bool(named_paths(task) and view.failures and not view.unchanged)
+    if is_question(task) or not (asks_for_a_change(task) or reports_a_problem(task) or tried):
         return "Answer in one sentence." if again else "Answer in words."
     if missing:
         return f"Answer with {missing[0]} and its whole text{', and nothing else' if again else ''}."

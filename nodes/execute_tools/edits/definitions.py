@@ -339,6 +339,8 @@ class _Merge:
             self._replace_class(old, new, label)
         elif elision := elision_in((self.source, old), (self.block, new)):
             self._refuse(f"The block leaves out part of {label}: {elision}. Send {label} with its whole body.")
+        elif idle := [each for each in _unused_parameters(old, new) if re.search(rf"\b{each}\b", self.task)]:
+            self._refuse(f"The body of {label} does not use its new parameter {idle[0]}. Write the body with it.")
         else:
             self._exchange(old, new, label)
 
@@ -537,6 +539,16 @@ def _meaning(unit: Unit, like: Unit, *, texts: bool = True) -> str:
     if _is_undecorated(like) and isinstance(bare, Function):
         bare.decorator_list = []
     return ast.dump(bare if texts else OnlyRunning().visit(ast.Module([bare], [])))
+
+
+def _unused_parameters(old: Unit, new: Unit) -> list[str]:
+    """The parameters that a function gets, and that its body does not use."""
+    before, after = old.node, new.node
+    if not (isinstance(before, Function) and isinstance(after, Function)) or is_stub(after):
+        return []
+    known, given = ({each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)} for node in (before, after))
+    used = {node.id for each in after.body for node in ast.walk(each) if isinstance(node, ast.Name)}
+    return sorted(given - known - used)
 
 
 def _comments(text: PythonText, unit: Unit) -> set[str]:

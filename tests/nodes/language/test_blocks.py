@@ -66,7 +66,14 @@ def test_line_ends_are_the_files_own() -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [CODE, "class Calc:\n    pass\n", "@cache\nasync def f():\n    ...\n", "  async def f():\n"]
+    "body",
+    [
+        CODE,
+        "class Calc:\n    pass\n",
+        "@cache\nasync def f():\n    ...\n",
+        "  async def f():\n",
+        "from util import f\n",
+    ],
 )
 @pytest.mark.parametrize("info", ["", "python", "py"])
 def test_definitions_are_meant_for_the_only_file_that_was_shown(body: str, info: str) -> None:

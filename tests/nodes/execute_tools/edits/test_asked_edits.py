@@ -1,6 +1,6 @@
 import pytest
 
-from mendgraph.nodes.execute_tools.edits.asked_edits import AskedEdits, Merged, carry_out, rename_uses
+from mendgraph.nodes.execute_tools.edits.asked_edits import AskedEdits, Merged, carry_out, definition_text, rename_uses
 from mendgraph.nodes.execute_tools.edits.definitions import Refusal, replace_definitions
 
 SOURCE = """\
@@ -286,3 +286,31 @@ def test_what_goes_and_what_stays(name: str, gone: str, left: str, newline: str)
 def test_small_texts(source: str, name: str, left: str | None) -> None:
     found = carry_out(source, AskedEdits((), frozenset({name})))
     assert (found.text, found.deleted) == ((source, ()) if left is None else (left, (name,)))
+
+
+@pytest.mark.parametrize(
+    ("block", "task", "taken"),
+    [
+        ("def count(text, word=None):\n    return len(text)\n", "Give count a parameter word.", False),
+        ("def count(text, word=None):\n    return text.count(word)\n", "Give count a parameter word.", True),
+        ("def count(text, word=None):\n    return len(text)\n", "Let count take more.", True),
+    ],
+)
+def test_a_parameter_that_the_request_names_is_used(block: str, task: str, taken: bool) -> None:
+    assert isinstance(replace_definitions(SOURCE, block, task=task), Merged if taken else Refusal)
+
+
+def test_what_is_moved_is_brought_with_its_imports_and_goes_where_it_is_there() -> None:
+    source = "import json\nimport re\n\nX = 1\n\n\n# counts\ndef count(text):\n    return re.sub('a', '', text)\n"
+    text = "import re\n\n# counts\ndef count(text):\n    return re.sub('a', '', text)\n"
+    assert (definition_text(source, "count"), definition_text(source, "json"), definition_text("(", "x")) == (
+        text,
+        "",
+        "",
+    )
+    task = "Move count from a.py to b.py."
+    found = replace_definitions(
+        source, "X = 2\ndef count(text):\n    return 2\n", task=task, path="a.py", there={"count"}
+    )
+    assert isinstance(found, Merged)
+    assert (found.deleted, "def count" in found.text, "X = 2" in found.text) == (("count",), False, True)

@@ -247,3 +247,22 @@ def test_replies_that_would_destroy_or_say_too_little(
     assert error is not None
     assert error.message.startswith(message)
     assert bench.bytes_of(path).decode() == {"calc.py": CALC, "shop.py": SHOP, "a.json": JSON, "notes.md": NOTES}[path]
+
+
+def test_a_definition_is_moved_by_a_block_for_either_file(bench: Bench) -> None:
+    bench.put(
+        {"a.py": "import re\n\nX = 1\n\n\ndef load(text):\n    return re.A\n\n\nprint(load)\n", "b.py": "Y = 2\n"}
+    )
+    for path in ("a.py", "b.py"):
+        bench.run(read_file, path=path)
+
+    def send(path: str, content: str) -> str:
+        context = ToolContext(bench.workspace, dict(bench.files_read), task="Move load from a.py to b.py.")
+        bench.files_read.update(edit_blocks.s(context, path=path, content=content).files_read)
+        return bench.bytes_of(path).decode()
+
+    assert send("a.py", "def load(text):\n    return 3\n").startswith(
+        "import re\n\nX = 1\n\n\ndef load"
+    )  # it would be lost
+    assert send("b.py", "Y = 2\n") == "Y = 2\n\n\ndef load(text):\n    return 3\n"
+    assert send("a.py", "X = 1\n") == "import re\nfrom b import load\n\nX = 1\n\n\nprint(load)\n"
