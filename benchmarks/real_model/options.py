@@ -12,7 +12,7 @@ from benchmarks.real_model.task import Task
 from mendgraph.nodes.records import Record
 
 HERE = Path(__file__).parent
-SETS = ("own", "exercism", "humanevalfix")
+SETS = ("own", "orders", "exercism", "humanevalfix")
 
 
 class Choice(Record):

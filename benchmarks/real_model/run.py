@@ -24,13 +24,14 @@ from benchmarks.real_model.results import Results
 from benchmarks.real_model.rivals.environments import prepare
 from benchmarks.real_model.score import ablation_table, markdown, scores
 from benchmarks.real_model.task import Task
-from benchmarks.real_model.tasks import ALL_TASKS, public, tasks_digest
+from benchmarks.real_model.tasks import ALL_TASKS, ORDERS, public, tasks_digest
 from mendgraph.nodes.call_model.local_model import why_unavailable
 from mendgraph.nodes.call_model.weights import embedded_weights
 
 INTERRUPTED = 130
 TASKS: dict[str, Callable[[], Sequence[Task]]] = {
     "own": lambda: ALL_TASKS,
+    "orders": lambda: ORDERS,
     "exercism": public.exercism,
     "humanevalfix": public.humanevalfix,
 }

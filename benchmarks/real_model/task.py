@@ -18,6 +18,7 @@ Kind = Literal[
     "question",
     "refusal",
     "everyday",
+    "order",
     "exercism",
     "humanevalfix",
 ]

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from benchmarks.real_model.task import Task
 from benchmarks.real_model.tasks.new_files import NEW_FILES
 from benchmarks.real_model.tasks.one_file import ONE_FILE
+from benchmarks.real_model.tasks.orders_a import ORDERS_A
+from benchmarks.real_model.tasks.orders_b import ORDERS_B
 from benchmarks.real_model.tasks.other_files import OTHER_FILES
 from benchmarks.real_model.tasks.questions import QUESTIONS
 from benchmarks.real_model.tasks.refusals import REFUSALS
@@ -28,6 +30,9 @@ ALL_TASKS: tuple[Task, ...] = (
     *REFUSALS,
 )
 """Their halves alternate from the first to the last."""
+
+ORDERS: tuple[Task, ...] = (*ORDERS_A, *ORDERS_B)
+"""Orders as people type them in passing: a set of its own, all of it looked at while the harness was tuned."""
 
 
 def tasks_digest(tasks: Iterable[Task]) -> str:

@@ -3,7 +3,7 @@ from collections.abc import Sequence
 import pytest
 
 from benchmarks.real_model.task import Task
-from benchmarks.real_model.tasks import ALL_TASKS
+from benchmarks.real_model.tasks import ALL_TASKS, ORDERS
 from tests.benchmarks.real_model.tasks.verdicts import verdict
 
 
@@ -11,7 +11,7 @@ def named(tasks: Sequence[Task]) -> list[object]:
     return [pytest.param(task, id=task.name) for task in tasks]
 
 
-CHANGING = [task for task in ALL_TASKS if task.changes]
+CHANGING = [task for task in (*ALL_TASKS, *ORDERS) if task.changes]
 
 
 @pytest.mark.parametrize("task", named(CHANGING))
