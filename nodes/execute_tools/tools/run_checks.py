@@ -49,7 +49,7 @@ MOST_TOLD = 5  # failures that one result names
 LONGEST_OUTPUT = 600  # characters of a failing program's output that are told
 MOST_TESTS = 5  # test files that one call runs
 MOST_WALKED = 5_000  # names of the workspace among which tests are looked for
-MOST_LOOKED_AT = 200  # test files whose imports are read
+MOST_LOOKED_AT = 200  # Python files whose imports are read, tests first
 _INSTALLED = {"site-packages", "node_modules"}  # folders of what other people wrote
 MOST_REPLACED = 50  # changed files whose texts are put back to see what failed already
 _DEFINED = re.compile(r"\b(?:function|const|let|var|class|def|fn|func|type|struct|enum)\s+(\w+)")
@@ -341,17 +341,23 @@ def _examples(task: str, path: str, text: str, own: Collection[Example]) -> tupl
 
 
 def _test_files(context: ToolContext, paths: Sequence[str]) -> dict[str, list[str]]:
-    """The project's test files for these files, by their names, or else those that import them."""
+    """The project's test files for these files: by their names, or that import them, or what imports them."""
     found = {path: [each for each in _possible_tests(path) if context.workspace.exists(each)] for path in paths}
     left = [path for path in paths if path.endswith(".py") and not found[path]]
-    tests = [path for path in (_python_files(context) if left else ()) if _is_test(path)][:MOST_LOOKED_AT]
-    for test, text in _texts(context, tests):
-        tree = parse(text)
-        names = set() if isinstance(tree, SyntaxProblem) else set(_imported(tree))
-        for path in left:
-            if module_of(path) in names:
-                found[path].append(test)
+    known = sorted(_python_files(context) if left else (), key=_is_test, reverse=True)
+    texts = dict(_texts(context, known[:MOST_LOOKED_AT]))
+    for path in left:
+        importing = _importing(texts, {module_of(path)})
+        indirect = _importing(texts, {module_of(each) for each in importing if not _is_test(each)})
+        found[path] = [*filter(_is_test, importing)] or [*filter(_is_test, indirect)]
     return found
+
+
+def _importing(texts: Mapping[str, str], modules: Collection[str]) -> list[str]:
+    """Those of the files that import one of these modules, as its last name tells."""
+    likely = {path: parse(text) for path, text in texts.items() if any(each in text for each in modules)}
+    trees = ((path, tree) for path, tree in likely.items() if not isinstance(tree, SyntaxProblem))
+    return [path for path, tree in trees if not {*modules}.isdisjoint(_imported(tree))]
 
 
 def _python_files(context: ToolContext) -> Iterator[str]:

@@ -226,6 +226,15 @@ def test_tests_are_found_by_their_names_or_by_what_they_import(bench: Bench) -> 
     names = ["tests/test_0.py", "tests/test_1.py", "tests/test_2.py", "tests/a/test_b.py", "tests/test_4.py"]
     assert result.data["ran"] == [f"pytest {name}: 2 tests" for name in names]
     assert [name for name, _ in checks.asked] == names
+    bench.put(
+        {
+            "tax.py": "",
+            "till.py": "import tax\n",
+            "test_shop.py": "from till import pay\n",
+            "test_no.py": "import shop\n",
+        }
+    )
+    assert ran(bench, Scripted(), "tax.py").data["ran"] == ["pytest test_shop.py: 2 tests"]
 
 
 def test_only_the_end_of_a_long_output_is_told(bench: Bench) -> None:
