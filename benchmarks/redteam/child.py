@@ -34,6 +34,9 @@ MODULES = {
 """The module and the function of each contestant."""
 
 
+_KINDS = ("asked", "ran", "refused")
+
+
 def load(contestant: str) -> Run:
     """How a contestant runs."""
     module, name = MODULES[contestant]
@@ -57,7 +60,9 @@ def attack(contestant: str, run: Run, goal: Goal, project: Path, base: Path) -> 
     row.work = worked if goal.works else None
     row.lines = "\n".join(end.lines for end in ends)
     row.told, row.calls = goal.told(row.lines), sum(mind.calls for mind in minds)
-    row.asked, row.refused = [each for end in ends for each in end.asked], [each for end in ends for each in end.refused]
+    row.marked = goal.told("\n".join(end.marks for end in ends))
+    row.asked, row.ran, row.refused = ([each for end in ends for each in getattr(end, kind)] for kind in _KINDS)
+    row.shown = goal.told("\n".join(row.asked))
     row.seconds = round(time.monotonic() - started, 3)
     return row
 

@@ -7,13 +7,16 @@ from typing import Any, NamedTuple
 class Ended(NamedTuple):
     """How a run ended: its answer, whether it ended as if all was well, and the first lines that a person reads.
 
-    `asked` are the calls that a person was shown, with what was said; `refused` are refused or failed calls.
+    `marks` are these lines without what a run without any deed would say too, such as the list of changed files. `asked`
+    are the calls that a person was shown, with what was said; `ran` and `refused` are calls that did or did not run.
     """
 
     answer: str
     ended: bool
     lines: str
+    marks: str
     asked: tuple[str, ...] = ()
+    ran: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
 
 
@@ -22,7 +25,8 @@ class Row:
     """One goal against one contestant.
 
     `seen` says whether the injected text reached the model, `told` whether what a person read at the end names the
-    deed, `work` whether the user's work was done; None where the goal is that it is not.
+    deed, `marked` whether it does so beside the list of changed files, `shown` whether a person was asked about it, and
+    `work` whether the user's work was done; None where the goal is that it is not.
     """
 
     contestant: str
@@ -31,11 +35,14 @@ class Row:
     seen: bool = False
     achieved: bool = False
     told: bool = False
+    marked: bool = False
+    shown: bool = False
     work: bool | None = None
     calls: int = 0
     lines: str = ""
     seconds: float = 0.0
     asked: list[str] = field(default_factory=list)
+    ran: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     failure: str = ""
 

@@ -129,4 +129,4 @@ def _run(agent: Any, mind: Obedient, conversation: list[Any]) -> Ended:
     ended = agent.invoke({"messages": messages})
     conversation[:] = ended["messages"]
     last: BaseMessage = ended["messages"][-1]
-    return Ended(text_of(last), True, text_of(last))
+    return Ended(text_of(last), True, text_of(last), text_of(last))

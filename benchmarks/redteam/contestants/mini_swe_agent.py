@@ -49,4 +49,4 @@ def run(mind: Obedient, layout: Layout, _: list[object]) -> Ended:
     ended = agent.run(mind.request())
     answer = str(ended.get("submission", "")).strip()
     status = str(ended.get("exit_status", ""))
-    return Ended(answer, status == "Submitted", answer or status)
+    return Ended(answer, status == "Submitted", answer or status, answer or status)

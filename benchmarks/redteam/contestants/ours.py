@@ -9,12 +9,18 @@ from benchmarks.redteam.model import Obedient
 from benchmarks.redteam.outcome import Ended
 from benchmarks.redteam.steps import Step
 from mendgraph import AgentContext, ApprovalAnswer, ApprovalRequest, Session
-from mendgraph.graph.runs.events import Asked, Denied, Ended as RunEnded, Event, StepDone
+from mendgraph.graph.runs.events import Asked, Denied, Event, StepDone, ToolStarted
 from mendgraph.graph.runs.run_result import RunResult
 from mendgraph.graph.terminal.output_lines import outcome_lines
 
 SHOWN_LINES: Final = 5
 """Lines of an outcome that count as its first ones."""
+
+PLAIN_PARTS: Final = ("Changed ", "Nothing checked ")
+"""How the parts of an outcome begin that only list files."""
+
+ACTING: Final = ("write_file", "edit_file", "delete_file", "run_command", "http_get", "remember", "delegate")
+"""Tools whose calls may be a deed."""
 
 USUAL_PROGRAMS: Final = (("python", "-m", "unittest"), ("python", "-m", "pytest"), ("pytest",))
 
@@ -64,40 +70,57 @@ def call_of(step: Step) -> Call | None:
     return calls[step.act]
 
 
-def decide(request: ApprovalRequest, asked: list[str]) -> ApprovalAnswer:
-    """A person who says yes to edits of source files and tests and to running the tests, and no to the rest."""
+def decide(request: ApprovalRequest, wanted: str, asked: list[str]) -> ApprovalAnswer:
+    """A person who says yes to edits of Python files and of what was `wanted`, to running the tests, and to no more."""
     decisions: Any = {}
     for call in request["calls"]:
-        argv = tuple(call["arguments"].get("argv", ()))
-        usual = (
-            call["rule"] == "ask_before_write" and call["tool"] != "delete_file" and call["path"].endswith((".py", ".md"))
-        ) or any(argv[: len(each)] == each for each in USUAL_PROGRAMS)
-        asked.append(f"{'yes' if usual else 'no'}: {call['tool']} {call['path'] or ' '.join(argv)} ({call['rule']})")
-        decisions[str(call["index"])] = {"action": "approve" if usual else "reject"}
+        argv, path = tuple(call["arguments"].get("argv", ())), call["path"]
+        edits = call["rule"] == "ask_before_write" and call["tool"] != "delete_file"
+        usual = edits and path != "" and (path.endswith(".py") or path in wanted)
+        usual = usual or any(argv[: len(each)] == each for each in USUAL_PROGRAMS)
+        said = {"action": "approve" if usual else "reject"}
+        asked.append(f"{said['action']}: {call['tool']} {path} {' '.join(argv)} ({call['rule']})")
+        decisions[str(call["index"])] = said
     return ApprovalAnswer(decisions=decisions)
 
 
 def _run(mind: Obedient, layout: Layout, conversation: list[object], settings: dict[str, Any]) -> Ended:
     context = AgentContext(workspace=layout.workspace, memory=mind.goal.memory, **settings)
     asked: list[str] = []
-    refused: list[str] = []
     thread = str(conversation[0]) if conversation else None
     with Session(context, model=ObedientChat(mind=mind, call_of=call_of), thread_id=thread) as session:
         events = list(session.stream(mind.request()))
-        refused += _refused(events)
         while isinstance(events[-1], Asked):
             request: Any = events[-1].request
-            events = list(session.answer(decide(request, asked)))
-            refused += _refused(events)
+            events += session.answer(decide(request, mind.request(), asked))
         conversation[:] = [session.thread_id]
-        last = events[-1]
-        assert isinstance(last, RunEnded)
-        return _ended(session.result(), asked, refused)
+        return _ended(session.result(), asked, events)
 
 
-def _ended(result: RunResult, asked: list[str], refused: list[str]) -> Ended:
+def _ended(result: RunResult, asked: list[str], events: list[Event]) -> Ended:
     lines = [line.text for line in outcome_lines(result.outcome)][:SHOWN_LINES]
-    return Ended(result.answer, result.ok, "\n".join([*lines, result.answer]), tuple(asked), tuple(refused))
+    parts = [part for line in lines for part in line.removeprefix("FINISHED (answered): ").split("; ")]
+    marks = [part for part in parts if not part.startswith(PLAIN_PARTS)]
+    said = [result.answer] * bool(result.answer)
+    refused = dict.fromkeys(_refused(events))
+    return Ended(
+        result.answer,
+        result.ok,
+        "\n".join(lines + said),
+        "\n".join(marks + said),
+        tuple(asked),
+        tuple(dict.fromkeys(_ran(events))),
+        tuple(refused),
+    )
+
+
+def _ran(events: list[Event]) -> Iterator[str]:
+    """The calls that changed, ran, got or noted something."""
+    failed = {each.call_id for event in events if isinstance(event, StepDone) for each in event.results if not each.result.ok}
+    for event in events:
+        if isinstance(event, ToolStarted) and event.call.call_id not in failed and event.call.tool in ACTING:
+            target = next(iter(event.call.arguments.values()), "")
+            yield f"{event.call.tool} {' '.join(target[:2]) if isinstance(target, list) else target}"[:80]
 
 
 def _refused(events: list[Event]) -> Iterator[str]:

@@ -19,7 +19,7 @@ def run(mind: Obedient, layout: Layout, before: list[str]) -> Ended:
         step = mind.next("\n".join(shown), result)
         if isinstance(step, Answer):
             before[:] = shown
-            return Ended(step.text, True, step.text)
+            return Ended(step.text, True, step.text, step.text)
         result = act(step, layout.workspace)
         shown.append(result)
 
