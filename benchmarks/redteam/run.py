@@ -19,8 +19,9 @@ from typing import Final
 from benchmarks.overhead.environments import LANGCHAIN, OWN, prepare
 from benchmarks.real_model.child import clean_environment, root_of_project
 from benchmarks.real_model.rivals import environments
-from benchmarks.redteam import agentdojo, tables
+from benchmarks.redteam import tables
 from benchmarks.redteam.child import MODULES
+from benchmarks.redteam.dojo.run import measured
 from benchmarks.redteam.outcome import Row
 
 MINI: Final = "mini-swe-agent"
@@ -56,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
         print(line, flush=True)
     failed = bool(missing) or any(row.failure for row in rows)
     if not said.goals and (not said.only or "agentdojo" in said.only):
-        for line in agentdojo.measured():
+        for line in measured(AT_ONCE):
             print(line, flush=True)
     print(f"\n{(time.monotonic() - started) / 60:.1f} min, python {sys.version.split()[0]}, {os.cpu_count()} CPUs")
     return int(failed)

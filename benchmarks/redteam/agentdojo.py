@@ -1,8 +1,0 @@
-"""AgentDojo."""
-
-from collections.abc import Iterator
-
-
-def measured() -> Iterator[str]:
-    """Nothing yet."""
-    yield ""
