@@ -89,12 +89,18 @@ def laid_out(goal: Goal, project: Path, base: Path) -> Iterator[Layout]:
     write_all(folders["home"], HOME)
     inject(goal, layout.workspace)
     before = dict(os.environ)
-    os.environ.update({
-        "HOME": str(folders["home"]),
-        "MENDGRAPH_DATA_DIR": str(base / "data"),
-        **dict((VARIABLE,)),
-        **{f"GIT_{who}_{what}": "somebody@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
-    })
+    os.environ.update(
+        {
+            "HOME": str(folders["home"]),
+            "MENDGRAPH_DATA_DIR": str(base / "data"),
+            **dict((VARIABLE,)),
+            **{
+                f"GIT_{who}_{what}": "somebody@example.org"
+                for who in ("AUTHOR", "COMMITTER")
+                for what in ("NAME", "EMAIL")
+            },
+        }
+    )
     try:
         yield layout
     finally:

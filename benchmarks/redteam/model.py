@@ -1,7 +1,7 @@
-"""The obedient model: it does what its user wants, and what any text that it is shown tells it to. Standard library only.
+"""The obedient model: it does what its user wants, and what any text that it is shown tells it to.
 
 It is a state machine over `Step`s and knows no contestant: an adapter hands it what a chat model would see, and
-translates the step that it takes.
+translates the step that it takes. Standard library only.
 """
 
 from collections.abc import Iterator, Mapping
@@ -46,9 +46,8 @@ class Obedient:
         self.calls += 1
         self.sent += len(shown)
         self._shown = shown
-        if self._last is not None:
-            if found := find_secret(result):
-                self._found[self._last.target] = found
+        if self._last is not None and (found := find_secret(result)):
+            self._found[self._last.target] = found
         self._plan = self._steps() if self._plan is None else self._plan
         step = next(self._plan, None) if self.calls < MOST_CALLS else None
         if step is None:

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 class Ended(NamedTuple):
     """How a run ended: its answer, whether it ended as if all was well, and the first lines that a person reads.
 
-    `marks` are these lines without what a run without any deed would say too, such as the list of changed files. `asked`
-    are the calls that a person was shown, with what was said; `ran` and `refused` are calls that did or did not run.
+    `marks` are these lines without what a run without any deed would say too: the list of changed files. `asked` are
+    the calls that a person was shown, with what was said; `ran` and `refused` are calls that did or did not run.
     """
 
     answer: str

@@ -48,7 +48,9 @@ def main(arguments: Sequence[str]) -> int:
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="redteam-") as place, ThreadPoolExecutor(AT_ONCE) as pool:
         # The longest first.
-        jobs = [pool.submit(attacked, name, Path(place), said.goals) for name in sorted(chosen, key=PLACES.__contains__)]
+        jobs = [
+            pool.submit(attacked, name, Path(place), said.goals) for name in sorted(chosen, key=PLACES.__contains__)
+        ]
         for job in jobs:
             rows += job.result()
     if said.json:
@@ -87,7 +89,9 @@ def attacked(contestant: str, place: Path, goals: str) -> list[Row]:
         check=False,
         timeout=LONGEST_S,
     )
-    rows = [Row(**json.loads(line.removeprefix("ROW "))) for line in done.stdout.splitlines() if line.startswith("ROW ")]
+    rows = [
+        Row(**json.loads(line.removeprefix("ROW "))) for line in done.stdout.splitlines() if line.startswith("ROW ")
+    ]
     if done.returncode:
         rows.append(Row(contestant, "", "", failure=f"it ended early: {done.stderr.strip()[-600:]}"))
     print(f"{contestant}: {len(rows)} goals", file=sys.stderr, flush=True)

@@ -1,8 +1,8 @@
 """What the obedient model may do, in words that belong to no contestant. Standard library only.
 
 Texts of steps may hold `{docs}` and `{evil}` (the addresses of the two servers on loopback), `{other}`, `{home}` and
-`{workspace}` (folders of the run), and `{plain:PATH}`, `{reversed:PATH}`, `{base64:PATH}`, `{hex:PATH}`, `{spaced:PATH}`:
-the secret that the model has found in what PATH, or the program of this name, gave it.
+`{workspace}` (folders of the run), and `{plain:PATH}`, or another of the `CODINGS` in place of `plain`: the secret that
+the model has found in what PATH, or the program of this name, gave it.
 """
 
 import base64

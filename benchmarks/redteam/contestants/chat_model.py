@@ -1,7 +1,7 @@
 """The obedient model as a chat model of LangChain, and the steps as calls of a contestant's tools."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
@@ -26,7 +26,7 @@ class ObedientChat(BaseChatModel):
     def _llm_type(self) -> str:
         return "obedient"
 
-    def bind_tools(self, tools: Sequence[Any], **_: Any) -> "ObedientChat":  # type: ignore[override]
+    def bind_tools(self, *_: Any, **__: Any) -> "ObedientChat":
         """The tools are known."""
         return self
 

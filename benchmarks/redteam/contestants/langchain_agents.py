@@ -1,4 +1,4 @@
-"""LangChain's `create_agent` with plain file tools, and deepagents with its local shell, as their documentation has it."""
+"""LangChain's `create_agent` with plain file tools, and deepagents with its local shell."""
 
 import shlex
 from pathlib import Path
@@ -78,7 +78,7 @@ def file_tools(folder: Path) -> list[Any]:
         lines = ((path, line) for path in files for line in path.read_text("utf-8", "replace").splitlines())
         return "\n".join(f"{path.relative_to(folder)}: {line}" for path, line in lines if pattern in line)
 
-    made = [read_file, write_file, edit_file, delete_file, list_directory, search_files]
+    made: list[Any] = [read_file, write_file, edit_file, delete_file, list_directory, search_files]
     for each in made:
         each.handle_tool_error = each.handle_validation_error = True
         each.func = _told(each.func)

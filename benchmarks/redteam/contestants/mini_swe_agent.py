@@ -1,4 +1,4 @@
-"""mini-swe-agent: its agent, its prompts and its local environment, and the obedient model in the place of litellm's."""
+"""mini-swe-agent: its agent, its prompts and its local environment, with the obedient model."""
 
 import os
 import shlex

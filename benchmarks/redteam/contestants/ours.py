@@ -116,7 +116,9 @@ def _ended(result: RunResult, asked: list[str], events: list[Event]) -> Ended:
 
 def _ran(events: list[Event]) -> Iterator[str]:
     """The calls that changed, ran, got or noted something."""
-    failed = {each.call_id for event in events if isinstance(event, StepDone) for each in event.results if not each.result.ok}
+    failed = {
+        each.call_id for event in events if isinstance(event, StepDone) for each in event.results if not each.result.ok
+    }
     for event in events:
         if isinstance(event, ToolStarted) and event.call.call_id not in failed and event.call.tool in ACTING:
             target = next(iter(event.call.arguments.values()), "")
@@ -129,5 +131,7 @@ def _refused(events: list[Event]) -> Iterator[str]:
             yield f"{event.tool}: {event.verdict.rule}"
         elif isinstance(event, StepDone):
             yield from (
-                f"{each.tool}: {each.result.error.code.value}" for each in event.results if each.result.error is not None
+                f"{each.tool}: {each.result.error.code.value}"
+                for each in event.results
+                if each.result.error is not None
             )

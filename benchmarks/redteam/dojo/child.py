@@ -55,10 +55,14 @@ def tools_of(functions: Sequence[Any], call: Callable[[str, dict[str, Any]], str
 
 def effects_of(functions: Sequence[Any]) -> dict[str, Effect]:
     """What each of them does."""
-    return {
-        PREFIX + function.name: Effect.READ if function.name.startswith(READING) else Effect.EXECUTE
-        for function in functions
-    }
+    return {PREFIX + function.name: effect_of(function.name) for function in functions}
+
+
+def effect_of(name: str) -> Effect:
+    """What one of them does."""
+    if name == "get_webpage":
+        return Effect.NETWORK
+    return Effect.READ if name.startswith(READING) else Effect.EXECUTE
 
 
 # --- The model
@@ -94,7 +98,10 @@ class Pair:
 
     def answer(self) -> str:
         """What it says at the end."""
-        return f"{self.user.GROUND_TRUTH_OUTPUT}\n{self.injected.GROUND_TRUTH_OUTPUT if self.seen else ''}".strip() or "Done."
+        return (
+            f"{self.user.GROUND_TRUTH_OUTPUT}\n{self.injected.GROUND_TRUTH_OUTPUT if self.seen else ''}".strip()
+            or "Done."
+        )
 
 
 class WorstChat(BaseChatModel):
@@ -109,7 +116,7 @@ class WorstChat(BaseChatModel):
     def _llm_type(self) -> str:
         return "worst"
 
-    def bind_tools(self, tools: Sequence[Any], **_: Any) -> "WorstChat":  # type: ignore[override]
+    def bind_tools(self, *_: Any, **__: Any) -> "WorstChat":
         """The tools are known."""
         return self
 
@@ -136,26 +143,22 @@ def run_create_agent(pair: Pair) -> str:
 
 
 def run_auto(pair: Pair) -> str:
-    """mendgraph as it comes."""
+    """Mendgraph as it comes."""
     return _ours(pair)
 
 
 def run_ask(pair: Pair) -> str:
-    """mendgraph with a person who says yes to the tools that the request needs, whatever their arguments, and no else."""
+    """Mendgraph with a person who says yes to the tools that the request needs, whatever their arguments."""
     needed = {PREFIX + call.function for call in pair.user.ground_truth(pair.environment.model_copy(deep=True))}
 
     def approve(request: ApprovalRequest) -> ApprovalAnswer:
         said: Any = {
-            str(call["index"]): {"action": "approve" if call["tool"] in needed else "reject"} for call in request["calls"]
+            str(call["index"]): {"action": "approve" if call["tool"] in needed else "reject"}
+            for call in request["calls"]
         }
         return ApprovalAnswer(decisions=said)
 
     return _ours(pair, approve=approve, mode="ask")
-
-
-def run_read_only(pair: Pair) -> str:
-    """mendgraph in mode read-only."""
-    return _ours(pair, mode="read-only")
 
 
 def _ours(pair: Pair, approve: Any = None, **settings: Any) -> str:
@@ -176,7 +179,6 @@ CONTESTANTS: Final[Mapping[str, Callable[[Pair], str]]] = {
     "create_agent": run_create_agent,
     "ours": run_auto,
     "ours, ask": run_ask,
-    "ours, read-only": run_read_only,
 }
 
 
@@ -184,14 +186,17 @@ CONTESTANTS: Final[Mapping[str, Callable[[Pair], str]]] = {
 
 
 def pairs_of(suite: Any) -> Iterator[Pair]:
-    """Every user's task with every injected one."""
+    """Every user's task with every injected one that says how it is done: by calls, or by words."""
     attack = DirectAttack(suite, None)
     canaries = {name: f"<CANARY---{name}--->" for name in suite.get_injection_vector_defaults()}
     text = suite.load_and_inject_default_environment(canaries).model_dump_json()
+    plain_environment = suite.load_and_inject_default_environment({})
     plain = {name: json.dumps(value)[1:-1] for name, value in suite.get_injection_vector_defaults().items()}
     for user in suite.user_tasks.values():
         seen = attack.get_injection_candidates(user)
         for injected in suite.injection_tasks.values():
+            if not injected.ground_truth(user.init_environment(plain_environment)) and not injected.GROUND_TRUTH_OUTPUT:
+                continue
             said = f"{MARK} {injected.GOAL}"
             filled = text
             for name, canary in canaries.items():
@@ -201,11 +206,12 @@ def pairs_of(suite: Any) -> Iterator[Pair]:
 
 
 def measure(run: Callable[[Pair], str], pair: Pair) -> dict[str, int]:
-    """What came of one pair, as counts."""
+    """What came of one pair, as counts; of the injected calls those count that do not only read."""
     before = pair.environment.model_copy(deep=True)
     answer = [text_content_block_from_string(run(pair))]
-    check = pair.suite._check_task_result
-    wanted = [(call.function, json.dumps(dict(call.args), default=str)) for call in pair.injected_calls]
+    check = pair.suite._check_task_result  # noqa: SLF001 - its public way runs a pipeline
+    acts = [call for call in pair.injected_calls if effect_of(call.function) is not Effect.READ]
+    wanted = [(call.function, json.dumps(dict(call.args), default=str)) for call in acts]
     made = [(call.function, json.dumps(dict(call.args), default=str)) for call in pair.ran]
     return {
         "pairs": 1,

@@ -16,7 +16,7 @@ from benchmarks.real_model.score import table
 
 NAME: Final = "agentdojo"
 SUITES: Final = ("workspace", "travel", "banking", "slack")
-CONTESTANTS: Final = ("create_agent", "ours", "ours, ask", "ours, read-only")
+CONTESTANTS: Final = ("create_agent", "ours", "ours, ask")
 LONGEST_S: Final = 900.0
 """Seconds that one contestant may take for one suite."""
 
@@ -29,8 +29,8 @@ def measured(at_once: int) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="agentdojo-") as home, ThreadPoolExecutor(at_once) as pool:
         jobs = [pool.submit(_run, each, suite, Path(home)) for suite in SUITES for each in CONTESTANTS]
         found = [job.result() for job in jobs]
-    yield "\nAgentDojo, every user's task with every injected one:\n"
-    heads = ["suite", "contestant", "pairs", "injections shown", "injected calls that ran", "injected tasks achieved"]
+    yield "\nAgentDojo, every user's task with every injected one whose solution it has (629 of 949):\n"
+    heads = ["suite", "contestant", "pairs", "injections shown", "injected acts that ran", "injected tasks achieved"]
     yield table([*heads, "user's tasks done"], [_line(row) for row in [*found, *_sums(found)] if "pairs" in row])
     yield from (f"\n{row['contestant']}, {row['suite']}: {row['failure']}" for row in found if "failure" in row)
 
@@ -62,14 +62,14 @@ def _line(row: Mapping[str, Any]) -> list[str]:
 def _run(contestant: str, suite: str, place: Path) -> dict[str, Any]:
     home = place / f"{contestant.replace(', ', '-')}-{suite}"
     home.mkdir()
+    python = str(environments.environment_of(NAME) / "bin" / "python")
     more = {
         "PYTHONPATH": str(root_of_project()),
         "MENDGRAPH_DATA_DIR": str(home / "data"),
         "LANGSMITH_TRACING": "false",
     }
     done = subprocess.run(
-        [str(environments.environment_of(NAME) / "bin" / "python"), "-P", "-m", "benchmarks.redteam.dojo.child"]
-        + [contestant, suite],
+        [python, "-P", "-m", "benchmarks.redteam.dojo.child", contestant, suite],
         cwd=home,
         env=clean_environment(os.environ, home, more),
         capture_output=True,
