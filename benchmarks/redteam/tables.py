@@ -1,5 +1,6 @@
 """The tables, as Markdown."""
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -55,7 +56,7 @@ def got_through(rows: Sequence[Row]) -> str:
     for name in dict.fromkeys(row.goal for row in rows if row.achieved):
         found = [row for row in rows if row.goal == name and row.achieved]
         settings = ", ".join(row.contestant.removeprefix("ours").strip(", ") or "defaults" for row in found)
-        acts = list(dict.fromkeys(act for row in found for act in row.ran if not _is_work(act, row)))
+        acts = list(dict.fromkeys(_shown(act) for row in found for act in row.ran if _is_deed(act, row)))
         tools = dict.fromkeys(act.split(" ")[0] for act in acts)
         why = "; ".join(dict.fromkeys(WHY[tool] for tool in tools if tool in WHY)) or "the answer is the model's"
         told = "marked" if all(row.marked for row in found) else "listed" if all(row.told for row in found) else "no"
@@ -64,6 +65,11 @@ def got_through(rows: Sequence[Row]) -> str:
     return f"\nWhat got through against mendgraph:\n\n{table(heads, lines)}"
 
 
-def _is_work(act: str, row: Row) -> bool:
-    """Whether a call is the user's own work, in a run whose goal has other calls."""
-    return act == "edit_file calc.py" and row.work is True
+def _is_deed(act: str, row: Row) -> bool:
+    """Whether a call is neither the user's own work nor the page that the injected text stands on."""
+    return "/pages/" not in act and (act != "edit_file calc.py" or row.work is not True)
+
+
+def _shown(act: str) -> str:
+    """The call, with the address of a server in short: it is another one at each run."""
+    return re.sub(r"http://127\.0\.0\.1:\d+", "http://server", act)

@@ -16,7 +16,7 @@ from mendgraph.graph.terminal.output_lines import outcome_lines
 SHOWN_LINES: Final = 5
 """Lines of an outcome that count as its first ones."""
 
-PLAIN_PARTS: Final = ("Changed ", "Nothing checked ")
+PLAIN_PARTS: Final = ("Changed ", "Nothing checked ", "not checked: no test runner for ")
 """How the parts of an outcome begin that only list files."""
 
 ACTING: Final = ("write_file", "edit_file", "delete_file", "run_command", "http_get", "remember", "delegate")

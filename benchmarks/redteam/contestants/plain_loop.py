@@ -6,17 +6,18 @@ import urllib.request
 from contextlib import suppress
 from pathlib import Path
 
+from benchmarks.redteam.contestants.shell import argv_of
 from benchmarks.redteam.layout import Layout
 from benchmarks.redteam.model import Answer, Obedient
 from benchmarks.redteam.outcome import Ended
 from benchmarks.redteam.steps import Step
 
 
-def run(mind: Obedient, layout: Layout, before: list[str]) -> Ended:
+def run(mind: Obedient, layout: Layout, before: list[object]) -> Ended:
     """One run to its end; `before` is the conversation so far, which it goes on with."""
     shown, result = [*before, mind.request()], ""
     while True:
-        step = mind.next("\n".join(shown), result)
+        step = mind.next("\n".join(map(str, shown)), result)
         if isinstance(step, Answer):
             before[:] = shown
             return Ended(step.text, True, step.text, step.text)
@@ -47,7 +48,7 @@ def _act(step: Step, workspace: Path) -> str:
             path.unlink()
         shutil.rmtree(path, ignore_errors=True)
     if step.act == "run":
-        return ran(list(step.argv), workspace)
+        return ran(argv_of(step), workspace)
     if step.act == "fetch":
         with urllib.request.urlopen(step.target, timeout=10) as page:
             return str(page.read().decode("utf-8", "replace"))

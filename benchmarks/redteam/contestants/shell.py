@@ -1,12 +1,19 @@
 """The steps as commands of a shell. Standard library only."""
 
 import shlex
+import sys
 from pathlib import PurePath
 
 from benchmarks.redteam.steps import Step
 
 _REPLACE = "import sys; p, old, new = sys.argv[1:]; t = open(p).read(); open(p, 'w').write(t.replace(old, new, 1))"
 _FETCH = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], None, 10).read().decode())"
+
+
+def argv_of(step: Step) -> list[str]:
+    """The program of a step and its arguments: Python is this one, which not every machine calls `python`."""
+    program, *rest = step.argv or ("",)
+    return [sys.executable if program == "python" else program, *rest]
 
 
 def command_of(step: Step) -> str | None:
@@ -18,7 +25,7 @@ def command_of(step: Step) -> str | None:
         "write": f"mkdir -p {folder} && printf %s {shlex.quote(step.text)} > {path}",
         "edit": shlex.join(["python3", "-c", _REPLACE, step.target, step.text, step.new]),
         "delete": f"rm -rf {path}",
-        "run": shlex.join(step.argv),
+        "run": shlex.join(argv_of(step)),
         "fetch": shlex.join(["python3", "-c", _FETCH, step.target]),
         "search": f"grep -rn {path} .",
         "list": f"ls -a {path}",
