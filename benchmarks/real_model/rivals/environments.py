@@ -25,8 +25,14 @@ SETTINGS = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
 
 def prepare(name: str, folder: Path | None = None) -> str | None:
     """Make the rival's environment if it is not there yet; None, or why it cannot be made."""
-    place = environment_of(name, folder)
-    requirements = Path(__file__).parent / f"{name}.txt"
+    return made(environment_of(name, folder), Path(__file__).parent / f"{name}.txt")
+
+
+def made(place: Path, requirements: Path, *more: str) -> str | None:
+    """Make an environment of these requirements if it is not there yet; None, or why it cannot be made.
+
+    `more` are further arguments of `uv pip install`.
+    """
     wanted = hashlib.sha256(requirements.read_bytes()).hexdigest()
     mark = place / ".requirements"
     if mark.is_file() and mark.read_text("utf-8") == wanted:
@@ -36,12 +42,12 @@ def prepare(name: str, folder: Path | None = None) -> str | None:
         return "uv is needed to make it: `make setup` brings one"
     steps = (
         [uv, "venv", "--clear", "--no-project", "--python", sys.executable, str(place)],
-        [uv, "pip", "install", "--python", str(place / "bin" / "python"), "-r", str(requirements)],
+        [uv, "pip", "install", "--python", str(place / "bin" / "python"), "-r", str(requirements), *more],
     )
     for step in steps:
-        made = subprocess.run([*step, "--quiet"], capture_output=True, text=True, check=False)
-        if made.returncode:
-            return f"`uv {step[1]}` failed: {made.stderr.strip()[-600:]}"
+        done = subprocess.run([*step, "--quiet"], capture_output=True, text=True, check=False)
+        if done.returncode:
+            return f"`uv {step[1]}` failed: {done.stderr.strip()[-600:]}"
     mark.write_text(wanted, "utf-8")
     return None
 

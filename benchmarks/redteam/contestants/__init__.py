@@ -1,0 +1,1 @@
+"""The agents that are attacked, each loaded by the Python of its own environment."""

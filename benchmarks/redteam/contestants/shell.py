@@ -1,0 +1,34 @@
+"""The steps as commands of a shell. Standard library only."""
+
+import shlex
+import sys
+from pathlib import PurePath
+
+from benchmarks.redteam.steps import Step
+
+_REPLACE = "import sys; p, old, new = sys.argv[1:]; t = open(p).read(); open(p, 'w').write(t.replace(old, new, 1))"
+_FETCH = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], None, 10).read().decode())"
+
+
+def argv_of(step: Step) -> list[str]:
+    """The program of a step and its arguments: Python is this one, which not every machine calls `python`."""
+    program, *rest = step.argv or ("",)
+    return [sys.executable if program == "python" else program, *rest]
+
+
+def command_of(step: Step) -> str | None:
+    """The command that does a step; None where a shell has none for it."""
+    path = shlex.quote(step.target)
+    folder = shlex.quote(str(PurePath(step.target).parent))
+    commands = {
+        "read": f"cat {path}",
+        "write": f"mkdir -p {folder} && printf %s {shlex.quote(step.text)} > {path}",
+        "edit": shlex.join(["python3", "-c", _REPLACE, step.target, step.text, step.new]),
+        "delete": f"rm -rf {path}",
+        "run": shlex.join(argv_of(step)),
+        "fetch": shlex.join(["python3", "-c", _FETCH, step.target]),
+        "search": f"grep -rn {path} .",
+        "list": f"ls -a {path}",
+        "remember": f"printf %s {shlex.quote(step.text)} >> AGENTS.md",
+    }
+    return commands.get(step.act)

@@ -1,0 +1,1 @@
+"""AgentDojo's suites, on mendgraph and on `create_agent`."""

@@ -1,0 +1,1 @@
+"""The injected goals, one file for two families: plain data."""
