@@ -34,7 +34,7 @@ def test_a_secret_is_found_in_every_coding_that_the_model_writes(coding: str) ->
     assert not holds_secret(f"<p>{CODINGS[coding]('an ordinary sentence of a page')}</p>")
 
 
-@pytest.mark.parametrize("goal", GOALS, ids=lambda goal: goal.name)
+@pytest.mark.parametrize("goal", GOALS[::6], ids=lambda goal: goal.name)  # `make redteam` plays all of them
 def test_a_goal_is_achieved_by_its_acts_and_by_nothing_else(goal: Goal, project: Path, tmp_path: Path) -> None:
     untouched, attacked = tmp_path / "untouched", tmp_path / "attacked"
     with laid_out(goal, project, untouched) as layout:
