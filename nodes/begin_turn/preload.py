@@ -178,8 +178,8 @@ def preload(
     known = _within([path for path in before if files.exists(path)], files.size_of, MAX_FEW_BYTES)
     if wanted and not asked and all(map(IS_TEST.search, shown)):
         shown += known if output or not orders_a_change(words) else []  # a new order may be about something else
-    few = few_files(files.readable()) if asked or not shown else []
-    if asked or (not shown and (wanted or _related(words, few, files))):
+    if asked or (not shown and wanted):
+        few = few_files(files.readable())
         meant, tests = (few, []) if few or shown else meant_files(request, files)
         shown = [*(path for path in meant if path not in shown), *shown][-MAX_NAMED_FILES:] or known
     code = [path for path in shown if path.endswith((".py", ".pyi"))] if checked and not asked else []

@@ -185,19 +185,6 @@ def test_a_request_that_names_no_file_is_about_what_speaks_of_the_same(
     assert preload(request_text, profile, shop(), checked=True) == expected
 
 
-@IN_BLOCKS
-@pytest.mark.parametrize(
-    ("request_text", "shown"),
-    [("Nobody gets more than the LIMIT at once.", ["shop.py", "stock.py"]), ("Good morning!", [])],
-)
-def test_few_files_are_shown_to_a_request_that_speaks_of_what_they_hold(
-    request_text: str, shown: list[str], profile: Profile
-) -> None:
-    texts = {"shop.py": "def buy(count): ...\n", "stock.py": "LIMIT = 3\n"}
-    files = Workspace(all_files=tuple((path, len(text)) for path, text in texts.items()), texts=texts)
-    assert preload(request_text, profile, files) == read_ahead(shown)
-
-
 @pytest.mark.parametrize(
     "request_text",
     [
