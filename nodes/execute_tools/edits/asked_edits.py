@@ -22,8 +22,10 @@ from mendgraph.nodes.execute_tools.edits.python_text import (
     named_units,
     parse,
     read_python,
+    reduced_import,
 )
 from mendgraph.nodes.execute_tools.edits.request import module_of, read_request
+from mendgraph.nodes.execute_tools.files.text_files import to_unix
 
 _BUILTINS: Final = frozenset(dir(builtins))
 _EXAMPLE: Final = re.compile(r"\s*(?:>>>|\.\.\.)[ \t]")
@@ -74,54 +76,46 @@ def asked_edits(source: PythonText, block: PythonText, task: str, path: str, the
     """The deletions and renames that the task asks for and this block, for the file at `path`, carries out.
 
     What is moved to another file goes where it is `there`, or the block says `del`, imports it, or has all the rest of
-    the file. What the block imports anew takes the place of the file's own. What it gives another name that the task
-    speaks of is renamed.
+    the file. What the block imports anew takes the place of the file's own, where the task speaks of it. What it gives
+    a better name that the task speaks of is renamed.
     """
     request, news = read_request(task), _imports(block)
     pairs = {**_given_names(source, block, task), **request.renames}
     renames = tuple(each for old, new in pairs.items() if (each := _rename(source, block, old, new)))
     names = {each.name for each in named_units(source)}
-    asked = request.deletions(names, path) - {rename.name for rename in renames} | _unused(source, block, task)
+    asked = request.deletions(names, path) - {rename.name for rename in renames}
     said = {*del_names(block.units), *(alias.name.rpartition(".")[2] for _, alias in news)}
     rest = {name for name in names - asked if "." not in name} - {each.name for each in named_units(block)}
     unsaid = {each.name for each in request.moves if rest and said.isdisjoint({each.name, module_of(each.new)})}
-    asked |= names & {alias.asname or alias.name for node, alias in news if isinstance(node, ast.ImportFrom)}
+    taken = {alias.asname or alias.name for node, alias in news if isinstance(node, ast.ImportFrom)}
+    taken -= {alias.asname or alias.name for _, alias in _imports(source)}
+    asked |= names & taken & {*re.findall(r"\w+", task)}
     return AskedEdits(renames, frozenset(asked - _held(source, block, asked) - unsaid | names.intersection(there)))
 
 
 def definition_text(text: str, name: str) -> str:
     """All definitions of a name at the top of a text, with their comments, below the imports that they use; or ""."""
-    code = read_python(text)
-    units = [] if isinstance(code, SyntaxProblem) else [each for each in code.units if each.key == name]
+    code = read_python(to_unix(text))
+    units = [] if isinstance(code, SyntaxProblem) else [each.unit for each in named_units(code) if each.name == name]
     if isinstance(code, SyntaxProblem) or not units:
         return ""
     used = {node.id for unit in units for each in unit.nodes for node in ast.walk(each) if isinstance(node, ast.Name)}
-    taken = {node for node, alias in _imports(code) if (alias.asname or alias.name.partition(".")[0]) in used}
+    known = ((node, alias) for node, alias in _imports(code) if (alias.asname or alias.name.partition(".")[0]) in used)
     lines = (line for unit in units for line in code.lines[code.head(unit) - 1 : code.tail(unit)])
-    return "\n".join([*map(ast.unparse, taken), "", ""]) + "".join(lines)
+    return "\n".join([*(reduced_import(node, [alias]) for node, alias in known), "", ""]) + "".join(lines)
 
 
-_REMOVAL: Final = re.compile(
-    r"\b(?:remov(?:e|ed|ing)|delet(?:e|ed|ing)|drop|rid|unused|obsolete|dead)\b"
-    r"|(?:\b(?:not|no longer)|n['\u2019]t) (?:used|called|needed)\b",
+_NAMING: Final = re.compile(
+    r"\b(?:bad|better|clearer|confusing|misleading|new|poor|wrong) name\b|\bcall it\b|\bbe (?:called|named)\b",
     re.IGNORECASE,
 )
-
-
-def _unused(source: PythonText, block: PythonText, task: str) -> set[str]:
-    """The one definition that a task of removal names, that nothing uses, and that a block without news leaves out."""
-    olds, given = named_units(source), {each.name: each.unit.meaning for each in named_units(block)}
-    old = {each.name: each.unit.meaning for each in olds}
-    spoken = [each.name for each in olds if "." not in each.name and re.search(rf"\b{each.name}\b", task)]
-    if len(spoken) != 1 or spoken[0] in given or not given or not given.items() <= old.items():
-        return set()
-    verb = _REMOVAL.search(task)
-    certain = verb and not re.search(r"(?:not|n['\u2019]t|never|without) \Z", task[: verb.start()])
-    return {*spoken} if certain and not uses_of("".join(source.lines), spoken[0]) else set()
+_ONE_MORE: Final = re.compile(r"\b(?:add|alias|also|another|copy|create|keep|write)\b", re.IGNORECASE)
 
 
 def _given_names(source: PythonText, block: PythonText, task: str) -> dict[str, str]:
-    """The new names that a block gives to definitions, where the task speaks of both, and nothing else changes."""
+    """The better names that a block gives to definitions, where the task speaks of both, and nothing else changes."""
+    if _ONE_MORE.search(task) or not _NAMING.search(task):
+        return {}
     olds, news = named_units(source), named_units(block)
     words, known, given = {*re.findall(r"\w+", task)}, {each.name for each in olds}, {each.name for each in news}
     lost = [each for each in olds if each.name not in given and each.last in words]

@@ -49,7 +49,7 @@ from mendgraph.nodes.execute_tools.edits.python_text import (
     statements_in,
     string_of,
 )
-from mendgraph.nodes.execute_tools.edits.request import module_of, read_request
+from mendgraph.nodes.execute_tools.edits.request import read_request
 from mendgraph.nodes.execute_tools.files.text_files import dominant_newline, to_unix
 from mendgraph.nodes.language.documents import parse_quietly
 from mendgraph.nodes.language.names import reports_a_problem
@@ -97,7 +97,7 @@ def replace_definitions(
     if isinstance(new, SyntaxProblem):
         return Refusal(f"The block is not valid Python ({new}). Send it again: complete, and nothing but code.")
     try:
-        new = without_imports_of(new, module_of(path))
+        new = without_imports_of(new, path)
         torn = torn_statement(new)
         if torn:
             return Refusal(f"The block gives only a part of a function ({torn}). Send all of it, with its def line.")
@@ -188,7 +188,8 @@ class _Merge:
         return merged._replace(text=text, changed=changed, ignored=tuple(self.ignored))
 
     def _nothing(self) -> Refusal:
-        unasked = ", ".join(del_names(self.block.units))
+        known = del_names(self.source.units)
+        unasked = ", ".join(each for each in del_names(self.block.units) if each not in known)
         if unasked:
             reason = f"The request does not say to delete {unasked}, so nothing was changed. Give the new text instead."
             return Refusal(reason)
@@ -542,13 +543,15 @@ def _meaning(unit: Unit, like: Unit, *, texts: bool = True) -> str:
 
 
 def _unused_parameters(old: Unit, new: Unit) -> list[str]:
-    """The parameters that a function gets, and that its body does not use."""
+    """The parameters that a function gets, and that its body does not use; none of what may ask for fixtures."""
     before, after = old.node, new.node
     if not (isinstance(before, Function) and isinstance(after, Function)) or is_stub(after):
         return []
+    if after.name.startswith("test") or any("fixture" in ast.dump(each) for each in after.decorator_list):
+        return []
     known, given = ({each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)} for node in (before, after))
     used = {node.id for each in after.body for node in ast.walk(each) if isinstance(node, ast.Name)}
-    return sorted(given - known - used)
+    return sorted(given - known - used) if "locals" not in used else []
 
 
 def _comments(text: PythonText, unit: Unit) -> set[str]:

@@ -31,6 +31,14 @@ _FILE: Final = re.compile(r"(?<![\w/.-])[\w./-]{0,200}[\w-]\.(?:pyi?|json|toml|y
 _DELETE: Final = re.compile(
     r"\b(?:remov(?:e|ing)|delet(?:e|ing)|drop(?:ping)?|get(?:ting)? rid of)[ \t]+", re.IGNORECASE
 )
+_DELETE_IT: Final = re.compile(r"\b(?:delete|drop|get rid of|remove) (?:it|that|this)\b", re.IGNORECASE)
+_UNUSED: Final = re.compile(
+    rf"\b(?:unused|obsolete|dead) (?:{_NOUN} )?{_NAME}|\b(?:nothing|nobody|no one) (?:calls|needs|uses) {_NAME}"
+    rf"|{_NAME}(?: in [\w./-]{{1,200}})? is(?: (?:unused|obsolete|dead)"
+    r"|(?: not|n['\u2019]t| no longer) (?:called|needed|used))\b",
+    re.IGNORECASE,
+)
+"""What "it" is that is to be deleted."""
 _NOT: Final = re.compile(
     r"\b(?:not|never|without|avoid|instead of|rather than|cannot|keep|if|whether|why|how|should (?:i|we))\b"
     r"|n['\u2019]t\b",
@@ -203,7 +211,9 @@ def read_request(request: str) -> Request:
     expected: list[Expectation] = []
     moves: list[Move] = []
     lists: list[tuple[_Deletion, ...]] = []
-    for sentence in (each.strip() for each in _SENTENCE.split(request) if len(each) <= _LONGEST):
+    sentences = [each.strip() for each in _SENTENCE.split(request) if len(each) <= _LONGEST]
+    it = any(not _negated(each, match.start()) for each in sentences if (match := _DELETE_IT.search(each)))
+    for sentence in sentences:
         for match in _rename_matches(sentence):
             old, new = (name.rpartition(".")[2] for name in match.groups())
             if _is_name(old) and _is_name(new) and old != new and not any(map(_FILE.fullmatch, match.groups())):
@@ -213,6 +223,8 @@ def read_request(request: str) -> Request:
         files = frozenset(_FILE.findall(sentence))
         verbs = [verb for verb in _DELETE.finditer(sentence) if not _negated(sentence, verb.start())]
         lists += (tuple(_listed(sentence, verb.end(), files)) for verb in verbs)
+        unused = ("".join(filter(None, match.groups())) for match in _UNUSED.finditer(sentence) if it)
+        lists += ((_Deletion(name, "", "", files),) for name in unused)
     for each in (each for listed in lists for each in listed):
         if _is_name(each.name) and _KIND.search(each.words) and _is_anywhere(each.place):
             expected.append(Expectation(each.name))
