@@ -76,12 +76,10 @@ def asked_edits(source: PythonText, block: PythonText, task: str, path: str, the
     """The deletions and renames that the task asks for and this block, for the file at `path`, carries out.
 
     What is moved to another file goes where it is `there`, or the block says `del`, imports it, or has all the rest of
-    the file. What the block imports anew takes the place of the file's own, where the task speaks of it. What it gives
-    a better name that the task speaks of is renamed.
+    the file. What the block imports anew takes the place of the file's own, where the task speaks of it.
     """
     request, news = read_request(task), _imports(block)
-    pairs = {**_given_names(source, block, task), **request.renames}
-    renames = tuple(each for old, new in pairs.items() if (each := _rename(source, block, old, new)))
+    renames = tuple(each for old, new in request.renames.items() if (each := _rename(source, block, old, new)))
     names = {each.name for each in named_units(source)}
     asked = request.deletions(names, path) - {rename.name for rename in renames}
     said = {*del_names(block.units), *(alias.name.rpartition(".")[2] for _, alias in news)}
@@ -103,29 +101,6 @@ def definition_text(text: str, name: str) -> str:
     known = ((node, alias) for node, alias in _imports(code) if (alias.asname or alias.name.partition(".")[0]) in used)
     lines = (line for unit in units for line in code.lines[code.head(unit) - 1 : code.tail(unit)])
     return "\n".join([*(reduced_import(node, [alias]) for node, alias in known), "", ""]) + "".join(lines)
-
-
-_NAMING: Final = re.compile(
-    r"\b(?:bad|better|clearer|confusing|misleading|new|poor|wrong) name\b|\bcall it\b|\bbe (?:called|named)\b",
-    re.IGNORECASE,
-)
-_ONE_MORE: Final = re.compile(r"\b(?:add|alias|also|another|copy|create|keep|write)\b", re.IGNORECASE)
-
-
-def _given_names(source: PythonText, block: PythonText, task: str) -> dict[str, str]:
-    """The better names that a block gives to definitions, where the task speaks of both, and nothing else changes."""
-    if _ONE_MORE.search(task) or not _NAMING.search(task):
-        return {}
-    olds, news = named_units(source), named_units(block)
-    words, known, given = {*re.findall(r"\w+", task)}, {each.name for each in olds}, {each.name for each in news}
-    lost = [each for each in olds if each.name not in given and each.last in words]
-    added = [each for each in news if each.name not in known and each.last in words]
-    return {
-        each.last: new.last
-        for each in lost
-        for new in added
-        if re.sub(rf"\b{each.last}\b", new.last, each.unit.meaning) == new.unit.meaning
-    }
 
 
 def block_to_merge(block: PythonText, asked: AskedEdits) -> PythonText:

@@ -65,6 +65,11 @@ _PAIR: Final = (
     rf"{_FILLERS}{_NAME}(?:[ \t]+{_NOUN})?{_WHERE}[ \t]+(?:to|into|as|->|=>|\u2192)[ \t]+(?:be[ \t]+)?{_FILLERS}{_NAME}"
 )
 _RENAME: Final = re.compile(rf"\brenam(?:e|ing)[ \t]+{_PAIR}", re.IGNORECASE)
+_BETTER: Final = re.compile(
+    rf"\bgive {_NAME}(?: in [\w./-]{{1,200}})? (?:a|another|the) (?:\w+ )?name:? {_NAME}"
+    rf"|{_NAME}(?: in [\w./-]{{1,200}})? is an? (?:\w+ )?name\b[^\n]{{0,80}}?\bcall it {_NAME}",
+    re.IGNORECASE,
+)
 _ANOTHER_PAIR: Final = re.compile(rf"[ \t]*(?:,[ \t]*and|,|\band\b)[ \t]+(?:rename[ \t]+)?{_PAIR}", re.IGNORECASE)
 _MODULE: Final = (
     r"(?:(?:the|an?|its|own|new|separate|called|named|file|module),?[ \t]+){0,6}[`'\"*]{0,3}"
@@ -207,7 +212,8 @@ def read_request(request: str) -> Request:
     """Read the words of a request; of the kinds of change, what stands in quotes is not part of its sentence."""
     plain = _QUOTED.sub(" it ", request)
     kinds = {kind: pattern.search(plain) is not None for kind, pattern in _KINDS.items()}
-    renames: dict[str, str] = {}
+    better = (filter(None, match.groups()) for match in _BETTER.finditer(request))
+    renames = {old: new for old, new in better if _is_name(old) and _is_name(new)}
     expected: list[Expectation] = []
     moves: list[Move] = []
     lists: list[tuple[_Deletion, ...]] = []
