@@ -43,12 +43,12 @@ def place_of_imports(source: PythonText, *, from_future: bool) -> tuple[int, int
 def without_imports_of(block: PythonText, path: str) -> PythonText:
     """The block without what it imports from the file at this path, which it is a text for."""
     module = module_of(path)
-    own = {(module not in sys.stdlib_module_names, 0, module), (not path.endswith("__init__.py"), 1, module)}
-
-    def is_own(node: ast.stmt) -> bool:
-        return isinstance(node, ast.ImportFrom) and (True, node.level, node.module) in own
-
-    return replace(block, units=tuple(unit for unit in block.units if not all(map(is_own, unit.nodes))))
+    levels = {0: module not in sys.stdlib_module_names, 1: not path.endswith("__init__.py")}
+    imports = {
+        unit: unit.node for unit in block.units if isinstance(unit.node, ast.ImportFrom) and len(unit.nodes) == 1
+    }
+    own = [unit for unit, node in imports.items() if node.module == module and levels.get(node.level)]
+    return replace(block, units=tuple(unit for unit in block.units if unit not in own))
 
 
 def with_imports(text: str, before: str, modules: Mapping[str, str]) -> str:
@@ -82,9 +82,8 @@ def _unbound(text: str) -> dict[str, bool]:
     tree = parse(text)
     nodes = [] if isinstance(tree, SyntaxProblem) else [*ast.walk(tree)]
     owners = {node.value.id for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)}
-    fields = ("name", "asname", "arg", "rest")
-    known = {each for node in nodes for field in fields for each in [getattr(node, field, None)]}
+    known = {getattr(node, field, None) for node in nodes for field in ("name", "asname", "arg", "rest")}
     known |= {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
-    bound = {name.partition(".")[0] for name in known if name} | _BUILTINS
+    bound = {name.partition(".")[0] for name in known if isinstance(name, str)} | _BUILTINS
     used = {node.id for node in nodes if isinstance(node, ast.Name)} - bound
     return {} if "*" in known else {name: name in owners for name in used}

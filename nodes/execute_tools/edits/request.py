@@ -31,11 +31,11 @@ _FILE: Final = re.compile(r"(?<![\w/.-])[\w./-]{0,200}[\w-]\.(?:pyi?|json|toml|y
 _DELETE: Final = re.compile(
     r"\b(?:remov(?:e|ing)|delet(?:e|ing)|drop(?:ping)?|get(?:ting)? rid of)[ \t]+", re.IGNORECASE
 )
+_IN: Final = r"(?: in [\w./-]{1,200})?"
 _DELETE_IT: Final = re.compile(r"\b(?:delete|drop|get rid of|remove) (?:it|that|this)\b", re.IGNORECASE)
 _UNUSED: Final = re.compile(
     rf"\b(?:unused|obsolete|dead) (?:{_NOUN} )?{_NAME}|\b(?:nothing|nobody|no one) (?:calls|needs|uses) {_NAME}"
-    rf"|{_NAME}(?: in [\w./-]{{1,200}})? is(?: (?:unused|obsolete|dead)"
-    r"|(?: not|n['\u2019]t| no longer) (?:called|needed|used))\b",
+    rf"|{_NAME}{_IN} is(?: (?:unused|obsolete|dead)|(?: not|n['\u2019]t| no longer) (?:called|needed|used))\b",
     re.IGNORECASE,
 )
 """What "it" is that is to be deleted."""
@@ -66,8 +66,8 @@ _PAIR: Final = (
 )
 _RENAME: Final = re.compile(rf"\brenam(?:e|ing)[ \t]+{_PAIR}", re.IGNORECASE)
 _BETTER: Final = re.compile(
-    rf"\bgive {_NAME}(?: in [\w./-]{{1,200}})? (?:a|another|the) (?:\w+ )?name:? {_NAME}"
-    rf"|{_NAME}(?: in [\w./-]{{1,200}})? is an? (?:\w+ )?name\b[^\n]{{0,80}}?\bcall it {_NAME}",
+    rf"\bgive {_NAME}{_IN} (?:a|another|the) (?:\w+ )?name:? {_NAME}"
+    rf"|{_NAME}{_IN} (?:(?:must|should) be (?:called|named)|is an? (?:\w+ )?name\b[^\n]{{0,80}}?\bcall it) {_NAME}",
     re.IGNORECASE,
 )
 _ANOTHER_PAIR: Final = re.compile(rf"[ \t]*(?:,[ \t]*and|,|\band\b)[ \t]+(?:rename[ \t]+)?{_PAIR}", re.IGNORECASE)

@@ -122,9 +122,7 @@ def _modules(context: ToolContext, path: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for other, text in _python_read(context, path).items():
         place, name = posixpath.split(other)
-        stem = name.removesuffix(
-            ".py"
-        )  # of a stub file, a test and a script with another kind of name nothing is taken
+        stem = name.removesuffix(".py")
         useful = stem.isidentifier() and not stem.startswith("__") and not IS_TEST.search(name)
         if useful and place in {folder, "" if not package else folder} and not circle.search(text):
             found[package + stem] = text

@@ -177,6 +177,7 @@ def test_a_function_that_only_calls_itself_and_an_own_import_are_nothing(block: 
     [
         ("def number(text):\n    return len(text)\n", "count is a poor name: call it number.", True),
         ("def number(text):\n    return len(text)\n", "Give count a better name: `number`", True),
+        ("def number(text):\n    return len(text)\n", "count in a.py should be called number.", True),
         ("def number(text):\n    return len(text)\n", "Add number, which does what count does not.", False),
         ("def number(text):\n    return len(text)\n", "Write a function like count and call it number.", False),
         ("def number(text):\n    return len(text) + 1\n", "Call count number.", False),
