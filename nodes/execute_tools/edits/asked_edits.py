@@ -151,11 +151,9 @@ def del_names(units: Iterable[Unit]) -> list[str]:
 
 def _held(source: PythonText, block: PythonText, asked: Collection[str]) -> set[str]:
     """Those of the names that the block gives a new text, be it as a method outside of its class."""
-    olds = named_units(source)
-    stubs = {each.name for each in olds if is_stub(each.unit.node)}
-    old = {each.name: each.unit.meaning for each in olds}
-    given = (each for each in named_units(block) if old.get(each.name) != each.unit.meaning)
-    units = [each for each in given if each.name in stubs or not is_stub(each.unit.node)]
+    old = {(each.name, each.unit.meaning) for each in named_units(source)}
+    given = (each for each in named_units(block) if (each.name, each.unit.meaning) not in old)
+    units = [each for each in given if not is_stub(each.unit.node)]
     full, alone = {each.name for each in units}, {each.name for each in units if each.home is None}
     return {name for name in asked if name in full or ("." in name and name.rpartition(".")[2] in alone)}
 
