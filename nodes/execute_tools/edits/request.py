@@ -35,10 +35,16 @@ _IN: Final = r"(?: in [\w./-]{1,200})?"
 _DELETE_IT: Final = re.compile(r"\b(?:delete|drop|get rid of|remove) (?:it|that|this)\b", re.IGNORECASE)
 _UNUSED: Final = re.compile(
     rf"\b(?:unused|obsolete|dead) (?:{_NOUN} )?{_NAME}|\b(?:nothing|nobody|no one) (?:calls|needs|uses) {_NAME}"
-    rf"|{_NAME}{_IN} is(?: (?:unused|obsolete|dead)|(?: not|n['\u2019]t| no longer) (?:called|needed|used))\b",
+    rf"|(?:\A|[,:(] |\b(?:and|as|because|but|since|that|{_NOUN}) ){_NAME}{_IN} is"
+    r"(?: (?:unused|obsolete|dead)|(?: not|n['\u2019]t| no longer) (?:called|needed|used))\b",
     re.IGNORECASE,
 )
-"""What "it" is that is to be deleted."""
+"""What "it" is that is to be deleted, where the sentence is not about a part of it."""
+_PART: Final = re.compile(
+    r"\b(?:argument|attribute|branch|comment|docstring|entry|field|import|key|line|option|parameter|part|variable)s?\b"
+    r"(?!\.\w)",
+    re.IGNORECASE,
+)
 _NOT: Final = re.compile(
     r"\b(?:not|never|without|avoid|instead of|rather than|cannot|keep|if|whether|why|how|should (?:i|we))\b"
     r"|n['\u2019]t\b",
@@ -229,8 +235,8 @@ def read_request(request: str) -> Request:
         files = frozenset(_FILE.findall(sentence))
         verbs = [verb for verb in _DELETE.finditer(sentence) if not _negated(sentence, verb.start())]
         lists += (tuple(_listed(sentence, verb.end(), files)) for verb in verbs)
-        unused = ("".join(filter(None, match.groups())) for match in _UNUSED.finditer(sentence) if it)
-        lists += ((_Deletion(name, "", "", files),) for name in unused)
+        unused = ("".join(filter(None, match.groups())) for match in _UNUSED.finditer(sentence))
+        lists += ((_Deletion(name, "", "", files),) for name in unused if it and not _PART.search(sentence))
     for each in (each for listed in lists for each in listed):
         if _is_name(each.name) and _KIND.search(each.words) and _is_anywhere(each.place):
             expected.append(Expectation(each.name))

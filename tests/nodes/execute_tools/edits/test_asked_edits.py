@@ -200,6 +200,8 @@ def test_what_a_block_gives_another_name_is_renamed_where_the_request_has_both(
         ("a.py has the unused function `gone`. Please drop it.", True),
         ("gone() isn't called anywhere. Delete it.", True),
         ("gone should drop empty lines.", False),
+        ("The text of gone is not used. Remove it.", False),
+        ("The parameter of the function gone is unused. Delete it.", False),
         ("Remove the unused variable in gone.", False),
         ("gone is not used yet. Do not remove it: it is not dead.", False),
         ("Do not remove gone.", False),
