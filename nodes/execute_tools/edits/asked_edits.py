@@ -78,7 +78,7 @@ def asked_edits(source: PythonText, block: PythonText, task: str, path: str, the
     What is moved to another file goes where it is `there`, or the block says `del`, imports it, or has all the rest of
     the file. What the block imports anew takes the place of the file's own, where the task speaks of it.
     """
-    request, news = read_request(task), _imports(block)
+    request, news = read_request(task), imports_of(block)
     renames = tuple(each for old, new in request.renames.items() if (each := _rename(source, block, old, new)))
     names = {each.name for each in named_units(source)}
     asked = request.deletions(names, path) - {rename.name for rename in renames}
@@ -86,7 +86,7 @@ def asked_edits(source: PythonText, block: PythonText, task: str, path: str, the
     rest = {name for name in names - asked if "." not in name} - {each.name for each in named_units(block)}
     unsaid = {each.name for each in request.moves if rest and said.isdisjoint({each.name, module_of(each.new)})}
     taken = {alias.asname or alias.name for node, alias in news if isinstance(node, ast.ImportFrom)}
-    taken -= {alias.asname or alias.name for _, alias in _imports(source)}
+    taken -= {alias.asname or alias.name for _, alias in imports_of(source)}
     asked |= names & taken & {*re.findall(r"\w+", task)}
     return AskedEdits(renames, frozenset(asked - _held(source, block, asked) - unsaid | names.intersection(there)))
 
@@ -98,9 +98,9 @@ def definition_text(text: str, name: str) -> str:
     if isinstance(code, SyntaxProblem) or not units:
         return ""
     used = {node.id for unit in units for each in unit.nodes for node in ast.walk(each) if isinstance(node, ast.Name)}
-    known = ((node, alias) for node, alias in _imports(code) if (alias.asname or alias.name.partition(".")[0]) in used)
+    own = ((node, alias) for node, alias in imports_of(code) if (alias.asname or alias.name.partition(".")[0]) in used)
     lines = (line for unit in units for line in code.lines[code.head(unit) - 1 : code.tail(unit)])
-    return "\n".join([*(reduced_import(node, [alias]) for node, alias in known), "", ""]) + "".join(lines)
+    return "\n".join([*(reduced_import(node, [alias]) for node, alias in own), "", ""]) + "".join(lines)
 
 
 def block_to_merge(block: PythonText, asked: AskedEdits) -> PythonText:
@@ -175,19 +175,20 @@ def _rename(source: PythonText, block: PythonText, old: str, new: str) -> Rename
 
 
 def _renamed_import(source: PythonText, block: PythonText, old: str, new: str) -> Rename | None:
-    known = _imports(source)
+    known = imports_of(source)
     found = [(node, alias) for node, alias in known if alias.name == old and isinstance(node, ast.ImportFrom)]
     bound = {alias.asname or alias.name.partition(".")[0] for _, alias in known}
     if len(found) != 1 or new in bound | {each.name for each in named_units(source)}:
         return None
     [(node, alias)] = found
-    given = any(alias.name == new for _, alias in _imports(block)) or uses_of("".join(block.lines), new)
+    given = any(alias.name == new for _, alias in imports_of(block)) or uses_of("".join(block.lines), new)
     if not given or getattr(node, "module", "") in sys.stdlib_module_names:
         return None
     return Rename(old, new, ((alias.lineno, alias.col_offset),))
 
 
-def _imports(text: PythonText) -> list[tuple[ast.Import | ast.ImportFrom, ast.alias]]:
+def imports_of(text: PythonText) -> list[tuple[ast.Import | ast.ImportFrom, ast.alias]]:
+    """What a text imports at its top, with the statements."""
     nodes = (unit.node for unit in text.units if unit.kind is UnitKind.IMPORT)
     return [(node, alias) for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names]
 

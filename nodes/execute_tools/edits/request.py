@@ -32,19 +32,14 @@ _DELETE: Final = re.compile(
     r"\b(?:remov(?:e|ing)|delet(?:e|ing)|drop(?:ping)?|get(?:ting)? rid of)[ \t]+", re.IGNORECASE
 )
 _IN: Final = r"(?: in [\w./-]{1,200})?"
-_DELETE_IT: Final = re.compile(r"\b(?:delete|drop|get rid of|remove) (?:it|that|this)\b", re.IGNORECASE)
 _UNUSED: Final = re.compile(
     rf"\b(?:unused|obsolete|dead) (?:{_NOUN} )?{_NAME}|\b(?:nothing|nobody|no one) (?:calls|needs|uses) {_NAME}"
-    rf"|(?:\A|[,:(] |\b(?:and|as|because|but|since|that|{_NOUN}) ){_NAME}{_IN} is"
+    rf"|(?:\A|[.!?,:(]\s|\b(?:and|as|because|but|since|that|{_NOUN}) ){_NAME}{_IN} is"
     r"(?: (?:unused|obsolete|dead)|(?: not|n['\u2019]t| no longer) (?:called|needed|used))\b",
     re.IGNORECASE,
 )
-"""What "it" is that is to be deleted, where the sentence is not about a part of it."""
-_PART: Final = re.compile(
-    r"\b(?:argument|attribute|branch|comment|docstring|entry|field|import|key|line|option|parameter|part|variable)s?\b"
-    r"(?!\.\w)",
-    re.IGNORECASE,
-)
+"""What "it" is that is to be deleted, where the request is not about a part of it."""
+_PART: Final = re.compile(r"\b(?:argument|comment|field|import|line|parameter|part|variable)s?\b", re.IGNORECASE)
 _NOT: Final = re.compile(
     r"\b(?:not|never|without|avoid|instead of|rather than|cannot|keep|if|whether|why|how|should (?:i|we))\b"
     r"|n['\u2019]t\b",
@@ -223,9 +218,7 @@ def read_request(request: str) -> Request:
     expected: list[Expectation] = []
     moves: list[Move] = []
     lists: list[tuple[_Deletion, ...]] = []
-    sentences = [each.strip() for each in _SENTENCE.split(request) if len(each) <= _LONGEST]
-    it = any(not _negated(each, match.start()) for each in sentences if (match := _DELETE_IT.search(each)))
-    for sentence in sentences:
+    for sentence in (each.strip() for each in _SENTENCE.split(request) if len(each) <= _LONGEST):
         for match in _rename_matches(sentence):
             old, new = (name.rpartition(".")[2] for name in match.groups())
             if _is_name(old) and _is_name(new) and old != new and not any(map(_FILE.fullmatch, match.groups())):
@@ -235,9 +228,11 @@ def read_request(request: str) -> Request:
         files = frozenset(_FILE.findall(sentence))
         verbs = [verb for verb in _DELETE.finditer(sentence) if not _negated(sentence, verb.start())]
         lists += (tuple(_listed(sentence, verb.end(), files)) for verb in verbs)
-        unused = ("".join(filter(None, match.groups())) for match in _UNUSED.finditer(sentence))
-        lists += ((_Deletion(name, "", "", files),) for name in unused if it and not _PART.search(sentence))
-    for each in (each for listed in lists for each in listed):
+    deleted = [each for listed in lists for each in listed]
+    if not _PART.search(request) and any(each.name in {"it", "that", "this"} for each in deleted):
+        files = frozenset(_FILE.findall(request))
+        lists += ((_Deletion("".join(names), "", "", files),) for names in _UNUSED.findall(request))
+    for each in deleted:
         if _is_name(each.name) and _KIND.search(each.words) and _is_anywhere(each.place):
             expected.append(Expectation(each.name))
     wanted = () if _KEPT.search(request) else tuple(expected)

@@ -58,13 +58,13 @@ def _edit(context: ToolContext, before: LoadedText, content: str) -> ToolAnswer:
     if not _is_python(before.path) or isinstance(parse(before.file.text), SyntaxProblem):
         return _replace(context, before, content)
     text, begun = before.file.text, bool(context.changes)
-    made = {change.path for change in context.changes}
     there = {
         move.name
         for move in read_request(context.task).moves
         for other, held in _python_read(context, before.path).items()
         if move.leaves(before.path) and is_file(other, move.new) and move.name in definitions_in(held)
-        if other in made or definition_text(held, move.name) == definition_text(text, move.name)
+        if any(change.path == other for change in context.changes)
+        or definition_text(held, move.name) == definition_text(text, move.name)
     }
     merged = replace_definitions(
         text, content, before.name, task=context.task, path=before.path, begun=begun, there=there
