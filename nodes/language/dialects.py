@@ -337,11 +337,9 @@ def read_blocks(text: str, shown_files: Sequence[str], request: str | None = Non
     """Read the edits of a reply in block form; `request` is what they are for, None where it is not known.
 
     A block counts as an edit when a path stands on the line before it, in its info string or in its first comment, or
-    when it holds definitions, or nothing but imports of them for an order, and only one file was shown. Other blocks
-    (shell lines, output, examples in an explanation) are prose. An unclosed block is an error: what is missing of it
-    must not be written.
+    when it holds definitions, or for an order nothing but imports, and only one file was shown. Other blocks (shell
+    lines, output, examples) are prose. An unclosed block is an error: what is missing of it must not be written.
     """
-    ordered = request is not None and not is_question(request)
     outcomes: list[ToolInvocation | ExtractionError] = []
     lines: list[tuple[int, int]] = []
     prose: list[str] = []
@@ -353,7 +351,7 @@ def read_blocks(text: str, shown_files: Sequence[str], request: str | None = Non
             named = heading and _path_in(heading, shown_files) and part.closed
             prose += said[:-1] if named else [part.text]
             continue
-        path, body = _target(part, heading, shown_files, ordered=ordered)
+        path, body = _target(part, heading, shown_files, ordered=request is not None and not is_question(request))
         if path is None:
             continue
         lines.append((part.line, part.end))
