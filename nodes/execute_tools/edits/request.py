@@ -31,7 +31,7 @@ _FILE: Final = re.compile(r"(?<![\w/.-])[\w./-]{0,200}[\w-]\.(?:pyi?|json|toml|y
 _DELETE: Final = re.compile(
     r"\b(?:remov(?:e|ing)|delet(?:e|ing)|drop(?:ping)?|get(?:ting)? rid of)[ \t]+", re.IGNORECASE
 )
-_IN: Final = r"(?: in [\w./-]{1,200})?"
+_IN: Final = r"(?: (?:from|in|of) [\w./-]{1,200})?"
 _UNUSED: Final = re.compile(
     rf"\b(?:unused|obsolete|dead) (?:{_NOUN} )?{_NAME}|\b(?:nothing|nobody|no one) (?:calls|needs|uses) {_NAME}"
     rf"|(?:\A|[.!?,:(]\s|\b(?:and|as|because|but|since|that|{_NOUN}) ){_NAME}{_IN} is"

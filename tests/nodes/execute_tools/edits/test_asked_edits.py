@@ -198,7 +198,7 @@ def test_what_a_block_gives_another_name_is_renamed_where_the_request_has_both(
         ("gone is not used any more. Get rid of it.", True),
         ("Nothing calls gone: delete it.", True),
         ("a.py has the unused function `gone`. Please drop it.", True),
-        ("gone() isn't called anywhere. Delete it.", True),
+        ("The function gone of a.py isn't called anywhere. Delete it.", True),
         ("gone should drop empty lines.", False),
         ("The text of gone is not used. Remove it.", False),
         ("The parameter of the function gone is unused. Delete it.", False),
