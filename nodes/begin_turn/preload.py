@@ -198,6 +198,8 @@ _DEFINED = re.compile(r"\b(?:def|class|function|func|fn|const|let|var|type|struc
 
 _OWN = frozenset({"self", "cls", "this", "exports"})
 _TAKEN = {*dir(builtins), *kwlist}
+_BESIDE = frozenset({*kwlist, "", "const", "extends", "export", "function", "let", "new", "of", "typeof", "var"})
+"""What stands beside a name in code; beside other words it is one of them."""
 
 
 def _renamed(request: str, files: Files) -> ModelReply | None:
@@ -210,11 +212,10 @@ def _renamed(request: str, files: Files) -> ModelReply | None:
     texts = {path: _text(files.head(path, MAX_BYTES)) for path in every}
     words = {path: {*_NAMES.findall(text)} for path, text in texts.items()}
     having = [path for path in texts if old in words[path]]
-    defined = [name for path in having for name in _DEFINED.findall(texts[path])]
-    if defined.count(old) != 1 or any(new in each for each in words.values()) or {old, new} & _TAKEN:
+    holders = [path for path in having for name in _DEFINED.findall(texts[path]) if name == old]
+    if len(holders) != 1 or any(new in each for each in words.values()) or {old, new} & _TAKEN:
         return None
-    holder = next(path for path in having if old in _DEFINED.findall(texts[path]))
-    if not {place, also} - {None} <= {holder, holder.rpartition("/")[2]}:
+    if not {place, also} - {None} <= {holders[0], holders[0].rpartition("/")[2]}:
         return None
     owners = _OWN.union(*(re.split(r"[/.]", path) for path in every))
     if any(_may_be_another(old, texts[path], owners) for path in having):
@@ -231,7 +232,7 @@ def _renamed(request: str, files: Files) -> ModelReply | None:
 
 
 def _may_be_another(name: str, text: str, owners: frozenset[str]) -> bool:
-    """Whether the name may be that of something else here: an attribute, an import, a variable, an argument, a string.
+    """Whether the name may be that of something else here: an attribute, an import, a variable, a string, a usual word.
 
     `owners` are modules and packages of the workspace, whose attribute or import the definition is.
     """
@@ -239,7 +240,9 @@ def _may_be_another(name: str, text: str, owners: frozenset[str]) -> bool:
     imports = re.findall(rf"\bfrom[ \t]+[\w.]*?(\w+)[ \t]+import\b(?:[^\n(]*|[ \t]*\([^)]*)\b{name}\b", text)
     set_anew = re.search(rf"\b{name}\s*(?:=(?!=)|:\s)", _DEFINED.sub("", text))
     quoted = "__all__" not in text and re.search(rf"(['\"]){name}\1", text)
-    return not owners >= {*attributes, *imports} or bool(set_anew or quoted)
+    beside = re.findall(rf"(?<!\w)(\w*) {name}\b(?: (\w*))?", _DEFINED.sub("", text)) if _WORD.fullmatch(name) else []
+    usual = {*chain.from_iterable(beside)} - _BESIDE
+    return not owners >= {*attributes, *imports} or bool(set_anew or quoted or usual)
 
 
 def _text(data: object) -> str:

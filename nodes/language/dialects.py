@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from posixpath import basename
 from typing import Any, Final, NamedTuple
 
-from mendgraph.nodes.language.names import named_paths
+from mendgraph.nodes.language.names import is_question, named_paths
 from mendgraph.nodes.language.text_protocol import decode_arguments, decode_strictly, fence_after, json_end
 from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, JsonMap, ToolInvocation
 
@@ -316,7 +316,8 @@ _PATH = re.compile(
 _READING = re.compile(r"tool:\s*+\w++\(\{\s*+\"path\"\s*+:\s*+\"(?P<path>[^\"]++)\"\s*+\}\)")
 _NAMING = re.compile(r"#+ ?|// ?")
 _LABEL = re.compile(r"^file(?:name)?(?:[ \t]*:[ \t]*|[ \t]+)", re.IGNORECASE)
-_DEFINITION = re.compile(r"^[^\S\n]*+(?:(?:async\s+def|def|class|@)\b|from \S+ import )", re.MULTILINE)
+_DEFINITION = re.compile(r"^[^\S\n]*+(?:async\s+def|def|class|@)\b", re.MULTILINE)
+_IMPORTS = re.compile(r"(?:from \S+ import [^\n]*+\n\s*+)++")
 _QUOTED_LANGUAGES = frozenset({"bash", "sh", "shell", "console", "text", "diff", "output", "pycon"})
 _QUOTED_SUFFIXES = (".sh", ".bash", ".txt")
 
@@ -336,8 +337,8 @@ def read_blocks(text: str, shown_files: Sequence[str], request: str | None = Non
     """Read the edits of a reply in block form; `request` is what they are for, None where it is not known.
 
     A block counts as an edit when a path stands on the line before it, in its info string or in its first comment, or
-    when it holds definitions or imports of them and only one file was shown. Other blocks (shell lines, output,
-    examples in an explanation) are prose. An unclosed block is an error: what is missing of it must not be written.
+    when it holds definitions, or for an order nothing but imports, and only one file was shown. Other blocks (shell
+    lines, output, examples) are prose. An unclosed block is an error: what is missing of it must not be written.
     """
     outcomes: list[ToolInvocation | ExtractionError] = []
     lines: list[tuple[int, int]] = []
@@ -350,7 +351,7 @@ def read_blocks(text: str, shown_files: Sequence[str], request: str | None = Non
             named = heading and _path_in(heading, shown_files) and part.closed
             prose += said[:-1] if named else [part.text]
             continue
-        path, body = _target(part, heading, shown_files)
+        path, body = _target(part, heading, shown_files, ordered=request is not None and not is_question(request))
         if path is None:
             continue
         lines.append((part.line, part.end))
@@ -382,7 +383,7 @@ def render_file(path: str, content: str) -> str:
     return f"{path}\n{fence}{language}\n{content}{newline}{fence}"
 
 
-def _target(part: Passage, heading: str, shown_files: Sequence[str]) -> tuple[str | None, str]:
+def _target(part: Passage, heading: str, shown_files: Sequence[str], *, ordered: bool) -> tuple[str | None, str]:
     """The file that a block is for, and its body without a comment that only names the file."""
     language = re.split(r"[\s:]", part.title, maxsplit=1)[0].lower()
     body, info = part.text, part.title[len(language) :] or (part.title if part.title in shown_files else "")
@@ -394,8 +395,8 @@ def _target(part: Passage, heading: str, shown_files: Sequence[str]) -> tuple[st
         body = body if named is None else rest
     quoted = language in _QUOTED_LANGUAGES
     if named is None:
-        only_file = len(shown_files) == 1 and not quoted and _DEFINITION.search(body)
-        return (shown_files[0] if only_file else None), body
+        change = _DEFINITION.search(body) or (ordered and _IMPORTS.fullmatch(body))
+        return (shown_files[0] if len(shown_files) == 1 and not quoted and change else None), body
     if quoted and named not in shown_files and not named.endswith(_QUOTED_SUFFIXES):
         return None, body
     return named, body

@@ -255,11 +255,10 @@ _TO_MAKE = re.compile(
     re.IGNORECASE,
 )
 """What stands before the files that are sure to be changed, or made."""
-_GIVES = re.compile(rf"\b(?:move|extract)\b.* (?:from|out of) ({_FILE})", re.IGNORECASE)
-_TESTED = re.compile(
-    rf"\b(?:(?:add|extend|write)\b.*\b(?:test|case)s?|cover)\b.* (?:in|to|into) ({_FILE})", re.IGNORECASE
-)
-"""Files that lose what is moved, and those that get a test."""
+_FROM = re.compile(rf" (?:from|out of) ({_FILE})")
+_INTO = re.compile(rf" (?:in|to|into) ({_FILE})")
+_TESTED = re.compile(r"(?>.*?\b(?:add|extend|write)\b).*\b(?:test|case)s?\b|.*\bcover\b", re.IGNORECASE)
+"""What says that a file gets a test."""
 _CONTEXT = re.compile(
     r"\b(?:after|before|but|calls?|circular|differ\w*|duplicate\w*|for|imports?|inconsisten\w*|like|links?|match\w*|of|on"
     r"|ones?|references?|same|see|so|sure|than|that|those|to (?:an?|be|it|its|the|what)|us(?:e|es|ing)|via|where|which"
@@ -284,12 +283,13 @@ def files_to_change(request: str) -> dict[str, bool]:
     kept = {path for each in sentences if _UNSURE.search(each) for path in named_paths(each)}
     found: dict[str, bool] = {}
     for sentence in sentences if orders_a_change(request) else ():
-        told = [match[1] for pattern in (_GIVES, _TESTED) if (match := pattern.search(sentence))]
-        found |= {path: True for path in told if path not in kept}
         order, lists = _ORDER.match(sentence), [*_FILES.finditer(sentence)]
         if order is None or not lists:
             continue
         verb = order[0].split()[-1]
+        tests = [path for path in _INTO.findall(sentence) if IS_TEST.search(path)] if _TESTED.match(sentence) else []
+        told = _FROM.findall(sentence)[:1] if verb.lower() == "move" else tests if len(tests) == 1 else []
+        found |= {path: True for path in told if path not in kept}
         used = lists if verb.lower() == "rename" else lists[:1]
         head = verb + sentence[order.end() : used[-1].start()].removesuffix("both ").rstrip()
         files = [path for each in used for path in _FILE_NAME.findall(each[0]) if path not in kept]

@@ -356,8 +356,7 @@ def _ask_alone(hidden: Hidden, task: str, view: TurnView, since: str, failures: 
     wanted = [since, "" if right else task.strip(), file, *right, f"Write the function {hidden.name}."]
     if not hidden.name:
         wanted = [since, file, task.strip(), *([*right, f"Write all of {hidden.path}."] if failures > 1 else ())]
-    told = [*filter(None, wanted)]
-    return [message_of("system", ANEW_SYSTEM), message_of("user", "\n\n".join(told))]
+    return [message_of("system", ANEW_SYSTEM), message_of("user", "\n\n".join(filter(None, wanted)))]
 
 
 def _right(view: TurnView) -> list[str]:

@@ -61,8 +61,7 @@ def view_turn(history: Sequence[AnyMessage]) -> TurnView:
         step_failures += [f"{path} is shown above: make the edit again." for path in unedited]
         step_failures += [f"{data['path']} {data['syntax']}." for data in done if "path" in data and data.get("syntax")]
         if step_failures:
-            failed = [*filter(_failure, results)]
-            unchanged = bool(failed) and all(map(_left_as_it_was, failed))
+            unchanged = {_left_as_it_was(each) for each in results if _failure(each)} == {True}
         progress = any(map(_is_change, done)) and not step_failures
         failures = step_failures or ([] if progress else failures)
         failed_steps = 0 if progress else failed_steps + bool(step_failures)

@@ -22,8 +22,10 @@ from mendgraph.nodes.execute_tools.edits.python_text import (
     named_units,
     parse,
     read_python,
+    reduced_import,
 )
 from mendgraph.nodes.execute_tools.edits.request import module_of, read_request
+from mendgraph.nodes.execute_tools.files.text_files import to_unix
 
 _BUILTINS: Final = frozenset(dir(builtins))
 _EXAMPLE: Final = re.compile(r"\s*(?:>>>|\.\.\.)[ \t]")
@@ -74,64 +76,31 @@ def asked_edits(source: PythonText, block: PythonText, task: str, path: str, the
     """The deletions and renames that the task asks for and this block, for the file at `path`, carries out.
 
     What is moved to another file goes where it is `there`, or the block says `del`, imports it, or has all the rest of
-    the file. What the block imports anew takes the place of the file's own. What it gives another name that the task
-    speaks of is renamed.
+    the file. What the block imports anew takes the place of the file's own, where the task speaks of it.
     """
-    request, news = read_request(task), _imports(block)
-    pairs = {**_given_names(source, block, task), **request.renames}
-    renames = tuple(each for old, new in pairs.items() if (each := _rename(source, block, old, new)))
+    request, news = read_request(task), imports_of(block)
+    renames = tuple(each for old, new in request.renames.items() if (each := _rename(source, block, old, new)))
     names = {each.name for each in named_units(source)}
-    asked = request.deletions(names, path) - {rename.name for rename in renames} | _unused(source, block, task)
+    asked = request.deletions(names, path) - {rename.name for rename in renames}
     said = {*del_names(block.units), *(alias.name.rpartition(".")[2] for _, alias in news)}
     rest = {name for name in names - asked if "." not in name} - {each.name for each in named_units(block)}
     unsaid = {each.name for each in request.moves if rest and said.isdisjoint({each.name, module_of(each.new)})}
-    asked |= names & {alias.asname or alias.name for node, alias in news if isinstance(node, ast.ImportFrom)}
+    taken = {alias.asname or alias.name for node, alias in news if isinstance(node, ast.ImportFrom)}
+    taken -= {alias.asname or alias.name for _, alias in imports_of(source)}
+    asked |= names & taken & {*re.findall(r"\w+", task)}
     return AskedEdits(renames, frozenset(asked - _held(source, block, asked) - unsaid | names.intersection(there)))
 
 
 def definition_text(text: str, name: str) -> str:
     """All definitions of a name at the top of a text, with their comments, below the imports that they use; or ""."""
-    code = read_python(text)
-    units = [] if isinstance(code, SyntaxProblem) else [each for each in code.units if each.key == name]
+    code = read_python(to_unix(text))
+    units = [] if isinstance(code, SyntaxProblem) else [each.unit for each in named_units(code) if each.name == name]
     if isinstance(code, SyntaxProblem) or not units:
         return ""
     used = {node.id for unit in units for each in unit.nodes for node in ast.walk(each) if isinstance(node, ast.Name)}
-    taken = {node for node, alias in _imports(code) if (alias.asname or alias.name.partition(".")[0]) in used}
+    own = ((node, alias) for node, alias in imports_of(code) if (alias.asname or alias.name.partition(".")[0]) in used)
     lines = (line for unit in units for line in code.lines[code.head(unit) - 1 : code.tail(unit)])
-    return "\n".join([*map(ast.unparse, taken), "", ""]) + "".join(lines)
-
-
-_REMOVAL: Final = re.compile(
-    r"\b(?:remov(?:e|ed|ing)|delet(?:e|ed|ing)|drop|rid|unused|obsolete|dead)\b"
-    r"|(?:\b(?:not|no longer)|n['\u2019]t) (?:used|called|needed)\b",
-    re.IGNORECASE,
-)
-
-
-def _unused(source: PythonText, block: PythonText, task: str) -> set[str]:
-    """The one definition that a task of removal names, that nothing uses, and that a block without news leaves out."""
-    olds, given = named_units(source), {each.name: each.unit.meaning for each in named_units(block)}
-    old = {each.name: each.unit.meaning for each in olds}
-    spoken = [each.name for each in olds if "." not in each.name and re.search(rf"\b{each.name}\b", task)]
-    if len(spoken) != 1 or spoken[0] in given or not given or not given.items() <= old.items():
-        return set()
-    verb = _REMOVAL.search(task)
-    certain = verb and not re.search(r"(?:not|n['\u2019]t|never|without) \Z", task[: verb.start()])
-    return {*spoken} if certain and not uses_of("".join(source.lines), spoken[0]) else set()
-
-
-def _given_names(source: PythonText, block: PythonText, task: str) -> dict[str, str]:
-    """The new names that a block gives to definitions, where the task speaks of both, and nothing else changes."""
-    olds, news = named_units(source), named_units(block)
-    words, known, given = {*re.findall(r"\w+", task)}, {each.name for each in olds}, {each.name for each in news}
-    lost = [each for each in olds if each.name not in given and each.last in words]
-    added = [each for each in news if each.name not in known and each.last in words]
-    return {
-        each.last: new.last
-        for each in lost
-        for new in added
-        if re.sub(rf"\b{each.last}\b", new.last, each.unit.meaning) == new.unit.meaning
-    }
+    return "\n".join([*(reduced_import(node, [alias]) for node, alias in own), "", ""]) + "".join(lines)
 
 
 def block_to_merge(block: PythonText, asked: AskedEdits) -> PythonText:
@@ -182,11 +151,9 @@ def del_names(units: Iterable[Unit]) -> list[str]:
 
 def _held(source: PythonText, block: PythonText, asked: Collection[str]) -> set[str]:
     """Those of the names that the block gives a new text, be it as a method outside of its class."""
-    olds = named_units(source)
-    stubs = {each.name for each in olds if is_stub(each.unit.node)}
-    old = {each.name: each.unit.meaning for each in olds}
-    given = (each for each in named_units(block) if old.get(each.name) != each.unit.meaning)
-    units = [each for each in given if each.name in stubs or not is_stub(each.unit.node)]
+    old = {(each.name, each.unit.meaning) for each in named_units(source)}
+    given = (each for each in named_units(block) if (each.name, each.unit.meaning) not in old)
+    units = [each for each in given if not is_stub(each.unit.node)]
     full, alone = {each.name for each in units}, {each.name for each in units if each.home is None}
     return {name for name in asked if name in full or ("." in name and name.rpartition(".")[2] in alone)}
 
@@ -208,19 +175,20 @@ def _rename(source: PythonText, block: PythonText, old: str, new: str) -> Rename
 
 
 def _renamed_import(source: PythonText, block: PythonText, old: str, new: str) -> Rename | None:
-    known = _imports(source)
+    known = imports_of(source)
     found = [(node, alias) for node, alias in known if alias.name == old and isinstance(node, ast.ImportFrom)]
     bound = {alias.asname or alias.name.partition(".")[0] for _, alias in known}
     if len(found) != 1 or new in bound | {each.name for each in named_units(source)}:
         return None
     [(node, alias)] = found
-    given = any(alias.name == new for _, alias in _imports(block)) or uses_of("".join(block.lines), new)
+    given = any(alias.name == new for _, alias in imports_of(block)) or uses_of("".join(block.lines), new)
     if not given or getattr(node, "module", "") in sys.stdlib_module_names:
         return None
     return Rename(old, new, ((alias.lineno, alias.col_offset),))
 
 
-def _imports(text: PythonText) -> list[tuple[ast.Import | ast.ImportFrom, ast.alias]]:
+def imports_of(text: PythonText) -> list[tuple[ast.Import | ast.ImportFrom, ast.alias]]:
+    """What a text imports at its top, with the statements."""
     nodes = (unit.node for unit in text.units if unit.kind is UnitKind.IMPORT)
     return [(node, alias) for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names]
 

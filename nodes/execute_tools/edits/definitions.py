@@ -25,6 +25,7 @@ from mendgraph.nodes.execute_tools.edits.asked_edits import (
     block_to_merge,
     carry_out,
     del_names,
+    imports_of,
     with_new_names,
 )
 from mendgraph.nodes.execute_tools.edits.imports import place_of_imports, without_imports_of
@@ -49,7 +50,7 @@ from mendgraph.nodes.execute_tools.edits.python_text import (
     statements_in,
     string_of,
 )
-from mendgraph.nodes.execute_tools.edits.request import module_of, read_request
+from mendgraph.nodes.execute_tools.edits.request import read_request
 from mendgraph.nodes.execute_tools.files.text_files import dominant_newline, to_unix
 from mendgraph.nodes.language.documents import parse_quietly
 from mendgraph.nodes.language.names import reports_a_problem
@@ -97,7 +98,7 @@ def replace_definitions(
     if isinstance(new, SyntaxProblem):
         return Refusal(f"The block is not valid Python ({new}). Send it again: complete, and nothing but code.")
     try:
-        new = without_imports_of(new, module_of(path))
+        new = without_imports_of(new, path)
         torn = torn_statement(new)
         if torn:
             return Refusal(f"The block gives only a part of a function ({torn}). Send all of it, with its def line.")
@@ -188,7 +189,7 @@ class _Merge:
         return merged._replace(text=text, changed=changed, ignored=tuple(self.ignored))
 
     def _nothing(self) -> Refusal:
-        unasked = ", ".join(del_names(self.block.units))
+        unasked = ", ".join(sorted({*del_names(self.block.units)} - {*del_names(self.source.units)}))
         if unasked:
             reason = f"The request does not say to delete {unasked}, so nothing was changed. Give the new text instead."
             return Refusal(reason)
@@ -220,7 +221,7 @@ class _Merge:
         holders = _holders(source)
         loose = (node for unit in source.units if unit.kind is UnitKind.OTHER for node in unit.nodes)
         conditional = {getattr(node, "name", "") for node in statements_in(loose)}
-        imported = {name for unit in source.units for name in _imported_by(unit.node)}
+        imported = {alias.asname or alias.name for _, alias in imports_of(source)}
         lone = methods or all(map(_is_assignment, units))
         if not self._is_complete(body, units):
             units = self._without_demonstration(units, named.keys())
@@ -542,13 +543,16 @@ def _meaning(unit: Unit, like: Unit, *, texts: bool = True) -> str:
 
 
 def _unused_parameters(old: Unit, new: Unit) -> list[str]:
-    """The parameters that a function gets, and that its body does not use."""
+    """The parameters that a function gets, and that its body does not use; none of what may ask for fixtures."""
     before, after = old.node, new.node
     if not (isinstance(before, Function) and isinstance(after, Function)) or is_stub(after):
         return []
     known, given = ({each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)} for node in (before, after))
     used = {node.id for each in after.body for node in ast.walk(each) if isinstance(node, ast.Name)}
-    return sorted(given - known - used)
+    aside = (
+        "locals" in used or after.name.startswith("test") or "fixture" in "".join(map(ast.dump, after.decorator_list))
+    )
+    return [] if aside else sorted(given - known - used)
 
 
 def _comments(text: PythonText, unit: Unit) -> set[str]:
@@ -566,11 +570,6 @@ def _header_end(text: PythonText, unit: Unit) -> int:
     while line > unit.first and text.lines[line - 1].strip()[:1] in {"", "#"}:
         line -= 1
     return line
-
-
-def _imported_by(node: ast.AST) -> list[str]:
-    names = node.names if isinstance(node, ast.Import | ast.ImportFrom) else []
-    return [each.asname or each.name for each in names]
 
 
 def _aliases(node: ast.Import | ast.ImportFrom) -> list[tuple[object, ...]]:

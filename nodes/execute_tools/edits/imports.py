@@ -20,6 +20,7 @@ from mendgraph.nodes.execute_tools.edits.python_text import (
     parse,
     read_python,
 )
+from mendgraph.nodes.execute_tools.edits.request import module_of
 from mendgraph.nodes.execute_tools.files.text_files import dominant_newline
 
 _BUILTINS: Final = frozenset({*dir(builtins), "__file__"})
@@ -39,10 +40,15 @@ def place_of_imports(source: PythonText, *, from_future: bool) -> tuple[int, int
     return source.head(rest[0]) - 1, 0, 2 if rest[0].kind in DEFINITIONS else 1
 
 
-def without_imports_of(block: PythonText, module: str) -> PythonText:
-    """The block without what it imports from this module, which it is a text for."""
-    kept = (each for each in block.units if getattr(each.node, "module", None) != module)
-    return replace(block, units=tuple(kept))
+def without_imports_of(block: PythonText, path: str) -> PythonText:
+    """The block without what it imports from the file at this path, which it is a text for."""
+    module = module_of(path)
+    levels = {0: module not in sys.stdlib_module_names, 1: not path.endswith("__init__.py")}
+    imports = {
+        unit: unit.node for unit in block.units if isinstance(unit.node, ast.ImportFrom) and len(unit.nodes) == 1
+    }
+    own = [unit for unit, node in imports.items() if node.module == module and levels.get(node.level)]
+    return replace(block, units=tuple(unit for unit in block.units if unit not in own))
 
 
 def with_imports(text: str, before: str, modules: Mapping[str, str]) -> str:
@@ -56,8 +62,9 @@ def with_imports(text: str, before: str, modules: Mapping[str, str]) -> str:
     if not names or isinstance(code, SyntaxProblem):
         return text
     defined = {module: definitions_in(each) for module, each in modules.items()}
-    imports = [f"import {name}" for name in names if new[name] and name in modules.keys() | sys.stdlib_module_names]
     places = {name: [module for module, each in defined.items() if name in each] for name in names}
+    whole = {name for name in modules.keys() | sys.stdlib_module_names if new.get(name) and not places.get(name)}
+    imports = [f"import {name}" for name in names if name in whole]
     imports += [f"from {found[0]} import {name}" for name, found in places.items() if len(found) == 1]
     line, above, below = place_of_imports(code, from_future=False)
     lines = [*[""] * above, *imports, *[""] * below] if imports else []
@@ -75,8 +82,8 @@ def _unbound(text: str) -> dict[str, bool]:
     tree = parse(text)
     nodes = [] if isinstance(tree, SyntaxProblem) else [*ast.walk(tree)]
     owners = {node.value.id for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)}
-    known = {each for node in nodes for field in ("name", "asname", "arg") for each in [getattr(node, field, None)]}
+    known = {getattr(node, field, None) for node in nodes for field in ("name", "asname", "arg", "rest")}
     known |= {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
-    bound = {name.partition(".")[0] for name in known if name} | _BUILTINS
+    bound = {name.partition(".")[0] for name in known if isinstance(name, str)} | _BUILTINS
     used = {node.id for node in nodes if isinstance(node, ast.Name)} - bound
     return {} if "*" in known else {name: name in owners for name in used}

@@ -217,10 +217,8 @@ def statements_in(nodes: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
     for node in nodes:
         yield node
         if not isinstance(node, Function | ast.ClassDef):
-            inner = [child for child in ast.walk(node) if isinstance(child, ast.ExceptHandler | ast.match_case)]
-            fields = [
-                getattr(holder, name, []) for holder in (node, *inner) for name in ("body", "orelse", "finalbody")
-            ]
+            inner = [*getattr(node, "handlers", []), *getattr(node, "cases", [])]
+            fields = (getattr(each, name, []) for each in (node, *inner) for name in ("body", "orelse", "finalbody"))
             yield from statements_in(each for field in fields for each in field)
 
 

@@ -31,6 +31,15 @@ _FILE: Final = re.compile(r"(?<![\w/.-])[\w./-]{0,200}[\w-]\.(?:pyi?|json|toml|y
 _DELETE: Final = re.compile(
     r"\b(?:remov(?:e|ing)|delet(?:e|ing)|drop(?:ping)?|get(?:ting)? rid of)[ \t]+", re.IGNORECASE
 )
+_IN: Final = r"(?: (?:from|in|of) [\w./-]{1,200})?"
+_UNUSED: Final = re.compile(
+    rf"\b(?:unused|obsolete|dead) (?:{_NOUN} )?{_NAME}|\b(?:nothing|nobody|no one) (?:calls|needs|uses) {_NAME}"
+    rf"|(?:\A|[.!?,:(]\s|\b(?:and|as|because|but|since|that|{_NOUN}) ){_NAME}{_IN} is"
+    r"(?: (?:unused|obsolete|dead)|(?: not|n['\u2019]t| no longer) (?:called|needed|used))\b",
+    re.IGNORECASE,
+)
+"""What "it" is that is to be deleted, where the request is not about a part of it."""
+_PART: Final = re.compile(r"\b(?:argument|comment|field|import|line|parameter|part|variable)s?\b", re.IGNORECASE)
 _NOT: Final = re.compile(
     r"\b(?:not|never|without|avoid|instead of|rather than|cannot|keep|if|whether|why|how|should (?:i|we))\b"
     r"|n['\u2019]t\b",
@@ -57,6 +66,11 @@ _PAIR: Final = (
     rf"{_FILLERS}{_NAME}(?:[ \t]+{_NOUN})?{_WHERE}[ \t]+(?:to|into|as|->|=>|\u2192)[ \t]+(?:be[ \t]+)?{_FILLERS}{_NAME}"
 )
 _RENAME: Final = re.compile(rf"\brenam(?:e|ing)[ \t]+{_PAIR}", re.IGNORECASE)
+_BETTER: Final = re.compile(
+    rf"\bgive {_NAME}{_IN} (?:a|another|the) (?:\w+ )?name:? {_NAME}"
+    rf"|{_NAME}{_IN} (?:(?:must|should) be (?:called|named)|is an? (?:\w+ )?name\b[^\n]{{0,80}}?\bcall it) {_NAME}",
+    re.IGNORECASE,
+)
 _ANOTHER_PAIR: Final = re.compile(rf"[ \t]*(?:,[ \t]*and|,|\band\b)[ \t]+(?:rename[ \t]+)?{_PAIR}", re.IGNORECASE)
 _MODULE: Final = (
     r"(?:(?:the|an?|its|own|new|separate|called|named|file|module),?[ \t]+){0,6}[`'\"*]{0,3}"
@@ -199,7 +213,8 @@ def read_request(request: str) -> Request:
     """Read the words of a request; of the kinds of change, what stands in quotes is not part of its sentence."""
     plain = _QUOTED.sub(" it ", request)
     kinds = {kind: pattern.search(plain) is not None for kind, pattern in _KINDS.items()}
-    renames: dict[str, str] = {}
+    better = (filter(None, match.groups()) for match in _BETTER.finditer(request))
+    renames = {old: new for old, new in better if _is_name(old) and _is_name(new)}
     expected: list[Expectation] = []
     moves: list[Move] = []
     lists: list[tuple[_Deletion, ...]] = []
@@ -213,7 +228,11 @@ def read_request(request: str) -> Request:
         files = frozenset(_FILE.findall(sentence))
         verbs = [verb for verb in _DELETE.finditer(sentence) if not _negated(sentence, verb.start())]
         lists += (tuple(_listed(sentence, verb.end(), files)) for verb in verbs)
-    for each in (each for listed in lists for each in listed):
+    deleted = [each for listed in lists for each in listed]
+    if not _PART.search(request) and any(each.name in {"it", "that", "this"} for each in deleted):
+        files = frozenset(_FILE.findall(request))
+        lists += ((_Deletion("".join(names), "", "", files),) for names in _UNUSED.findall(request))
+    for each in deleted:
         if _is_name(each.name) and _KIND.search(each.words) and _is_anywhere(each.place):
             expected.append(Expectation(each.name))
     wanted = () if _KEPT.search(request) else tuple(expected)

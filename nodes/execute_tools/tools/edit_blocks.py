@@ -13,10 +13,11 @@ from mendgraph.nodes.execute_tools.edits.definitions import Refusal, identical, 
 from mendgraph.nodes.execute_tools.edits.imports import definitions_in, with_imports
 from mendgraph.nodes.execute_tools.edits.losses import lost_definitions, lost_keys, why_not_whole, why_too_little
 from mendgraph.nodes.execute_tools.edits.python_text import SyntaxProblem, parse, read_python
-from mendgraph.nodes.execute_tools.edits.request import is_file, read_request
+from mendgraph.nodes.execute_tools.edits.request import is_file, module_of, read_request
 from mendgraph.nodes.execute_tools.files.text_files import BOM, unstorable, with_newline
 from mendgraph.nodes.execute_tools.registry import FilePath, ToolAnswer, ToolArguments, ToolContext, tool
 from mendgraph.nodes.execute_tools.tools.saving import LoadedText, load_current, load_text, save_text, shown_unread
+from mendgraph.nodes.language.names import IS_TEST
 from mendgraph.nodes.records import EditForm, Effect, JsonMap, ToolError, ToolErrorCode, invalid, quoted
 
 
@@ -62,13 +63,16 @@ def _edit(context: ToolContext, before: LoadedText, content: str) -> ToolAnswer:
         for move in read_request(context.task).moves
         for other, held in _python_read(context, before.path).items()
         if move.leaves(before.path) and is_file(other, move.new) and move.name in definitions_in(held)
+        if any(change.path == other for change in context.changes)
+        or definition_text(held, move.name) == definition_text(text, move.name)
     }
     merged = replace_definitions(
         text, content, before.name, task=context.task, path=before.path, begun=begun, there=there
     )
     if isinstance(merged, Refusal):
         return _unchanged(merged.reason) if merged.unchanged else invalid(merged.reason)
-    if before.path not in context.files_read and not definitions_in(text).isdisjoint(merged.changed):
+    lines = iter(merged.text.splitlines())
+    if before.path not in context.files_read and not all(line in lines for line in text.splitlines()):
         return shown_unread(context, before)
     told = {"ignored": list(merged.ignored), "deleted": list(merged.deleted), "still": list(merged.still)}
     data: JsonMap = {"changed": list(merged.changed), "action": "merged", **{k: v for k, v in told.items() if v}}
@@ -100,10 +104,11 @@ def _python_read(context: ToolContext, path: str) -> dict[str, str]:
 
 def _brought(context: ToolContext, path: str, content: str, before: LoadedText | ToolError) -> Iterator[str]:
     """The definitions that the request moves to this file, and that neither the file nor the block has."""
-    moves = read_request(context.task).moves if _is_python(path) else ()
+    request, code = read_request(context.task), parse(content)
+    moves = request.moves if _is_python(path) and not isinstance(code, SyntaxProblem) else ()
     own = definitions_in(content) | definitions_in(before.file.text if isinstance(before, LoadedText) else "")
     for move in moves:
-        if is_file(path, move.new) and move.name not in own:
+        if is_file(path, move.new) and own.isdisjoint({move.name, request.renames.get(move.name, "")}):
             others = (text for other, text in _python_read(context, path).items() if move.leaves(other))
             found = [text for each in others if (text := definition_text(each, move.name))]
             yield from (f"\n\n{text}" for text in found if len(found) == 1)
@@ -111,14 +116,16 @@ def _brought(context: ToolContext, path: str, content: str, before: LoadedText |
 
 def _modules(context: ToolContext, path: str) -> dict[str, str]:
     """The Python files beside this one, and those at the top, that the thread has read, by the names for an import."""
-    folder, own = posixpath.split(path)
+    folder = posixpath.dirname(path)
     package = "." if context.workspace.exists(posixpath.join(folder, "__init__.py")) else ""
-    circle = re.compile(rf"^[ \t]*(?:from|import)[ \t]+[.\w]*\b{re.escape(own.partition('.')[0])}\b", re.MULTILINE)
+    circle = re.compile(rf"^[ \t]*(?:from|import)\b.*\b{re.escape(module_of(path))}\b", re.MULTILINE)
     found: dict[str, str] = {}
     for other, text in _python_read(context, path).items():
         place, name = posixpath.split(other)
-        if place in {folder, "" if not package else folder} and not circle.search(text):
-            found[package + name.removesuffix(".py")] = text
+        stem = name.removesuffix(".py")
+        useful = stem.isidentifier() and not stem.startswith("__") and not IS_TEST.search(name)
+        if useful and place in {folder, "" if not package else folder} and not circle.search(text):
+            found[package + stem] = text
     return found
 
 

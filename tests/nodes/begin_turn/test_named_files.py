@@ -308,6 +308,8 @@ def test_what_is_clear_beside_it_gets_the_new_name() -> None:
                 "draw(calc=True)\n",
                 "{calc: 1}\n",
                 'row["calc"]\n',
+                "# what a calc is\n",
+                "see calc, or ask for calc that rounds\n",
             )
         ),
     ],

@@ -72,13 +72,13 @@ def test_line_ends_are_the_files_own() -> None:
         "class Calc:\n    pass\n",
         "@cache\nasync def f():\n    ...\n",
         "  async def f():\n",
-        "from util import f\n",
+        "from util import f\nfrom .a import g, h\n",
     ],
 )
 @pytest.mark.parametrize("info", ["", "python", "py"])
 def test_definitions_are_meant_for_the_only_file_that_was_shown(body: str, info: str) -> None:
     text = f"Like this:\n```{info}\n{body}```"
-    assert read_blocks(text, ["calc.py"])[:2] == ([edit(content=body)], "Like this:")
+    assert read_blocks(text, ["calc.py"], "Use f of util.py.")[:2] == ([edit(content=body)], "Like this:")
     assert read_blocks(text, SHOWN)[:2] == ([], "Like this:")
     assert read_blocks(text, [])[:2] == ([], "Like this:")
 
@@ -90,10 +90,12 @@ def test_definitions_are_meant_for_the_only_file_that_was_shown(body: str, info:
         "Run `calc_test.py`:\n```sh\npython calc_test.py\n```",
         "```python\nadd(1, 2)\n```",
         "```bash\n# setup.py\npip install .\n```",
+        "```python\nfrom calc import add\n```",
+        "```python\nfrom calc import add\nprint(add(1, 2))\n```",
     ],
 )
 def test_other_blocks_are_prose(text: str) -> None:
-    assert read_blocks(text, ["calc.py"]).outcomes == []
+    assert read_blocks(text, ["calc.py"], "How do I add two numbers?").outcomes == []
 
 
 def test_a_heading_is_for_one_block_only() -> None:

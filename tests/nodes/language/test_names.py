@@ -232,6 +232,10 @@ def test_a_claim_says_that_something_was_done(answer: str, claims: bool) -> None
                 "Write a summary of a.py and b.py.",
                 "Add data.json to .gitignore.",
                 "How do I rename x in a.py and b.py?",
+                "I had to move code from a.py. Fix b.py.",
+                "Fix the crash when files move from a.txt to b.txt.",
+                "Write tests for the functions in a.py.",
+                "Add a test for load in a.py.",
             )
         ),
     ],

@@ -127,6 +127,13 @@ def test_merging(source: str, block: str, merged: Merged) -> None:
             "calc.py imports add: change it in the file that defines it.",
         ),
         (CALC, CALC, "The block is identical to what add, sub in calc.py already has, so nothing would change."),
+        *(
+            (text, text, "The block is identical to what calc.py already has, so nothing would change.")
+            for text in (
+                "x = 1\ndel x\n",
+                "if 1:\n    def f():\n        try:\n            g()\n        except E:\n            return 1\n",
+            )
+        ),
         (
             CALC,
             "# nothing",

@@ -29,3 +29,16 @@ from mendgraph.nodes.execute_tools.edits.imports import with_imports
 )
 def test_modules_that_a_new_text_uses_are_imported(text: str, before: str, expected: str) -> None:
     assert with_imports(text, before, {}) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "modules", "line"),
+    [
+        ("config.X\n", {"config": "X = 1\n"}, "import config"),
+        ("config.X\n", {"config": "config = 1\n"}, "from config import config"),
+        ("queue.X\n", {"a": "queue = 1\n"}, "from a import queue"),
+        ("match 1:\n    case {**found}:\n        found\n", {"a": "found = 1\n"}, ""),
+    ],
+)
+def test_a_name_is_imported_once(text: str, modules: dict[str, str], line: str) -> None:
+    assert with_imports(text, "", modules) == (f"{line}\n\n{text}" if line else text)

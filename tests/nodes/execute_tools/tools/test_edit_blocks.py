@@ -1,9 +1,11 @@
+from dataclasses import replace
+
 import pytest
 
 from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.tools.edit_blocks import edit_blocks
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
-from mendgraph.nodes.records import ChangeKind, JsonMap, ToolErrorCode
+from mendgraph.nodes.records import ChangeKind, FileChange, JsonMap, ToolErrorCode
 from tests.nodes.execute_tools.conftest import Bench
 
 CALC = "def add(a, b):\n    return a - b\n\n\ndef sub(a, b):\n    return a - b\n"
@@ -41,6 +43,11 @@ def test_comments_mend_a_fault_only_where_the_turn_has_changed_something_before(
         ("a/shop.py", {"a/__init__.py": "", "a/stock.py": "LIMIT = 3\n"}, "from .stock import LIMIT"),
         ("tests/test_shop.py", {"stock.py": "LIMIT = 3\n"}, "from stock import LIMIT"),
         ("shop.py", {"stock.py": "import shop\nLIMIT = 3\n"}, ""),
+        ("a/shop.py", {"a/__init__.py": "", "a/stock.py": "from . import shop\nLIMIT = 3\n"}, ""),
+        *(
+            ("shop.py", {name: "LIMIT = 3\n"}, "")
+            for name in ("stock.pyi", "my-stock.py", "test_stock.py", "__main__.py")
+        ),
         ("shop.py", {"stock.py": "LIMIT = 3\n", "store.py": "LIMIT = 4\n"}, ""),
         ("shop.py", {"stock.txt": "LIMIT = 3\n"}, ""),
     ],
@@ -256,9 +263,14 @@ def test_a_definition_is_moved_by_a_block_for_either_file(bench: Bench) -> None:
     for path in ("a.py", "b.py"):
         bench.run(read_file, path=path)
 
-    def send(path: str, content: str) -> str:
-        context = ToolContext(bench.workspace, dict(bench.files_read), task="Move load from a.py to b.py.")
-        bench.files_read.update(edit_blocks.s(context, path=path, content=content).files_read)
+    changes: list[FileChange] = []
+
+    def send(path: str, content: str, more: str = "") -> str:
+        task = f"Move load from a.py to b.py.{more}"
+        context = ToolContext(bench.workspace, dict(bench.files_read), task=task, changes=changes)
+        output = edit_blocks.s(context, path=path, content=content)
+        bench.files_read.update(output.files_read)
+        changes.extend(output.changes)
         return bench.bytes_of(path).decode()
 
     assert send("a.py", "def load(text):\n    return 3\n").startswith(
@@ -266,3 +278,27 @@ def test_a_definition_is_moved_by_a_block_for_either_file(bench: Bench) -> None:
     )  # it would be lost
     assert send("b.py", "Y = 2\n") == "Y = 2\n\n\ndef load(text):\n    return 3\n"
     assert send("a.py", "X = 1\n") == "import re\nfrom b import load\n\nX = 1\n\n\nprint(load)\n"
+
+
+def test_what_is_moved_is_not_lost_where_the_other_file_has_a_namesake_and_not_brought_under_its_old_name(
+    bench: Bench,
+) -> None:
+    load, other = "def load():\n    return 1\n", "def load():\n    return 2\n"
+    bench.put({"a.py": f"X = 1\nY = 1\n\n\n{load}", "b.py": other, "c.py": load})
+    for path in ("a.py", "b.py", "c.py"):
+        bench.run(read_file, path=path)
+    context = ToolContext(bench.workspace, dict(bench.files_read), task="Move load from a.py to b.py.")
+    edit_blocks.s(context, path="a.py", content="X = 2\n")
+    assert load in bench.bytes_of("a.py").decode()
+    renamed = replace(context, task="Move load from c.py to d.py. Rename load to fetch.")
+    edit_blocks.s(renamed, path="d.py", content=load.replace("load", "fetch"))
+    assert bench.bytes_of("d.py").decode() == load.replace("load", "fetch")
+
+
+def test_a_file_that_was_not_read_is_shown_before_anything_is_taken_out_of_it(bench: Bench) -> None:
+    bench.put({"calc.py": CALC})
+    context = ToolContext(bench.workspace, task="Remove the function sub.")
+    shown = edit_blocks.s(context, path="calc.py", content="del sub\n")
+    assert (shown.result.data["content"], bench.bytes_of("calc.py").decode()) == (CALC, CALC)
+    added = edit_blocks.s(replace(context, task=""), path="calc.py", content="def half(a):\n    return a / 2\n")
+    assert added.result.data["changed"] == ["half"]
