@@ -57,7 +57,6 @@ WITHOUT: dict[str, tuple[tuple[str, Any], ...]] = {
     "unasked": ((f"{EDITS}.definitions._Merge.subjects", frozenset()),),
     "imports": ((f"{TOOLS}.edit_blocks.with_imports", lambda text, *_: text),),
     "imports_beside": ((f"{TOOLS}.edit_blocks._modules", lambda *_: {}),),
-    "read_first": ((f"{TOOLS}.edit_blocks.definitions_in", lambda *_: frozenset()),),
     "few_files": (("mendgraph.nodes.begin_turn.preload.few_files", lambda *_: []),),
     "strings_below": ((f"{EVIDENCE}.examples.string_of", lambda *_: None),),
     "examples_in_words": ((f"{EVIDENCE}.examples._in_words", lambda *_: ()),),
