@@ -47,6 +47,7 @@ WITHOUT: dict[str, tuple[tuple[str, Any], ...]] = {
         (f"{TOOLS}.edit_blocks.read_request", lambda *_: ReadRequest()),
         (f"{EDITS}.definitions.asked_edits", lambda *_: AskedEdits()),
     ),
+    "given_names": ((f"{EDITS}.asked_edits._given_names", lambda *_: {}),),
     "file_alone": ((f"{PROMPT}._stuck_file", lambda *_: None),),
     "expectations": ((f"{TOOLS}.run_checks.unmet", lambda *_: []),),
     "listed_files": ((f"{TOOLS}.plan_and_answer._left_undone", lambda *_: ""),),

@@ -315,7 +315,7 @@ def test_a_definition_is_moved_when_it_is_gone_there_and_imported_from_here(root
     body = cart.partition("\n\n\n")[0]
     replies = [
         Say(f"cart.py\n```python\nfrom money import total\n```\n\nmoney.py\n```python\n{body}\n```"),
-        Say("shop.py\n```python\nfrom money import total\n```"),
+        *[Say("shop.py\n```python\nfrom money import total\n```")] * 2,  # which was not shown before the first
         Say("Done."),
     ]
     model = ScriptedModel(replies)

@@ -76,10 +76,12 @@ def asked_edits(source: PythonText, block: PythonText, task: str, path: str, the
     """The deletions and renames that the task asks for and this block, for the file at `path`, carries out.
 
     What is moved to another file goes where it is `there`, or the block says `del`, imports it, or has all the rest of
-    the file. What the block imports anew takes the place of the file's own, where the task speaks of it.
+    the file. What the block imports anew takes the place of the file's own, where the task speaks of it. A task about
+    names renames what the block gives another name, with nothing else changed, where it speaks of both.
     """
     request, news = read_request(task), imports_of(block)
-    renames = tuple(each for old, new in request.renames.items() if (each := _rename(source, block, old, new)))
+    pairs = {**(_given_names(source, block, task) if request.names and not request.creates else {}), **request.renames}
+    renames = tuple(each for old, new in pairs.items() if (each := _rename(source, block, old, new)))
     names = {each.name for each in named_units(source)}
     asked = request.deletions(names, path) - {rename.name for rename in renames}
     said = {*del_names(block.units), *(alias.name.rpartition(".")[2] for _, alias in news)}
@@ -89,6 +91,19 @@ def asked_edits(source: PythonText, block: PythonText, task: str, path: str, the
     taken -= {alias.asname or alias.name for _, alias in imports_of(source)}
     asked |= names & taken & {*re.findall(r"\w+", task)}
     return AskedEdits(renames, frozenset(asked - _held(source, block, asked) - unsaid | names.intersection(there)))
+
+
+def _given_names(source: PythonText, block: PythonText, task: str) -> dict[str, str]:
+    olds, news = named_units(source), named_units(block)
+    words, known, given = {*re.findall(r"\w+", task)}, {each.name for each in olds}, {each.name for each in news}
+    lost = [each for each in olds if each.name not in given and each.last in words]
+    added = [each for each in news if each.name not in known and each.last in words]
+    return {
+        each.last: new.last
+        for each in lost
+        for new in added
+        if re.sub(rf"\b{each.last}\b", new.last, each.unit.meaning) == new.unit.meaning
+    }
 
 
 def definition_text(text: str, name: str) -> str:

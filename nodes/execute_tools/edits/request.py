@@ -66,11 +66,6 @@ _PAIR: Final = (
     rf"{_FILLERS}{_NAME}(?:[ \t]+{_NOUN})?{_WHERE}[ \t]+(?:to|into|as|->|=>|\u2192)[ \t]+(?:be[ \t]+)?{_FILLERS}{_NAME}"
 )
 _RENAME: Final = re.compile(rf"\brenam(?:e|ing)[ \t]+{_PAIR}", re.IGNORECASE)
-_BETTER: Final = re.compile(
-    rf"\bgive {_NAME}{_IN} (?:a|another|the) (?:\w+ )?name:? {_NAME}"
-    rf"|{_NAME}{_IN} (?:(?:must|should) be (?:called|named)|is an? (?:\w+ )?name\b[^\n]{{0,80}}?\bcall it) {_NAME}",
-    re.IGNORECASE,
-)
 _ANOTHER_PAIR: Final = re.compile(rf"[ \t]*(?:,[ \t]*and|,|\band\b)[ \t]+(?:rename[ \t]+)?{_PAIR}", re.IGNORECASE)
 _MODULE: Final = (
     r"(?:(?:the|an?|its|own|new|separate|called|named|file|module),?[ \t]+){0,6}[`'\"*]{0,3}"
@@ -114,6 +109,7 @@ _KINDS: Final[Mapping[str, re.Pattern[str]]] = {
         r"|add|support|allow|accept|handle|new|extend|return|use|should|must|convert|ignore|limit",
         "creates": r"create|write|implement|(?:need|want) [\w./-]*\w\.py (?:with|that)"
         r"|(?:new|(?:add|need|want|have) an?(?: \w+)?) (?:function|method|class|file)",
+        "names": r"names?|naming|call(?:ed)?|rename[sd]?|renaming",
         "documents": r"docstrings?|doctests?|documentation|docs?|(?<!for )examples?",
         "comments": r"comments?|headers?|licen[cs]e|copyright|typos?|spelling|wording|help (?:text|message)s?|usage"
         r"|warnings?|lint\w*|ruff|flake8|pylint|mypy|pyright|type check\w*",
@@ -168,8 +164,9 @@ class Request:
     """What is asked for; several can be true.
 
     `repairs` says that something is wrong. `keeps` and `changes` tell whether the code is to do the same as before or
-    something else, `creates` that something new is to be written, `documents` that docstrings or examples are spoken
-    of, `comments` that other text is spoken of that does not run, `whole` that more is meant than what is named.
+    something else, `creates` that something new is to be written, `names` that names are spoken of, `documents` that
+    docstrings or examples are, `comments` that other text is that does not run, `whole` that more is meant than what is
+    named.
     `files` are the Python files that it names. `renames` are old names to new ones, without the class or module
     before them; `moves` go from file to file; `expectations` what must be true of names once all is done, and
     `flags` options of a command line that are to be added.
@@ -179,6 +176,7 @@ class Request:
     keeps: bool = False
     changes: bool = False
     creates: bool = False
+    names: bool = False
     documents: bool = False
     comments: bool = False
     whole: bool = False
@@ -213,8 +211,7 @@ def read_request(request: str) -> Request:
     """Read the words of a request; of the kinds of change, what stands in quotes is not part of its sentence."""
     plain = _QUOTED.sub(" it ", request)
     kinds = {kind: pattern.search(plain) is not None for kind, pattern in _KINDS.items()}
-    better = (filter(None, match.groups()) for match in _BETTER.finditer(request))
-    renames = {old: new for old, new in better if _is_name(old) and _is_name(new)}
+    renames: dict[str, str] = {}
     expected: list[Expectation] = []
     moves: list[Move] = []
     lists: list[tuple[_Deletion, ...]] = []

@@ -139,14 +139,14 @@ HELD = {"renames", "moves", "expectations", "_lists"}
     [
         ("Fix the bug in median", {"repairs"}),
         ("merge does not handle touching intervals", {"repairs", "changes"}),
-        ("Rename load to read_config", {"keeps"}),
+        ("Rename load to read_config", {"keeps", "names"}),
         ("Set the timeout to 10", {"changes"}),
         ("Write a docstring for f", {"keeps", "creates", "documents"}),
         ("I need slug.py with a class", {"creates", "files"}),
         ("I need slug.py to be faster", {"files"}),
         ("Create slug.py with a new class", {"changes", "creates", "files"}),
         ("Fix the typos in all comments", {"repairs", "comments", "whole"}),
-        ("`fix` and 'bug' and \"wrong\" are names here", set()),
+        ("`fix` and 'bug' and \"wrong\" are names here", {"names"}),
         ("", set()),
     ],
 )
