@@ -8,7 +8,7 @@ before it would change.
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Literal
 
 from langgraph.config import get_config, get_stream_writer
@@ -25,14 +25,27 @@ from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.approvals import ApprovalRequest, GuardUpdate, Hands, Preview, ShownPreview
 from mendgraph.nodes.guard.node import judge_step
 from mendgraph.nodes.guard.policy import GuardConfig, judge_reply
-from mendgraph.nodes.language.history import last_request
+from mendgraph.nodes.guard.wishes import Shown, Wishes, texts_of
+from mendgraph.nodes.language.history import asked_in, last_request, results_in
 from mendgraph.nodes.loop_check.repetition import signature_of
-from mendgraph.nodes.records import CallError, Effect, JsonMap, LoopRecord, Plan, ToolCall, Verdict
+from mendgraph.nodes.parse.reading import CHECKS_TOOL
+from mendgraph.nodes.records import (
+    CallError,
+    Effect,
+    JsonMap,
+    LoopRecord,
+    Plan,
+    ToolCall,
+    ToolError,
+    ToolErrorCode,
+    Verdict,
+)
 
 SECONDS = 10.0
 """How long one call may be thought about."""
 
 _LONGEST_ARGUMENT = 2_000
+_COMMAND_TOOL = "run_command"
 _CUT = "[... "
 """How the line begins that says how much is not shown; no other line of a diff does."""
 
@@ -56,6 +69,7 @@ def judge_calls(tools: ToolRuntime, state: AgentState) -> GuardUpdate:
         allowed=tools.names(context),
         paths_of=tools.paths_of,
         leads_to=partial(tools.leads_to, context, observe=refused),
+        wishes=_wishes(tools, state),
     )
     overrides = state.get("loop", LoopRecord()).overrides
     signature = partial(signature_of, root=context.workspace)
@@ -73,9 +87,45 @@ def judge_calls(tools: ToolRuntime, state: AgentState) -> GuardUpdate:
             thread=str(get_config()["configurable"].get("thread_id") or state.get("run_id", "")),
             grants=state.get("grants") or (),
             known=state.get("known_files") or {},
+            wishes=config.wishes,
         )
 
     return judge_step(state, judge, tools.specs, hands)
+
+
+def _wishes(tools: ToolRuntime, state: AgentState) -> Wishes:
+    """What tells whose wish a change is: nothing is looked at before a call needs it."""
+    context, messages = state["context"], state.get("messages") or []
+    workspace = cache(lambda: tools.workspace(context))
+
+    def held(path: str) -> str | None:
+        found = workspace().read_file(path)
+        text = None if isinstance(found, ToolError) else decode_text(found.data)
+        if isinstance(found, ToolError):
+            return None if found.code is ToolErrorCode.NOT_FOUND else ""
+        return text.text if text else ""
+
+    def real(path: str) -> str:
+        found = tools.leads_to(context, path, True)
+        return found if isinstance(found, str) else path
+
+    return Wishes(
+        request=lambda: "\n".join([asked_in(messages), *(state.get("system_prompt") or ()), *context.writable_paths]),
+        texts=cache(lambda: [*_texts(tools, state)]),
+        held=cache(held),
+        real=real,
+        changes=state.get("changes") or (),
+    )
+
+
+def _texts(tools: ToolRuntime, state: AgentState) -> Iterator[Shown]:
+    for notes in state.get("notes") or ():
+        yield Shown(notes.path, notes.text)
+    for tool, ok, data in results_in(state.get("messages") or []):
+        spec = tools.specs.get(tool)
+        if spec is None or spec.effect is not Effect.WRITE:  # which show what the model itself has written
+            printed = tool in {_COMMAND_TOOL, CHECKS_TOOL}
+            yield from texts_of(data, tool, ("new" if printed else "all") if ok else "none")
 
 
 class Previewer:

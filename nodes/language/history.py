@@ -14,7 +14,7 @@ calls"; OpenRouter, "Preserving reasoning blocks"; OpenAI, "Reasoning items".
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -29,7 +29,12 @@ from langchain_core.messages import (
 )
 
 from mendgraph.nodes.language.names import names_elsewhere
-from mendgraph.nodes.language.text_protocol import decode_arguments, render_native_result, render_text_results
+from mendgraph.nodes.language.text_protocol import (
+    decode_arguments,
+    parse_text_results,
+    render_native_result,
+    render_text_results,
+)
 from mendgraph.nodes.records import (
     CallError,
     CallResult,
@@ -238,6 +243,36 @@ def is_request(message: AnyMessage) -> bool:
 def last_request(messages: Sequence[AnyMessage]) -> str:
     """What the person asked for last, "" where nobody did."""
     return next((each.text for each in reversed(messages) if is_request(each)), "")
+
+
+_ASKED: Final = "asked"
+
+
+def task_of(task: str, messages: Sequence[AnyMessage]) -> HumanMessage:
+    """The request of a child: the words of a model, with those of the person that `asked_in` gives in their place."""
+    return HumanMessage(task, response_metadata={_ASKED: asked_in(messages)})
+
+
+def asked_in(messages: Sequence[AnyMessage]) -> str:
+    """All that the person has asked for in this thread."""
+    return "\n".join(each.response_metadata.get(_ASKED, each.text) for each in messages if is_request(each))
+
+
+def results_in(messages: Sequence[AnyMessage]) -> Iterator[tuple[str, bool, object]]:
+    """What the model was shown: the tool, whether its call did not fail, and the data; a child's task is a result."""
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            try:
+                value = orjson.loads(message.text)
+            except ValueError:
+                value = None
+            held = value if isinstance(value, dict) else {"data": message.text}
+            yield message.name or "a tool", message.status != "error", held.get("data", held)
+        elif message.name == RESULT_MESSAGE_NAME:
+            for each in parse_text_results(message.text):
+                yield str(each.get("tool")), bool(each.get("ok")), each.get("data", each)
+        elif _ASKED in message.response_metadata:
+            yield "the task of this child", True, message.text
 
 
 def begins_work(message: AnyMessage) -> bool:
