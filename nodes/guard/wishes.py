@@ -20,7 +20,7 @@ LED_BY_TEXT: Final = "led_by_text"
 _LEAST: Final = 12
 """Characters of a line that says where it comes from; a shorter one is `import os`."""
 _MOST_LINES: Final = 200
-_PROSE: Final = frozenset({"", ".md", ".mdc", ".rst", ".txt"})
+_PROSE: Final = frozenset({".md", ".mdc", ".rst", ".txt"})
 _DELETE: Final = "*** Delete File:"
 
 
@@ -111,6 +111,7 @@ class Wishes:
         named, suffix = file_rules.MANIFESTS.held(PurePath(path)) is None, PurePath(path).suffix
         for where, text, names in self.texts():
             counts = named and (names == "all" or (names == "new" and before is None)) and text != path
+            counts = counts and (where != path or suffix in _PROSE)  # code tells its own name
             # Code that is moved to a file of its kind is work.
             moved = suffix not in _PROSE and PurePath(where).suffix == suffix
             if (counts and _names(text.casefold(), path)) or (not moved and any(line in text for line in lines)):

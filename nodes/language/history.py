@@ -263,8 +263,8 @@ def results_in(messages: Sequence[AnyMessage]) -> Iterator[tuple[str, bool, obje
     for message in messages:
         if isinstance(message, ToolMessage):
             try:
-                value = orjson.loads(message.text)
-            except ValueError:
+                value = json.loads(message.text)
+            except (ValueError, RecursionError):
                 value = None
             held = value if isinstance(value, dict) else {"data": message.text}
             yield message.name or "a tool", message.status != "error", held.get("data", held)
