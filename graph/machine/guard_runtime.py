@@ -28,7 +28,6 @@ from mendgraph.nodes.guard.policy import GuardConfig, judge_reply
 from mendgraph.nodes.guard.wishes import Shown, Wishes, texts_of
 from mendgraph.nodes.language.history import asked_in, last_request, results_in
 from mendgraph.nodes.loop_check.repetition import signature_of
-from mendgraph.nodes.parse.reading import CHECKS_TOOL
 from mendgraph.nodes.records import (
     CallError,
     Effect,
@@ -45,7 +44,8 @@ SECONDS = 10.0
 """How long one call may be thought about."""
 
 _LONGEST_ARGUMENT = 2_000
-_COMMAND_TOOL = "run_command"
+_PRINT = frozenset({"run_command", "run_checks"})
+"""Programs name files that are there with each failure; an error of any tool names what was asked for."""
 _CUT = "[... "
 """How the line begins that says how much is not shown; no other line of a diff does."""
 
@@ -94,38 +94,33 @@ def judge_calls(tools: ToolRuntime, state: AgentState) -> GuardUpdate:
 
 
 def _wishes(tools: ToolRuntime, state: AgentState) -> Wishes:
-    """What tells whose wish a change is: nothing is looked at before a call needs it."""
     context, messages = state["context"], state.get("messages") or []
-    workspace = cache(lambda: tools.workspace(context))
 
     def held(path: str) -> str | None:
-        found = workspace().read_file(path)
-        text = None if isinstance(found, ToolError) else decode_text(found.data)
+        found = tools.workspace(context).read_file(path)
         if isinstance(found, ToolError):
             return None if found.code is ToolErrorCode.NOT_FOUND else ""
-        return text.text if text else ""
+        return found.data.decode(errors="replace")
 
     def real(path: str) -> str:
         found = tools.leads_to(context, path, True)
         return found if isinstance(found, str) else path
 
+    def texts() -> Iterator[Shown]:
+        yield from ((notes.path, notes.text, "all") for notes in state.get("notes") or ())
+        for result in results_in(messages):
+            tool, spec = str(result.get("tool")), tools.specs.get(str(result.get("tool")))
+            if spec is None or spec.effect is not Effect.WRITE:  # which show what the model itself has written
+                names = "none" if not result.get("ok") else "new" if tool in _PRINT else "all"
+                yield from texts_of(result.get("data", result.get("error")), tool, names)
+
     return Wishes(
         request=lambda: "\n".join([asked_in(messages), *(state.get("system_prompt") or ()), *context.writable_paths]),
-        texts=cache(lambda: [*_texts(tools, state)]),
+        texts=cache(lambda: [*texts()]),
         held=cache(held),
         real=real,
-        changes=state.get("changes") or (),
+        made=lambda path: any(each.path == path and not each.sha256_before for each in state.get("changes") or ()),
     )
-
-
-def _texts(tools: ToolRuntime, state: AgentState) -> Iterator[Shown]:
-    for notes in state.get("notes") or ():
-        yield Shown(notes.path, notes.text)
-    for tool, ok, data in results_in(state.get("messages") or []):
-        spec = tools.specs.get(tool)
-        if spec is None or spec.effect is not Effect.WRITE:  # which show what the model itself has written
-            printed = tool in {_COMMAND_TOOL, CHECKS_TOOL}
-            yield from texts_of(data, tool, ("new" if printed else "all") if ok else "none")
 
 
 class Previewer:

@@ -202,18 +202,16 @@ a secret of Terraform's: *.tfvars, *.tfvars.json, .terraformrc, terraform.rc
 RUNS_LATER: Final = NameTable("""
 what git runs or follows: .husky/, .githooks/, .pre-commit-config.yaml, .lefthook.yml, .gitmodules
 what CI runs: .github/, .gitlab-ci.yml, .gitlab/, .circleci/, .travis.yml, jenkinsfile, azure-pipelines.yml
-what CI runs: bitbucket-pipelines.yml, .drone.yml, .woodpecker/, .woodpecker.yml, .buildkite/, .gitea/, .forgejo/
-what an editor runs or follows: .vscode/, .idea/, .zed/, .fleet/, .devcontainer/, .devcontainer.json, *.code-workspace
-what an agent follows: agents.md, agents.override.md, claude.md, claude.local.md, gemini.md, copilot-instructions.md
-what an agent follows: skill.md, .agents/, .claude/, .codex/, .cursor/, .gemini/, .windsurf/, .clinerules/, .roo/
-what an agent follows: .cursorrules, .windsurfrules, .aider.conf.yml, .mendgraph.toml
-programs that an agent starts: .mcp.json, mcp.json, mcp_config.json
+what CI runs: bitbucket-pipelines.yml, .drone.yml, .woodpecker/, .buildkite/, .gitea/, .forgejo/
+what an editor runs or follows: .vscode/, .idea/, .zed/, .devcontainer/, .devcontainer.json, *.code-workspace
+what an agent follows: agents.md, claude.md, claude.local.md, gemini.md, copilot-instructions.md, skill.md, .agents/
+what an agent follows: .claude/, .codex/, .cursor/, .gemini/, .windsurf/, .clinerules/, .roo/, .cursorrules
+what an agent follows: .windsurfrules, .aider.conf.yml, .mendgraph.toml, .mcp.json, mcp.json, mcp_config.json
 what a shell runs: .envrc, .bashrc, .bash_profile, .bash_login, .profile, .zshrc, .zshenv, .zprofile, .zlogin
-what Python runs as it starts: sitecustomize.py, usercustomize.py, *.pth
-what a tool of Python's runs: conftest.py, setup.py, noxfile.py, tests/__init__.py, test/__init__.py
-what builds run: dockerfile, dockerfile.*, *.dockerfile, containerfile, docker-compose*.yml, docker-compose*.yaml
-what builds run: compose.yml, compose.yaml, makefile, gnumakefile, *.mk, justfile, rakefile, taskfile.yml
-installed code: venv/, site-packages/, node_modules/
+what Python or a tool of it runs: sitecustomize.py, usercustomize.py, *.pth, conftest.py, setup.py, noxfile.py
+what Python or a tool of it runs: tests/__init__.py, test/__init__.py, venv/, site-packages/
+what a build runs: dockerfile, dockerfile.*, *.dockerfile, containerfile, docker-compose*.yml, docker-compose*.yaml
+what a build runs: compose.yml, compose.yaml, makefile, gnumakefile, *.mk, justfile, rakefile, node_modules/
 """)
 """What `runs_later` is made from."""
 
@@ -225,9 +223,7 @@ how tests run: tox.ini, pytest.ini, .pytest.ini
 """)
 """What is installed with a project and how its tests run: like `RUNS_LATER`, but named in many a README file."""
 
-_PLAIN_CONFIG: Final = NameTable("""
-settings: config.yaml, config.yml, settings.py, *.toml
-""")
+_PLAIN_CONFIG: Final = NameTable("settings: config.yaml, config.yml, settings.py, *.toml")
 
 _ANY_CONTENT: Final = frozenset({"json", "txt", "yaml", "yml", "asc", "conf", "cfg", "config"})
 """Extensions of files that may hold a key under any name, as those without one may."""
@@ -368,13 +364,16 @@ def runs_later(path: PurePath, *, new: bool = False) -> bool:
     A file that is `new` does so too where it takes the place of a module of the standard library. Of manifests and lock
     files (`MANIFESTS`) the answer is no.
     """
-    return RUNS_LATER.held(path) is not None or (new and _takes_a_module(path))
+    return bool(further(path, new=new))
 
 
-def _takes_a_module(path: PurePath) -> bool:
+def further(path: PurePath, *, new: bool = False) -> str:
+    """What such a file is, as `RUNS_LATER` says it; "" for any other."""
     parts = folded_parts(path)
     file = "/".join(parts[parts[:1] == ("src",) :])
-    return file.endswith(".py") and file.removesuffix(".py").removesuffix("/__init__") in sys.stdlib_module_names
+    module = file.endswith(".py") and file.removesuffix(".py").removesuffix("/__init__")
+    taken = new and module in sys.stdlib_module_names
+    return RUNS_LATER.held(path) or ("what Python imports in place of a module of its own" if taken else "")
 
 
 def is_readable_template(path: Path) -> bool:

@@ -249,7 +249,7 @@ _ASKED: Final = "asked"
 
 
 def task_of(task: str, messages: Sequence[AnyMessage]) -> HumanMessage:
-    """The request of a child: the words of a model, with those of the person that `asked_in` gives in their place."""
+    """The request of a child: the words of a model, with those of the person, which `asked_in` gives instead."""
     return HumanMessage(task, response_metadata={_ASKED: asked_in(messages)})
 
 
@@ -258,21 +258,25 @@ def asked_in(messages: Sequence[AnyMessage]) -> str:
     return "\n".join(each.response_metadata.get(_ASKED, each.text) for each in messages if is_request(each))
 
 
-def results_in(messages: Sequence[AnyMessage]) -> Iterator[tuple[str, bool, object]]:
-    """What the model was shown: the tool, whether its call did not fail, and the data; a child's task is a result."""
+def results_in(messages: Sequence[AnyMessage]) -> Iterator[JsonMap]:
+    """What the model was shown of tools, as `parse_text_results` has it; the task of a child is such a result."""
     for message in messages:
         if isinstance(message, ToolMessage):
-            try:
-                value = json.loads(message.text)
-            except (ValueError, RecursionError):
-                value = None
-            held = value if isinstance(value, dict) else {"data": message.text}
-            yield message.name or "a tool", message.status != "error", held.get("data", held)
+            told = loads(message.text) or {"data": message.text}
+            yield {"ok": message.status != "error", **told, "tool": message.name}
         elif message.name == RESULT_MESSAGE_NAME:
-            for each in parse_text_results(message.text):
-                yield str(each.get("tool")), bool(each.get("ok")), each.get("data", each)
+            yield from parse_text_results(message.text)
         elif _ASKED in message.response_metadata:
-            yield "the task of this child", True, message.text
+            yield {"ok": True, "data": message.text, "tool": "the task of this child"}
+
+
+def loads(text: str) -> JsonMap:
+    """The map that a native result is, {} for any other text."""
+    try:
+        value: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def begins_work(message: AnyMessage) -> bool:

@@ -9,6 +9,7 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.events import Asked, Denied
 from mendgraph.graph.runs.run import Session
 from mendgraph.nodes.records import JsonMap, Protocol
+from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.task_model import TaskModel
 from tests.runs.playing import write_files
@@ -42,8 +43,8 @@ def test_what_runs_later_is_not_written_for_a_text(root: Path, where: str, proto
     (verdict,) = refused(root, "Fix a.py, docs/setup.md says how.", SETUP, CONFTEST, protocol=protocol)
     assert (verdict.rule, verdict.path, (root / "conftest.py").exists()) == ("led_by_text", "conftest.py", False)
     assert verdict.error.message == (
-        f"Not done: conftest.py (what a tool of Python's runs) is asked for in {where}, and the request does not name"
-        " it. Go on without it and say so: name the file in your request to allow it."
+        f"Not done: conftest.py (what Python or a tool of it runs) is asked for in {where}, and the request does not"
+        " name it. Go on without it and say so: name the file in your request to allow it."
     )
 
 
@@ -85,7 +86,7 @@ def test_a_link_is_what_it_leads_to_and_the_next_request_counts_too(root: Path) 
     write_files(root, {"conftest.py": ""})
     notes = ("write_file", {"path": "notes.txt", "content": CODE})
     calls = [message_of(use(call), Protocol.NATIVE) for call in (SETUP, ("read_file", {"path": "notes.txt"}), notes)]
-    model = ScriptedModel([*calls, "No.", calls[2]])
+    model = ScriptedModel([*calls, Say("No."), calls[2]])
     context = AgentContext(workspace=str(root), evidence=False, read_ahead=False, protocol="native")
     with Session(context, model=model) as session:
         denied = [each.verdict.path for each in session.stream("Fix a.py") if isinstance(each, Denied)]
@@ -99,14 +100,16 @@ def test_a_person_is_told_why_such_a_file_is_asked_for(root: Path) -> None:
     with Session(context, model=model) as session:
         [asked] = [each for each in session.stream("Fix a.py") if isinstance(each, Asked)]
     (call,) = asked.request["calls"]
-    why = "what a tool of Python's runs; asked for in docs/setup.md, not in the request"
+    why = "what Python or a tool of it runs; asked for in docs/setup.md, not in the request"
     assert (call["rule"], call["why"], call["grant"]) == ("project_config", why, "")
 
 
 @pytest.mark.parametrize(("request_", "written"), [("Fix a.py", False), ("Write conftest.py", True)])
 def test_what_a_parent_tells_its_child_is_not_the_request(root: Path, request_: str, written: bool) -> None:
     child = ("delegate", {"task": "Add conftest.py.", "mode": "write", "paths": ["."]})
-    model = TaskModel({request_.split()[0]: (use(SETUP), use(child), "Done."), "Add": (use(CONFTEST), "Done.")})
+    model = TaskModel(
+        {request_.split(maxsplit=1)[0]: (use(SETUP), use(child), Say("Done.")), "Add": (use(CONFTEST), Say("Done."))}
+    )
     context = AgentContext(workspace=str(root), evidence=False, read_ahead=False, delegation=True, protocol="native")
     with Session(context, model=model) as session:
         list(session.stream(request_))
