@@ -106,8 +106,8 @@ def _names(text: str, path: str) -> bool:
     """Whether a casefolded text names this file, by its name alone or by more of its path."""
     path = path.casefold()
     name = path.rpartition("/")[2]
-    there = rf"(?<![\w./-])(?:[\w./-]*/)?{re.escape(name)}/?(?![\w/-]|\.\w)"
-    said = (found[0].removeprefix("./").rstrip("/") for found in re.finditer(there, text))
+    found = re.finditer(rf"(?<![\w./-])(?:[\w./-]*/)?{re.escape(name)}/?(?![\w/-]|\.\w)", text)
+    said = (each[0].removeprefix("./").rstrip("/") for each in found)
     return name in text and any(f"/{path}".endswith(f"/{each}") or each.endswith(f"/{path}") for each in said)
 
 
