@@ -104,7 +104,8 @@ def _wishes(tools: ToolRuntime, state: AgentState) -> Wishes:
 
     def real(path: str) -> str:
         found = tools.leads_to(context, path, True)
-        return found if isinstance(found, str) else path
+        usable = isinstance(found, str) and tools.workspace(context).denied(found, for_write=True) is None
+        return str(found) if usable else path  # a rule that refuses it says so itself
 
     def texts() -> Iterator[Shown]:
         yield from ((notes.path, notes.text, "all") for notes in state.get("notes") or ())
