@@ -14,7 +14,6 @@ from dataclasses import replace
 from math import inf
 from typing import Any, Final, NamedTuple, cast
 
-from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphInterrupt
 from langgraph.graph.state import CompiledStateGraph
@@ -29,6 +28,7 @@ from mendgraph.nodes.execute_tools.registry import ToolOutput
 from mendgraph.nodes.guard.file_rules import outside
 from mendgraph.nodes.guard.policy import workspace_relative
 from mendgraph.nodes.language.display import LEAST_USD, listed
+from mendgraph.nodes.language.history import task_of
 from mendgraph.nodes.records import (
     JsonMap,
     Outcome,
@@ -158,7 +158,7 @@ class Children:
         where = {"checkpoint_ns": f"{own['checkpoint_ns']}|{state.get('step', 0)}|{place}", _SCRATCHPAD: pad}
         limit = routes.recursion_limit(context.max_calls_per_turn)
         return {
-            "input": {"messages": [HumanMessage(task)]},
+            "input": {"messages": [task_of(task, state["messages"])]},
             "config": {**around.config, "configurable": {**own, **where}, "recursion_limit": limit},
             "context": context if around.owner is None else Admission(context, around.owner),
             "stream_mode": ["custom", "updates", "values"],

@@ -8,7 +8,7 @@ before it would change.
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Literal
 
 from langgraph.config import get_config, get_stream_writer
@@ -25,14 +25,27 @@ from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.approvals import ApprovalRequest, GuardUpdate, Hands, Preview, ShownPreview
 from mendgraph.nodes.guard.node import judge_step
 from mendgraph.nodes.guard.policy import GuardConfig, judge_reply
-from mendgraph.nodes.language.history import last_request
+from mendgraph.nodes.guard.wishes import Shown, Wishes, texts_of
+from mendgraph.nodes.language.history import asked_in, last_request, results_in
 from mendgraph.nodes.loop_check.repetition import signature_of
-from mendgraph.nodes.records import CallError, Effect, JsonMap, LoopRecord, Plan, ToolCall, Verdict
+from mendgraph.nodes.records import (
+    CallError,
+    Effect,
+    JsonMap,
+    LoopRecord,
+    Plan,
+    ToolCall,
+    ToolError,
+    ToolErrorCode,
+    Verdict,
+)
 
 SECONDS = 10.0
 """How long one call may be thought about."""
 
 _LONGEST_ARGUMENT = 2_000
+_PRINT = frozenset({"run_command", "run_checks"})
+"""Programs name files that are there with each failure; an error of any tool names what was asked for."""
 _CUT = "[... "
 """How the line begins that says how much is not shown; no other line of a diff does."""
 
@@ -56,6 +69,7 @@ def judge_calls(tools: ToolRuntime, state: AgentState) -> GuardUpdate:
         allowed=tools.names(context),
         paths_of=tools.paths_of,
         leads_to=partial(tools.leads_to, context, observe=refused),
+        wishes=_wishes(tools, state),
     )
     overrides = state.get("loop", LoopRecord()).overrides
     signature = partial(signature_of, root=context.workspace)
@@ -73,9 +87,41 @@ def judge_calls(tools: ToolRuntime, state: AgentState) -> GuardUpdate:
             thread=str(get_config()["configurable"].get("thread_id") or state.get("run_id", "")),
             grants=state.get("grants") or (),
             known=state.get("known_files") or {},
+            wishes=config.wishes,
         )
 
     return judge_step(state, judge, tools.specs, hands)
+
+
+def _wishes(tools: ToolRuntime, state: AgentState) -> Wishes:
+    context, messages = state["context"], state.get("messages") or []
+
+    def held(path: str) -> str | None:
+        found = tools.workspace(context).read_file(path)
+        if isinstance(found, ToolError):
+            return None if found.code is ToolErrorCode.NOT_FOUND else ""
+        return found.data.decode(errors="replace")
+
+    def real(path: str) -> str:
+        found = tools.leads_to(context, path, True)
+        usable = isinstance(found, str) and tools.workspace(context).denied(found, for_write=True) is None
+        return str(found) if usable else path  # a rule that refuses it says so itself
+
+    def texts() -> Iterator[Shown]:
+        yield from ((notes.path, notes.text, "all") for notes in state.get("notes") or ())
+        for result in results_in(messages):
+            tool, spec = str(result.get("tool")), tools.specs.get(str(result.get("tool")))
+            if spec is None or spec.effect is not Effect.WRITE:  # which show what the model itself has written
+                names = "none" if not result.get("ok") else "new" if tool in _PRINT else "all"
+                yield from texts_of(result.get("data", result.get("error")), tool, names)
+
+    return Wishes(
+        request=lambda: "\n".join([asked_in(messages), *(state.get("system_prompt") or ()), *context.writable_paths]),
+        texts=cache(lambda: [*texts()]),
+        held=cache(held),
+        real=real,
+        made=lambda path: any(each.path == path and not each.sha256_before for each in state.get("changes") or ()),
+    )
 
 
 class Previewer:

@@ -96,7 +96,8 @@ class _Question:
 
     def preview(self, place: str) -> Iterator[Line]:
         """What the call would do, and which rule asks."""
-        yield from self._fitted(Line(f"? {self.what}{place}: {one_line(self.call['rule'])}", "bold yellow"), "")
+        why = f" ({self.call['why']})" if self.call.get("why") else ""
+        yield from self._fitted(Line(f"? {self.what}{place}: {one_line(self.call['rule'] + why)}", "bold yellow"), "")
         shown = self.call["preview"]
         text = plain(shown["text"])
         style = "red" if shown["kind"] == "problem" else ""

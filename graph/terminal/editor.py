@@ -372,10 +372,11 @@ class _Turn:
         item, shown = cast("records.ToolCall", self._calls[call["index"]]), call["preview"]
         text = f"```diff\n{shown['text']}\n```" if shown["kind"] == "diff" else shown["text"]
         text += "\n\nNot all of it is shown here." if shown["truncated"] else ""
+        why = f": {call['why']}" if call.get("why") else ""
         about = schema.ToolCallUpdate(
             tool_call_id=self._id(item),
             status="pending",
-            content=[_text(f"{call['rule']}\n\n{text}")],
+            content=[_text(f"{call['rule']}{why}\n\n{text}")],
             **self._about(item),
         )
         said = (await self.client.request_permission(self.session.thread_id, self._scrubbed(about), options)).outcome

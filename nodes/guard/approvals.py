@@ -14,15 +14,15 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, NotRequired, Required, cast, get_args
 from urllib.parse import urlsplit
 
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
-from mendgraph.nodes.guard.file_rules import PROJECT_CONFIG_RULE, is_project_config
+from mendgraph.nodes.guard.file_rules import PROJECT_CONFIG_RULE
 from mendgraph.nodes.guard.policy import Item, denied, shown
+from mendgraph.nodes.guard.wishes import Wishes
 from mendgraph.nodes.records import (
     CallResult,
     Effect,
@@ -111,6 +111,7 @@ class ShownPreview(TypedDict):
 class AskedCall(TypedDict):
     """One call that waits. `path` is where it really leads, seen from the workspace; "" where it names none.
 
+    `why` says what its file is where each change of it is asked for, and which text wants it, if not the request.
     `grant` says what "approve_for_run" would allow, "" where that is no more than "approve". An answer that repeats the
     `digest` is taken only for what was shown here.
     """
@@ -119,6 +120,7 @@ class AskedCall(TypedDict):
     tool: str
     path: str
     rule: str
+    why: NotRequired[str]
     arguments: JsonMap
     preview: ShownPreview
     grant: str
@@ -244,7 +246,7 @@ class Hands:
 
     `ask` shows a request and gives the answer. `judge` judges an edited call anew, `validate` gives arguments in
     canonical form or what is wrong with them. `known` are the hashes of files when the reply was read, by path, and
-    `grants` what was allowed before.
+    `grants` what was allowed before. `wishes` tell why a change is asked for each time.
     """
 
     ask: Callable[[ApprovalRequest], object]
@@ -254,6 +256,7 @@ class Hands:
     thread: str = ""
     grants: Sequence[Grant] = ()
     known: Mapping[str, str] = field(default_factory=dict)
+    wishes: Wishes = field(default_factory=Wishes)
 
 
 @dataclass
@@ -319,8 +322,8 @@ def _waiting(settled: Settled, specs: Mapping[str, ToolSpec], hands: Hands) -> d
     found: dict[int, _Waiting] = {}
     for index, call in calls.items():
         preview, spec, verdict = previews.get(index, NO_PREVIEW), specs[call.tool], settled.verdicts[index]
-        config = spec.effect is Effect.WRITE and any(is_project_config(Path(name)) for name in preview.names)
-        rule = PROJECT_CONFIG_RULE.name if config else verdict.rule
+        why = hands.wishes.why(call, spec, preview.names)
+        rule = PROJECT_CONFIG_RULE.name if why else verdict.rule
         verdict = verdict.model_copy(update={"path": (*preview.names, verdict.path)[0], "rule": rule})
         grant = grant_for(hands.thread, rule, call, spec)
         asked = AskedCall(
@@ -328,6 +331,7 @@ def _waiting(settled: Settled, specs: Mapping[str, ToolSpec], hands: Hands) -> d
             tool=call.tool,
             path=verdict.path,
             rule=rule,
+            why=why,
             arguments=call.arguments,
             preview=preview.shown,
             grant=grant_words(grant, spec),
@@ -472,7 +476,8 @@ def _page_request(call: Mapping[str, Any]) -> JsonMap:
     fence = max([3, *(len(each) + 1 for each in re.findall(r"`{3,}", text))]) * "`"
     kind = "diff" if preview.get("kind") == "diff" else ""
     shown = f"\n\n{fence}{kind}\n{text}\n{fence}" if text else ""
-    description = f"{call['tool']}{about} ({call['rule']}){shown}"
+    why = f": {call['why']}" if call.get("why") else ""
+    description = f"{call['tool']}{about} ({call['rule']}{why}){shown}"
     return {"name": call["tool"], "args": call["arguments"], "description": description}
 
 

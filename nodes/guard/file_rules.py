@@ -14,6 +14,7 @@ are the files that exist to hold secrets, not code and ordinary settings that ma
 
 import posixpath
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -198,6 +199,32 @@ a secret of Terraform's: *.tfvars, *.tfvars.json, .terraformrc, terraform.rc
 """)
 """Ordinary settings that hold a secret at times, which their content says: without one they are like any file."""
 
+RUNS_LATER: Final = NameTable("""
+what git runs or follows: .husky/, .githooks/, .pre-commit-config.yaml, .lefthook.yml, .gitmodules
+what CI runs: .github/, .gitlab-ci.yml, .gitlab/, .circleci/, .travis.yml, jenkinsfile, azure-pipelines.yml
+what CI runs: bitbucket-pipelines.yml, .drone.yml, .woodpecker/, .buildkite/, .gitea/, .forgejo/
+what an editor runs or follows: .vscode/, .idea/, .zed/, .devcontainer/, .devcontainer.json, *.code-workspace
+what an agent follows: agents.md, claude.md, claude.local.md, gemini.md, copilot-instructions.md, skill.md, .agents/
+what an agent follows: .claude/, .codex/, .cursor/, .gemini/, .windsurf/, .clinerules/, .roo/, .cursorrules
+what an agent follows: .windsurfrules, .aider.conf.yml, .mendgraph.toml, .mcp.json, mcp.json, mcp_config.json
+what a shell runs: .envrc, .bashrc, .bash_profile, .bash_login, .profile, .zshrc, .zshenv, .zprofile, .zlogin
+what Python or a tool of it runs: sitecustomize.py, usercustomize.py, *.pth, conftest.py, setup.py, noxfile.py
+what Python or a tool of it runs: tests/__init__.py, test/__init__.py, venv/, site-packages/
+what a build runs: dockerfile, dockerfile.*, *.dockerfile, containerfile, docker-compose*.yml, docker-compose*.yaml
+what a build runs: compose.yml, compose.yaml, makefile, gnumakefile, *.mk, justfile, rakefile, node_modules/
+""")
+"""What `runs_later` is made from."""
+
+MANIFESTS: Final = NameTable("""
+what is installed: pyproject.toml, requirements*.txt, requirements*.in, requirements/*.txt, constraints*.txt
+what is installed: setup.cfg, pipfile, package.json, cargo.toml, go.mod, gemfile, composer.json, environment.yml
+what is installed: *.lock, *-lock.json, *-lock.yaml, npm-shrinkwrap.json, go.sum
+how tests run: tox.ini, pytest.ini, .pytest.ini
+""")
+"""What is installed with a project and how its tests run: like `RUNS_LATER`, but named in many a README file."""
+
+_PLAIN_CONFIG: Final = NameTable("settings: config.yaml, config.yml, settings.py, *.toml")
+
 _ANY_CONTENT: Final = frozenset({"json", "txt", "yaml", "yml", "asc", "conf", "cfg", "config"})
 """Extensions of files that may hold a key under any name, as those without one may."""
 _KEY: Final = re.compile(
@@ -285,10 +312,6 @@ _SYSTEM_PREFIXES = (
 _OWN_ON_MACOS = ("/private/var/folders/", "/private/var/tmp/")
 _OWN_AS_WRITTEN = (*_OWN_ON_MACOS, "/var/folders/", "/var/tmp/", "/var/home/")  # noqa: S108 - only compared
 """People's own folders; a name that stays below `/var` when it is resolved is the system's, as the document has it."""
-_PROJECT_FILES = ("config.yaml", "config.yml", "settings.py", ".gitmodules", ".pre-commit-config.yaml", ".mcp.json")
-_SHELL_FILES = (".envrc", ".bashrc", ".bash_profile", ".profile", ".zshrc", ".zprofile")
-_CONFIG_NAMES = frozenset({*_PROJECT_FILES, *_SHELL_FILES})
-_CONFIG_FOLDERS = frozenset({".vscode", ".idea", ".cursor", ".claude", ".codex", ".devcontainer", ".husky", ".github"})
 
 
 def is_env_file(path: Path) -> bool:
@@ -327,14 +350,30 @@ def is_sensitive_config(path: Path) -> bool:
     return SENSITIVE_FILES.held(path) is not None or PACKAGE_LOGINS.held(path) is not None
 
 
-def is_project_config(path: Path) -> bool:
+def is_project_config(path: PurePath) -> bool:
     """Is this project configuration, or a file that other programs run later (editors, hooks, agents, CI)?
 
     Source: spec 1 section 3, threat model (`config.yaml`, `settings.py`, `*.toml`).
     """
+    return any(table.held(path) is not None for table in (RUNS_LATER, MANIFESTS, _PLAIN_CONFIG))
+
+
+def runs_later(path: PurePath, *, new: bool = False) -> bool:
+    """Does a change of this file of the workspace run code later, or steer tools and agents? `path` is relative to it.
+
+    A file that is `new` does so too where it takes the place of a module of the standard library. Of manifests and lock
+    files (`MANIFESTS`) the answer is no.
+    """
+    return bool(further(path, new=new))
+
+
+def further(path: PurePath, *, new: bool = False) -> str:
+    """What such a file is, as `RUNS_LATER` says it; "" for any other."""
     parts = folded_parts(path)
-    name = parts[-1] if parts else ""
-    return name in _CONFIG_NAMES or name.endswith(".toml") or not _CONFIG_FOLDERS.isdisjoint(parts[:-1])
+    file = "/".join(parts[parts[:1] == ("src",) :])
+    module = file.endswith(".py") and file.removesuffix(".py").removesuffix("/__init__")
+    taken = new and module in sys.stdlib_module_names
+    return RUNS_LATER.held(path) or ("what Python imports in place of a module of its own" if taken else "")
 
 
 def is_readable_template(path: Path) -> bool:

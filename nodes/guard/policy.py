@@ -8,13 +8,14 @@ judged again by the Environment, through `judge_path`.
 import json
 import posixpath
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path, PurePath
 from typing import Final, Literal
 
 from mendgraph.nodes.guard import file_rules
+from mendgraph.nodes.guard.wishes import LED_BY_TEXT, Wishes
 from mendgraph.nodes.language.names import is_reference, names_elsewhere
 from mendgraph.nodes.records import (
     CHANGING,
@@ -140,7 +141,8 @@ class GuardConfig:
     """What a run may do. `root` is the absolute real name of the workspace; without one, no path is allowed.
 
     `allowed` are the tools of the run's role, None means all. `paths_of` gives the paths that a call names beside its
-    path fields, as inside a patch. `leads_to` is asked of names that do not plainly lie below `root`.
+    path fields, as inside a patch. `leads_to` is asked of names that do not plainly lie below `root`. `wishes` tell
+    in mode "auto" whose wish a change is.
     """
 
     mode: Mode
@@ -149,6 +151,7 @@ class GuardConfig:
     rules: Rules = file_rules.DEFAULT_GUARDRAIL_RULES
     allowed: frozenset[str] | None = None
     paths_of: PathsOf = lambda _: ()
+    wishes: Wishes = field(default_factory=Wishes)
 
 
 def judge_reply(
@@ -197,7 +200,10 @@ def judge_call(
         if isinstance(target, Verdict):
             return target
         targets.append(target)
-    return _judge_files(targets, spec, config.rules) or _judge_mode(targets, spec, config.mode)
+    refused = _judge_files(targets, spec, config.rules)
+    if refused is None and config.mode == "auto" and (led := config.wishes.led(call, spec, targets)):
+        refused = _refuse_led(*led)
+    return refused or _judge_mode(targets, spec, config.mode)
 
 
 def judge_path(relative_path: str, for_write: bool, rules: Rules) -> ToolError | None:
@@ -276,6 +282,12 @@ def _judge_files(targets: Sequence[str], spec: ToolSpec, rules: Rules) -> Verdic
                 else "",
             )
     return None
+
+
+def _refuse_led(path: str, kind: str, where: str) -> Verdict:
+    reason = f"{shown(path)} ({kind}) is asked for in {shown(where)}, and the request does not name it"
+    message = f"Not done: {reason}. Go on without it and say so: name the file in your request to allow it."
+    return denied(LED_BY_TEXT, ToolErrorCode.PERMISSION_DENIED, message, path=path)
 
 
 def _judge_mode(targets: Sequence[str], spec: ToolSpec, mode: Mode) -> Verdict:

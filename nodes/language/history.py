@@ -14,7 +14,7 @@ calls"; OpenRouter, "Preserving reasoning blocks"; OpenAI, "Reasoning items".
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -29,7 +29,12 @@ from langchain_core.messages import (
 )
 
 from mendgraph.nodes.language.names import names_elsewhere
-from mendgraph.nodes.language.text_protocol import decode_arguments, render_native_result, render_text_results
+from mendgraph.nodes.language.text_protocol import (
+    decode_arguments,
+    parse_text_results,
+    render_native_result,
+    render_text_results,
+)
 from mendgraph.nodes.records import (
     CallError,
     CallResult,
@@ -238,6 +243,40 @@ def is_request(message: AnyMessage) -> bool:
 def last_request(messages: Sequence[AnyMessage]) -> str:
     """What the person asked for last, "" where nobody did."""
     return next((each.text for each in reversed(messages) if is_request(each)), "")
+
+
+_ASKED: Final = "asked"
+
+
+def task_of(task: str, messages: Sequence[AnyMessage]) -> HumanMessage:
+    """The request of a child: the words of a model, with those of the person, which `asked_in` gives instead."""
+    return HumanMessage(task, response_metadata={_ASKED: asked_in(messages)})
+
+
+def asked_in(messages: Sequence[AnyMessage]) -> str:
+    """All that the person has asked for in this thread."""
+    return "\n".join(each.response_metadata.get(_ASKED, each.text) for each in messages if is_request(each))
+
+
+def results_in(messages: Sequence[AnyMessage]) -> Iterator[JsonMap]:
+    """What the model was shown of tools, as `parse_text_results` has it; the task of a child is such a result."""
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            told = loads(message.text) or {"data": message.text}
+            yield {"ok": message.status != "error", **told, "tool": message.name}
+        elif message.name == RESULT_MESSAGE_NAME:
+            yield from parse_text_results(message.text)
+        elif _ASKED in message.response_metadata:
+            yield {"ok": True, "data": message.text, "tool": "the task of this child"}
+
+
+def loads(text: str) -> JsonMap:
+    """The map that a native result is, {} for any other text."""
+    try:
+        value: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def begins_work(message: AnyMessage) -> bool:

@@ -2,12 +2,11 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from pydantic import Field
 
-from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, begins_work, is_request, last_request
+from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, begins_work, is_request, last_request, loads
 from mendgraph.nodes.language.names import is_question
 from mendgraph.nodes.language.pasted_output import told_paths, without_output
 from mendgraph.nodes.language.text_protocol import parse_text_results
@@ -124,7 +123,7 @@ def _steps(history: Sequence[AnyMessage]) -> Iterator[list[JsonMap]]:
     native: list[JsonMap] = []
     for message in history[start:]:
         if isinstance(message, ToolMessage):
-            native += [{"ok": message.status != "error", **_loads(message.text), "tool": message.name}]
+            native += [{"ok": message.status != "error", **loads(message.text), "tool": message.name}]
             continue
         if native:
             yield native
@@ -133,14 +132,6 @@ def _steps(history: Sequence[AnyMessage]) -> Iterator[list[JsonMap]]:
             yield parse_text_results(message.text)
     if native:
         yield native
-
-
-def _loads(text: str) -> JsonMap:
-    try:
-        value: Any = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _data(result: JsonMap) -> JsonMap:

@@ -24,6 +24,7 @@ from mendgraph.nodes.guard.file_rules import (
     is_project_config,
     is_sensitive_config,
     is_system_path,
+    runs_later,
 )
 from mendgraph.nodes.guard.policy import judge_path
 from mendgraph.nodes.records import ToolErrorCode
@@ -159,11 +160,21 @@ def test_a_path_that_cannot_be_resolved_is_blocked_only_where_the_disk_may_be_as
         *((name, True) for name in (".github/workflows/ci.yml", ".husky/pre-commit", ".bashrc", ".gitmodules")),
         *((name, True) for name in (".claude/commands/x.md", ".codex/x", ".devcontainer/devcontainer.json", ".zshrc")),
         *((name, True) for name in ("config.yml", ".pre-commit-config.yaml", ".bash_profile", ".profile", ".zprofile")),
+        *((name, True) for name in ("tests/conftest.py", "package.json", "sub/CLAUDE.md", "requirements-dev.txt")),
         *((name, False) for name in ("config.py", "test_settings.py", "toml.py", "workflows/x.py", "vscode/x", ".")),
     ],
 )
 def test_what_counts_as_project_configuration(path: str, expected: bool) -> None:
     assert is_project_config(Path(path)) is expected
+
+
+def test_what_runs_later_or_steers_tools_and_agents() -> None:
+    """A manifest is in many a README, and a file of the standard library's name takes its place where it is new."""
+    later = ".github/workflows/ci.yml a/conftest.py setup.py .venv/x.pth Dockerfile MAKEFILE .agents/skills/a/SKILL.md"
+    assert all(runs_later(PurePosixPath(path)) for path in later.split())
+    assert not any(runs_later(PurePosixPath(path), new=True) for path in ("pyproject.toml", "a/json.py", "calc.py"))
+    modules = [PurePosixPath(path) for path in ("json.py", "src/unittest/__init__.py")]
+    assert [(runs_later(path), runs_later(path, new=True)) for path in modules] == [(False, True)] * 2
 
 
 def test_a_rule_that_fails_blocks() -> None:

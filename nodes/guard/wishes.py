@@ -1,0 +1,119 @@
+"""Whose wish a change is: the request's, or that of a text which the model was shown (a file, a page, a note).
+
+Looked at are files that run later, manifests, and deletions. A text is known by the names of files and the lines that
+it holds, not by what it means: a wish in other words leaves no trace.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Final
+
+from mendgraph.nodes.guard.file_rules import MANIFESTS, RUNS_LATER, further, is_project_config
+from mendgraph.nodes.records import Effect, ToolCall, ToolSpec
+
+LED_BY_TEXT: Final = "led_by_text"
+"""The rule that refuses a change which a text asks for, and not the request."""
+
+_LEAST, _MOST_LINES = 12, 200
+"""Characters of a line that says where it comes from; how many lines of a call are looked for, the longest first."""
+_PROSE: Final = frozenset({".md", ".mdc", ".rst", ".txt"})
+
+Shown = tuple[str, str, str]
+"""The file, page or tool; a text of it; and whether a name in it is a wish for "all" files, "new" ones or "none"."""
+
+
+def texts_of(data: object, where: str, names: str = "all") -> Iterator[Shown]:
+    """All texts in a result, each from the file or page that is named beside it."""
+    if isinstance(data, str):
+        yield where, data, names
+    elif isinstance(data, Mapping):
+        where = str(data.get("path") or data.get("url") or where)
+    for each in data.values() if isinstance(data, Mapping) else data if isinstance(data, list) else ():
+        yield from texts_of(each, where, names)
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """`request` gives the person's own words, `texts` what the model was shown, `held` what a file holds now.
+
+    `held` gives None for no file, `real` where a path leads, and `made` whether this turn has made the file. Nothing of
+    it is asked before a call needs it.
+    """
+
+    request: Callable[[], str] = str
+    texts: Callable[[], Iterable[Shown]] = tuple
+    held: Callable[[str], str | None] = lambda _: None
+    real: Callable[[str], str] = str
+    made: Callable[[str], bool] = bool
+
+    def led(self, call: ToolCall, spec: ToolSpec, targets: Sequence[str]) -> tuple[str, str, str] | None:
+        """The first file whose change nobody but a text asks for, what it is, and where that text stands; or None."""
+        if spec.effect not in {Effect.WRITE, Effect.NONE}:  # the second names paths that a child may change
+            return None
+        for path in dict.fromkeys(name for target in targets for name in (target, self.real(target))):
+            kind = self.kind(path)
+            if not kind and _deletes(call, path) and self.held(path) is not None and not self.made(path):
+                kind = "a file that this run has not made"
+            if kind and not self._is_requested(path) and (where := self._source(path, call, spec)):
+                return path, kind, where
+        return None
+
+    def kind(self, path: str) -> str:
+        """What a file is of which a change reaches further, for a person; "" for any other."""
+        name = PurePath(path)
+        return further(name) or MANIFESTS.held(name) or (self.held(path) is None and further(name, new=True)) or ""
+
+    def why(self, call: ToolCall, spec: ToolSpec, names: Sequence[str]) -> str:
+        """Why a person is asked for this change each time, "" where it is like any other."""
+        if spec.effect is not Effect.WRITE:
+            return ""
+        if led := self.led(call, spec, names):
+            return f"{led[1]}; asked for in {led[2]}, not in the request"
+        config = "project configuration" if any(is_project_config(PurePath(name)) for name in names) else ""
+        return next(filter(None, map(self.kind, names)), config)
+
+    def _is_requested(self, path: str) -> bool:
+        """Whether the request names the file, its folder if all in that runs later, or its stem if that is given."""
+        request, name = self.request().casefold(), PurePath(path).name.casefold()
+        folders = [str(each) for each in PurePath(path).parents if RUNS_LATER.held(each)]
+        if any(_names(request, each) for each in (path, *folders)):
+            return True
+        stem = re.escape(name.lstrip(".").partition(".")[0])
+        given = name in {*RUNS_LATER.patterns, *MANIFESTS.patterns} or self.held(path) is not None
+        return given and re.search(rf"(?<![\w./-]){stem}(?![\w/-]|\.\w)", request) is not None
+
+    def _source(self, path: str, call: ToolCall, spec: ToolSpec) -> str:
+        """Where a text stands that holds the name of the file or a line that the call adds; "" for nowhere."""
+        before, suffix = self.held(path), PurePath(path).suffix
+        lines = () if _deletes(call, path) else _added(call, spec, before or "")
+        wishes = () if MANIFESTS.held(PurePath(path)) else ("all", "new") if before is None else ("all",)
+        for where, text, names in self.texts():
+            # A file of code tells its own name, and code that is moved to a file of its kind is work.
+            counts = names in wishes and text != path and (where != path or suffix in _PROSE)
+            moved = suffix not in _PROSE and PurePath(where).suffix == suffix
+            if (counts and _names(text.casefold(), path)) or (not moved and any(line in text for line in lines)):
+                return where
+        return ""
+
+
+def _deletes(call: ToolCall, path: str) -> bool:
+    return call.tool == "delete_file" or f"*** Delete File: {path}\n" in f"{call.arguments.get('patch')}\n"
+
+
+def _names(text: str, path: str) -> bool:
+    """Whether a casefolded text names this file, by its name alone or by more of its path."""
+    path = path.casefold()
+    name = path.rpartition("/")[2]
+    found = re.finditer(rf"(?<![\w./-])(?:[\w./-]*/)?{re.escape(name)}/?(?![\w/-]|\.\w)", text)
+    said = (each[0].removeprefix("./").rstrip("/") for each in found)
+    return name in text and any(f"/{path}".endswith(f"/{each}") or each.endswith(f"/{path}") for each in said)
+
+
+def _added(call: ToolCall, spec: ToolSpec, before: str) -> list[str]:
+    """The longest lines of a call that its file does not hold yet."""
+    there = {line.strip() for line in before.splitlines()}
+    given = texts_of({name: each for name, each in call.arguments.items() if name not in spec.path_fields}, "")
+    lines = {line.removeprefix("+").strip() for _, text, _ in given for line in text.splitlines()} - there
+    return sorted((line for line in lines if len(line) >= _LEAST), key=len, reverse=True)[:_MOST_LINES]
