@@ -80,7 +80,7 @@ def test_code_that_nests_too_deeply_to_be_written_out_says_nothing() -> None:
 @pytest.mark.parametrize(
     ("path", "test", "settings"),
     [
-        *((path, True, False) for path in ("test_a.py", "b_test.py", "a.spec.tsx", "b_test.go", "ATest.java", "tests/a.rs")),
+        *((path, True, False) for path in ("test_a.py", "b_test.py", "a.spec.tsx", "b_test.go", "ATest.java")),
         *((path, False, True) for path in ("pyproject.toml", "sub/tox.ini", "tests/conftest.py")),
         *((path, False, False) for path in ("latest.py", "tests/data.json", "src/a.rs", "contest.py")),
     ],
