@@ -43,7 +43,7 @@ def move(path: str, target: str) -> Use:
 
 def ran(root: Path, *replies: Use, **context: object) -> RunResult:
     write_files(root, FILES)
-    model = ScriptedModel([message_of(each, Protocol.NATIVE) for each in (*replies, Say("Done: add adds now."))])
+    model = ScriptedModel([*(message_of(each, Protocol.NATIVE) for each in replies), Say("Done: add adds now.")])
     settings = {"workspace": str(root), "protocol": "native", "evidence": False, "read_ahead": False, **context}
     return run_task("Repair add in calc.py.", AgentContext.model_validate(settings), model=model)
 
