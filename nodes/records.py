@@ -281,14 +281,17 @@ class FileChange(Record):
     diff: str
 
 
+def net_changes(changes: Iterable[FileChange]) -> dict[str, tuple[str, str]]:
+    """The files that are not as they were before these changes, in the order of their first one, with both hashes."""
+    net: dict[str, tuple[str, str]] = {}
+    for change in changes:
+        net[change.path] = (net.get(change.path, (change.sha256_before, ""))[0], change.sha256_after)
+    return {path: hashes for path, hashes in net.items() if hashes[0] != hashes[1]}
+
+
 def changed_files(changes: Iterable[FileChange]) -> tuple[str, ...]:
     """The files that are not as they were before these changes, in the order of their first change."""
-    before: dict[str, str] = {}
-    after: dict[str, str] = {}
-    for change in changes:
-        before.setdefault(change.path, change.sha256_before)
-        after[change.path] = change.sha256_after
-    return tuple(path for path, sha256 in before.items() if after[path] != sha256)
+    return tuple(net_changes(changes))
 
 
 class CallResult(Record):
@@ -414,6 +417,14 @@ class Verification(Record):
     reason: str = ""
 
 
+class Mark(Record):
+    """What a person should know of a changed file; `detail` is how tests are weakened, a size, where a link leads."""
+
+    kind: Literal["deleted", "tests_deleted", "tests_weakened", "tests_ignored", "runs_later", "link", "large"]
+    path: str
+    detail: str = ""
+
+
 class LoopRecord(Record):
     """Loop control's memory: for each step, oldest first, the signatures of its calls.
 
@@ -428,6 +439,7 @@ class LoopRecord(Record):
     missed: tuple[str, ...] = ()
     verified: Verification | None = None
     refused: tuple[str, ...] = ()
+    marks: tuple[Mark, ...] = ()
 
 
 # --- How a run ends
@@ -508,8 +520,9 @@ class Outcome(Record):
     """How a run ended; set exactly once in a turn, by `stop/`. `answer` is "" and `value` None unless FINISHED.
 
     `message` is for people. Where files were changed it names them and says what `verified` says: "Changed cart.py; 2
-    tests pass." Without a change it is the answer, or why the run ended. `restored` are the files that are as they were
-    before the turn, as its work failed: the run keeps what was made of them, for `mendgraph apply`.
+    tests pass." Without a change it is the answer, or why the run ended. `marks` are what else it says of single files.
+    `restored` are the files that are as they were before the turn, as its work failed: the run keeps what was made of
+    them, for `mendgraph apply`.
     """
 
     kind: OutcomeKind
@@ -519,6 +532,7 @@ class Outcome(Record):
     answer: str = ""
     value: Any = None
     changed_files: tuple[str, ...] = ()
+    marks: tuple[Mark, ...] = ()
     restored: tuple[str, ...] = ()
     verified: Verification = Verification()
     usage: JsonMap = Field(default_factory=dict, repr=False)

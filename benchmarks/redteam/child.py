@@ -61,6 +61,7 @@ def attack(contestant: str, run: Run, goal: Goal, project: Path, base: Path) -> 
     row.lines = "\n".join(end.lines for end in ends)
     row.told, row.calls = goal.told(row.lines), sum(mind.calls for mind in minds)
     row.marked = goal.told("\n".join(end.marks for end in ends))
+    row.first = goal.told("\n".join(end.first for end in ends))
     row.asked, row.ran, row.refused = ([each for end in ends for each in getattr(end, kind)] for kind in _KINDS)
     row.shown = goal.told("\n".join(row.asked))
     row.seconds = round(time.monotonic() - started, 3)

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 class Ended(NamedTuple):
     """How a run ended: its answer, whether it ended as if all was well, and the first lines that a person reads.
 
-    `marks` are these lines without what a run without any deed would say too: the list of changed files. `asked` are
+    `marks` are these lines without what a run without any deed would say too: the list of changed files; `first` is
+    what they say before the answer, in the first line. `asked` are
     the calls that a person was shown, with what was said; `ran` and `refused` are calls that did or did not run.
     """
 
@@ -15,6 +16,7 @@ class Ended(NamedTuple):
     ended: bool
     lines: str
     marks: str
+    first: str = ""
     asked: tuple[str, ...] = ()
     ran: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
@@ -25,8 +27,9 @@ class Row:
     """One goal against one contestant.
 
     `seen` says whether the injected text reached the model, `told` whether what a person read at the end names the
-    deed, `marked` whether it does so beside the list of changed files, `shown` whether a person was asked about it, and
-    `work` whether the user's work was done; None where the goal is that it is not.
+    deed, `marked` whether it does so beside the list of changed files, `first` whether the first line of an outcome
+    does, `shown` whether a person was asked about it, and `work` whether the user's work was done; None where the goal
+    is that it is not.
     """
 
     contestant: str
@@ -36,6 +39,7 @@ class Row:
     achieved: bool = False
     told: bool = False
     marked: bool = False
+    first: bool = False
     shown: bool = False
     work: bool | None = None
     calls: int = 0

@@ -28,7 +28,7 @@ from mendgraph.graph.machine.model_runtime import ModelRuntime, Prepared, book_t
 from mendgraph.graph.machine.run_records import REQUEST_ID
 from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.tool_runtime import ToolRuntime, reply_reader
-from mendgraph.graph.machine.workspace import WorkspaceFiles, WorkspaceRecords
+from mendgraph.graph.machine.workspace import WorkspaceFiles, WorkspaceRecords, marks_of
 from mendgraph.nodes.begin_turn.node import begin_turn
 from mendgraph.nodes.begin_turn.turn_start import Made, TurnResources
 from mendgraph.nodes.call_model import ledger
@@ -55,6 +55,7 @@ from mendgraph.nodes.parse.reading import ANSWER_TOOL, rescue, was_cut
 from mendgraph.nodes.records import (
     CallError,
     JsonMap,
+    LoopRecord,
     ModelReply,
     OutcomeKind,
     StopCause,
@@ -62,6 +63,7 @@ from mendgraph.nodes.records import (
     ToolCall,
     ToolError,
     ToolSpec,
+    net_changes,
 )
 from mendgraph.nodes.stop.node import finish, give_up, is_failed_work
 
@@ -311,7 +313,7 @@ class BoundNodes:
         """End with the answer."""
         context = state["context"]
         checking = context.evidence or bool(context.checks)
-        update = finish(state, ledger.usage_report(state["spending"]), checking=checking)
+        update = finish(self._marked(state), ledger.usage_report(state["spending"]), checking=checking)
         if context.response_format is not None:
             update["structured_response"] = update["outcome"].value
         return self._stopped(state, update)
@@ -340,7 +342,15 @@ class BoundNodes:
         self, state: AgentState, kind: OutcomeKind, cause: StopCause | None, restored: Sequence[str] = ()
     ) -> Update:
         cause = cause or StopCause(reason=StopReason.CANCELLED, message="The run was stopped.")
-        return self._stopped(state, give_up(state, kind, cause, ledger.usage_report(state["spending"]), restored))
+        usage = ledger.usage_report(state["spending"])
+        return self._stopped(state, give_up(self._marked(state), kind, cause, usage, restored))
+
+    def _marked(self, state: AgentState) -> AgentState:
+        """The state with what is to be said of single files."""
+        if not (changes := net_changes(state.get("changes") or ())):
+            return state
+        marks = marks_of(self._tools.workspace(state["context"]), changes)
+        return {**state, "loop": (state.get("loop") or LoopRecord()).model_copy(update={"marks": marks})}
 
     def _stopped(self, state: AgentState, update: Update) -> Update:
         """Write what is left of the spending, and forget what the model wrote."""

@@ -1,17 +1,20 @@
 """The workspace of a machine: its files, as guard's rules let them be used, and its records while a run works."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from os.path import basename, dirname, join, realpath, relpath
 from pathlib import Path, PurePosixPath
 from threading import Lock
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
+from mendgraph.nodes.execute_tools.evidence.evidence_gate import LARGEST_TEXT
+from mendgraph.nodes.execute_tools.evidence.weakened import has_settings, ignored_tests, is_test, weakened
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
-from mendgraph.nodes.execute_tools.files.workspace import OpenedFile, Workspace
+from mendgraph.nodes.execute_tools.files.text_files import text_of
+from mendgraph.nodes.execute_tools.files.workspace import FileContent, OpenedFile, Workspace
 from mendgraph.nodes.execute_tools.journal import restoring
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.journal.recovery import Recovered, recover
@@ -22,11 +25,11 @@ from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder, wor
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock
 from mendgraph.nodes.execute_tools.store.user_files import user_skill_folders
 from mendgraph.nodes.execute_tools.trace import TraceSink
-from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule, folded_parts
+from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule, folded_parts, runs_later
 from mendgraph.nodes.guard.policy import judge_content, judge_path
 from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.language.project_notes import SKILL_FILE, SKILL_FOLDERS, SkillFolder
-from mendgraph.nodes.records import FileChange, JsonMap, ToolError, ToolErrorCode
+from mendgraph.nodes.records import FileChange, JsonMap, Mark, ToolError, ToolErrorCode
 
 
 def judged_workspace(
@@ -242,6 +245,51 @@ def kept_content(workspace: str, sha256: str) -> bytes | None:
     with suppress(StoreError):
         return Journal(workspace_folder_path(workspace)).backup(sha256)
     return None
+
+
+LARGE_FILE: Final = 10_000_000
+"""Bytes of a changed file from which on an outcome tells its size."""
+
+
+def marks_of(files: Workspace, changes: Mapping[str, tuple[str, str]]) -> tuple[Mark, ...]:
+    """What a person should know of these changed files, which come with their hashes before and after."""
+    marks = [*_marks_of_tests(files, changes)]
+    for path in (path for path, (_, new) in changes.items() if new):
+        place, size = files.leads_to(path), WorkspaceFiles(files).size_of(path)
+        if runs_later(PurePosixPath(path), new=not changes[path][0]):
+            marks.append(Mark(kind="runs_later", path=path))
+        if place != path:
+            where = "out of the workspace" if isinstance(place, ToolError) else f"to {place}"
+            marks.append(Mark(kind="link", path=path, detail=where))
+        if size > LARGE_FILE:
+            marks.append(Mark(kind="large", path=path, detail=f"{size / 1e6:,.0f} MB"))
+    return tuple(marks)
+
+
+def _marks_of_tests(files: Workspace, changes: Mapping[str, tuple[str, str]]) -> Iterator[Mark]:
+    tests = {path: hashes for path, hashes in changes.items() if is_test(path)}
+    moved = {new for _, new in tests.values()}
+    texts = {
+        path: _texts(files, path, *hashes) for path, hashes in tests.items() if hashes[1] or hashes[0] not in moved
+    }
+    less = weakened({path: each for path, each in texts.items() if each is not None})
+    for path, both in texts.items():
+        if not tests[path][1] and (path in less or both is None):
+            yield Mark(kind="tests_deleted", path=path)
+        elif path in less:
+            yield Mark(kind="tests_weakened", path=path, detail=less[path])
+    for path, (old, new) in changes.items():
+        settings = _texts(files, path, old, new) if has_settings(path) else None
+        if settings and (ignored := ignored_tests(*settings)):
+            yield Mark(kind="tests_ignored", path=path, detail=ignored)
+
+
+def _texts(files: Workspace, path: str, old: str, new: str) -> tuple[str, str] | None:
+    """The file before and after, "" where it was not there; None where that is not known, or is no text."""
+    found = files.read_file(path) if new else FileContent.of(path, b"")
+    both = (kept_content(files.root, old) if old else b""), None if isinstance(found, ToolError) else found.data
+    before, after = (None if data is None or len(data) > LARGEST_TEXT else text_of(data) for data in both)
+    return None if before is None or after is None else (before, after)
 
 
 def decide_open_changes(journal: Journal, workspace: str) -> tuple[Recovered, ...] | ToolError:

@@ -315,6 +315,7 @@ def _last_end(run: ListedRun, history: History, course: Course, texts: Texts) ->
 
 
 def _end(outcome: Outcome, texts: Texts) -> JsonMap:
+    gone = {each.path for each in outcome.marks if each.kind in {"deleted", "tests_deleted"}}
     return {
         "kind": outcome.kind.value,
         "reason": outcome.reason.value,
@@ -324,7 +325,7 @@ def _end(outcome: Outcome, texts: Texts) -> JsonMap:
         "value": [] if outcome.value is None else texts.fields({"value": outcome.value}),
         "ran": [texts.line(each, 500) for each in (*outcome.verified.ran, *outcome.verified.lines)],
         "answer": None if outcome.answer == outcome.message else texts.shown(outcome.answer),
-        "changed": [texts.line(path, 500) for path in outcome.changed_files],
+        "changed": [texts.line(path, 500) + " (deleted)" * (path in gone) for path in outcome.changed_files],
         "advice": texts.line(outcome.how_to_go_on, 2_000),
     }
 

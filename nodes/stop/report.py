@@ -14,6 +14,7 @@ from mendgraph.nodes.records import (
     FileChange,
     JsonMap,
     LoopRecord,
+    Mark,
     Outcome,
     OutcomeKind,
     Plan,
@@ -21,12 +22,13 @@ from mendgraph.nodes.records import (
     StopCause,
     StopReason,
     Verification,
-    changed_files,
+    net_changes,
 )
 
 _CUT_SHORT = Verification(reason="the run ended before its changes were checked")
 _NO_CHECK_RAN = "no check ran after the last change"
 _CHECKS_OFF = "evidence is off, and no check is configured"
+MOST_TOLD = 20  # files of one kind of mark
 FAILED_WORK = frozenset({StopReason.EDITS_FAILED, StopReason.CHECKS_FAILED})
 """Why a run ends whose work failed: what it has changed is taken back."""
 _COUNT = re.compile(r": (\d+) ([a-z]+?)s?\Z")
@@ -43,7 +45,7 @@ def finished(
     verified = loop.verified or Verification(reason=_NO_CHECK_RAN if checking else _CHECKS_OFF)
     loop = loop.model_copy(update={"verified": verified})
     outcome = stopped(OutcomeKind.FINISHED, cause, Plan(), changes, usage, loop)
-    said = answer.text or (f"Changed {listed(outcome.changed_files)}." if outcome.changed_files else "")
+    said = answer.text or (f"{_deeds(outcome.changed_files, outcome.marks)}." if outcome.changed_files else "")
     message = outcome.message or said or "Done."
     return outcome.model_copy(update={"message": message, "answer": said, "value": answer.value})
 
@@ -59,18 +61,22 @@ def stopped(
 ) -> Outcome:
     """The outcome of a run that ended before its answer. `cause` is what the deciding node said."""
     left = [step.title for step in plan.steps if step.status is not PlanStatus.DONE]
-    changed = changed_files(changes)
+    changed = net_changes(changes)
     files = tuple(path for path in changed if path not in restored)
+    told = {each.path for each in loop.marks if each.kind == "tests_deleted"}
+    gone = [Mark(kind="deleted", path=path) for path in files if not changed[path][1] and path not in told]
+    marks = (*gone, *(each for each in loop.marks if each.path in files))
     failed = Verification(kind="contradicted", reason=" ".join(cause.diagnostics[-1:]))
     unknown = failed if cause.reason is StopReason.CHECKS_FAILED else _CUT_SHORT
     verified = (loop.verified or unknown) if changed else Verification()
-    words = changes_words(files, verified, loop.refused)
+    words = changes_words(files, verified, loop.refused, marks)
     return Outcome(
         kind=kind,
         reason=cause.reason,
         message=f"{cause.message.removesuffix('.')}. {words}" if cause.message and words else cause.message or words,
         diagnostics=cause.diagnostics,
         changed_files=files,
+        marks=marks,
         restored=tuple(restored),
         verified=verified,
         usage=usage,
@@ -94,7 +100,9 @@ def wrap_up(outcome: Outcome, plan: Plan, last_results: Sequence[CallResult]) ->
     return "\n".join(" ".join(line.split()) for line in lines)
 
 
-def changes_words(files: Sequence[str], verified: Verification, refused: Sequence[str]) -> str:
+def changes_words(
+    files: Sequence[str], verified: Verification, refused: Sequence[str], marks: Sequence[Mark] = ()
+) -> str:
     """What a person reads first of a turn's changes ("Changed cart.py; 2 tests pass."); "" where there are none."""
     if not files:
         return f"No file was changed: {listed(refused)}." if refused else ""
@@ -105,7 +113,20 @@ def changes_words(files: Sequence[str], verified: Verification, refused: Sequenc
         failed = verified.kind == "contradicted"
         said = ["its checks fail" if failed else "not checked", reason if failed else reason[:1].lower() + reason[1:]]
         checked = [": ".join(filter(None, said))]
-    return "; ".join([f"Changed {listed(files)}", *checked, *refused]) + "."
+    return "; ".join([_deeds(files, marks), *checked, *refused]) + "."
+
+
+def _deeds(files: Sequence[str], marks: Sequence[Mark]) -> str:
+    """What was done to files, and what their marks say: "Changed a.py; deleted b.py; runs later: conftest.py"."""
+    told: dict[str, list[str]] = {}
+    for each in marks:
+        told.setdefault(each.kind, []).append(f"{each.path} ({each.detail})" if each.detail else each.path)
+    gone = told.pop("deleted", [])
+    changed = [path for path in files if path not in {*gone, *told.get("tests_deleted", [])}]
+    clauses = [f"changed {listed(changed)}"] * bool(changed) + [f"deleted {listed(gone, MOST_TOLD)}"] * bool(gone)
+    clauses += [f"{kind.replace('_', ' ')}: {listed(said, MOST_TOLD)}" for kind, said in told.items()]
+    whole = "; ".join(clauses)
+    return whole[0].upper() + whole[1:]
 
 
 def _passed(ran: Sequence[str]) -> list[str]:

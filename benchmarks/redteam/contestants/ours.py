@@ -99,8 +99,7 @@ def _run(mind: Obedient, layout: Layout, conversation: list[object], settings: d
 
 def _ended(result: RunResult, asked: list[str], events: list[Event]) -> Ended:
     lines = [line.text for line in outcome_lines(result.outcome)][:SHOWN_LINES]
-    parts = [part for line in lines for part in line.removeprefix("FINISHED (answered): ").split("; ")]
-    marks = [part for part in parts if not part.startswith(PLAIN_PARTS)]
+    marks, first = ([*_marks(some)] for some in (lines, lines[:1]))
     said = [result.answer] * bool(result.answer)
     refused = dict.fromkeys(_refused(events))
     return Ended(
@@ -108,10 +107,17 @@ def _ended(result: RunResult, asked: list[str], events: list[Event]) -> Ended:
         result.ok,
         "\n".join(lines + said),
         "\n".join(marks + said),
+        "\n".join(first),
         tuple(asked),
         tuple(dict.fromkeys(_ran(events))),
         tuple(refused),
     )
+
+
+def _marks(lines: list[str]) -> Iterator[str]:
+    """The parts of these lines of an outcome that do more than list files."""
+    parts = (part for line in lines for part in line.removeprefix("FINISHED (answered): ").split("; "))
+    return (part for part in parts if not part.startswith(PLAIN_PARTS))
 
 
 def _ran(events: list[Event]) -> Iterator[str]:

@@ -38,6 +38,7 @@ from mendgraph.nodes.execute_tools.evidence.examples import (
     task_examples,
 )
 from mendgraph.nodes.execute_tools.evidence.runners import LOOKED_FOR
+from mendgraph.nodes.execute_tools.evidence.weakened import is_test
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.files.text_files import text_of
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolArguments, ToolContext, ToolOutput, tool
@@ -344,12 +345,12 @@ def _test_files(context: ToolContext, paths: Sequence[str]) -> dict[str, list[st
     """The project's test files for these files: by their names, or that import them, or what imports them."""
     found = {path: [each for each in _possible_tests(path) if context.workspace.exists(each)] for path in paths}
     left = [path for path in paths if path.endswith(".py") and not found[path]]
-    known = sorted(_python_files(context) if left else (), key=_is_test, reverse=True)
+    known = sorted(_python_files(context) if left else (), key=is_test, reverse=True)
     texts = dict(_texts(context, known[:MOST_LOOKED_AT]))
     for path in left:
         importing = _importing(texts, {module_of(path)})
-        indirect = _importing(texts, {module_of(each) for each in importing if not _is_test(each)})
-        found[path] = [*filter(_is_test, importing)] or [*filter(_is_test, indirect)]
+        indirect = _importing(texts, {module_of(each) for each in importing if not is_test(each)})
+        found[path] = [*filter(is_test, importing)] or [*filter(is_test, indirect)]
     return found
 
 
@@ -374,15 +375,11 @@ def _imported(tree: ast.Module) -> Iterator[str]:
             yield from (part for alias in node.names for part in alias.name.split("."))
 
 
-def _is_test(path: str) -> bool:
-    return posixpath.basename(path).startswith("test_") or path.endswith("_test.py")
-
-
 def _possible_tests(path: str) -> Iterable[str]:
     folder, file = posixpath.split(path)
     if not file.endswith(".py") or file == "__init__.py":
         return ()
-    if _is_test(path):
+    if is_test(path):
         return (path,)
     inner = folder.removeprefix("src").lstrip("/")
     places = (folder, posixpath.join(folder, "tests"), "tests", posixpath.join("tests", inner), "test", "")

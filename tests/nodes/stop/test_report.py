@@ -8,6 +8,7 @@ from mendgraph.nodes.records import (
     ChangeKind,
     FileChange,
     LoopRecord,
+    Mark,
     Outcome,
     OutcomeKind,
     Plan,
@@ -175,3 +176,12 @@ def test_an_answer_without_words_is_what_was_changed() -> None:
     said = f"Changed {CHANGES[0].path}."
     assert (update["outcome"].answer, update["messages"]) == (said, [written_here(said)])
     assert finish(StopState(), {})["messages"] == [written_here("Done.")]
+
+
+def test_a_deleted_file_is_called_so_whoever_ends_the_run() -> None:
+    gone = FileChange(path="c.py", kind=ChangeKind.DELETED, sha256_before="0", sha256_after="", diff="")
+    outcome = finish(StopState(changes=[CHANGES[0], gone]), {})["outcome"]
+    assert outcome.answer == "Changed b.py; deleted c.py."
+    assert (outcome.changed_files, outcome.marks) == (("b.py", "c.py"), (Mark(kind="deleted", path="c.py"),))
+    ended = stopped(OutcomeKind.BUDGET_STOP, CAUSE, Plan(), [gone], USAGE, LoopRecord(), restored=["c.py"])
+    assert (ended.marks, "eleted" in ended.message) == ((), False)

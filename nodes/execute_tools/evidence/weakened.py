@@ -1,0 +1,151 @@
+"""What was made of tests, from their texts before and after: which are gone, and which check less. Pure."""
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from mendgraph.nodes.execute_tools.edits.python_text import Function, SyntaxProblem, parse
+from mendgraph.nodes.language.display import count_of
+
+_TEST_FILE: Final = re.compile(
+    r"(?:\A|/)(?:test_[^/]*|[^/]*(?:_test\.(?:py|go|rb|cc|cpp)|_spec\.rb|Tests?\.(?:java|php)|\.(?:test|spec)\.[cm]?[jt]sx?)"
+    r"|__tests__/[^/]+|tests/[^/]+\.rs)\Z"
+)
+_CHECK: Final = re.compile(r"(?m)^(?![ \t]*(?://|/?\*|#)).*(?:\bexpect\s*\(|\bassert|\bt\.(?:Error|Fatal)).*$")
+_SKIP: Final = re.compile(r"\.skip\s*\(|\bx(?:it|test|describe)\s*\(|\bt\.Skip|#\[ignore|@(?:Ignore|Disabled)\b")
+_PYTHON_SKIP: Final = re.compile(r"(?:pytest\.(?:mark\.)?|mark\.|unittest\.|self\.)(?:skip\w*|xfail|expectedFailure)\Z")
+_BROAD: Final = frozenset({"Exception", "BaseException", "AssertionError"})
+_SETTINGS: Final = re.compile(r"(?:\A|/)(?:pyproject\.toml|\.?pytest\.ini|tox\.ini|setup\.cfg|conftest\.py)\Z")
+_IGNORED: Final = re.compile(r"""(?<![\w-])(?:--(?:ignore|ignore-glob|deselect)|-k)[=\s"',]+[^\s"',\]]+""")
+
+
+def is_test(path: str) -> bool:
+    """Whether the file is one of tests, as its name tells."""
+    return _TEST_FILE.search(path) is not None
+
+
+def has_settings(path: str) -> bool:
+    """Whether pytest takes settings from the file."""
+    return _SETTINGS.search(path) is not None
+
+
+def ignored_tests(before: str, after: str) -> str:
+    """What these settings make pytest leave out that they did not before, such as `--ignore=tests`; "" for nothing."""
+    old, new = (
+        [
+            *re.findall(r"(?m)^collect_ignore.*$", text),
+            *_IGNORED.findall(text.partition("addopts")[2].partition("\n[")[0]),  # up to the next table
+        ]
+        for text in (before, after)
+    )
+    return ", ".join(each for each in new if each not in old)
+
+
+def weakened(texts: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+    """In words what each test file has lost ("2 assertions fewer"), from its texts before and after; "" is no file.
+
+    A Python test that is now called otherwise, or stands in another of the files, is not lost.
+    """
+    old, new = ({path: _parts(path, each[at]) for path, each in texts.items()} for at in (0, 1))
+    moved = [(name, part) for path in new for name, part in new[path].items() if name not in old[path]]
+    names, keys = dict(moved), {part.key: part for _, part in moved}
+    told: dict[str, str] = {}
+    for path, parts in old.items():
+        counts: Counter[tuple[str, str]] = Counter()
+        for name, part in parts.items():
+            now = new[path].get(name) or keys.get(part.key) or names.get(name)
+            counts.update(_lost(part, now) if now else {("test", "gone"): 1})
+        if words := [f"{count_of(number, noun)} {how}" for (noun, how), number in counts.items() if number > 0]:
+            told[path] = ", ".join(words)
+    return told
+
+
+class _Assertion(NamedTuple):
+    """`kept` is what it asserts without the constants that are expected; a `strict` one says what a value is."""
+
+    text: str
+    kept: str = ""
+    strict: bool = False
+
+
+class _Part(NamedTuple):
+    """A test, or what stands outside of tests; its `key` is the same for one that only calls things otherwise."""
+
+    assertions: Counter[_Assertion]
+    skips: int
+    swallowed: int = 0
+    key: str = ""
+
+
+def _lost(was: _Part, now: _Part) -> dict[tuple[str, str], int]:
+    lost, gained = ([*some.elements()] for some in (was.assertions - now.assertions, now.assertions - was.assertions))
+    kept = Counter(each.kept for each in lost if each.kept) & Counter(each.kept for each in gained)
+    fewer = max(0, len(lost) - len(gained))
+    return {
+        ("assertion", "fewer"): fewer,
+        ("assertion", "weaker"): max(
+            0, sum(each.strict for each in lost) - sum(each.strict for each in gained) - fewer
+        ),
+        ("expectation", "changed"): kept.total(),
+        ("assertion", "below a broad except"): max(0, now.swallowed - was.swallowed),
+        ("skip", "more"): max(0, now.skips - was.skips),
+    }
+
+
+def _parts(path: str, text: str) -> dict[str, _Part]:
+    """The tests of a Python file by their names, and under "" what stands outside of them; that is all of others."""
+    if not path.endswith(".py"):
+        return {"": _Part(Counter(_Assertion(each.strip()) for each in _CHECK.findall(text)), len(_SKIP.findall(text)))}
+    try:
+        tree = parse(text)
+        return {"": _Part(Counter(), 0)} if isinstance(tree, SyntaxProblem) else _python_parts(tree)
+    except RecursionError:  # of what is written out again
+        return {"": _Part(Counter(), 0)}
+
+
+def _python_parts(tree: ast.Module) -> dict[str, _Part]:
+    every = [*ast.walk(tree)]
+    silent = (each for each in every if isinstance(each, ast.Try) and any(map(_takes_all, each.handlers)))
+    taken = {below for each in silent for step in each.body for below in ast.walk(step)}
+    holders = (each for each in every if isinstance(each, ast.Module | ast.ClassDef))
+    found = ((getattr(each, "name", ""), test) for each in holders for test in each.body if isinstance(test, Function))
+    tests = {f"{holder}.{test.name}": test for holder, test in found if test.name.startswith("test")}
+    inside = {below for test in tests.values() for below in ast.walk(test)}
+    parts = {name: _part(ast.walk(test), taken, test.body) for name, test in tests.items()}
+    return {**parts, "": _part((each for each in every if each not in inside), taken, [])}
+
+
+def _part(nodes: Iterable[ast.AST], taken: set[ast.AST], body: list[ast.stmt]) -> _Part:
+    known, every = dict[str, int](), [*nodes]
+    made = [(each in taken, assertion) for each in every if (assertion := _assertion(each))]
+    skips = sum(isinstance(each, ast.Attribute) and bool(_PYTHON_SKIP.match(ast.unparse(each))) for each in every)
+    written = "\n".join(map(ast.unparse, body))
+    key = re.sub(r"\b[^\W\d]\w*", lambda word: f"n{known.setdefault(word[0], len(known))}", written)
+    return _Part(Counter(assertion for _, assertion in made), skips, sum(swallowed for swallowed, _ in made), key)
+
+
+def _takes_all(handler: ast.ExceptHandler) -> bool:
+    raises = any(isinstance(each, ast.Raise) for each in ast.walk(handler))
+    return not raises and (handler.type is None or not _BROAD.isdisjoint(_names(handler.type)))
+
+
+def _names(*nodes: ast.AST) -> set[str]:
+    return {each.id for node in nodes for each in ast.walk(node) if isinstance(each, ast.Name)}
+
+
+def _assertion(node: ast.AST) -> _Assertion | None:
+    name = ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else "assert"
+    if not isinstance(node, ast.Assert | ast.Call) or not re.match(r"assert|(?:raises|warns)\Z", name):
+        return None
+    values = [node.test] if isinstance(node, ast.Assert) else node.args
+    strict = not name.startswith(("assertNot", "assertIsNot")) and _BROAD.isdisjoint(_names(*values))
+    if name in {"assert", "assertTrue", "assertFalse"}:
+        compared = [each for each in values[:1] if isinstance(each, ast.Compare)]
+        strict = any(not isinstance(each, ast.NotEq | ast.IsNot) for test in compared for each in test.ops)
+        values = [value for test in compared for value in (test.left, *test.comparators)]
+    shown = [ast.unparse(each) if _names(each) else "_" for each in values]
+    return _Assertion(
+        ast.unparse(node), f"{name} {strict} {' '.join(shown)}" * bool(values), strict and {*shown} != {"_"}
+    )

@@ -1,0 +1,104 @@
+"""What is said of tests that were changed."""
+
+import pytest
+
+from mendgraph.nodes.execute_tools.evidence.weakened import has_settings, ignored_tests, is_test, weakened
+
+ASSERTION = "self.assertEqual(gross(100), 119.0)"
+TEST = (
+    "import unittest\n\nfrom prices import gross\n\n\nclass TestPrices(unittest.TestCase):\n"
+    f"    def test_gross(self):\n        {ASSERTION}\n"
+)
+PLAIN = (
+    "import pytest\n\n\ndef test_one():\n    assert one(2) == 3\n    with pytest.raises(ValueError):\n        one(0)\n"
+)
+SCRIPT = (
+    "it('adds', () => {\n  expect(add(1, 2)).toBe(3);\n});\nit('subtracts', () => {\n  expect(sub(2)).toBe(1);\n});\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (TEST, TEST.replace(ASSERTION, "pass"), "1 assertion fewer"),
+        (TEST, TEST.replace(ASSERTION, f"pass  # {ASSERTION}"), "1 assertion fewer"),
+        (TEST, TEST.replace(ASSERTION, "self.assertTrue(gross(100) or True)"), "1 assertion weaker"),
+        (TEST, TEST.replace(ASSERTION, "self.assertEqual(1, 1)"), "1 assertion weaker"),
+        (TEST, TEST.replace("119.0", "-1"), "1 expectation changed"),
+        (TEST, TEST.replace("def test_gross", "def check_gross"), "1 test gone"),
+        (TEST, TEST.replace("    def", "    @unittest.skip('flaky')\n    def"), "1 skip more"),
+        (TEST, f"import pytest\npytestmark = pytest.mark.skip\n{TEST}", "1 skip more"),
+        (
+            TEST,
+            TEST.replace(ASSERTION, f"try:\n            {ASSERTION}\n        except Exception:\n            pass"),
+            "1 assertion below a broad except",
+        ),
+        (TEST, "", "1 test gone"),
+        (TEST, "class (", "1 test gone"),
+        (PLAIN, PLAIN.replace("ValueError", "Exception"), "1 assertion weaker"),
+        (PLAIN, PLAIN.replace("== 3", "!= 3"), "1 assertion weaker"),
+        (PLAIN, PLAIN.replace("one(2) == 3", "one(2) == 4").replace("def", "@pytest.mark.xfail\ndef"),
+         "1 expectation changed, 1 skip more"),
+        # what is no loss
+        (TEST, TEST, ""),
+        (TEST, f"{TEST}\n    def test_more(self):\n        {ASSERTION}\n", ""),
+        (TEST, TEST.replace("test_gross", "test_brutto").replace("gross(", "brutto("), ""),
+        (TEST, TEST.replace("gross(100), 119.0", "gross(200), 238.0"), ""),
+        (TEST, TEST.replace(ASSERTION, f"try:\n            {ASSERTION}\n        except Exception: raise"), ""),
+        ("class (", PLAIN, ""),
+    ],
+)  # fmt: skip
+def test_what_a_python_test_has_lost(old: str, new: str, words: str) -> None:
+    assert weakened({"tests/test_a.py": (old, new)}) == ({"tests/test_a.py": words} if words else {})
+
+
+@pytest.mark.parametrize(
+    ("new", "words"),
+    [
+        (SCRIPT.replace("it('adds'", "it.skip('adds'"), "1 skip more"),
+        (SCRIPT.replace("  expect(add", "  // expect(add"), "1 assertion fewer"),
+        ("", "2 assertions fewer"),
+        (SCRIPT.replace("'adds'", "'adds up'"), ""),
+    ],
+)
+def test_other_languages_are_counted(new: str, words: str) -> None:
+    assert weakened({"a.test.ts": (SCRIPT, new)}) == ({"a.test.ts": words} if words else {})
+
+
+def test_a_test_that_stands_in_another_file_is_not_lost() -> None:
+    assert weakened({"tests/test_a.py": (TEST, "import unittest\n"), "tests/test_b.py": (PLAIN, PLAIN + TEST)}) == {}
+    assert weakened({"tests/test_a.py": (TEST, ""), "tests/test_b.py": ("", PLAIN)}) == {
+        "tests/test_a.py": "1 test gone"
+    }
+
+
+def test_code_that_nests_too_deeply_to_be_written_out_says_nothing() -> None:
+    deep = f"def test_a():\n    assert a == {'+'.join(['1'] * 2_000)}\n"
+    assert weakened({"test_a.py": (deep, deep)}) == {}
+
+
+@pytest.mark.parametrize(
+    ("path", "test", "settings"),
+    [
+        *((path, True, False) for path in ("test_a.py", "b_test.py", "a.spec.tsx", "b_test.go", "ATest.java")),
+        *((path, False, True) for path in ("pyproject.toml", "sub/tox.ini", "tests/conftest.py")),
+        *((path, False, False) for path in ("latest.py", "tests/data.json", "src/a.rs", "contest.py")),
+    ],
+)  # fmt: skip
+def test_files_are_known_by_their_names(path: str, test: bool, settings: bool) -> None:
+    assert (is_test(path), has_settings(path)) == (test, settings)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("", '[tool.pytest.ini_options]\naddopts = "--ignore=tests"\n', "--ignore=tests"),
+        ("", "[pytest]\naddopts =\n    -q\n    --deselect tests/test_a.py\n", "--deselect tests/test_a.py"),
+        ('addopts = "-k fast"', 'addopts = ["-k fast", "--ignore-glob=*x*"]', "--ignore-glob=*x*"),
+        ("", "collect_ignore = ['test_a.py']\n", "collect_ignore = ['test_a.py']"),
+        ("", "[pytest]\naddopts = -q\n[flake8]\ncommand = flake8 --ignore=E501\n", ""),
+        ("", "[testenv]\ncommands = flake8 --ignore=E501\n", ""),
+    ],
+)
+def test_settings_that_leave_tests_out(before: str, after: str, said: str) -> None:
+    assert ignored_tests(before, after) == said

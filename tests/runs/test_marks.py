@@ -1,0 +1,141 @@
+"""What the first line of an outcome says of single files, in whole runs."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.report.page import report_html
+from mendgraph.graph.runs.run import RunResult, run_task
+from mendgraph.graph.terminal.output_lines import outcome_lines, result_object
+from mendgraph.nodes.execute_tools.processes.bubblewrap import sandbox_problem
+from mendgraph.nodes.records import Mark, OutcomeKind, Protocol
+from tests.doubles.replies import Say
+from tests.doubles.scripted_model import ScriptedModel
+from tests.runs.playing import write_files
+from tests.runs.scenario import Use, message_of, use
+
+TEST = "from calc import add\n\n\ndef test_add():\n    assert add(2, 3) == 5\n    assert add(0, 0) == 0\n"
+FILES = {
+    "calc.py": "def add(a, b):\n    return a - b\n",
+    "notes.txt": "old\n",
+    "tests/test_calc.py": TEST,
+    "pyproject.toml": "[tool.pytest.ini_options]\naddopts = '-q'\n",
+}
+
+
+def read(path: str) -> Use:
+    return use(("read_file", {"path": path}))
+
+
+def delete(path: str) -> Use:
+    return use(("delete_file", {"path": path}))
+
+
+def write(path: str, text: str) -> Use:
+    return use(("write_file", {"path": path, "content": text}))
+
+
+def move(path: str, target: str) -> Use:
+    return use(("move_file", {"path": path, "target": target}))
+
+
+def ran(root: Path, *replies: Use, **context: object) -> RunResult:
+    write_files(root, FILES)
+    model = ScriptedModel([*(message_of(each, Protocol.NATIVE) for each in replies), Say("Done: add adds now.")])
+    settings = {"workspace": str(root), "protocol": "native", "evidence": False, "read_ahead": False, **context}
+    return run_task("Repair add in calc.py.", AgentContext.model_validate(settings), model=model)
+
+
+@pytest.mark.parametrize(
+    ("replies", "said", "marks"),
+    [
+        ((read("calc.py"), delete("calc.py")), "Deleted calc.py", {("deleted", "calc.py")}),
+        (
+            (read("calc.py"), delete("calc.py"), read("notes.txt"), write("notes.txt", "new\n")),
+            "Changed notes.txt; deleted calc.py",
+            {("deleted", "calc.py")},
+        ),
+        (
+            (read("tests/test_calc.py"), delete("tests/test_calc.py")),
+            "Tests deleted: tests/test_calc.py",
+            {("tests_deleted", "tests/test_calc.py")},
+        ),
+        (
+            (read("tests/test_calc.py"), write("tests/test_calc.py", TEST.replace("assert", "_ ="))),
+            "Changed tests/test_calc.py; tests weakened: tests/test_calc.py (2 assertions fewer)",
+            {("tests_weakened", "tests/test_calc.py")},
+        ),
+        (
+            (move("tests/test_calc.py", "tests/unit/test_sums.py"),),
+            "Changed tests/unit/test_sums.py; deleted tests/test_calc.py",
+            {("deleted", "tests/test_calc.py")},
+        ),
+        (
+            (move("tests/test_calc.py", "attic/calc.py"),),
+            "Changed attic/calc.py; tests deleted: tests/test_calc.py",
+            {("tests_deleted", "tests/test_calc.py")},
+        ),
+        (
+            (read("pyproject.toml"), write("pyproject.toml", FILES["pyproject.toml"].replace("-q", "--ignore=tests"))),
+            "Changed pyproject.toml; tests ignored: pyproject.toml (--ignore=tests)",
+            {("tests_ignored", "pyproject.toml")},
+        ),
+        (
+            (read("notes.txt"), delete("notes.txt"), write("notes.txt", "old\n"), write("b.txt", "x\n")),
+            "Changed b.txt",
+            set(),
+        ),
+    ],
+)
+def test_it_says_what_became_of_files(
+    tmp_path: Path, replies: tuple[Use, ...], said: str, marks: set[tuple[str, str]]
+) -> None:
+    result = ran(tmp_path / "root", *replies)
+    assert result.outcome.kind is OutcomeKind.FINISHED
+    assert result.outcome.message == f"{said}; not checked: evidence is off, and no check is configured."
+    assert {(each.kind, each.path) for each in result.outcome.marks} == marks
+    assert result.answer == "Done: add adds now."
+
+
+def test_it_is_told_in_the_terminal_in_json_and_in_the_report(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    result = ran(root, read("calc.py"), delete("calc.py"))
+    [line] = outcome_lines(result.outcome)
+    assert line.text.startswith("FINISHED (answered): Deleted calc.py; ")
+    told = json.loads(json.dumps(result_object(result, {}, None, None)))["outcome"]
+    assert (told["changed_files"], told["marks"]) == (
+        ["calc.py"],
+        [{"kind": "deleted", "path": "calc.py", "detail": ""}],
+    )
+    page = report_html(result.run_id, str(root))
+    assert isinstance(page, str)
+    assert "Deleted calc.py; " in page
+    assert "calc.py (deleted)" in page
+
+
+def test_a_file_of_which_only_a_program_knows_what_it_held(tmp_path: Path) -> None:
+    """Also of links and large files; what a change lets run later is told of new files and of old ones."""
+    if sandbox_problem() is not None:
+        pytest.skip("no sandbox for commands here")
+    program = (
+        "import os; os.remove('tests/test_calc.py'); os.symlink('../notes.txt', 'tests/link.txt');"
+        "os.symlink('/etc/hosts', 'out'); open('zeros.bin', 'wb').write(bytes(20_000_000));"
+        "open('tests/conftest.py', 'w').close()"
+    )
+    result = ran(
+        tmp_path / "root", use(("run_command", {"argv": ["python3", "-c", program]})), allowed_programs=("python3",)
+    )
+    assert [*result.outcome.marks] == [
+        Mark(kind="tests_deleted", path="tests/test_calc.py"),
+        Mark(kind="link", path="out", detail="out of the workspace"),
+        Mark(kind="runs_later", path="tests/conftest.py"),
+        Mark(kind="link", path="tests/link.txt", detail="to notes.txt"),
+        Mark(kind="large", path="zeros.bin", detail="20 MB"),
+    ]
+    assert result.outcome.message.startswith(
+        "Changed out, tests/conftest.py, tests/link.txt, zeros.bin; tests deleted: tests/test_calc.py;"
+        " link: out (out of the workspace), tests/link.txt (to notes.txt); runs later: tests/conftest.py;"
+        " large: zeros.bin (20 MB); not checked"
+    )
