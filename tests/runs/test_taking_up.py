@@ -58,7 +58,7 @@ def test_a_run_that_was_cut_off_goes_on_before_the_eyes_of_its_owner(run: Run, f
     code, out, err = run("resume")
     assert code == 0
     assert out.startswith("→ apply_patch  edited calc.py, created docs/calc.md\n→ delete_file notes.txt  deleted\n")
-    assert "FINISHED (answered): Changed calc.py, pkg/new.py, docs/calc.md, notes.txt; not checked" in out
+    assert "FINISHED (answered): Changed calc.py, pkg/new.py, docs/calc.md; deleted notes.txt; not checked" in out
     assert err == f"mendgraph: run {dead[:8]}\n"
     assert listed(folder) == [(dead, RunState.FINISHED)]
 
