@@ -188,6 +188,8 @@ def options(command: Any) -> set[str]:
 FOREIGN: Final = frozenset(
     [
         "--mendgraph-record",
+        "--ignore",
+        "--deselect",
         "--body-file",
         "--format",
         "--hook-stage",
