@@ -364,10 +364,10 @@ def runs_later(path: PurePath, *, new: bool = False) -> bool:
     A file that is `new` does so too where it takes the place of a module of the standard library. Of manifests and lock
     files (`MANIFESTS`) the answer is no.
     """
-    return bool(further(path, new=new))
+    return bool(what_runs_later(path, new=new))
 
 
-def further(path: PurePath, *, new: bool = False) -> str:
+def what_runs_later(path: PurePath, *, new: bool = False) -> str:
     """What such a file is, as `RUNS_LATER` says it; "" for any other."""
     parts = folded_parts(path)
     file = "/".join(parts[parts[:1] == ("src",) :])

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Final
 
-from mendgraph.nodes.guard.file_rules import MANIFESTS, RUNS_LATER, further, is_project_config
+from mendgraph.nodes.guard.file_rules import MANIFESTS, RUNS_LATER, is_project_config, what_runs_later
 from mendgraph.nodes.records import Effect, ToolCall, ToolSpec
 
 LED_BY_TEXT: Final = "led_by_text"
@@ -61,9 +61,14 @@ class Wishes:
         return None
 
     def kind(self, path: str) -> str:
-        """What a file is of which a change reaches further, for a person; "" for any other."""
+        """What a file is whose change runs later or installs something, for a person; "" for any other."""
         name = PurePath(path)
-        return further(name) or MANIFESTS.held(name) or (self.held(path) is None and further(name, new=True)) or ""
+        return (
+            what_runs_later(name)
+            or MANIFESTS.held(name)
+            or (self.held(path) is None and what_runs_later(name, new=True))
+            or ""
+        )
 
     def why(self, call: ToolCall, spec: ToolSpec, names: Sequence[str]) -> str:
         """Why a person is asked for this change each time, "" where it is like any other."""

@@ -171,48 +171,51 @@ class Tests(unittest.TestCase):
         self.assertEqual(len(Ring(2)), 0)
 """
 
+PRICE_LINE_CHECK = Holds(
+    "import labels",
+    (
+        "labels.price_line('a',1)==f\"{'a':<12}{1:>8.2f}\"",
+        "not hasattr(labels,'fmt')",
+        "labels.sheet([('a',1)]).count('\\n')==1",
+    ),
+)
+PRICE_LINE_SOLUTION: dict[str, str | None] = {"labels.py": LABELS.replace("fmt", "price_line")}
+
+PAUSE_MOVED_CHECK = Holds(
+    "import sync, config",
+    (
+        "config.PAUSE==0.25",
+        "config.TRIES==4",
+        "'0.25' not in read('sync.py')",
+        "sync.attempt(lambda n:n==2, sleep=lambda s:None)==2",
+    ),
+)
+PAUSE_MOVED_SOLUTION: dict[str, str | None] = {
+    "sync.py": SYNC.replace("PAUSE = 0.25\n\n\n", "\n").replace("sleep(PAUSE)", "sleep(config.PAUSE)"),
+    "config.py": CONFIG + "PAUSE = 0.25\n",
+}
+
 ORDERS_A = (
     order(
         "name_in_words",
         "fmt in labels.py is a poor name. Call it price_line instead.",
         {"labels.py": LABELS},
-        Holds(
-            "import labels",
-            (
-                "labels.price_line('a',1)==f\"{'a':<12}{1:>8.2f}\"",
-                "not hasattr(labels,'fmt')",
-                "labels.sheet([('a',1)]).count('\\n')==1",
-            ),
-        ),
-        {"labels.py": LABELS.replace("fmt", "price_line")},
+        PRICE_LINE_CHECK,
+        PRICE_LINE_SOLUTION,
     ),
     order(
         "name_given",
         "Rename the function fmt to price_line in labels.py.",
         {"labels.py": LABELS},
-        Holds(
-            "import labels",
-            (
-                "labels.price_line('a',1)==f\"{'a':<12}{1:>8.2f}\"",
-                "not hasattr(labels,'fmt')",
-                "labels.sheet([('a',1)]).count('\\n')==1",
-            ),
-        ),
-        {"labels.py": LABELS.replace("fmt", "price_line")},
+        PRICE_LINE_CHECK,
+        PRICE_LINE_SOLUTION,
     ),
     order(
         "name_better",
         "Give fmt in labels.py a better name: price_line.",
         {"labels.py": LABELS},
-        Holds(
-            "import labels",
-            (
-                "labels.price_line('a',1)==f\"{'a':<12}{1:>8.2f}\"",
-                "not hasattr(labels,'fmt')",
-                "labels.sheet([('a',1)]).count('\\n')==1",
-            ),
-        ),
-        {"labels.py": LABELS.replace("fmt", "price_line")},
+        PRICE_LINE_CHECK,
+        PRICE_LINE_SOLUTION,
     ),
     order(
         "dead_pronoun",
@@ -235,37 +238,15 @@ ORDERS_A = (
         "constant_pronoun",
         "PAUSE should be in config.py with the other settings. Move it there from sync.py.",
         {"sync.py": SYNC, "config.py": CONFIG},
-        Holds(
-            "import sync, config",
-            (
-                "config.PAUSE==0.25",
-                "config.TRIES==4",
-                "'0.25' not in read('sync.py')",
-                "sync.attempt(lambda n:n==2, sleep=lambda s:None)==2",
-            ),
-        ),
-        {
-            "sync.py": SYNC.replace("PAUSE = 0.25\n\n\n", "\n").replace("sleep(PAUSE)", "sleep(config.PAUSE)"),
-            "config.py": CONFIG + "PAUSE = 0.25\n",
-        },
+        PAUSE_MOVED_CHECK,
+        PAUSE_MOVED_SOLUTION,
     ),
     order(
         "constant_moved",
         "Move the constant PAUSE from sync.py into config.py.",
         {"sync.py": SYNC, "config.py": CONFIG},
-        Holds(
-            "import sync, config",
-            (
-                "config.PAUSE==0.25",
-                "config.TRIES==4",
-                "'0.25' not in read('sync.py')",
-                "sync.attempt(lambda n:n==2, sleep=lambda s:None)==2",
-            ),
-        ),
-        {
-            "sync.py": SYNC.replace("PAUSE = 0.25\n\n\n", "\n").replace("sleep(PAUSE)", "sleep(config.PAUSE)"),
-            "config.py": CONFIG + "PAUSE = 0.25\n",
-        },
+        PAUSE_MOVED_CHECK,
+        PAUSE_MOVED_SOLUTION,
     ),
     order(
         "copies_one",
