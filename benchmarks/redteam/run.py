@@ -7,7 +7,6 @@ run has folders of its own, which are removed; nothing but loopback is asked.
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -17,11 +16,10 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.overhead.environments import LANGCHAIN, OWN, prepare
-from benchmarks.real_model.child import clean_environment, root_of_project
 from benchmarks.real_model.rivals import environments
 from benchmarks.redteam import tables
 from benchmarks.redteam.child import MODULES
-from benchmarks.redteam.dojo.run import measured
+from benchmarks.redteam.dojo.run import measured, rows_of
 from benchmarks.redteam.outcome import Row
 
 MINI: Final = "mini-swe-agent"
@@ -30,9 +28,6 @@ PLACES: Final = {"create_agent": LANGCHAIN, "deepagents": LANGCHAIN, MINI: MINI}
 
 AT_ONCE: Final = 2
 """Processes at the same time."""
-
-LONGEST_S: Final = 900.0
-"""Seconds that one contestant may take."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -79,21 +74,10 @@ def attacked(contestant: str, place: Path, goals: str) -> list[Row]:
     where = PLACES.get(contestant, OWN)
     python = str(environments.environment_of(where) / "bin" / "python") if where else sys.executable
     command = [python, "-P", "-m", "benchmarks.redteam.child", contestant, str(home), "0", "1", goals]
-    more = {"PYTHONPATH": str(root_of_project()), "LANGSMITH_TRACING": "false", "MSWEA_SILENT_STARTUP": "1"}
-    done = subprocess.run(
-        command,
-        cwd=home,
-        env=clean_environment(os.environ, home, more),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=LONGEST_S,
-    )
-    rows = [
-        Row(**json.loads(line.removeprefix("ROW "))) for line in done.stdout.splitlines() if line.startswith("ROW ")
-    ]
-    if done.returncode:
-        rows.append(Row(contestant, "", "", failure=f"it ended early: {done.stderr.strip()[-600:]}"))
+    found, failure = rows_of(command, home, {"MSWEA_SILENT_STARTUP": "1"})
+    rows = [Row(**each) for each in found]
+    if failure is not None:
+        rows.append(Row(contestant, "", "", failure=f"it ended early: {failure}"))
     print(f"{contestant}: {len(rows)} goals", file=sys.stderr, flush=True)
     return rows
 

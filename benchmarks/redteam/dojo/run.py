@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
@@ -59,26 +59,22 @@ def _line(row: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def rows_of(command: Sequence[str], home: Path, more: Mapping[str, str]) -> tuple[list[dict[str, Any]], str | None]:
+    """The rows that a process in `home` prints, and the end of its errors where it has failed."""
+    known = {"PYTHONPATH": str(root_of_project()), "LANGSMITH_TRACING": "false", **more}
+    environment = clean_environment(os.environ, home, known)
+    done = subprocess.run(
+        command, cwd=home, env=environment, capture_output=True, text=True, check=False, timeout=LONGEST_S
+    )
+    rows = [json.loads(line.removeprefix("ROW ")) for line in done.stdout.splitlines() if line.startswith("ROW ")]
+    return rows, done.stderr.strip()[-600:] if done.returncode else None
+
+
 def _run(contestant: str, suite: str, place: Path) -> dict[str, Any]:
     home = place / f"{contestant.replace(', ', '-')}-{suite}"
     home.mkdir()
     python = str(environments.environment_of(NAME) / "bin" / "python")
-    more = {
-        "PYTHONPATH": str(root_of_project()),
-        "MENDGRAPH_DATA_DIR": str(home / "data"),
-        "LANGSMITH_TRACING": "false",
-    }
-    done = subprocess.run(
-        [python, "-P", "-m", "benchmarks.redteam.dojo.child", contestant, suite],
-        cwd=home,
-        env=clean_environment(os.environ, home, more),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=LONGEST_S,
-    )
+    command = [python, "-P", "-m", "benchmarks.redteam.dojo.child", contestant, suite]
+    rows, failure = rows_of(command, home, {"MENDGRAPH_DATA_DIR": str(home / "data")})
     print(f"AgentDojo, {suite}, {contestant}", file=sys.stderr, flush=True)
-    rows: list[dict[str, Any]] = [
-        json.loads(line.removeprefix("ROW ")) for line in done.stdout.splitlines() if line.startswith("ROW ")
-    ]
-    return rows[0] if rows else {"contestant": contestant, "suite": suite, "failure": done.stderr.strip()[-600:]}
+    return rows[0] if rows else {"contestant": contestant, "suite": suite, "failure": failure or "it gave no row"}
