@@ -420,7 +420,9 @@ class Verification(Record):
 class Mark(Record):
     """What a person should know of a changed file; `detail` is how tests are weakened, a size, where a link leads."""
 
-    kind: Literal["deleted", "tests_deleted", "tests_weakened", "tests_ignored", "runs_later", "link", "large"]
+    kind: Literal[
+        "not_named", "deleted", "tests_deleted", "tests_weakened", "tests_ignored", "runs_later", "link", "large"
+    ]
     path: str
     detail: str = ""
 
@@ -497,10 +499,7 @@ class StopReason(StrEnum):
     WORKSPACE_BUSY = "workspace_busy", "Wait until the other run has ended, or stop it, then try again.", False, True
     CHECKS_FAILED = "checks_failed", "Look at what fails, then say more of what is wanted, or take a larger model."
     EDITS_FAILED = "edits_failed", "Say in other words what is wanted, name the file, or take a larger model."
-    NOT_CHECKED = (
-        "not_checked",
-        "Look at the changes, or name a command that checks them (--check 'make test') and send the task again.",
-    )
+    NOT_CHECKED = "not_checked", "Look at the changes, or send the task again with a check (--check 'make test')."
     NOTHING_CHANGED = "nothing_changed", "Say in other words what is to be changed and where, or take a larger model."
     HOOK_FAILED = "hook_failed", "Mend the hook that the message names, then send the task again.", False, True
     STORE_FAILED = "store_failed", "Mend what the message names; `mendgraph runs` lists the run.", False, True
@@ -521,8 +520,7 @@ class Outcome(Record):
 
     `message` is for people. Where files were changed it names them and says what `verified` says: "Changed cart.py; 2
     tests pass." Without a change it is the answer, or why the run ended. `marks` are what else it says of single files.
-    `restored` are the files that are as they were before the turn, as its work failed: the run keeps what was made of
-    them, for `mendgraph apply`.
+    `restored` are files that are as before the turn, as its work failed: `mendgraph apply` puts its changes back.
     """
 
     kind: OutcomeKind

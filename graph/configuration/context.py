@@ -302,6 +302,7 @@ class AgentContext(Record):
         (),
         "Files and folders that may be changed; then no programs run. Default: all that the rules allow.",
         trust="places",
+        option="--writable PATH",
     )
     offer: Literal["few", "all"] = _setting(
         "few", "Tools that the model is told of. few: what most tasks need, in the fewest tokens.", trust="any"

@@ -22,7 +22,7 @@ from langgraph.types import Overwrite
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.narrowing import Admission, client_context, given_context, run_id_of
 from mendgraph.graph.machine.children import Children, Surroundings
-from mendgraph.graph.machine.guard_runtime import judge_calls, with_known_files
+from mendgraph.graph.machine.guard_runtime import judge_calls, wishes_of, with_known_files
 from mendgraph.graph.machine.memory import Memory, Note
 from mendgraph.graph.machine.model_runtime import ModelRuntime, Prepared, book_thread
 from mendgraph.graph.machine.run_records import REQUEST_ID
@@ -56,6 +56,7 @@ from mendgraph.nodes.records import (
     CallError,
     JsonMap,
     LoopRecord,
+    Mark,
     ModelReply,
     OutcomeKind,
     StopCause,
@@ -350,6 +351,8 @@ class BoundNodes:
         if not (changes := net_changes(state.get("changes") or ())):
             return state
         marks = marks_of(self._tools.workspace(state["context"]), changes)
+        left = [path for path, (_, new) in changes.items() if new]
+        marks += tuple(Mark(kind="not_named", path=path) for path in wishes_of(self._tools, state).unnamed(left))
         return {**state, "loop": (state.get("loop") or LoopRecord()).model_copy(update={"marks": marks})}
 
     def _stopped(self, state: AgentState, update: Update) -> Update:

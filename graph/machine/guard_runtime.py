@@ -69,7 +69,7 @@ def judge_calls(tools: ToolRuntime, state: AgentState) -> GuardUpdate:
         allowed=tools.names(context),
         paths_of=tools.paths_of,
         leads_to=partial(tools.leads_to, context, observe=refused),
-        wishes=_wishes(tools, state),
+        wishes=wishes_of(tools, state),
     )
     overrides = state.get("loop", LoopRecord()).overrides
     signature = partial(signature_of, root=context.workspace)
@@ -93,7 +93,8 @@ def judge_calls(tools: ToolRuntime, state: AgentState) -> GuardUpdate:
     return judge_step(state, judge, tools.specs, hands)
 
 
-def _wishes(tools: ToolRuntime, state: AgentState) -> Wishes:
+def wishes_of(tools: ToolRuntime, state: AgentState) -> Wishes:
+    """What tells whose wish a change of this run is."""
     context, messages = state["context"], state.get("messages") or []
 
     def held(path: str) -> str | None:

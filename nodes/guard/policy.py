@@ -284,9 +284,12 @@ def _judge_files(targets: Sequence[str], spec: ToolSpec, rules: Rules) -> Verdic
     return None
 
 
+_GO_ON: Final = "Go on without it and say so: name the file in your request to allow it."
+
+
 def _refuse_led(path: str, kind: str, where: str) -> Verdict:
-    reason = f"{shown(path)} ({kind}) is asked for in {shown(where)}, and the request does not name it"
-    message = f"Not done: {reason}. Go on without it and say so: name the file in your request to allow it."
+    asked = f"is asked for in {shown(where)}, and " if where else "is changed only where it is asked for: "
+    message = f"Not done: {shown(path)} ({kind}) {asked}the request does not name it. {_GO_ON}"
     return denied(LED_BY_TEXT, ToolErrorCode.PERMISSION_DENIED, message, path=path)
 
 

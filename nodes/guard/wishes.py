@@ -1,16 +1,19 @@
 """Whose wish a change is: the request's, or that of a text which the model was shown (a file, a page, a note).
 
 Looked at are files that run later, manifests, and deletions. A text is known by the names of files and the lines that
-it holds, not by what it means: a wish in other words leaves no trace.
+it holds, not by what it means. A wish in other words leaves no trace: once a run has read a text, it changes files of
+the first two kinds only if the request shares a word with their path, or with what a manifest gets.
 """
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import PurePath
 from typing import Final
 
 from mendgraph.nodes.guard.file_rules import MANIFESTS, RUNS_LATER, is_project_config, what_runs_later
+from mendgraph.nodes.language.names import named_paths
 from mendgraph.nodes.records import Effect, ToolCall, ToolSpec
 
 LED_BY_TEXT: Final = "led_by_text"
@@ -18,6 +21,10 @@ LED_BY_TEXT: Final = "led_by_text"
 
 _LEAST, _MOST_LINES = 12, 200
 """Characters of a line that says where it comes from; how many lines of a call are looked for, the longest first."""
+_WORD: Final = re.compile(r"[^\W_]{2,}")
+_FOLDER: Final = re.compile(r"(?<![\w./-])(?:\./)?([\w.-]+(?:/[\w.-]+)*/)(?![\w*-]|\.\w)")
+_LEAST_STEM, _STEM = 4, 6
+"""Letters of a word that is like a longer one with it ("tests", "conftest"), or with its beginning ("dockerize")."""
 _PROSE: Final = frozenset({".md", ".mdc", ".rst", ".txt"})
 
 Shown = tuple[str, str, str]
@@ -49,15 +56,20 @@ class Wishes:
     made: Callable[[str], bool] = bool
 
     def led(self, call: ToolCall, spec: ToolSpec, targets: Sequence[str]) -> tuple[str, str, str] | None:
-        """The first file whose change nobody but a text asks for, what it is, and where that text stands; or None."""
+        """The first file whose change only a text can have asked for, what it is, and where that text stands; or None.
+
+        Where no text holds its name or lines, where that text stands is "".
+        """
         if spec.effect not in {Effect.WRITE, Effect.NONE}:  # the second names paths that a child may change
             return None
         for path in dict.fromkeys(name for target in targets for name in (target, self.real(target))):
             kind = self.kind(path)
             if not kind and _deletes(call, path) and self.held(path) is not None and not self.made(path):
                 kind = "a file that this run has not made"
-            if kind and not self._is_requested(path) and (where := self._source(path, call, spec)):
-                return path, kind, where
+            if kind and not self.is_named(path):
+                where = self._source(path, call, spec)
+                if where or not (_deletes(call, path) or self.made(path) or self._may_be_own(path, call, spec)):
+                    return path, kind, where
         return None
 
     def kind(self, path: str) -> str:
@@ -75,11 +87,21 @@ class Wishes:
         if spec.effect is not Effect.WRITE:
             return ""
         if led := self.led(call, spec, names):
-            return f"{led[1]}; asked for in {led[2]}, not in the request"
+            return f"{led[1]}; {f'asked for in {led[2]}, not' if led[2] else 'not named'} in the request"
         config = "project configuration" if any(is_project_config(PurePath(name)) for name in names) else ""
         return next(filter(None, map(self.kind, names)), config)
 
-    def _is_requested(self, path: str) -> bool:
+    def unnamed(self, paths: Iterable[str]) -> list[str]:
+        """Those that the request does not name, nor a folder of them with its slash; none where it names no file."""
+        request = self.request()
+        said = {each.rstrip("/") for each in _FOLDER.findall(request)} if named_paths(request) else None
+        return [
+            path
+            for path in paths
+            if said is not None and said.isdisjoint(map(str, PurePath(path).parents)) and not self.is_named(path)
+        ]
+
+    def is_named(self, path: str) -> bool:
         """Whether the request names the file, its folder if all in that runs later, or its stem if that is given."""
         request, name = self.request().casefold(), PurePath(path).name.casefold()
         folders = [str(each) for each in PurePath(path).parents if RUNS_LATER.held(each)]
@@ -89,10 +111,21 @@ class Wishes:
         given = name in {*RUNS_LATER.patterns, *MANIFESTS.patterns} or self.held(path) is not None
         return given and re.search(rf"(?<![\w./-]){stem}(?![\w/-]|\.\w)", request) is not None
 
+    def _may_be_own(self, path: str, call: ToolCall, spec: ToolSpec) -> bool:
+        """Whether the request may mean the file without its name, or no text can have asked: none was shown."""
+        added = _added(call, spec, self.held(path) or "") if MANIFESTS.held(PurePath(path)) else []
+        mine = _WORD.findall(str(PurePath(path).with_suffix("")).casefold())
+        mine += (word for line in added for word in _WORD.findall(line.casefold()) if len(word) >= _LEAST_STEM)
+        request = reduce(lambda text, other: text.replace(other, " "), named_paths(self.request()), self.request())
+        said = {*_WORD.findall(request.casefold())}
+        shared = any(_alike(one, other) for one in {*mine} for other in said)
+        return shared or all(names != "all" or self.made(where) for where, _, names in self.texts())
+
     def _source(self, path: str, call: ToolCall, spec: ToolSpec) -> str:
         """Where a text stands that holds the name of the file or a line that the call adds; "" for nowhere."""
         before, suffix = self.held(path), PurePath(path).suffix
-        lines = () if _deletes(call, path) else _added(call, spec, before or "")
+        added = () if _deletes(call, path) else _added(call, spec, before or "")
+        lines = [line for line in added if len(line) >= _LEAST]
         wishes = () if MANIFESTS.held(PurePath(path)) else ("all", "new") if before is None else ("all",)
         for where, text, names in self.texts():
             # A file of code tells its own name, and code that is moved to a file of its kind is work.
@@ -101,6 +134,11 @@ class Wishes:
             if (counts and _names(text.casefold(), path)) or (not moved and any(line in text for line in lines)):
                 return where
         return ""
+
+
+def _alike(one: str, other: str) -> bool:
+    short, long = sorted((one.removesuffix("s"), other.removesuffix("s")), key=len)
+    return one == other or (len(short) >= _LEAST_STEM and (short in long or short[:_STEM] == long[:_STEM]))
 
 
 def _deletes(call: ToolCall, path: str) -> bool:
@@ -121,4 +159,4 @@ def _added(call: ToolCall, spec: ToolSpec, before: str) -> list[str]:
     there = {line.strip() for line in before.splitlines()}
     given = texts_of({name: each for name, each in call.arguments.items() if name not in spec.path_fields}, "")
     lines = {line.removeprefix("+").strip() for _, text, _ in given for line in text.splitlines()} - there
-    return sorted((line for line in lines if len(line) >= _LEAST), key=len, reverse=True)[:_MOST_LINES]
+    return sorted(lines, key=len, reverse=True)[:_MOST_LINES]

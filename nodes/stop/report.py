@@ -121,9 +121,12 @@ def _deeds(files: Sequence[str], marks: Sequence[Mark]) -> str:
     told: dict[str, list[str]] = {}
     for each in marks:
         told.setdefault(each.kind, []).append(f"{each.path} ({each.detail})" if each.detail else each.path)
-    gone = told.pop("deleted", [])
-    changed = [path for path in files if path not in {*gone, *told.get("tests_deleted", [])}]
-    clauses = [f"changed {listed(changed)}"] * bool(changed) + [f"deleted {listed(gone, MOST_TOLD)}"] * bool(gone)
+    gone, unnamed = told.pop("deleted", []), told.pop("not_named", [])
+    left = [path for path in files if path not in {*gone, *told.get("tests_deleted", [])}]
+    changed, beside = ([path for path in left if (path in unnamed) is other] for other in (False, True))
+    clauses = [f"changed {listed(changed)}"] * bool(changed)
+    clauses += [f"changed, not named in the request: {listed(beside, MOST_TOLD)}"] * bool(beside)
+    clauses += [f"deleted {listed(gone, MOST_TOLD)}"] * bool(gone)
     clauses += [f"{kind.replace('_', ' ')}: {listed(said, MOST_TOLD)}" for kind, said in told.items()]
     whole = "; ".join(clauses)
     return whole[0].upper() + whole[1:]

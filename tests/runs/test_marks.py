@@ -41,11 +41,11 @@ def move(path: str, target: str) -> Use:
     return use(("move_file", {"path": path, "target": target}))
 
 
-def ran(root: Path, *replies: Use, **context: object) -> RunResult:
+def ran(root: Path, *replies: Use, words: str = "Repair add, and ignore some tests.", **context: object) -> RunResult:
     write_files(root, FILES)
     model = ScriptedModel([*(message_of(each, Protocol.NATIVE) for each in replies), Say("Done: add adds now.")])
     settings = {"workspace": str(root), "protocol": "native", "evidence": False, "read_ahead": False, **context}
-    return run_task("Repair add in calc.py.", AgentContext.model_validate(settings), model=model)
+    return run_task(words, AgentContext.model_validate(settings), model=model)
 
 
 @pytest.mark.parametrize(
@@ -97,6 +97,19 @@ def test_it_says_what_became_of_files(
     assert result.outcome.message == f"{said}; not checked: evidence is off, and no check is configured."
     assert {(each.kind, each.path) for each in result.outcome.marks} == marks
     assert result.answer == "Done: add adds now."
+
+
+def test_what_the_request_does_not_name_is_told_where_it_names_files(tmp_path: Path) -> None:
+    written = (write(path, "A = 1\n") for path in ("new.py", "docs/b.py", "src/c.py"))
+    result = ran(
+        tmp_path / "root", read("calc.py"), *written, delete("calc.py"), words="Write new.py and files in src/."
+    )
+    said = "Changed new.py, src/c.py; changed, not named in the request: docs/b.py; deleted calc.py"
+    assert result.outcome.message.startswith(f"{said}; not checked: ")
+    assert [(each.kind, each.path) for each in result.outcome.marks] == [
+        ("deleted", "calc.py"),
+        ("not_named", "docs/b.py"),
+    ]
 
 
 def test_it_is_told_in_the_terminal_in_json_and_in_the_report(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Whose wish a change is: what the request does not name and a text asks for is refused where nobody is asked."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,9 @@ import pytest
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.events import Asked, Denied
 from mendgraph.graph.runs.run import Session
-from mendgraph.nodes.records import JsonMap, Protocol
+from mendgraph.nodes.execute_tools.tools.write_file import write_file
+from mendgraph.nodes.guard.wishes import Wishes
+from mendgraph.nodes.records import JsonMap, Protocol, ToolCall
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.task_model import TaskModel
@@ -60,19 +63,74 @@ def test_a_folder_that_runs_later_is_named_and_a_new_file_not_by_its_stem(root: 
     assert refused(root, "Fix what is in .github/", SETUP, workflow) == []
 
 
-def test_a_name_in_a_listing_or_an_error_or_of_the_file_itself_is_nobodys_wish(root: Path) -> None:
+def test_a_name_in_a_listing_or_an_error_or_of_the_file_itself_is_no_texts_wish(root: Path) -> None:
     write_files(root, {"docs/setup.md": "# Setup\n", "conftest.py": "# conftest.py of all tests\n"})
     read = ("read_file", {"path": "conftest.py"})
     absent = [(tool, {**given, "path": "setup.py"}) for tool, given in (read, CONFTEST)]
     search = ("search_files", {"pattern": "all tests"})
-    assert refused(root, "Fix a.py", SETUP, ("list_files", {}), search, read, CONFTEST, *absent) == []
+    words = "Configure the tests, and do the setup"
+    assert refused(root, words, SETUP, ("list_files", {}), search, read, CONFTEST, *absent) == []
 
 
-@pytest.mark.parametrize(("said", "rules"), [("See pyproject.toml", []), ("Use `addopts = '-p x'`.", ["led_by_text"])])
-def test_a_manifest_is_changed_unless_a_text_has_its_new_line(root: Path, said: str, rules: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("request_", "said", "rules"),
+    [
+        ("Configure pytest", "See pyproject.toml", []),
+        ("Configure pytest", "Use `addopts = '-p x'`.", ["led_by_text"]),
+        ("Fix a.py, see docs/pytest.md", "See pyproject.toml", ["led_by_text"]),
+    ],
+)
+def test_a_manifest_is_changed_where_the_request_has_its_words_and_no_text_its_new_line(
+    root: Path, request_: str, said: str, rules: list[str]
+) -> None:
     write_files(root, {"docs/setup.md": said})
     write = ("write_file", {"path": "pyproject.toml", "content": "[tool.pytest.ini_options]\naddopts = '-p x'\n"})
-    assert [verdict.rule for verdict in refused(root, "Fix a.py", SETUP, write)] == rules
+    assert [verdict.rule for verdict in refused(root, request_, SETUP, write)] == rules
+
+
+@pytest.mark.parametrize(
+    ("words", "path", "content"),
+    [
+        ("Add pre-commit with ruff.", ".pre-commit-config.yaml", "repos: []\n"),
+        ("Set up CI on GitHub.", ".github/workflows/ci.yml", "on: push\n"),
+        ("Publish to PyPI when a tag is pushed.", ".github/workflows/publish.yml", "on: push\n"),
+        ("Dockerize the app.", "Dockerfile", "FROM python:3.13\n"),
+        ("Add a Docker image", "docker/Dockerfile", "FROM python:3.13\n"),
+        ("Add a dev container", ".devcontainer/devcontainer.json", "{}\n"),
+        ("Write tests of the API.", "tests/__init__.py", ""),
+        ("The tests need a database: add a fixture.", "tests/conftest.py", "import pytest\n"),
+        ("Make a target that builds the docs", "Makefile", "docs:\n\tmkdocs build\n"),
+        ("Write down for agents how tests are run", "AGENTS.md", "Run `pytest`.\n"),
+        ("Use httpx instead of requests.", "pyproject.toml", 'dependencies = ["httpx>=0.28"]\n'),
+        ("Bump the version to 2.1.0", "pyproject.toml", 'version = "2.1.0"\n'),
+        ("Check types with mypy", "pyproject.toml", "[tool.mypy]\nstrict = true\n"),
+        ("Add a console script greet", "pyproject.toml", '[project.scripts]\ngreet = "greet:main"\n'),
+        ("Support Python 3.13", "pyproject.toml", 'requires-python = ">=3.13"\n'),
+        ("Switch the build to hatchling", "pyproject.toml", 'build-backend = "hatchling.build"\n'),
+        ("Run the tests in parallel", "pyproject.toml", 'dev = ["pytest-xdist"]\n'),
+        ("Add an npm script that lints", "package.json", '  "lint": "eslint ."\n'),
+        ("Write a queue of jobs", "src/queue.py", "class Queue: ...\n"),
+    ],
+)
+def test_a_request_may_mean_a_file_without_its_name(words: str, path: str, content: str) -> None:
+    call = ToolCall(call_id="1", tool="write_file", arguments={"path": path, "content": content}, raw_arguments="")
+    wishes = Wishes(lambda: words, lambda: [("README.md", "# A project", "all")], made=lambda _: False)
+    assert wishes.kind(path)
+    assert wishes.led(call, write_file.spec, [path]) is None
+    wishes = replace(wishes, request=lambda: "Fix a.py")
+    assert wishes.led(call, write_file.spec, [path]) == (path, wishes.kind(path), "")
+
+
+def test_a_run_that_has_read_no_text_but_its_own_may_add_what_runs_later(root: Path) -> None:
+    write_files(root, {"docs/setup.md": "# Setup\n"})
+    own = [("write_file", {"path": "b.py", "content": "B = 1\n"}), ("read_file", {"path": "b.py"})]
+    assert refused(root, "Make a package", *own, CONFTEST) == []
+    (root / "conftest.py").unlink()
+    (verdict,) = refused(root, "Make a package", SETUP, CONFTEST)
+    assert verdict.error.message == (
+        "Not done: conftest.py (what Python or a tool of it runs) is changed only where it is asked for: the request"
+        " does not name it. Go on without it and say so: name the file in your request to allow it."
+    )
 
 
 @pytest.mark.parametrize(("request_", "rules"), [("Fix a.py", ["led_by_text"]), ("Delete old/b.py", [])])

@@ -1,9 +1,10 @@
-"""mendgraph in its four settings."""
+"""mendgraph in its five settings."""
 
 from collections.abc import Iterator
 from typing import Any, Final
 
 from benchmarks.redteam.contestants.chat_model import Call, ObedientChat
+from benchmarks.redteam.goal import WORKS
 from benchmarks.redteam.layout import Layout
 from benchmarks.redteam.model import Obedient
 from benchmarks.redteam.outcome import Ended
@@ -50,6 +51,12 @@ def run_ask(mind: Obedient, layout: Layout, conversation: list[object]) -> Ended
         "allowed_private_hosts": ("127.0.0.1",),
     }
     return _run(mind, layout, conversation, settings)
+
+
+def run_paths(mind: Obedient, layout: Layout, conversation: list[object]) -> Ended:
+    """With the files that the user's work changes as the only ones that may be changed."""
+    files = {step.target for step in WORKS[mind.goal.work].steps if step.act in {"write", "edit", "delete"}}
+    return _run(mind, layout, conversation, {"writable_paths": tuple(sorted(files))})
 
 
 def call_of(step: Step) -> Call | None:

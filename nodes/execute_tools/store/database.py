@@ -29,7 +29,7 @@ FILE_NAME = "store.sqlite"
 APPLICATION_ID: Final = int.from_bytes(b"mend")
 """Marks a file as ours. Source: sqlite.org/pragma.html#pragma_application_id."""
 
-FINGERPRINT: Final = "6f524717d8aad1d5"
+FINGERPRINT: Final = "c20428f85f1998bf"
 """What of the tables and of all stored types belongs to this format; a test compares it."""
 
 PAGE_BYTES: Final = 8_192
