@@ -21,7 +21,6 @@ from weakref import WeakKeyDictionary
 import httpx2
 import openai
 from langchain_core.language_models import BaseChatModel
-from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_openai import ChatOpenAI
 from langchain_openai.chat_models.base import BaseChatOpenAI
 from pydantic import SecretStr, ValidationError
@@ -42,6 +41,8 @@ OPENAI_HOST: Final = "api.openai.com"
 _NEW_LIMIT: Final = re.compile(r"(?:^|[/.:-])(?:gpt-?[5-9]|o[134](?![a-z0-9.]))", re.IGNORECASE)
 """Models of OpenAI's that take the token limit under its newer name alone, wherever they are served."""
 
+_FAKE: Final = "GenericFakeChatModel"
+"""LangChain's stand-in for a model in tests, which takes its replies apart where it streams."""
 _PLAIN_HEADERS: Final = frozenset(
     {"accept", "accept-encoding", "authorization", "connection", "content-length", "content-type", "host", "user-agent"}
 )
@@ -156,7 +157,7 @@ def given_model(chat: BaseChatModel) -> ChatModel:
     learned = failures.LESSONS.setdefault(
         # One that thinks refuses other settings.
         (type(chat).__name__, _address_of(chat), f"{name} thinking" if thinks else name),
-        failures.Learned(limit_name, tools=has_tools, streams=type(chat) is not GenericFakeChatModel),
+        failures.Learned(limit_name, tools=has_tools, streams=type(chat).__name__ != _FAKE),
     )
     return ChatModel(
         lambda: own,

@@ -5,8 +5,6 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Final
 
-from rapidfuzz import fuzz
-
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 TEXT_SUFFIXES = frozenset(
@@ -86,6 +84,8 @@ def _folded(name: str) -> str:
 
 
 def _rank(wanted: str, name: str) -> tuple[int, float]:
+    from rapidfuzz import fuzz  # only what goes wrong needs it
+
     likeness, is_long = fuzz.ratio(wanted, name), len(name) >= _SHORTEST
     tiers = (
         name == wanted,
