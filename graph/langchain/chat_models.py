@@ -30,7 +30,6 @@ from mendgraph.graph.langchain.chat_model import ChatModel, plain_copy, with_set
 from mendgraph.graph.langchain.openai_chat import EndpointChat, KeepsExtras, PlainCompletions, keeping_extras
 from mendgraph.nodes.call_model import endpoint as endpoints
 from mendgraph.nodes.call_model.driver import MODEL_LOOP
-from mendgraph.nodes.call_model.local_model import shared_local_server
 from mendgraph.nodes.records import JsonMap, ProviderErrorKind, ProviderFailure
 
 CONNECT_TIMEOUT_S: Final = 10.0
@@ -99,6 +98,8 @@ class ChatModels:
         with self._lock:
             if not endpoint.embedded:
                 return self._made(endpoint, wanted.options)
+            from mendgraph.nodes.call_model.local_model import shared_local_server
+
             server = shared_local_server()
             if isinstance(server, ProviderFailure):
                 return server

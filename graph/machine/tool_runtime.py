@@ -50,8 +50,8 @@ from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
 from mendgraph.nodes.execute_tools.store.run_folder import Artifacts, records_folders, run_folder, workspace_folder
 from mendgraph.nodes.execute_tools.tool_run import ToolRun
 from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.execute_tools.tools.about_run import remember
 from mendgraph.nodes.execute_tools.tools.read_file import read_file, read_skill
-from mendgraph.nodes.execute_tools.tools.remember import remember
 from mendgraph.nodes.execute_tools.trace import RunLog, TraceEvent, TraceSink
 from mendgraph.nodes.guard.file_rules import OWN_SETTINGS_RULE, FileGuardrailRule, writable_rule
 from mendgraph.nodes.guard.policy import edited_result, is_hidden, judge_content, results_of_denied
