@@ -78,6 +78,8 @@ MAX_PROBLEMS = 5
 
 def schema_problem(schema: dict[str, Any]) -> str | None:
     """Say why this is not a JSON schema, or None when it is one."""
+    if not schema:
+        return None
     if isinstance(problem := _misfits(schema, None), str):
         return problem
     try:
