@@ -11,6 +11,7 @@ import ssl
 from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from http import HTTPStatus
 from importlib.metadata import version
 from threading import Lock
@@ -45,6 +46,7 @@ _FAKE: Final = "GenericFakeChatModel"
 _PLAIN_HEADERS: Final = frozenset(
     {"accept", "accept-encoding", "authorization", "connection", "content-length", "content-type", "host", "user-agent"}
 )
+_version: Final = cache(version)  # which reads the package's metadata each time
 _RAW_RESPONSE: Final = "x-stainless-raw-response"
 """What the SDK reads of its own request once the answer is there; it says nothing of anybody."""
 
@@ -255,7 +257,7 @@ def endpoint_chat(
 ) -> EndpointChat:
     """LangChain's chat model for an endpoint; `transport` answers in place of the network."""
     own = endpoint.key_variable == endpoints.USUAL_KEY and not endpoint.embedded
-    agent = f"mendgraph/{version('mendgraph')}"
+    agent = f"mendgraph/{_version('mendgraph')}"
 
     async def as_we_are(request: httpx2.Request) -> None:
         """Say who asks, and to endpoints that are not the run's own nothing of what is meant for that one."""
