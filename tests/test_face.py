@@ -6,11 +6,13 @@ import subprocess
 import sys
 from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
 import mendgraph
 from tests.architecture.product import ROOT
+from tests.doubles.scripted_server import Calls, Say, ScriptedServer
 
 OTHERS = ("langchain.agents", "deepagents", "langgraph_supervisor", "langgraph_swarm")
 PARTS_FOR_OTHERS = ("Middleware", "Backend", "AgentStoppedError")
@@ -86,6 +88,41 @@ def test_importing_the_package_costs_nothing() -> None:
     program = f"import sys, mendgraph; print([name for name in {HEAVY!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+FIRST_RUN = """
+import sys
+from mendgraph import AgentContext, run_task
+result = run_task("How many lines has a.txt?", AgentContext(workspace=sys.argv[1], model="m", base_url=sys.argv[2]))
+print(result.answer, *sys.modules, sep="\\n")
+"""
+MOST_MODULES = 150
+"""Of ours, that a run loads which reads a file and answers."""
+OF_OTHER_RUNS = (
+    *("mendgraph.graph.cassettes", "mendgraph.graph.fleet", "mendgraph.graph.report", "mendgraph.graph.terminal"),
+    *(
+        "mendgraph.graph.langchain.hooks",
+        "mendgraph.graph.machine.children",
+        "mendgraph.graph.persistence.postgres_saver",
+    ),
+    *("mendgraph.nodes.call_model.local_model", "mendgraph.nodes.execute_tools.mcp_tools"),
+    *("mendgraph.nodes.execute_tools.copies", "mendgraph.nodes.execute_tools.network"),
+    *("mendgraph.nodes.execute_tools.edits.definitions", "mendgraph.nodes.execute_tools.evidence.examples"),
+    *("mendgraph.nodes.execute_tools.journal.restoring", "mendgraph.nodes.execute_tools.store.postgres"),
+    *("jsonschema", "langchain.agents", "mcp", "prompt_toolkit", "psycopg", "rapidfuzz", "ray", "typer", "vcr"),
+)
+"""What only a run loads that edits, delegates, undoes, or is run in another way; and packages of others."""
+
+
+def test_a_first_run_loads_what_it_needs(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\n", encoding="utf-8")
+    with ScriptedServer([Calls([("read_file", '{"path": "a.txt"}')]), Say("It has one line.")]) as server:
+        command = [sys.executable, "-c", FIRST_RUN, str(tmp_path), server.base_url]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    answer, *loaded = done.stdout.splitlines()
+    assert answer == "It has one line."
+    assert sorted({*OF_OTHER_RUNS}.intersection(loaded)) == []
+    assert len([name for name in loaded if name.startswith("mendgraph.")]) <= MOST_MODULES
 
 
 def test_what_programs_of_langchain_use_of_ours_loads_no_other_agents() -> None:

@@ -19,11 +19,11 @@ from pydantic import Field
 from benchmarks.real_model.measured_run import Limits
 from benchmarks.real_model.record import RunEnd
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.langchain import chat_models
 from mendgraph.graph.machine.build import SessionOptions
 from mendgraph.graph.runs.events import Alerted, Asked, Ended, Event, Text, Traced
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.terminal.output_lines import outcome_lines
+from mendgraph.nodes.call_model import local_model
 from mendgraph.nodes.execute_tools.edits.asked_edits import AskedEdits
 from mendgraph.nodes.execute_tools.edits.request import Request as ReadRequest
 from mendgraph.nodes.records import JsonMap, Record
@@ -44,25 +44,25 @@ WITHOUT: dict[str, tuple[tuple[str, Any], ...]] = {
     "shown_edits": ((f"{PROMPT}.EXAMPLES", ()),),
     "echoes": ((f"{READING}.echoes", lambda *_: False),),
     "asked_changes": (
-        (f"{TOOLS}.edit_blocks.read_request", lambda *_: ReadRequest()),
+        (f"{TOOLS}.block_edits.read_request", lambda *_: ReadRequest()),
         (f"{EDITS}.definitions.asked_edits", lambda *_: AskedEdits()),
     ),
     "given_names": ((f"{EDITS}.asked_edits._given_names", lambda *_: {}),),
     "file_alone": ((f"{PROMPT}._stuck_file", lambda *_: None),),
-    "expectations": ((f"{TOOLS}.run_checks.unmet", lambda *_: []),),
-    "listed_files": ((f"{TOOLS}.plan_and_answer._left_undone", lambda *_: ""),),
+    "expectations": ((f"{TOOLS}.checking.unmet", lambda *_: []),),
+    "listed_files": ((f"{TOOLS}.about_run._left_undone", lambda *_: ""),),
     "moves": ((f"{EDITS}.request._moves", lambda *_: ()),),
     "elisions": ((f"{EDITS}.definitions.elision_in", lambda *_: ""),),
     "meaning": ((f"{EDITS}.definitions._mends_nothing", lambda *_: False),),
     "kept_documentation": ((f"{EDITS}.definitions._is_shortened", lambda *_: False),),
     "unasked": ((f"{EDITS}.definitions._Merge.subjects", frozenset()),),
-    "imports": ((f"{TOOLS}.edit_blocks.with_imports", lambda text, *_: text),),
-    "imports_beside": ((f"{TOOLS}.edit_blocks._modules", lambda *_: {}),),
+    "imports": ((f"{TOOLS}.block_edits.with_imports", lambda text, *_: text),),
+    "imports_beside": ((f"{TOOLS}.block_edits._modules", lambda *_: {}),),
     "few_files": (("mendgraph.nodes.begin_turn.preload.few_files", lambda *_: []),),
     "strings_below": ((f"{EVIDENCE}.examples.string_of", lambda *_: None),),
     "examples_in_words": ((f"{EVIDENCE}.examples._in_words", lambda *_: ()),),
     "own_examples": tuple(
-        (f"{place}.brought", lambda *_: frozenset()) for place in (f"{EVIDENCE}.evidence_gate", f"{TOOLS}.run_checks")
+        (f"{place}.brought", lambda *_: frozenset()) for place in (f"{EVIDENCE}.evidence_gate", f"{TOOLS}.checking")
     ),
     "pasted_output": (
         (f"{PROMPT}.parted", lambda request: (request, "")),
@@ -132,7 +132,7 @@ def run(request: Request) -> RunEnd:
     started = time.monotonic()
     with (
         _without(request.options.get("without")),
-        patch.object(chat_models, "shared_local_server", lambda: served),
+        patch.object(local_model, "shared_local_server", lambda: served),
         Session(context_of(request.workspace, request.options, request.limits), **KEPT) as session,
     ):
         events = list(session.stream(request.request))

@@ -20,6 +20,7 @@ from mendgraph.graph.configuration.loading import first_error
 from mendgraph.graph.langchain.chat_models import endpoint_model, served_models
 from mendgraph.graph.langchain.failures import LESSONS
 from mendgraph.nodes.call_model.endpoint import (
+    EMBEDDED_WINDOW,
     NO_KEY,
     PLAIN,
     USUAL_URL,
@@ -29,7 +30,6 @@ from mendgraph.nodes.call_model.endpoint import (
     split_provider,
 )
 from mendgraph.nodes.call_model.local_model import shared_local_server
-from mendgraph.nodes.call_model.weights import CONTEXT_TOKENS
 from mendgraph.nodes.execute_tools.secrets.redact import is_findable_key
 from mendgraph.nodes.records import ProviderFailure, Record, ToolError, ToolErrorCode
 
@@ -90,7 +90,7 @@ def _embedded(context: AgentContext) -> Source | str:
     if isinstance(server, ProviderFailure):
         return server.message
     # Its server has a smaller window than the model's family: a replay could not know.
-    settings = cassette_file.settings_of(context, server.model, embedded=True, window_tokens=str(CONTEXT_TOKENS))
+    settings = cassette_file.settings_of(context, server.model, embedded=True, window_tokens=str(EMBEDDED_WINDOW))
     return Source(
         base_url=server.base_url,
         api_key=SecretStr(NO_KEY),

@@ -30,8 +30,8 @@ from mendgraph.graph.machine.workspace import judged_workspace
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.runs import small_history, thread_config, with_store
-from mendgraph.nodes.call_model.endpoint import EMBEDDED_MODEL, split_provider
-from mendgraph.nodes.call_model.weights import CONTEXT_TOKENS, embedded_weights
+from mendgraph.nodes.call_model.endpoint import EMBEDDED_MODEL, EMBEDDED_WINDOW, split_provider
+from mendgraph.nodes.call_model.weights import embedded_weights
 from mendgraph.nodes.call_model.window import Window
 from mendgraph.nodes.execute_tools.files.file_changes import MOST_CHANGES
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
@@ -415,7 +415,7 @@ def _context(stored: StoredRun) -> AgentContext:
         "account": "",
         "max_tokens_per_account": None,
         "max_cost_usd_per_account": None,
-        "window_tokens": context.window_tokens or (CONTEXT_TOKENS if profile.embedded else None),
+        "window_tokens": context.window_tokens or (EMBEDDED_WINDOW if profile.embedded else None),
     }
     same = context.model_copy(update=changes)
     usual = same.profile(embedded=False, model=same.model or "")

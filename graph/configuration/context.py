@@ -548,6 +548,14 @@ class AgentContext(Record):
             timeout_s=self.http_timeout_s,
         )
 
+    def network_problems(self) -> tuple[str, ...]:
+        """What is wrong with the hosts that http_get may ask, one sentence each."""
+        if not (self.allowed_hosts or self.allowed_private_hosts):
+            return ()
+        from mendgraph.nodes.execute_tools.network.url_rules import rule_problems
+
+        return rule_problems(self.network())
+
     def loop(self) -> LoopConfig:
         """When repetition is a loop."""
         return LoopConfig(

@@ -18,7 +18,6 @@ from pydantic import ValidationError
 from mendgraph.graph.configuration.context import REPLY_TOKENS, SETTINGS, AgentContext
 from mendgraph.nodes.call_model.ledger import PRICES_VARIABLE, PriceList, parse_prices
 from mendgraph.nodes.execute_tools.files.sandbox import StrPath
-from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules, rule_problems
 from mendgraph.nodes.execute_tools.store import user_files
 from mendgraph.nodes.guard.file_rules import outside
 from mendgraph.nodes.language.documents import DocumentProblem, read_toml
@@ -207,10 +206,8 @@ def value_problems(values: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...],
 
 def _further(name: str, value: Any) -> Iterator[str]:
     """What the types of the fields do not say."""
-    if name == "allowed_hosts":
-        yield from rule_problems(NetworkRules(hosts=tuple(value)))
-    elif name == "allowed_private_hosts":
-        yield from rule_problems(NetworkRules(allow_private=tuple(value)))
+    if name in {"allowed_hosts", "allowed_private_hosts"}:
+        yield from AgentContext().model_copy(update={name: tuple(value)}).network_problems()
     elif name == "allowed_programs":
         yield from filter(None, map(program_problem, value))
 

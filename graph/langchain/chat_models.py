@@ -11,6 +11,7 @@ import ssl
 from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from http import HTTPStatus
 from importlib.metadata import version
 from threading import Lock
@@ -21,7 +22,6 @@ from weakref import WeakKeyDictionary
 import httpx2
 import openai
 from langchain_core.language_models import BaseChatModel
-from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_openai import ChatOpenAI
 from langchain_openai.chat_models.base import BaseChatOpenAI
 from pydantic import SecretStr, ValidationError
@@ -31,7 +31,6 @@ from mendgraph.graph.langchain.chat_model import ChatModel, plain_copy, with_set
 from mendgraph.graph.langchain.openai_chat import EndpointChat, KeepsExtras, PlainCompletions, keeping_extras
 from mendgraph.nodes.call_model import endpoint as endpoints
 from mendgraph.nodes.call_model.driver import MODEL_LOOP
-from mendgraph.nodes.call_model.local_model import shared_local_server
 from mendgraph.nodes.records import JsonMap, ProviderErrorKind, ProviderFailure
 
 CONNECT_TIMEOUT_S: Final = 10.0
@@ -42,9 +41,12 @@ OPENAI_HOST: Final = "api.openai.com"
 _NEW_LIMIT: Final = re.compile(r"(?:^|[/.:-])(?:gpt-?[5-9]|o[134](?![a-z0-9.]))", re.IGNORECASE)
 """Models of OpenAI's that take the token limit under its newer name alone, wherever they are served."""
 
+_FAKE: Final = "GenericFakeChatModel"
+"""LangChain's stand-in for a model in tests, which takes its replies apart where it streams."""
 _PLAIN_HEADERS: Final = frozenset(
     {"accept", "accept-encoding", "authorization", "connection", "content-length", "content-type", "host", "user-agent"}
 )
+_version: Final = cache(version)  # which reads the package's metadata each time
 _RAW_RESPONSE: Final = "x-stainless-raw-response"
 """What the SDK reads of its own request once the answer is there; it says nothing of anybody."""
 
@@ -98,6 +100,8 @@ class ChatModels:
         with self._lock:
             if not endpoint.embedded:
                 return self._made(endpoint, wanted.options)
+            from mendgraph.nodes.call_model.local_model import shared_local_server
+
             server = shared_local_server()
             if isinstance(server, ProviderFailure):
                 return server
@@ -156,7 +160,7 @@ def given_model(chat: BaseChatModel) -> ChatModel:
     learned = failures.LESSONS.setdefault(
         # One that thinks refuses other settings.
         (type(chat).__name__, _address_of(chat), f"{name} thinking" if thinks else name),
-        failures.Learned(limit_name, tools=has_tools, streams=type(chat) is not GenericFakeChatModel),
+        failures.Learned(limit_name, tools=has_tools, streams=type(chat).__name__ != _FAKE),
     )
     return ChatModel(
         lambda: own,
@@ -253,7 +257,7 @@ def endpoint_chat(
 ) -> EndpointChat:
     """LangChain's chat model for an endpoint; `transport` answers in place of the network."""
     own = endpoint.key_variable == endpoints.USUAL_KEY and not endpoint.embedded
-    agent = f"mendgraph/{version('mendgraph')}"
+    agent = f"mendgraph/{_version('mendgraph')}"
 
     async def as_we_are(request: httpx2.Request) -> None:
         """Say who asks, and to endpoints that are not the run's own nothing of what is meant for that one."""

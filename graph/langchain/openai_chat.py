@@ -28,7 +28,7 @@ _CALL_FIELDS: Final = frozenset({"id", "type", "function", "index"})
 """Fields of a tool call that LangChain knows; all others go back as they came."""
 
 
-class KeepsExtras(BaseChatOpenAI):
+class KeepsExtras(BaseChatOpenAI, defer_build=True):
     """What is mixed into a chat model of langchain-openai's family, whoever made it."""
 
     def takes_prompts(self, prompt: Prompt) -> bool:

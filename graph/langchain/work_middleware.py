@@ -29,7 +29,7 @@ from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.processes import command_changes as watch
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
-from mendgraph.nodes.execute_tools.tools.run_checks import run_checks
+from mendgraph.nodes.execute_tools.tools.run_command import run_checks
 from mendgraph.nodes.execute_tools.tools.saving import file_changes
 from mendgraph.nodes.execute_tools.trace import TraceSink
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, is_readable_template

@@ -21,7 +21,6 @@ from langgraph.types import Overwrite
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.narrowing import Admission, client_context, given_context, run_id_of
-from mendgraph.graph.machine.children import Children, Surroundings
 from mendgraph.graph.machine.guard_runtime import judge_calls, wishes_of, with_known_files
 from mendgraph.graph.machine.memory import Memory, Note
 from mendgraph.graph.machine.model_runtime import ModelRuntime, Prepared, book_thread
@@ -39,7 +38,6 @@ from mendgraph.nodes.call_model.window import WHOLE
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, await_call, calls_in_loop
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import FileContent
-from mendgraph.nodes.execute_tools.network.url_rules import rule_problems
 from mendgraph.nodes.execute_tools.policy.alerts import Alert, Vitals, observe_cost, observe_reply, observe_tool
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.step import Execution
@@ -70,6 +68,7 @@ from mendgraph.nodes.stop.node import finish, give_up, is_failed_work
 
 if TYPE_CHECKING:
     from mendgraph.graph.langchain.hooks import Hooks
+    from mendgraph.graph.machine.children import Children
 
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 _SAID_OF_REPLIES = ("corrections", "healing_attempts", "stop")
@@ -381,10 +380,12 @@ class BoundNodes:
 
     def _children(
         self, state: AgentState, in_loop: Callable[[Any], Any] | None = None
-    ) -> Callable[[dict[str, int], WorkspaceRecords], Children] | None:
+    ) -> "Callable[[dict[str, int], WorkspaceRecords], Children] | None":
         """What runs the children of a step, where the run may have some."""
         if not state["context"].delegation or self.compile is None:
             return None
+        from mendgraph.graph.machine.children import Children, Surroundings
+
         config, write, given = get_config(), get_stream_writer(), cast("object", get_runtime(AgentContext).context)
         owner = given.owner if isinstance(given, Admission) else None
 
@@ -466,7 +467,7 @@ class BoundNodes:
         if (context.checks or context.require_checks) and "run_checks" not in self._specs:
             return "This agent has no tool run_checks, so no check can be run: add it to its tools."
         unpriced = self._models.problem(context)
-        for problem in (*rule_problems(context.network()), self._tools.unknown_tools(context), unpriced):
+        for problem in (*context.network_problems(), self._tools.unknown_tools(context), unpriced):
             if problem:
                 return problem
         if context.response_format is not None and ANSWER_TOOL not in self._specs:

@@ -23,14 +23,20 @@ from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.graph.telemetry.spans import OBSERVER, RunSpan
 from mendgraph.nodes.call_model import ledger
 from mendgraph.nodes.call_model.driver import Hands
-from mendgraph.nodes.call_model.endpoint import EMBEDDED_MODEL, Endpoint, ModelChoice, find_endpoint, models_in_order
+from mendgraph.nodes.call_model.endpoint import (
+    EMBEDDED_MODEL,
+    EMBEDDED_WINDOW,
+    Endpoint,
+    ModelChoice,
+    find_endpoint,
+    models_in_order,
+)
 from mendgraph.nodes.call_model.exchange import CallSettings
 from mendgraph.nodes.call_model.model import GuardedModel, Model, Wait
 from mendgraph.nodes.call_model.paid_call import CallBudget
 from mendgraph.nodes.call_model.prompts.profiles import find_profile
 from mendgraph.nodes.call_model.prompts.prompt import ShownMessages
 from mendgraph.nodes.call_model.stop_request import StopRequest
-from mendgraph.nodes.call_model.weights import CONTEXT_TOKENS, embedded_weights
 from mendgraph.nodes.call_model.window import StandIns
 from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, breakers_by_name
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
@@ -273,7 +279,11 @@ class ModelRuntime:
         endpoint = self._endpoint(context)
         if endpoint is None:
             return ""
-        return embedded_weights().model if endpoint.embedded else endpoint.model
+        if not endpoint.embedded:
+            return endpoint.model
+        from mendgraph.nodes.call_model.weights import embedded_weights
+
+        return embedded_weights().model
 
     def _price(self, context: AgentContext, name: str) -> ledger.Price | None:
         """What the context says of every model; else the embedded one is free, and others cost what the list says."""
@@ -288,7 +298,7 @@ class ModelRuntime:
         if context.window_tokens is not None:
             return context.window_tokens
         if profile.embedded:
-            return CONTEXT_TOKENS
+            return EMBEDDED_WINDOW
         known = self._known(context)
         said = known.window_tokens if known else None
         return said or find_profile(self._model_name(context)).window_tokens

@@ -9,14 +9,13 @@ from functools import partial
 from hashlib import sha256
 from math import inf
 from os.path import join
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from langgraph.runtime import get_runtime
 from langgraph.store.base import BaseStore
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import user_places
-from mendgraph.graph.machine.children import Children
 from mendgraph.graph.machine.memory import Memory
 from mendgraph.graph.machine.redaction import CurrentRedactor, WrittenLiterals
 from mendgraph.graph.machine.run_records import is_resuming
@@ -50,8 +49,8 @@ from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
 from mendgraph.nodes.execute_tools.store.run_folder import Artifacts, records_folders, run_folder, workspace_folder
 from mendgraph.nodes.execute_tools.tool_run import ToolRun
 from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.execute_tools.tools.about_run import remember
 from mendgraph.nodes.execute_tools.tools.read_file import read_file, read_skill
-from mendgraph.nodes.execute_tools.tools.remember import remember
 from mendgraph.nodes.execute_tools.trace import RunLog, TraceEvent, TraceSink
 from mendgraph.nodes.guard.file_rules import OWN_SETTINGS_RULE, FileGuardrailRule, writable_rule
 from mendgraph.nodes.guard.policy import edited_result, is_hidden, judge_content, results_of_denied
@@ -74,6 +73,9 @@ from mendgraph.nodes.records import (
     changed_files,
     os_failure,
 )
+
+if TYPE_CHECKING:
+    from mendgraph.graph.machine.children import Children
 
 Rules = TypeVar("Rules", CommandRules, CheckRules)
 Opened = TypeVar("Opened", Commands, Checks)
@@ -264,7 +266,7 @@ class ToolRuntime:
         task: str = "",
         in_loop: InLoop | None = None,
         wrap: Callable[[Run], Run] | None = None,
-        children: Callable[[dict[str, int], WorkspaceRecords], Children] | None = None,
+        children: "Callable[[dict[str, int], WorkspaceRecords], Children] | None" = None,
     ) -> Update:
         """Run the calls that guard allowed, and charge their time to the turn; nothing begins once `scope` is over.
 
@@ -412,7 +414,7 @@ class ToolRuntime:
 
 
 def _run_row(
-    engine: DelegatingEngine, children: Children, calls: Mapping[int, ToolCall], context: ToolContext
+    engine: DelegatingEngine, children: "Children", calls: Mapping[int, ToolCall], context: ToolContext
 ) -> tuple[list[ToolRun], float]:
     """What calls that are runs of their own come to, in order, and the seconds that they took."""
     places, seconds = list(calls), 0.0

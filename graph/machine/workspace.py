@@ -9,13 +9,10 @@ from pathlib import Path, PurePosixPath
 from threading import Lock
 from typing import Final, NamedTuple, Self
 
-from mendgraph.nodes.execute_tools.evidence.evidence_gate import LARGEST_TEXT
-from mendgraph.nodes.execute_tools.evidence.weakened import has_settings, ignored_tests, is_test, weakened
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
-from mendgraph.nodes.execute_tools.files.text_files import text_of
+from mendgraph.nodes.execute_tools.files.text_files import LARGEST_TEXT, text_of
 from mendgraph.nodes.execute_tools.files.workspace import FileContent, OpenedFile, Workspace
-from mendgraph.nodes.execute_tools.journal import restoring
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.journal.recovery import Recovered, recover
 from mendgraph.nodes.execute_tools.processes.workspace_cover import remove_placeholder
@@ -221,6 +218,8 @@ class WorkspaceRecords:
 
         `changed` are the files that the run says it has changed; one that was not recorded stays, and is named.
         """
+        from mendgraph.nodes.execute_tools.journal import restoring
+
         with self.journal(files.root, run_id, sink, wanted=True) as journal:
             done: Journal | restoring.Restored | ToolError | None = journal
             try:
@@ -267,6 +266,8 @@ def marks_of(files: Workspace, changes: Mapping[str, tuple[str, str]]) -> tuple[
 
 
 def _marks_of_tests(files: Workspace, changes: Mapping[str, tuple[str, str]]) -> Iterator[Mark]:
+    from mendgraph.nodes.execute_tools.evidence.weakened import has_settings, ignored_tests, is_test, weakened
+
     tests = {path: hashes for path, hashes in changes.items() if is_test(path)}
     moved = {new for _, new in tests.values()}
     texts = {

@@ -13,7 +13,7 @@ from mendgraph.nodes.call_model.exchange import build_prompt
 from mendgraph.nodes.call_model.prompts.estimates import estimate_tokens
 from mendgraph.nodes.call_model.window import Memory
 from mendgraph.nodes.execute_tools.registry import ActionRegistry
-from mendgraph.nodes.execute_tools.tools.plan_and_answer import final_answer
+from mendgraph.nodes.execute_tools.tools.about_run import final_answer
 from mendgraph.nodes.heal.corrective_prompt import DEFAULT_SELF_HEALING_CONFIG
 from mendgraph.nodes.heal.node import heal
 from mendgraph.nodes.language.history import settle_exchange

@@ -25,8 +25,9 @@ from mendgraph.nodes.language.names import (
     orders_a_change,
     reports_a_problem,
     speaks_of_failing_tests,
+    told_paths,
+    without_output,
 )
-from mendgraph.nodes.language.pasted_output import told_paths, without_output
 from mendgraph.nodes.records import EditForm, ModelReply, Profile, RawCall, ToolError
 
 

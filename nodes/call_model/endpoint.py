@@ -14,6 +14,7 @@ from pydantic import Field, SecretStr
 from mendgraph.nodes.records import JsonMap, ProviderErrorKind, ProviderFailure, Record
 
 EMBEDDED_MODEL = "local"  # the model name that asks for the embedded model
+EMBEDDED_WINDOW: Final = 8192  # tokens of the window that it is served with
 NO_KEY = "not-needed"  # sent to endpoints that want no key; the client refuses to send none
 LOOPBACK_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 USUAL_KEY: Final = "OPENAI_API_KEY"

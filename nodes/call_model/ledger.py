@@ -8,6 +8,7 @@ Source: names and defaults of spec 1 section 4 and spec 3.
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Annotated, Final, Protocol
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -61,6 +62,7 @@ PriceList = Mapping[str, Price]
 _PRICE_TABLES: Final = TypeAdapter(dict[str, dict[str, Price]])
 
 
+@lru_cache(maxsize=4)
 def parse_prices(text: str, name: str) -> PriceList | ToolError:
     """Read a price list; `name` is what errors call it.
 

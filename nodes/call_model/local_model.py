@@ -14,14 +14,8 @@ from importlib.util import find_spec
 from tempfile import TemporaryFile
 from typing import IO, cast
 
-from mendgraph.nodes.call_model.weights import (
-    CONTEXT_TOKENS,
-    WeightsSpec,
-    WeightsState,
-    embedded_weights,
-    weights_path,
-    weights_status,
-)
+from mendgraph.nodes.call_model.endpoint import EMBEDDED_WINDOW
+from mendgraph.nodes.call_model.weights import WeightsSpec, WeightsState, embedded_weights, weights_path, weights_status
 from mendgraph.nodes.language.display import how_to_add
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 
@@ -76,7 +70,7 @@ class LocalServer:
 def start_local_server(
     weights: str,
     *,
-    context_tokens: int = CONTEXT_TOKENS,
+    context_tokens: int = EMBEDDED_WINDOW,
     port: int = 0,
     program: Sequence[str] = SERVER_PROGRAM,
     timeout_s: float = START_TIMEOUT_S,

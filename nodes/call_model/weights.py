@@ -28,7 +28,6 @@ from typing import Any, Final, Literal
 
 MODEL_DIR_VARIABLE = "MENDGRAPH_MODEL_DIR"
 CHUNK_BYTES = 1 << 20
-CONTEXT_TOKENS = 8192  # the window that the model is served with
 _PINNED_PART = re.compile(
     r"^(?P<pin>(?P<name>[\w-]+part(?P<number>\d+))==(?P<version>\S+) --hash=sha256:(?P<sum>[0-9a-f]{64}))$",
     re.MULTILINE,

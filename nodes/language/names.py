@@ -5,8 +5,6 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Final
 
-from rapidfuzz import fuzz
-
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 TEXT_SUFFIXES = frozenset(
@@ -86,6 +84,8 @@ def _folded(name: str) -> str:
 
 
 def _rank(wanted: str, name: str) -> tuple[int, float]:
+    from rapidfuzz import fuzz  # only what goes wrong needs it
+
     likeness, is_long = fuzz.ratio(wanted, name), len(name) >= _SHORTEST
     tiers = (
         name == wanted,
@@ -298,3 +298,40 @@ def files_to_change(request: str) -> dict[str, bool]:
             made = _TO_MAKE.fullmatch(head) is not None
             found |= dict.fromkeys(files, not made) if made or (several and _TO_CHANGE.fullmatch(head)) else {}
     return found
+
+
+# --- Output of tests and programs that a person has pasted into a request, and the files that it speaks of
+
+_TOLD = re.compile(
+    r"^(?:[ \t]*(?P<frame>[\w@+./-]*[\w@+-]\.[A-Za-z]\w*):\d+(?::\d+)?:(?=\s|$)"
+    r"|[ \t]*File \"(?P<file>[^\"\n]+)\", line \d+|(?:FAILED|ERROR) (?P<test>[\w@+./-]+\.\w+)(?=::|\s|$)|E {2,}\S).*$",
+    re.MULTILINE,
+)
+"""Lines of tracebacks and of pytest."""
+_AROUND = re.compile(
+    r"^(?:Traceback \(most recent call last\):|={3,} .* ={3,}$|_{3,} .* _{3,}$|[.sxX]*[FE][.FEsxX]*$"
+    r"|[.FEsxX]+[ \t]+\[ *\d+%\]$|\w+(?:Error|Exception)(?::.*)?$|\d+ (?:failed|passed)\b.*$)",
+    re.MULTILINE,
+)
+"""Lines that stand before or behind them."""
+_INDENTED = re.compile(r"(?:\n[ \t]+\S.*)+")
+
+
+def without_output(request: str) -> tuple[str, str]:
+    """A request without the output of tests or of a program that was pasted into it, and that output, "" for none."""
+    if not (told := [*_TOLD.finditer(request)]):
+        return request, ""
+    lines = [*told, *_AROUND.finditer(request)]
+    start, end = min(line.start() for line in lines), max(line.end() for line in lines)
+    if code := _INDENTED.match(request, end):
+        end = code.end()
+    return f"{request[:start].rstrip()}\n{request[end:].lstrip()}".strip(), request[start:end].strip("\n")
+
+
+def told_paths(output: str) -> list[str]:
+    """The files that pasted output speaks of, each once: tests first, then the others, the last frame's last."""
+    told = [line for line in _TOLD.finditer(output) if line.lastgroup]
+    paths = [line["test"] for line in told if line["test"]]
+    paths += [line["frame"] or line["file"] for line in told if not line["test"]]
+    last = {path.removeprefix("./"): at for at, path in enumerate(paths) if "site-packages/" not in path}
+    return sorted(last, key=lambda path: (not IS_TEST.search(path), last[path]))

@@ -8,12 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import orjson
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
-from referencing import Registry
-from referencing.exceptions import Unresolvable
 
 from mendgraph.nodes.language import names
 from mendgraph.nodes.records import Answer
@@ -79,19 +75,13 @@ def paths_to_check(facts: TurnFacts, changing: tuple[str, ...] = ()) -> tuple[st
 
 MAX_PROBLEMS = 5
 
-_UNUSABLE = (Unresolvable, RecursionError)
-"""Raised while validating, where a reference leads nowhere or to itself."""
-
 
 def schema_problem(schema: dict[str, Any]) -> str | None:
     """Say why this is not a JSON schema, or None when it is one."""
-    try:
-        Draft202012Validator.check_schema(schema)
-        _validator(schema).is_valid(None)
-    except SchemaError as error:
-        return f"response_format is not a JSON schema: {error.message}"
-    except _UNUSABLE as error:
-        return f"response_format cannot be followed: {error}"
+    if not schema:
+        return None
+    if isinstance(problem := _misfits(schema, None), str):
+        return problem
     try:
         orjson.dumps(schema)
     except TypeError as error:
@@ -141,14 +131,11 @@ def answer_problems(answer: Answer, schema: dict[str, Any] | None, built: Respon
     """
     if schema is None:
         return []
+    problems: list[str] | str
     if built is not None and built.adapter is not None:
         problems = _problems_of_type(answer.value, built)
-    else:
-        try:
-            errors = sorted(_validator(schema).iter_errors(answer.value), key=lambda error: error.json_path)
-        except _UNUSABLE as error:
-            return [f"response_format cannot be followed: {error}"]
-        problems = [f"value{error.json_path.removeprefix('$')}: {error.message}" for error in errors]
+    elif isinstance(problems := _misfits(schema, answer.value), str):
+        return [problems]
     if problems and answer.value is None:
         return ["end with the tool final_answer, and put the value that was asked for into its argument `value`"]
     return problems[:MAX_PROBLEMS]
@@ -165,8 +152,21 @@ def _problems_of_type(value: Any, built: ResponseFormat) -> list[str]:
     return []
 
 
-def _validator(schema: dict[str, Any]) -> Draft202012Validator:
-    return Draft202012Validator(schema, registry=Registry())
+def _misfits(schema: dict[str, Any], value: Any) -> list[str] | str:
+    """What of a value does not fit the schema, or in one text why the schema is of no use."""
+    from jsonschema import Draft202012Validator, SchemaError  # they take time, and few runs have a schema
+    from referencing import Registry
+    from referencing.exceptions import Unresolvable
+
+    try:
+        Draft202012Validator.check_schema(schema)
+        found = Draft202012Validator(schema, registry=Registry()).iter_errors(value)
+        errors = sorted(found, key=lambda error: error.json_path)
+    except SchemaError as error:
+        return f"response_format is not a JSON schema: {error.message}"
+    except (Unresolvable, RecursionError) as error:  # a reference leads nowhere, or to itself
+        return f"response_format cannot be followed: {error}"
+    return [f"value{error.json_path.removeprefix('$')}: {error.message}" for error in errors]
 
 
 SHORTEST_ECHO: Final = 16

@@ -5,7 +5,7 @@ import dataclasses
 import importlib
 import re
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Final, NamedTuple
 
 from tests.architecture.product import PACKAGES, module_name, sources, text_of
@@ -66,7 +66,10 @@ def _inside(value: Any, depth: int = 0) -> Iterator[re.Pattern[Any]]:
         elif isinstance(value, list | tuple | set | frozenset):
             parts = value
         elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-            parts = [getattr(value, field.name, None) for field in dataclasses.fields(value)]
+            made = [name for name, each in vars(type(value)).items() if isinstance(each, cached_property)]
+            parts = [
+                getattr(value, name, None) for name in (*(field.name for field in dataclasses.fields(value)), *made)
+            ]
         for part in parts:
             yield from _inside(part, depth + 1)
 

@@ -17,8 +17,7 @@ MADE_OF_THEM: Final = {
     "mendgraph.graph.fleet.serving.request_guard.__init__": "the operator's own, of langgraph.json",
     "mendgraph.nodes.execute_tools.files.tree_walk._block": "see below",
     "mendgraph.nodes.execute_tools.files.tree_walk.expression": "see below",
-    "mendgraph.nodes.execute_tools.secrets.shapes._command": "its patterns are in a variable",
-    "mendgraph.nodes.execute_tools.secrets.shapes._folded": "its patterns are in a variable",
+    "mendgraph.nodes.execute_tools.secrets.shapes.pattern": "its patterns are in a variable",
     "mendgraph.nodes.execute_tools.files.tree_walk.segments_of": "see below",
 }
 """Functions that make patterns, and why none of them is missed here."""

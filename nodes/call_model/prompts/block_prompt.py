@@ -32,8 +32,8 @@ from mendgraph.nodes.language.names import (
     named_paths,
     orders_a_change,
     reports_a_problem,
+    without_output,
 )
-from mendgraph.nodes.language.pasted_output import without_output
 from mendgraph.nodes.records import Correction, JsonMap, ToolSpec
 
 _FRONT = """\

@@ -7,8 +7,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 from pydantic import Field
 
 from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, begins_work, is_request, last_request, loads
-from mendgraph.nodes.language.names import is_question
-from mendgraph.nodes.language.pasted_output import told_paths, without_output
+from mendgraph.nodes.language.names import is_question, told_paths, without_output
 from mendgraph.nodes.language.text_protocol import parse_text_results
 from mendgraph.nodes.records import JsonMap, Record, ToolErrorCode
 

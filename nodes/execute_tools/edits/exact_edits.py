@@ -12,8 +12,6 @@ from enum import StrEnum
 from itertools import accumulate, islice
 from typing import Final, NamedTuple
 
-from rapidfuzz import fuzz, process
-
 from mendgraph.nodes.execute_tools.files.text_files import BOM, count_lines, dominant_newline, to_unix, with_newline
 from mendgraph.nodes.execute_tools.secrets.redact import first_words, masked_blocks
 from mendgraph.nodes.language.text_protocol import MISSED
@@ -76,6 +74,8 @@ class Region(NamedTuple):
 
 def nearest_region(text: str, wanted: str) -> Region | None:
     """The lines of `text` that look most like `wanted`, told by its longest line; None if nothing is near."""
+    from rapidfuzz import fuzz, process
+
     wanted_lines = to_unix(wanted).strip("\n").split("\n")[:MAX_REGION_LINES]
     compared = [line.strip()[:_COMPARED_WIDTH] for line in wanted_lines]
     offset = max(range(len(compared)), key=lambda index: len(compared[index]))

@@ -8,7 +8,7 @@ files held before takes their place for all programs: so it is known what failed
 import json
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
@@ -16,7 +16,6 @@ from typing import Final, Self
 
 from pydantic import TypeAdapter
 
-from mendgraph.nodes.execute_tools.evidence.evidence_gate import RanTests
 from mendgraph.nodes.execute_tools.evidence.runners import PROGRAMS, Command, Runners, find_runners
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
 from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge
@@ -51,6 +50,24 @@ _PYTHON: Final = (
 )
 """The project's own Python where it starts in the sandbox, else the system's; exit code 127 where there is none."""
 _NOT_FOUND: Final = 127
+
+
+@dataclass(frozen=True)
+class RanTests:
+    """What became of tests: how many `passed`, None where that is not known, and what is told of those that `failed`.
+
+    `name` is what ran them; it is also what failed where no single test is known. `near` are the failing ones that ran
+    what was changed, `lines` the changed lines that any test ran, by path. `error` says why nothing was run.
+    """
+
+    name: str
+    passed: int | None = None
+    failed: Mapping[str, str] = field(default_factory=dict)
+    near: Sequence[str] = ()
+    lines: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    error: str = ""
+
+
 _TESTS: Final = TypeAdapter(RanTests)  # it comes from where the code of the workspace runs
 _FAILED_TEST: Final = re.compile(
     r"^[ \t]*(?:(?:FAILED|ERROR) (\S+\.py(?:::.*?)?)(?: - .*)?|(?:FAIL|ERROR): (\w+ \(.+\))|test (\S+) \.\.\. FAILED"

@@ -9,12 +9,13 @@ against a turn's changes, and whether the names are as the request asks.
 import ast
 import posixpath
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set as AbstractSet
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Set as AbstractSet
+from dataclasses import dataclass
 from typing import Final
 
 from mendgraph.nodes.execute_tools.edits.python_text import Function, SyntaxProblem, parse
 from mendgraph.nodes.execute_tools.edits.request import Move, Request, is_file, module_of, read_request
+from mendgraph.nodes.execute_tools.evidence.checks import RanTests
 from mendgraph.nodes.execute_tools.evidence.examples import (
     Example,
     ModuleRun,
@@ -27,8 +28,8 @@ from mendgraph.nodes.execute_tools.evidence.examples import (
     failures,
     task_examples,
 )
+from mendgraph.nodes.execute_tools.files.text_files import LARGEST_TEXT
 
-LARGEST_TEXT: Final = 200_000  # characters of a text that is judged
 MOST_TOLD: Final = 3  # failing examples that a refusal names
 DAMAGE = re.compile(r"(?:NameError|UnboundLocalError|AttributeError|RecursionError)\b")
 """What an edit that was to change what the code does has not meant."""
@@ -147,22 +148,6 @@ _TO_PASS: Final = re.compile(
     re.IGNORECASE,
 )
 _COMMON: Final = frozenset({"make", "go", "sh", "test", "check", ""})  # programs with the names of usual words
-
-
-@dataclass(frozen=True)
-class RanTests:
-    """What became of tests: how many `passed`, None where that is not known, and what is told of those that `failed`.
-
-    `name` is what ran them; it is also what failed where no single test is known. `near` are the failing ones that ran
-    what was changed, `lines` the changed lines that any test ran, by path. `error` says why nothing was run.
-    """
-
-    name: str
-    passed: int | None = None
-    failed: Mapping[str, str] = field(default_factory=dict)
-    near: Sequence[str] = ()
-    lines: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    error: str = ""
 
 
 def failed_already(now: RanTests, before: RanTests, request: str, defined: Collection[str]) -> list[str]:

@@ -1,12 +1,14 @@
 """Text as tools see it, and the exact bytes behind it: BOM and line ends are facts of the file, not of the text."""
 
 import re
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 BOM = "\ufeff"
 _UTF_16_BOMS = (b"\xff\xfe", b"\xfe\xff")
 SNIFFED_BYTES = 8192
 """How much of a file is searched for NUL, the mark of a binary file. Source: git's buffer_is_binary (8000 bytes)."""
+LARGEST_TEXT: Final = 200_000
+"""Characters of a text that is judged as code."""
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 

@@ -218,7 +218,7 @@ _LINK = re.compile(
 )
 _QUOTED = re.compile(
     r"""(?:[bBrRuUfF@]{1,2}(?=["'`\\]))?\\{0,7}+(?P<quote>["'`])"""
-    r"""(?P<value>(?:(?!(?P=quote))[^\s\\\u2e80-\U0010ffff]|\\[^\s"'`nrt\\]){8,4096})(?=\\{0,7}(?P=quote))"""
+    r"""(?P<value>(?:(?!(?P=quote)|\s)[\x00-\[\]-\u2e7f]|\\[^\s"'`nrt\\]){8,4096})(?=\\{0,7}(?P=quote))"""
 )
 _BARE = re.compile(
     r"(?=(?P<value>(?:[A-Za-z0-9+/_.~!@#$%^*=?:-]|&(?![A-Za-z_][A-Za-z0-9_.-]{0,40}+=)){8,4096}))(?P=value)"

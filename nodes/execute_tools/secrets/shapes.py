@@ -7,6 +7,7 @@ import base64
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from mendgraph.nodes.execute_tools.secrets.keys import hinted, is_filler, is_plain, looks_secret, meanings_in
@@ -78,18 +79,23 @@ _TOKEN_BYTES: Final = bytes(
 
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """What a kind of secret looks like. The pattern's group `secret` is what is taken out.
+    """What a kind of secret looks like. The group `secret` of its expression is what is taken out.
 
     A text holds at least one of `words` where it holds such a secret. `loose`: the secret may be no token of
-    `SHORTEST_TOKEN` characters, and the words are looked for in the text in lower case; `folded`: the pattern as well.
+    `SHORTEST_TOKEN` characters, and the words are looked for in the text in lower case; `folded`: so is the secret.
     `accepts` has the last word on what was found.
     """
 
     words: tuple[str, ...]
-    pattern: re.Pattern[str]
+    expression: str
     accepts: Callable[[str], bool]
     folded: bool = False
     loose: bool = False
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """Compiled when a text holds one of the words: 250 of them take longer than the rest of a start."""
+        return re.compile(self.expression)
 
 
 def shape_spans(text: str, folded: str) -> Iterator[tuple[int, int]]:
@@ -190,11 +196,11 @@ def _starts(passed: str = "", signs: str = "A-Za-z0-9_-") -> str:
 def _key(prefix: str, rest: str, accepts: Callable[[str], bool] = _is_key) -> Shape:
     """A key with this prefix, where a word starts: also after an escape, and after a terminal's colour."""
     start = re.escape(prefix)
-    return Shape((prefix,), re.compile(rf"(?P<secret>{start}{_starts(start)}{rest})"), accepts)
+    return Shape((prefix,), rf"(?P<secret>{start}{_starts(start)}{rest})", accepts)
 
 
-def _folded(words: str, pattern: str, accepts: Callable[[str], bool]) -> Shape:
-    return Shape(tuple(words.split()), re.compile(pattern), accepts, folded=True, loose=True)
+def _folded(words: str, expression: str, accepts: Callable[[str], bool]) -> Shape:
+    return Shape(tuple(words.split()), expression, accepts, folded=True, loose=True)
 
 
 def _is_password(found: str) -> bool:
@@ -216,9 +222,9 @@ def _command(program: str, options: str, before: str, secret: str) -> Shape:
     started = "".join(f"|(?<={login} {program})" for login in _LOGGING_IN.split()) if program == "login" else ""
     start = f"(?:{started[1:]})" if started else rf"(?<![\w.-]{re.escape(program)})"
     option = rf"""(?<=[\s"'`])(?:{options}){before}"""
-    pattern = rf"""{re.escape(program)}{start}(?=[\s"']){arguments}{option}(?P<secret>{secret})"""
+    expression = rf"""{re.escape(program)}{start}(?=[\s"']){arguments}{option}(?P<secret>{secret})"""
     word = program if len(program) > 5 or program == "curl" else f"{program} "
-    return Shape((word,), re.compile(pattern), accepts, loose=True)
+    return Shape((word,), expression, accepts, loose=True)
 
 
 _LOGGING_IN: Final = "docker podman nerdctl buildah skopeo registry oras az oc cf"
@@ -335,7 +341,7 @@ _PREFIXED: Final[tuple[tuple[str, str], ...]] = (
 
 _URL_LOGIN: Final = Shape(
     ("://",),
-    re.compile(r"""://(?P<secret>[^\s/?#"'`<>\\(){}|^\[\]\u2e80-\U0010ffff]{3,512})@"""),
+    r"""://(?P<secret>[^\s/?#"'`<>\\(){}|^\[\]\u2e80-\U0010ffff]{3,512})@""",
     _is_url_login,
     loose=True,
 )
@@ -348,17 +354,17 @@ SHAPES: Final = (
     _key("sk-", _T + "{16,}+", _is_random_key),  # OpenAI, Anthropic, DeepSeek, OpenRouter
     _key("hf_", rf"(?:{_N}{{30,40}}+(?![A-Za-z0-9_])|(?=[A-Za-z]*+[0-9]){_N}{{20,}}+)"),  # Hugging Face
     _URL_LOGIN,
-    Shape(("Q~",), re.compile(rf"(?P<secret>{_AZURE}[\w~.]{{3}}[0-9]Q~[\w~.-]{{31,34}}(?![\w~.-]))"), _is_key),  # Azure
-    Shape(("JQQJ99",), re.compile(rf"(?P<secret>{_WORD}{_N}{{52}}JQQJ99{_N}{{20,40}})"), _is_key),  # Azure
-    Shape((":AA",), re.compile(rf"(?P<secret>{_NUMBER}[0-9]{{8,10}}:AA{_T}{{30,}}+)"), _is_key),  # Telegram
-    Shape(("-us",), re.compile(rf"(?P<secret>{_WORD}[0-9a-f]{{32}}-us[0-9]{{1,2}}){_END}"), _is_key),  # Mailchimp
-    Shape((".atlasv1.",), re.compile(rf"(?P<secret>{_WORD}{_N}{{14}}\.atlasv1\.[\w=-]{{40,}}+)"), _is_key),  # Terraform
-    Shape(("_mmk",), re.compile(rf"(?P<secret>{_WORD}{_N}{{6}}_{_N}{{29}}_mmk){_END}"), _is_key),  # MaxMind
-    Shape(("sha256~",), re.compile(rf"(?P<secret>{_WORD}sha256~{_T}{{43}}){_END}"), _is_key),  # OpenShift
-    Shape(("s.",), re.compile(rf"(?P<secret>{_AZURE}s\.{_N}{{24}}(?![\w.(]))"), _is_mixed),  # Vault
+    Shape(("Q~",), rf"(?P<secret>{_AZURE}[\w~.]{{3}}[0-9]Q~[\w~.-]{{31,34}}(?![\w~.-]))", _is_key),  # Azure
+    Shape(("JQQJ99",), rf"(?P<secret>{_WORD}{_N}{{52}}JQQJ99{_N}{{20,40}})", _is_key),  # Azure
+    Shape((":AA",), rf"(?P<secret>{_NUMBER}[0-9]{{8,10}}:AA{_T}{{30,}}+)", _is_key),  # Telegram
+    Shape(("-us",), rf"(?P<secret>{_WORD}[0-9a-f]{{32}}-us[0-9]{{1,2}}){_END}", _is_key),  # Mailchimp
+    Shape((".atlasv1.",), rf"(?P<secret>{_WORD}{_N}{{14}}\.atlasv1\.[\w=-]{{40,}}+)", _is_key),  # Terraform
+    Shape(("_mmk",), rf"(?P<secret>{_WORD}{_N}{{6}}_{_N}{{29}}_mmk){_END}", _is_key),  # MaxMind
+    Shape(("sha256~",), rf"(?P<secret>{_WORD}sha256~{_T}{{43}}){_END}", _is_key),  # OpenShift
+    Shape(("s.",), rf"(?P<secret>{_AZURE}s\.{_N}{{24}}(?![\w.(]))", _is_mixed),  # Vault
     Shape(
         ("hooks.slack.com/", "/api/webhooks/"),
-        re.compile(r"(?:hooks\.slack\.com/[a-z]{8,9}|/api/webhooks/[0-9]{10,20})/(?P<secret>[A-Za-z0-9+/_-]{20,}+)"),
+        r"(?:hooks\.slack\.com/[a-z]{8,9}|/api/webhooks/[0-9]{10,20})/(?P<secret>[A-Za-z0-9+/_-]{20,}+)",
         _is_key,
     ),
     _folded("accountkey= sharedaccesskey=", r"(?:accountkey|sharedaccesskey)=(?P<secret>[a-z0-9+/]{20,}+=*+)", _is_key),
@@ -394,7 +400,7 @@ SHAPES: Final = (
     ),
     Shape(
         (".",),
-        re.compile(rf"(?P<secret>[MNO][DTjz]{_BOT}{_T}{{22,26}}\.{_T}{{6}}\.{_T}{{27,45}})(?![A-Za-z0-9_.-])"),
+        rf"(?P<secret>[MNO][DTjz]{_BOT}{_T}{{22,26}}\.{_T}{{6}}\.{_T}{{27,45}})(?![A-Za-z0-9_.-])",
         _is_bot,
     ),  # Discord
     _folded(

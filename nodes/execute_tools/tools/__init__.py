@@ -1,19 +1,14 @@
-"""The tools that a model may call: a file has one, or two that share their code."""
+"""The tools that a model may call: a file has one, or a few that belong together."""
 
 from mendgraph.nodes.execute_tools.registry import Tool
+from mendgraph.nodes.execute_tools.tools.about_run import delegate, final_answer, update_plan
 from mendgraph.nodes.execute_tools.tools.apply_patch import apply_patch
-from mendgraph.nodes.execute_tools.tools.delegate import delegate
-from mendgraph.nodes.execute_tools.tools.edit_blocks import edit_blocks
-from mendgraph.nodes.execute_tools.tools.edit_file import edit_file, multi_edit
+from mendgraph.nodes.execute_tools.tools.edit_file import edit_blocks, edit_file, multi_edit
 from mendgraph.nodes.execute_tools.tools.http_get import http_get
-from mendgraph.nodes.execute_tools.tools.list_files import glob_files, list_files
-from mendgraph.nodes.execute_tools.tools.move_file import delete_file, move_file
-from mendgraph.nodes.execute_tools.tools.plan_and_answer import final_answer, update_plan
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
-from mendgraph.nodes.execute_tools.tools.run_checks import run_checks
-from mendgraph.nodes.execute_tools.tools.run_command import run_command
-from mendgraph.nodes.execute_tools.tools.search_files import search_files
-from mendgraph.nodes.execute_tools.tools.write_file import append_file, write_file
+from mendgraph.nodes.execute_tools.tools.run_command import run_checks, run_command
+from mendgraph.nodes.execute_tools.tools.search_files import glob_files, list_files, search_files
+from mendgraph.nodes.execute_tools.tools.write_file import append_file, delete_file, move_file, write_file
 
 
 def default_tools() -> tuple[Tool, ...]:

@@ -1,4 +1,4 @@
-"""The tools that replace exact texts in a file: one, or several at once."""
+"""The tools that replace parts of a file: an exact text, several at once, or what a block holds anew."""
 
 from functools import partial
 from typing import Final
@@ -101,3 +101,23 @@ def multi_edit(context: ToolContext, arguments: MultiEditArguments) -> ToolAnswe
     data = {"edits": len(arguments.edits), "replacements": replacements, "lines_changed": lines_changed}
     data |= tier_data(max(tiers, key=list(Tier).index))
     return save_text(context, arguments.path, text, before, **data)
+
+
+class EditBlocksArguments(ToolArguments):
+    """Which file, and the new text of what changes in it."""
+
+    path: FilePath
+    content: str = Field(description="New text of the changed functions or classes, or the whole file.")
+
+
+@tool(effect=Effect.WRITE, one_change=True, path_fields=("path",), edit_forms=(EditForm.BLOCKS,))
+def edit_blocks(context: ToolContext, arguments: EditBlocksArguments) -> ToolAnswer:
+    """Replace functions or classes of a Python file by name, or a whole file of another kind.
+
+    A file must have been read, and is shown where it was not, unless the block only adds to it. What the request says
+    to delete or to rename is deleted or renamed. The result carries the new text: the block form shows each file in its
+    newest known state.
+    """
+    from mendgraph.nodes.execute_tools.tools.block_edits import edit
+
+    return edit(context, arguments.path, arguments.content)

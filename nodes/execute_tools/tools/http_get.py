@@ -6,7 +6,6 @@ from typing import Final
 
 from pydantic import Field
 
-from mendgraph.nodes.execute_tools.network.url_rules import DISABLED
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolArguments, ToolContext, ToolOutput, tool
 from mendgraph.nodes.records import Effect, ToolError, ToolErrorCode
 
@@ -83,6 +82,8 @@ def http_get(context: ToolContext, arguments: HttpGetArguments) -> ToolAnswer:
     their deadline.
     """
     if context.network is None:
+        from mendgraph.nodes.execute_tools.network.url_rules import DISABLED
+
         message = f"{DISABLED} To allow it, whoever starts the run names hosts in `allowed_hosts` (`--allow-host`)."
         return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
     response = context.network.get(arguments.url, min(context.timeout_s, context.seconds_left))

@@ -1,4 +1,4 @@
-"""The tool that runs a program of the user's choice in a sandbox."""
+"""The tools that run programs in a sandbox: one of the user's choice, and what shows whether the work is right."""
 
 from math import inf
 
@@ -95,3 +95,23 @@ def _ended(program: str, result: CommandResult, changes: CommandChanges | Unwatc
     why = f"was stopped after {seconds:g} s." if result.limit is None else str(result.limit)
     code = ToolErrorCode.TIMEOUT if result.limit is None else ToolErrorCode.RESOURCE_LIMIT
     return ToolError(code=code, message=f"{program} {why}{made}{said}")
+
+
+class RunChecksArguments(ToolArguments):
+    """Which files are to be looked at; the configured checks are always run."""
+
+    paths: list[str] = Field(default=[], max_length=100, description="Files that were changed.")
+
+
+@tool(effect=Effect.READ, path_fields=("paths",), cacheable=False, self_timed=True, offered=False)
+def run_checks(context: ToolContext, arguments: RunChecksArguments) -> ToolAnswer:
+    """Run the configured checks, and the examples and tests of the given files.
+
+    The examples of the files' docstrings, those that the task gives in its words, what it asks of names, the project's
+    test files for them, the command that runs all of its tests where a file is no Python, and the configured commands;
+    nothing of it changes the workspace. What failed on the files as they were before the turn is told, and does not
+    count, unless the task is about it.
+    """
+    from mendgraph.nodes.execute_tools.tools.checking import check
+
+    return check(context, arguments.paths)

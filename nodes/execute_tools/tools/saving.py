@@ -6,10 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mendgraph.nodes.execute_tools.edits.diffs import NO_FILE, Version, file_change
-from mendgraph.nodes.execute_tools.edits.losses import broken_by
 from mendgraph.nodes.execute_tools.evidence.checks import Checks
-from mendgraph.nodes.execute_tools.evidence.evidence_gate import gate_verdict, plan_gate
-from mendgraph.nodes.execute_tools.evidence.examples import as_request, read_run
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.files.text_files import (
     TextFile,
@@ -97,6 +94,8 @@ def changed(changes: Sequence[FileChange], **data: Any) -> ToolOutput:
 
 def judged_syntax(context: ToolContext, path: str, before: str | None, after: str) -> JsonMap | ToolError:
     """What the syntax gate adds to the result of an edit of this file, or that it refuses the edit."""
+    from mendgraph.nodes.execute_tools.edits.losses import broken_by
+
     broken = None if context.syntax_gate == "off" else broken_by(path, before, after)
     if broken is None:
         return {}
@@ -129,6 +128,9 @@ def judged_evidence(context: ToolContext, path: str, before: str | None, after: 
         return None
     if name.startswith(("/", "..")):  # who writes the file will say so
         return None
+    from mendgraph.nodes.execute_tools.evidence.evidence_gate import gate_verdict, plan_gate
+    from mendgraph.nodes.execute_tools.evidence.examples import as_request, read_run
+
     if (plan := plan_gate(name, before, after, context.task, text_before(context, name, before or ""))) is None:
         return None
     modules = [as_request(name, after, plan.examples)]

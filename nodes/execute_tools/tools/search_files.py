@@ -1,9 +1,10 @@
-"""The tool that searches the text of files with ripgrep: which lines it found, cut to what may be shown."""
+"""The tools that look through the workspace: what is in a directory, files by name, and by their text with ripgrep."""
 
 import base64
 import codecs
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -14,8 +15,14 @@ from pydantic import Field
 
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.files.text_files import unstorable
-from mendgraph.nodes.execute_tools.files.tree_walk import MORE_MATCHES, NO_MATCHES, parse_glob
-from mendgraph.nodes.execute_tools.files.workspace import OpenedFile, relative_glob
+from mendgraph.nodes.execute_tools.files.tree_walk import (
+    MAX_PATTERN_CHARACTERS,
+    MORE_MATCHES,
+    NO_MATCHES,
+    PathGlob,
+    parse_glob,
+)
+from mendgraph.nodes.execute_tools.files.workspace import Entry, OpenedFile, relative_glob
 from mendgraph.nodes.execute_tools.processes.processes import (
     ProcessResult,
     handle_path,
@@ -28,6 +35,9 @@ from mendgraph.nodes.execute_tools.secrets.redact import masked_lines, whole_wor
 from mendgraph.nodes.language.names import is_reference, only_read
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, invalid
 
+MAX_ENTRIES = 500
+MAX_PATHS = 200
+MAX_VISITED = 200_000  # entries that one search by name looks at, which takes a few seconds
 MAX_SHOWN_BYTES = 40_000
 LINE_CHARACTERS = 300
 _LEAD = 100  # characters shown before the match in a line that is cut
@@ -269,3 +279,63 @@ def _refused(result: ProcessResult) -> ToolError | None:
     return invalid(
         f"The pattern is not a valid regular expression ({reason}). Set literal to true to search for it as plain text."
     )
+
+
+# --- By name
+
+
+class ListFilesArguments(ToolArguments):
+    """Which directory."""
+
+    path: FolderPath = "."
+
+
+@tool(effect=Effect.READ, path_fields=("path",))
+def list_files(context: ToolContext, arguments: ListFilesArguments) -> ToolAnswer:
+    """List a directory."""
+    if is_reference(arguments.path):
+        return invalid(only_read(arguments.path))
+    if isinstance(entries := context.workspace.list_directory(arguments.path), ToolError):
+        return entries
+    counts = Counter(entry.kind for entry in entries)
+    return ToolOutput.ok(
+        entries=[entry.path + "/" * (entry.kind == "directory") for entry in entries[:MAX_ENTRIES]],
+        directories=counts["directory"],
+        files=len(entries) - counts["directory"],
+        has_more=len(entries) > MAX_ENTRIES,
+    )
+
+
+class GlobFilesArguments(ToolArguments):
+    """Which names, and below which directory."""
+
+    pattern: str = Field(min_length=1, description="Such as *.py or src/**/test_*.py.")
+    path: FolderPath = "."
+
+
+@tool(effect=Effect.READ, path_fields=("path",))
+def glob_files(context: ToolContext, arguments: GlobFilesArguments) -> ToolAnswer:
+    """Find files below a directory by name, but for what .gitignore names."""
+    if isinstance(pattern := relative_glob(context.workspace, arguments.pattern), ToolError):
+        return pattern
+    if (glob := parse_glob(pattern)) is None:
+        most = MAX_PATTERN_CHARACTERS
+        return invalid(f"The pattern is too long or has too many alternatives; at most {most} characters.")
+    if is_reference(arguments.path):
+        return invalid(only_read(arguments.path))
+    if isinstance(listed := context.workspace.list_directory(arguments.path), ToolError):
+        return listed
+    walk = context.workspace.walk(arguments.path)
+    base = dirname(listed[0].path) if listed else ""
+    found = sorted(islice(_named(context, islice(walk, MAX_VISITED), base, glob), MAX_PATHS + 1))
+    has_more = len(found) > MAX_PATHS or next(walk, None) is not None
+    guidance = MORE_MATCHES if has_more else "" if found else NO_MATCHES
+    return ToolOutput.ok(paths=found[:MAX_PATHS], has_more=has_more, **({"guidance": guidance} if guidance else {}))
+
+
+def _named(context: ToolContext, entries: Iterable[Entry], base: str, glob: PathGlob) -> Iterator[str]:
+    """The readable files that fit, by their names below `base` or below the workspace: models write both."""
+    for entry in entries:
+        names = {entry.path, entry.path.removeprefix(f"{base}/")}
+        if entry.kind != "directory" and any(map(glob.matches, names)) and context.workspace.denied(entry.path) is None:
+            yield entry.path

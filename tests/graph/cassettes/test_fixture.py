@@ -19,8 +19,7 @@ from mendgraph.graph.cassettes.fixture import (
     load,
     only,
 )
-from mendgraph.nodes.call_model.endpoint import NO_KEY
-from mendgraph.nodes.call_model.weights import CONTEXT_TOKENS
+from mendgraph.nodes.call_model.endpoint import EMBEDDED_WINDOW, NO_KEY
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 from tests.cassettes import read
 from tests.doubles.scripted_server import Say, ScriptedServer, nobody_listening
@@ -222,7 +221,7 @@ def test_without_an_endpoint_the_embedded_model_is_started(
     monkeypatch: pytest.MonkeyPatch, wanted: dict[str, str]
 ) -> None:
     monkeypatch.setattr(fixture, "shared_local_server", Served)
-    pinned = {"protocol": "text", "edit_form": "blocks", "window_tokens": str(CONTEXT_TOKENS)}
+    pinned = {"protocol": "text", "edit_form": "blocks", "window_tokens": str(EMBEDDED_WINDOW)}
     assert find_source(wanted) == Source(
         base_url=Served.base_url,
         api_key=SecretStr(NO_KEY),

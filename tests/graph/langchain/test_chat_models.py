@@ -17,6 +17,7 @@ from mendgraph.graph.langchain import chat_models
 from mendgraph.graph.langchain.chat_model import ChatModel
 from mendgraph.graph.langchain.chat_models import ChatModels, endpoint_chat, given_model
 from mendgraph.graph.langchain.failures import Learned, Provider
+from mendgraph.nodes.call_model import local_model
 from mendgraph.nodes.call_model.driver import MODEL_LOOP
 from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint, ModelChoice, ModelOptions
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
@@ -222,10 +223,10 @@ def test_the_embedded_model_is_started_or_says_why_not(monkeypatch: pytest.Monke
     absent = ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message="Run `mendgraph model pull`.")
     models = ChatModels(environment())
     with ScriptedServer([Status(500)]) as server:
-        monkeypatch.setattr(chat_models, "shared_local_server", lambda: absent)
+        monkeypatch.setattr(local_model, "shared_local_server", lambda: absent)
         assert models.connect(ModelChoice(model="local", base_url=None)) == absent
         local = SimpleNamespace(model="m", base_url=server.base_url)
-        monkeypatch.setattr(chat_models, "shared_local_server", lambda: local)
+        monkeypatch.setattr(local_model, "shared_local_server", lambda: local)
         result, _ = ask(connected(models, None))
     assert isinstance(result, ProviderFailure)
     assert result.message == "the embedded model failed (scripted status 500)."

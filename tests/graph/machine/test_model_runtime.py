@@ -10,10 +10,9 @@ from mendgraph.graph.machine.model_runtime import ModelRuntime, book_thread
 from mendgraph.graph.machine.state import AgentState
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.nodes.call_model.budget import APIUsageStats
-from mendgraph.nodes.call_model.endpoint import ModelChoice
+from mendgraph.nodes.call_model.endpoint import EMBEDDED_WINDOW, ModelChoice
 from mendgraph.nodes.call_model.ledger import FREE, PRICES_VARIABLE, Entry, Price, RunLimits, Spending
 from mendgraph.nodes.call_model.model import GuardedModel
-from mendgraph.nodes.call_model.weights import CONTEXT_TOKENS
 from mendgraph.nodes.records import Profile
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
@@ -146,7 +145,7 @@ def test_a_fallback_that_is_the_runs_own_model_is_told() -> None:
 @pytest.mark.parametrize(
     ("said", "embedded", "tokens"),
     [
-        ({"model": "local"}, True, CONTEXT_TOKENS),
+        ({"model": "local"}, True, EMBEDDED_WINDOW),
         ({"model": "gpt-4o", "base_url": "http://127.0.0.1:1/v1"}, False, 128_000),
         ({"model": "gpt-4o", "window_tokens": 9_000}, False, 9_000),
         ({"model": "nobodys", "base_url": "http://127.0.0.1:1/v1"}, False, None),

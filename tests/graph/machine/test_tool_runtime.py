@@ -16,8 +16,8 @@ from mendgraph.graph.runs.run import RunResult, run_task
 from mendgraph.nodes.execute_tools.registry import Tool, tool
 from mendgraph.nodes.execute_tools.store.run_folder import folder_name
 from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.execute_tools.tools.about_run import remember
 from mendgraph.nodes.execute_tools.tools.read_file import read_skill
-from mendgraph.nodes.execute_tools.tools.remember import remember
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind, Protocol, StopReason
 from tests.doubles.replies import Say

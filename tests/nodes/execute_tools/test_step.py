@@ -10,7 +10,7 @@ from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext, 
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.step import NOTHING_TO_JUDGE, Execution, StepDone, StepResources, run_step
 from mendgraph.nodes.execute_tools.tool_run import ToolRun
-from mendgraph.nodes.execute_tools.tools.plan_and_answer import final_answer
+from mendgraph.nodes.execute_tools.tools.about_run import final_answer
 from mendgraph.nodes.execute_tools.trace import RunLog
 from mendgraph.nodes.records import (
     CallError,

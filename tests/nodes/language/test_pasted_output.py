@@ -1,6 +1,6 @@
 import pytest
 
-from mendgraph.nodes.language.pasted_output import told_paths, without_output
+from mendgraph.nodes.language.names import told_paths, without_output
 
 PYTEST = """\
 F.                                                                       [100%]

@@ -17,8 +17,7 @@ from mendgraph.nodes.execute_tools.store.run_folder import Artifacts
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.execute_tools.tools.apply_patch import apply_patch
 from mendgraph.nodes.execute_tools.tools.edit_file import multi_edit
-from mendgraph.nodes.execute_tools.tools.move_file import delete_file, move_file
-from mendgraph.nodes.execute_tools.tools.write_file import append_file
+from mendgraph.nodes.execute_tools.tools.write_file import append_file, delete_file, move_file
 from mendgraph.nodes.execute_tools.trace import TraceSink
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.guard.policy import judge_path

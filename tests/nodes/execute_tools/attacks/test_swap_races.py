@@ -20,11 +20,9 @@ import pytest
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.tools.edit_file import edit_file
-from mendgraph.nodes.execute_tools.tools.list_files import glob_files, list_files
-from mendgraph.nodes.execute_tools.tools.move_file import delete_file, move_file
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
-from mendgraph.nodes.execute_tools.tools.search_files import search_files
-from mendgraph.nodes.execute_tools.tools.write_file import append_file, write_file
+from mendgraph.nodes.execute_tools.tools.search_files import glob_files, list_files, search_files
+from mendgraph.nodes.execute_tools.tools.write_file import append_file, delete_file, move_file, write_file
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.guard.policy import judge_path
 from mendgraph.nodes.records import ToolErrorCode

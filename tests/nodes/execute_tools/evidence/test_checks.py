@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, open_checks
-from mendgraph.nodes.execute_tools.evidence.evidence_gate import RanTests
+from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, RanTests, open_checks
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, ScopeOverError
 from mendgraph.nodes.execute_tools.processes import bubblewrap
 from mendgraph.nodes.execute_tools.processes.processes import Limit, ResourceLimits

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput
-from mendgraph.nodes.execute_tools.tools.edit_blocks import edit_blocks
+from mendgraph.nodes.execute_tools.tools.edit_file import edit_blocks
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.records import ChangeKind, FileChange, JsonMap, ToolErrorCode
 from tests.nodes.execute_tools.conftest import Bench

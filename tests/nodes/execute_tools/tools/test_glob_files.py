@@ -4,8 +4,13 @@ import pytest
 
 from mendgraph.nodes.execute_tools.files.tree_walk import MAX_PATTERN_CHARACTERS, parse_glob
 from mendgraph.nodes.execute_tools.registry import Tool, ToolOutput
-from mendgraph.nodes.execute_tools.tools.list_files import MAX_ENTRIES, MAX_PATHS, glob_files, list_files
-from mendgraph.nodes.execute_tools.tools.search_files import search_files
+from mendgraph.nodes.execute_tools.tools.search_files import (
+    MAX_ENTRIES,
+    MAX_PATHS,
+    glob_files,
+    list_files,
+    search_files,
+)
 from mendgraph.nodes.records import ToolErrorCode
 from tests.nodes.execute_tools.conftest import Bench
 

@@ -4,9 +4,8 @@ import stat
 import pytest
 
 from mendgraph.nodes.execute_tools.tools.edit_file import edit_file
-from mendgraph.nodes.execute_tools.tools.move_file import delete_file, move_file
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
-from mendgraph.nodes.execute_tools.tools.write_file import write_file
+from mendgraph.nodes.execute_tools.tools.write_file import delete_file, move_file, write_file
 from mendgraph.nodes.records import ChangeKind, FileChange, ToolErrorCode
 from tests.nodes.execute_tools.conftest import Bench
 

@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks
-from mendgraph.nodes.execute_tools.evidence.evidence_gate import RanTests
+from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, RanTests
 from mendgraph.nodes.execute_tools.evidence.runners import LOOKED_FOR, Command, Runners
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
 from mendgraph.nodes.execute_tools.registry import ToolContext
-from mendgraph.nodes.execute_tools.tools.run_checks import LONGEST_OUTPUT, run_checks
+from mendgraph.nodes.execute_tools.tools.checking import LONGEST_OUTPUT
+from mendgraph.nodes.execute_tools.tools.run_command import run_checks
 from mendgraph.nodes.records import ChangeKind, FileChange, JsonMap, ToolError, ToolErrorCode, ToolResult
 from tests.nodes.execute_tools.conftest import Bench
 
-MODULE = import_module("mendgraph.nodes.execute_tools.tools.run_checks")
+MODULE = import_module("mendgraph.nodes.execute_tools.tools.checking")
 APP = 'def add(a, b):\n    """\n    >>> add(1, 1)\n    2\n    """\n    return a + b\n'
 UNAVAILABLE = ToolError(code=ToolErrorCode.UNAVAILABLE, message="no sandbox")
 NPM = Command("npm test", (".js",))

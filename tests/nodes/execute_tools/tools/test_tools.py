@@ -10,7 +10,7 @@ from mendgraph.nodes.call_model.prompts.profiles import offered_tools
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolArguments
 from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.execute_tools.tools.plan_and_answer import final_answer, update_plan
+from mendgraph.nodes.execute_tools.tools.about_run import final_answer, update_plan
 from mendgraph.nodes.records import EditForm, Effect, Plan, PlanStatus, PlanStep, Profile, Protocol
 from tests.nodes.execute_tools.conftest import Bench
 

@@ -1,4 +1,4 @@
-"""The tool that runs what can be run to see whether the work is right."""
+"""What run_checks runs, in which order, and what it tells of that."""
 
 import ast
 import difflib
@@ -9,20 +9,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice
 
-from pydantic import Field
-
 from mendgraph.nodes.execute_tools.edits.python_text import Function, SyntaxProblem, parse
 from mendgraph.nodes.execute_tools.edits.request import module_of, read_request
-from mendgraph.nodes.execute_tools.evidence.checks import Checks
-from mendgraph.nodes.execute_tools.evidence.evidence_gate import (
-    DAMAGE,
-    LARGEST_TEXT,
-    RanTests,
-    brought,
-    failed_already,
-    plan_gate,
-    unmet,
-)
+from mendgraph.nodes.execute_tools.evidence.checks import Checks, RanTests
+from mendgraph.nodes.execute_tools.evidence.evidence_gate import DAMAGE, brought, failed_already, plan_gate, unmet
 from mendgraph.nodes.execute_tools.evidence.examples import (
     FAILING,
     Example,
@@ -40,11 +30,11 @@ from mendgraph.nodes.execute_tools.evidence.examples import (
 from mendgraph.nodes.execute_tools.evidence.runners import LOOKED_FOR
 from mendgraph.nodes.execute_tools.evidence.weakened import is_test
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
-from mendgraph.nodes.execute_tools.files.text_files import text_of
-from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolArguments, ToolContext, ToolOutput, tool
+from mendgraph.nodes.execute_tools.files.text_files import LARGEST_TEXT, text_of
+from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.tools.saving import LoadedText, load_text, text_before
 from mendgraph.nodes.language.display import count_of, listed
-from mendgraph.nodes.records import Effect, ToolError, ToolErrorCode
+from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 MOST_TOLD = 5  # failures that one result names
 LONGEST_OUTPUT = 600  # characters of a failing program's output that are told
@@ -62,12 +52,6 @@ _ABSENT = re.compile(
     re.MULTILINE,
 )
 """What says more of the sandbox, or of what is installed, than of the code, where it was so before or was asked for."""
-
-
-class RunChecksArguments(ToolArguments):
-    """Which files are to be looked at; the configured checks are always run."""
-
-    paths: list[str] = Field(default=[], max_length=100, description="Files that were changed.")
 
 
 @dataclass
@@ -98,17 +82,10 @@ class _Report:
         return ToolOutput.ok(checks="passed" if passed else "none", ran=self.ran, lines=lines, **said)
 
 
-@tool(effect=Effect.READ, path_fields=("paths",), cacheable=False, self_timed=True, offered=False)
-def run_checks(context: ToolContext, arguments: RunChecksArguments) -> ToolAnswer:
-    """Run the configured checks, and the examples and tests of the given files.
-
-    The examples of the files' docstrings, those that the task gives in its words, what it asks of names, the project's
-    test files for them, the command that runs all of its tests where a file is no Python, and the configured commands;
-    nothing of it changes the workspace. What failed on the files as they were before the turn is told, and does not
-    count, unless the task is about it.
-    """
+def check(context: ToolContext, paths: Sequence[str]) -> ToolAnswer:
+    """Run the checks of these files: see the tool `run_checks`."""
     deadline = monotonic_s() + min(context.timeout_s, context.seconds_left)
-    texts = dict(_texts(context, arguments.paths))
+    texts = dict(_texts(context, paths))
     python = {path: text for path, text in texts.items() if path.endswith(".py")}
     asked = read_request(context.task)
     others = _texts(context, islice(_python_files(context), MOST_LOOKED_AT if python and asked.moves else 0))
@@ -126,7 +103,7 @@ def run_checks(context: ToolContext, arguments: RunChecksArguments) -> ToolAnswe
         checking = _Checking(context, checks, texts, python, report, deadline)
         if checks.rules.evidence:
             checking.run_examples()
-            checking.run_tests(arguments.paths)
+            checking.run_tests(paths)
             report.changed = any(checking.lines.values())
         elif not checks.rules.commands:
             report.not_run.append("Checks are turned off.")

@@ -1,12 +1,10 @@
-"""The tool behind the block form: the new text of what changes in a file, without any escaping."""
+"""How a block of the block form takes its place in a file: by definitions, or as the whole text."""
 
 import posixpath
 import re
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
-
-from pydantic import Field
 
 from mendgraph.nodes.execute_tools.edits.asked_edits import definition_text
 from mendgraph.nodes.execute_tools.edits.definitions import Refusal, identical, replace_definitions
@@ -15,43 +13,30 @@ from mendgraph.nodes.execute_tools.edits.losses import lost_definitions, lost_ke
 from mendgraph.nodes.execute_tools.edits.python_text import SyntaxProblem, parse, read_python
 from mendgraph.nodes.execute_tools.edits.request import is_file, module_of, read_request
 from mendgraph.nodes.execute_tools.files.text_files import BOM, unstorable, with_newline
-from mendgraph.nodes.execute_tools.registry import FilePath, ToolAnswer, ToolArguments, ToolContext, tool
+from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext
 from mendgraph.nodes.execute_tools.tools.saving import LoadedText, load_current, load_text, save_text, shown_unread
 from mendgraph.nodes.language.names import IS_TEST
-from mendgraph.nodes.records import EditForm, Effect, JsonMap, ToolError, ToolErrorCode, invalid, quoted
+from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode, invalid, quoted
 
 
-class EditBlocksArguments(ToolArguments):
-    """Which file, and the new text of what changes in it."""
-
-    path: FilePath
-    content: str = Field(description="New text of the changed functions or classes, or the whole file.")
-
-
-@tool(effect=Effect.WRITE, one_change=True, path_fields=("path",), edit_forms=(EditForm.BLOCKS,))
-def edit_blocks(context: ToolContext, arguments: EditBlocksArguments) -> ToolAnswer:
-    """Replace functions or classes of a Python file by name, or a whole file of another kind.
-
-    A file must have been read, and is shown where it was not, unless the block only adds to it. What the request says
-    to delete or to rename is deleted or renamed. The result carries the new text: the block form shows each file in its
-    newest known state.
-    """
-    content = arguments.content.removeprefix(BOM)
+def edit(context: ToolContext, path: str, content: str) -> ToolAnswer:
+    """Put a block in its place in a file: see the tool `edit_blocks`."""
+    content = content.removeprefix(BOM)
     problem = unstorable(content, "content") or ("" if content.strip() else "content is empty: give the new text.")
     if problem:
         return invalid(problem)
-    before = load_current(context, arguments.path)
-    content += "".join(_brought(context, arguments.path, content, before))
+    before = load_current(context, path)
+    content += "".join(_brought(context, path, content, before))
     if isinstance(before, LoadedText):
         return _edit(context, before, content)
     if before.code is not ToolErrorCode.NOT_FOUND:
         return before
     names: list[str] = []
-    if _is_python(arguments.path):
+    if _is_python(path):
         if isinstance(code := read_python(content), SyntaxProblem):
-            return _not_python(quoted(arguments.path), code)
+            return _not_python(quoted(path), code)
         names = list(dict.fromkeys(unit.key for unit in code.units if unit.key))
-    return _save(context, arguments.path, content, None, changed=names, action="created")
+    return _save(context, path, content, None, changed=names, action="created")
 
 
 def _edit(context: ToolContext, before: LoadedText, content: str) -> ToolAnswer:

@@ -1,15 +1,14 @@
-"""The tools that write the plan, and end the run."""
+"""The tools that are about the run itself: its plan, its children, its memory, and its answer."""
 
 from collections import Counter
 from dataclasses import replace
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, WithJsonSchema, model_validator
 
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolArguments, ToolContext, ToolOutput, tool
 from mendgraph.nodes.language.display import listed
-from mendgraph.nodes.language.names import files_to_change, orders_a_change
-from mendgraph.nodes.language.pasted_output import without_output
+from mendgraph.nodes.language.names import files_to_change, orders_a_change, without_output
 from mendgraph.nodes.records import Effect, Plan, PlanStatus, PlanStep, ToolError, ToolErrorCode, changed_files
 
 _STEPS: Final = {
@@ -69,3 +68,47 @@ def _left_undone(context: ToolContext) -> str:
     if left := [path for path in there if not any(each.endswith(f"/{path}") for each in changed)]:
         return f"The request names {listed(left)}, which {'were' if left[1:] else 'was'} not changed."
     return "All files are as they were before." if not changed and orders_a_change(task) else ""
+
+
+class DelegateArguments(ToolArguments):
+    """What a child is asked for, and which files it may change."""
+
+    task: str = Field(min_length=1, description="All that the child needs to know: it sees nothing of this thread.")
+    mode: Literal["explore", "write"] = Field(default="explore", description="explore reads; write changes `paths`.")
+    paths: list[str] = Field(
+        default_factory=list, max_length=100, description="With write: files and folders that it may change."
+    )
+
+    @model_validator(mode="after")
+    def _paths_to_write(self) -> Self:
+        if self.mode == "write" and not self.paths:
+            raise ValueError("paths is missing: with mode 'write', name the files and folders that may be changed")
+        if self.mode == "explore" and self.paths:
+            raise ValueError("paths is for mode 'write': an explorer changes nothing and may read everything")
+        return self
+
+
+@tool(effect=Effect.NONE, path_fields=("paths",), child=True, offered=False)
+def delegate(context: ToolContext, arguments: DelegateArguments) -> ToolError:  # noqa: ARG001 - a tool's shape
+    """Give a part of the task to a child agent, whose answer and changed files come back; calls in a row run at once.
+
+    This function is what a call comes to where no machine runs it.
+    """
+    message = "Only a run of the agent has children: do this part of the task yourself."
+    return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+
+
+class RememberArguments(ToolArguments):
+    """One note."""
+
+    text: str = Field(description="One fact, in one sentence.")
+
+
+@tool(effect=Effect.WRITE, one_change=True)  # cut off, it is made again: the same note is kept once
+def remember(context: ToolContext, arguments: RememberArguments) -> ToolAnswer:
+    """Note a fact about this workspace for later runs, such as a command that was hard to find. Never a secret."""
+    if context.remember is None:
+        message = "Nothing is remembered in this run: say it in your answer, for the person to keep."
+        return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+    noted = context.remember(arguments.text)
+    return noted if isinstance(noted, ToolError) else ToolOutput.ok(noted=noted)
