@@ -2,7 +2,7 @@
 
 A scripted endpoint in a process of its own asks for a file of 4 kB at each step. Each contestant is a process of its
 own that is told over a pipe to make a run, and says what CPU time (user and system) it took: imports are not counted,
-nor is an unmeasured first run. Nothing waits for a model. See benchmarks/README.md.
+nor is an unmeasured first run. Nothing waits for a model. See benchmarks/details.md.
 """
 
 import argparse

@@ -10,7 +10,7 @@ from benchmarks.scale.tables import lines_table, measured_of, points_table
 
 GROWTH: Final = "scale: growth"
 PLAN: Final = "scale: plan"
-PAGES: Final = ("benchmarks/README.md", "docs/scale.md", "README.md")
+PAGES: Final = ("benchmarks/details.md", "docs/scale.md", "README.md")
 """Where the tables may stand."""
 
 

@@ -62,7 +62,7 @@ class Assumed:
 class Embedded:
     """A run on the embedded model: medians of one of our real tasks, and what two cores do a second.
 
-    Source: benchmarks/README.md, "Real tasks on the embedded model" (2.1 calls, 338 uncached and 224 completion tokens
+    Source: benchmarks/details.md, "Real tasks on the embedded model" (2.1 calls, 338 uncached and 224 completion tokens
     a task); 100 tokens/s in and 28 tokens/s out on two cores.
     """
 

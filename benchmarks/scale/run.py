@@ -3,7 +3,7 @@
 Each run reads two files, edits both, searches and answers: five calls of a scripted model in a process of its own,
 which begins each reply after a fixed time. Every run's files, outcome and calls are checked; one that did not do its
 work makes the figures worthless and ends this with exit code 1, and so does throughput that falls, or memory that
-grows faster than by a line. See benchmarks/README.md.
+grows faster than by a line. See benchmarks/details.md.
 """
 
 import argparse
