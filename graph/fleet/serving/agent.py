@@ -6,6 +6,8 @@ Only runs write its threads.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, aclosing
+from copy import copy
+from functools import wraps
 from typing import Any, Final, NoReturn, cast
 
 from langgraph.graph.state import CompiledStateGraph
@@ -13,12 +15,32 @@ from langgraph.types import Command
 
 from mendgraph.graph.configuration.narrowing import Admission
 from mendgraph.graph.fleet.serving.admission import Admitter, Place, RunRefusedError, open_admitter
+from mendgraph.graph.fleet.serving.claims import Asked, Claim
 from mendgraph.graph.fleet.serving.tenants import Tenant
 from mendgraph.graph.machine.build import AgentGraph, build_machine
+from mendgraph.nodes.call_model.stop_request import StopRequest
+from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.records import StopCause
 
 _NOT_BEGUN: Final = frozenset({"__start__", "begin_turn"})
 """Where a thread stands whose request is written down, and no more."""
+
+
+class StillOurs(StopRequest):
+    """Asked before each call of a model and each step with an effect: a server that was taken for dead makes none."""
+
+    @property
+    def reason(self) -> str:
+        """Why nothing more may begin, "" where it may."""
+        try:
+            open_admitter().claims.check()
+        except StoreError as error:
+            return f"by the server: {error}"
+        return ""
+
+    @reason.setter
+    def reason(self, _: str) -> None:
+        """Nobody else asks a server's runs to end."""
 
 
 class ServedMachine(AgentGraph):
@@ -48,7 +70,13 @@ class ServedMachine(AgentGraph):
         tenant = self.admitter().user(configurable)
         async with AsyncExitStack() as held:
             refused = tenant if isinstance(tenant, StopCause) else await self._placed(held, tenant, configurable)
-            goes_on = isinstance(input, Command) or not input
+            given: Any = input or None  # some servers send {} for a run that has no input
+            asked = self.admitter().claims.asked.pop(str(configurable.get("thread_id")), None)
+            if asked is not None:
+                held.callback(asked.claimed.set)
+            if asked is not None and not isinstance(tenant, StopCause) and refused is None:
+                given, config = await self._claimed(held, asked, tenant, given, config)
+            goes_on = isinstance(given, Command) or not given
             if isinstance(tenant, StopCause) or refused is not None:
                 cause = cast("StopCause", refused)
                 if goes_on:
@@ -59,7 +87,6 @@ class ServedMachine(AgentGraph):
                 admission = await decide
             if self.checkpointer:
                 options["durability"] = "sync"  # what is done is on the disk before more is, whatever a client wants
-            given: Any = input or None  # some servers send {} for a run that has no input
             async with aclosing(cast("Any", super().astream(given, config, context=admission, **options))) as parts:
                 async for part in parts:
                     yield part
@@ -69,6 +96,42 @@ class ServedMachine(AgentGraph):
         place = Place(self.admitter().locks, tenant, str(configurable.get("thread_id") or ""))
         held.push_async_callback(asyncio.to_thread, place.leave)
         return await asyncio.to_thread(place.take)
+
+    async def _claimed(
+        self, held: AsyncExitStack, asked: Asked, tenant: Tenant, given: object, config: Any
+    ) -> tuple[Any, Any]:
+        """What the run is given, and with which configuration, once other servers know who is at work on it."""
+        where = config["configurable"]
+        thread = {"thread_id": where["thread_id"]}
+        found = await cast("Any", self.checkpointer).aget_tuple({"configurable": thread})
+        newest = found.config["configurable"]["checkpoint_id"] if found else ""
+        orphan, claims = asked.orphan, self.admitter().claims
+        since, tries = (orphan.since, orphan.tries + 1) if orphan else (newest, 0)
+        claim = Claim(str(where["run_id"]), where["thread_id"], tenant.name, asked.request, since, tries)
+        await asyncio.to_thread(claims.enter, claim, orphan)
+        held.push_async_callback(asyncio.to_thread, claims.leave, claim)
+        asked.claimed.set()
+        if newest != since:  # it goes on from there, not from a checkpoint that it may have been begun at
+            config = {**config, "configurable": {key: where[key] for key in where.keys() - {"checkpoint_id"}}}
+        return asked.given(newest, given), config
+
+    def _resolve_checkpointer(self, config: Any) -> Any:
+        """The server's own, which a server that was taken for dead writes no more."""
+        found = super()._resolve_checkpointer(config)
+        if found is None:
+            return None
+        claims, own = self.admitter().claims, copy(found)
+
+        def checked(write: Callable[..., Any]) -> Callable[..., Any]:
+            @wraps(write)
+            async def checked_write(*given: Any) -> Any:
+                claims.check()
+                return await write(*given)
+
+            return checked_write
+
+        vars(own).update(aput=checked(found.aput), aput_writes=checked(found.aput_writes))
+        return own
 
     async def _begins(self, tenant: Tenant, asked: object) -> Admission:
         """What is decided of a new turn."""
@@ -109,4 +172,4 @@ def served(machine: CompiledStateGraph[Any, Any, Any, Any], admitter: Callable[[
     return ServedMachine(admitter=admitter, **parts)
 
 
-graph = served(build_machine(served=True)[0], open_admitter)
+graph = served(build_machine(served=True, stop=StillOurs())[0], open_admitter)

@@ -10,6 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from contextlib import suppress
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from langgraph_sdk import Auth
@@ -17,6 +18,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.serving.admission import open_admitter
+from mendgraph.graph.fleet.serving.claims import Asked as ClaimedRun, Claims
 from mendgraph.graph.fleet.serving.request_guard import App, Receive, Refused, Scope, Send, send_json
 from mendgraph.graph.fleet.serving.tenants import Tenant, Tenants
 from mendgraph.graph.machine.redaction import CurrentRedactor
@@ -34,8 +36,14 @@ OPEN_PATHS: Final = frozenset({"/ok", "/health", "/live", "/ready", "/info"})
 GRAPH: Final = "mendgraph"
 """The only graph that is served."""
 
+_CLAIMED_S: Final = 10.0
+"""How long a client that begins a run waits for it to be claimed."""
+
+_LOOK_AGAIN_S: Final = 0.5
+"""How often it is looked for the end of a run that is at work at another server."""
+
 _THREAD: Final = r"/threads/(?P<thread>[A-Za-z0-9][A-Za-z0-9._:-]{0,127})"
-_RUN: Final = rf"{_THREAD}/runs/[A-Za-z0-9][A-Za-z0-9._:-]{{0,127}}"
+_RUN: Final = rf"{_THREAD}/runs/(?P<run>[A-Za-z0-9][A-Za-z0-9._:-]{{0,127}})"
 _ROUTES: Final = tuple(
     (methods.split(), re.compile(pattern))
     for methods, pattern in (
@@ -49,7 +57,7 @@ _ROUTES: Final = tuple(
         ("POST", rf"{_THREAD}/(history|state/checkpoint)"),
         ("POST", rf"{_THREAD}/runs(?P<begins>)(/stream|/wait)?"),
         ("GET", rf"{_THREAD}/runs"),
-        ("GET", rf"{_RUN}(/join|/stream)?"),
+        ("GET", rf"{_RUN}(?P<follows>/join|/stream)?"),
         ("POST", rf"{_RUN}/cancel"),
         ("DELETE", _RUN),
     )
@@ -57,11 +65,16 @@ _ROUTES: Final = tuple(
 
 
 class Asked(NamedTuple):
-    """A request that may be one of the engine's: the thread that it is about, and whether a run begins with it."""
+    """A request that may be one of the engine's: the thread and run that it is about, and whether a run begins with it.
+
+    `follows` is how somebody waits for the run: "/join" or "/stream".
+    """
 
     thread: str
     begins_run: bool
     has_body: bool
+    run: str = ""
+    follows: str = ""
 
 
 def read_route(method: str, path: str) -> Asked | Refused:
@@ -70,7 +83,8 @@ def read_route(method: str, path: str) -> Asked | Refused:
         found = pattern.fullmatch(path) if method in methods else None
         if found:
             named = found.groupdict()
-            return Asked(named.get("thread") or "", "begins" in named, method in {"POST", "PATCH"})
+            which = (named.get("run") or "", named.get("follows") or "")
+            return Asked(named.get("thread") or "", "begins" in named, method in {"POST", "PATCH"}, *which)
     if method == "POST" and path.startswith("/threads/") and path.endswith("/state"):
         return Refused(403, "A thread is written by its runs alone.")
     return Refused(404, "This server has no such address.")
@@ -231,7 +245,7 @@ def token_of(headers: Mapping[Any, Any]) -> str:
 @auth.authenticate
 async def authenticate(headers: dict[str, str]) -> Auth.types.MinimalUserDict:
     """The user who has this token."""
-    tenant = open_admitter().tenants.of_token(token_of(headers))
+    tenant = open_admitter().of_token(token_of(headers))
     if tenant is None:
         raise Auth.exceptions.HTTPException(status_code=401, detail="Send the header Authorization: Bearer <token>.")
     return {"identity": tenant.name, "display_name": tenant.name, "is_authenticated": True}
@@ -276,7 +290,8 @@ def _text(raw: Any) -> str:
 class TenantMiddleware:
     """An ASGI application in front of another one.
 
-    `is_busy` says whether a run of a thread is at work, `forget` deletes the checkpoints of one that is deleted.
+    `is_busy` says whether a run of a thread is at work, `forget` deletes the checkpoints of one that is deleted. The
+    `claims` know where runs are at work.
     """
 
     def __init__(
@@ -285,8 +300,10 @@ class TenantMiddleware:
         tenants: Tenants,
         is_busy: Callable[[str], Awaitable[bool]],
         forget: Callable[[str], Awaitable[None]],
+        claims: Claims,
     ) -> None:
         self._app, self._tenants, self._is_busy, self._forget = app, tenants, is_busy, forget
+        self._claims = claims
         self._redactor = CurrentRedactor(())
         self._open: Counter[str] = Counter()
 
@@ -337,30 +354,110 @@ class TenantMiddleware:
                     return Refused(409, f"A run of the thread {asked.thread} is at work: wait for it, or cancel it.")
                 if body.get("input") is None and not body.get("command"):
                     body = {**body, "input": {}}  # what is cut off goes on: not every version knows null
+                return await self._begin_run(asked, scope, json.dumps(body), receive, send)
             elif scope["path"].endswith("/state/checkpoint"):
                 scope = _of_newest(scope, body)
             receive = _again(json.dumps(body).encode(), receive)
         deletes = scope["method"] == "DELETE" and scope["path"] == f"/threads/{asked.thread}"
         if deletes and await self._has(scope, asked.thread):
             await self._forget(asked.thread)  # not every version of the engine does
+        if asked.follows and await self._has(scope, asked.thread):
+            return await self._follow(asked, scope, receive, send)
         await self._app(scope, receive, masking(send))
         return None
 
+    async def _begin_run(self, asked: Asked, scope: Scope, body: str, receive: Receive, send: Send) -> None:
+        """Let a run begin. Nobody hears of it before its claim is in the store: from then on a death does not lose it."""
+        passed, waits = masking(send), ClaimedRun(body)
+        self._claims.asked[asked.thread] = waits
+
+        async def send_claimed(message: MutableMapping[str, Any]) -> None:
+            if message.get("status", 500) < 400:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(waits.claimed.wait(), _CLAIMED_S)
+            await passed(message)
+
+        await self._app(scope, _again(body.encode(), receive), send_claimed)
+        return None
+
+    async def _follow(self, asked: Asked, scope: Scope, receive: Receive, send: Send) -> None:
+        """The end of a run, or its stream, wherever it is at work, and whichever run goes on with it."""
+        is_stream = asked.follows == "/stream"
+        run, place = await asyncio.to_thread(self._claims.where, asked.run)
+        if place == "here" and is_stream:
+            headers = [each for each in scope["headers"] if run == asked.run or each[0].lower() != b"last-event-id"]
+            path = f"/threads/{asked.thread}/runs/{run}/stream"
+            scope = {**scope, "path": path, "raw_path": path.encode(), "headers": headers}
+            return await self._app(scope, receive, masking(send))
+        token, newest = token_of(dict(scope["headers"])), ""
+        if is_stream:
+            location = f"/threads/{asked.thread}/runs/{asked.run}/stream".encode()
+            headers = [(b"content-type", b"text/event-stream"), (b"location", location), (b"cache-control", b"no-store")]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await receive()  # the request itself; what comes then is that the client is gone
+        gone = asyncio.ensure_future(receive())
+        while place != "over":
+            if is_stream:
+                newest = await self._send_state(token, asked.thread, newest, send)
+            if (await asyncio.wait({gone}, timeout=_LOOK_AGAIN_S))[0]:
+                return None
+            run, place = await asyncio.to_thread(self._claims.where, asked.run)
+        gone.cancel()
+        path = f"/threads/{asked.thread}/runs/{run}"
+        if not is_stream:
+            join = f"{path}/join"
+            return await self._app({**scope, "path": join, "raw_path": join.encode()}, receive, masking(send))
+        _, output = await ask_engine(self._app, token, "GET", f"{path}/join")
+        _, ended = await ask_engine(self._app, token, "GET", path)
+        parts = _event("values", output) + _event("end", {"status": (ended or {}).get("status", "error")})
+        await send({"type": "http.response.body", "body": parts})
+        return None
+
+    async def _send_state(self, token: str, thread: str, newest: str, send: Send) -> str:
+        """Send the state of a thread if it is another one than at the checkpoint `newest`; which it is at now."""
+        status, state = await ask_engine(self._app, token, "GET", f"/threads/{thread}/state")
+        place = str((state.get("checkpoint") or {}).get("checkpoint_id") or "") if status == 200 else newest
+        said = b": waiting\n\n" if place == newest else _event("values", state["values"], place)
+        await send({"type": "http.response.body", "body": said, "more_body": True})
+        return place
+
     async def _has(self, scope: Scope, thread: str) -> bool:
         """Whether the engine says that the thread is this user's: it begins runs in others' as well."""
-        path = f"/threads/{thread}"
-        asking = {**scope, "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b""}
-        asking["headers"] = [each for each in scope["headers"] if each[0].lower() == b"authorization"]
-        statuses: list[int] = []
+        token = token_of(dict(scope["headers"]))
+        return (await ask_engine(self._app, token, "GET", f"/threads/{thread}"))[0] == 200
 
-        async def heard(message: MutableMapping[str, Any]) -> None:
-            statuses.extend([message["status"]] if "status" in message else [])
 
-        async def nothing() -> MutableMapping[str, Any]:
-            return {"type": "http.request", "body": b"", "more_body": False}
+async def ask_engine(app: App, token: str, method: str, path: str, body: JsonMap | None = None) -> tuple[int, Any]:
+    """Send the engine a request of whoever has this token: the status and the JSON of its answer, None for none."""
+    headers = [(b"authorization", f"Bearer {token}".encode()), (b"content-type", b"application/json")]
+    scope = {
+        **{"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http", "root_path": ""},
+        **{"method": method, "path": path, "raw_path": path.encode(), "query_string": b"", "headers": headers},
+        **{"client": ("127.0.0.1", 0), "server": ("127.0.0.1", 0)},
+    }
+    statuses, data, asked = list[int](), bytearray(), [b"" if body is None else json.dumps(body).encode()]
+    never = asyncio.Event()
 
-        await self._app(asking, nothing, heard)
-        return statuses == [200]
+    async def receive() -> MutableMapping[str, Any]:
+        if not asked:
+            await never.wait()  # it stays until it has its answer
+        return {"type": "http.request", "body": asked.pop(), "more_body": False}
+
+    async def heard(message: MutableMapping[str, Any]) -> None:
+        statuses.extend([message["status"]] if "status" in message else [])
+        data.extend(message.get("body", b""))
+
+    await app(scope, receive, heard)
+    try:
+        return statuses[0], json.loads(data)
+    except ValueError:
+        return statuses[0], None
+
+
+def _event(name: str, data: Any, identity: str = "") -> bytes:
+    """One event of a stream."""
+    lines = [f"event: {name}", *([f"id: {identity}"] if identity else ()), f"data: {json.dumps(data)}"]
+    return "\n".join([*lines, "", ""]).encode()
 
 
 def _is_preflight(scope: Scope) -> bool:

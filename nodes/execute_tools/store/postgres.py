@@ -30,7 +30,7 @@ from mendgraph.nodes.execute_tools.store.database import (
     other_format,
     postgres_url,
 )
-from mendgraph.nodes.execute_tools.store.database_schema import FENCED, POSTGRES_BASE, STORE_TABLES, PostgresTables
+from mendgraph.nodes.execute_tools.store.database_schema import FENCED, IS_HELD, POSTGRES_BASE, STORE_TABLES, PostgresTables
 from mendgraph.nodes.execute_tools.store.run_lock import Owner
 from mendgraph.nodes.language.documents import storable
 
@@ -237,17 +237,25 @@ class _StrDumper(StrDumper):
 _BUSY_STATE: Final = "55P03"
 """The holder before is still in the middle of a transaction."""
 
-_HOLDER: Final = """
+_HOLDER: Final = f"""
 SELECT run_id, pid, since, host FROM mendgraph.locks, hashtextextended(workspace, 0) AS key
-WHERE workspace = %s AND EXISTS (
-    SELECT 1 FROM pg_locks
-    WHERE locktype = 'advisory' AND granted AND objsubid = 1
-        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-        AND classid = ((key >> 32) & 4294967295)::oid AND objid = (key & 4294967295)::oid
-)
-"""
-"""Who has written itself down, where the lock is held; the key of an advisory lock is in two halves there."""
+WHERE workspace = %s AND EXISTS (SELECT 1 FROM pg_locks WHERE {IS_HELD})
+"""  # noqa: S608 - our own words
+"""Who has written itself down, where the lock is held."""
 
+_TAKE_AWAY: Final = f"""
+WITH holder AS (
+    SELECT pg_locks.pid FROM mendgraph.locks, pg_locks, hashtextextended(workspace, 0) AS key
+    WHERE workspace = %s AND run_id = %s AND {IS_HELD}
+), taken AS (
+    UPDATE mendgraph.locks SET epoch = epoch + 1 WHERE workspace IN (
+        SELECT workspace FROM mendgraph.locks, pg_locks, hashtextextended(workspace, 0) AS key
+        WHERE pg_locks.pid IN (SELECT pid FROM holder) AND {IS_HELD}
+    )
+)
+SELECT pg_terminate_backend(pid) FROM holder
+"""  # noqa: S608 - our own words
+"""A new epoch for each lock of the process that holds this one, so that it takes none again when it wakes."""
 
 _AGAIN: Final = """
 SELECT pg_try_advisory_lock(hashtextextended(workspace, 0)) FROM mendgraph.locks
@@ -378,6 +386,16 @@ def postgres_holder(workspace: str) -> Owner | None:
         return None
     run_id, pid, since, host = row
     return Owner(run_id, pid, since, "" if host == socket.gethostname() else host)
+
+
+def take_away(workspace: str, run_id: str) -> None:
+    """Take this lock, and all that its process holds, from a holder that hangs: it writes nothing more, ever.
+
+    Somebody else who holds it by now keeps it. Raises StoreError: the server cannot be asked.
+    """
+    if (url := postgres_url()) is not None:
+        with connections_to(url).lent("BEGIN") as connection:
+            connection.execute(_TAKE_AWAY, (workspace, run_id))
 
 
 # --- The database
