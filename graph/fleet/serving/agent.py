@@ -15,7 +15,7 @@ from langgraph.types import Command
 
 from mendgraph.graph.configuration.narrowing import Admission
 from mendgraph.graph.fleet.serving.admission import Admitter, Place, RunRefusedError, open_admitter
-from mendgraph.graph.fleet.serving.claims import Asked, Claim
+from mendgraph.graph.fleet.serving.claims import ASKED, Asked, Claim
 from mendgraph.graph.fleet.serving.tenants import Tenant
 from mendgraph.graph.machine.build import AgentGraph, build_machine
 from mendgraph.nodes.call_model.stop_request import StopRequest
@@ -71,7 +71,7 @@ class ServedMachine(AgentGraph):
         async with AsyncExitStack() as held:
             refused = tenant if isinstance(tenant, StopCause) else await self._placed(held, tenant, configurable)
             given: Any = input or None  # some servers send {} for a run that has no input
-            asked = self.admitter().claims.asked.pop(str(configurable.get("thread_id")), None)
+            asked = ASKED.get()
             if asked is not None:
                 held.callback(asked.claimed.set)
             if asked is not None and not isinstance(tenant, StopCause) and refused is None:

@@ -1,8 +1,8 @@
-"""Which server is at work on which run: claims in the shared store with a heartbeat, and who takes up those of the dead.
+"""Which server is at work on which run: claims in the shared store with a heartbeat, and how others take them up.
 
 A run whose server was killed is taken up within seconds, as its lock is free; one whose server hangs, or was stopped,
-when its heartbeat has been missing for `LONGEST_SILENCE_S`. That server has lost all of its locks then, and ends at once
-when it wakes: before it calls a model, changes a file or writes a checkpoint once more.
+when its heartbeat has been missing for `LONGEST_SILENCE_S`. That server has lost all of its locks then, and ends when
+it wakes: before it calls a model, changes a file or writes a checkpoint once more.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
@@ -67,8 +68,8 @@ CREATE TABLE claims (
         "CREATE INDEX claims_by_thread ON claims (thread)",
     ),
 )
-"""The engine's runs that are at work, and those that others go on with. `since` is the thread's newest checkpoint before
-the run, `over` says that the engine alone has something left to write down."""
+"""The engine's runs that are at work, and those that others go on with. `since` is the thread's newest checkpoint
+before the run; `over` says that the engine alone has something left to write down."""
 
 _ORPHANS: Final = f"""
 SELECT
@@ -161,13 +162,15 @@ class Asked:
         return Command(resume=command.get("resume")) if command else body.get("input")
 
 
+ASKED: Final[ContextVar[Asked | None]] = ContextVar("asked", default=None)
+"""The request by which the run begins that this task leads to."""
+
+
 class Claims:
     """The claims of one server. Methods that are not async wait for the database: call them in a thread."""
 
     def __init__(self, locks: Locks, tenants: Tenants) -> None:
         self._locks, self._tenants = locks, tenants
-        self.asked: dict[str, Asked] = {}
-        """By thread."""
         self.closing = False
         """Whether the server is ending: its runs are for others then."""
         self._mine: dict[str, Claim] = {}
@@ -291,7 +294,7 @@ class Claims:
             if orphan.tries >= MOST_TRIES:
                 await asyncio.to_thread(self.drop, orphan.run)
                 return
-            self.asked[orphan.thread] = asked
+            ASKED.set(asked)
             body = {**json.loads(orphan.request), "input": {}, "command": None}
             status, _ = await ask(orphan.owner, "POST", runs, body)
             if status < 400:
@@ -301,7 +304,6 @@ class Claims:
                 await asyncio.to_thread(self.drop, orphan.run)
         finally:
             self._taken.pop(orphan.run)
-            self.asked.pop(orphan.thread, None)
 
     def _take(self, orphan: Claim) -> bool:
         """Whether we have been the first. What a server has that hangs is taken from it."""

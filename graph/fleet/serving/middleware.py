@@ -13,12 +13,13 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
+import httpx2
 from langgraph_sdk import Auth
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.serving.admission import open_admitter
-from mendgraph.graph.fleet.serving.claims import Asked as ClaimedRun, Claims
+from mendgraph.graph.fleet.serving.claims import ASKED, Asked as ClaimedRun, Claims
 from mendgraph.graph.fleet.serving.request_guard import App, Receive, Refused, Scope, Send, send_json
 from mendgraph.graph.fleet.serving.tenants import Tenant, Tenants
 from mendgraph.graph.machine.redaction import CurrentRedactor
@@ -354,22 +355,24 @@ class TenantMiddleware:
                     return Refused(409, f"A run of the thread {asked.thread} is at work: wait for it, or cancel it.")
                 if body.get("input") is None and not body.get("command"):
                     body = {**body, "input": {}}  # what is cut off goes on: not every version knows null
-                return await self._begin_run(asked, scope, json.dumps(body), receive, send)
-            elif scope["path"].endswith("/state/checkpoint"):
+                await self._begin_run(scope, json.dumps(body), receive, send)
+                return None
+            if scope["path"].endswith("/state/checkpoint"):
                 scope = _of_newest(scope, body)
             receive = _again(json.dumps(body).encode(), receive)
         deletes = scope["method"] == "DELETE" and scope["path"] == f"/threads/{asked.thread}"
         if deletes and await self._has(scope, asked.thread):
             await self._forget(asked.thread)  # not every version of the engine does
         if asked.follows and await self._has(scope, asked.thread):
-            return await self._follow(asked, scope, receive, send)
-        await self._app(scope, receive, masking(send))
+            await self._follow(asked, scope, receive, send)
+        else:
+            await self._app(scope, receive, masking(send))
         return None
 
-    async def _begin_run(self, asked: Asked, scope: Scope, body: str, receive: Receive, send: Send) -> None:
-        """Let a run begin. Nobody hears of it before its claim is in the store: from then on a death does not lose it."""
+    async def _begin_run(self, scope: Scope, body: str, receive: Receive, send: Send) -> None:
+        """Let a run begin. Nobody hears of it before its claim is in the store, and no death loses it any more."""
         passed, waits = masking(send), ClaimedRun(body)
-        self._claims.asked[asked.thread] = waits
+        ASKED.set(waits)
 
         async def send_claimed(message: MutableMapping[str, Any]) -> None:
             if message.get("status", 500) < 400:
@@ -378,40 +381,41 @@ class TenantMiddleware:
             await passed(message)
 
         await self._app(scope, _again(body.encode(), receive), send_claimed)
-        return None
 
     async def _follow(self, asked: Asked, scope: Scope, receive: Receive, send: Send) -> None:
-        """The end of a run, or its stream, wherever it is at work, and whichever run goes on with it."""
-        is_stream = asked.follows == "/stream"
+        """The end of a run, or its stream, wherever it is at work, and whichever run goes on with it.
+
+        Of a run at another server the stream has the state after each step, and no pieces of text.
+        """
+        is_stream, token = asked.follows == "/stream", token_of(dict(scope["headers"]))
         run, place = await asyncio.to_thread(self._claims.where, asked.run)
-        if place == "here" and is_stream:
-            headers = [each for each in scope["headers"] if run == asked.run or each[0].lower() != b"last-event-id"]
-            path = f"/threads/{asked.thread}/runs/{run}/stream"
-            scope = {**scope, "path": path, "raw_path": path.encode(), "headers": headers}
-            return await self._app(scope, receive, masking(send))
-        token, newest = token_of(dict(scope["headers"])), ""
-        if is_stream:
-            location = f"/threads/{asked.thread}/runs/{asked.run}/stream".encode()
-            headers = [(b"content-type", b"text/event-stream"), (b"location", location), (b"cache-control", b"no-store")]
+        sent = ""
+        if is_stream and place != "here":
+            own = f"/threads/{asked.thread}/runs/{asked.run}/stream".encode()
+            headers = [(b"content-type", b"text/event-stream"), (b"location", own)]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await receive()  # the request itself; what comes then is that the client is gone
-        gone = asyncio.ensure_future(receive())
-        while place != "over":
-            if is_stream:
-                newest = await self._send_state(token, asked.thread, newest, send)
-            if (await asyncio.wait({gone}, timeout=_LOOK_AGAIN_S))[0]:
-                return None
-            run, place = await asyncio.to_thread(self._claims.where, asked.run)
-        gone.cancel()
+        if not is_stream or place != "here":
+            await receive()  # the request itself; what comes then is that the client is gone
+            gone = asyncio.ensure_future(receive())
+            while place != "over":
+                if is_stream:
+                    sent = await self._send_state(token, asked.thread, sent, send)
+                if (await asyncio.wait({gone}, timeout=_LOOK_AGAIN_S))[0]:
+                    return
+                run, place = await asyncio.to_thread(self._claims.where, asked.run)
+            gone.cancel()
         path = f"/threads/{asked.thread}/runs/{run}"
-        if not is_stream:
-            join = f"{path}/join"
-            return await self._app({**scope, "path": join, "raw_path": join.encode()}, receive, masking(send))
-        _, output = await ask_engine(self._app, token, "GET", f"{path}/join")
-        _, ended = await ask_engine(self._app, token, "GET", path)
-        parts = _event("values", output) + _event("end", {"status": (ended or {}).get("status", "error")})
-        await send({"type": "http.response.body", "body": parts})
-        return None
+        if is_stream and place == "over":
+            (_, output), (_, ended) = [
+                await ask_engine(self._app, token, "GET", each) for each in (f"{path}/join", path)
+            ]
+            parts = _event("values", output) + _event("end", {"status": (ended or {}).get("status", "error")})
+            await send({"type": "http.response.body", "body": parts})
+            return
+        headers = [each for each in scope["headers"] if run == asked.run or each[0].lower() != b"last-event-id"]
+        path += asked.follows  # of its successor a client has heard nothing yet
+        scope = {**scope, "path": path, "raw_path": path.encode(), "headers": headers}
+        await self._app(scope, receive, masking(send))
 
     async def _send_state(self, token: str, thread: str, newest: str, send: Send) -> str:
         """Send the state of a thread if it is another one than at the checkpoint `newest`; which it is at now."""
@@ -429,29 +433,12 @@ class TenantMiddleware:
 
 async def ask_engine(app: App, token: str, method: str, path: str, body: JsonMap | None = None) -> tuple[int, Any]:
     """Send the engine a request of whoever has this token: the status and the JSON of its answer, None for none."""
-    headers = [(b"authorization", f"Bearer {token}".encode()), (b"content-type", b"application/json")]
-    scope = {
-        **{"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http", "root_path": ""},
-        **{"method": method, "path": path, "raw_path": path.encode(), "query_string": b"", "headers": headers},
-        **{"client": ("127.0.0.1", 0), "server": ("127.0.0.1", 0)},
-    }
-    statuses, data, asked = list[int](), bytearray(), [b"" if body is None else json.dumps(body).encode()]
-    never = asyncio.Event()
-
-    async def receive() -> MutableMapping[str, Any]:
-        if not asked:
-            await never.wait()  # it stays until it has its answer
-        return {"type": "http.request", "body": asked.pop(), "more_body": False}
-
-    async def heard(message: MutableMapping[str, Any]) -> None:
-        statuses.extend([message["status"]] if "status" in message else [])
-        data.extend(message.get("body", b""))
-
-    await app(scope, receive, heard)
-    try:
-        return statuses[0], json.loads(data)
-    except ValueError:
-        return statuses[0], None
+    headers, transport = {"Authorization": f"Bearer {token}"}, httpx2.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://engine", trust_env=False) as client:
+        answer = await client.request(method, path, headers=headers, json=body)
+    with suppress(ValueError):
+        return answer.status_code, answer.json()
+    return answer.status_code, None
 
 
 def _event(name: str, data: Any, identity: str = "") -> bytes:
