@@ -70,13 +70,12 @@ class ServedMachine(AgentGraph):
         tenant = self.admitter().user(configurable)
         async with AsyncExitStack() as held:
             refused = tenant if isinstance(tenant, StopCause) else await self._placed(held, tenant, configurable)
-            given: Any = input or None  # some servers send {} for a run that has no input
-            asked = ASKED.get()
-            if asked is not None:
-                held.callback(asked.claimed.set)
+            asked, given = ASKED.get(), input or None  # some servers send {} for a run that has no input
             if asked is not None and not isinstance(tenant, StopCause) and refused is None:
-                given, config = await self._claimed(held, asked, tenant, given, config)
-            goes_on = isinstance(given, Command) or not given
+                await self._claimed(held, asked, tenant, configurable)
+            if asked is not None and (given is None or refused is not None):
+                asked.stored.set()
+            goes_on = isinstance(given, Command) or given is None
             if isinstance(tenant, StopCause) or refused is not None:
                 cause = cast("StopCause", refused)
                 if goes_on:
@@ -97,36 +96,28 @@ class ServedMachine(AgentGraph):
         held.push_async_callback(asyncio.to_thread, place.leave)
         return await asyncio.to_thread(place.take)
 
-    async def _claimed(
-        self, held: AsyncExitStack, asked: Asked, tenant: Tenant, given: object, config: Any
-    ) -> tuple[Any, Any]:
-        """What the run is given, and with which configuration, once other servers know who is at work on it."""
-        where = config["configurable"]
-        thread = {"thread_id": where["thread_id"]}
-        found = await cast("Any", self.checkpointer).aget_tuple({"configurable": thread})
-        newest = found.config["configurable"]["checkpoint_id"] if found else ""
-        orphan, claims = asked.orphan, self.admitter().claims
-        since, tries = (orphan.since, orphan.tries + 1) if orphan else (newest, 0)
-        claim = Claim(str(where["run_id"]), where["thread_id"], tenant.name, asked.request, since, tries)
-        await asyncio.to_thread(claims.enter, claim, orphan)
-        held.push_async_callback(asyncio.to_thread, claims.leave, claim)
-        asked.claimed.set()
-        if newest != since:  # it goes on from there, not from a checkpoint that it may have been begun at
-            config = {**config, "configurable": {key: where[key] for key in where.keys() - {"checkpoint_id"}}}
-        return asked.given(newest, given), config
+    async def _claimed(self, held: AsyncExitStack, asked: Asked, tenant: Tenant, configurable: Any) -> None:
+        """Let other servers know who is at work on the run, until `held` ends."""
+        run, thread = str(configurable["run_id"]), str(configurable["thread_id"])
+        claim = Claim(run, thread, tenant.name, asked.request, asked.orphan.tries + 1 if asked.orphan else 0)
+        await asyncio.to_thread(self.admitter().claims.enter, claim, asked.orphan)
+        held.push_async_callback(asyncio.to_thread, self.admitter().claims.leave, claim)
 
     def _resolve_checkpointer(self, config: Any) -> Any:
         """The server's own, which a server that was taken for dead writes no more."""
         found = super()._resolve_checkpointer(config)
         if found is None:
             return None
-        claims, own = self.admitter().claims, copy(found)
+        claims, own, asked = self.admitter().claims, copy(found), ASKED.get()
 
         def checked(write: Callable[..., Any]) -> Callable[..., Any]:
             @wraps(write)
             async def checked_write(*given: Any) -> Any:
                 claims.check()
-                return await write(*given)
+                written = await write(*given)
+                if asked is not None:
+                    asked.stored.set()
+                return written
 
             return checked_write
 

@@ -95,15 +95,10 @@ def create_app() -> App:
     async def ask(user: str, method: str, path: str, body: JsonMap | None = None) -> tuple[int, Any]:
         return await ask_engine(app, admitter.inside_token(user), method, path, body)
 
-    async def is_busy(thread: str) -> bool:
-        claimed = await asyncio.to_thread(admitter.claims.is_claimed, thread)
-        return claimed or await asyncio.to_thread(locks.is_held, f"thread {thread}")
-
     async def forget(thread: str) -> None:
         await db_manager.get_checkpointer().adelete_thread(thread)
-        await asyncio.to_thread(admitter.claims.forget, thread)
 
-    return TenantMiddleware(app, admitter.tenants, is_busy, forget, admitter.claims)
+    return TenantMiddleware(app, admitter.tenants, admitter.claims, forget)
 
 
 def _log_tracebacks() -> None:

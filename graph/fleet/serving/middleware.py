@@ -37,8 +37,8 @@ OPEN_PATHS: Final = frozenset({"/ok", "/health", "/live", "/ready", "/info"})
 GRAPH: Final = "mendgraph"
 """The only graph that is served."""
 
-_CLAIMED_S: Final = 10.0
-"""How long a client that begins a run waits for it to be claimed."""
+_STORED_S: Final = 10.0
+"""How long a client that begins a run waits until what it asks is in the store."""
 
 _LOOK_AGAIN_S: Final = 0.5
 """How often it is looked for the end of a run that is at work at another server."""
@@ -291,20 +291,17 @@ def _text(raw: Any) -> str:
 class TenantMiddleware:
     """An ASGI application in front of another one.
 
-    `is_busy` says whether a run of a thread is at work, `forget` deletes the checkpoints of one that is deleted. The
-    `claims` know where runs are at work.
+    `claims` know where runs are at work, `forget` deletes the checkpoints of a thread that is deleted.
     """
 
     def __init__(
         self,
         app: App,
         tenants: Tenants,
-        is_busy: Callable[[str], Awaitable[bool]],
-        forget: Callable[[str], Awaitable[None]],
         claims: Claims,
+        forget: Callable[[str], Awaitable[None]],
     ) -> None:
-        self._app, self._tenants, self._is_busy, self._forget = app, tenants, is_busy, forget
-        self._claims = claims
+        self._app, self._tenants, self._claims, self._forget = app, tenants, claims, forget
         self._redactor = CurrentRedactor(())
         self._open: Counter[str] = Counter()
 
@@ -351,11 +348,11 @@ class TenantMiddleware:
             if asked.begins_run:
                 if not await self._has(scope, asked.thread):
                     return Refused(404, f"There is no thread {asked.thread}.")
-                if await self._is_busy(asked.thread):
+                if await asyncio.to_thread(self._claims.is_busy, asked.thread):
                     return Refused(409, f"A run of the thread {asked.thread} is at work: wait for it, or cancel it.")
                 if body.get("input") is None and not body.get("command"):
                     body = {**body, "input": {}}  # what is cut off goes on: not every version knows null
-                await self._begin_run(scope, json.dumps(body), receive, send)
+                await self._begin_run(scope, body, receive, send)
                 return None
             if scope["path"].endswith("/state/checkpoint"):
                 scope = _of_newest(scope, body)
@@ -363,24 +360,25 @@ class TenantMiddleware:
         deletes = scope["method"] == "DELETE" and scope["path"] == f"/threads/{asked.thread}"
         if deletes and await self._has(scope, asked.thread):
             await self._forget(asked.thread)  # not every version of the engine does
+            await asyncio.to_thread(self._claims.forget, asked.thread)
         if asked.follows and await self._has(scope, asked.thread):
             await self._follow(asked, scope, receive, send)
         else:
             await self._app(scope, receive, masking(send))
         return None
 
-    async def _begin_run(self, scope: Scope, body: str, receive: Receive, send: Send) -> None:
-        """Let a run begin. Nobody hears of it before its claim is in the store, and no death loses it any more."""
-        passed, waits = masking(send), ClaimedRun(body)
+    async def _begin_run(self, scope: Scope, body: JsonMap, receive: Receive, send: Send) -> None:
+        """Let a run begin. Nobody hears of it before what it was asked is in the store, so that no death loses it."""
+        passed, waits = masking(send), ClaimedRun(json.dumps({**body, "input": {}, "command": None}))
         ASKED.set(waits)
 
-        async def send_claimed(message: MutableMapping[str, Any]) -> None:
+        async def send_stored(message: MutableMapping[str, Any]) -> None:
             if message.get("status", 500) < 400:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(waits.claimed.wait(), _CLAIMED_S)
+                    await asyncio.wait_for(waits.stored.wait(), _STORED_S)
             await passed(message)
 
-        await self._app(scope, _again(body.encode(), receive), send_claimed)
+        await self._app(scope, _again(json.dumps(body).encode(), receive), send_stored)
 
     async def _follow(self, asked: Asked, scope: Scope, receive: Receive, send: Send) -> None:
         """The end of a run, or its stream, wherever it is at work, and whichever run goes on with it.
@@ -389,23 +387,22 @@ class TenantMiddleware:
         """
         is_stream, token = asked.follows == "/stream", token_of(dict(scope["headers"]))
         run, place = await asyncio.to_thread(self._claims.where, asked.run)
-        sent = ""
-        if is_stream and place != "here":
+        sent, streams = "", is_stream and place != "here"
+        if streams:
             own = f"/threads/{asked.thread}/runs/{asked.run}/stream".encode()
             headers = [(b"content-type", b"text/event-stream"), (b"location", own)]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
-        if not is_stream or place != "here":
+        if place != "over" and (streams or not is_stream):
             await receive()  # the request itself; what comes then is that the client is gone
             gone = asyncio.ensure_future(receive())
             while place != "over":
-                if is_stream:
-                    sent = await self._send_state(token, asked.thread, sent, send)
+                sent = await self._send_state(token, asked.thread, sent, send) if streams else ""
                 if (await asyncio.wait({gone}, timeout=_LOOK_AGAIN_S))[0]:
                     return
                 run, place = await asyncio.to_thread(self._claims.where, asked.run)
             gone.cancel()
         path = f"/threads/{asked.thread}/runs/{run}"
-        if is_stream and place == "over":
+        if streams:
             (_, output), (_, ended) = [
                 await ask_engine(self._app, token, "GET", each) for each in (f"{path}/join", path)
             ]

@@ -3,11 +3,12 @@
 import asyncio
 import json
 from collections.abc import MutableMapping
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.fleet.serving.claims import ASKED, Claims
 from mendgraph.graph.fleet.serving.middleware import (
     MOST_BYTES,
     MOST_OPEN,
@@ -29,11 +30,23 @@ RUN = Asked("t1", begins_run=True, has_body=True)
 OTHER = Asked("t1", begins_run=False, has_body=True)
 
 
-async def is_busy(thread: str) -> bool:
-    return thread == "busy"
-
-
 FORGOTTEN: list[str] = []
+
+
+class NoClaims(Claims):
+    """Those of a server at which nothing is at work, but for the thread "busy"."""
+
+    def __init__(self) -> None:
+        pass
+
+    def is_busy(self, thread: str) -> bool:
+        return thread == "busy"
+
+    def where(self, run: str) -> tuple[str, Literal["here", "elsewhere", "over"]]:
+        return run, "over"
+
+    def forget(self, thread: str) -> None:
+        FORGOTTEN.append(f"claims of {thread}")
 
 
 async def forget(thread: str) -> None:
@@ -55,8 +68,11 @@ class Client:
             body, more = body + message.get("body", b""), message.get("more_body", False)
         if scope["type"] == "http":
             self.seen.append((scope["method"], scope["path"], body))
+        if asked := ASKED.get():
+            asked.stored.set()
         status = 404 if scope.get("path") == "/threads/theirs" else 200
         await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body", "body": b"{}"})
 
     def ask(self, method: str, path: str, *bodies: bytes, headers: tuple[tuple[bytes, bytes], ...] = (ANN,)) -> int:
         """The status of the answer."""
@@ -72,14 +88,14 @@ class Client:
         async def send(message: Any) -> None:
             self.sent.append(message)
 
-        asyncio.run(TenantMiddleware(self.engine, TENANTS, is_busy, forget)(scope, receive, send))
+        asyncio.run(TenantMiddleware(self.engine, TENANTS, NoClaims(), forget)(scope, receive, send))
 
 
 def test_of_a_thread_that_its_user_deletes_the_checkpoints_go_as_well() -> None:
     FORGOTTEN.clear()
     for thread in ("theirs", "mine"):
         Client().ask("DELETE", f"/threads/{thread}")
-    assert FORGOTTEN == ["mine"]
+    assert FORGOTTEN == ["mine", "claims of mine"]
 
 
 @pytest.mark.parametrize(
@@ -183,7 +199,7 @@ def test_a_body_has_a_length_and_a_client_that_is_gone_has_none() -> None:
 
 
 def test_a_user_has_some_requests_open() -> None:
-    scope = {"type": "http", "method": "GET", "path": "/threads/mine/runs/r1/stream", "headers": (ANN,)}
+    scope = {"type": "http", "method": "GET", "path": "/threads/mine/runs", "headers": (ANN,)}
     statuses: list[int] = []
 
     async def play() -> None:
@@ -200,7 +216,7 @@ def test_a_user_has_some_requests_open() -> None:
         async def receive() -> Any:
             raise AssertionError
 
-        middleware = TenantMiddleware(engine, TENANTS, is_busy, forget)
+        middleware = TenantMiddleware(engine, TENANTS, NoClaims(), forget)
         async with asyncio.TaskGroup() as group:
             for _ in range(MOST_OPEN):
                 group.create_task(middleware(scope, receive, send))
@@ -217,7 +233,7 @@ def test_a_user_has_some_requests_open() -> None:
 def test_the_servers_own_life_goes_on_and_sockets_are_closed() -> None:
     client = Client()
     client.call({"type": "lifespan"}, [])
-    assert [each["type"] for each in client.sent] == ["http.response.start"]
+    assert [each["type"] for each in client.sent] == ["http.response.start", "http.response.body"]
     client = Client()
     client.call({"type": "websocket"}, [])
     assert client.sent == [{"type": "websocket.close", "code": 1008}]

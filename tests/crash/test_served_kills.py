@@ -1,0 +1,148 @@
+"""Three servers under load, of which one after another is killed: no run is lost, and its client hears what it would."""
+
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event
+from typing import Any, Final
+
+import httpx
+import pytest
+from langgraph_sdk.errors import APIError
+
+from mendgraph.nodes.records import JsonMap, Protocol
+from tests.doubles.replies import Reply, Say
+from tests.extent import LEVEL, in_sweeps
+from tests.postgres import fresh_database
+from tests.runs.playing import changed_files
+from tests.runs.scenario import spoken, use
+from tests.runs.servers import Server, Servers, some_servers, wait_for
+
+KILLS: Final = (3, 10, 100)[LEVEL]
+CLIENTS: Final = 4
+SEED: Final = 27
+FILES: Final = {"count.txt": "count = 1\n"}
+DONE: Final = {"count.txt": "count = 112\n"}
+EDITS: Final = (("count = 1\n", "count = 11\n"), ("count = 11\n", "count = 112\n"))
+KINDS: Final = ["human", "ai", "tool", "ai", "tool", "ai"]
+
+pytestmark = in_sweeps
+
+
+@pytest.fixture(scope="module")
+def three(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    pytest.importorskip("aegra_api")
+    with (
+        fresh_database(postgres) as url,
+        some_servers(tmp_path_factory.mktemp("servers"), url, ("first", "second", "third")) as servers,
+    ):
+        yield servers
+
+
+def counting(request: JsonMap) -> Reply:
+    """The next reply to a history: two edits, one after the other, and an answer that names the order."""
+    time.sleep(0.2)
+    messages: list[JsonMap] = request["messages"]
+    order = next(str(each["content"]) for each in messages if each["role"] == "user")
+    results = sum(each["role"] == "tool" for each in messages)
+    if results == len(EDITS):
+        return Say(f"Done: {order}")
+    old, new = EDITS[results]
+    return spoken(use(("edit_file", {"path": "count.txt", "old_str": old, "new_str": new})), Protocol.NATIVE)
+
+
+@dataclass
+class Clients:
+    """They give orders until somebody stops them; each asks whichever server answers."""
+
+    servers: Servers
+    stop: Event = field(default_factory=Event)
+    asked: Counter[str] = field(default_factory=Counter)
+
+    def work(self, name: str) -> int:
+        """Give orders one after another, every second one with approvals. How many there were."""
+        choice, orders = random.Random(name), 0
+        while not self.stop.is_set():
+            self.give(f"{name}-{orders}", choice, approved=orders % 2 == 1)
+            orders += 1
+        return orders
+
+    def give(self, name: str, choice: random.Random, *, approved: bool) -> None:
+        """Give one order and see that all of it was done, once."""
+        folder = self.servers.project("ann", name, FILES)
+        thread = self._anywhere(choice, lambda client: str(client.threads.create()["thread_id"]))
+        given = {"input": {"messages": [{"role": "user", "content": f"Count {name}."}]}}
+        while (values := self._end(choice, thread, given, name, approved=approved)).get("outcome") is None:
+            asks = self._anywhere(choice, lambda client: client.threads.get_state(thread))["next"] == ["guard"]
+            if asks:
+                self.asked[name] += 1
+                given = {"command": {"resume": "approve"}}
+        assert (values["outcome"]["kind"], values["outcome"]["answer"]) == ("FINISHED", f"Done: Count {name}."), name
+        assert [each["type"] for each in values["messages"]] == KINDS, name
+        assert changed_files(folder, FILES) == DONE, name
+
+    def _end(self, choice: random.Random, thread: str, given: JsonMap, name: str, *, approved: bool) -> JsonMap:
+        """The values at the end of a run, or where it asks. Its request is sent again where nobody answered it."""
+        context = {"workspace": name, **({"mode": "ask"} if approved else {})}
+
+        def begun(client: Any) -> str:
+            found = client.runs.list(thread)
+            if {each["run_id"] for each in found} - known:  # it was taken, and its client was not told
+                return str(found[0]["run_id"])
+            return str(client.runs.create(thread, "mendgraph", context=context, **given)["run_id"])
+
+        known = {each["run_id"] for each in self._anywhere(choice, lambda client: client.runs.list(thread))}
+        run = self._anywhere(choice, begun)
+        if choice.random() < 0.5:
+            return dict(self._anywhere(choice, lambda client: client.runs.join(thread, run)) or {})
+        parts = self._anywhere(choice, lambda client: [*client.runs.join_stream(thread, run)])
+        return dict([each.data for each in parts if each.event == "values"][-1] or {})
+
+    def _anywhere(self, choice: random.Random, ask: Callable[[Any], Any]) -> Any:
+        """What a server says; where it dies meanwhile another one is asked."""
+        latest = time.monotonic() + 180
+        while True:
+            server = choice.choice(self.servers.each)
+            try:
+                return ask(self.servers.client("ann", server))
+            except (httpx.TransportError, APIError) as error:
+                assert time.monotonic() < latest, error
+                time.sleep(0.2)
+
+
+def played(servers: Servers, kills: Callable[[Clients], None]) -> Clients:
+    """Clients at work while servers are killed."""
+    clients = Clients(servers)
+    servers.model._then = counting
+    with ThreadPoolExecutor(CLIENTS) as people:
+        at_work: list[Future[int]] = [people.submit(clients.work, f"c{number}") for number in range(CLIENTS)]
+        try:
+            kills(clients)
+        finally:
+            clients.stop.set()
+        assert sum(each.result() for each in at_work) >= CLIENTS
+    return clients
+
+
+def test_each_of_three_servers_is_killed_in_turn_under_load(three: Servers) -> None:
+    choice = random.Random(SEED)
+
+    def kill(clients: Clients) -> None:
+        for number in range(KILLS):
+            server = three.each[number % 3]
+            time.sleep(choice.uniform(0.2, 2.0))
+            server.kill()
+            time.sleep(choice.uniform(0.0, 1.0))
+            server.begin()
+            server.wait()
+
+    clients = played(three, kill)
+    assert clients.asked.total() > 0
+    for server in three.each:
+        assert "Traceback" not in server.log, server.log
