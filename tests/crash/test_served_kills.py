@@ -1,6 +1,7 @@
 """Three servers under load, one after another is killed: no run is lost, and each client hears what it would."""
 
 import random
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -147,3 +148,35 @@ def test_each_of_three_servers_is_killed_in_turn_under_load(three: Servers) -> N
     assert clients.asked.total() > 0
     for server in three.each:
         assert "Traceback" not in server.log, server.log
+
+
+def test_a_server_that_was_stopped_does_nothing_more_when_it_wakes(three: Servers) -> None:
+    """Its run is taken from it meanwhile; the reply that it waited for lies in its connection when it wakes."""
+    stopped, other = three.each[:2]
+    waits, come = Event(), Event()
+
+    def held_back(request: JsonMap) -> Reply:
+        if len(request["messages"]) > 4 and not waits.is_set():  # one edit is made
+            waits.set()
+            come.wait(120)
+        return counting(request)
+
+    three.model._then = held_back
+    folder, thread = three.project("ann", "stopped", FILES), three.thread("ann", stopped)
+    given: Any = {"messages": [{"role": "user", "content": "Count stopped."}]}
+    run: Any = three.client("ann", stopped).runs.create(
+        thread, "mendgraph", input=given, context={"workspace": "stopped"}
+    )
+    assert waits.wait(60)
+    assert stopped.process is not None
+    stopped.process.send_signal(signal.SIGSTOP)
+    ended: Any = three.client("ann", other).runs.join(thread, run["run_id"])
+    state, asked = three.state("ann", other, thread), len(three.model.requests)
+    come.set()
+    stopped.process.send_signal(signal.SIGCONT)
+    assert stopped.process.wait(60) == 1
+    assert "another one has taken up its runs" in stopped.log
+    assert (ended["outcome"]["answer"], changed_files(folder, FILES)) == ("Done: Count stopped.", DONE)
+    assert (three.state("ann", other, thread), len(three.model.requests)) == (state, asked)
+    stopped.begin()
+    stopped.wait()

@@ -65,6 +65,10 @@ FROM claims WHERE successor = '' AND beat < now() - CAST(? AS interval) AND (
 """A few at once: the other servers take their share."""
 
 
+Ask = Callable[..., Awaitable[tuple[int, Any]]]
+"""Sends the engine a request: the user, the method, the path, the body. Status and JSON come back."""
+
+
 class Locks:
     """Locks by name in the shared store, for all servers of the database; each ends with its process, the `server`."""
 
@@ -207,11 +211,8 @@ class Claims:
 
     # --- The runs of others
 
-    async def keep(self, ask: Callable[..., Awaitable[tuple[int, Any]]]) -> None:
-        """Beat, and take up what others have left, until this is cancelled.
-
-        `ask(user, method, path, body)` sends the engine a request of a user; status and JSON come back.
-        """
+    async def keep(self, ask: Ask) -> None:
+        """Beat, and take up what others have left, until this is cancelled."""
 
         async def often(work: Callable[[], Awaitable[object]]) -> None:
             while True:
@@ -221,21 +222,22 @@ class Claims:
                     _LOG.exception("The runs of this and other servers could not be looked after.")
                 await asyncio.sleep(BEAT_S)
 
-        async def look() -> None:
-            for claim in [*self._ended.values()]:
-                if await _is_written(claim, ask):
-                    del self._ended[claim.run]
-                    await asyncio.to_thread(self._drop, claim.run)
-            silence = f"{LONGEST_SILENCE_S} s"
-            for row in await asyncio.to_thread(self._run, _ORPHANS, f"{DEAD_S} s", silence):
-                orphan = Claim(*row)
-                if await asyncio.to_thread(self._take, orphan):
-                    try:
-                        await self._take_up(orphan, ask)
-                    finally:
-                        self._taken.remove(orphan.run)
+        await asyncio.gather(often(lambda: asyncio.to_thread(self.renew)), often(lambda: self.look(ask)))
 
-        await asyncio.gather(often(lambda: asyncio.to_thread(self.renew)), often(look))
+    async def look(self, ask: Ask) -> None:
+        """Take up runs whose server is gone, once; forget our own that have ended in the engine's books as well."""
+        for claim in [*self._ended.values()]:
+            if await _is_written(claim, ask):
+                del self._ended[claim.run]
+                await asyncio.to_thread(self._drop, claim.run)
+        silence = f"{LONGEST_SILENCE_S} s"
+        for row in await asyncio.to_thread(self._run, _ORPHANS, f"{DEAD_S} s", silence):
+            orphan = Claim(*row)
+            if await asyncio.to_thread(self._take, orphan):
+                try:
+                    await self._take_up(orphan, ask)
+                finally:
+                    self._taken.remove(orphan.run)
 
     def _take(self, orphan: Claim) -> bool:
         """Whether we have been the first. A server that hangs loses its locks."""
@@ -250,7 +252,7 @@ class Claims:
                 self._locks.take_away(f"thread {orphan.thread}", orphan.server)
         return bool(first)
 
-    async def _take_up(self, orphan: Claim, ask: Callable[..., Awaitable[tuple[int, Any]]]) -> None:
+    async def _take_up(self, orphan: Claim, ask: Ask) -> None:
         """Go on with a run in one of our own, as the engine's runs end with their server."""
         tenant, runs = self._tenants.users.get(orphan.owner), f"/threads/{orphan.thread}/runs"
         if tenant is None or (orphan.over and await _is_written(orphan, ask)):
@@ -270,7 +272,7 @@ class Claims:
             await asyncio.to_thread(self._drop, orphan.run)
 
 
-async def _is_written(claim: Claim, ask: Callable[..., Awaitable[tuple[int, Any]]]) -> bool:
+async def _is_written(claim: Claim, ask: Ask) -> bool:
     """Whether the engine has written down how the run ended."""
     status, run = await ask(claim.owner, "GET", f"/threads/{claim.thread}/runs/{claim.run}")
     return bool(status == 404 or (status == 200 and run["status"] not in _RUNNING))
