@@ -58,7 +58,7 @@ def test_turns_alternate_and_a_question_is_answered_elsewhere(servers: Servers) 
 
 
 def test_either_server_is_killed_in_the_middle_of_a_run(servers: Servers) -> None:
-    """The other one takes its run up unasked, twice; whoever waits for the run hears its end, wherever that is asked."""
+    """The other one takes its run up unasked, twice; whoever waits for the run hears its end, wherever that is."""
     folder = servers.project("ann", "counter", COUNT)
     thread = servers.thread("ann", servers.first)
     first, second = servers.client("ann", servers.first), servers.client("ann", servers.second)
