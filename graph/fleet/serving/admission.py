@@ -9,8 +9,6 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
-from hmac import compare_digest
-from secrets import token_urlsafe
 from typing import Any, Final
 
 from mendgraph.graph.configuration.context import AgentContext
@@ -36,17 +34,6 @@ class Admitter:
 
     def __init__(self, tenants: Tenants, locks: Locks) -> None:
         self.tenants, self.locks, self.claims = tenants, locks, Claims(locks, tenants)
-        self._inside = token_urlsafe()
-
-    def inside_token(self, user: str) -> str:
-        """What this process itself asks the engine with, for one of the users; nobody else is ever told."""
-        return f"{self._inside}.{user}"
-
-    def of_token(self, token: str) -> Tenant | None:
-        """Who asks the engine with this token, None for nobody."""
-        inside, _, user = token.partition(".")
-        ours = compare_digest(inside.encode(), self._inside.encode())
-        return self.tenants.users.get(user) if ours else self.tenants.of_token(token)
 
     def user(self, configurable: Mapping[str, Any]) -> Tenant | StopCause:
         """Who the server says is asking."""

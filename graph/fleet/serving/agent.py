@@ -19,7 +19,6 @@ from mendgraph.graph.fleet.serving.claims import ASKED, Asked, Claim
 from mendgraph.graph.fleet.serving.tenants import Tenant
 from mendgraph.graph.machine.build import AgentGraph, build_machine
 from mendgraph.nodes.call_model.stop_request import StopRequest
-from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.records import StopCause
 
 _NOT_BEGUN: Final = frozenset({"__start__", "begin_turn"})
@@ -31,11 +30,8 @@ class StillOurs(StopRequest):
 
     @property
     def reason(self) -> str:
-        """Why nothing more may begin, "" where it may."""
-        try:
-            open_admitter().claims.check()
-        except StoreError as error:
-            return f"by the server: {error}"
+        """Never any, as a process that has lost its runs ends. Raises StoreError: nobody can tell."""
+        open_admitter().claims.check()
         return ""
 
     @reason.setter
@@ -71,10 +67,11 @@ class ServedMachine(AgentGraph):
         async with AsyncExitStack() as held:
             refused = tenant if isinstance(tenant, StopCause) else await self._placed(held, tenant, configurable)
             asked, given = ASKED.get(), input or None  # some servers send {} for a run that has no input
-            if asked is not None and not isinstance(tenant, StopCause) and refused is None:
-                await self._claimed(held, asked, tenant, configurable)
-            if asked is not None and (given is None or refused is not None):
-                asked.stored.set()
+            if asked is not None:
+                if not isinstance(tenant, StopCause) and refused is None:
+                    await self._claimed(held, asked, tenant, configurable)
+                if given is None or refused is not None:
+                    asked.stored.set()  # there is nothing to wait for
             goes_on = isinstance(given, Command) or given is None
             if isinstance(tenant, StopCause) or refused is not None:
                 cause = cast("StopCause", refused)

@@ -194,6 +194,10 @@ class Claims:
         claimed = "SELECT 1 FROM claims WHERE thread = ? AND NOT over AND successor = ''"
         return bool(self._run(claimed, thread)) or self._locks.is_held(f"thread {thread}")
 
+    def cancel(self, run: str) -> None:
+        """See to it that nobody takes the run up any more."""
+        self._run("UPDATE claims SET over = true WHERE run = ?", run)
+
     def forget(self, thread: str) -> None:
         """Forget the runs of a thread that is deleted."""
         self._run("DELETE FROM claims WHERE thread = ?", thread)

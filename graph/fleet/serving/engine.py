@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from mendgraph.graph.fleet.serving.admission import CannotServeError, open_admitter
 from mendgraph.graph.fleet.serving.claims import Locks
-from mendgraph.graph.fleet.serving.middleware import TenantMiddleware, ask_engine
+from mendgraph.graph.fleet.serving.middleware import OURSELVES, TenantMiddleware, ask_engine
 from mendgraph.graph.fleet.serving.request_guard import App
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.language.display import how_to_add
@@ -93,7 +93,8 @@ def create_app() -> App:
     app.router.lifespan_context = lifespan
 
     async def ask(user: str, method: str, path: str, body: JsonMap | None = None) -> tuple[int, Any]:
-        return await ask_engine(app, admitter.inside_token(user), method, path, body)
+        OURSELVES.set(user)
+        return await ask_engine(app, "", method, path, body)
 
     async def forget(thread: str) -> None:
         await db_manager.get_checkpointer().adelete_thread(thread)

@@ -9,8 +9,9 @@ import asyncio
 import json
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
+from contextvars import ContextVar
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import httpx2
@@ -59,7 +60,7 @@ _ROUTES: Final = tuple(
         ("POST", rf"{_THREAD}/runs(?P<begins>)(/stream|/wait)?"),
         ("GET", rf"{_THREAD}/runs"),
         ("GET", rf"{_RUN}(?P<follows>/join|/stream)?"),
-        ("POST", rf"{_RUN}/cancel"),
+        ("POST", rf"{_RUN}(?P<follows>/cancel)"),
         ("DELETE", _RUN),
     )
 )
@@ -68,7 +69,7 @@ _ROUTES: Final = tuple(
 class Asked(NamedTuple):
     """A request that may be one of the engine's: the thread and run that it is about, and whether a run begins with it.
 
-    `follows` is how somebody waits for the run: "/join" or "/stream".
+    `follows` is what is asked of the run, or of the one that goes on with it: "/join", "/stream" or "/cancel".
     """
 
     thread: str
@@ -230,6 +231,9 @@ def read_body(asked: Asked, data: bytes, user: str, scrub: Callable[[JsonMap], A
 auth = Auth()
 """Who asks, and what of the engine's own things they may see: what is not allowed here is refused."""
 
+OURSELVES: Final = ContextVar("ourselves", default="")
+"""For which user this process asks the engine; no request of a client is in such a task."""
+
 OWNER = "owner"
 """The key of a thread's metadata that says whose it is."""
 
@@ -246,7 +250,8 @@ def token_of(headers: Mapping[Any, Any]) -> str:
 @auth.authenticate
 async def authenticate(headers: dict[str, str]) -> Auth.types.MinimalUserDict:
     """The user who has this token."""
-    tenant = open_admitter().of_token(token_of(headers))
+    tenants = open_admitter().tenants
+    tenant = tenants.users.get(OURSELVES.get()) or tenants.of_token(token_of(headers))
     if tenant is None:
         raise Auth.exceptions.HTTPException(status_code=401, detail="Send the header Authorization: Bearer <token>.")
     return {"identity": tenant.name, "display_name": tenant.name, "is_authenticated": True}
@@ -381,46 +386,57 @@ class TenantMiddleware:
         await self._app(scope, _again(json.dumps(body).encode(), receive), send_stored)
 
     async def _follow(self, asked: Asked, scope: Scope, receive: Receive, send: Send) -> None:
-        """The end of a run, or its stream, wherever it is at work, and whichever run goes on with it.
-
-        Of a run at another server the stream has the state after each step, and no pieces of text.
-        """
-        is_stream, token = asked.follows == "/stream", token_of(dict(scope["headers"]))
+        """Hand on what is asked of a run: of the one that goes on with it, and its end once it is there."""
         run, place = await asyncio.to_thread(self._claims.where, asked.run)
-        sent, streams = "", is_stream and place != "here"
-        if streams:
-            own = f"/threads/{asked.thread}/runs/{asked.run}/stream".encode()
-            headers = [(b"content-type", b"text/event-stream"), (b"location", own)]
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
-        if place != "over" and (streams or not is_stream):
-            await receive()  # the request itself; what comes then is that the client is gone
-            gone = asyncio.ensure_future(receive())
-            while place != "over":
-                sent = await self._send_state(token, asked.thread, sent, send) if streams else ""
-                if (await asyncio.wait({gone}, timeout=_LOOK_AGAIN_S))[0]:
-                    return
-                run, place = await asyncio.to_thread(self._claims.where, asked.run)
-            gone.cancel()
-        path = f"/threads/{asked.thread}/runs/{run}"
-        if streams:
-            (_, output), (_, ended) = [
-                await ask_engine(self._app, token, "GET", each) for each in (f"{path}/join", path)
-            ]
-            parts = _event("values", output) + _event("end", {"status": (ended or {}).get("status", "error")})
-            await send({"type": "http.response.body", "body": parts})
+        if asked.follows == "/cancel":
+            await asyncio.to_thread(self._claims.cancel, run)
+        elif asked.follows == "/stream" and place != "here":
+            await self._stream(asked, token_of(dict(scope["headers"])), receive, send)
             return
+        elif asked.follows == "/join":
+            async for found in self._looks(asked.run, receive):
+                run = found[0]
         headers = [each for each in scope["headers"] if run == asked.run or each[0].lower() != b"last-event-id"]
-        path += asked.follows  # of its successor a client has heard nothing yet
+        path = f"/threads/{asked.thread}/runs/{run}{asked.follows}"  # of a successor its client has no event yet
         scope = {**scope, "path": path, "raw_path": path.encode(), "headers": headers}
         await self._app(scope, receive, masking(send))
 
-    async def _send_state(self, token: str, thread: str, newest: str, send: Send) -> str:
-        """Send the state of a thread if it is another one than at the checkpoint `newest`; which it is at now."""
-        status, state = await ask_engine(self._app, token, "GET", f"/threads/{thread}/state")
-        place = str((state.get("checkpoint") or {}).get("checkpoint_id") or "") if status == 200 else newest
-        said = b": waiting\n\n" if place == newest else _event("values", state["values"], place)
-        await send({"type": "http.response.body", "body": said, "more_body": True})
-        return place
+    async def _stream(self, asked: Asked, token: str, receive: Receive, send: Send) -> None:
+        """The stream of a run that is at work elsewhere, or over: its state after each step, and its end."""
+        own, newest = f"/threads/{asked.thread}/runs/{asked.run}/stream".encode(), ""
+        headers = [(b"content-type", b"text/event-stream"), (b"location", own)]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        async for run, place in self._looks(asked.run, receive):
+            part, path = b": waiting\n\n", f"/threads/{asked.thread}/runs/{run}"
+            if place == "over":
+                output, ended = [
+                    (await ask_engine(self._app, token, "GET", each))[1] for each in (f"{path}/join", path)
+                ]
+                part = _event("values", output) + _event("end", {"status": (ended or {}).get("status", "error")})
+            else:
+                status, state = await ask_engine(self._app, token, "GET", f"/threads/{asked.thread}/state")
+                now = str((state.get("checkpoint") or {}).get("checkpoint_id") or "") if status == 200 else newest
+                part = part if now == newest else _event("values", state["values"], now)
+                newest = now
+            await send({"type": "http.response.body", "body": part, "more_body": place != "over"})
+
+    async def _looks(self, run: str, receive: Receive) -> AsyncIterator[tuple[str, str]]:
+        """Where the run is, and which one, again and again until it is over, or its client is gone."""
+
+        async def gone() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
+        leaving = asyncio.ensure_future(gone())
+        try:
+            while not leaving.done():
+                found = await asyncio.to_thread(self._claims.where, run)
+                yield found
+                if found[1] == "over":
+                    return
+                await asyncio.wait({leaving}, timeout=_LOOK_AGAIN_S)
+        finally:
+            leaving.cancel()
 
     async def _has(self, scope: Scope, thread: str) -> bool:
         """Whether the engine says that the thread is this user's: it begins runs in others' as well."""

@@ -155,3 +155,16 @@ def test_the_runs_of_a_server_that_is_told_to_end_are_for_others(
     first.die()
     silent(shared_store, DIED)
     assert second.look() == TAKEN_UP
+
+
+def test_a_run_that_is_cancelled_meanwhile_is_not_taken_up(
+    shared_store: str, servers: tuple[Server, Server, Server]
+) -> None:
+    first, second, _ = servers
+    first.begin()
+    first.die()
+    second.claims.cancel("r1")
+    second.status = "interrupted"
+    silent(shared_store, DIED)
+    assert second.look() == [("GET", "/threads/t1/runs/r1")]
+    assert second.claims.where("r1") == ("r1", "over")

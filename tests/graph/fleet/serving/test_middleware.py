@@ -45,6 +45,9 @@ class NoClaims(Claims):
     def where(self, run: str) -> tuple[str, Literal["here", "elsewhere", "over"]]:
         return run, "over"
 
+    def cancel(self, run: str) -> None:
+        pass
+
     def forget(self, thread: str) -> None:
         FORGOTTEN.append(f"claims of {thread}")
 
@@ -83,7 +86,7 @@ class Client:
 
     def call(self, scope: MutableMapping[str, Any], messages: list[dict[str, Any]]) -> None:
         async def receive() -> dict[str, Any]:
-            return messages.pop(0)
+            return messages.pop(0) if messages else {"type": "http.disconnect"}
 
         async def send(message: Any) -> None:
             self.sent.append(message)
