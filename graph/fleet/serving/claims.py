@@ -36,7 +36,7 @@ MOST_TRIES: Final = 3
 """How often a run is taken up whose servers die with it, or of it."""
 
 _LOG: Final = logging.getLogger(__name__)
-_RUNNING: Final = frozenset({"pending", "running"})
+_RUNNING: Final = frozenset({"pending", "running", "busy"})
 _TABLE: Final = """
 CREATE TABLE claims (
     run text COLLATE "C" PRIMARY KEY,
@@ -262,6 +262,8 @@ class Claims:
         if tenant is None or (orphan.over and await _is_written(orphan, ask)):
             await asyncio.to_thread(self._drop, orphan.run)
             return
+        if orphan.over and await asyncio.to_thread(self._locks.is_held, f"thread {orphan.thread}"):
+            return  # its next run is at work
         places = [f"run {number} of {orphan.owner}" for number in range(tenant.runs_at_once)]
         if await asyncio.to_thread(lambda: all(map(self._locks.is_held, places))):
             return  # until one of them ends
@@ -277,6 +279,9 @@ class Claims:
 
 
 async def _is_written(claim: Claim, ask: Ask) -> bool:
-    """Whether the engine has written down how the run ended."""
-    status, run = await ask(claim.owner, "GET", f"/threads/{claim.thread}/runs/{claim.run}")
-    return bool(status == 404 or (status == 200 and run["status"] not in _RUNNING))
+    """Whether the engine has written down how the run ended, and then, that its thread is free: two transactions."""
+    for path in (f"/threads/{claim.thread}/runs/{claim.run}", f"/threads/{claim.thread}"):
+        status, found = await ask(claim.owner, "GET", path)
+        if status != 404 and (status != 200 or found["status"] in _RUNNING):
+            return False
+    return True
