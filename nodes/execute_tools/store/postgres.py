@@ -23,6 +23,7 @@ from psycopg.sql import SQL, Literal
 from psycopg.types.numeric import FloatLoader
 from psycopg.types.string import StrDumper, StrDumperUnknown
 
+from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
 from mendgraph.nodes.execute_tools.store.database import (
     STORE_URL_VARIABLE,
     PostgresUrl,
@@ -243,6 +244,7 @@ WHERE workspace = %s AND EXISTS (SELECT 1 FROM pg_locks WHERE {IS_HELD})
 """  # noqa: S608 - our own words
 """Who has written itself down, where the lock is held."""
 
+_ENDS_S, _POLL_S = 5.0, 0.05
 _TAKE_AWAY: Final = f"""
 WITH holder AS (
     SELECT pg_locks.pid FROM mendgraph.locks, pg_locks, hashtextextended(workspace, 0) AS key
@@ -396,6 +398,9 @@ def take_away(workspace: str, run_id: str) -> None:
     if (url := postgres_url()) is not None:
         with connections_to(url).lent("BEGIN") as connection:
             connection.execute(_TAKE_AWAY, (workspace, run_id))
+    latest = monotonic_s() + _ENDS_S
+    while (holder := postgres_holder(workspace)) and holder.run_id == run_id and monotonic_s() < latest:
+        pause(_POLL_S)  # the server ends the connection in its own time
 
 
 # --- The database
