@@ -31,7 +31,13 @@ from mendgraph.nodes.execute_tools.store.database import (
     other_format,
     postgres_url,
 )
-from mendgraph.nodes.execute_tools.store.database_schema import FENCED, IS_HELD, POSTGRES_BASE, STORE_TABLES, PostgresTables
+from mendgraph.nodes.execute_tools.store.database_schema import (
+    FENCED,
+    IS_HELD,
+    POSTGRES_BASE,
+    STORE_TABLES,
+    PostgresTables,
+)
 from mendgraph.nodes.execute_tools.store.run_lock import Owner
 from mendgraph.nodes.language.documents import storable
 
