@@ -65,13 +65,14 @@ class ServedMachine(AgentGraph):
             )
         tenant = self.admitter().user(configurable)
         async with AsyncExitStack() as held:
-            refused = tenant if isinstance(tenant, StopCause) else await self._placed(held, tenant, configurable)
             asked, given = ASKED.get(), input or None  # some servers send {} for a run that has no input
             if asked is not None:
-                if not isinstance(tenant, StopCause) and refused is None:
-                    await self._claimed(held, asked, tenant, configurable)
-                if given is None or refused is not None:
-                    asked.stored.set()  # there is nothing to wait for
+                held.callback(asked.stored.set)
+            refused = tenant if isinstance(tenant, StopCause) else await self._placed(held, tenant, configurable)
+            if asked is not None and not isinstance(tenant, StopCause) and refused is None:
+                await self._claimed(held, asked, tenant, configurable)
+                if given is None:
+                    asked.stored.set()  # all that it needs is in the store
             goes_on = isinstance(given, Command) or given is None
             if isinstance(tenant, StopCause) or refused is not None:
                 cause = cast("StopCause", refused)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 BEAT_S: Final = 1.0
 DEAD_S: Final = 3.0
-LONGEST_SILENCE_S = 20.0
+LONGEST_SILENCE_S: Final = 20.0
 """How often a server says that it is alive; after what silence a run is taken up whose lock is free; after what silence
 it is taken from a server that has its lock still."""
 
@@ -259,14 +259,13 @@ class Claims:
     async def _take_up(self, orphan: Claim, ask: Ask) -> None:
         """Go on with a run in one of our own, as the engine's runs end with their server."""
         tenant, runs = self._tenants.users.get(orphan.owner), f"/threads/{orphan.thread}/runs"
-        if tenant is None or (orphan.over and await _is_written(orphan, ask)):
+        if orphan.over and await _is_written(orphan, ask):
             await asyncio.to_thread(self._drop, orphan.run)
             return
-        if orphan.over and await asyncio.to_thread(self._locks.is_held, f"thread {orphan.thread}"):
-            return  # its next run is at work
-        places = [f"run {number} of {orphan.owner}" for number in range(tenant.runs_at_once)]
-        if await asyncio.to_thread(lambda: all(map(self._locks.is_held, places))):
-            return  # until one of them ends
+        places = [f"run {number} of {orphan.owner}" for number in range(tenant.runs_at_once if tenant else 0)]
+        thread = f"thread {orphan.thread}"
+        if await asyncio.to_thread(lambda: self._locks.is_held(thread) or all(map(self._locks.is_held, places))):
+            return  # another server knows the user, or there is room once another run has ended
         await ask(orphan.owner, "POST", f"{runs}/{orphan.run}/cancel")  # it ends in the engine's list
         status, asked = 404, Asked(orphan.request, orphan)
         if orphan.tries < MOST_TRIES:
@@ -274,7 +273,7 @@ class Claims:
             status, _ = await ask(orphan.owner, "POST", runs, {**json.loads(orphan.request), "input": {}})
         if status < 400:
             await asyncio.wait_for(asked.stored.wait(), LONGEST_SILENCE_S)
-        else:
+        elif status < 500:  # otherwise it is tried again
             await asyncio.to_thread(self._drop, orphan.run)
 
 
