@@ -78,7 +78,7 @@ class Clients:
         """Give one order and see that all of it was done, once."""
         folder = self.servers.project("ann", name, FILES)
         thread = self._anywhere(choice, lambda client: str(client.threads.create()["thread_id"]))
-        given = {"input": {"messages": [{"role": "user", "content": f"Count {name}."}]}}
+        given: JsonMap = {"input": {"messages": [{"role": "user", "content": f"Count {name}."}]}}
         while (values := self._end(choice, thread, given, name, approved=approved)).get("outcome") is None:
             asks = self._anywhere(choice, lambda client: client.threads.get_state(thread))["next"] == ["guard"]
             if asks:
