@@ -408,10 +408,8 @@ def run_batch(  # noqa: D417, PLR0913 - some arguments are described with others
     context = (context or AgentContext()).model_copy(update=given.fields())
     if isinstance(options.get("model"), str):  # a chat model itself is an option of each session
         context = AgentContext(**{**context.model_dump(), "model": options.pop("model")})
-    durability = options.pop("durability", "sync")
-    terms = Terms(context, max_cost_usd=max_cost_usd, max_tokens=max_tokens, durability=durability)
-    problem = terms_problem(terms, crew)
-    if problem is not None:
+    terms = Terms(context, max_cost_usd, max_tokens, options.pop("durability", "sync"))
+    if (problem := terms_problem(terms, crew)) is not None:
         raise ValueError(problem)
     place = None if out is None else os.fspath(out)
     batch = prepare(tasks, terms, crew, out=place, remove_copies=remove_copies, standby=standby, options=options)
