@@ -11,9 +11,11 @@ from threading import Event
 from typing import Any, Final
 
 import httpx
+import psycopg
 import pytest
 from langgraph_sdk.errors import APIError
 
+from mendgraph.graph.fleet.serving.claims import DEAD_S
 from mendgraph.nodes.records import JsonMap, Protocol
 from tests.doubles.replies import Reply, Say
 from tests.extent import LEVEL, in_sweeps
@@ -150,33 +152,57 @@ def test_each_of_three_servers_is_killed_in_turn_under_load(three: Servers) -> N
         assert "Traceback" not in server.log, server.log
 
 
-def test_a_server_that_was_stopped_does_nothing_more_when_it_wakes(three: Servers) -> None:
-    """Its run is taken from it meanwhile; the reply that it waited for lies in its connection when it wakes."""
-    stopped, other = three.each[:2]
-    waits, come = Event(), Event()
+class HeldBack:
+    """`counting`, but for the first reply after an edit, which `come` lets go; `waits` says that it is asked for."""
 
-    def held_back(request: JsonMap) -> Reply:
-        if len(request["messages"]) > 4 and not waits.is_set():  # one edit is made
-            waits.set()
-            come.wait(120)
+    def __init__(self) -> None:
+        self.waits, self.come = Event(), Event()
+
+    def __call__(self, request: JsonMap) -> Reply:
+        if len(request["messages"]) > 4 and not self.waits.is_set():
+            self.waits.set()
+            self.come.wait(120)
         return counting(request)
 
-    three.model._then = held_back
-    folder, thread = three.project("ann", "stopped", FILES), three.thread("ann", stopped)
-    given: Any = {"messages": [{"role": "user", "content": "Count stopped."}]}
-    run: Any = three.client("ann", stopped).runs.create(
-        thread, "mendgraph", input=given, context={"workspace": "stopped"}
-    )
-    assert waits.wait(60)
+    def begun(self, servers: Servers, name: str) -> tuple[str, str]:
+        """A run at the first server, which waits for that reply: its thread and its id."""
+        servers.model._then = self
+        servers.project("ann", name, FILES)
+        thread = servers.thread("ann", servers.first)
+        given: Any = {"messages": [{"role": "user", "content": f"Count {name}."}]}
+        client = servers.client("ann", servers.first)
+        run = client.runs.create(thread, "mendgraph", input=given, context={"workspace": name})
+        assert self.waits.wait(60)
+        return thread, str(run["run_id"])
+
+
+def test_a_server_that_was_stopped_does_nothing_more_when_it_wakes(three: Servers) -> None:
+    """Its run is taken from it meanwhile; the reply that it waited for lies in its connection when it wakes."""
+    stopped, other, held = three.first, three.second, HeldBack()
+    thread, run = held.begun(three, "stopped")
     assert stopped.process is not None
     stopped.process.send_signal(signal.SIGSTOP)
-    ended: Any = three.client("ann", other).runs.join(thread, run["run_id"])
+    ended: Any = three.client("ann", other).runs.join(thread, run)
     state, asked = three.state("ann", other, thread), len(three.model.requests)
-    come.set()
+    held.come.set()
     stopped.process.send_signal(signal.SIGCONT)
     assert stopped.process.wait(60) == 1
     assert "another one has taken up its runs" in stopped.log
-    assert (ended["outcome"]["answer"], changed_files(folder, FILES)) == ("Done: Count stopped.", DONE)
+    assert ended["outcome"]["answer"] == "Done: Count stopped."
+    assert changed_files(three.root / "ann" / "stopped", FILES) == DONE
     assert (three.state("ann", other, thread), len(three.model.requests)) == (state, asked)
     stopped.begin()
     stopped.wait()
+
+
+def test_connections_that_are_cut_off_take_no_run_away(three: Servers) -> None:
+    held = HeldBack()
+    thread, run = held.begun(three, "cut-off")
+    with psycopg.connect(three.database) as operator:
+        others = "datname = current_database() AND pid <> pg_backend_pid()"
+        operator.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}")  # noqa: S608 - ours
+    time.sleep(3 * DEAD_S)
+    held.come.set()
+    ended: Any = three.client("ann", three.second).runs.join(thread, run)
+    assert ended["outcome"]["answer"] == "Done: Count cut-off."
+    assert [each["run_id"] for each in three.client("ann", three.each[2]).runs.list(thread)] == [run]

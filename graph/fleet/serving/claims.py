@@ -8,6 +8,7 @@ it wakes: before it calls a model, changes a file or writes a checkpoint once mo
 import asyncio
 import json
 import logging
+import math
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -146,7 +147,7 @@ class Claims:
     def __init__(self, locks: Locks, tenants: Tenants) -> None:
         self._locks, self._tenants, self.closing = locks, tenants, False
         self._mine, self._ended, self._taken = set[str](), dict[str, Claim](), set[str]()
-        self._renewed = monotonic_s()
+        self._renewed, self._failed = monotonic_s(), -math.inf
 
     def enter(self, claim: Claim, orphan: Claim | None) -> None:
         """Write down that this server is at work on a run, which goes on with the orphan."""
@@ -161,13 +162,13 @@ class Claims:
         """Write down that the machine has done with the run, unless it is the server that ends."""
         self._mine.discard(claim.run)
         if not self.closing:
-            self._ended[claim.run] = claim
-            with suppress(StoreError):  # whoever takes it up finds its end
-                self._run("UPDATE claims SET over = true WHERE run = ?", claim.run)
+            with suppress(StoreError):  # it is taken up once the database is there again
+                self.cancel(claim.run)
+                self._ended[claim.run] = claim
 
     def renew(self) -> None:
         """Say that this server is alive. Where another one has taken a run of its own, this process ends here."""
-        runs, now = [*self._mine, *self._ended, *self._taken], monotonic_s()
+        runs, now = [*self._mine, *self._taken], monotonic_s()
         if runs:
             self._run("UPDATE claims SET beat = now() WHERE run = ANY(?) AND server = ?", runs, self._locks.server)
             lost = self._run("SELECT run FROM claims WHERE run = ANY(?) AND server <> ?", runs, self._locks.server)
@@ -223,6 +224,7 @@ class Claims:
                 try:
                     await work()
                 except Exception:  # noqa: BLE001 - whatever it is, the other runs need their heartbeat
+                    self._failed = monotonic_s()
                     _LOG.exception("The runs of this and other servers could not be looked after.")
                 await asyncio.sleep(BEAT_S)
 
@@ -234,6 +236,8 @@ class Claims:
             if await _is_written(claim, ask):
                 del self._ended[claim.run]
                 await asyncio.to_thread(self._drop, claim.run)
+        if monotonic_s() - self._failed < 2 * DEAD_S:
+            return  # the database was away: those that live have to say so first
         silence = f"{LONGEST_SILENCE_S} s"
         for row in await asyncio.to_thread(self._run, _ORPHANS, f"{DEAD_S} s", silence):
             orphan = Claim(*row)
