@@ -219,23 +219,26 @@ class Claims:
     async def keep(self, ask: Ask) -> None:
         """Beat, and take up what others have left, until this is cancelled."""
 
-        async def often(work: Callable[[], Awaitable[object]]) -> None:
+        async def often(work: Callable[[], Awaitable[object]], pause_s: float = BEAT_S) -> None:
             while True:
                 try:
                     await work()
                 except Exception:  # noqa: BLE001 - whatever it is, the other runs need their heartbeat
                     self._failed = monotonic_s()
                     _LOG.exception("The runs of this and other servers could not be looked after.")
-                await asyncio.sleep(BEAT_S)
+                await asyncio.sleep(pause_s)
 
-        await asyncio.gather(often(lambda: asyncio.to_thread(self.renew)), often(lambda: self.look(ask)))
+        async def drop_ended() -> None:
+            for claim in [*self._ended.values()]:
+                if await _is_written(claim, ask):
+                    del self._ended[claim.run]
+                    await asyncio.to_thread(self._drop, claim.run)
+
+        beats, looks = often(lambda: asyncio.to_thread(self.renew)), often(lambda: self.look(ask))
+        await asyncio.gather(beats, looks, often(drop_ended, BEAT_S / 10))
 
     async def look(self, ask: Ask) -> None:
-        """Take up runs whose server is gone, once; forget our own that have ended in the engine's books as well."""
-        for claim in [*self._ended.values()]:
-            if await _is_written(claim, ask):
-                del self._ended[claim.run]
-                await asyncio.to_thread(self._drop, claim.run)
+        """Take up runs whose server is gone, once."""
         if monotonic_s() - self._failed < 2 * DEAD_S:
             return  # the database was away: those that live have to say so first
         silence = f"{LONGEST_SILENCE_S} s"

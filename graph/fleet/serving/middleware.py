@@ -41,7 +41,7 @@ GRAPH: Final = "mendgraph"
 _STORED_S: Final = 10.0
 """How long a client that begins a run waits until what it asks is in the store."""
 
-_LOOK_AGAIN_S: Final = 0.5
+_LOOK_AGAIN_S: Final = 0.25
 """How often it is looked for the end of a run that is at work at another server."""
 
 _THREAD: Final = r"/threads/(?P<thread>[A-Za-z0-9][A-Za-z0-9._:-]{0,127})"
@@ -351,29 +351,31 @@ class TenantMiddleware:
             if isinstance(body, Refused):
                 return body
             if asked.begins_run:
-                if not await self._has(scope, asked.thread):
-                    return Refused(404, f"There is no thread {asked.thread}.")
-                if await asyncio.to_thread(self._claims.is_busy, asked.thread):
-                    return Refused(409, f"A run of the thread {asked.thread} is at work: wait for it, or cancel it.")
-                if body.get("input") is None and not body.get("command"):
-                    body = {**body, "input": {}}  # what is cut off goes on: not every version knows null
-                await self._begin_run(scope, body, receive, send)
-                return None
+                return await self._begin_run(asked.thread, body, scope, receive, send)
             if scope["path"].endswith("/state/checkpoint"):
                 scope = _of_newest(scope, body)
             receive = _again(json.dumps(body).encode(), receive)
         deletes = scope["method"] == "DELETE" and scope["path"] == f"/threads/{asked.thread}"
-        if deletes and await self._has(scope, asked.thread):
+        if deletes and await self._thread(scope, asked.thread) is not None:
             await self._forget(asked.thread)  # not every version of the engine does
             await asyncio.to_thread(self._claims.forget, asked.thread)
-        if asked.follows and await self._has(scope, asked.thread):
+        if asked.follows and await self._thread(scope, asked.thread) is not None:
             await self._follow(asked, scope, receive, send)
         else:
             await self._app(scope, receive, masking(send))
         return None
 
-    async def _begin_run(self, scope: Scope, body: JsonMap, receive: Receive, send: Send) -> None:
+    async def _begin_run(self, name: str, body: JsonMap, scope: Scope, receive: Receive, send: Send) -> Refused | None:
         """Let a run begin. Nobody hears of it before what it was asked is in the store, so that no death loses it."""
+        thread = await self._thread(scope, name)
+        if thread is None:
+            return Refused(404, f"There is no thread {name}.")
+        if await asyncio.to_thread(self._claims.is_busy, name):
+            return Refused(409, f"A run of the thread {name} is at work: wait for it, or cancel it.")
+        if not body.get("command"):
+            body = {**body, "input": body.get("input") or {}}  # what is cut off goes on: not every version knows null
+        elif thread.get("status") != "interrupted":
+            await self._ask_again(scope, name)
         passed, waits = masking(send), ClaimedRun(json.dumps({**body, "input": {}, "command": None}))
         ASKED.set(waits)
 
@@ -384,14 +386,20 @@ class TenantMiddleware:
             await passed(message)
 
         await self._app(scope, _again(json.dumps(body).encode(), receive), send_stored)
+        return None
 
     async def _follow(self, asked: Asked, scope: Scope, receive: Receive, send: Send) -> None:
         """Hand on what is asked of a run: of the one that goes on with it, and its end once it is there."""
         run, place = await asyncio.to_thread(self._claims.where, asked.run)
+        path, token = f"/threads/{asked.thread}/runs/{run}", token_of(dict(scope["headers"]))
+        if place == "over" and not await asyncio.to_thread(self._claims.is_busy, asked.thread):
+            _, found = await ask_engine(self._app, token, "GET", path)
+            if (found or {}).get("status") in {"pending", "running"}:  # its server died before it could claim it
+                await ask_engine(self._app, token, "POST", f"{path}/cancel")
         if asked.follows == "/cancel":
             await asyncio.to_thread(self._claims.cancel, run)
         elif asked.follows == "/stream" and place != "here":
-            await self._stream(asked, token_of(dict(scope["headers"])), receive, send)
+            await self._stream(asked, token, receive, send)
             return
         elif asked.follows == "/join":
             async for found in self._looks(asked.run, receive):
@@ -438,10 +446,17 @@ class TenantMiddleware:
         finally:
             leaving.cancel()
 
-    async def _has(self, scope: Scope, thread: str) -> bool:
-        """Whether the engine says that the thread is this user's: it begins runs in others' as well."""
-        token = token_of(dict(scope["headers"]))
-        return (await ask_engine(self._app, token, "GET", f"/threads/{thread}"))[0] == 200
+    async def _thread(self, scope: Scope, thread: str) -> Any:
+        """What the engine says of the thread if it is this user's: it begins runs in others' as well."""
+        status, found = await ask_engine(self._app, token_of(dict(scope["headers"])), "GET", f"/threads/{thread}")
+        return found if status == 200 else None
+
+    async def _ask_again(self, scope: Scope, thread: str) -> None:
+        """Ask a question again that is open, and that the engine takes no answer to: it died when one came."""
+        token, path = token_of(dict(scope["headers"])), f"/threads/{thread}"
+        _, state = await ask_engine(self._app, token, "GET", f"{path}/state")
+        if (state or {}).get("next") == ["guard"]:
+            await ask_engine(self._app, token, "POST", f"{path}/runs/wait", {"assistant_id": GRAPH, "input": {}})
 
 
 async def ask_engine(app: App, token: str, method: str, path: str, body: JsonMap | None = None) -> tuple[int, Any]:
