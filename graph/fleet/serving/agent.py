@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, aclosing
 from copy import copy
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Final, NoReturn, cast
 
 from langgraph.graph.state import CompiledStateGraph
@@ -98,8 +98,10 @@ class ServedMachine(AgentGraph):
         """Let other servers know who is at work on the run, until `held` ends."""
         run, thread = str(configurable["run_id"]), str(configurable["thread_id"])
         claim = Claim(run, thread, tenant.name, asked.request, asked.orphan.tries + 1 if asked.orphan else 0)
-        await asyncio.to_thread(self.admitter().claims.enter, claim, asked.orphan)
-        held.push_async_callback(asyncio.to_thread, self.admitter().claims.leave, claim)
+        claims = self.admitter().claims
+        await asyncio.to_thread(claims.enter, claim, asked.orphan)
+        cast("asyncio.Task[Any]", asyncio.current_task()).add_done_callback(partial(claims.written, run))
+        held.push_async_callback(asyncio.to_thread, claims.leave, run)
 
     def _resolve_checkpointer(self, config: Any) -> Any:
         """The server's own, which a server that was taken for dead writes no more."""

@@ -146,7 +146,7 @@ class Claims:
 
     def __init__(self, locks: Locks, tenants: Tenants) -> None:
         self._locks, self._tenants, self.closing = locks, tenants, False
-        self._mine, self._ended, self._taken = set[str](), dict[str, Claim](), set[str]()
+        self._mine, self._taken = set[str](), set[str]()
         self._renewed, self._failed = monotonic_s(), -math.inf
 
     def enter(self, claim: Claim, orphan: Claim | None) -> None:
@@ -158,13 +158,22 @@ class Claims:
                 self._run("UPDATE claims SET successor = ? WHERE run = ?", claim.run, orphan.run)
         self._mine.add(claim.run)
 
-    def leave(self, claim: Claim) -> None:
+    def leave(self, run: str) -> None:
         """Write down that the machine has done with the run, unless it is the server that ends."""
-        self._mine.discard(claim.run)
+        self._mine.discard(run)
         if not self.closing:
             with suppress(StoreError):  # it is taken up once the database is there again
-                self.cancel(claim.run)
-                self._ended[claim.run] = claim
+                self.cancel(run)
+
+    def written(self, run: str, task: "asyncio.Task[Any]") -> None:
+        """Forget a run that is over, once the engine's own `task` has ended: its books say so as well."""
+
+        def forget() -> None:
+            with suppress(StoreError):
+                self._run("DELETE FROM claims WHERE run = ? AND over", run)
+
+        if task.cancelled() or task.exception() is None:
+            asyncio.get_running_loop().run_in_executor(None, forget)
 
     def renew(self) -> None:
         """Say that this server is alive. Where another one has taken a run of its own, this process ends here."""
@@ -219,23 +228,16 @@ class Claims:
     async def keep(self, ask: Ask) -> None:
         """Beat, and take up what others have left, until this is cancelled."""
 
-        async def often(work: Callable[[], Awaitable[object]], pause_s: float = BEAT_S) -> None:
+        async def often(work: Callable[[], Awaitable[object]]) -> None:
             while True:
                 try:
                     await work()
                 except Exception:  # noqa: BLE001 - whatever it is, the other runs need their heartbeat
                     self._failed = monotonic_s()
                     _LOG.exception("The runs of this and other servers could not be looked after.")
-                await asyncio.sleep(pause_s)
+                await asyncio.sleep(BEAT_S)
 
-        async def drop_ended() -> None:
-            for claim in [*self._ended.values()]:
-                if await _is_written(claim, ask):
-                    del self._ended[claim.run]
-                    await asyncio.to_thread(self._drop, claim.run)
-
-        beats, looks = often(lambda: asyncio.to_thread(self.renew)), often(lambda: self.look(ask))
-        await asyncio.gather(beats, looks, often(drop_ended, BEAT_S / 10))
+        await asyncio.gather(often(lambda: asyncio.to_thread(self.renew)), often(lambda: self.look(ask)))
 
     async def look(self, ask: Ask) -> None:
         """Take up runs whose server is gone, once."""

@@ -132,14 +132,14 @@ def test_an_end_that_the_engine_did_not_write_down_is_found_again(
 ) -> None:
     first, second, _ = servers
     first.begin()
-    first.claims.leave(RUN)
+    first.claims.leave(RUN.run)
     first.die()
     silent(shared_store, DIED)
     assert not second.claims.is_busy("t1")
     second.status = "success"
     assert second.look() == WRITTEN
     first.begin()
-    first.claims.leave(RUN)
+    first.claims.leave(RUN.run)
     first.die()
     silent(shared_store, DIED)
     second.status = "busy"
@@ -152,7 +152,7 @@ def test_the_runs_of_a_server_that_is_told_to_end_are_for_others(
     first, second, _ = servers
     first.begin()
     first.claims.closing = True
-    first.claims.leave(RUN)
+    first.claims.leave(RUN.run)
     first.die()
     silent(shared_store, DIED)
     assert second.look() == TAKEN_UP
