@@ -35,6 +35,7 @@ KINDS: Final = ["human", "ai", "tool", "ai", "tool", "ai"]
 pytestmark = [
     in_sweeps,
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # connections that were cut off
+    pytest.mark.filterwarnings("ignore:Reconnecting without a Last-Event-ID"),  # before the first event
 ]
 
 
