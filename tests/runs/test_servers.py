@@ -57,7 +57,7 @@ def test_turns_alternate_and_a_question_is_answered_elsewhere(servers: Servers) 
         assert [each["type"] for each in servers.state("ann", server, thread)["values"]["messages"]] == kinds
 
 
-def test_either_server_is_killed_in_the_middle_of_a_run(servers: Servers) -> None:
+def test_one_server_is_killed_in_the_middle_of_a_run_and_the_other_one_told_to_end(servers: Servers) -> None:
     """The other one takes its run up unasked, twice; whoever waits for the run hears its end, wherever that is."""
     folder = servers.project("ann", "counter", COUNT)
     thread = servers.thread("ann", servers.first)
@@ -74,7 +74,7 @@ def test_either_server_is_killed_in_the_middle_of_a_run(servers: Servers) -> Non
     servers.first.begin()
     servers.first.wait()
     servers.model.say(SECOND, Say("Counted."), Say("Hello again."), Say("And again."))
-    servers.second.kill()
+    servers.second.end()
     parts = [*first.runs.join_stream(thread, run)]
     ended: Any = first.runs.join(thread, run)
     assert (outcome(ended), changed_files(folder, COUNT)) == (("FINISHED", "answered"), {"count.txt": "count = 112\n"})
