@@ -99,9 +99,7 @@ class Locks:
 
     def take_away(self, name: str, server: str) -> None:
         """Free this lock if this server has it, and whatever else it has: it hangs. StoreError where nobody can."""
-        from mendgraph.nodes.execute_tools.store.postgres import take_away
-
-        take_away(_key(name), server)
+        self._locks.take_away(_key(name), server)
 
 
 def _key(name: str) -> str:
@@ -212,9 +210,6 @@ class Claims:
         """Forget the runs of a thread that is deleted."""
         self._run("DELETE FROM claims WHERE thread = ?", thread)
 
-    def _drop(self, run: str) -> None:
-        self._run("DELETE FROM claims WHERE run = ?", run)
-
     @cached_property
     def _database(self) -> Any:
         return open_postgres(_CLAIMS)
@@ -248,7 +243,8 @@ class Claims:
             orphan = Claim(*row)
             if await asyncio.to_thread(self._take, orphan):
                 try:
-                    await self._take_up(orphan, ask)
+                    if await self._take_up(orphan, ask):
+                        await asyncio.to_thread(self._run, "DELETE FROM claims WHERE run = ?", orphan.run)
                 finally:
                     self._taken.remove(orphan.run)
 
@@ -265,16 +261,15 @@ class Claims:
                 self._locks.take_away(f"thread {orphan.thread}", orphan.server)
         return bool(first)
 
-    async def _take_up(self, orphan: Claim, ask: Ask) -> None:
-        """Go on with a run in one of our own, as the engine's runs end with their server."""
+    async def _take_up(self, orphan: Claim, ask: Ask) -> bool:
+        """Go on with a run in one of our own, as the engine's runs end with their server; whether nobody ever will."""
         tenant, runs = self._tenants.users.get(orphan.owner), f"/threads/{orphan.thread}/runs"
         if orphan.over and await _is_written(orphan, ask):
-            await asyncio.to_thread(self._drop, orphan.run)
-            return
+            return True
         places = [f"run {number} of {orphan.owner}" for number in range(tenant.runs_at_once if tenant else 0)]
         thread = f"thread {orphan.thread}"
         if await asyncio.to_thread(lambda: self._locks.is_held(thread) or all(map(self._locks.is_held, places))):
-            return  # another server knows the user, or there is room once another run has ended
+            return False  # another server knows the user, or there is room once another run has ended
         await ask(orphan.owner, "POST", f"{runs}/{orphan.run}/cancel")  # it ends in the engine's list
         status, asked = 404, Asked(orphan.request, orphan)
         if orphan.tries < MOST_TRIES:
@@ -282,8 +277,7 @@ class Claims:
             status, _ = await ask(orphan.owner, "POST", runs, {**json.loads(orphan.request), "input": {}})
         if status < 400:
             await asyncio.wait_for(asked.stored.wait(), LONGEST_SILENCE_S)
-        elif status < 500:  # otherwise it is tried again
-            await asyncio.to_thread(self._drop, orphan.run)
+        return 400 <= status < 500  # after the server's own failures it is tried again
 
 
 async def _is_written(claim: Claim, ask: Ask) -> bool:

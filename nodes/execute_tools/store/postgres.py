@@ -319,6 +319,17 @@ class Locks:
                 with suppress(StoreError):  # a connection that is gone holds nothing
                     self._ask("SELECT pg_advisory_unlock(hashtextextended(%s, 0))", (workspace,))
 
+    def take_away(self, workspace: str, run_id: str) -> None:
+        """Take this lock, and all that its process holds, from a holder that hangs: it writes nothing more, ever.
+
+        Somebody else who holds it by now keeps it. Raises StoreError: the server cannot be asked.
+        """
+        with self.connections.lent("BEGIN") as connection:
+            connection.execute(_TAKE_AWAY, (workspace, run_id))
+        latest = monotonic_s() + _ENDS_S
+        while (holder := postgres_holder(workspace)) and holder.run_id == run_id and monotonic_s() < latest:
+            pause(_POLL_S)  # the server ends the connection in its own time
+
     def epoch(self, workspace: str) -> int | None:
         """The epoch of a lock that this process has taken and not released; None where it has not.
 
@@ -394,19 +405,6 @@ def postgres_holder(workspace: str) -> Owner | None:
         return None
     run_id, pid, since, host = row
     return Owner(run_id, pid, since, "" if host == socket.gethostname() else host)
-
-
-def take_away(workspace: str, run_id: str) -> None:
-    """Take this lock, and all that its process holds, from a holder that hangs: it writes nothing more, ever.
-
-    Somebody else who holds it by now keeps it. Raises StoreError: the server cannot be asked.
-    """
-    if (url := postgres_url()) is not None:
-        with connections_to(url).lent("BEGIN") as connection:
-            connection.execute(_TAKE_AWAY, (workspace, run_id))
-    latest = monotonic_s() + _ENDS_S
-    while (holder := postgres_holder(workspace)) and holder.run_id == run_id and monotonic_s() < latest:
-        pause(_POLL_S)  # the server ends the connection in its own time
 
 
 # --- The database
