@@ -60,6 +60,7 @@ class Client:
     """One request to the middleware, and what comes of it."""
 
     def __init__(self) -> None:
+        self.says: dict[str, Any] = {}
         self.seen: list[tuple[str, str, bytes]] = []
         self.sent: list[Any] = []
 
@@ -75,7 +76,7 @@ class Client:
             asked.stored.set()
         status = 404 if scope.get("path") == "/threads/theirs" else 200
         await send({"type": "http.response.start", "status": status, "headers": []})
-        await send({"type": "http.response.body", "body": b"{}"})
+        await send({"type": "http.response.body", "body": json.dumps(self.says.get(scope.get("path"), {})).encode()})
 
     def ask(self, method: str, path: str, *bodies: bytes, headers: tuple[tuple[bytes, bytes], ...] = (ANN,)) -> int:
         """The status of the answer."""
@@ -199,6 +200,21 @@ def test_a_body_has_a_length_and_a_client_that_is_gone_has_none() -> None:
     scope = {"type": "http", "method": "PATCH", "path": "/threads/mine", "headers": (ANN,)}
     client.call(scope, [{"type": "http.disconnect"}])
     assert [body for *_, body in client.seen] == [b"{}"]
+
+
+def test_a_question_that_the_engine_forgot_is_asked_again_before_it_is_answered() -> None:
+    client = Client()
+    client.says = {"/threads/mine": {"status": "busy"}, "/threads/mine/state": {"next": ["guard"]}}
+    assert client.ask("POST", "/threads/mine/runs", b'{"command": {"resume": "approve"}}') == 200
+    asked = ["/threads/mine", "/threads/mine/state", "/threads/mine/runs/wait", "/threads/mine/runs"]
+    assert [path for _, path, _ in client.seen] == asked
+
+
+def test_a_run_whose_server_died_before_it_was_claimed_ends_when_somebody_waits_for_it() -> None:
+    client, run = Client(), "/threads/mine/runs/r1"
+    client.says = {run: {"status": "pending"}}
+    assert client.ask("GET", f"{run}/join") == 200
+    assert [path for _, path, _ in client.seen] == ["/threads/mine", run, f"{run}/cancel", f"{run}/join"]
 
 
 def test_a_user_has_some_requests_open() -> None:
