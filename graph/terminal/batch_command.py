@@ -57,6 +57,9 @@ def batch(  # noqa: PLR0913, PLR0917 - typer reads the options from the signatur
     address: Annotated[
         str | None, typer.Option(metavar="A", help="Address of the cluster (default: a new one on this machine).")
     ] = None,
+    standby: Annotated[
+        bool, typer.Option("--standby", help="Wait while another process works on the batch; go on if it dies.")
+    ] = False,
 ) -> int:
     """Work on many tasks, each on a copy of its own of its workspace.
 
@@ -71,7 +74,7 @@ def batch(  # noqa: PLR0913, PLR0917 - typer reads the options from the signatur
         crew, terms = Crew(workers, processes, on, address), _terms(chosen, max_cost, max_tokens)
         if problem := terms_problem(terms, crew):
             context.fail(problem)
-        made = prepare(file, terms, crew, out=out, remove_copies=remove_copies)
+        made = prepare(file, terms, crew, out=out, remove_copies=remove_copies, standby=standby)
         ready = cast("Batch", loaded(found(made)))
         with ready.folder:
             return _work(chosen, ready)

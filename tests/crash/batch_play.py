@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import sys
 from typing import Any, Final
 
 from mendgraph.graph.configuration.context import AgentContext
@@ -56,6 +57,12 @@ def start(place: dict[str, str]) -> Any:
     """The one call that begins the batch, and goes on with it."""
     os.environ[DATA_DIR_VARIABLE] = place["data"]
     os.environ["OPENAI_API_KEY"] = "k"
-    found = run_batch(tasks(place["repository"]), out=place["out"], context=context(place["base_url"]), workers=3)
+    whole = tasks(place["repository"])
+    standby = "standby" in place
+    found = run_batch(whole, out=place["out"], context=context(place["base_url"]), workers=3, standby=standby)
     assert not isinstance(found, ToolError), found.message
     return {"end": found.end.value, "done": found.tally.done, "finished": found.tally.finished}
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(start(json.loads(sys.argv[1]))))

@@ -4,16 +4,22 @@ import json
 import random
 import shutil
 import subprocess
+import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from mendgraph.nodes.execute_tools.store.run_lock import written_owner
+from mendgraph.nodes.records import JsonMap
 from tests.crash import batch_play
 from tests.crash.batch_play import TASKS, number_of
 from tests.crash.fork_server import ForkServer, Played
+from tests.doubles.replies import Reply
 from tests.doubles.scripted_server import ScriptedServer
 from tests.extent import in_sweeps
 from tests.memory_folder import memory_folder
@@ -91,3 +97,39 @@ def test_a_batch_that_is_killed_ten_times_is_as_whole_as_one_that_is_not(server:
         assert torn.calls().total() <= CALLS_OF_A_TASK * TASKS + 3 * KILLS  # at work when it was killed: three
         again = server.run("start", torn.argument)
         assert again.value == last.value
+
+
+def test_of_three_that_stand_by_one_goes_on_with_what_another_has_left(tmp_path: Path) -> None:
+    """Whoever is at work is killed, ten times, and one more process stands by each time."""
+    folder = Path(__file__).parents[2]
+
+    def answer(request: JsonMap) -> Reply:
+        time.sleep(0.1)
+        return batch_play.answer(request)
+
+    with memory_folder() as memory, ScriptedServer(then=answer) as model, ExitStack() as ended:
+        place = Place(tmp_path / "three", memory, model)
+        command = [sys.executable, "-m", "tests.crash.batch_play", json.dumps({**place.argument, "standby": "yes"})]
+
+        def one_more() -> "subprocess.Popen[bytes]":
+            begun = ended.enter_context(subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE))
+            ended.callback(begun.kill)
+            return begun
+
+        three = [one_more() for _ in range(3)]
+        for kill in range(KILLS):
+            latest = time.monotonic() + 60
+            while len(model.requests) < 5 * (kill + 1) and time.monotonic() < latest:
+                time.sleep(0.05)
+            holder = written_owner(str(place.out), "batch.lock")
+            assert holder is not None
+            [killed] = [each for each in three if each.pid == holder.pid]
+            killed.kill()
+            three.remove(killed)
+            three.append(one_more())
+        for each in three:
+            told, _ = each.communicate(timeout=120)
+            assert json.loads(told) == {"end": "complete", "done": TASKS, "finished": TASKS}, place.results()
+        assert {each["kind"] for each in place.results().values()} == {"FINISHED"}
+        assert set(place.patches()) == {f"t{number}" for number in range(TASKS)}
+        assert place.calls().total() <= CALLS_OF_A_TASK * TASKS + 3 * KILLS

@@ -1,4 +1,4 @@
-"""Two server processes on one PostgreSQL, as `mendgraph serve` starts them, for the tests that are their clients.
+"""Some server processes on one PostgreSQL, as `mendgraph serve` starts them, for the tests that are their clients.
 
 Each has a data folder of its own, as on two machines; they share the database and the projects' folders. Both are ended
 by their process ids.
@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -111,14 +111,21 @@ class Server:
 
 @dataclass(frozen=True)
 class Servers:
-    """The two, the model that both ask, the folder with the users' projects, and a client for each user and server."""
+    """They, the model that all ask, the folder with the users' projects, and a client for each user and server."""
 
-    first: Server
-    second: Server
+    each: tuple[Server, ...]
     model: Model
     root: Path
     clients: dict[tuple[str, str], "SyncLangGraphClient"]
     database: str
+
+    @property
+    def first(self) -> Server:
+        return self.each[0]
+
+    @property
+    def second(self) -> Server:
+        return self.each[1]
 
     def client(self, user: str, server: Server) -> "SyncLangGraphClient":
         from langgraph_sdk import get_sync_client
@@ -171,29 +178,27 @@ def tenants_text(root: Path, base_url: str) -> str:
 
 
 @contextmanager
-def two_servers(folder: Path, database: str) -> Iterator[Servers]:
-    """Both of them, and what they need."""
+def some_servers(folder: Path, database: str, names: Sequence[str] = ("first", "second")) -> Iterator[Servers]:
+    """All of them, and what they need."""
     root = folder / "projects"
     root.mkdir()
     with Model() as model:
         tenants = folder / "tenants.toml"
         tenants.write_text(tenants_text(root, model.base_url), encoding="utf-8")
         environment = {"MENDGRAPH_TENANTS": str(tenants), "MENDGRAPH_STORE_URL": database, "OPENAI_API_KEY": SECRET}
-        pair = []
-        for name in ("first", "second"):
+        for name in names:
             (folder / name).mkdir()
-            pair.append(Server(folder / name, environment))
-        servers = Servers(pair[0], pair[1], model, root, {}, database)
+        servers = Servers(tuple(Server(folder / name, environment) for name in names), model, root, {}, database)
         try:
-            for each in pair:
+            for each in servers.each:
                 each.begin()
-            for each in pair:
+            for each in servers.each:
                 each.wait()
             yield servers
         finally:
             for client in servers.clients.values():
                 client.http.client.close()
-            for each in pair:
+            for each in servers.each:
                 each.end()
 
 
@@ -202,5 +207,5 @@ def servers(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """The two servers of a process, on a database of their own."""
     if find_spec("aegra_api") is None or find_spec("greenlet") is None:
         pytest.skip(MISSING)
-    with fresh_database(postgres) as url, two_servers(tmp_path_factory.mktemp("servers"), url) as running:
+    with fresh_database(postgres) as url, some_servers(tmp_path_factory.mktemp("servers"), url) as running:
         yield running

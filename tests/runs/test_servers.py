@@ -30,13 +30,14 @@ def outcome(ended: JsonMap) -> Any:
     return ended["outcome"]["kind"], ended["outcome"]["reason"]
 
 
-def killed_while_it_waits(servers: Servers, server: Server, user: str, thread: str, project: str, asked: int) -> None:
-    """Kill the server once its run waits for the reply to this many requests."""
+def killed_while_it_waits(servers: Servers, server: Server, user: str, thread: str, project: str, asked: int) -> str:
+    """Kill the server once its run, which is named, waits for the reply to this many requests."""
     before = len(servers.model.requests)
     given: Any = {"messages": [("user", "Count.")]}
-    servers.client(user, server).runs.create(thread, "mendgraph", input=given, context={"workspace": project})
+    begun = servers.client(user, server).runs.create(thread, "mendgraph", input=given, context={"workspace": project})
     wait_for(lambda: len(servers.model.requests) == before + asked, lambda: server.log)
     server.kill()
+    return str(begun["run_id"])
 
 
 def test_turns_alternate_and_a_question_is_answered_elsewhere(servers: Servers) -> None:
@@ -56,38 +57,42 @@ def test_turns_alternate_and_a_question_is_answered_elsewhere(servers: Servers) 
         assert [each["type"] for each in servers.state("ann", server, thread)["values"]["messages"]] == kinds
 
 
-def test_either_server_is_killed_in_the_middle_of_a_run(servers: Servers) -> None:
-    """Nobody takes its run up unasked: the list shows it as running for ever, and whoever asks next goes on."""
+def test_one_server_is_killed_in_the_middle_of_a_run_and_the_other_one_told_to_end(servers: Servers) -> None:
+    """The other one takes its run up unasked, twice; whoever waits for the run hears its end, wherever that is."""
     folder = servers.project("ann", "counter", COUNT)
     thread = servers.thread("ann", servers.first)
+    first, second = servers.client("ann", servers.first), servers.client("ann", servers.second)
 
     servers.model.say(Stall(reply=Say("never said")))
-    killed_while_it_waits(servers, servers.first, "ann", thread, "counter", asked=1)
+    run = killed_while_it_waits(servers, servers.first, "ann", thread, "counter", asked=1)
     servers.model.say(FIRST, Stall(reply=Say("never said")))
-    client = servers.client("ann", servers.second)
-    going: Any = client.runs.create(thread, "mendgraph", input=None)
+    with pytest.raises(ConflictError, match="is at work"):
+        second.runs.create(thread, "mendgraph", input=WAIT)
     wait_for(lambda: len(servers.model._script) == len(servers.model.requests), lambda: servers.second.log)
-    assert client.runs.get(thread, going["run_id"])["status"] == "running"
     assert changed_files(folder, COUNT) == {"count.txt": "count = 11\n"}
 
     servers.first.begin()
     servers.first.wait()
-    servers.second.kill()
     servers.model.say(SECOND, Say("Counted."), Say("Hello again."), Say("And again."))
-    ended = servers.ask("ann", servers.first, thread, "Count on.", workspace="counter")
+    servers.second.end()
+    parts = [*first.runs.join_stream(thread, run)]
+    ended: Any = first.runs.join(thread, run)
     assert (outcome(ended), changed_files(folder, COUNT)) == (("FINISHED", "answered"), {"count.txt": "count = 112\n"})
+    states = [each.data for each in parts if each.event == "values"]
+    assert states[-1]["outcome"] == ended["outcome"]
     assert servers.ask("ann", servers.first, thread, "Hi.", workspace="counter")["outcome"]["answer"] == "Hello again."
-    assert servers.client("ann", servers.first).threads.get(thread)["status"] == "idle"
+    assert first.threads.get(thread)["status"] == "idle"
     assert servers.state("ann", servers.first, thread)["values"]["run_id"] == f"ann/{thread}"
     servers.second.begin()
     servers.second.wait()
     assert servers.ask("ann", servers.second, thread, "Hi!", workspace="counter")["outcome"]["answer"] == "And again."
     assert [each["type"] for each in servers.state("ann", servers.second, thread)["values"]["messages"]] == [
-        *("human", "ai", "tool", "human", "ai", "tool", "ai"),
+        *("human", "ai", "tool", "ai", "tool", "ai"),
         *("human", "ai", "human", "ai"),
     ]
-    listed = servers.client("ann", servers.second).runs.list(thread)
-    assert [each["status"] for each in listed] == [*["success"] * 3, *["running"] * 2]
+    assert second.runs.join(thread, run) == ended
+    listed = second.runs.list(thread)
+    assert [each["status"] for each in listed] == [*["success"] * 3, *["interrupted"] * 2]
 
 
 def test_a_run_that_is_cancelled_leaves_its_thread_to_the_next_one_anywhere(servers: Servers) -> None:
@@ -181,7 +186,7 @@ def test_followers_leave_the_others_their_connections(servers: Servers) -> None:
 def test_what_went_wrong_is_said_by_the_run(servers: Servers) -> None:
     thread = servers.thread("ann", servers.first)
     with httpx.Client(base_url=servers.first.url, headers={"Authorization": f"Bearer {token('ann')}"}) as ann:
-        assert ann.post(f"/threads/{thread}/runs/wait", json={"assistant_id": "mendgraph"}).json() == {}
+        assert "outcome" not in ann.post(f"/threads/{thread}/runs/wait", json={"assistant_id": "mendgraph"}).json()
         [run] = ann.get(f"/threads/{thread}/runs").json()
         assert (run["status"], run["error_message"]) == ("error", "There is nothing to go on with: send a request.")
         broken = ann.get(f"/threads/{thread}/runs?limit={10**20}")

@@ -271,6 +271,7 @@ def prepare(
     *,
     out: str | None = None,
     remove_copies: bool = False,
+    standby: bool = False,
     options: SessionOptions | None = None,
 ) -> Batch | ToolError | tuple[Problem, ...]:
     """Take the folder of a batch and look at all that can be looked at before it begins.
@@ -284,7 +285,8 @@ def prepare(
     if isinstance(known, tuple) or problems:
         return problems
     path = os.path.abspath(out or os.path.splitext(file)[0] + OUT_SUFFIX)
-    if isinstance(folder := batch_folder.open_batch_folder(path, _noted(terms, crew)), ToolError):
+    folder = batch_folder.open_batch_folder(path, _noted(terms, crew), standby=standby)
+    if isinstance(folder, ToolError):
         return folder
     sources = _pinned(known, folder, file or _A_LIST)
     if not isinstance(sources, Sources):
@@ -369,6 +371,7 @@ def run_batch(  # noqa: D417, PLR0913 - some arguments are described with others
     max_cost_usd: float | None = None,
     max_tokens: int | None = None,
     remove_copies: bool = False,
+    standby: bool = False,
     on_result: Callable[[TaskResult], None] | None = None,
     **options: Unpack[SessionOptions],
 ) -> batch_folder.BatchResult | ToolError:
@@ -385,6 +388,7 @@ def run_batch(  # noqa: D417, PLR0913 - some arguments are described with others
         on: "ray" lets a Ray cluster do the work (extra `ray`), the one at `address` or a new one.
         max_cost_usd: what all tasks together may cost, over all starts; likewise `max_tokens`, in and out.
         remove_copies: remove each copy, and what is kept of its run, once its result is on the disk.
+        standby: where another process works on this batch, wait, and go on when it has ended, whatever ended it.
         on_result: is called in this thread with each result, once it is on the disk.
         options: those of `Session` without the thread: model, tools, rules. Only a model's name can be sent to other
             processes.
@@ -404,13 +408,11 @@ def run_batch(  # noqa: D417, PLR0913 - some arguments are described with others
     context = (context or AgentContext()).model_copy(update=given.fields())
     if isinstance(options.get("model"), str):  # a chat model itself is an option of each session
         context = AgentContext(**{**context.model_dump(), "model": options.pop("model")})
-    durability = options.pop("durability", "sync")
-    terms = Terms(context, max_cost_usd=max_cost_usd, max_tokens=max_tokens, durability=durability)
-    problem = terms_problem(terms, crew)
-    if problem is not None:
+    terms = Terms(context, max_cost_usd, max_tokens, options.pop("durability", "sync"))
+    if (problem := terms_problem(terms, crew)) is not None:
         raise ValueError(problem)
     place = None if out is None else os.fspath(out)
-    batch = prepare(tasks, terms, crew, out=place, remove_copies=remove_copies, options=options)
+    batch = prepare(tasks, terms, crew, out=place, remove_copies=remove_copies, standby=standby, options=options)
     if isinstance(batch, ToolError):
         return batch
     if isinstance(batch, tuple):

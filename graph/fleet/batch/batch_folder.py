@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple, Self
 from pydantic import ValidationError
 
 from mendgraph.graph.fleet.batch.tasks import BatchTask, Source, TaskResult, TaskUsage, Worked
+from mendgraph.nodes.execute_tools.files.deadline import pause
 from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
 from mendgraph.nodes.execute_tools.store.user_files import lines_of, open_regular, read_bytes, write_whole
@@ -33,6 +34,7 @@ PATCHES: Final = "patches"
 WORK: Final = "work"
 
 _SCHEMA: Final = 1
+_LOOK_AGAIN_S: Final = 1.0
 _APPEND: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -128,8 +130,8 @@ class BatchFolder:
         return result
 
 
-def open_batch_folder(path: str, options: Mapping[str, Any]) -> BatchFolder | ToolError:
-    """Take the folder, which is made where there is none, and read what is in it.
+def open_batch_folder(path: str, options: Mapping[str, Any], *, standby: bool = False) -> BatchFolder | ToolError:
+    """Take the folder, which is made where there is none, and read what is in it; a `standby` waits until it is free.
 
     UNAVAILABLE: another process works on this batch. CONFLICT: the folder holds something else. INVALID_ARGUMENT: its
     files cannot be read. Otherwise the code is that of what the file system refuses.
@@ -147,8 +149,10 @@ def open_batch_folder(path: str, options: Mapping[str, Any]) -> BatchFolder | To
         )
         return ToolError(code=ToolErrorCode.CONFLICT, message=message)
     lock = RunLock(path, name="batch", what="on this batch")
-    if (busy := lock.acquire(Owner(f"batch {os.path.basename(path)}"))) is not None:
-        return busy
+    while (busy := lock.acquire(Owner(f"batch {os.path.basename(path)}"))) is not None:
+        if not standby or busy.code is not ToolErrorCode.UNAVAILABLE:
+            return busy
+        pause(_LOOK_AGAIN_S)
     folder = BatchFolder(path, "", lock)
     try:
         problem = _open(folder, options)

@@ -15,6 +15,13 @@ FORMAT: Final = 3
 FENCED: Final = "MG001"
 """The SQLSTATE with which `enter` refuses who has lost its lock."""
 
+IS_HELD: Final = """
+locktype = 'advisory' AND granted AND objsubid = 1
+AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+AND classid = ((key >> 32) & 4294967295)::oid AND objid = (key & 4294967295)::oid
+"""
+"""Which row of `pg_locks` is that of the advisory lock with this `key`, which is in two halves there."""
+
 SQLITE: Final = MappingProxyType(
     {
         "id": "INTEGER PRIMARY KEY",

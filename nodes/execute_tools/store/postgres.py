@@ -23,6 +23,7 @@ from psycopg.sql import SQL, Literal
 from psycopg.types.numeric import FloatLoader
 from psycopg.types.string import StrDumper, StrDumperUnknown
 
+from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
 from mendgraph.nodes.execute_tools.store.database import (
     STORE_URL_VARIABLE,
     PostgresUrl,
@@ -30,7 +31,13 @@ from mendgraph.nodes.execute_tools.store.database import (
     other_format,
     postgres_url,
 )
-from mendgraph.nodes.execute_tools.store.database_schema import FENCED, POSTGRES_BASE, STORE_TABLES, PostgresTables
+from mendgraph.nodes.execute_tools.store.database_schema import (
+    FENCED,
+    IS_HELD,
+    POSTGRES_BASE,
+    STORE_TABLES,
+    PostgresTables,
+)
 from mendgraph.nodes.execute_tools.store.run_lock import Owner
 from mendgraph.nodes.language.documents import storable
 
@@ -237,17 +244,26 @@ class _StrDumper(StrDumper):
 _BUSY_STATE: Final = "55P03"
 """The holder before is still in the middle of a transaction."""
 
-_HOLDER: Final = """
+_HOLDER: Final = f"""
 SELECT run_id, pid, since, host FROM mendgraph.locks, hashtextextended(workspace, 0) AS key
-WHERE workspace = %s AND EXISTS (
-    SELECT 1 FROM pg_locks
-    WHERE locktype = 'advisory' AND granted AND objsubid = 1
-        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-        AND classid = ((key >> 32) & 4294967295)::oid AND objid = (key & 4294967295)::oid
-)
-"""
-"""Who has written itself down, where the lock is held; the key of an advisory lock is in two halves there."""
+WHERE workspace = %s AND EXISTS (SELECT 1 FROM pg_locks WHERE {IS_HELD})
+"""  # noqa: S608 - our own words
+"""Who has written itself down, where the lock is held."""
 
+_ENDS_S, _POLL_S = 5.0, 0.05
+_TAKE_AWAY: Final = f"""
+WITH holder AS (
+    SELECT pg_locks.pid FROM mendgraph.locks, pg_locks, hashtextextended(workspace, 0) AS key
+    WHERE workspace = %s AND run_id = %s AND {IS_HELD}
+), taken AS (
+    UPDATE mendgraph.locks SET epoch = epoch + 1 WHERE workspace IN (
+        SELECT workspace FROM mendgraph.locks, pg_locks, hashtextextended(workspace, 0) AS key
+        WHERE pg_locks.pid IN (SELECT pid FROM holder) AND {IS_HELD}
+    )
+)
+SELECT pg_terminate_backend(pid) FROM holder
+"""  # noqa: S608 - our own words
+"""A new epoch for each lock of the process that holds this one, so that it takes none again when it wakes."""
 
 _AGAIN: Final = """
 SELECT pg_try_advisory_lock(hashtextextended(workspace, 0)) FROM mendgraph.locks
@@ -302,6 +318,17 @@ class Locks:
             if self._held.pop(workspace, None) is not None and self._is_connected():
                 with suppress(StoreError):  # a connection that is gone holds nothing
                     self._ask("SELECT pg_advisory_unlock(hashtextextended(%s, 0))", (workspace,))
+
+    def take_away(self, workspace: str, run_id: str) -> None:
+        """Take this lock, and all that its process holds, from a holder that hangs: it writes nothing more, ever.
+
+        Somebody else who holds it by now keeps it. Raises StoreError: the server cannot be asked.
+        """
+        with self.connections.lent("BEGIN") as connection:
+            connection.execute(_TAKE_AWAY, (workspace, run_id))
+        latest = monotonic_s() + _ENDS_S
+        while (holder := postgres_holder(workspace)) and holder.run_id == run_id and monotonic_s() < latest:
+            pause(_POLL_S)  # the server ends the connection in its own time
 
     def epoch(self, workspace: str) -> int | None:
         """The epoch of a lock that this process has taken and not released; None where it has not.

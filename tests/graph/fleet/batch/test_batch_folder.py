@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from mendgraph.graph.fleet.batch import batch_folder
 from mendgraph.graph.fleet.batch.batch_folder import BatchFolder, Done, open_batch_folder, read_results
 from mendgraph.graph.fleet.batch.tasks import BatchTask, TaskResult, TaskUsage, Worked
 from mendgraph.nodes.records import OutcomeKind, ToolError, ToolErrorCode
@@ -104,6 +105,20 @@ def test_one_process_works_in_it_at_a_time(tmp_path: Path) -> None:
         error = refusal(tmp_path)
     assert (error.code, f"process {os.getpid()}" in error.message) == (ToolErrorCode.UNAVAILABLE, True)
     opened(tmp_path).close()
+
+
+def test_a_standby_waits_until_nobody_works_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_work, waited = opened(tmp_path / "out"), list[float]()
+
+    def end(seconds: float) -> None:
+        waited.append(seconds)
+        at_work.close()
+
+    monkeypatch.setattr(batch_folder, "pause", end)
+    stands_by = open_batch_folder(str(tmp_path / "out"), {}, standby=True)
+    assert isinstance(stands_by, BatchFolder)
+    with stands_by:
+        assert (stands_by.batch, len(waited)) == (at_work.batch, 1)
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:

@@ -13,12 +13,12 @@ from mendgraph.graph.fleet.serving.admission import (
     TENANTS_VARIABLE,
     Admitter,
     CannotServeError,
-    Locks,
     Place,
     RunRefusedError,
     open_admitter,
     project_folder,
 )
+from mendgraph.graph.fleet.serving.claims import Locks
 from mendgraph.graph.fleet.serving.tenants import Tenant, Tenants
 from mendgraph.nodes.execute_tools.store.database import StoreError, read_url
 from mendgraph.nodes.execute_tools.store.postgres import close_postgres

@@ -3,11 +3,12 @@
 import asyncio
 import json
 from collections.abc import MutableMapping
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.fleet.serving.claims import ASKED, Claims
 from mendgraph.graph.fleet.serving.middleware import (
     MOST_BYTES,
     MOST_OPEN,
@@ -29,11 +30,26 @@ RUN = Asked("t1", begins_run=True, has_body=True)
 OTHER = Asked("t1", begins_run=False, has_body=True)
 
 
-async def is_busy(thread: str) -> bool:
-    return thread == "busy"
-
-
 FORGOTTEN: list[str] = []
+
+
+class NoClaims(Claims):
+    """Those of a server at which nothing is at work, but for the thread "busy"."""
+
+    def __init__(self) -> None:
+        pass
+
+    def is_busy(self, thread: str) -> bool:
+        return thread == "busy"
+
+    def where(self, run: str) -> tuple[str, Literal["here", "elsewhere", "over"]]:
+        return run, "over"
+
+    def cancel(self, run: str) -> None:
+        pass
+
+    def forget(self, thread: str) -> None:
+        FORGOTTEN.append(f"claims of {thread}")
 
 
 async def forget(thread: str) -> None:
@@ -44,6 +60,7 @@ class Client:
     """One request to the middleware, and what comes of it."""
 
     def __init__(self) -> None:
+        self.says: dict[str, Any] = {}
         self.seen: list[tuple[str, str, bytes]] = []
         self.sent: list[Any] = []
 
@@ -55,8 +72,11 @@ class Client:
             body, more = body + message.get("body", b""), message.get("more_body", False)
         if scope["type"] == "http":
             self.seen.append((scope["method"], scope["path"], body))
+        if asked := ASKED.get():
+            asked.stored.set()
         status = 404 if scope.get("path") == "/threads/theirs" else 200
         await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body", "body": json.dumps(self.says.get(scope.get("path"), {})).encode()})
 
     def ask(self, method: str, path: str, *bodies: bytes, headers: tuple[tuple[bytes, bytes], ...] = (ANN,)) -> int:
         """The status of the answer."""
@@ -67,19 +87,19 @@ class Client:
 
     def call(self, scope: MutableMapping[str, Any], messages: list[dict[str, Any]]) -> None:
         async def receive() -> dict[str, Any]:
-            return messages.pop(0)
+            return messages.pop(0) if messages else {"type": "http.disconnect"}
 
         async def send(message: Any) -> None:
             self.sent.append(message)
 
-        asyncio.run(TenantMiddleware(self.engine, TENANTS, is_busy, forget)(scope, receive, send))
+        asyncio.run(TenantMiddleware(self.engine, TENANTS, NoClaims(), forget)(scope, receive, send))
 
 
 def test_of_a_thread_that_its_user_deletes_the_checkpoints_go_as_well() -> None:
     FORGOTTEN.clear()
     for thread in ("theirs", "mine"):
         Client().ask("DELETE", f"/threads/{thread}")
-    assert FORGOTTEN == ["mine"]
+    assert FORGOTTEN == ["mine", "claims of mine"]
 
 
 @pytest.mark.parametrize(
@@ -182,8 +202,23 @@ def test_a_body_has_a_length_and_a_client_that_is_gone_has_none() -> None:
     assert [body for *_, body in client.seen] == [b"{}"]
 
 
+def test_a_question_that_the_engine_forgot_is_asked_again_before_it_is_answered() -> None:
+    client = Client()
+    client.says = {"/threads/mine": {"status": "busy"}, "/threads/mine/state": {"next": ["guard"]}}
+    assert client.ask("POST", "/threads/mine/runs", b'{"command": {"resume": "approve"}}') == 200
+    asked = ["/threads/mine", "/threads/mine/state", "/threads/mine/runs/wait", "/threads/mine/runs"]
+    assert [path for _, path, _ in client.seen] == asked
+
+
+def test_a_run_whose_server_died_before_it_was_claimed_ends_when_somebody_waits_for_it() -> None:
+    client, run = Client(), "/threads/mine/runs/r1"
+    client.says = {run: {"status": "pending"}}
+    assert client.ask("GET", f"{run}/join") == 200
+    assert [path for _, path, _ in client.seen] == ["/threads/mine", run, f"{run}/cancel", f"{run}/join"]
+
+
 def test_a_user_has_some_requests_open() -> None:
-    scope = {"type": "http", "method": "GET", "path": "/threads/mine/runs/r1/stream", "headers": (ANN,)}
+    scope = {"type": "http", "method": "GET", "path": "/threads/mine/runs", "headers": (ANN,)}
     statuses: list[int] = []
 
     async def play() -> None:
@@ -200,7 +235,7 @@ def test_a_user_has_some_requests_open() -> None:
         async def receive() -> Any:
             raise AssertionError
 
-        middleware = TenantMiddleware(engine, TENANTS, is_busy, forget)
+        middleware = TenantMiddleware(engine, TENANTS, NoClaims(), forget)
         async with asyncio.TaskGroup() as group:
             for _ in range(MOST_OPEN):
                 group.create_task(middleware(scope, receive, send))
@@ -217,7 +252,7 @@ def test_a_user_has_some_requests_open() -> None:
 def test_the_servers_own_life_goes_on_and_sockets_are_closed() -> None:
     client = Client()
     client.call({"type": "lifespan"}, [])
-    assert [each["type"] for each in client.sent] == ["http.response.start"]
+    assert [each["type"] for each in client.sent] == ["http.response.start", "http.response.body"]
     client = Client()
     client.call({"type": "websocket"}, [])
     assert client.sent == [{"type": "websocket.close", "code": 1008}]
