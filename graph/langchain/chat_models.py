@@ -28,7 +28,7 @@ from pydantic import SecretStr, ValidationError
 
 from mendgraph.graph.langchain import failures
 from mendgraph.graph.langchain.chat_model import ChatModel, plain_copy, with_settings
-from mendgraph.graph.langchain.openai_chat import EndpointChat, KeepsExtras, PlainCompletions, keeping_extras
+from mendgraph.graph.langchain.openai_chat import EndpointChat, KeepsExtras, keeping_extras
 from mendgraph.nodes.call_model import endpoint as endpoints
 from mendgraph.nodes.call_model.driver import MODEL_LOOP
 from mendgraph.nodes.call_model.local_model import shared_local_server
@@ -277,7 +277,7 @@ def endpoint_chat(
     responses = options.use_responses_api
     if responses is None and not _is_openai(endpoint):
         responses = False
-    chat = EndpointChat(
+    return EndpointChat(
         model=endpoint.model or "unnamed",
         base_url=endpoint.base_url or endpoints.USUAL_URL,
         api_key=endpoint.api_key,
@@ -292,8 +292,6 @@ def endpoint_chat(
         extra_body=body or None,
         **given,
     )
-    chat.async_client = PlainCompletions(chat.root_async_client)
-    return chat
 
 
 _UNUSED: Final = object()
