@@ -86,6 +86,17 @@ class ChatModels:
             made = self._made(endpoint, options)
         return made if isinstance(made, ChatModel) else None
 
+    def ready(self, wanted: endpoints.ModelChoice) -> ChatModel | None:
+        """What `connect` gives, where nothing has to be waited for, as for one that was connected before."""
+        if self._given is not None:
+            return _set_up(self._given, wanted.options)
+        endpoint = endpoints.find_endpoint(
+            wanted.model, wanted.base_url, self._environment(), key_variable=wanted.key_variable
+        )
+        if isinstance(endpoint, ProviderFailure) or endpoint.embedded:
+            return None
+        return self._models.get(_key(endpoint, wanted.options))
+
     def connect(self, wanted: endpoints.ModelChoice) -> ChatModel | ProviderFailure:
         """Find the endpoint, start the embedded model where it is that, and return a chat model that answers calls."""
         if self._given is not None:

@@ -52,7 +52,7 @@ from mendgraph.graph.telemetry.spans import OBSERVER, RunSpan, at_work, run_obse
 from mendgraph.nodes.begin_turn.turn_start import scrubbed
 from mendgraph.nodes.call_model.driver import MODEL_LOOP
 from mendgraph.nodes.call_model.stop_request import StopRequest
-from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, await_call, call_here
+from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, await_call, call_here, timer_is_free
 from mendgraph.nodes.execute_tools.registry import Tool
 from mendgraph.nodes.execute_tools.secrets.redact import is_findable_key
 from mendgraph.nodes.execute_tools.tools import default_tools
@@ -301,11 +301,12 @@ def _running(config: RunnableConfig) -> Iterator[None]:
         var_child_runnable_config.reset(before)
 
 
-def bounded(name: str, node: Callable[[Any], Any]) -> TwoWays:
+def bounded(name: str, node: Callable[[Any], Any], is_quick: Callable[[Any], bool] = lambda _: False) -> TwoWays:
     """A node that ends within `NODE_S`, whether its code lets itself be interrupted or not.
 
     In the main thread of a sync run a timer interrupts it; elsewhere it has a thread of its own, which is left behind.
-    Neither can end code of C that keeps the interpreter's lock.
+    Neither can end code of C that keeps the interpreter's lock. What `is_quick` an event loop in the main thread
+    does itself, as a thread costs more than that.
 
     Raises:
         NodeTimeoutError: it did not end. A TimeoutError that the node raises itself comes out as it is.
@@ -327,6 +328,8 @@ def bounded(name: str, node: Callable[[Any], Any]) -> TwoWays:
             return call_here(NODE_S, partial(node, state), scope)
 
     async def in_loop(state: Any) -> Any:
+        if timer_is_free() and is_quick(state):
+            return here(state)
         with limited() as scope:
             return await await_call(partial(node, state), NODE_S, scope)
 
@@ -605,9 +608,9 @@ def _compiled(given: BuildArguments, form: ResponseFormat | None, nodes: BoundNo
     parts = (
         bounded("begin_turn", lambda state: nodes.begin_turn(state, get_runtime(AgentContext))),
         TwoWays("call_model", nodes.call_model, nodes.acall_model),
-        bounded("parse", nodes.parse),
+        bounded("parse", nodes.parse, nodes.is_quickly_read),
         bounded("heal", nodes.heal),
-        bounded("guard", nodes.guard),
+        bounded("guard", nodes.guard, nodes.is_quickly_judged),
         TwoWays("execute_tools", nodes.execute_tools, nodes.aexecute_tools),
         direct("loop_check", nodes.loop_check),
         terminal(OutcomeKind.FINISHED, nodes.finish, nodes),

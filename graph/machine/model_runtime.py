@@ -208,7 +208,14 @@ class ModelRuntime:
         def on_wait(wait: Wait) -> None:
             write({"type": "waiting", "seconds": wait.seconds, "reason": wait.reason})
 
-        return Hands(partial(self._connect, OBSERVER.get()), on_text, on_wait, tell, self.book, limits, self._stop)
+        observer = OBSERVER.get()
+
+        def ready(wanted: ModelChoice) -> Model | None:
+            known = self._models.ready(wanted)
+            return known and self._guarded(observer, wanted, known, self._models)
+
+        connect = partial(self._connect, observer)
+        return Hands(connect, on_text, on_wait, tell, self.book, limits, self._stop, ready)
 
     def of_other(
         self, chat: BaseChatModel, context: AgentContext, settings: CallSettings, hands: Hands
@@ -228,19 +235,31 @@ class ModelRuntime:
         known = models.known(None, None, context.model_options())
         window = context.window_tokens or (known and known.window_tokens) or find_profile(name).window_tokens
         connect = partial(self._connect, OBSERVER.get(), models=models)
-        return replace(settings, budget=budget, window_tokens=window), replace(hands, connect=connect)
+        return replace(settings, budget=budget, window_tokens=window), replace(
+            hands, connect=connect, ready=lambda _: None
+        )
 
     def _connect(
         self, observer: RunSpan | None, wanted: ModelChoice, models: "ChatModels | None" = None
     ) -> Model | ProviderFailure:
-        if isinstance(connected := (models or self._models).connect(wanted), ProviderFailure):
+        connected = (models or self._models).connect(wanted)
+        if isinstance(connected, ProviderFailure):
             return connected
+        return self._guarded(observer, wanted, connected, models or self._models)
+
+    def _guarded(
+        self, observer: RunSpan | None, wanted: ModelChoice, connected: "ChatModel", models: "ChatModels"
+    ) -> Model:
         redactor = self._tools.redactor()
         # A literal that the model itself calls a password is no secret of ours; it may be the fixture of a test.
         # It runs as it is written; `WrittenLiterals` keeps it out of what is stored.
         breaker = self._breaker_of(wanted.breaker_key)
         model = GuardedModel(connected, breaker, redactor.unnamed, partial(RedactedStream, redactor))
-        return observer.model(model, wanted, own=(models or self.given) is not None) if observer else model
+        return (
+            observer.model(model, wanted, own=models is not self._models or self.given is not None)
+            if observer
+            else model
+        )
 
     def _choices(self, context: AgentContext) -> tuple[ModelChoice, ...]:
         """The run's models in order. A chat model of the user's own answers for all of them."""

@@ -210,7 +210,7 @@ def call_here(seconds: float, function: Callable[[], Result], scope: Cancellatio
     if seconds == inf:
         return _body(function)
     seconds = min(seconds, LONGEST_S)
-    if not _timer_is_free():
+    if not timer_is_free():
         return call_within(seconds, function, scope)
 
     def ring(_: int, frame: FrameType | None) -> None:
@@ -251,7 +251,8 @@ def _is_running(frame: FrameType | None) -> bool:
     return False
 
 
-def _timer_is_free() -> bool:
+def timer_is_free() -> bool:
+    """Whether `call_here` stays in this thread."""
     return (
         threading.current_thread() is threading.main_thread()
         and signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
