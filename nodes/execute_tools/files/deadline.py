@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from math import inf
 from queue import Empty, SimpleQueue
 from types import FrameType
@@ -97,13 +98,51 @@ class GivenUp(BaseException):
     """Raised inside a call whose time is over. Like KeyboardInterrupt it is no error that a handler may catch."""
 
 
+class _WorkThread(threading.Thread):
+    """Does one thing after the other, and waits a while for the next one: a new thread costs three times a wait."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.waiting: SimpleQueue[Callable[[], object]] = SimpleQueue()
+
+    def run(self) -> None:
+        while True:
+            try:
+                work = self.waiting.get(timeout=_IDLE_S)
+            except Empty:
+                try:
+                    _IDLE.remove(self)
+                except ValueError:  # somebody has just taken it
+                    continue
+                return
+            self.name = "tool"
+            work()
+            del work
+            self.name = "idle"
+            _IDLE.append(self)
+
+
+_IDLE: Final = list[_WorkThread]()
+_IDLE_S: Final = 1.0
+
+
+def _begin(work: Callable[[], object]) -> None:
+    while _IDLE:
+        with suppress(IndexError):
+            if (thread := _IDLE.pop()).is_alive():  # a forked child has none of its parent's threads
+                return thread.waiting.put(work)
+    thread = _WorkThread()
+    thread.start()
+    thread.waiting.put(work)
+
+
 class Worker(Generic[Result]):
     """Runs `function` at once, in a daemon thread called "tool"; `outcome` receives what it returns or raises."""
 
     def __init__(self, context: contextvars.Context, function: Callable[[], Result]) -> None:
         self.outcome: Future[Result] = Future()
         self._function = function
-        threading.Thread(target=context.run, args=(self._settle,), name="tool", daemon=True).start()
+        _begin(partial(context.run, self._settle))
 
     def _settle(self) -> None:
         try:
