@@ -86,19 +86,11 @@ class ChatModels:
             made = self._made(endpoint, options)
         return made if isinstance(made, ChatModel) else None
 
-    def ready(self, wanted: endpoints.ModelChoice) -> ChatModel | None:
-        """What `connect` gives, where nothing has to be waited for, as for one that was connected before."""
-        if self._given is not None:
-            return _set_up(self._given, wanted.options)
-        endpoint = endpoints.find_endpoint(
-            wanted.model, wanted.base_url, self._environment(), key_variable=wanted.key_variable
-        )
-        if isinstance(endpoint, ProviderFailure) or endpoint.embedded:
-            return None
-        return self._models.get(_key(endpoint, wanted.options))
+    def connect(self, wanted: endpoints.ModelChoice, *, waiting: bool = True) -> ChatModel | ProviderFailure | None:
+        """Find the endpoint, start the embedded model where it is that, and return a chat model that answers calls.
 
-    def connect(self, wanted: endpoints.ModelChoice) -> ChatModel | ProviderFailure:
-        """Find the endpoint, start the embedded model where it is that, and return a chat model that answers calls."""
+        None where that takes a while and nobody is `waiting`.
+        """
         if self._given is not None:
             return _set_up(self._given, wanted.options)
         endpoint = endpoints.find_endpoint(
@@ -106,6 +98,8 @@ class ChatModels:
         )
         if isinstance(endpoint, ProviderFailure):
             return endpoint
+        if not waiting:
+            return None if endpoint.embedded else self._models.get(_key(endpoint, wanted.options))
         with self._lock:
             if not endpoint.embedded:
                 return self._made(endpoint, wanted.options)

@@ -8,7 +8,7 @@ Source: measured on openai 3.51 and langchain-openai 1.7, 23 of 30 ms a step.
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from functools import cache
 from typing import Any, Final, NamedTuple, cast
@@ -50,16 +50,49 @@ class KeepsExtras(BaseChatOpenAI):
         tools = {"tools": list(prompt.tools)} if prompt.tools else {}
         return {**payload, **tools, "messages": media_after_results(prompt.messages)}
 
-    async def _astream(self, *args: Any, **kwargs: Any) -> AsyncIterator[ChatGenerationChunk]:
-        extras = _Extras()
-        async for chunk in super()._astream(*args, **kwargs):
-            if isinstance(chunk.message, AIMessageChunk):
-                extras.take(chunk.message)
-                if (chunk.generation_info or {}).get("finish_reason"):  # the connection may break after it
-                    chunk.message.additional_kwargs |= extras.rest()
-            yield chunk
+    async def parts(self, **options: Any) -> "AsyncGenerator[AIMessageChunk | PlainPart]":
+        """The parts of the reply to a `prompt`, as they come, without LangChain's stream around them.
+
+        Raises what the SDK raises, and what other endpoints lead to.
+        """
+        if self.rate_limiter:
+            await self.rate_limiter.aacquire(blocking=True)
+        if self.stream_usage:
+            options["stream_options"] = {"include_usage": True}
+        extras, payload = _Extras(), self._get_request_payload([], stream=True, **options)
+        async with aclosing(self._documents(payload)) as documents:
+            async for document in documents:
+                if (part := _plain_part(document) or self._any_part(document, extras)) is not None:
+                    yield part
         if rest := extras.rest():
-            yield ChatGenerationChunk(message=AIMessageChunk(content="", additional_kwargs=rest))
+            yield AIMessageChunk(content="", additional_kwargs=rest)
+
+    def _any_part(self, document: JsonMap, extras: "_Extras") -> AIMessageChunk | None:
+        made = self._convert_chunk_to_generation_chunk(document, AIMessageChunk, None)
+        if made is None or not isinstance(part := made.message, AIMessageChunk):
+            return None
+        part.response_metadata = {**(made.generation_info or {}), **part.response_metadata}
+        extras.take(part)
+        if part.response_metadata.get("finish_reason"):  # the connection may break after it
+            part.additional_kwargs |= extras.rest()
+        return part
+
+    async def _documents(self, payload: JsonMap) -> AsyncGenerator[JsonMap]:
+        """The events of a stream as plain documents: its body and its events need no types."""
+        given = {option: payload.pop(name) for name, option in _OPTIONS.items() if payload.get(name) is not None}
+        body = _body(payload)
+        by_model = isinstance(self.root_async_client, openai.AsyncAzureOpenAI)  # whose path is made of the body's model
+        events: openai.AsyncStream[Any] = await self.root_async_client.post(
+            "/chat/completions",
+            cast_to=object,
+            options=cast("RequestOptions", given),
+            stream=True,
+            stream_cls=openai.AsyncStream[object],
+            **({"body": body} if by_model else {"content": json_bytes(body)}),
+        )
+        async with events:
+            async for document in events:
+                yield document
 
     def _convert_chunk_to_generation_chunk(
         self, chunk: JsonMap, default_chunk_class: type, base_generation_info: JsonMap | None
@@ -108,82 +141,32 @@ class KeepsExtras(BaseChatOpenAI):
         return result
 
 
-class PlainCompletions:
-    """The SDK's `chat.completions` whose streams are plain documents: their bodies and events need no types."""
-
-    def __init__(self, client: openai.AsyncOpenAI) -> None:
-        """`client` sends the requests."""
-        self._client = client
-
-    @property
-    def with_raw_response(self) -> Any:
-        """What a reply that is not streamed is asked for with."""
-        return self._client.chat.completions.with_raw_response
-
-    async def create(self, **payload: Any) -> openai.AsyncStream[object]:
-        """Ask for a stream."""
-        given = {option: payload.pop(name) for name, option in _OPTIONS.items() if payload.get(name) is not None}
-        more = payload.pop("extra_body", None) or {}
-        body = {name: value for name, value in {**payload, **more}.items() if name not in _OPTIONS}
-        by_model = isinstance(self._client, openai.AsyncAzureOpenAI)  # whose path is made of the body's model
-        return await self._client.post(
-            "/chat/completions",
-            cast_to=object,
-            options=cast("RequestOptions", given),
-            stream=True,
-            stream_cls=openai.AsyncStream[object],
-            **({"body": body} if by_model else {"content": json_bytes(body)}),
-        )
-
-
 _OPTIONS: Final = {"extra_headers": "headers", "extra_query": "params", "timeout": "timeout"}
 """What of a payload is no part of the body."""
 
 
+def _body(payload: JsonMap) -> JsonMap:
+    whole = {**payload, **(payload.get("extra_body") or {})}
+    return {name: value for name, value in whole.items() if name not in _OPTIONS and name != "extra_body"}
+
+
 class EndpointChat(KeepsExtras, ChatOpenAI):
-    """The chat model of an OpenAI-compatible endpoint that is given by its address and a model's name.
-
-    Its streams come through its HTTP client alone: the way through LangChain's and the SDK's own costs twice as much.
-    """
-
-    async def parts(self, **options: Any) -> "AsyncGenerator[AIMessageChunk | PlainPart]":
-        """The parts of the reply to a `prompt`, as they come; raises what the SDK raises."""
-        extras, known = _Extras(), {"stream": True}
-        if self.stream_usage:
-            known["stream_options"] = {"include_usage": True}
-        async with aclosing(self._documents(self._get_request_payload([], **known, **options))) as documents:
-            async for document in documents:
-                if (part := _plain_part(document) or self._any_part(document, extras)) is not None:
-                    yield part
-        if rest := extras.rest():
-            yield AIMessageChunk(content="", additional_kwargs=rest)
-
-    def _any_part(self, document: JsonMap, extras: "_Extras") -> AIMessageChunk | None:
-        made = self._convert_chunk_to_generation_chunk(document, AIMessageChunk, None)
-        if made is None or not isinstance(part := made.message, AIMessageChunk):
-            return None
-        part.response_metadata = {**(made.generation_info or {}), **part.response_metadata}
-        extras.take(part)
-        if part.response_metadata.get("finish_reason"):  # the connection may break after it
-            part.additional_kwargs |= extras.rest()
-        return part
+    """The chat model of an OpenAI-compatible endpoint that is given by its address and a model's name."""
 
     async def _documents(self, payload: JsonMap) -> AsyncGenerator[JsonMap]:
-        """The events of the endpoint's answer to this payload."""
-        client, http = self.root_async_client, self.http_async_client
+        """The same through its HTTP client alone: the SDK's own way costs half as much again."""
+        client, http = self.root_async_client, cast("httpx2.AsyncClient", self.http_async_client)
         own = {name: value for name, value in client.default_headers.items() if not name.startswith("X-Stainless-")}
-        headers = {**own, **client.auth_headers, **(payload.pop("extra_headers", None) or {})}
-        body = {**payload, **(payload.pop("extra_body", None) or {})}
+        headers = {**own, **client.auth_headers, **(payload.get("extra_headers") or {})}
         request = http.build_request(
             "POST",
             f"{client.base_url}chat/completions",
             headers={name: value for name, value in headers.items() if not isinstance(value, openai.Omit)},
-            params=body.pop("extra_query", None),
-            content=json_bytes({name: value for name, value in body.items() if name not in {"extra_body", "timeout"}}),
+            params=payload.get("extra_query"),
+            content=json_bytes(_body(payload)),
         )
         try:
-            response = await http.send(request, stream=True)
-            async with aclosing(response):
+            async with aclosing(await http.send(request, stream=True)) as response:
                 if not response.is_success:
                     await response.aread()
                     raise client._make_status_error_from_response(response)  # noqa: SLF001 - as the SDK does
@@ -194,8 +177,7 @@ class EndpointChat(KeepsExtras, ChatOpenAI):
                     document = event.json()
                     if isinstance(document, dict) and (error := document.get("error")):
                         told = error.get("message") if isinstance(error, dict) else None
-                        told = told if isinstance(told, str) else "An error occurred during streaming"
-                        raise openai.APIError(told, request, body=error)
+                        raise openai.APIError(str(told or "An error occurred in the stream"), request, body=error)
                     yield document
                 with suppress(TimeoutError):  # what ends it, so that the connection is used again
                     async with asyncio.timeout(_END_S):
@@ -248,8 +230,6 @@ def keeping_extras(chat: BaseChatOpenAI) -> KeepsExtras:
     """A copy of the user's own chat model that keeps what comes back; its connections are those of the original."""
     copied = chat.model_copy()
     copied.__class__ = _kept(type(chat))
-    if copied.root_async_client is not None:
-        copied.async_client = PlainCompletions(copied.root_async_client)
     assert isinstance(copied, KeepsExtras)  # noqa: S101 - which it was just made
     return copied
 

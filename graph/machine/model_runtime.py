@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AnyMessage
@@ -25,7 +25,7 @@ from mendgraph.nodes.call_model import ledger
 from mendgraph.nodes.call_model.driver import Hands
 from mendgraph.nodes.call_model.endpoint import EMBEDDED_MODEL, Endpoint, ModelChoice, find_endpoint, models_in_order
 from mendgraph.nodes.call_model.exchange import CallSettings
-from mendgraph.nodes.call_model.model import GuardedModel, Model, Wait
+from mendgraph.nodes.call_model.model import GuardedModel, Wait
 from mendgraph.nodes.call_model.paid_call import CallBudget
 from mendgraph.nodes.call_model.prompts.profiles import find_profile
 from mendgraph.nodes.call_model.prompts.prompt import ShownMessages
@@ -208,13 +208,8 @@ class ModelRuntime:
         def on_wait(wait: Wait) -> None:
             write({"type": "waiting", "seconds": wait.seconds, "reason": wait.reason})
 
-        observer = OBSERVER.get()
-
-        def ready(wanted: ModelChoice) -> Model | None:
-            known = self._models.ready(wanted)
-            return known and self._guarded(observer, wanted, known, self._models)
-
-        connect = partial(self._connect, observer)
+        connect = partial(self._connect, OBSERVER.get())
+        ready = partial(connect, waiting=False)
         return Hands(connect, on_text, on_wait, tell, self.book, limits, self._stop, ready)
 
     def of_other(
@@ -235,31 +230,26 @@ class ModelRuntime:
         known = models.known(None, None, context.model_options())
         window = context.window_tokens or (known and known.window_tokens) or find_profile(name).window_tokens
         connect = partial(self._connect, OBSERVER.get(), models=models)
-        return replace(settings, budget=budget, window_tokens=window), replace(
-            hands, connect=connect, ready=lambda _: None
-        )
+        hands = replace(hands, connect=connect, ready=partial(connect, waiting=False))
+        return replace(settings, budget=budget, window_tokens=window), hands
 
     def _connect(
-        self, observer: RunSpan | None, wanted: ModelChoice, models: "ChatModels | None" = None
-    ) -> Model | ProviderFailure:
-        connected = (models or self._models).connect(wanted)
-        if isinstance(connected, ProviderFailure):
+        self,
+        observer: RunSpan | None,
+        wanted: ModelChoice,
+        models: "ChatModels | None" = None,
+        *,
+        waiting: bool = True,
+    ) -> Any:
+        connected = (models or self._models).connect(wanted, waiting=waiting)
+        if connected is None or isinstance(connected, ProviderFailure):
             return connected
-        return self._guarded(observer, wanted, connected, models or self._models)
-
-    def _guarded(
-        self, observer: RunSpan | None, wanted: ModelChoice, connected: "ChatModel", models: "ChatModels"
-    ) -> Model:
         redactor = self._tools.redactor()
         # A literal that the model itself calls a password is no secret of ours; it may be the fixture of a test.
         # It runs as it is written; `WrittenLiterals` keeps it out of what is stored.
         breaker = self._breaker_of(wanted.breaker_key)
         model = GuardedModel(connected, breaker, redactor.unnamed, partial(RedactedStream, redactor))
-        return (
-            observer.model(model, wanted, own=models is not self._models or self.given is not None)
-            if observer
-            else model
-        )
+        return observer.model(model, wanted, own=(models or self.given) is not None) if observer else model
 
     def _choices(self, context: AgentContext) -> tuple[ModelChoice, ...]:
         """The run's models in order. A chat model of the user's own answers for all of them."""

@@ -116,7 +116,7 @@ class Hands:
 
     Without a `book` nothing is booked: limits of a day are not checked, and a call that is lost with its process is
     not remembered. `limits` are the run's, of which the book checks those of the day and of the account.
-    `ready` gives a model where nothing has to be waited for.
+    `ready` gives what `connect` does, or None where that takes a while.
     """
 
     connect: Callable[[ModelChoice], effects.Model | ProviderFailure]
@@ -126,7 +126,7 @@ class Hands:
     book: SpendingBook | None = None
     limits: RunLimits = field(default_factory=RunLimits)
     stop: StopRequest = field(default_factory=StopRequest)
-    ready: Callable[[ModelChoice], effects.Model | None] = lambda _: None
+    ready: Callable[[ModelChoice], effects.Model | ProviderFailure | None] = lambda _: None
 
 
 def perform(script: Script, hands: Hands) -> effects.Update:
