@@ -53,17 +53,20 @@ class KeepsExtras(BaseChatOpenAI):
     async def parts(self, **options: Any) -> "AsyncGenerator[AIMessageChunk | PlainPart]":
         """The parts of the reply to a `prompt`, as they come, without LangChain's stream around them.
 
-        Raises what the SDK raises, and what other endpoints lead to.
+        Raises what the SDK raises, and ValueError: nothing came.
         """
         if self.rate_limiter:
             await self.rate_limiter.aacquire(blocking=True)
         if self.stream_usage:
             options["stream_options"] = {"include_usage": True}
         extras, payload = _Extras(), self._get_request_payload([], stream=True, **options)
+        document: JsonMap | None = None
         async with aclosing(self._documents(payload)) as documents:
             async for document in documents:
                 if (part := _plain_part(document) or self._any_part(document, extras)) is not None:
                     yield part
+        if document is None:
+            raise ValueError("its stream is empty")
         if rest := extras.rest():
             yield AIMessageChunk(content="", additional_kwargs=rest)
 
