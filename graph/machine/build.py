@@ -329,15 +329,6 @@ def bounded(name: str, node: Callable[[Any], Any], is_quick: Callable[[Any], boo
     return TwoWays(name, here, in_loop)
 
 
-def direct(name: str, node: Callable[[Any], Any]) -> TwoWays:
-    """A node that is called as it is, in an event loop too: nothing is waited for in it."""
-
-    async def in_loop(state: Any) -> Any:
-        return node(state)
-
-    return TwoWays(name, node, in_loop)
-
-
 def terminal(name: str, node: Callable[[Any], Any], nodes: BoundNodes) -> TwoWays:
     """A terminal and the hooks after it. It may wait for the disk: in an event loop it has a thread of its own."""
 
@@ -605,7 +596,7 @@ def _compiled(given: BuildArguments, form: ResponseFormat | None, nodes: BoundNo
         bounded("heal", nodes.heal),
         bounded("guard", nodes.guard, nodes.is_quickly_judged),
         TwoWays("execute_tools", nodes.execute_tools, nodes.aexecute_tools),
-        direct("loop_check", nodes.loop_check),
+        bounded("loop_check", nodes.loop_check, lambda _: True),
         terminal(OutcomeKind.FINISHED, nodes.finish, nodes),
         terminal(OutcomeKind.BUDGET_STOP, nodes.budget_stop, nodes),
         terminal(OutcomeKind.SYSTEM_ERROR, nodes.system_error, nodes),
