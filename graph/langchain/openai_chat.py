@@ -163,7 +163,7 @@ class EndpointChat(KeepsExtras, ChatOpenAI):
         headers = {**own, **client.auth_headers, **(payload.get("extra_headers") or {})}
         request = http.build_request(
             "POST",
-            f"{client.base_url}chat/completions",
+            client.base_url.join("chat/completions"),
             headers={name: value for name, value in headers.items() if not isinstance(value, openai.Omit)},
             params=payload.get("extra_query"),
             content=json_bytes(_body(payload)),

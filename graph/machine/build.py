@@ -12,12 +12,10 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing, contextmanager, nullcontext
-from copy import copy
 from functools import partial, reduce
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, Union, Unpack, cast
 
-import ormsgpack
 from langchain_core.callbacks import BaseCallbackManager
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage, SystemMessage
@@ -25,9 +23,6 @@ from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langchain_core.runnables.config import DEFAULT_RECURSION_LIMIT, var_child_runnable_config
 from langgraph._internal._runnable import RunnableSeq
 from langgraph.checkpoint.base import BaseCheckpointSaver
-from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
-from langgraph.checkpoint.serde.jsonplus import EXT_DELTA_SNAPSHOT, JsonPlusSerializer
-from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import get_runtime
@@ -40,12 +35,12 @@ from mendgraph.graph.machine import routes
 from mendgraph.graph.machine.bound_nodes import BoundNodes
 from mendgraph.graph.machine.run_records import Durability
 from mendgraph.graph.machine.state import (
-    CHECKPOINT_TYPES,
     AgentInput,
     AgentOutput,
     AgentState,
     StructuredChannel,
-    serializer,
+    allow_records,
+    own_saver,
 )
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.telemetry.spans import OBSERVER, RunSpan, at_work, run_observer
@@ -163,57 +158,6 @@ async def _aobserved(observing: Callable[[], RunSpan | None], parts: AsyncIterat
                 if part is _OVER:
                     return
                 yield part
-
-
-_NAMES = {(each.__module__, each.__qualname__) for each in CHECKPOINT_TYPES}
-_BEGINNINGS = tuple(b"".join(map(ormsgpack.packb, name)) for name in _NAMES)
-"""What follows the first byte of a stored record of ours: its module and its name."""
-
-
-def own_saver(saver: BaseCheckpointSaver[Any], secrets: Sequence[str] = ()) -> BaseCheckpointSaver[Any]:
-    """The saver as the machine uses it; what it has stored and its connection are shared with the one that was given.
-
-    A copy of one with LangGraph's plain serializer has ours: our types and LangChain's messages are loaded, nothing
-    else, and `secrets` and those of the environment are not stored. Any other keeps its own (`allow_records`).
-    """
-    if type(saver.serde) is not JsonPlusSerializer:
-        allow_records(saver)
-        return saver
-    ours = copy(saver)
-    ours.serde = serializer(secrets)
-    return ours
-
-
-def allow_records(saver: BaseCheckpointSaver[Any]) -> None:
-    """Have a saver with a serializer of LangGraph's load our types, strict or not, without a warning; others as before.
-
-    It is that of a server, or of a graph around ours. They read our records by themselves too, so it is no copy.
-    """
-    serde = saver.serde
-    if isinstance(serde, EncryptedSerializer) and isinstance(serde.serde, JsonPlusSerializer):
-        saver.serde = copy(serde)  # not a new one: it may be of a class of the user's
-        saver.serde.serde = _with_records(serde.serde)
-    elif isinstance(serde, JsonPlusSerializer):
-        saver.serde = _with_records(serde)
-
-
-def _with_records(serde: JsonPlusSerializer) -> JsonPlusSerializer:
-    """One that loads any type warns of each, and has no list for ours: the hook of one that has takes them instead."""
-    if serde._allowed_msgpack_modules is not True or serde._custom_unpack_ext_hook:  # noqa: SLF001 - said nowhere else
-        return serde.with_msgpack_allowlist(_NAMES)
-    clone = copy(serde)
-    records, others = (
-        each._unpack_ext_hook  # noqa: SLF001 - the same
-        for each in (JsonPlusSerializer(allowed_msgpack_modules=_NAMES), serde)
-    )
-
-    def built(code: int, data: bytes) -> Any:
-        if code == EXT_DELTA_SNAPSHOT:
-            return _DeltaSnapshot(ormsgpack.unpackb(data, ext_hook=built, option=ormsgpack.OPT_NON_STR_KEYS))
-        return (records if data.startswith(_BEGINNINGS, 1) else others)(code, data)
-
-    clone._unpack_ext_hook, clone._custom_unpack_ext_hook = built, True  # noqa: SLF001 - the same
-    return clone
 
 
 # --- A node as LangGraph runs it
