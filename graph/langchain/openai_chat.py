@@ -63,7 +63,10 @@ class KeepsExtras(BaseChatOpenAI):
         document: JsonMap | None = None
         async with aclosing(self._documents(payload)) as documents:
             async for document in documents:
-                if (part := _plain_part(document) or self._any_part(document, extras)) is not None:
+                part = _plain_part(document) or self._any_part(document, extras)
+                if isinstance(part, PlainPart):
+                    extras.ids |= {index: call_id for index, call_id, *_ in part.calls if call_id and index is not None}
+                if part is not None:
                     yield part
         if document is None:
             raise ValueError("its stream is empty")
@@ -174,14 +177,15 @@ class EndpointChat(KeepsExtras, ChatOpenAI):
                     await response.aread()
                     raise client._make_status_error_from_response(response)  # noqa: SLF001 - as the SDK does
                 pieces = response.aiter_bytes()
-                async for event in SSEDecoder().aiter_bytes(pieces):
-                    if event.data.startswith("[DONE]"):
-                        break
-                    document = event.json()
-                    if isinstance(document, dict) and (error := document.get("error")):
-                        told = error.get("message") if isinstance(error, dict) else None
-                        raise openai.APIError(str(told or "An error occurred in the stream"), request, body=error)
-                    yield document
+                async with aclosing(cast("AsyncGenerator[Any]", SSEDecoder().aiter_bytes(pieces))) as events:
+                    async for event in events:
+                        if event.data.startswith("[DONE]"):
+                            break
+                        document = event.json()
+                        if isinstance(document, dict) and (error := document.get("error")):
+                            told = error.get("message") if isinstance(error, dict) else None
+                            raise openai.APIError(str(told or "An error occurred in the stream"), request, body=error)
+                        yield document
                 with suppress(TimeoutError):  # what ends it, so that the connection is used again
                     async with asyncio.timeout(_END_S):
                         async for _ in pieces:
@@ -369,7 +373,7 @@ class _Extras:
     def __init__(self) -> None:
         self._usage: UsageMetadata | None = None
         self._calls: JsonMap = {}
-        self._ids: dict[Any, str] = {}
+        self.ids: dict[Any, str] = {}
 
     def take(self, message: AIMessageChunk) -> None:
         """Take them out of a part, and leave what its count adds to the last one, as some endpoints count up."""
@@ -377,13 +381,13 @@ class _Extras:
             self._usage, message.usage_metadata = usage, subtract_usage(usage, self._usage)
         for part in message.tool_call_chunks:
             if part["id"] and part["index"] is not None:
-                self._ids[part["index"]] = part["id"]
+                self.ids[part["index"]] = part["id"]
         message.additional_kwargs = self.without_pieces(message.additional_kwargs)
 
     def without_pieces(self, kept: JsonMap) -> JsonMap:
         """What is kept of a part, without what is kept here."""
         for each in kept.get(TOOL_CALL_EXTRAS) or ():
-            call_id = each["at"]["id"] or self._ids.get(each["at"]["index"])
+            call_id = each["at"]["id"] or self.ids.get(each["at"]["index"])
             if call_id:
                 self._calls.setdefault(str(call_id), {}).update(each["fields"])
         return {name: value for name, value in kept.items() if name != TOOL_CALL_EXTRAS}
