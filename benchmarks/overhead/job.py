@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 KEY = "not-needed"
 TASK = "Read all files."
@@ -35,6 +35,15 @@ class Contestant(Protocol):
 
     async def arun(self, job: Job) -> None:
         """Do it `count` times at once."""
+
+
+async def drain(graph: Any, job: Job, request: Any, config: Any, modes: Any = "messages", **options: Any) -> None:
+    """Run a compiled graph in the event loop; where the job is streamed, somebody listens."""
+    if not job.stream:
+        await graph.ainvoke(request, config, **options)
+        return
+    async for _ in graph.astream(request, config, stream_mode=modes, **options):
+        pass
 
 
 def read_file(folder: str, path: str) -> str:

@@ -72,11 +72,20 @@ def parallel(setting: Setting) -> list[Figures]:
 
 
 def stream(setting: Setting) -> list[Figures]:
-    """Replies that come in many pieces."""
-    length = setting.lengths()[1]
-    script = Script(length, pieces=PIECES)
-    ran = setting.workers.take_turns(_plain, [script], setting.rounds, Times(stream=True))
-    return [Figures(f"CPU per step, replies of about 32 chunks, {length} steps", "ms", per_unit(_first(ran), length))]
+    """Replies that come in many pieces, with somebody who listens: one run, one with the store, and many at once."""
+    _, length, whole = setting.lengths()
+
+    def ran(who: Callable[[Entrant], bool], steps: int, at_once: int = 1) -> dict[str, list[float]]:
+        times = Times(stream=True, at_once=at_once)
+        return _first(setting.workers.take_turns(who, [Script(steps, pieces=PIECES)], setting.rounds, times))
+
+    chunks, stored = "replies of about 32 chunks", ran(lambda entrant: entrant.stored, whole)
+    title = f"CPU per run of {TURNS} steps, {setting.at_once} at once (async), {chunks}"
+    return [
+        Figures(f"CPU per step, {chunks}, {length} steps", "ms", per_unit(ran(_plain, length), length)),
+        Figures(f"CPU per step with a store, {chunks}, {whole} steps", "ms", per_unit(stored, whole), OURS_STORED),
+        Figures(title, "ms", per_unit(ran(_plain, TURNS, setting.at_once), setting.at_once), digits=1),
+    ]
 
 
 def concurrent(setting: Setting) -> list[Figures]:

@@ -19,7 +19,7 @@ from langchain_core.messages import AIMessage, AnyMessage, SystemMessage
 from langchain_openai.chat_models.base import BaseChatOpenAI
 
 from mendgraph.graph.langchain import failures
-from mendgraph.graph.langchain.openai_chat import KeepsExtras
+from mendgraph.graph.langchain.openai_chat import KeepsExtras, PlainPart
 from mendgraph.graph.langchain.replies import PlainText, ReplyAssembly, is_listened_to, tell_callbacks
 from mendgraph.nodes.call_model.driver import MODEL_LOOP
 from mendgraph.nodes.call_model.model import Call, Model
@@ -305,12 +305,15 @@ class _Reading:
             if not self._request.streamed:
                 yield self._taken(await chat.ainvoke(messages, {"callbacks": []}, **options))
                 return
-            parts = chat.astream(messages, {"callbacks": []}, **options) if _is_async(chat) else self._in_thread()
-            async with aclosing(parts) as coming:  # type: ignore[type-var]
+            if isinstance(chat, KeepsExtras) and "prompt" in options and not chat.disable_streaming:
+                parts: Any = chat.parts(**options)
+            else:
+                parts = chat.astream(messages, {"callbacks": []}, **options) if _is_async(chat) else self._in_thread()
+            async with aclosing(parts) as coming:
                 async for part in coming:
                     yield self._taken(part)
 
-    def _taken(self, part: AIMessage) -> str:
+    def _taken(self, part: AIMessage | PlainPart) -> str:
         text = self.assembly.take(part)
         if not self._dropped:
             self._clock.part(spoken=self.assembly.spoken)

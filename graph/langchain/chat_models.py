@@ -28,7 +28,7 @@ from pydantic import SecretStr, ValidationError
 
 from mendgraph.graph.langchain import failures
 from mendgraph.graph.langchain.chat_model import ChatModel, plain_copy, with_settings
-from mendgraph.graph.langchain.openai_chat import EndpointChat, KeepsExtras, PlainCompletions, keeping_extras
+from mendgraph.graph.langchain.openai_chat import EndpointChat, KeepsExtras, keeping_extras
 from mendgraph.nodes.call_model import endpoint as endpoints
 from mendgraph.nodes.call_model.driver import MODEL_LOOP
 from mendgraph.nodes.records import JsonMap, ProviderErrorKind, ProviderFailure
@@ -88,8 +88,11 @@ class ChatModels:
             made = self._made(endpoint, options)
         return made if isinstance(made, ChatModel) else None
 
-    def connect(self, wanted: endpoints.ModelChoice) -> ChatModel | ProviderFailure:
-        """Find the endpoint, start the embedded model where it is that, and return a chat model that answers calls."""
+    def connect(self, wanted: endpoints.ModelChoice, *, waiting: bool = True) -> ChatModel | ProviderFailure | None:
+        """Find the endpoint, start the embedded model where it is that, and return a chat model that answers calls.
+
+        None where that takes a while and nobody is `waiting`.
+        """
         if self._given is not None:
             return _set_up(self._given, wanted.options)
         endpoint = endpoints.find_endpoint(
@@ -97,6 +100,8 @@ class ChatModels:
         )
         if isinstance(endpoint, ProviderFailure):
             return endpoint
+        if not waiting:
+            return None if endpoint.embedded else self._models.get(_key(endpoint, wanted.options))
         with self._lock:
             if not endpoint.embedded:
                 return self._made(endpoint, wanted.options)
@@ -281,7 +286,7 @@ def endpoint_chat(
     responses = options.use_responses_api
     if responses is None and not _is_openai(endpoint):
         responses = False
-    chat = EndpointChat(
+    return EndpointChat(
         model=endpoint.model or "unnamed",
         base_url=endpoint.base_url or endpoints.USUAL_URL,
         api_key=endpoint.api_key,
@@ -296,8 +301,6 @@ def endpoint_chat(
         extra_body=body or None,
         **given,
     )
-    chat.async_client = PlainCompletions(chat.root_async_client)
-    return chat
 
 
 _UNUSED: Final = object()

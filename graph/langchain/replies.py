@@ -17,7 +17,7 @@ from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, LLMResult
 from langchain_core.runnables.config import ensure_config
 
-from mendgraph.graph.langchain.openai_chat import text_of
+from mendgraph.graph.langchain.openai_chat import PlainPart, text_of
 from mendgraph.nodes.call_model.model import Stream
 from mendgraph.nodes.call_model.prompts.estimates import countable
 from mendgraph.nodes.language.documents import storable
@@ -76,8 +76,15 @@ class ReplyAssembly:
     _details: list[JsonMap] = field(default_factory=list)
     _whole: AIMessage | None = None
 
-    def take(self, message: AIMessage) -> str:
+    def take(self, message: AIMessage | PlainPart) -> str:
         """Take a part of the reply, or the whole of one that is not streamed; gives its text for people."""
+        if isinstance(message, PlainPart):
+            self.has_provider = True
+            for piece in message.calls:
+                self.add_call_part(*piece)
+            if message.text:
+                self._text.append(message.text)
+            return message.text
         said, thought = message.text, thoughts_of(message)
         if said:
             self._text.append(said)

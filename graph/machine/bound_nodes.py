@@ -21,7 +21,7 @@ from langgraph.types import Overwrite
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.narrowing import Admission, client_context, given_context, run_id_of
-from mendgraph.graph.machine.guard_runtime import judge_calls, wishes_of, with_known_files
+from mendgraph.graph.machine.guard_runtime import is_judged_by_words, judge_calls, wishes_of, with_known_files
 from mendgraph.graph.machine.memory import Memory, Note
 from mendgraph.graph.machine.model_runtime import ModelRuntime, Prepared, book_thread
 from mendgraph.graph.machine.run_records import REQUEST_ID
@@ -52,6 +52,7 @@ from mendgraph.nodes.parse.node import parse
 from mendgraph.nodes.parse.reading import ANSWER_TOOL, rescue, was_cut
 from mendgraph.nodes.records import (
     CallError,
+    EditForm,
     JsonMap,
     LoopRecord,
     Mark,
@@ -71,6 +72,8 @@ if TYPE_CHECKING:
     from mendgraph.graph.machine.children import Children
 
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+QUICKLY_READ: Final = 8_192
+"""Characters of a reply that the event loop itself reads: the worst of them take 40 ms, ordinary ones one or two."""
 _SAID_OF_REPLIES = ("corrections", "healing_attempts", "stop")
 
 
@@ -237,8 +240,9 @@ class BoundNodes:
 
     def parse(self, state: AgentState) -> Update:
         """Read the reply."""
-        said = self._as_written(state, "reply")
-        update = with_known_files(self._tools, state["context"], parse(said, reply_reader(self._tools, state)))
+        said, ready = self._as_written(state, "reply"), self._models.prepared(state)
+        reader = reply_reader(self._tools, state, ready and ready.tools)
+        update = with_known_files(self._tools, state["context"], parse(said, reader))
         cut = "reply" in update and was_cut(said.get("reply") or ModelReply(), update["reply"])
         update = self._tools.words.hidden(state["run_id"], update, "reply", "items", "errors", "answer")
         if (state.get("reply") or ModelReply()).preloaded:
@@ -248,6 +252,13 @@ class BoundNodes:
             update["spending"] = ledger.count_mending(state["spending"], cut=1)
         valid = not update["errors"]
         return self._watched(state, update, lambda vitals: observe_reply(vitals, valid))
+
+    def is_quickly_read(self, state: AgentState) -> bool:
+        """Whether `parse` takes a moment and asks no disk: for a short reply, from which no blocks are to be read."""
+        said = state.get("reply") or ModelReply()
+        size = len(said.text) + len(said.reasoning) + sum(len(call.arguments) for call in said.calls)
+        plain = state["context"].mode != "ask" and state["profile"].edit_form is not EditForm.BLOCKS
+        return plain and size <= QUICKLY_READ and self._models.prepared(state) is not None
 
     def heal(self, state: AgentState) -> Update:
         """Repair the reply or ask for it again."""
@@ -272,6 +283,10 @@ class BoundNodes:
             for item, verdict, result in zip(items, update["verdicts"], update["results"], strict=True):
                 log.call(state.get("step", 0), item, verdict, result)
         return update
+
+    def is_quickly_judged(self, state: AgentState) -> bool:
+        """Whether `guard` asks neither the disk nor a person."""
+        return is_judged_by_words(self._tools, state)
 
     def execute_tools(self, state: AgentState) -> Update:
         """Run the allowed calls, and charge the time to the turn; once a stop is asked for, no further call begins."""

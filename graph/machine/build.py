@@ -12,20 +12,17 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing, contextmanager, nullcontext
-from copy import copy
-from functools import partial
+from functools import partial, reduce
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, Union, Unpack, cast
 
-import ormsgpack
+from langchain_core.callbacks import BaseCallbackManager
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage, SystemMessage
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
-from langchain_core.runnables.config import DEFAULT_RECURSION_LIMIT
+from langchain_core.runnables.config import DEFAULT_RECURSION_LIMIT, var_child_runnable_config
+from langgraph._internal._runnable import RunnableSeq
 from langgraph.checkpoint.base import BaseCheckpointSaver
-from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
-from langgraph.checkpoint.serde.jsonplus import EXT_DELTA_SNAPSHOT, JsonPlusSerializer
-from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import get_runtime
@@ -38,19 +35,19 @@ from mendgraph.graph.machine import routes
 from mendgraph.graph.machine.bound_nodes import BoundNodes
 from mendgraph.graph.machine.run_records import Durability
 from mendgraph.graph.machine.state import (
-    CHECKPOINT_TYPES,
     AgentInput,
     AgentOutput,
     AgentState,
     StructuredChannel,
-    serializer,
+    allow_records,
+    own_saver,
 )
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.telemetry.spans import OBSERVER, RunSpan, at_work, run_observer
 from mendgraph.nodes.begin_turn.turn_start import scrubbed
 from mendgraph.nodes.call_model.driver import MODEL_LOOP
 from mendgraph.nodes.call_model.stop_request import StopRequest
-from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, await_call, call_here
+from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, await_call, call_here, timer_is_free
 from mendgraph.nodes.execute_tools.registry import Tool
 from mendgraph.nodes.execute_tools.secrets.redact import is_findable_key
 from mendgraph.nodes.execute_tools.tools import default_tools
@@ -163,57 +160,6 @@ async def _aobserved(observing: Callable[[], RunSpan | None], parts: AsyncIterat
                 yield part
 
 
-_NAMES = {(each.__module__, each.__qualname__) for each in CHECKPOINT_TYPES}
-_BEGINNINGS = tuple(b"".join(map(ormsgpack.packb, name)) for name in _NAMES)
-"""What follows the first byte of a stored record of ours: its module and its name."""
-
-
-def own_saver(saver: BaseCheckpointSaver[Any], secrets: Sequence[str] = ()) -> BaseCheckpointSaver[Any]:
-    """The saver as the machine uses it; what it has stored and its connection are shared with the one that was given.
-
-    A copy of one with LangGraph's plain serializer has ours: our types and LangChain's messages are loaded, nothing
-    else, and `secrets` and those of the environment are not stored. Any other keeps its own (`allow_records`).
-    """
-    if type(saver.serde) is not JsonPlusSerializer:
-        allow_records(saver)
-        return saver
-    ours = copy(saver)
-    ours.serde = serializer(secrets)
-    return ours
-
-
-def allow_records(saver: BaseCheckpointSaver[Any]) -> None:
-    """Have a saver with a serializer of LangGraph's load our types, strict or not, without a warning; others as before.
-
-    It is that of a server, or of a graph around ours. They read our records by themselves too, so it is no copy.
-    """
-    serde = saver.serde
-    if isinstance(serde, EncryptedSerializer) and isinstance(serde.serde, JsonPlusSerializer):
-        saver.serde = copy(serde)  # not a new one: it may be of a class of the user's
-        saver.serde.serde = _with_records(serde.serde)
-    elif isinstance(serde, JsonPlusSerializer):
-        saver.serde = _with_records(serde)
-
-
-def _with_records(serde: JsonPlusSerializer) -> JsonPlusSerializer:
-    """One that loads any type warns of each, and has no list for ours: the hook of one that has takes them instead."""
-    if serde._allowed_msgpack_modules is not True or serde._custom_unpack_ext_hook:  # noqa: SLF001 - said nowhere else
-        return serde.with_msgpack_allowlist(_NAMES)
-    clone = copy(serde)
-    records, others = (
-        each._unpack_ext_hook  # noqa: SLF001 - the same
-        for each in (JsonPlusSerializer(allowed_msgpack_modules=_NAMES), serde)
-    )
-
-    def built(code: int, data: bytes) -> Any:
-        if code == EXT_DELTA_SNAPSHOT:
-            return _DeltaSnapshot(ormsgpack.unpackb(data, ext_hook=built, option=ormsgpack.OPT_NON_STR_KEYS))
-        return (records if data.startswith(_BEGINNINGS, 1) else others)(code, data)
-
-    clone._unpack_ext_hook, clone._custom_unpack_ext_hook = built, True  # noqa: SLF001 - the same
-    return clone
-
-
 # --- A node as LangGraph runs it
 
 NODE_S: Final = 60.0
@@ -250,11 +196,54 @@ class TwoWays(Runnable[Any, Any]):
         return update
 
 
-def bounded(name: str, node: Callable[[Any], Any]) -> TwoWays:
+class Unheard(Runnable[Any, Any]):
+    """LangGraph's sequence of a node and what writes its update, without its managers and its task at each call.
+
+    It is called itself where a callback hears of it. Source: measured on LangGraph 1.2, a sixth of its part of a step.
+    """
+
+    def __init__(self, whole: RunnableSeq) -> None:
+        self.name = whole.get_name()
+        self._whole, (self._node, *self._writers) = whole, whole.steps
+
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002
+        """Run the node here and write its update."""
+        if config is None or _is_heard(config):
+            return self._whole.invoke(input, config)
+        with _running(config):
+            update = self._node.invoke(input, config)
+        return reduce(lambda said, writer: writer.invoke(said, config), self._writers, update)
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002
+        """The same in the event loop; what writes waits for nothing."""
+        if config is None or _is_heard(config):
+            return await self._whole.ainvoke(input, config)
+        with _running(config):
+            update = await self._node.ainvoke(input, config)
+        return reduce(lambda said, writer: writer.invoke(said, config), self._writers, update)
+
+
+def _is_heard(config: RunnableConfig) -> bool:
+    given = config.get("callbacks")
+    return bool(given.handlers if isinstance(given, BaseCallbackManager) else given)
+
+
+@contextmanager
+def _running(config: RunnableConfig) -> Iterator[None]:
+    """Inside, LangGraph's functions find the configuration of this node."""
+    before = var_child_runnable_config.set(config)
+    try:
+        yield
+    finally:
+        var_child_runnable_config.reset(before)
+
+
+def bounded(name: str, node: Callable[[Any], Any], is_quick: Callable[[Any], bool] = lambda _: False) -> TwoWays:
     """A node that ends within `NODE_S`, whether its code lets itself be interrupted or not.
 
     In the main thread of a sync run a timer interrupts it; elsewhere it has a thread of its own, which is left behind.
-    Neither can end code of C that keeps the interpreter's lock.
+    Neither can end code of C that keeps the interpreter's lock. What `is_quick` an event loop in the main thread
+    does itself, as a thread costs more than that.
 
     Raises:
         NodeTimeoutError: it did not end. A TimeoutError that the node raises itself comes out as it is.
@@ -276,19 +265,12 @@ def bounded(name: str, node: Callable[[Any], Any]) -> TwoWays:
             return call_here(NODE_S, partial(node, state), scope)
 
     async def in_loop(state: Any) -> Any:
+        if timer_is_free() and is_quick(state):
+            return here(state)
         with limited() as scope:
             return await await_call(partial(node, state), NODE_S, scope)
 
     return TwoWays(name, here, in_loop)
-
-
-def direct(name: str, node: Callable[[Any], Any]) -> TwoWays:
-    """A node that is called as it is, in an event loop too: nothing is waited for in it."""
-
-    async def in_loop(state: Any) -> Any:
-        return node(state)
-
-    return TwoWays(name, node, in_loop)
 
 
 def terminal(name: str, node: Callable[[Any], Any], nodes: BoundNodes) -> TwoWays:
@@ -554,11 +536,11 @@ def _compiled(given: BuildArguments, form: ResponseFormat | None, nodes: BoundNo
     parts = (
         bounded("begin_turn", lambda state: nodes.begin_turn(state, get_runtime(AgentContext))),
         TwoWays("call_model", nodes.call_model, nodes.acall_model),
-        bounded("parse", nodes.parse),
+        bounded("parse", nodes.parse, nodes.is_quickly_read),
         bounded("heal", nodes.heal),
-        bounded("guard", nodes.guard),
+        bounded("guard", nodes.guard, nodes.is_quickly_judged),
         TwoWays("execute_tools", nodes.execute_tools, nodes.aexecute_tools),
-        direct("loop_check", nodes.loop_check),
+        bounded("loop_check", nodes.loop_check, lambda _: True),
         terminal(OutcomeKind.FINISHED, nodes.finish, nodes),
         terminal(OutcomeKind.BUDGET_STOP, nodes.budget_stop, nodes),
         terminal(OutcomeKind.SYSTEM_ERROR, nodes.system_error, nodes),
@@ -577,4 +559,8 @@ def _compiled(given: BuildArguments, form: ResponseFormat | None, nodes: BoundNo
     compiled = builder.compile(given.checkpointer, store=given.store, name=name, transformers=streams)
     bound = vars(compiled.with_config(recursion_limit=routes.recursion_limit(MAX_CALLS_PER_TURN_LIMIT)))
     made = {name: value for name, value in bound.items() if name != "__orig_class__"}
+    for node in parts:
+        whole = compiled.nodes[node.name]
+        if isinstance(whole.node, RunnableSeq):
+            vars(whole)["node"] = Unheard(whole.node)
     return AgentGraph(scrub=nodes.scrub, secrets=given.secrets, **made)

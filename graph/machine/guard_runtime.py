@@ -24,7 +24,7 @@ from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.approvals import ApprovalRequest, GuardUpdate, Hands, Preview, ShownPreview
 from mendgraph.nodes.guard.node import judge_step
-from mendgraph.nodes.guard.policy import GuardConfig, judge_reply
+from mendgraph.nodes.guard.policy import GuardConfig, judge_path, judge_reply, paths_of_call, plain_target
 from mendgraph.nodes.guard.wishes import Shown, Wishes, texts_of
 from mendgraph.nodes.language.history import asked_in, last_request, results_in
 from mendgraph.nodes.loop_check.repetition import signature_of
@@ -91,6 +91,19 @@ def judge_calls(tools: ToolRuntime, state: AgentState) -> GuardUpdate:
         )
 
     return judge_step(state, judge, tools.specs, hands)
+
+
+def is_judged_by_words(tools: ToolRuntime, state: AgentState) -> bool:
+    """Whether all calls only read, and name files of the workspace plainly: to allow them no disk has to be asked."""
+    context = state["context"]
+    for item in state.get("items") or ():
+        spec = tools.specs.get(item.tool) if isinstance(item, ToolCall) else None
+        if spec is None or spec.effect is not Effect.READ or not isinstance(item, ToolCall):
+            return False
+        targets = [plain_target(named, context.workspace) for named in paths_of_call(item, spec, tools.paths_of)]
+        if any(each is None or judge_path(each, for_write=False, rules=tools.rules(context)) for each in targets):
+            return False
+    return not state.get("loop", LoopRecord()).overrides
 
 
 def wishes_of(tools: ToolRuntime, state: AgentState) -> Wishes:

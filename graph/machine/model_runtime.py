@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AnyMessage
@@ -32,7 +32,7 @@ from mendgraph.nodes.call_model.endpoint import (
     models_in_order,
 )
 from mendgraph.nodes.call_model.exchange import CallSettings
-from mendgraph.nodes.call_model.model import GuardedModel, Model, Wait
+from mendgraph.nodes.call_model.model import GuardedModel, Wait
 from mendgraph.nodes.call_model.paid_call import CallBudget
 from mendgraph.nodes.call_model.prompts.profiles import find_profile
 from mendgraph.nodes.call_model.prompts.prompt import ShownMessages
@@ -214,7 +214,9 @@ class ModelRuntime:
         def on_wait(wait: Wait) -> None:
             write({"type": "waiting", "seconds": wait.seconds, "reason": wait.reason})
 
-        return Hands(partial(self._connect, OBSERVER.get()), on_text, on_wait, tell, self.book, limits, self._stop)
+        connect = partial(self._connect, OBSERVER.get())
+        ready = partial(connect, waiting=False)
+        return Hands(connect, on_text, on_wait, tell, self.book, limits, self._stop, ready)
 
     def of_other(
         self, chat: BaseChatModel, context: AgentContext, settings: CallSettings, hands: Hands
@@ -234,12 +236,19 @@ class ModelRuntime:
         known = models.known(None, None, context.model_options())
         window = context.window_tokens or (known and known.window_tokens) or find_profile(name).window_tokens
         connect = partial(self._connect, OBSERVER.get(), models=models)
-        return replace(settings, budget=budget, window_tokens=window), replace(hands, connect=connect)
+        hands = replace(hands, connect=connect, ready=partial(connect, waiting=False))
+        return replace(settings, budget=budget, window_tokens=window), hands
 
     def _connect(
-        self, observer: RunSpan | None, wanted: ModelChoice, models: "ChatModels | None" = None
-    ) -> Model | ProviderFailure:
-        if isinstance(connected := (models or self._models).connect(wanted), ProviderFailure):
+        self,
+        observer: RunSpan | None,
+        wanted: ModelChoice,
+        models: "ChatModels | None" = None,
+        *,
+        waiting: bool = True,
+    ) -> Any:
+        connected = (models or self._models).connect(wanted, waiting=waiting)
+        if connected is None or isinstance(connected, ProviderFailure):
             return connected
         redactor = self._tools.redactor()
         # A literal that the model itself calls a password is no secret of ours; it may be the fixture of a test.

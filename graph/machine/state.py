@@ -7,13 +7,18 @@ Until then the reply, its calls, verdicts and results live in channels of their 
 
 import os
 from collections.abc import Mapping, Sequence
+from copy import copy
 from itertools import count
 from typing import Annotated, Any, TypeVar
 from uuid import UUID, uuid5
 
+import ormsgpack
 from langchain_core.messages import AnyMessage, BaseMessage, BaseMessageChunk, RemoveMessage, convert_to_messages
 from langgraph.channels import DeltaChannel, LastValue
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
+from langgraph.checkpoint.serde.jsonplus import EXT_DELTA_SNAPSHOT, JsonPlusSerializer
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.errors import InvalidUpdateError
 from langgraph.graph.message import add_messages
 from typing_extensions import TypedDict
@@ -261,6 +266,57 @@ def serializer(secrets: Sequence[str] = (), dictionary: bytes = b"", types: Sequ
     """
     redactor = Redactor((*secrets, *known_values(os.environ)))
     return ScrubbingSerializer(redactor, (*CHECKPOINT_TYPES, *types), dictionary)
+
+
+_STORED = {(each.__module__, each.__qualname__) for each in CHECKPOINT_TYPES}
+_BEGINNINGS = tuple(b"".join(map(ormsgpack.packb, name)) for name in _STORED)
+"""What follows the first byte of a stored record of ours: its module and its name."""
+
+
+def own_saver(saver: BaseCheckpointSaver[Any], secrets: Sequence[str] = ()) -> BaseCheckpointSaver[Any]:
+    """The saver as the machine uses it; what it has stored and its connection are shared with the one that was given.
+
+    A copy of one with LangGraph's plain serializer has ours: our types and LangChain's messages are loaded, nothing
+    else, and `secrets` and those of the environment are not stored. Any other keeps its own (`allow_records`).
+    """
+    if type(saver.serde) is not JsonPlusSerializer:
+        allow_records(saver)
+        return saver
+    ours = copy(saver)
+    ours.serde = serializer(secrets)
+    return ours
+
+
+def allow_records(saver: BaseCheckpointSaver[Any]) -> None:
+    """Have a saver with a serializer of LangGraph's load our types, strict or not, without a warning; others as before.
+
+    It is that of a server, or of a graph around ours. They read our records by themselves too, so it is no copy.
+    """
+    serde = saver.serde
+    if isinstance(serde, EncryptedSerializer) and isinstance(serde.serde, JsonPlusSerializer):
+        saver.serde = copy(serde)  # not a new one: it may be of a class of the user's
+        saver.serde.serde = _with_records(serde.serde)
+    elif isinstance(serde, JsonPlusSerializer):
+        saver.serde = _with_records(serde)
+
+
+def _with_records(serde: JsonPlusSerializer) -> JsonPlusSerializer:
+    """One that loads any type warns of each, and has no list for ours: the hook of one that has takes them instead."""
+    if serde._allowed_msgpack_modules is not True or serde._custom_unpack_ext_hook:  # noqa: SLF001 - said nowhere else
+        return serde.with_msgpack_allowlist(_STORED)
+    clone = copy(serde)
+    ours, others = (
+        each._unpack_ext_hook  # noqa: SLF001 - the same
+        for each in (JsonPlusSerializer(allowed_msgpack_modules=_STORED), serde)
+    )
+
+    def built(code: int, data: bytes) -> Any:
+        if code == EXT_DELTA_SNAPSHOT:
+            return _DeltaSnapshot(ormsgpack.unpackb(data, ext_hook=built, option=ormsgpack.OPT_NON_STR_KEYS))
+        return (ours if data.startswith(_BEGINNINGS, 1) else others)(code, data)
+
+    clone._unpack_ext_hook, clone._custom_unpack_ext_hook = built, True  # noqa: SLF001 - the same
+    return clone
 
 
 Update = dict[str, Any]

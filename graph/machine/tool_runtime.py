@@ -442,7 +442,9 @@ def foreign_to(state: AgentState) -> frozenset[str]:
     return foreign_lines("\n".join([*asked, *view.files, *view.files.values(), *view.found]))
 
 
-def reply_reader(tools: ToolRuntime, state: AgentState, *, told: bool = True) -> Reader:
+def reply_reader(
+    tools: ToolRuntime, state: AgentState, offered: Sequence[ToolSpec] | None = None, *, told: bool = True
+) -> Reader:
     """How replies of this turn are read; without what it was `told`, for a reply that is read a second time."""
     context, profile, messages = state["context"], state["profile"], state["messages"]
     blocks = profile.edit_form is EditForm.BLOCKS
@@ -474,7 +476,7 @@ def reply_reader(tools: ToolRuntime, state: AgentState, *, told: bool = True) ->
         shown_files=shown_files(request, view, view.failed_steps + len(attempts)),
         told=(*view.failures, *view.evidence, *said) if told else (),
         turn=turn,
-        offered=frozenset(spec.name for spec in tools.offered(context, profile)),
+        offered=frozenset(spec.name for spec in (offered or tools.offered(context, profile))),
         paths_of=tools.paths_of,
     )
 

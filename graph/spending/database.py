@@ -178,6 +178,7 @@ class Book:
         self._lock = threading.Lock()
         self._path = FILE_NAME
         self._connection: sqlite3.Connection | None = None
+        self._wait_s = 0.0
 
     def close(self) -> None:
         """Close it. It is opened again where it is needed again."""
@@ -196,8 +197,10 @@ class Book:
         wait_s = LONGEST_WAIT_S if patient else SHORT_WAIT_S
         with self._lock, store_errors(self._path):
             if self._connection is None:
-                self._connection = self._opened(wait_s)
-            self._connection.execute(f"PRAGMA busy_timeout = {int(wait_s * 1_000)}")
+                self._connection, self._wait_s = self._opened(wait_s), 0.0
+            if wait_s != self._wait_s:
+                self._connection.execute(f"PRAGMA busy_timeout = {int(wait_s * 1_000)}")
+                self._wait_s = wait_s
             yield self._connection
 
     @contextmanager

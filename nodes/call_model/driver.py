@@ -116,6 +116,7 @@ class Hands:
 
     Without a `book` nothing is booked: limits of a day are not checked, and a call that is lost with its process is
     not remembered. `limits` are the run's, of which the book checks those of the day and of the account.
+    `ready` gives what `connect` does, or None where that takes a while.
     """
 
     connect: Callable[[ModelChoice], effects.Model | ProviderFailure]
@@ -125,6 +126,7 @@ class Hands:
     book: SpendingBook | None = None
     limits: RunLimits = field(default_factory=RunLimits)
     stop: StopRequest = field(default_factory=StopRequest)
+    ready: Callable[[ModelChoice], effects.Model | ProviderFailure | None] = lambda _: None
 
 
 def perform(script: Script, hands: Hands) -> effects.Update:
@@ -171,7 +173,7 @@ async def aperform(script: Script, hands: Hands) -> effects.Update:
         elif stop.reason:
             answer = effects.Stopped(reason=stop.reason)
         elif isinstance(effect, ModelChoice):
-            found = await _unless(stop, asyncio.to_thread(hands.connect, effect))
+            found = hands.ready(effect) or await _unless(stop, asyncio.to_thread(hands.connect, effect))
             model, answer = (None, found) if isinstance(found, ProviderFailure) else (found, None)
             if found is None:
                 answer = effects.Stopped(reason=stop.reason)
@@ -230,13 +232,24 @@ async def _unless(stop: StopRequest, work: Coroutine[Any, Any, Done]) -> Done | 
     Raises:
         RuntimeError: the work cancelled itself.
     """
-    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.asked())
+    working, loop = asyncio.ensure_future(work), asyncio.get_running_loop()
+    over: asyncio.Future[None] = loop.create_future()
+
+    def end(_: object = None) -> None:
+        if not over.done():
+            over.set_result(None)
+
+    def ring() -> None:
+        with suppress(RuntimeError):  # the loop has ended meanwhile, and with it whoever waited
+            loop.call_soon_threadsafe(end)
+
+    working.add_done_callback(end)
     try:
-        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        with stop.told(ring):
+            await over
         if not working.done():
             await asyncio.wait({working}, timeout=NEARLY_THERE_S)
     finally:
-        stopping.cancel()
         if not working.done():
             working.cancel()
             await asyncio.wait({working}, timeout=LAST_WORDS_S)

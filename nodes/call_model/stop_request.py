@@ -1,6 +1,5 @@
 """Somebody's wish that a run ends, which whoever waits in the run hears."""
 
-import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -53,14 +52,3 @@ class StopRequest:
         bell: SimpleQueue[None] = SimpleQueue()  # its `put` may interrupt its own `get`, unlike an event's methods
         with self.told(partial(bell.put, None)), suppress(Empty):
             bell.get(timeout=seconds)
-
-    async def asked(self) -> None:
-        """Wait in the event loop until somebody asks."""
-        loop, bell = asyncio.get_running_loop(), asyncio.Event()
-
-        def ring() -> None:
-            with suppress(RuntimeError):  # the loop has ended meanwhile, and with it whoever waited
-                loop.call_soon_threadsafe(bell.set)
-
-        with self.told(ring):
-            await bell.wait()

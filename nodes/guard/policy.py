@@ -189,7 +189,7 @@ def judge_call(
         if override.signature == signature:
             return refuse_repeat(override)
     targets: list[str] = []
-    for named in _named_paths(call, spec, config):
+    for named in paths_of_call(call, spec, config.paths_of):
         if isinstance(named, str) and is_reference(named):
             # It names an earlier result of this run and no file of the workspace, so no file rule speaks of it.
             if spec.effect is Effect.READ:
@@ -249,21 +249,28 @@ def judge_workspace(root: str, rules: Rules) -> str | None:
     return f"The workspace '{shown(root)}' holds {held}: choose a project folder."
 
 
-def _named_paths(call: ToolCall, spec: ToolSpec, config: GuardConfig) -> list[object]:
-    values = [*(call.arguments.get(field) for field in spec.path_fields), list(config.paths_of(call))]
+def paths_of_call(call: ToolCall, spec: ToolSpec, paths_of: PathsOf) -> list[object]:
+    """What the call names as paths, as it came."""
+    values = [*(call.arguments.get(field) for field in spec.path_fields), list(paths_of(call))]
     return [part for value in values if value is not None for part in (value if isinstance(value, list) else [value])]
 
 
 def _locate(named: object, config: GuardConfig, *, for_write: bool) -> str | Verdict:
     if not isinstance(named, str):
         return denied("invalid_path", ToolErrorCode.INVALID_ARGUMENT, "A path must be text, such as '.' or 'src/a.py'.")
-    target = workspace_relative(named, config.root)
-    if target is not None and named.strip() and named.isprintable() and "\\" not in named:
+    if (target := plain_target(named, config.root)) is not None:
         return target
     found = config.leads_to(named, for_write)
     if isinstance(found, ToolError):
         return Verdict(kind=VerdictKind.DENY, rule="workspace_boundary", error=found)
-    return target or found
+    return workspace_relative(named, config.root) or found
+
+
+def plain_target(named: object, root: str) -> str | None:
+    """The file of the workspace that a name plainly stands for, None where the disk has to be asked."""
+    if not isinstance(named, str) or not named.strip() or not named.isprintable() or "\\" in named:
+        return None
+    return workspace_relative(named, root)
 
 
 def _judge_files(targets: Sequence[str], spec: ToolSpec, rules: Rules) -> Verdict | None:

@@ -105,7 +105,7 @@ class Direct(Model):
     def __init__(self, voice: Voice) -> None:
         self._voice = voice
 
-    def connect(self, _: object) -> Self:
+    def connect(self, _: object, **__: object) -> Self:
         return self
 
     def known(self, *_: object) -> None:

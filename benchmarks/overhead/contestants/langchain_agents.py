@@ -41,7 +41,7 @@ class LangchainAgent:
     async def arun(self, job: Job) -> None:
         """Do it several times at once."""
         agent = self._build(job, None)
-        await asyncio.gather(*(agent.ainvoke(REQUEST, CONFIG) for _ in range(job.count)))
+        await asyncio.gather(*(jobs.drain(agent, job, REQUEST, CONFIG) for _ in range(job.count)))
 
 
 def load_create_agent() -> LangchainAgent:

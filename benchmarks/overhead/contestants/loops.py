@@ -43,8 +43,11 @@ class HttpxLoop:
         async with httpx2.AsyncClient(verify=False, timeout=None, limits=limits) as client:
 
             async def send(messages: list[Map]) -> Map:
-                answer = await client.post(f"{job.url}/chat/completions", json=_request(messages, stream=False))
-                return _message(answer.json())
+                body = _request(messages, stream=job.stream)
+                if not job.stream:
+                    return _message((await client.post(f"{job.url}/chat/completions", json=body)).json())
+                async with client.stream("POST", f"{job.url}/chat/completions", json=body) as answer:
+                    return _joined(_events([line async for line in answer.aiter_lines()]))
 
             await asyncio.gather(*(_aloop(send, job.folder) for _ in range(job.count)))
 
@@ -70,8 +73,11 @@ class OpenaiLoop:
         async with openai.AsyncOpenAI(base_url=job.url, api_key=KEY) as client:
 
             async def send(messages: Any) -> Map:
-                answer = await client.chat.completions.create(model=MODEL, messages=messages, tools=[TOOL])
-                return dict(answer.choices[0].message.model_dump(exclude_none=True))
+                if not job.stream:
+                    answer = await client.chat.completions.create(model=MODEL, messages=messages, tools=[TOOL])
+                    return dict(answer.choices[0].message.model_dump(exclude_none=True))
+                chunks = await client.chat.completions.create(model=MODEL, messages=messages, tools=[TOOL], stream=True)
+                return _joined([chunk.model_dump(exclude_none=True) async for chunk in chunks])
 
             await asyncio.gather(*(_aloop(send, job.folder) for _ in range(job.count)))
 

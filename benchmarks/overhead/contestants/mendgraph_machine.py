@@ -4,7 +4,7 @@ import asyncio
 import os
 from typing import Any
 
-from benchmarks.overhead.job import MODEL, MOST_STEPS, TASK, Job
+from benchmarks.overhead.job import MODEL, MOST_STEPS, TASK, Job, drain
 from mendgraph import AgentContext, build_graph, run_task
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 
@@ -30,7 +30,8 @@ class Machine:
     async def arun(self, job: Job) -> None:
         """Do it several times at once."""
         graph, context = build_graph(), _context(job)
-        await asyncio.gather(*(graph.ainvoke(REQUEST, CONFIG, context=context) for _ in range(job.count)))
+        modes = ["custom", "updates"]
+        await asyncio.gather(*(drain(graph, job, REQUEST, CONFIG, modes, context=context) for _ in range(job.count)))
 
 
 def load() -> Machine:

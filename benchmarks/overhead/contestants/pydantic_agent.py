@@ -27,7 +27,8 @@ class PydanticAgent:
     async def arun(self, job: Job) -> None:
         """Do it several times at once."""
         agent = _agent(job)
-        await asyncio.gather(*(agent.run(TASK, usage_limits=UNLIMITED) for _ in range(job.count)))
+        ways = (_streamed(agent) if job.stream else agent.run(TASK, usage_limits=UNLIMITED) for _ in range(job.count))
+        await asyncio.gather(*ways)
 
 
 def load() -> PydanticAgent:

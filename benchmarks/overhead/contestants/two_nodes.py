@@ -29,7 +29,7 @@ class TwoNodes:
     async def arun(self, job: Job) -> None:
         """Do it several times at once."""
         graph = _graph(job, asynchronous=True)
-        await asyncio.gather(*(graph.ainvoke(REQUEST, CONFIG) for _ in range(job.count)))
+        await asyncio.gather(*(jobs.drain(graph, job, REQUEST, CONFIG) for _ in range(job.count)))
 
 
 def load() -> TwoNodes:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from math import inf
 from queue import Empty, SimpleQueue
 from types import FrameType
@@ -97,13 +98,46 @@ class GivenUp(BaseException):
     """Raised inside a call whose time is over. Like KeyboardInterrupt it is no error that a handler may catch."""
 
 
+class _WorkThread(threading.Thread):
+    """Does one thing after the other: to begin a thread costs three times as much as to wake one."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.waiting: SimpleQueue[Callable[[], object]] = SimpleQueue()
+
+    def run(self) -> None:
+        while True:
+            work = self.waiting.get()
+            self.name = "tool"
+            work()
+            del work
+            self.name = "idle"
+            if len(_IDLE) >= _MOST_IDLE:
+                return
+            _IDLE.append(self)
+
+
+_IDLE: Final = list[_WorkThread]()
+_MOST_IDLE: Final = 32
+
+
+def _begin(work: Callable[[], object]) -> None:
+    try:
+        while not (thread := _IDLE.pop()).is_alive():
+            pass  # a forked child has none of its parent's threads
+    except IndexError:
+        thread = _WorkThread()
+        thread.start()
+    thread.waiting.put(work)
+
+
 class Worker(Generic[Result]):
     """Runs `function` at once, in a daemon thread called "tool"; `outcome` receives what it returns or raises."""
 
     def __init__(self, context: contextvars.Context, function: Callable[[], Result]) -> None:
         self.outcome: Future[Result] = Future()
         self._function = function
-        threading.Thread(target=context.run, args=(self._settle,), name="tool", daemon=True).start()
+        _begin(partial(context.run, self._settle))
 
     def _settle(self) -> None:
         try:
@@ -210,7 +244,7 @@ def call_here(seconds: float, function: Callable[[], Result], scope: Cancellatio
     if seconds == inf:
         return _body(function)
     seconds = min(seconds, LONGEST_S)
-    if not _timer_is_free():
+    if not timer_is_free():
         return call_within(seconds, function, scope)
 
     def ring(_: int, frame: FrameType | None) -> None:
@@ -251,7 +285,8 @@ def _is_running(frame: FrameType | None) -> bool:
     return False
 
 
-def _timer_is_free() -> bool:
+def timer_is_free() -> bool:
+    """Whether `call_here` stays in this thread."""
     return (
         threading.current_thread() is threading.main_thread()
         and signal.getsignal(signal.SIGALRM) is signal.SIG_DFL

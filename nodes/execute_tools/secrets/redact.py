@@ -246,6 +246,12 @@ class Redactor:
 
     def _document(self, text: str, kind: "_Kind") -> str:
         """A text; where it is a JSON document, what its strings say once they are read as well."""
+        if len(text) > _SHORT:
+            return self._looked_through(text, kind)
+        shown = _short_document(self, text, kind)
+        return text if shown == text else shown
+
+    def _looked_through(self, text: str, kind: "_Kind") -> str:
         shown = self._replaced(text, kind.mark)
         if (parsed := _parsed(shown)) is None:
             return shown
@@ -292,6 +298,15 @@ class _Kind:
         if keys.names_a_literal(key):
             return key
         return "" if keys.is_about(key) else inside
+
+
+_SHORT: Final = 100
+"""Characters of texts that come again and again: the names of fields, tools and events, numbers of lines, paths."""
+
+
+@lru_cache(maxsize=2_048)
+def _short_document(redactor: Redactor, text: str, kind: _Kind) -> str:
+    return redactor._looked_through(text, kind)  # noqa: SLF001 - its own
 
 
 _NAME_FIELDS: Final = frozenset(

@@ -108,16 +108,20 @@ def _private_folder(kind: str, name: str, said: str, base: str | None) -> str | 
     except RuntimeError:
         message = f"There is no home folder to keep runs in: set {DATA_DIR_VARIABLE} to a folder of your own."
         return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
-    path = os.path.join(base, kind, name)
+    path = os.path.join(base, kind, name).rstrip("/")
     try:
+        with suppress(KeyError, FileNotFoundError):
+            if _FOUND[path] == _identity(path):
+                return path
         if not os.path.isdir(base):
             with suppress(FileExistsError):
                 os.makedirs(base, mode=0o700)
         with closing(os.open(base, _DIRECTORY)) as base_fd, closing(_open_private(kind, base_fd)) as kind_fd:
             if name:
-                with closing(_open_private(name, kind_fd)):
-                    return path
-            return path.rstrip("/")
+                os.close(_open_private(name, kind_fd))
+        if len(_FOUND) >= _MOST_FOUND:
+            _FOUND.clear()
+        _FOUND[path] = _identity(path)
     except _NotOursError:
         message = (
             f"The {said} {quoted(path)} cannot be used: it, or the folder above it, is a link, a file, or"
@@ -128,6 +132,17 @@ def _private_folder(kind: str, name: str, said: str, base: str | None) -> str | 
         return os_failure(error, f"make the {said}", path)
     except ValueError:
         return invalid(f"The {said} cannot be {quoted(path)}: no folder can have this name.")
+    return path
+
+
+_FOUND: Final = dict[str, tuple[int, ...]]()
+"""What tells a folder that was found to be ours from another one in its place, and from one with other rights."""
+_MOST_FOUND: Final = 10_000
+
+
+def _identity(path: str) -> tuple[int, ...]:
+    found = os.lstat(path)
+    return found.st_dev, found.st_ino, found.st_mode, found.st_uid
 
 
 class _NotOursError(Exception):

@@ -131,6 +131,8 @@ def test_what_an_endpoint_adds_to_a_call_is_kept_with_it() -> None:
     )
     assert reply.calls == (F, G)
     assert reply.provider["additional_kwargs"]["tool_call_extras"] == {"x": {"extra_content": SIGNED, "more": 2}}
+    late = heard(part(0, "x", "f", "{}"), part(0, None, None, "", extra_content=SIGNED), finish="tool_calls")
+    assert late.provider["additional_kwargs"]["tool_call_extras"] == {"x": {"extra_content": SIGNED}}
 
 
 # --- What it has cost

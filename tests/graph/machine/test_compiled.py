@@ -1,6 +1,7 @@
 import asyncio
 import errno
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -19,6 +20,20 @@ def test_a_node_that_does_not_end_is_told_with_its_name(monkeypatch: pytest.Monk
     with pytest.raises(NodeTimeoutError, match=r"^The step speak did not end within 0\.05 s"):
         asyncio.run(node.ainvoke({}))
     release.set()
+    quick = bounded("speak", lambda _: pause_for_ever(), lambda _: True)
+    with pytest.raises(NodeTimeoutError, match=r"^The step speak did not end within 0\.05 s"):
+        asyncio.run(quick.ainvoke({}))
+
+
+def pause_for_ever() -> None:
+    while True:
+        time.sleep(0.001)
+
+
+def test_what_is_quick_needs_no_thread() -> None:
+    node = bounded("speak", lambda _: threading.get_ident(), lambda state: state["quick"])
+    assert asyncio.run(node.ainvoke({"quick": True})) == threading.get_ident()
+    assert asyncio.run(node.ainvoke({"quick": False})) != threading.get_ident()
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ETIMEDOUT, "no answer"), ScopeOverError("over"), ValueError("bad")])

@@ -22,8 +22,8 @@ from langgraph.types import Command
 from pydantic import TypeAdapter
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.build import Machine, build_graph, own_saver
-from mendgraph.graph.machine.state import CHECKPOINT_TYPES, serializer
+from mendgraph.graph.machine.build import Machine, build_graph
+from mendgraph.graph.machine.state import CHECKPOINT_TYPES, own_saver, serializer
 from mendgraph.graph.persistence.checkpoint_saver import PendingRows, Place
 from mendgraph.nodes.execute_tools.store.database import StoreError, UnreadableValueError
 from mendgraph.nodes.records import OutcomeKind

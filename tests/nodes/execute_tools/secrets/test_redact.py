@@ -181,8 +181,8 @@ def test_every_door_fails_closed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Redactor, "spans", broken)
     assert redact("text") == PLACEHOLDER
-    assert NOTHING_KNOWN.content("text") == MARK
-    assert NOTHING_KNOWN.text("text") == MARK
+    assert NOTHING_KNOWN.content("text that nobody has looked through yet") == MARK
+    assert NOTHING_KNOWN.text("text that nobody has looked through yet") == MARK
     assert NOTHING_KNOWN.unnamed("text") == MARK
     assert NOTHING_KNOWN.final(b"text") == MARK.encode()
 

@@ -97,6 +97,17 @@ def test_what_is_no_folder_is_refused_and_stays_as_it_is(tmp_path: Path, kind: s
     assert (os.listdir(outside), mode(outside)) == ([], 0o755)
 
 
+def test_what_takes_the_place_of_a_folder_that_was_used_is_refused_and_its_rights_are_kept(tmp_path: Path) -> None:
+    path = Path(str(run_folder("t", str(tmp_path))))
+    path.chmod(0o755)
+    assert (run_folder("t", str(tmp_path)), mode(path)) == (str(path), 0o700)
+    path.rename(tmp_path / "moved")
+    path.symlink_to(tmp_path / "moved")
+    assert run_folder("t", str(tmp_path)) == refused(path)
+    path.unlink()
+    assert (run_folder("t", str(tmp_path)), mode(path)) == (str(path), 0o700)
+
+
 def test_a_place_that_cannot_be_used_is_a_typed_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     where = os.path.join("runs", folder_name("t"))
