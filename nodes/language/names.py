@@ -1,7 +1,7 @@
 """The files and definitions that a request speaks of, and what it asks for or an answer claims, as their words say."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Final
 
@@ -74,8 +74,10 @@ def closest_names(wanted: str, names: Iterable[str], limit: int = SUGGESTIONS) -
     First come names that begin as the wanted one does, then those of which one is inside the other, then those that are
     few edits away. Case, `_`, `-` and spaces never count. Source of the order: spec 2 section 5.
     """
+    from rapidfuzz.fuzz import ratio  # only what goes wrong needs it
+
     folded = _folded(wanted[:_LONGEST_NAME])
-    ranked = sorted((*_rank(folded, _folded(name)), name != wanted, name) for name in set(names) if wanted)
+    ranked = sorted((*_rank(folded, _folded(name), ratio), name != wanted, name) for name in set(names) if wanted)
     return tuple(name for tier, _, _, name in ranked if tier < _UNLIKE)[:limit]
 
 
@@ -83,10 +85,8 @@ def _folded(name: str) -> str:
     return re.sub(r"[\s_-]", "", name).casefold() or name
 
 
-def _rank(wanted: str, name: str) -> tuple[int, float]:
-    from rapidfuzz import fuzz  # only what goes wrong needs it
-
-    likeness, is_long = fuzz.ratio(wanted, name), len(name) >= _SHORTEST
+def _rank(wanted: str, name: str, ratio: Callable[[str, str], float]) -> tuple[int, float]:
+    likeness, is_long = ratio(wanted, name), len(name) >= _SHORTEST
     tiers = (
         name == wanted,
         name != "" and (name.startswith(wanted) or wanted.startswith(name)),
