@@ -168,7 +168,7 @@ class EndpointChat(KeepsExtras, ChatOpenAI):
             "POST",
             client.base_url.join("chat/completions"),
             headers={name: value for name, value in headers.items() if not isinstance(value, openai.Omit)},
-            params=payload.get("extra_query"),
+            params={**client.default_query, **(payload.get("extra_query") or {})},
             content=json_bytes(_body(payload)),
         )
         try:

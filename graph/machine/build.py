@@ -12,16 +12,14 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing, contextmanager, nullcontext
-from functools import partial, reduce
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, Union, Unpack, cast
 
-from langchain_core.callbacks import BaseCallbackManager
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage, SystemMessage
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
-from langchain_core.runnables.config import DEFAULT_RECURSION_LIMIT, var_child_runnable_config
-from langgraph._internal._runnable import RunnableSeq
+from langchain_core.runnables.config import DEFAULT_RECURSION_LIMIT
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
@@ -194,48 +192,6 @@ class TwoWays(Runnable[Any, Any]):
         if observer := OBSERVER.get():
             observer.node_ended(self.name, update)
         return update
-
-
-class Unheard(Runnable[Any, Any]):
-    """LangGraph's sequence of a node and what writes its update, without its managers and its task at each call.
-
-    It is called itself where a callback hears of it. Source: measured on LangGraph 1.2, a sixth of its part of a step.
-    """
-
-    def __init__(self, whole: RunnableSeq) -> None:
-        self.name = whole.get_name()
-        self._whole, (self._node, *self._writers) = whole, whole.steps
-
-    def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002
-        """Run the node here and write its update."""
-        if config is None or _is_heard(config):
-            return self._whole.invoke(input, config)
-        with _running(config):
-            update = self._node.invoke(input, config)
-        return reduce(lambda said, writer: writer.invoke(said, config), self._writers, update)
-
-    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002
-        """The same in the event loop; what writes waits for nothing."""
-        if config is None or _is_heard(config):
-            return await self._whole.ainvoke(input, config)
-        with _running(config):
-            update = await self._node.ainvoke(input, config)
-        return reduce(lambda said, writer: writer.invoke(said, config), self._writers, update)
-
-
-def _is_heard(config: RunnableConfig) -> bool:
-    given = config.get("callbacks")
-    return bool(given.handlers if isinstance(given, BaseCallbackManager) else given)
-
-
-@contextmanager
-def _running(config: RunnableConfig) -> Iterator[None]:
-    """Inside, LangGraph's functions find the configuration of this node."""
-    before = var_child_runnable_config.set(config)
-    try:
-        yield
-    finally:
-        var_child_runnable_config.reset(before)
 
 
 def bounded(name: str, node: Callable[[Any], Any], is_quick: Callable[[Any], bool] = lambda _: False) -> TwoWays:
@@ -559,8 +515,4 @@ def _compiled(given: BuildArguments, form: ResponseFormat | None, nodes: BoundNo
     compiled = builder.compile(given.checkpointer, store=given.store, name=name, transformers=streams)
     bound = vars(compiled.with_config(recursion_limit=routes.recursion_limit(MAX_CALLS_PER_TURN_LIMIT)))
     made = {name: value for name, value in bound.items() if name != "__orig_class__"}
-    for node in parts:
-        whole = compiled.nodes[node.name]
-        if isinstance(whole.node, RunnableSeq):
-            vars(whole)["node"] = Unheard(whole.node)
     return AgentGraph(scrub=nodes.scrub, secrets=given.secrets, **made)

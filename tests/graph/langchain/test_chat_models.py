@@ -82,6 +82,13 @@ def test_what_a_run_sets_of_a_chat_model_of_the_users_own_is_sent() -> None:
     assert (second["top_p"], "top_k" in second) == (0.1, False)
 
 
+def test_a_query_that_is_set_goes_with_each_request() -> None:
+    with ScriptedServer(then=lambda _: Say("Hello")) as server:
+        options = ModelOptions(model_kwargs={"default_query": {"v": "1"}})
+        ask(connected(ChatModels(environment(OPENAI_API_KEY="sk-1")), "m", server.base_url, options=options))
+    assert server.paths == ["/v1/chat/completions?v=1"]
+
+
 def test_fake_models_of_langchain_say_one_reply_after_the_other() -> None:
     for own in (
         FakeListChatModel(responses=["a", "b"]),
