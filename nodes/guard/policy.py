@@ -291,12 +291,12 @@ def _judge_files(targets: Sequence[str], spec: ToolSpec, rules: Rules) -> Verdic
     return None
 
 
-_GO_ON: Final = "Go on without it and say so: name the file in your request to allow it."
-
-
 def _refuse_led(path: str, kind: str, where: str) -> Verdict:
     asked = f"is asked for in {shown(where)}, and " if where else "is changed only where it is asked for: "
-    message = f"Not done: {shown(path)} ({kind}) {asked}the request does not name it. {_GO_ON}"
+    message = (
+        f"Not done: {shown(path)} ({kind}) {asked}the request does not name it."
+        " Go on without it and say so: name the file in your request to allow it."
+    )
     return denied(LED_BY_TEXT, ToolErrorCode.PERMISSION_DENIED, message, path=path)
 
 

@@ -124,9 +124,11 @@ def test_a_request_may_mean_a_file_without_its_name(words: str, path: str, conte
 def test_a_run_that_has_read_no_text_but_its_own_may_add_what_runs_later(root: Path) -> None:
     write_files(root, {"docs/setup.md": "# Setup\n"})
     own = [("write_file", {"path": "b.py", "content": "B = 1\n"}), ("read_file", {"path": "b.py"})]
-    assert refused(root, "Make a package", *own, CONFTEST) == []
-    (root / "conftest.py").unlink()
-    (verdict,) = refused(root, "Make a package", SETUP, CONFTEST)
+    again = ("write_file", {"path": "conftest.py", "content": f"{CODE}# Made by this turn.\n"})
+    assert refused(root, "Make a package", *own, CONFTEST, SETUP, again) == []
+    for path in ("b.py", "conftest.py"):
+        (root / path).unlink()
+    (verdict,) = refused(root, "Make a package", *own, SETUP, CONFTEST)
     assert verdict.error.message == (
         "Not done: conftest.py (what Python or a tool of it runs) is changed only where it is asked for: the request"
         " does not name it. Go on without it and say so: name the file in your request to allow it."
