@@ -33,7 +33,13 @@ from mendgraph.graph.telemetry.spans import observed_call
 from mendgraph.nodes.call_model.prompts.block_prompt import foreign_lines, shown_files
 from mendgraph.nodes.call_model.prompts.profiles import offered_tools
 from mendgraph.nodes.call_model.prompts.turn_view import TurnView, said_since, used_tools, view_turn
-from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, CallPolicy, PolicyMemory, allowed_tools
+from mendgraph.nodes.execute_tools.call_policy import (
+    WITHOUT_CHANGE,
+    BreakerConfig,
+    CallPolicy,
+    PolicyMemory,
+    allowed_tools,
+)
 from mendgraph.nodes.execute_tools.engine import DelegatingEngine, Engine, EngineConfig
 from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, open_checks
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, monotonic_s
@@ -120,6 +126,9 @@ class ToolRuntime:
         self._served, self._own = served, {each.name for each in added}
         self.registry = ActionRegistry((*given, *added))
         self.specs = {spec.name: spec for spec in self.registry.specs()}
+        # Our own that look at files take a moment, so they stay in order; so does their trace.
+        quick = {id(each) for each in default_tools() if each.effect is not Effect.NETWORK}
+        self._waiting = {each.name for each in given if _changes_nothing_here(each) and id(each) not in quick}
         self._rules = rules
         self._roles, self._redactor = dict(roles), CurrentRedactor(secrets)
         self.words = WrittenLiterals(self._redactor.now)
@@ -281,22 +290,17 @@ class ToolRuntime:
             execution.run_id, str(execution.step), forward=partial(_forward, write), redactor=self.redactor()
         )
         used = dict(state.get("tool_counts", {}))
-        engine = DelegatingEngine(
-            self.registry,
-            sink,
-            EngineConfig(async_timeout_s=max([context.tool_timeout_s, *context.tool_timeouts_s.values()])),
-            policy=CallPolicy(
-                context.calls(self.names(context)), self._memory, scope=parent_of(execution.run_id)[0], used=used
-            ),
-            redactor=sink.redactor,
-        )
+        rules, thread = context.calls(self.names(context)), parent_of(execution.run_id)[0]
+        policy = CallPolicy(rules, self._memory, scope=thread, used=used)
+        config = EngineConfig(async_timeout_s=max([context.tool_timeout_s, *context.tool_timeouts_s.values()]))
+        engine = DelegatingEngine(self.registry, sink, config, policy=policy, redactor=sink.redactor)
         run: Run = engine.run_sync if in_loop is None else partial(self._run_in_loop, engine, in_loop)
         settled = results_of_denied(state["items"], state["verdicts"])
         delegates = children is not None and any(self._is_child(item.tool) for item in state["items"])
         wanted = delegates or changes_something(state["items"], state["verdicts"], self.registry)
         spending = state["spending"]
         with self.records.journal(context.workspace, execution.run_id, sink, wanted=wanted) as journal:
-            folder = run_folder(parent_of(execution.run_id)[0])
+            folder = run_folder(thread)
             row = None
             if children is not None and delegates:
                 held = isinstance(journal, Journal)
@@ -310,6 +314,7 @@ class ToolRuntime:
                 journal=journal,
                 as_written=partial(self.words.written, execution.run_id),
                 observe=observed_call,
+                beside=partial(self._runs_beside, policy) if wrap is None else lambda _: False,
                 children=None if row is None else partial(_run_row, engine, row),
             )
             update = execute_tools(state, settled, using)
@@ -368,6 +373,11 @@ class ToolRuntime:
             return f"The context limits a tool that there is not, {name!r}.{remedy}"
         return ""
 
+    def _runs_beside(self, policy: CallPolicy, call: ToolCall) -> bool:
+        """Whether the call may run while others do."""
+        tool = self.registry.get(call.tool) if call.tool in self._waiting else None
+        return tool is not None and not policy.is_in_turn(tool)
+
     def _is_child(self, name: str) -> bool:
         tool = self.registry.get(name)
         return tool is not None and tool.child
@@ -411,6 +421,10 @@ class ToolRuntime:
             skill=lambda name: open_skill(self.user_skills(context), self._rules, name),
             remember=partial(self._remember, get_runtime().store, context) if context.memory else None,
         )
+
+
+def _changes_nothing_here(tool: Tool) -> bool:
+    return tool.effect in {*WITHOUT_CHANGE, Effect.NETWORK} and not (tool.terminal or tool.child)
 
 
 def _run_row(

@@ -139,6 +139,11 @@ class CircuitBreaker:
                 if self._probing or self._failures >= self._config.failures:
                     self._until, self._probing = self._clock() + self._config.open_s, False
 
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether the last call failed, so that the next one decides for others."""
+        return self._failures > 0 or self._until is not None
+
     def abandoned(self) -> None:
         """The call ended without showing whether it works: it was cancelled, or never made."""
         with self._lock:
@@ -189,10 +194,16 @@ class CallPolicy:
         """`used` says how often each tool was called so far, and is counted on."""
         self._rules, self._memory, self._scope = rules, memory, scope
         self.used = {} if used is None else used
+        self._lock = threading.Lock()
 
     def limits(self, tool: Tool) -> bool:
         """Whether each call of this tool counts, so that none may be answered without one."""
         return tool.name in self._rules.quotas or tool.name in self._rules.rate_limits
+
+    def is_in_turn(self, tool: Tool) -> bool:
+        """Whether calls of this tool have to come one after the other, as one may decide whether the next one runs."""
+        breaker = self._breaker(tool)
+        return self.limits(tool) or (breaker is not None and breaker.is_in_doubt)
 
     def offered(self, specs: Iterable[ToolSpec]) -> frozenset[str]:
         """The names of the tools that may be used at all: what a call of an unknown tool is told of."""
@@ -233,7 +244,8 @@ class CallPolicy:
                 breaker.abandoned()
             message = f"{name} may be called {limit.calls} times in {limit.seconds:g} s: wait {ceil(wait)} s."
             return refused(name, message, ToolErrorCode.RATE_LIMITED, "RateLimitError")
-        self.used[name] = used + 1
+        with self._lock:
+            self.used[name] = self.used.get(name, 0) + 1
         return None
 
     def timeout_s(self, tool: Tool, default: float) -> float:

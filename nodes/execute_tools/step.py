@@ -1,5 +1,7 @@
 """One step: the calls of one reply, run in order, each seeing what the ones before it read, changed and planned.
 
+Calls that follow each other and change nothing here run side by side; their results come in order all the same.
+
 A call with an effect is recorded before it begins and when it has ended. After a kill its result is given again, or it
 runs again, or it is said that nobody knows; what it has done to files is known by then: `journal.recovery` has looked.
 
@@ -10,6 +12,7 @@ begins any more but that one: an answer that is there is not thrown away.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import takewhile
@@ -18,7 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from mendgraph.nodes.execute_tools.edits.diffs import Version, file_change
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect
-from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, monotonic_s
+from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, Worker, monotonic_s
 from mendgraph.nodes.execute_tools.files.text_files import text_of
 from mendgraph.nodes.execute_tools.files.workspace import ApprovedWorkspace, FileContent, Workspace
 from mendgraph.nodes.execute_tools.journal.journal import (
@@ -76,7 +79,8 @@ class StepResources:
 
     `run` runs one call. `journal` is None where nothing of the step has an effect, or why there is no journal: then
     nothing with an effect is run. `as_written` gives a call as the model wrote it, where the state holds it with marks.
-    `observe` is entered around each call, and is given what the call came to. `children` runs those that are runs of
+    `observe` is entered around each call, and is given what the call came to. `beside` says whether a call may run
+    while others do, for which `run` and `observe` are used in several threads. `children` runs those that are runs of
     their own: it is given them by their places, and gives their ends and the seconds that they took.
     """
 
@@ -88,6 +92,7 @@ class StepResources:
     journal: Journal | ToolError | None = None
     as_written: Callable[[ToolCall], ToolCall] = lambda call: call
     observe: Callable[[ToolCall], AbstractContextManager[Ended]] = lambda _: nullcontext(lambda _: None)
+    beside: Callable[[ToolCall], bool] = lambda _: False
     children: Callable[[Mapping[int, ToolCall], ToolContext], tuple[list[ToolRun], float]] | None = None
 
 
@@ -126,7 +131,7 @@ def run_step(
     terminal = {spec.name for spec in using.registry.specs() if spec.terminal}
     in_order = sorted(waiting, key=lambda entry: entry[1].tool in terminal)
     for number, (index, call) in enumerate(in_order):
-        if index in results:  # a child beside another one
+        if index in results:  # it ran beside another one
             continue
         failed = sum(_failed(result, (*using.context.changes, *done.changes)) for result in results.values())
         refusal = _refusal(call, failed, using.context.scope, is_answer=call.tool in terminal)
@@ -136,16 +141,18 @@ def run_step(
         note(range(index))
         # Of several edits only all together can be judged.
         last = not any(other.tool == call.tool for place, other in waiting if place > index)
-        row = dict(takewhile(lambda entry: _is_child(entry[1], using), in_order[number:]))
+        children = dict(takewhile(lambda entry: _is_child(entry[1], using), in_order[number:]))
+        row = children or _row(in_order[number:], using) or {index: call}
         try:
-            if row:
+            if children:
                 results.update(_run_children(row, using, done))
             else:
-                results[index] = _run(index, call, verdicts[index], using, done, gated=using.context.gated and last)
+                results.update(_run(row, verdicts, using, done, gated=using.context.gated and last))
         except BaseException:
-            log.cut_off(step, call, verdicts[index])
+            for place in row:
+                log.cut_off(step, row[place], verdicts[place])
             raise
-        note(range(index, max((index, *row)) + 1))
+        note(range(index, max(row) + 1))
     note(range(len(items)))
     done.results = [results[index] for index in range(len(items))]
     return done
@@ -180,29 +187,63 @@ def _not_run(call: ToolCall, code: ToolErrorCode, message: str) -> CallResult:
 
 
 def _run(
-    place: int, call: ToolCall, verdict: Verdict, using: StepResources, done: StepDone, *, gated: bool
-) -> CallResult:
-    """Run the call, or give what it came to before the run was cut off; `done` takes in what it did."""
-    context, execution = using.context, using.execution
-    left, workspace = context.seconds_left - done.seconds, context.workspace
+    row: Mapping[int, ToolCall], verdicts: Sequence[Verdict], using: StepResources, done: StepDone, *, gated: bool
+) -> dict[int, CallResult]:
+    """Run the calls of these places side by side, or a single one in this thread; `done` takes in what they did."""
+    left = using.context.seconds_left - done.seconds
     if left <= 0:
-        return _not_run(call, ToolErrorCode.TIMEOUT, OUT_OF_TIME)
-    if verdict.pins is not None:  # a person has allowed what was shown, and nothing else
-        changed = {change.path: change.sha256_after for change in done.changes}
-        workspace = ApprovedWorkspace.of(workspace, verdict.pins, changed)
+        return {place: _not_run(call, ToolErrorCode.TIMEOUT, OUT_OF_TIME) for place, call in row.items()}
     context = replace(
-        context,
-        workspace=workspace,
-        files_read={**context.files_read, **done.files_read},
+        using.context,
+        files_read={**using.context.files_read, **done.files_read},
         plan=done.plan,
-        changes=(*context.changes, *done.changes),
-        timeout_s=min(context.timeout_s, left),
+        changes=(*using.context.changes, *done.changes),
+        timeout_s=min(using.context.timeout_s, left),
         seconds_left=left,
-        idempotency_key=idempotency_key(execution.run_id, execution.step, place, call.tool, call.arguments),
         gated=gated,
-        call_id=call.call_id,
     )
     begun = monotonic_s()
+    if len(row) == 1:
+        runs = [_run_call(place, call, verdicts[place], using, context) for place, call in row.items()]
+    else:
+        scope = CancellationScope(context.scope)
+        context = replace(context, scope=scope)
+        ways = (partial(_run_call, place, call, verdicts[place], using, context) for place, call in row.items())
+        workers = [Worker(copy_context(), way) for way in ways]
+        try:
+            runs = [worker.outcome.result() for worker in workers]
+        except BaseException:
+            scope.revoke()
+            raise
+    done.seconds += max(
+        monotonic_s() - begun, *(ran.ms / 1_000 for ran in runs)
+    )  # what ran before a kill took time too
+    for ran in runs:
+        done.changes += ran.output.changes
+        done.files_read.update(ran.output.files_read)
+        done.plan = ran.output.plan or done.plan
+    return {place: ran.as_record() for place, ran in zip(row, runs, strict=True)}
+
+
+def _row(waiting: Sequence[tuple[int, ToolCall]], using: StepResources) -> dict[int, ToolCall]:
+    """The next calls that may run side by side. One that is made again waits: what it gives may be known by then."""
+    row: dict[int, ToolCall] = {}
+    for place, call in waiting:
+        known = ((other.tool, other.arguments) for other in row.values())
+        if not using.beside(call) or (call.tool, call.arguments) in known:
+            break
+        row[place] = call
+    return row
+
+
+def _run_call(place: int, call: ToolCall, verdict: Verdict, using: StepResources, context: ToolContext) -> ToolRun:
+    """Run the call, or give what it came to before the run was cut off."""
+    execution, workspace = using.execution, context.workspace
+    if verdict.pins is not None:  # a person has allowed what was shown, and nothing else
+        changed = {change.path: change.sha256_after for change in context.changes[len(using.context.changes) :]}
+        workspace = ApprovedWorkspace.of(workspace, verdict.pins, changed)
+    key = idempotency_key(execution.run_id, execution.step, place, call.tool, call.arguments)
+    context = replace(context, workspace=workspace, idempotency_key=key, call_id=call.call_id)
     with using.observe(call) as ended:
         record, ran = _recorded(place, call, using, workspace)
         if ran is None:
@@ -214,11 +255,7 @@ def _run(
             ran = using.run(written, context)
             _note_outcome(place, call, using, record, ran)
         ended(ran)
-    done.seconds += max(monotonic_s() - begun, ran.ms / 1_000)  # what ran before a kill took its time then
-    done.changes += ran.output.changes
-    done.files_read.update(ran.output.files_read)
-    done.plan = ran.output.plan or done.plan
-    return ran.as_record()
+    return ran
 
 
 def _is_child(call: ToolCall, using: StepResources) -> bool:

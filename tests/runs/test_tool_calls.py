@@ -158,7 +158,7 @@ EDIT = {"path": "a.py", "old_str": "a = 1", "new_str": "a = 7"}
 WORK = (
     use(("read_file", {"path": "a.py"}), ("read_file", {"path": "a.py"}), ("read_file", {"path": "c.py"})),
     use(("edit_file", EDIT), ("read_file", {"path": "a.py"}), ("read_file", {"path": ".env"}), ("stumble", {})),
-    use(("write_file", {"path": "d/d.py", "content": "d = 4\n"}), ("think", {"about": "it"}), ("doubt", {"number": 5})),
+    use(("think", {"about": "it"}), ("write_file", {"path": "d/d.py", "content": "d = 4\n"}), ("doubt", {"number": 5})),
     use(("edit_file", {**EDIT, "old_str": "a = 8"}), ("read_file", {"path": "link"}), ("read_file", {"path": "../x"})),
     use(("search_files", {"pattern": "= 7"}), ("delete_file", {"path": "c.py"})),
     DONE,
@@ -380,3 +380,88 @@ def test_each_call_of_a_limited_tool_counts(root: Path) -> None:
     model = scripted(Protocol.NATIVE, reads("a.py"), reads("a.py"), DONE)
     with session(root, model, tool_quotas={"read_file": 1}) as opened:
         assert codes([*opened.stream("Do it.")]) == ["ok", "rate_limited"]
+
+
+# --- Calls side by side
+
+
+class Meeting:
+    """Tools that end well only while `size` calls of them are at work at the same time, and what each has seen."""
+
+    def __init__(self, size: int, effect: Effect = Effect.READ) -> None:
+        self._threads, self._size, self._there = threading.Barrier(size), size, 0
+        self._all: asyncio.Event | None = None
+        self.tools = (tool(self.meet, effect=effect), tool(self.join, effect=effect))
+
+    def meet(self, name: str) -> str:
+        """Wait in a thread for the others."""
+        self._threads.wait(5)
+        return f"{name} met"
+
+    async def join(self, name: str) -> str:
+        """Wait in the event loop for the others."""
+        self._all = self._all or asyncio.Event()
+        self._there += 1
+        if self._there == self._size:
+            self._all.set()
+        await asyncio.wait_for(self._all.wait(), 5)
+        return f"{name} met"
+
+
+def results(
+    root: Path, way: Way, given: tuple[Any, ...], *calls: tuple[str, JsonMap], **settings: Any
+) -> list[JsonMap]:
+    """What each call of one reply came to, in order."""
+    saver, model = InMemorySaver(serde=serializer()), scripted(Protocol.NATIVE, use(*calls), DONE)
+    machine = build_graph(saver, model=model, tools=(*default_tools(), *given))
+    config: Any = {"configurable": {"thread_id": "t"}}
+    context = AgentContext(workspace=str(root), evidence=False, **settings)
+    way(machine, {"messages": [HumanMessage("Do it.")]}, config, context)
+    messages = machine.get_state(config).values["messages"]
+    return [json.loads(str(each.content)) for each in messages if each.type == "tool"]
+
+
+@pytest.mark.parametrize(("name", "way"), [*(("meet", way) for way in WAYS), ("join", ainvoked), ("join", astreamed)])
+@pytest.mark.parametrize("effect", [Effect.NONE, Effect.READ, Effect.NETWORK])
+def test_calls_that_change_nothing_here_run_side_by_side_and_come_back_in_order(
+    root: Path, name: str, way: Way, effect: Effect
+) -> None:
+    calls = [(name, {"name": each}) for each in "abc"]
+    told = results(root, way, Meeting(3, effect).tools, *calls, allowed_hosts=("example.org",))
+    assert [each["data"] for each in told] == [{"value": f"{each} met"} for each in "abc"]
+
+
+@pytest.mark.parametrize("effect", [Effect.WRITE, Effect.EXECUTE])
+def test_a_call_with_an_effect_here_runs_alone_and_after_those_before_it(root: Path, effect: Effect) -> None:
+    at_work, seen = list[str](), list[list[str]]()
+
+    @tool(effect=Effect.READ)
+    def look(name: str) -> str:
+        """Look."""
+        at_work.append(name)
+        at_work.remove(name)
+        return name
+
+    @tool(effect=effect)
+    def change(name: str) -> str:
+        """Change something."""
+        seen.append([*at_work])
+        return name
+
+    calls = [("look", {"name": "a"}), ("look", {"name": "b"}), ("change", {"name": "c"}), ("look", {"name": "d"})]
+    told = results(root, invoked, (look, change), *calls)
+    assert ([each["data"]["value"] for each in told], seen) == (["a", "b", "c", "d"], [[]])
+
+
+def test_calls_that_count_against_a_limit_run_in_their_order(root: Path) -> None:
+    calls = [("meet", {"name": each}) for each in "abc"]
+    told = results(root, invoked, Meeting(1).tools, *calls, tool_quotas={"meet": 2})
+    assert [each["ok"] for each in told] == [True, True, False]
+
+
+def test_a_call_that_fails_beside_others_leaves_them_alone(root: Path) -> None:
+    calls = [("meet", {"name": "a"}), ("stumble", {}), ("doubt", {"number": 5}), ("meet", {"name": "b"})]
+    told = results(root, invoked, (*Meeting(2).tools, stumble, doubt), *calls)
+    assert [each.get("data") or each["error"]["code"] for each in told] == [
+        *({"value": "a met"}, "io_error", "invalid_argument", {"value": "b met"})
+    ]
