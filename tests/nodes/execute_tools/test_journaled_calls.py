@@ -138,6 +138,13 @@ WRITE = ("write_file", {"path": "new.py", "content": "n = 1\n"})
 COUNT = ("count", {"name": "once"})
 
 
+@tool(effect=Effect.NETWORK)
+def order(name: str) -> str:
+    """Order something from somebody outside."""
+    COUNTED.append(name)
+    return f"{name} is on its way"
+
+
 @pytest.fixture(autouse=True)
 def nothing_counted() -> None:
     COUNTED.clear()
@@ -161,7 +168,7 @@ class Step:
     """A step with these calls, all allowed; `again` is the same step after a kill."""
 
     def __init__(self, root: str, *calls: tuple[str, dict[str, Any]]) -> None:
-        self.tools = ToolRuntime((*default_tools(), count, count_and_give_up), DEFAULT_GUARDRAIL_RULES, {}, ())
+        self.tools = ToolRuntime((*default_tools(), count, count_and_give_up, order), DEFAULT_GUARDRAIL_RULES, {}, ())
         self.workspace = self.tools.workspace(AgentContext(workspace=root))
         self.calls = [
             ToolCall(call_id=f"c{place}", tool=name, arguments=arguments, raw_arguments="")
@@ -179,6 +186,7 @@ class Step:
             RunLog(None, self.tools.redactor(), "run"),
             Execution("run", task, 1),
             journal,
+            beside=lambda call: call.tool == order.name,
         )
         return run_step(self.calls, self.verdicts, [None] * len(self.calls), using).results
 
@@ -226,6 +234,26 @@ def test_a_command_that_was_cut_off_is_not_run_again(
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(Path(root).parent / "data"))
     assert error_of(step.run(journal)[0]).code is ToolErrorCode.OUTCOME_UNKNOWN
     assert COUNTED == ["once"]
+
+
+def test_of_calls_side_by_side_only_the_one_that_was_cut_off_is_unknown(
+    root: str, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, end = Step(root, *[("order", {"name": each}) for each in "abc"]), Journal.end
+
+    def killed(self: Journal, call: int, outcome: str) -> None:
+        if "b is on its way" in outcome:
+            raise KeyboardInterrupt
+        end(self, call, outcome)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "end", killed)
+        with pytest.raises(KeyboardInterrupt):
+            step.run(journal)
+    first, cut_off, last = step.run(journal)
+    assert error_of(cut_off).code is ToolErrorCode.OUTCOME_UNKNOWN
+    assert [each.result.data["value"] for each in (first, last)] == ["a is on its way", "c is on its way"]
+    assert sorted(COUNTED) == ["a", "b", "c"]
 
 
 def test_a_write_that_was_cut_off_after_its_change_has_gone_well(
