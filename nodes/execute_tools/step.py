@@ -11,6 +11,7 @@ begins any more but that one: an answer that is there is not thrown away.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import wait
 from contextlib import AbstractContextManager, nullcontext, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
@@ -211,10 +212,11 @@ def _run(
         ways = (partial(_run_call, place, call, verdicts[place], using, context) for place, call in row.items())
         workers = [Worker(copy_context(), way) for way in ways]
         try:
-            runs = [worker.outcome.result() for worker in workers]
+            wait([worker.outcome for worker in workers])
         except BaseException:
             scope.revoke()
             raise
+        runs = [worker.outcome.result() for worker in workers]
     done.seconds += max(
         monotonic_s() - begun, *(ran.ms / 1_000 for ran in runs)
     )  # what ran before a kill took time too
