@@ -217,9 +217,8 @@ def _run(
             scope.revoke()
             raise
         runs = [worker.outcome.result() for worker in workers]
-    done.seconds += max(
-        monotonic_s() - begun, *(ran.ms / 1_000 for ran in runs)
-    )  # what ran before a kill took time too
+    took = (monotonic_s() - begun, *(ran.ms / 1_000 for ran in runs))  # what ran before a kill took its time then
+    done.seconds += max(took)
     for ran in runs:
         done.changes += ran.output.changes
         done.files_read.update(ran.output.files_read)
