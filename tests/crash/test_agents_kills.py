@@ -9,7 +9,10 @@ from typing import Any
 from tests.crash import children_play, supervisor_play
 from tests.crash.fork_server import ForkServer
 from tests.crash.turning_points import EXTENT
+from tests.extent import in_sweeps
 from tests.runs.playing import write_files
+
+pytestmark = in_sweeps
 
 KILLS = {"some": 4}.get(EXTENT, 20)
 Place = dict[str, str]

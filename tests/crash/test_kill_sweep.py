@@ -20,7 +20,7 @@ from tests.crash.play import AFTER, BEFORE, COMMANDED
 from tests.crash.shim import How
 from tests.crash.sweep import Point, sweep
 from tests.crash.turning_points import EXTENT, visited
-from tests.extent import Extent
+from tests.extent import Extent, in_sweeps
 from tests.memory_folder import memory_folder
 
 KILLS_OF: Final[dict[Extent, int]] = {"some": 2, "turns": 150, "all": 500}
@@ -209,6 +209,7 @@ def test_failed_work_is_taken_back_once_wherever_the_run_is_killed(
     assert sweep(every, play, servers) == len(every)
 
 
+@in_sweeps
 @pytest.mark.parametrize("how", ["EIO", "ENOSPC"])
 def test_a_disk_that_fails_at_any_call_is_a_clear_error_and_harms_no_file(
     servers: list[ForkServer], trace: tuple[str, ...], tmp_path: Path, memory: Path, how: How

@@ -22,6 +22,7 @@ from tests.crash import batch_play
 from tests.crash.batch_play import number_of
 from tests.doubles.replies import Calls, Reply, Say, Stall
 from tests.doubles.scripted_server import ScriptedServer
+from tests.extent import in_sweeps
 from tests.runs.batching import patched, played, repository, some
 
 FINISHED = OutcomeKind.FINISHED
@@ -155,6 +156,7 @@ def test_a_batch_that_is_stopped_goes_on(tmp_path: Path, project: Path, monkeypa
     assert second.resumed
 
 
+@in_sweeps
 def test_a_task_whose_worker_is_killed_is_resumed_in_another_one(tmp_path: Path, project: Path) -> None:
     stalled, out = threading.Event(), tmp_path / "out"
 

@@ -13,6 +13,7 @@ from psycopg import sql
 from mendgraph.graph.fleet.serving.middleware import MOST_OPEN
 from mendgraph.nodes.records import JsonMap
 from tests.doubles.replies import Say, Stall
+from tests.extent import in_sweeps
 from tests.runs.playing import changed_files
 from tests.runs.scenario import use
 from tests.runs.scenarios_of_work import CALC, EDIT, MENDED, READ, TASK
@@ -57,6 +58,7 @@ def test_turns_alternate_and_a_question_is_answered_elsewhere(servers: Servers) 
         assert [each["type"] for each in servers.state("ann", server, thread)["values"]["messages"]] == kinds
 
 
+@in_sweeps  # tests/crash/test_served_kills.py kills more of them
 def test_one_server_is_killed_in_the_middle_of_a_run_and_the_other_one_told_to_end(servers: Servers) -> None:
     """The other one takes its run up unasked, twice; whoever waits for the run hears its end, wherever that is."""
     folder = servers.project("ann", "counter", COUNT)
