@@ -8,7 +8,7 @@ refuses. Imported only where the store is in PostgreSQL.
 
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, cast
@@ -28,10 +28,17 @@ from psycopg import Cursor
 from psycopg.rows import DictRow, dict_row
 from psycopg.types.json import Jsonb
 
-from mendgraph.graph.persistence.checkpoint_saver import PendingRows, StoreSaver, config_of, is_quick, place_of
+from mendgraph.graph.persistence.checkpoint_saver import (
+    PendingRows,
+    Statement,
+    StoreSaver,
+    config_of,
+    is_quick,
+    place_of,
+)
 from mendgraph.nodes.execute_tools.store.database import Database
 from mendgraph.nodes.execute_tools.store.database_schema import PostgresTables
-from mendgraph.nodes.execute_tools.store.postgres import PostgresDatabase
+from mendgraph.nodes.execute_tools.store.postgres import LostError, PostgresDatabase
 
 _PRIMARY_KEYS_DO: Final = "_thread_id_idx"
 """Indexes on the thread alone, with which each primary key begins: half of what an index costs, for nothing."""
@@ -154,6 +161,12 @@ class PostgresStoreSaver(StoreSaver, PostgresSaver):
         statements = self._pending.take()
         if not statements:
             return
+        try:
+            self._write(statements, quick=quick)
+        except LostError:
+            self._write(statements, quick=quick)  # none of them does anything where it was done
+
+    def _write(self, statements: Sequence[Statement], *, quick: bool) -> None:
         with (
             self._database.connection(quick=quick) as connection,
             connection.pipeline(),

@@ -21,13 +21,7 @@ from mendgraph.nodes.execute_tools.files.deadline import pause
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.processes.bubblewrap import sandbox_problem
 from mendgraph.nodes.execute_tools.store.database import read_url
-from mendgraph.nodes.execute_tools.store.postgres import (
-    MOST_CONNECTIONS,
-    Connections,
-    Locks,
-    close_postgres,
-    connections_to,
-)
+from mendgraph.nodes.execute_tools.store.postgres import MOST_CONNECTIONS, Connections, close_postgres, connections_to
 from mendgraph.nodes.execute_tools.store.run_folder import give_workspace_name, workspace_folder, workspace_name
 from mendgraph.nodes.execute_tools.store.run_lock import Owner
 from mendgraph.nodes.records import ModelReply, OutcomeKind, ProviderFailure, StopReason
@@ -162,7 +156,7 @@ def test_who_lost_the_workspace_changes_nothing_more_and_the_other_one_goes_on(
     whole = project(tmp_path / "whole")
     played(whole)
     url = read_url(shared_store)
-    elsewhere = Locks(Connections(url))
+    elsewhere = Connections(url).locks
     trees: list[Any] = []
 
     def lose_it() -> None:
@@ -180,7 +174,7 @@ def test_who_lost_the_workspace_changes_nothing_more_and_the_other_one_goes_on(
     busy = resume_run("r", str(folder), model=HistoryModel(LINES))
     assert ended(busy) == (OutcomeKind.SYSTEM_ERROR, StopReason.WORKSPACE_BUSY)
     elsewhere.release(str(workspace_name(str(workspace_folder(str(folder))))))
-    elsewhere.close()
+    elsewhere.connections.close()
     assert ended(resume_run("r", str(folder), model=HistoryModel(LINES))) == FINISHED
     assert tree(folder) == tree(whole)
 
