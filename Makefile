@@ -47,14 +47,17 @@ browser: ## install Chromium, Node and tmux, for the tests of pages and terminal
 	  case "$$(lacking)" in *nodejs*|*npm*) ;; *) $(MAKE) -s tests/browser/build/.made 2>&1 \
 	    || echo "the npm packages of tests/browser are not there, so its tests are skipped; all else works (see above)";; esac
 
-postgres: ## install PostgreSQL's server, for the tests of the shared store (they are skipped without it)
-	@found() { command -v initdb >/dev/null || [ -n "$$(echo /usr/lib/postgresql/[0-9]*/bin/initdb | grep -v '\[')" ]; }; \
-	  found || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ] \
-	    || DEBIAN_FRONTEND=noninteractive apt-get install -y -q postgresql </dev/null >/dev/null 2>&1 \
-	    || { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q postgresql; } </dev/null >/dev/null 2>&1 \
+postgres: ## install PostgreSQL's server and PgBouncer, for the tests of the shared store (they are skipped without them)
+	@lacking() { \
+	    command -v initdb >/dev/null || [ -n "$$(echo /usr/lib/postgresql/[0-9]*/bin/initdb | grep -v '\[')" ] || printf ' postgresql'; \
+	    command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] || printf ' pgbouncer'; \
+	  }; \
+	  [ -z "$$(lacking)" ] || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ] \
+	    || DEBIAN_FRONTEND=noninteractive apt-get install -y -q $$(lacking) </dev/null >/dev/null 2>&1 \
+	    || { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q $$(lacking); } </dev/null >/dev/null 2>&1 \
 	    || true; \
-	  found || echo "PostgreSQL's server is missing, so the tests of the shared store are skipped; all else works" \
-	    "(Debian, Ubuntu: sudo apt install postgresql)"
+	  [ -z "$$(lacking)" ] || echo "missing for the tests of the shared store, which are skipped; all else works" \
+	    "(Debian, Ubuntu: sudo apt install$$(lacking))"
 
 demo: .venv/.demo ## a real bug, repaired by the local model before your eyes (the first time it fetches 1.1 GB)
 	@$(BIN)/python -P benchmarks/demo/demo.py $(ARGS)

@@ -36,9 +36,9 @@ from mendgraph.graph.persistence.checkpoint_saver import (
     is_quick,
     place_of,
 )
-from mendgraph.nodes.execute_tools.store.database import Database
+from mendgraph.nodes.execute_tools.store.database import Database, once_more
 from mendgraph.nodes.execute_tools.store.database_schema import PostgresTables
-from mendgraph.nodes.execute_tools.store.postgres import LostError, PostgresDatabase
+from mendgraph.nodes.execute_tools.store.postgres import PostgresDatabase
 
 _PRIMARY_KEYS_DO: Final = "_thread_id_idx"
 """Indexes on the thread alone, with which each primary key begins: half of what an index costs, for nothing."""
@@ -161,11 +161,9 @@ class PostgresStoreSaver(StoreSaver, PostgresSaver):
         statements = self._pending.take()
         if not statements:
             return
-        try:
-            self._write(statements, quick=quick)
-        except LostError:
-            self._write(statements, quick=quick)  # none of them does anything where it was done
+        self._write(statements, quick=quick)
 
+    @once_more
     def _write(self, statements: Sequence[Statement], *, quick: bool) -> None:
         with (
             self._database.connection(quick=quick) as connection,

@@ -3,7 +3,7 @@
 import socket
 import threading
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 _MOST: Final = 1 << 20
@@ -22,15 +22,16 @@ class Wire:
         self._beyond = f"{unquote(rest.partition('host=')[2])}/.s.PGSQL.5432"
         self._listening = socket.create_server(("127.0.0.1", 0))
         self._open: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
         self._unanswered = self._silent = False
         self._lock = threading.Lock()
         self.url = f"{before}@127.0.0.1:{self._listening.getsockname()[1]}{rest.partition('?')[0]}"
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._start(self._accept)
 
     def cut(self) -> None:
         """End all connections."""
         with self._lock:
-            ending, self._open = self._open, []
+            ending = [*self._open]
         for each in ending:
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
@@ -49,7 +50,14 @@ class Wire:
         self.cut()
         with suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
+        for thread in self._threads:
+            thread.join()
+        for each in (self._listening, *self._open):
+            each.close()
+
+    def _start(self, *work: Any) -> None:
+        self._threads.append(threading.Thread(target=work[0], args=work[1:], daemon=True))
+        self._threads[-1].start()
 
     def _accept(self) -> None:
         with suppress(OSError):
@@ -65,7 +73,7 @@ class Wire:
                 with self._lock:
                     self._open += [near, far]
                 for source, target in ((near, far), (far, near)):
-                    threading.Thread(target=self._forward, args=(source, target, source is near), daemon=True).start()
+                    self._start(self._forward, source, target, source is near)
 
     def _forward(self, source: socket.socket, target: socket.socket, asks: bool) -> None:
         with suppress(OSError):

@@ -7,11 +7,11 @@ SQL that is for both has "?" for values, `RETURNING id` and `ON CONFLICT DO NOTH
 import os
 import sqlite3
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
+from functools import lru_cache, partial, wraps
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 from urllib.parse import quote
 
 from mendgraph.nodes.execute_tools.files.change_records import RecordError
@@ -23,6 +23,9 @@ from mendgraph.nodes.records import ToolError, os_failure, quoted
 
 if TYPE_CHECKING:
     from mendgraph.nodes.execute_tools.store.postgres import PostgresDatabase
+
+Given = ParamSpec("Given")
+Done = TypeVar("Done")
 
 FILE_NAME = "store.sqlite"
 
@@ -53,6 +56,23 @@ _REASONS: Final[dict[int, str]] = {
 
 class StoreError(RecordError):
     """The database cannot be read or written; the text is one sentence or two, with the remedy."""
+
+
+class LostError(StoreError):
+    """There is no connection, or it has ended: what was to be written may be written, or not."""
+
+
+def once_more(work: Callable[Given, Done]) -> Callable[Given, Done]:
+    """For what is as good done twice as once: it is done again where a LostError comes out of it."""
+
+    @wraps(work)
+    def done(*given: Given.args, **named: Given.kwargs) -> Done:
+        try:
+            return work(*given, **named)
+        except LostError:
+            return work(*given, **named)
+
+    return done
 
 
 class UnreadableValueError(StoreError):

@@ -5,6 +5,7 @@ store is in PostgreSQL. Source: measured, psycopg's own pool takes 207 microseco
 here, and says only after a timeout, without its reason, that a server is not there.
 """
 
+import logging
 import os
 import re
 import threading
@@ -25,6 +26,7 @@ from psycopg.types.string import StrDumper, StrDumperUnknown
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
 from mendgraph.nodes.execute_tools.store.database import (
     STORE_URL_VARIABLE,
+    LostError,
     PostgresUrl,
     StoreError,
     other_format,
@@ -42,6 +44,9 @@ from mendgraph.nodes.execute_tools.store.run_lock import Owner
 from mendgraph.nodes.language.documents import storable
 
 Result = TypeVar("Result")
+
+_LOGGER: Final = logging.getLogger("psycopg")
+"""What it warns of is in our errors; without a handler Python prints it between the lines of a terminal."""
 
 MOST_CONNECTIONS: Final = 6
 """For the transactions of one process, however many runs it has; a transaction takes a few milliseconds."""
@@ -88,6 +93,9 @@ _REASONS: Final[dict[str, str]] = {
 }
 """By SQLSTATE, or how it begins. Source: postgresql.org/docs/current/errcodes-appendix.html."""
 
+_LOST: Final = ("57P", "08", "25P03")
+"""With these, and with none, the connection has ended."""
+
 _FULL: Final = re.compile(r"FATAL: .{0,200}(?:too many|remaining) (?:clients|connection)")
 """What a server says before there is a connection has no SQLSTATE."""
 
@@ -97,18 +105,11 @@ FENCED_MESSAGE: Final = (
 )
 
 
-class LostError(StoreError):
-    """The connection ended in the middle of a transaction: what that was to write may be written, or not."""
-
-
 class OwnConnection(Connection[Any]):
-    """A connection that is closed where an answer takes longer than `longest_s`, whatever became of the server.
-
-    `pooled`: somebody between us and the server, such as PgBouncer, may give each transaction to another session of it.
-    """
+    """A connection that is closed where an answer takes longer than `longest_s`, whatever became of the server."""
 
     longest_s = LONGEST_WAIT_S
-    pooled = hung = False
+    hung = False
 
     def wait(self, gen: PQGen[Result], interval: float = 0.1, timeout: float | None = None) -> Result:
         """What psycopg does with every question. Raises psycopg.OperationalError: there was no answer."""
@@ -117,8 +118,7 @@ class OwnConnection(Connection[Any]):
         except psycopg.errors._WaitTimeout:  # noqa: SLF001 - the only name that it has
             self.hung = True
             self.close()
-            pool = "; its pooler needs a connection for each process at work, and some more" if self.pooled else ""
-            raise psycopg.OperationalError(f"no answer for {self.longest_s:g} s{pool}") from None
+            raise psycopg.OperationalError(f"no answer for {self.longest_s:g} s") from None
 
 
 class Connections:
@@ -131,7 +131,11 @@ class Connections:
         self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
         self._idle: list[OwnConnection] = []
         self._closed = self._was_there = False
+        self.pooled: bool | None = None
+        """Whether somebody between us and the server, such as PgBouncer, may give each transaction another session."""
         self.locks = Locks(self)
+        if not _LOGGER.handlers:
+            _LOGGER.addHandler(logging.NullHandler())
 
     @contextmanager
     def lent(self, beginning: str = BEGIN) -> Iterator[OwnConnection]:
@@ -149,9 +153,9 @@ class Connections:
                     yield connection
                     self._commit(connection)
             except BaseException as error:
-                if connection.closed and isinstance(error, StoreError):
+                if isinstance(error, LostError):
                     self._doubt(connection)
-                    raise LostError(str(error)) from None
+                    raise
                 try:
                     connection.rollback()
                 except psycopg.Error:
@@ -191,10 +195,10 @@ class Connections:
             connection.adapters.register_dumper(str, _StrDumper)
             connection.adapters.register_dumper(str, _UntypedStrDumper)
             connection.adapters.register_loader("numeric", FloatLoader)
-            row = connection.execute("SELECT pg_catalog.pg_backend_pid()").fetchone()
-            # A pooler has many of the server's sessions, so it gives a client a number of its own.
-            connection.pooled = row != (connection.info.backend_pid,)
-            if not connection.pooled:
+            if self.pooled is None:  # a pooler has many of the server's sessions, and gives clients other numbers
+                row = connection.execute("SELECT pg_catalog.pg_backend_pid()").fetchone()
+                self.pooled = row != (connection.info.backend_pid,)
+            if not self.pooled:
                 connection.execute(_SERVER_SETTINGS)
         except BaseException:
             connection.close()
@@ -224,7 +228,10 @@ class Connections:
         reason = next((reason for beginning, reason in _REASONS.items() if state.startswith(beginning)), "")
         if not state:
             reason = "it cannot be reached ({said}). Start it, or correct " + STORE_URL_VARIABLE
-        return StoreError(self._said(reason.replace("{said}", said) or f"{said} (SQLSTATE {state})"))
+            if self.pooled:
+                reason += ". Its pooler needs a connection to it for each process at work, and some more"
+        kind = LostError if not state or state.startswith(_LOST) else StoreError
+        return kind(self._said(reason.replace("{said}", said) or f"{said} (SQLSTATE {state})"))
 
     def _said(self, reason: str) -> str:
         return f"The shared store {self.url.name} cannot be used: {reason}."
@@ -236,6 +243,7 @@ class Connections:
 
     def _doubt(self, connection: OwnConnection) -> None:
         """Use no others that are likely to be dead as this one is: each could be waited for as long."""
+        connection.close()
         self._close_idle()
         if connection.hung:
             self.locks.is_doubted = True
@@ -250,10 +258,10 @@ class Connections:
             try:
                 connection.execute(beginning)
             except psycopg.Error as error:
-                dead = connection.closed
                 connection.close()
-                if not (was_idle and dead):
-                    raise self.refused(error) from None
+                refused = self.refused(error)
+                if not (was_idle and isinstance(refused, LostError)):
+                    raise refused from None
                 self._doubt(connection)
             except BaseException:
                 connection.close()

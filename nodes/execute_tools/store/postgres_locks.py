@@ -125,7 +125,7 @@ class Locks:
         if self._is_connected():
             with suppress(StoreError):  # a connection that is gone holds nothing
                 self._ask("advisory_unlock", workspace)
-        if not self._held and self._connection is not None and self._connection.pooled:
+        if not self._held and self.connections.pooled:
             self._drop()
 
     def take_away(self, workspace: str, run_id: str) -> None:
@@ -188,7 +188,7 @@ class Locks:
         if self._connection is None or not self._is_connected():
             self._drop()
             self._connection = self.connections.connect(patient=patient)
-            self._connection.execute(_STAYS_POOLED if self._connection.pooled else _STAYS)
+            self._connection.execute(_STAYS_POOLED if self.connections.pooled else _STAYS)
             for held in self._held.items():
                 self._connection.execute(_AGAIN, held)
         return self._connection
@@ -201,8 +201,10 @@ class Locks:
         asked = select.poll()  # which knows handles of any number
         asked.register(connection.fileno(), select.POLLIN)
         if asked.poll(0):
-            with suppress(psycopg.Error):
+            try:
                 connection.execute("SELECT 1")
+            except psycopg.Error:
+                connection.close()
         return not connection.closed
 
     def _drop(self) -> None:
