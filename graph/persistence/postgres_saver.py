@@ -28,14 +28,7 @@ from psycopg import Cursor
 from psycopg.rows import DictRow, dict_row
 from psycopg.types.json import Jsonb
 
-from mendgraph.graph.persistence.checkpoint_saver import (
-    PendingRows,
-    Statement,
-    StoreSaver,
-    config_of,
-    is_quick,
-    place_of,
-)
+from mendgraph.graph.persistence.checkpoint_saver import PendingRows, StoreSaver, config_of, is_quick, place_of
 from mendgraph.nodes.execute_tools.store.database import Database, once_more
 from mendgraph.nodes.execute_tools.store.database_schema import PostgresTables
 from mendgraph.nodes.execute_tools.store.postgres import PostgresDatabase
@@ -164,7 +157,7 @@ class PostgresStoreSaver(StoreSaver, PostgresSaver):
         self._write(statements, quick=quick)
 
     @once_more
-    def _write(self, statements: Sequence[Statement], *, quick: bool) -> None:
+    def _write(self, statements: Sequence[tuple[str, Any]], *, quick: bool) -> None:
         with (
             self._database.connection(quick=quick) as connection,
             connection.pipeline(),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial, wraps
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar, cast
 from urllib.parse import quote
 
 from mendgraph.nodes.execute_tools.files.change_records import RecordError
@@ -24,15 +24,14 @@ from mendgraph.nodes.records import ToolError, os_failure, quoted
 if TYPE_CHECKING:
     from mendgraph.nodes.execute_tools.store.postgres import PostgresDatabase
 
-Given = ParamSpec("Given")
-Done = TypeVar("Done")
+Work = TypeVar("Work", bound=Callable[..., Any])
 
 FILE_NAME = "store.sqlite"
 
 APPLICATION_ID: Final = int.from_bytes(b"mend")
 """Marks a file as ours. Source: sqlite.org/pragma.html#pragma_application_id."""
 
-FINGERPRINT: Final = "c20428f85f1998bf"
+FINGERPRINT: Final = "e46a0ff44b814548"
 """What of the tables and of all stored types belongs to this format; a test compares it."""
 
 PAGE_BYTES: Final = 8_192
@@ -62,17 +61,17 @@ class LostError(StoreError):
     """There is no connection, or it has ended: what was to be written may be written, or not."""
 
 
-def once_more(work: Callable[Given, Done]) -> Callable[Given, Done]:
+def once_more(work: Work) -> Work:
     """For what is as good done twice as once: it is done again where a LostError comes out of it."""
 
     @wraps(work)
-    def done(*given: Given.args, **named: Given.kwargs) -> Done:
+    def done(*given: Any, **named: Any) -> Any:
         try:
             return work(*given, **named)
         except LostError:
             return work(*given, **named)
 
-    return done
+    return cast("Work", done)
 
 
 class UnreadableValueError(StoreError):

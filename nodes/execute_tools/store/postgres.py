@@ -54,13 +54,8 @@ MOST_CONNECTIONS: Final = 6
 LONGEST_WAIT_S: Final = 30.0
 """How long a transaction waits for one of them, and for an answer of the server."""
 
-LONGEST_RESTART_S: Final = 20.0
-"""How long a server is waited for that was there and is gone, as while it is started anew."""
-
-_RETRY_S: Final = 0.2
-
-_LONGEST_MAKING_S: Final = 3_600.0
-"""How long the server may make or change tables."""
+LONGEST_RESTART_S, _RETRY_S = 20.0, 0.2
+"""How long a server is waited for that was there and is gone, as when it is started anew, and how often it is asked."""
 
 _SETTINGS: Final[dict[str, Any]] = {
     "keepalives_idle": 10,
@@ -409,7 +404,7 @@ def _prepare(connections: Connections, part: PostgresTables) -> None:
         if found is not None and found >= part.format:
             return
         # Whoever else makes tables is waited for, whatever those are, and what they made is seen.
-        connection.longest_s = _LONGEST_MAKING_S
+        connection.longest_s = 3_600.0  # in which a server may change large tables
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MAKING,))
         found = format_of(connection, connections.url, part)
         if found is None:
