@@ -2,14 +2,12 @@
 
 import json
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel
@@ -34,7 +32,13 @@ from mendgraph.nodes.execute_tools.store.database import (
     transaction,
     uses_postgres,
 )
-from mendgraph.nodes.execute_tools.store.run_folder import remove_run_folder, run_folder_path, workspace_folder
+from mendgraph.nodes.execute_tools.store.run_folder import (
+    idle_workspaces,
+    is_due,
+    remove_run_folder,
+    run_folder_path,
+    workspace_folder,
+)
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock
 from mendgraph.nodes.language.documents import storable
 from mendgraph.nodes.records import Outcome, OutcomeKind, ToolError, os_failure
@@ -202,10 +206,10 @@ class Store:
         """
         if context.keep_days is context.keep_runs is context.keep_mb is None:
             return
-        if _is_due(self.folder):
+        if is_due(self.folder):
             self.forget_outlived(context)
         latest = monotonic_s() + _LONGEST_RETENTION_S
-        for folder in _idle_folders(os.path.dirname(self.folder)):
+        for folder in idle_workspaces(self.folder):
             lock = WorkspaceLock(folder)
             if monotonic_s() < latest and lock.acquire(Owner("retention")) is None:
                 other = copy(self)
@@ -257,24 +261,8 @@ _SIZES: Final = (
 )
 """The bytes of each run's checkpoints, in a file and in PostgreSQL."""
 
-_EVERY_S, _IDLE_S = 3_600.0, 86_400.0
 _LONGEST_RETENTION_S: Final = 1.0
 """A run waits for this; another one takes care of the workspaces that are left."""
-
-
-def _is_due(folder: str) -> bool:
-    """Whether nobody has looked after this folder for an hour; from now on somebody has."""
-    mark = Path(folder, "retained")
-    with suppress(OSError):
-        if not mark.exists() or time.time() - mark.stat().st_mtime > _EVERY_S:
-            mark.touch(mode=0o600)
-            return True
-    return False
-
-
-def _idle_folders(every: str) -> list[str]:
-    locked = Path(every).glob("*/run.lock") if _is_due(every) else ()
-    return [str(each.parent) for each in locked if time.time() - each.parent.stat().st_mtime > _IDLE_S]
 
 
 def _saver(folder: str, secrets: Sequence[str]) -> "SqliteStoreSaver | PostgresStoreSaver":
