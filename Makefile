@@ -66,8 +66,8 @@ test: setup ## all tests, offline
 	@$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 SWEEP ?= all
-SWEPT := tests/crash/test_*sweep.py tests/crash/test_batch_kills.py tests/crash/test_agents_kills.py tests/runs/test_shared_store.py \
-  tests/crash/test_served_kills.py \
+SWEPT := tests/crash/test_*sweep.py tests/crash/test_batch_kills.py tests/crash/test_agents_kills.py \
+  tests/crash/test_served_kills.py tests/runs/test_shared_store.py \
   tests/machine/test_depth.py tests/machine/test_any_order.py tests/runs/test_ray.py
 sweep: setup ## kill a run at every call that changes the disk, and check the machine further (CI: SWEEP=turns)
 	@MENDGRAPH_SWEEP=$(SWEEP) $(BIN)/pytest -n 2 --dist loadfile $(SWEPT) $(ARGS)

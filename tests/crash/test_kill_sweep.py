@@ -26,7 +26,7 @@ from tests.memory_folder import memory_folder
 
 KILLS_OF: Final[dict[Extent, int]] = {"some": 2, "turns": 150, "all": 500}
 SECOND_KILLS: Final = KILLS_OF[EXTENT]
-SHARED_KILLS: Final = 5 if EXTENT == "some" else 60
+SHARED_KILLS: Final = 5 if EXTENT == "some" else 20
 NAMING: Final = re.compile(r"(?:rename|link|unlink)\w* (?P<name>\S+)$")
 """The calls by which a name comes to mean another file, or none."""
 EFFECTS: Final = Counter({"a.txt": 1, "b.txt": 1, "c.txt": 1, "d.txt": 1, "file.txt": 1})

@@ -165,7 +165,7 @@ def test_a_server_that_stops_in_the_middle_is_waited_for_and_then_ends_the_run_a
             server.close()
 
 
-CUTS = range(90, 450, 5 if os.environ.get("MENDGRAPH_SWEEP") else 90)
+CUTS = range(90, 450, 15 if os.environ.get("MENDGRAPH_SWEEP") else 90)
 """What of all that a run sends to the server, once it is at work, does not arrive, or is not answered."""
 
 

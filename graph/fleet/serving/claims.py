@@ -25,7 +25,7 @@ from mendgraph.nodes.execute_tools.store.database_schema import IS_HELD, STORE_T
 from mendgraph.nodes.execute_tools.store.run_lock import Owner
 
 if TYPE_CHECKING:
-    from mendgraph.nodes.execute_tools.store.postgres_locks import Locks as StoreLocks
+    from mendgraph.nodes.execute_tools.store.postgres import Locks as StoreLocks
 
 BEAT_S: Final = 1.0
 DEAD_S: Final = 3.0
@@ -78,8 +78,7 @@ class Locks:
 
     @cached_property
     def _locks(self) -> "StoreLocks":
-        from mendgraph.nodes.execute_tools.store.postgres import connections_to
-        from mendgraph.nodes.execute_tools.store.postgres_locks import Locks as StoreLocks
+        from mendgraph.nodes.execute_tools.store.postgres import Locks as StoreLocks, connections_to
 
         open_postgres(STORE_TABLES)  # whose functions the locks are taken with
         return StoreLocks(connections_to(self.url))

@@ -39,7 +39,7 @@ from mendgraph.nodes.execute_tools.store.database_schema import (
     STORE_TABLES,
     PostgresTables,
 )
-from mendgraph.nodes.execute_tools.store.postgres_locks import Locks
+from mendgraph.nodes.execute_tools.store.postgres_locks import Locks as Locks  # noqa: PLC0414 - others have it from here
 from mendgraph.nodes.execute_tools.store.run_lock import Owner
 from mendgraph.nodes.language.documents import storable
 

@@ -54,7 +54,6 @@ SELECT pg_try_advisory_lock(hashtextextended(workspace, 0)) FROM mendgraph.locks
 WHERE workspace = %s AND epoch = %s
 """
 
-
 _STAYS: Final = """
 SELECT set_config('idle_session_timeout', '0', false) WHERE current_setting('server_version_num')::integer >= 140000
 """
@@ -80,8 +79,7 @@ class Locks:
     def __init__(self, connections: "Connections") -> None:
         self.process = os.getpid()
         self.connections = connections
-        self.is_doubted = False
-        """Set by whoever found out that nothing comes through to the server."""
+        self.is_doubted = False  # set by whoever finds out that nothing comes through to the server
         self._connection: OwnConnection | None = None
         self._held: dict[str, int] = {}
         self._lock = threading.RLock()
@@ -125,7 +123,7 @@ class Locks:
         if self._is_connected():
             with suppress(StoreError):  # a connection that is gone holds nothing
                 self._ask("advisory_unlock", workspace)
-        if not self._held and self.connections.pooled:
+        if not self._is_connected() or (self.connections.pooled and not self._held):
             self._drop()
 
     def take_away(self, workspace: str, run_id: str) -> None:

@@ -19,7 +19,7 @@ from mendgraph.nodes.execute_tools.store.run_folder import known_workspace_name
 from mendgraph.nodes.records import ToolError, ToolErrorCode, os_failure, quoted
 
 if TYPE_CHECKING:
-    from mendgraph.nodes.execute_tools.store.postgres_locks import Locks
+    from mendgraph.nodes.execute_tools.store.postgres import Locks
 
 _POLL_S: Final = 0.01
 _POSTGRES_POLL_S: Final = 0.05
