@@ -25,9 +25,6 @@ REQUEST_ID: Final = "request-"
 _AFRESH: Final = "Your changes of the files were taken back since, so look at them anew. The task is: "
 _GO_ON: Final = "Go on with this task, which is not finished yet: "
 
-_RESUMED_WITHIN: Final = timedelta(days=30)
-"""A run that did not finish may be resumed as long."""
-
 LONGEST_TEXT: Final = 2_000
 """Characters that are kept of a run's first request, and of what was said at its end; the history has all of it."""
 
@@ -145,14 +142,14 @@ def old_runs(records: Sequence[RunRecord], keep: int, oldest: datetime, *, unfin
 def outlived(records: Sequence[RunRecord], sizes: Mapping[str, int], context: AgentContext, now: datetime) -> list[str]:
     """The runs that `context` wants removed by themselves; `records` are newest first, `sizes` their bytes.
 
-    One that was stopped or failed goes by its age alone, and not before `_RESUMED_WITHIN`. One that is at work, waits
-    for a person or was cut off stays, and so does the newest.
+    One that was stopped or failed may be resumed for 30 days at least, and goes by its age alone. One that is at work,
+    waits for a person or was cut off stays, and so does the newest.
     """
     doomed: list[str] = []
     if context.keep_days is not None:
         kept = timedelta(days=context.keep_days)
         ended = [record for record in records[1:] if record.state == "ended" and record.kind]
-        doomed += old_runs(ended, 0, now - max(kept, _RESUMED_WITHIN), unfinished=True)
+        doomed += old_runs(ended, 0, now - max(kept, timedelta(days=30)), unfinished=True)
         doomed += old_runs(records, 1, now - kept, unfinished=False)
     if context.keep_runs is not None:
         doomed += old_runs(records, context.keep_runs, now, unfinished=False)

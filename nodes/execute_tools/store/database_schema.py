@@ -16,10 +16,7 @@ FENCED: Final = "MG001"
 """The SQLSTATE with which `enter` refuses who has lost its lock."""
 
 BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL search_path = pg_catalog, pg_temp"
-"""Where `enter` does not begin a transaction: nobody's function takes the place of the server's.
-
-Source: postgresql.org/docs/current/ddl-schemas.html#DDL-SCHEMAS-PATTERNS.
-"""
+"""So that nobody's function takes the place of the server's, which may be looked for in schemas that others write."""
 
 IS_HELD: Final = """
 locktype = 'advisory' AND granted AND objsubid = 1

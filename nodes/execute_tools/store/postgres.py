@@ -45,9 +45,6 @@ from mendgraph.nodes.language.documents import storable
 
 Result = TypeVar("Result")
 
-_LOGGER: Final = logging.getLogger("psycopg")
-"""What it warns of is in our errors; without a handler Python prints it between the lines of a terminal."""
-
 MOST_CONNECTIONS: Final = 6
 """For the transactions of one process, however many runs it has; a transaction takes a few milliseconds."""
 
@@ -129,8 +126,8 @@ class Connections:
         self.pooled: bool | None = None
         """Whether somebody between us and the server, such as PgBouncer, may give each transaction another session."""
         self.locks = Locks(self)
-        if not _LOGGER.handlers:
-            _LOGGER.addHandler(logging.NullHandler())
+        if not (logger := logging.getLogger("psycopg")).handlers:  # else Python prints what is in our errors as well
+            logger.addHandler(logging.NullHandler())
 
     @contextmanager
     def lent(self, beginning: str = BEGIN) -> Iterator[OwnConnection]:

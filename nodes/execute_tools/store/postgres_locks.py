@@ -1,7 +1,4 @@
-"""PostgreSQL's locks of workspaces: one run at a time, on all machines.
-
-Imported only where the store is in PostgreSQL.
-"""
+"""PostgreSQL's locks of workspaces: one run at a time, on all machines."""
 
 import os
 import select
