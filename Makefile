@@ -47,14 +47,17 @@ browser: ## install Chromium, Node and tmux, for the tests of pages and terminal
 	  case "$$(lacking)" in *nodejs*|*npm*) ;; *) $(MAKE) -s tests/browser/build/.made 2>&1 \
 	    || echo "the npm packages of tests/browser are not there, so its tests are skipped; all else works (see above)";; esac
 
-postgres: ## install PostgreSQL's server, for the tests of the shared store (they are skipped without it)
-	@found() { command -v initdb >/dev/null || [ -n "$$(echo /usr/lib/postgresql/[0-9]*/bin/initdb | grep -v '\[')" ]; }; \
-	  found || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ] \
-	    || DEBIAN_FRONTEND=noninteractive apt-get install -y -q postgresql </dev/null >/dev/null 2>&1 \
-	    || { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q postgresql; } </dev/null >/dev/null 2>&1 \
+postgres: ## install PostgreSQL's server and PgBouncer, for the tests of the shared store (they are skipped without them)
+	@lacking() { \
+	    command -v initdb >/dev/null || [ -n "$$(echo /usr/lib/postgresql/[0-9]*/bin/initdb | grep -v '\[')" ] || printf ' postgresql'; \
+	    command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] || printf ' pgbouncer'; \
+	  }; \
+	  [ -z "$$(lacking)" ] || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ] \
+	    || DEBIAN_FRONTEND=noninteractive apt-get install -y -q $$(lacking) </dev/null >/dev/null 2>&1 \
+	    || { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q $$(lacking); } </dev/null >/dev/null 2>&1 \
 	    || true; \
-	  found || echo "PostgreSQL's server is missing, so the tests of the shared store are skipped; all else works" \
-	    "(Debian, Ubuntu: sudo apt install postgresql)"
+	  [ -z "$$(lacking)" ] || echo "missing for the tests of the shared store, which are skipped; all else works" \
+	    "(Debian, Ubuntu: sudo apt install$$(lacking))"
 
 demo: .venv/.demo ## a real bug, repaired by the local model before your eyes (the first time it fetches 1.1 GB)
 	@$(BIN)/python -P benchmarks/demo/demo.py $(ARGS)
@@ -64,7 +67,8 @@ test: setup ## all tests, offline
 
 SWEEP ?= all
 SWEPT := tests/crash/test_*sweep.py tests/crash/test_batch_kills.py tests/crash/test_agents_kills.py \
-  tests/crash/test_served_kills.py tests/runs/test_servers.py::test_one_server_is_killed_in_the_middle_of_a_run_and_the_other_one_told_to_end \
+  tests/crash/test_served_kills.py tests/runs/test_shared_store.py \
+  tests/runs/test_servers.py::test_one_server_is_killed_in_the_middle_of_a_run_and_the_other_one_told_to_end \
   tests/runs/test_batch.py::test_a_task_whose_worker_is_killed_is_resumed_in_another_one \
   tests/machine/test_depth.py tests/machine/test_any_order.py tests/runs/test_ray.py
 sweep: setup ## kill a run at every call that changes the disk, and check the machine further (CI: SWEEP=turns)

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 from uuid import uuid4
 
 import psycopg
@@ -28,6 +28,19 @@ SERVER_VARIABLE = "MENDGRAPH_TEST_POSTGRES"
 """URL of a server that is there already, whose user may create databases; without it one is started where needed."""
 
 MISSING = "PostgreSQL's server is missing: `make postgres` installs it (Debian, Ubuntu: sudo apt install postgresql)"
+
+NO_POOLER = "PgBouncer is missing: `make postgres` installs it (Debian, Ubuntu: sudo apt install pgbouncer)"
+
+POOLER = """[databases]
+* = host={host}
+[pgbouncer]
+pool_mode = transaction
+default_pool_size = {size}
+unix_socket_dir = {folder}
+listen_port = 6432
+auth_type = trust
+auth_file = {folder}/users
+"""
 
 SETTINGS = {
     "fsync": "off",  # the tests end processes, not the machine
@@ -96,6 +109,37 @@ def postgres_server() -> Iterator[str]:
         return
     with running_postgres() as url:
         yield url
+
+
+@contextmanager
+def pooler(url: str, size: int) -> Iterator[str]:
+    """The URL of this database behind a PgBouncer in transaction mode, which has `size` connections to the server."""
+    program = shutil.which("pgbouncer") or "/usr/sbin/pgbouncer"
+    with tempfile.TemporaryDirectory(prefix="mendgraph-pool-") as folder:
+        host = unquote(url.partition("host=")[2])
+        Path(folder, "users").write_text('"tester" ""\n', encoding="ascii")
+        Path(folder, "ini").write_text(POOLER.format(host=host, size=size, folder=folder), encoding="ascii")
+        user, group = _who()
+        if user is not None:
+            os.chown(folder, user, group or 0)
+        log = Path(folder, "log")
+        with log.open("wb") as output:
+            server = subprocess.Popen(
+                [program, f"{folder}/ini"],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                text=True,
+                user=user,
+                group=group,
+            )
+        try:
+            pooled = f"{url.partition('host=')[0]}host={quote(folder, safe='')}&port=6432"
+            _wait_for(pooled, server, log)
+            yield pooled
+        finally:
+            server.terminate()
+            server.wait()
 
 
 @contextmanager

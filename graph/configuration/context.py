@@ -392,6 +392,15 @@ class AgentContext(Record):
         "An edit that breaks the syntax of a Python, JSON, TOML or YAML file. report: the model is told.",
         trust=("refuse", "report", "off"),
     )
+    keep_days: float | None = _setting(
+        None, "Days after which runs are removed by themselves, with all that is kept of them. Default: never.", ge=1
+    )
+    keep_runs: int | None = _setting(
+        None, "Runs of a workspace that are kept; older ones are removed by themselves. Default: all.", ge=1, le=MOST
+    )
+    keep_mb: int | None = _setting(
+        None, "MB of checkpoints of a workspace that are kept, in the same way. Default: all.", ge=1, le=MOST
+    )
     audit: bool = _setting(True, "Keep a log of all calls in the run's own folder.", trust="on")
     system_prompt: str = _setting("", "Words of your own for the system prompt, said after those that tools need.")
     response_format: dict[str, Any] | None = _setting(

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, Final, Literal
@@ -137,6 +137,28 @@ def old_runs(records: Sequence[RunRecord], keep: int, oldest: datetime, *, unfin
         for record in records[keep:]
         if datetime.fromisoformat(record.updated) <= oldest and (unfinished or not record.resumable)
     ]
+
+
+def outlived(records: Sequence[RunRecord], sizes: Mapping[str, int], context: AgentContext, now: datetime) -> list[str]:
+    """The runs that `context` wants removed by themselves; `records` are newest first, `sizes` their bytes.
+
+    One that was stopped or failed may be resumed for 30 days at least, and goes by its age alone. One that is at work,
+    waits for a person or was cut off stays, and so does the newest.
+    """
+    doomed: list[str] = []
+    if context.keep_days is not None:
+        kept = timedelta(days=context.keep_days)
+        ended = [record for record in records[1:] if record.state == "ended" and record.kind]
+        doomed += old_runs(ended, 0, now - max(kept, timedelta(days=30)), unfinished=True)
+        doomed += old_runs(records, 1, now - kept, unfinished=False)
+    if context.keep_runs is not None:
+        doomed += old_runs(records, context.keep_runs, now, unfinished=False)
+    left = sum(size for run, size in sizes.items() if run not in doomed)
+    for run in reversed(old_runs(records, 1, now, unfinished=False)):
+        if context.keep_mb is not None and left > context.keep_mb * 1_000_000 and run not in doomed:
+            doomed.append(run)
+            left -= sizes.get(run, 0)
+    return [*dict.fromkeys(doomed)]
 
 
 # --- How a run that was begun goes on

@@ -188,6 +188,7 @@ class StoreSaver(BaseCheckpointSaver[str]):
             inner = None if config is None else self._inner(config)
             return iter([self._outer(each) for each in super().list(inner, filter=filter, before=before, limit=limit)])
 
+    @database.once_more
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """A checkpoint, the newest one where `config` names none."""
         self.flush()
@@ -195,6 +196,7 @@ class StoreSaver(BaseCheckpointSaver[str]):
             found = super().get_tuple(self._inner(config))
             return None if found is None else self._outer(found)
 
+    @database.once_more
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:

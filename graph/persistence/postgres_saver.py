@@ -8,7 +8,7 @@ refuses. Imported only where the store is in PostgreSQL.
 
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, cast
@@ -29,7 +29,7 @@ from psycopg.rows import DictRow, dict_row
 from psycopg.types.json import Jsonb
 
 from mendgraph.graph.persistence.checkpoint_saver import PendingRows, StoreSaver, config_of, is_quick, place_of
-from mendgraph.nodes.execute_tools.store.database import Database
+from mendgraph.nodes.execute_tools.store.database import Database, once_more
 from mendgraph.nodes.execute_tools.store.database_schema import PostgresTables
 from mendgraph.nodes.execute_tools.store.postgres import PostgresDatabase
 
@@ -154,6 +154,10 @@ class PostgresStoreSaver(StoreSaver, PostgresSaver):
         statements = self._pending.take()
         if not statements:
             return
+        self._write(statements, quick=quick)
+
+    @once_more
+    def _write(self, statements: Sequence[tuple[str, Any]], *, quick: bool) -> None:
         with (
             self._database.connection(quick=quick) as connection,
             connection.pipeline(),

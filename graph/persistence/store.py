@@ -3,17 +3,19 @@
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from copy import copy
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.routes import NODES
-from mendgraph.graph.machine.run_records import UNDONE, Durability, RunRecord, bounded, find_run, run_record
+from mendgraph.graph.machine.run_records import UNDONE, Durability, RunRecord, bounded, find_run, outlived, run_record
+from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 from mendgraph.nodes.execute_tools.store.database import (
@@ -28,8 +30,16 @@ from mendgraph.nodes.execute_tools.store.database import (
     postgres_database,
     store_errors,
     transaction,
+    uses_postgres,
 )
-from mendgraph.nodes.execute_tools.store.run_folder import remove_run_folder, run_folder_path, workspace_folder
+from mendgraph.nodes.execute_tools.store.run_folder import (
+    idle_workspaces,
+    is_due,
+    remove_run_folder,
+    run_folder_path,
+    workspace_folder,
+)
+from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock
 from mendgraph.nodes.language.documents import storable
 from mendgraph.nodes.records import Outcome, OutcomeKind, ToolError, os_failure
 
@@ -185,6 +195,36 @@ class Store:
             self.saver.forget(cursor, run_id)
         return freed
 
+    def prune(self, doomed: Sequence[str]) -> Pruned:
+        """Forget these runs, and give back what is not used any more."""
+        return Pruned(tuple(doomed), sum(map(self.delete, doomed)) + self.shrink())
+
+    def retain(self, context: AgentContext) -> None:
+        """Forget, at most once an hour, what `context` does not want kept of this workspace, which is locked by us.
+
+        So it is done for the workspaces of this machine in which nothing has happened for a day.
+        """
+        if context.keep_days is context.keep_runs is context.keep_mb is None:
+            return
+        if is_due(self.folder):
+            self.forget_outlived(context)
+        latest = monotonic_s() + _LONGEST_RETENTION_S
+        for folder in idle_workspaces(self.folder):
+            lock = WorkspaceLock(folder)
+            if monotonic_s() < latest and lock.acquire(Owner("retention")) is None:
+                other = copy(self)
+                other.folder = folder
+                vars(other).pop("saver", None)
+                with lock, suppress(StoreError), closing(other):
+                    other.forget_outlived(context)
+
+    def forget_outlived(self, context: AgentContext) -> None:
+        """The same, whenever it was done last."""
+        with self.saver.cursor(transaction=False) as cursor:
+            sizes = {} if context.keep_mb is None else dict(cursor.execute(_SIZES[uses_postgres()]).fetchall())
+        if doomed := outlived(self.runs(), sizes, context, self._now()):
+            self.prune(doomed)
+
     def shrink(self) -> int:
         """Give what is not used any more back to the disk, and tell how many bytes that were.
 
@@ -204,6 +244,25 @@ class Store:
 
     def _time(self) -> str:
         return self._now().isoformat(timespec="milliseconds")
+
+
+_SIZES: Final = (
+    """
+    SELECT thread_id, sum(bytes) FROM (SELECT thread_id, length(checkpoint) AS bytes FROM checkpoints
+    UNION ALL SELECT thread_id, length(value) FROM writes) GROUP BY 1
+    """,
+    """
+    SELECT substr(thread_id, length(current_setting('mendgraph.workspace')) + 2), sum(bytes)::bigint FROM (
+        SELECT thread_id, pg_column_size(checkpoint) AS bytes FROM checkpoints
+        UNION ALL SELECT thread_id, pg_column_size(blob) FROM checkpoint_blobs
+        UNION ALL SELECT thread_id, pg_column_size(blob) FROM checkpoint_writes
+    ) AS each WHERE starts_with(thread_id, current_setting('mendgraph.workspace') || ':') GROUP BY 1
+    """,
+)
+"""The bytes of each run's checkpoints, in a file and in PostgreSQL."""
+
+_LONGEST_RETENTION_S: Final = 1.0
+"""A run waits for this; another one takes care of the workspaces that are left."""
 
 
 def _saver(folder: str, secrets: Sequence[str]) -> "SqliteStoreSaver | PostgresStoreSaver":

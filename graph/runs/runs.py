@@ -307,8 +307,7 @@ def prune_runs(
         limited = keep is not None or older_than_days is not None
         oldest = datetime.now(UTC) - timedelta(days=older_than_days or 0.0)
         doomed = old_runs(store.runs(), keep or 0, oldest, unfinished=unfinished) if limited else []
-        freed = sum(map(store.delete, doomed))
-        return Pruned(tuple(doomed), freed + store.shrink())
+        return store.prune(doomed)
 
     return with_store_alone(workspace, "mendgraph runs prune", prune)
 

@@ -404,6 +404,7 @@ class Session:
             known = self._record()
             if self._store is not None and known is not None and known.state == "working":
                 self._store.end_turn(self.thread_id, outcome)
+                self._store.retain(self.context)
         self._release()
         with suppress(StoreError):
             ended = self._failed is None and self._values.get("outcome") == outcome

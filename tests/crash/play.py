@@ -7,6 +7,7 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.run import RunResult, Session
 from mendgraph.graph.runs.runs import apply_run, list_runs, open_run
 from mendgraph.nodes.execute_tools.registry import ToolContext, tool
+from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.records import Effect, Protocol, ToolError, ToolErrorCode
@@ -67,7 +68,7 @@ def options(place: dict[str, str]) -> dict[str, Any]:
 
 def begin(place: dict[str, str]) -> dict[str, Any]:
     """The run, from its first word."""
-    os.environ[DATA_DIR_VARIABLE] = place["data"]
+    _kept_in(place)
     context = AgentContext(
         workspace=place["root"],
         protocol="native",
@@ -83,7 +84,7 @@ def begin(place: dict[str, str]) -> dict[str, Any]:
 
 def resume(place: dict[str, str]) -> dict[str, Any]:
     """The one command that goes on; where the run was never written down, that is to begin it."""
-    os.environ[DATA_DIR_VARIABLE] = place["data"]
+    _kept_in(place)
     if (session := written(place, options(place))) is None:
         return begin(place)
     with session:
@@ -108,6 +109,12 @@ def again(place: dict[str, str]) -> dict[str, Any]:
     os.environ[DATA_DIR_VARIABLE] = place["data"]
     done = apply_run("play", place["root"])
     return {"error": done.message} if isinstance(done, ToolError) else {"applied": sorted(each.path for each in done)}
+
+
+def _kept_in(place: dict[str, str]) -> None:
+    """Where `url` is one, in the database there."""
+    os.environ[DATA_DIR_VARIABLE] = place["data"]
+    os.environ[STORE_URL_VARIABLE] = place.get("url", "")
 
 
 def _told(result: RunResult) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import psycopg
 import pytest
 
 from tests.crash.fork_server import ForkServer, Played
@@ -25,6 +26,7 @@ from tests.memory_folder import memory_folder
 
 KILLS_OF: Final[dict[Extent, int]] = {"some": 2, "turns": 150, "all": 500}
 SECOND_KILLS: Final = KILLS_OF[EXTENT]
+SHARED_KILLS: Final = 5 if EXTENT == "some" else 20
 NAMING: Final = re.compile(r"(?:rename|link|unlink)\w* (?P<name>\S+)$")
 """The calls by which a name comes to mean another file, or none."""
 EFFECTS: Final = Counter({"a.txt": 1, "b.txt": 1, "c.txt": 1, "d.txt": 1, "file.txt": 1})
@@ -50,7 +52,7 @@ def trace(servers: list[ForkServer], tmp_path_factory: pytest.TempPathFactory) -
 class Place:
     """A workspace, and in memory the data folder of its runs: nothing of either is lost with a process."""
 
-    def __init__(self, folder: Path, memory: Path) -> None:
+    def __init__(self, folder: Path, memory: Path, url: str = "") -> None:
         self.root, self.data = folder / "root", memory / folder.name / "data"
         self.data.parent.mkdir()
         for name, text in BEFORE.items():
@@ -58,7 +60,7 @@ class Place:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
             path.chmod(0o640)
-        self.argument = {"root": str(self.root), "data": str(self.data)}
+        self.argument = {"root": str(self.root), "data": str(self.data), "url": url}
 
     def remove(self) -> None:
         shutil.rmtree(self.root.parent)
@@ -73,12 +75,16 @@ class Place:
 
     def taken_back(self) -> set[str]:
         """The files of changes that were begun and are not part of what happened."""
+        undone = "SELECT path FROM {0}effects JOIN {0}changes ON {0}changes.id = change WHERE state = 'undone'"
+        if url := self.argument["url"]:
+            (name,) = self.data.rglob("shared_name")
+            ours = f" AND mendgraph.all_changes.workspace = '{name.read_text().strip()}'"
+            with psycopg.connect(url) as shared:
+                found = shared.execute(f"{undone.format('mendgraph.all_')}{ours}".encode()).fetchall()
+            return {Path(os.fsdecode(path)).name for (path,) in found}
         (store,) = self.data.rglob("store.sqlite")
         with closing(sqlite3.connect(store)) as database:
-            paths = database.execute(
-                "SELECT path FROM effects JOIN changes ON changes.id = change WHERE state = 'undone'"
-            )
-            return {Path(os.fsdecode(path)).name for (path,) in paths}
+            return {Path(os.fsdecode(path)).name for (path,) in database.execute(undone.format(""))}
 
     def check_old_or_new(self) -> None:
         """At the instant of the kill, before anything could mend it; temporaries may be there."""
@@ -141,6 +147,27 @@ def test_a_run_that_is_killed_anywhere_goes_on_as_if_nothing_had_been(
     ]
     every = [*before, *after, Point("kill_after", len(trace))]
     assert sweep(every, play, servers) == len(every)
+
+
+def test_so_it_is_where_the_store_is_shared(
+    servers: list[ForkServer], shared_store: str, tmp_path: Path, memory: Path
+) -> None:
+    """The dead run's lock of the workspace is the server's. `tests/runs/test_shared_store.py` cuts its connections."""
+
+    def play(server: ForkServer, point: Point) -> None:
+        place = Place(tmp_path / str(point), memory, shared_store)
+        first = server.run("begin", place.argument, point.at, point.how)
+        place.check_old_or_new()
+        second = server.run("resume", place.argument)
+        place.check_end(second.value, [first, second])
+        place.remove()
+
+    whole = Place(tmp_path / "whole", memory, shared_store)
+    played = servers[0].run("begin", whole.argument)
+    whole.check_end(played.value, [played])
+    choice = random.Random(5).sample(range(1, played.calls + 1), SHARED_KILLS)
+    every = [Point("kill_after", at) for at in sorted(choice)]
+    assert sweep(every, play, servers) == SHARED_KILLS
 
 
 class Pair(NamedTuple):

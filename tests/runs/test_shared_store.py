@@ -4,9 +4,10 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -21,18 +22,13 @@ from mendgraph.nodes.execute_tools.files.deadline import pause
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.processes.bubblewrap import sandbox_problem
 from mendgraph.nodes.execute_tools.store.database import read_url
-from mendgraph.nodes.execute_tools.store.postgres import (
-    MOST_CONNECTIONS,
-    Connections,
-    Locks,
-    close_postgres,
-    connections_to,
-)
+from mendgraph.nodes.execute_tools.store.postgres import MOST_CONNECTIONS, Connections, close_postgres, connections_to
 from mendgraph.nodes.execute_tools.store.run_folder import give_workspace_name, workspace_folder, workspace_name
 from mendgraph.nodes.execute_tools.store.run_lock import Owner
 from mendgraph.nodes.records import ModelReply, OutcomeKind, ProviderFailure, StopReason
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
+from tests.doubles.wire import Wire
 from tests.graph.runs.run_plays import LINES, context, listed, played, project, tree, use
 from tests.postgres import SETTINGS, _wait_for, _who, postgres_programs, running_postgres
 from tests.runs.stopping import mendgraph, stalled_endpoint
@@ -107,6 +103,8 @@ class Server:
         os.kill(pid, signal.SIGINT)
         while Path(self._folder, "data", "postmaster.pid").exists():
             pause(0.01)
+        if self._again is not None:
+            self._again.wait(60)
 
     def start(self) -> None:
         """Start it again, where it was."""
@@ -128,7 +126,7 @@ class Server:
             self._again.wait(60)
 
 
-def test_a_server_that_stops_in_the_middle_ends_the_run_and_loses_nothing(
+def test_a_server_that_stops_in_the_middle_is_waited_for_and_then_ends_the_run_and_nothing_is_lost(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = project(tmp_path / "whole")
@@ -137,6 +135,17 @@ def test_a_server_that_stops_in_the_middle_ends_the_run_and_loses_nothing(
         server = Server(url)
         monkeypatch.setenv("MENDGRAPH_STORE_URL", url)
         try:
+
+            def start_anew() -> None:
+                server.stop()
+                starting.start()
+
+            starting = threading.Timer(0.5, server.start)
+            other = project(tmp_path / "other")
+            assert ended(run_task("Mend add.", context(other), model=Disturbed(start_anew))) == FINISHED
+            assert tree(other) == tree(whole)
+            starting.join()
+            monkeypatch.setattr("mendgraph.nodes.execute_tools.store.postgres.LONGEST_RESTART_S", 0.0)
             result = run_task("Mend add.", context(folder), model=Disturbed(server.stop), thread_id="r")
             assert ended(result) == FAILED
             assert "The shared store 'postgres' on " in result.outcome.message
@@ -156,13 +165,53 @@ def test_a_server_that_stops_in_the_middle_ends_the_run_and_loses_nothing(
             server.close()
 
 
+CUTS = range(90, 450, 15 if os.environ.get("MENDGRAPH_SWEEP") else 90)
+"""What of all that a run sends to the server, once it is at work, does not arrive, or is not answered."""
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_run_whose_wire_is_cut_goes_on_wherever_that_is(
+    shared_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, late: bool
+) -> None:
+    whole = project(tmp_path / "whole")
+    played(whole)
+    for at in CUTS:
+        cut = project(tmp_path / str(at))
+        with closing(Wire(shared_store, at, late=late)) as wire:
+            monkeypatch.setenv("MENDGRAPH_STORE_URL", wire.url)
+            result = run_task("Mend add.", context(cut), model=HistoryModel(LINES), thread_id=f"r{at}")
+            close_postgres()
+        assert (ended(result), tree(cut) == tree(whole)) == (FINISHED, True), (at, result.outcome)
+        monkeypatch.setenv("MENDGRAPH_STORE_URL", shared_store)
+        steps = [changes.step for changes in Journal(str(workspace_folder(str(cut)))).changes_of(f"r{at}")]
+        assert (steps, sum(message.text == "It adds now." for message in result.messages)) == ([5, 4, 3, 2], 1), at
+
+
+def test_a_wire_through_which_nothing_comes_ends_the_run_in_time_and_nothing_is_lost(
+    shared_store: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = project(tmp_path / "whole")
+    played(whole)
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.store.postgres.LONGEST_RESTART_S", 0.0)
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.store.postgres.LONGEST_WAIT_S", 0.5)
+    with closing(Wire(shared_store)) as wire:
+        monkeypatch.setenv("MENDGRAPH_STORE_URL", f"{wire.url}?connect_timeout=2")
+        result = run_task("Mend add.", context(folder), model=Disturbed(wire.hang), thread_id="r")
+        assert ended(result) == FAILED
+        assert "it cannot be reached" in result.outcome.message
+        wire.mend()
+        assert ended(resume_run("r", str(folder), model=HistoryModel(LINES))) == FINISHED
+        assert tree(folder) == tree(whole)
+        close_postgres()
+
+
 def test_who_lost_the_workspace_changes_nothing_more_and_the_other_one_goes_on(
     shared_store: str, folder: Path, tmp_path: Path
 ) -> None:
     whole = project(tmp_path / "whole")
     played(whole)
     url = read_url(shared_store)
-    elsewhere = Locks(Connections(url))
+    elsewhere = Connections(url).locks
     trees: list[Any] = []
 
     def lose_it() -> None:
@@ -180,7 +229,7 @@ def test_who_lost_the_workspace_changes_nothing_more_and_the_other_one_goes_on(
     busy = resume_run("r", str(folder), model=HistoryModel(LINES))
     assert ended(busy) == (OutcomeKind.SYSTEM_ERROR, StopReason.WORKSPACE_BUSY)
     elsewhere.release(str(workspace_name(str(workspace_folder(str(folder))))))
-    elsewhere.close()
+    elsewhere.connections.close()
     assert ended(resume_run("r", str(folder), model=HistoryModel(LINES))) == FINISHED
     assert tree(folder) == tree(whole)
 

@@ -25,6 +25,7 @@ from mendgraph.nodes.execute_tools.store.database import (
     FILE_NAME,
     Database,
     UnreadableValueError,
+    once_more,
     open_database,
     store_errors,
     transaction,
@@ -128,6 +129,7 @@ class Journal:
         """Write down that a call begins, and give it a number. What was recorded of the same call before is dropped."""
         return self._record(key, None)
 
+    @once_more
     def end(self, call: int, outcome: str) -> None:
         """Write down what came of a call, as JSON."""
         with self._opened() as database:
@@ -137,6 +139,7 @@ class Journal:
         """Write down a call without an effect once it has ended, so that it need not be made again."""
         self._record(key, outcome)
 
+    @once_more
     def find(self, thread: str, execution: str, place: int) -> RecordedCall | None:
         """What is known of a call, None where it never began."""
         with self._opened() as database:
@@ -165,6 +168,7 @@ class Journal:
         found = {place: self.find(thread, last[0], place) for (place,) in places}
         return {place: call for place, call in found.items() if call is not None}
 
+    @once_more
     def commands(self, thread: str | None = None, from_step: int = 0, *, cut_off: bool = False) -> list[str]:
         """The tools of calls that ran programs; with `cut_off` only those that never ended: who knows what they did."""
         ended = "AND outcome IS NULL AND place >= 0" if cut_off else ""
@@ -184,6 +188,7 @@ class Journal:
 
     # --- Changes of files
 
+    @once_more
     def intend(
         self,
         call: int,
@@ -195,10 +200,14 @@ class Journal:
     ) -> None:
         """Write down a change before it begins, or as what it is; for `backups` see `ChangeRecorder`."""
         with self._opened() as database:
-            ((number,),) = database.execute(
-                "INSERT INTO changes (token, call, state, made) VALUES (?, ?, ?, ?) RETURNING id",
+            added = database.execute(
+                "INSERT INTO changes (token, call, state, made) VALUES (?, ?, ?, ?)"
+                " ON CONFLICT DO NOTHING RETURNING id",
                 (token, call, state.value, json.dumps(list(made), ensure_ascii=True)),
             ).fetchall()
+            if not added:  # before the connection was lost
+                return
+            ((number,),) = added
             database.executemany(
                 "INSERT INTO effects VALUES (?, ?, ?, ?, ?, ?, ?)",
                 [
@@ -211,6 +220,7 @@ class Journal:
                 [(sha256, zlib.compress(data, 1)) for sha256, data in backups.items() if len(data) <= LARGEST_BACKUP],
             )
 
+    @once_more
     def settle(self, token: str, state: ChangeState) -> None:
         """Write down how a change ended."""
         with self._opened() as database:
@@ -222,6 +232,7 @@ class Journal:
             states = [(ChangeState.REVERTED, token) for token in tokens]
             database.executemany("UPDATE changes SET state = ? WHERE token = ?", states)
 
+    @once_more
     def open_changes(self) -> list[RecordedChange]:
         """The changes of which nobody knows how they ended, oldest first."""
         with self._opened() as database:
@@ -272,6 +283,7 @@ class Journal:
         """Where the file layer writes down what it does on behalf of this call."""
         return CallRecorder(self, call)
 
+    @once_more
     def _record(self, key: CallKey, outcome: str | None) -> int:
         columns = (*key, datetime.now(UTC).isoformat(timespec="milliseconds"), outcome)
         with self._opened() as database:

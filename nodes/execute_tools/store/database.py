@@ -7,11 +7,11 @@ SQL that is for both has "?" for values, `RETURNING id` and `ON CONFLICT DO NOTH
 import os
 import sqlite3
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
+from functools import lru_cache, partial, wraps
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar, cast
 from urllib.parse import quote
 
 from mendgraph.nodes.execute_tools.files.change_records import RecordError
@@ -24,12 +24,14 @@ from mendgraph.nodes.records import ToolError, os_failure, quoted
 if TYPE_CHECKING:
     from mendgraph.nodes.execute_tools.store.postgres import PostgresDatabase
 
+Work = TypeVar("Work", bound=Callable[..., Any])
+
 FILE_NAME = "store.sqlite"
 
 APPLICATION_ID: Final = int.from_bytes(b"mend")
 """Marks a file as ours. Source: sqlite.org/pragma.html#pragma_application_id."""
 
-FINGERPRINT: Final = "c20428f85f1998bf"
+FINGERPRINT: Final = "e46a0ff44b814548"
 """What of the tables and of all stored types belongs to this format; a test compares it."""
 
 PAGE_BYTES: Final = 8_192
@@ -53,6 +55,23 @@ _REASONS: Final[dict[int, str]] = {
 
 class StoreError(RecordError):
     """The database cannot be read or written; the text is one sentence or two, with the remedy."""
+
+
+class LostError(StoreError):
+    """There is no connection, or it has ended: what was to be written may be written, or not."""
+
+
+def once_more(work: Work) -> Work:
+    """For what is as good done twice as once: it is done again where a LostError comes out of it."""
+
+    @wraps(work)
+    def done(*given: Any, **named: Any) -> Any:
+        try:
+            return work(*given, **named)
+        except LostError:
+            return work(*given, **named)
+
+    return cast("Work", done)
 
 
 class UnreadableValueError(StoreError):

@@ -15,6 +15,9 @@ FORMAT: Final = 3
 FENCED: Final = "MG001"
 """The SQLSTATE with which `enter` refuses who has lost its lock."""
 
+BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL search_path = pg_catalog, pg_temp"
+"""So that nobody's function takes the place of the server's, which may be looked for in schemas that others write."""
+
 IS_HELD: Final = """
 locktype = 'advisory' AND granted AND objsubid = 1
 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
@@ -217,33 +220,9 @@ BEGIN
     END IF;
 END $$
     """,
-    """
-CREATE FUNCTION take(wanted text, run text, process bigint, machine text, moment text) RETURNS bigint
-LANGUAGE plpgsql AS $$
-DECLARE
-    given bigint;
-BEGIN
-    IF NOT pg_try_advisory_lock(hashtextextended(wanted, 0)) THEN
-        RETURN NULL;
-    END IF;
-    BEGIN
-        PERFORM set_config('lock_timeout', '1s', true);
-        PERFORM pg_advisory_xact_lock(hashtextextended(wanted, 1));
-        INSERT INTO mendgraph.locks AS l VALUES (wanted, 1, run, process, machine, moment)
-        ON CONFLICT (workspace) DO UPDATE SET
-            epoch = l.epoch + 1, run_id = excluded.run_id, pid = excluded.pid, host = excluded.host,
-            since = excluded.since
-        RETURNING l.epoch INTO given;
-    EXCEPTION WHEN query_canceled OR OTHERS THEN -- a statement_timeout is none of the others
-        PERFORM pg_advisory_unlock(hashtextextended(wanted, 0));
-        RAISE;
-    END;
-    RETURN given;
-END $$
-    """,
 )
 """What every part needs. `enter` begins each transaction: it says whose rows are meant, and refuses who was fenced off.
 
 A run holds the advisory lock of its workspace with the seed 0; by the one with the seed 1 each transaction and the next
-holder exclude each other, so that after `take` has given a new epoch nobody with an older one is writing.
+holder exclude each other, so that once there is a new epoch nobody with an older one is writing.
 """

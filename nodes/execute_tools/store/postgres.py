@@ -5,18 +5,18 @@ store is in PostgreSQL. Source: measured, psycopg's own pool takes 207 microseco
 here, and says only after a timeout, without its reason, that a server is not there.
 """
 
+import logging
 import os
 import re
-import select
-import socket
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import psycopg
 from psycopg import Connection
+from psycopg.abc import PQGen
 from psycopg.adapt import Buffer
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.sql import SQL, Literal
@@ -26,26 +26,33 @@ from psycopg.types.string import StrDumper, StrDumperUnknown
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
 from mendgraph.nodes.execute_tools.store.database import (
     STORE_URL_VARIABLE,
+    LostError,
     PostgresUrl,
     StoreError,
     other_format,
     postgres_url,
 )
 from mendgraph.nodes.execute_tools.store.database_schema import (
+    BEGIN,
     FENCED,
-    IS_HELD,
     POSTGRES_BASE,
     STORE_TABLES,
     PostgresTables,
 )
+from mendgraph.nodes.execute_tools.store.postgres_locks import Locks as Locks  # noqa: PLC0414 - others have it from here
 from mendgraph.nodes.execute_tools.store.run_lock import Owner
 from mendgraph.nodes.language.documents import storable
+
+Result = TypeVar("Result")
 
 MOST_CONNECTIONS: Final = 6
 """For the transactions of one process, however many runs it has; a transaction takes a few milliseconds."""
 
 LONGEST_WAIT_S: Final = 30.0
-"""How long a transaction waits for one of them."""
+"""How long a transaction waits for one of them, and for an answer of the server."""
+
+LONGEST_RESTART_S, _RETRY_S = 20.0, 0.2
+"""How long a server is waited for that was there and is gone, as when it is started anew, and how often it is asked."""
 
 _SETTINGS: Final[dict[str, Any]] = {
     "keepalives_idle": 10,
@@ -61,10 +68,7 @@ _SERVER_SETTINGS: Final = """
 SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3;
 SET search_path = pg_catalog, pg_temp
 """
-"""A client that is gone is noticed as soon, together with its locks. Nobody's function takes the place of the server's.
-
-Source: postgresql.org/docs/current/ddl-schemas.html#DDL-SCHEMAS-PATTERNS.
-"""
+"""A client that is gone is noticed as soon, together with its locks. Behind a pooler this would be set for others."""
 
 _REASONS: Final[dict[str, str]] = {
     "28": f"it does not let this user in: put the user and password that it knows into {STORE_URL_VARIABLE}",
@@ -81,6 +85,9 @@ _REASONS: Final[dict[str, str]] = {
 }
 """By SQLSTATE, or how it begins. Source: postgresql.org/docs/current/errcodes-appendix.html."""
 
+_LOST: Final = ("57P", "08", "25P03")
+"""With these, and with none, the connection has ended."""
+
 _FULL: Final = re.compile(r"FATAL: .{0,200}(?:too many|remaining) (?:clients|connection)")
 """What a server says before there is a connection has no SQLSTATE."""
 
@@ -88,6 +95,22 @@ FENCED_MESSAGE: Final = (
     "This process lost its lock on the workspace, and another one works there now: nothing more is written. Look at the"
     " run with `mendgraph runs`, and resume it when it has ended."
 )
+
+
+class OwnConnection(Connection[Any]):
+    """A connection that is closed where an answer takes longer than `longest_s`, whatever became of the server."""
+
+    longest_s = LONGEST_WAIT_S
+    hung = False
+
+    def wait(self, gen: PQGen[Result], interval: float = 0.1, timeout: float | None = None) -> Result:
+        """What psycopg does with every question. Raises psycopg.OperationalError: there was no answer."""
+        try:
+            return super().wait(gen, interval, timeout or self.longest_s)
+        except psycopg.errors._WaitTimeout:  # noqa: SLF001 - the only name that it has
+            self.hung = True
+            self.close()
+            raise psycopg.OperationalError(f"no answer for {self.longest_s:g} s") from None
 
 
 class Connections:
@@ -98,16 +121,20 @@ class Connections:
         self.url, self._connect_s = url, connect_s
         self.known_parts: set[str] = set()
         self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
-        self._idle: list[Connection[Any]] = []
-        self._closed = False
+        self._idle: list[OwnConnection] = []
+        self._closed = self._was_there = False
+        self.pooled: bool | None = None
+        """Whether somebody between us and the server, such as PgBouncer, may give each transaction another session."""
         self.locks = Locks(self)
+        if not (logger := logging.getLogger("psycopg")).handlers:  # else Python prints what is in our errors as well
+            logger.addHandler(logging.NullHandler())
 
     @contextmanager
-    def lent(self, beginning: str) -> Iterator[Connection[Any]]:
+    def lent(self, beginning: str = BEGIN) -> Iterator[OwnConnection]:
         """A connection in the transaction that the statements of `beginning` have begun.
 
         It is committed at the end, and rolled back where an error comes out of the block. What the server refuses comes
-        out as a StoreError.
+        out as a StoreError, and as a LostError where the connection has ended.
         """
         if not self._free.acquire(timeout=LONGEST_WAIT_S):
             raise StoreError(self._said(f"no connection was free for {LONGEST_WAIT_S:g} s. Run fewer tasks at once"))
@@ -117,7 +144,10 @@ class Connections:
                 with self.errors():
                     yield connection
                     self._commit(connection)
-            except BaseException:
+            except BaseException as error:
+                if isinstance(error, LostError):
+                    self._doubt(connection)
+                    raise
                 try:
                     connection.rollback()
                 except psycopg.Error:
@@ -131,27 +161,47 @@ class Connections:
         finally:
             self._free.release()
 
-    def connect(self) -> Connection[Any]:
-        """A connection of the caller's own, without a transaction. Raises StoreError: there is none to be had."""
-        with self.errors():
-            given = {**_SETTINGS, "connect_timeout": self._connect_s, **conninfo_to_dict(self.url.url)}
-            connection = psycopg.connect(make_conninfo("", **given), autocommit=True, prepare_threshold=None)
+    def connect(self, *, patient: bool = True) -> OwnConnection:
+        """A connection of the caller's own, without a transaction; `patient` waits for a server that was there.
+
+        Raises StoreError: there is none to be had.
+        """
+        latest = monotonic_s() + (LONGEST_RESTART_S if patient and self._was_there else 0.0)
+        while True:
             try:
-                connection.adapters.register_dumper(str, _StrDumper)
-                connection.adapters.register_dumper(str, _UntypedStrDumper)
-                connection.adapters.register_loader("numeric", FloatLoader)
+                with self.errors():
+                    connection = self._connected()
+            except StoreError:
+                if monotonic_s() >= latest:
+                    self._was_there = self._was_there and not patient
+                    raise
+                pause(_RETRY_S)
+            else:
+                self._was_there = True
+                return connection
+
+    def _connected(self) -> OwnConnection:
+        given = {**_SETTINGS, "connect_timeout": self._connect_s, **conninfo_to_dict(self.url.url)}
+        connection = OwnConnection.connect(make_conninfo("", **given), autocommit=True, prepare_threshold=None)
+        try:
+            connection.adapters.register_dumper(str, _StrDumper)
+            connection.adapters.register_dumper(str, _UntypedStrDumper)
+            connection.adapters.register_loader("numeric", FloatLoader)
+            if self.pooled is None:  # a pooler has many of the server's sessions, and gives clients other numbers
+                row = connection.execute("SELECT pg_catalog.pg_backend_pid()").fetchone()
+                self.pooled = row != (connection.info.backend_pid,)
+            if not self.pooled:
                 connection.execute(_SERVER_SETTINGS)
-            except BaseException:
-                connection.close()
-                raise
-            return connection
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     def close(self) -> None:
         """Release the locks, and close what is not lent now, and the others as soon as they are given back."""
         self.locks.close()
         self._closed = True
-        while self._idle:
-            self._idle.pop().close()
+        self._close_idle()
 
     @contextmanager
     def errors(self) -> Iterator[None]:
@@ -170,12 +220,27 @@ class Connections:
         reason = next((reason for beginning, reason in _REASONS.items() if state.startswith(beginning)), "")
         if not state:
             reason = "it cannot be reached ({said}). Start it, or correct " + STORE_URL_VARIABLE
-        return StoreError(self._said(reason.replace("{said}", said) or f"{said} (SQLSTATE {state})"))
+            if self.pooled:
+                reason += ". Its pooler needs a connection to it for each process at work, and some more"
+        kind = LostError if not state or state.startswith(_LOST) else StoreError
+        return kind(self._said(reason.replace("{said}", said) or f"{said} (SQLSTATE {state})"))
 
     def _said(self, reason: str) -> str:
         return f"The shared store {self.url.name} cannot be used: {reason}."
 
-    def _begun(self, beginning: str) -> Connection[Any]:
+    def _close_idle(self) -> None:
+        with suppress(IndexError):
+            while True:
+                self._idle.pop().close()
+
+    def _doubt(self, connection: OwnConnection) -> None:
+        """Use no others that are likely to be dead as this one is: each could be waited for as long."""
+        connection.close()
+        self._close_idle()
+        if connection.hung:
+            self.locks.is_doubted = True
+
+    def _begun(self, beginning: str) -> OwnConnection:
         """A connection in a transaction. Those that lay idle may be dead, as when the server was started anew."""
         while True:
             connection = None
@@ -185,14 +250,16 @@ class Connections:
             try:
                 connection.execute(beginning)
             except psycopg.Error as error:
-                dead = connection.closed
                 connection.close()
-                if not (was_idle and dead):
-                    raise self.refused(error) from None
+                refused = self.refused(error)
+                if not (was_idle and isinstance(refused, LostError)):
+                    raise refused from None
+                self._doubt(connection)
             except BaseException:
                 connection.close()
                 raise
             else:
+                connection.longest_s = LONGEST_WAIT_S
                 return connection
 
     def _commit(self, connection: Connection[Any]) -> None:
@@ -239,172 +306,10 @@ class _StrDumper(StrDumper):
         return super().dump(_holdable(obj))
 
 
-# --- Locks
-
-_BUSY_STATE: Final = "55P03"
-"""The holder before is still in the middle of a transaction."""
-
-_HOLDER: Final = f"""
-SELECT run_id, pid, since, host FROM mendgraph.locks, hashtextextended(workspace, 0) AS key
-WHERE workspace = %s AND EXISTS (SELECT 1 FROM pg_locks WHERE {IS_HELD})
-"""  # noqa: S608 - our own words
-"""Who has written itself down, where the lock is held."""
-
-_ENDS_S, _POLL_S = 5.0, 0.05
-_TAKE_AWAY: Final = f"""
-WITH holder AS (
-    SELECT pg_locks.pid FROM mendgraph.locks, pg_locks, hashtextextended(workspace, 0) AS key
-    WHERE workspace = %s AND run_id = %s AND {IS_HELD}
-), taken AS (
-    UPDATE mendgraph.locks SET epoch = epoch + 1 WHERE workspace IN (
-        SELECT workspace FROM mendgraph.locks, pg_locks, hashtextextended(workspace, 0) AS key
-        WHERE pg_locks.pid IN (SELECT pid FROM holder) AND {IS_HELD}
-    )
-)
-SELECT pg_terminate_backend(pid) FROM holder
-"""  # noqa: S608 - our own words
-"""A new epoch for each lock of the process that holds this one, so that it takes none again when it wakes."""
-
-_AGAIN: Final = """
-SELECT pg_try_advisory_lock(hashtextextended(workspace, 0)) FROM mendgraph.locks
-WHERE workspace = %s AND epoch = %s
-"""
-
-
-_STAYS: Final = """
-SELECT set_config('idle_session_timeout', '0', false) WHERE current_setting('server_version_num')::integer >= 140000
-"""
-"""Nobody ends a connection because nothing is asked on it: what it holds is its use."""
-
-
-class Locks:
-    """The locks of this process in one database. Any thread may take and release them.
-
-    They are on one connection, so that they end with the process, whatever ends that. Each new holder gets a higher
-    epoch, and every transaction of a holder says its own: who was cut off and believes that it has the lock still
-    writes nothing more. A connection that was cut off while nobody else has taken the lock is replaced, and the run
-    goes on.
-    """
-
-    def __init__(self, connections: "Connections") -> None:
-        self.process = os.getpid()
-        self.connections = connections
-        self._connection: Connection[Any] | None = None
-        self._held: dict[str, int] = {}
-        self._lock = threading.RLock()
-
-    def take(self, workspace: str, owner: Owner) -> bool:
-        """Take the lock if nobody has it, be it in this process or elsewhere.
-
-        Raises StoreError: the server cannot be asked.
-        """
-        with self._lock:
-            if workspace in self._held:
-                return False
-            row = self._ask(
-                "SELECT mendgraph.take(%s, %s, %s, %s, %s)",
-                (workspace, owner.run_id, owner.pid, owner.host or socket.gethostname(), owner.since),
-            )
-            if row is None or row[0] is None:
-                return False
-            self._held[workspace] = int(row[0])
-            return True
-
-    def release(self, workspace: str) -> None:
-        """Leave it to others; one that is not held is left alone, and so are those of a process that forked us."""
-        with self._lock:
-            if self.process != os.getpid():
-                return
-            if self._held.pop(workspace, None) is not None and self._is_connected():
-                with suppress(StoreError):  # a connection that is gone holds nothing
-                    self._ask("SELECT pg_advisory_unlock(hashtextextended(%s, 0))", (workspace,))
-
-    def take_away(self, workspace: str, run_id: str) -> None:
-        """Take this lock, and all that its process holds, from a holder that hangs: it writes nothing more, ever.
-
-        Somebody else who holds it by now keeps it. Raises StoreError: the server cannot be asked.
-        """
-        with self.connections.lent("BEGIN") as connection:
-            connection.execute(_TAKE_AWAY, (workspace, run_id))
-        latest = monotonic_s() + _ENDS_S
-        while (holder := postgres_holder(workspace)) and holder.run_id == run_id and monotonic_s() < latest:
-            pause(_POLL_S)  # the server ends the connection in its own time
-
-    def epoch(self, workspace: str) -> int | None:
-        """The epoch of a lock that this process has taken and not released; None where it has not.
-
-        A connection that was cut off is replaced, by one thread; no other one waits for that, as the epoch tells
-        whether anybody else was faster.
-        """
-        epoch = self._held.get(workspace)
-        if epoch is not None and self._lock.acquire(blocking=False):
-            try:
-                with suppress(StoreError, psycopg.Error):
-                    self._connected()
-            finally:
-                self._lock.release()
-        return epoch
-
-    def close(self) -> None:
-        """Release all of them: now, not when the server notices that the connection has ended."""
-        with self._lock:
-            if self._held and self._is_connected():
-                with suppress(StoreError):
-                    self._ask("SELECT pg_advisory_unlock_all()", ())
-            self._held.clear()
-            self._drop()
-
-    def _ask(self, statement: str, values: tuple[Any, ...]) -> Any:
-        """The row that the statement gives; None where the holder before is in the middle of a transaction."""
-        try:
-            return self._connected().execute(statement, values).fetchone()
-        except psycopg.Error as error:
-            if error.sqlstate == _BUSY_STATE:
-                return None
-            raise self.connections.refused(error) from None
-
-    def _connected(self) -> Connection[Any]:
-        """The connection; a new one takes again what is held and what nobody else has taken meanwhile."""
-        if self._connection is None or not self._is_connected():
-            self._drop()
-            self._connection = self.connections.connect()
-            self._connection.execute(_STAYS)
-            for held in self._held.items():
-                self._connection.execute(_AGAIN, held)
-        return self._connection
-
-    def _is_connected(self) -> bool:
-        """Whether the connection is there; one that was cut off has something to read, or its end."""
-        connection = self._connection
-        if connection is None or connection.closed:
-            return False
-        asked = select.poll()  # which knows handles of any number
-        asked.register(connection.fileno(), select.POLLIN)
-        if asked.poll(0):
-            with suppress(psycopg.Error):
-                connection.execute("SELECT 1")
-        return not connection.closed
-
-    def _drop(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
-
-
 def postgres_holder(workspace: str) -> Owner | None:
-    """Who has locked the workspace, on whatever machine; None where nobody has.
-
-    Raises StoreError: the server cannot be asked.
-    """
+    """As `Locks.holder`, by the database that is used now."""
     url = postgres_url()
-    if url is None:
-        return None
-    with connections_to(url).lent("BEGIN") as connection:
-        row = connection.execute(_HOLDER, (workspace,)).fetchone()
-    if row is None:
-        return None
-    run_id, pid, since, host = row
-    return Owner(run_id, pid, since, "" if host == socket.gethostname() else host)
+    return None if url is None else connections_to(url).locks.holder(workspace)
 
 
 # --- The database
@@ -469,6 +374,7 @@ class PostgresDatabase:
             raise StoreError(f"The shared store {self.name} cannot be used: it is a closed database.")
         beginning = _beginning(self.workspace, self.locks.epoch(self.workspace), quick)
         with self._connections.lent(beginning) as connection:
+            self.locks.keep()
             self._mine.connection = connection
             try:
                 yield connection
@@ -490,11 +396,12 @@ def opened(url: PostgresUrl, part: PostgresTables, workspace: str) -> PostgresDa
 
 
 def _prepare(connections: Connections, part: PostgresTables) -> None:
-    with connections.lent("BEGIN ISOLATION LEVEL READ COMMITTED") as connection:
+    with connections.lent() as connection:
         found = format_of(connection, connections.url, part)
         if found is not None and found >= part.format:
             return
         # Whoever else makes tables is waited for, whatever those are, and what they made is seen.
+        connection.longest_s = 3_600.0  # in which a server may change large tables
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MAKING,))
         found = format_of(connection, connections.url, part)
         if found is None:
@@ -556,7 +463,7 @@ def _beginning(workspace: str, epoch: int | None, quick: bool) -> str:
 _LOOK_CONNECT_S: Final = 2
 """A shell waits for its completion. Source: libpq takes one second for two."""
 
-_LOOK: Final = "BEGIN READ ONLY; SET LOCAL statement_timeout = '5s'"
+_LOOK: Final = f"{BEGIN}; SET TRANSACTION READ ONLY; SET LOCAL statement_timeout = '5s'"
 
 
 def server_version(url: PostgresUrl) -> str:

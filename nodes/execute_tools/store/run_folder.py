@@ -7,7 +7,9 @@ import re
 import secrets
 import shutil
 import stat
+import time
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from mendgraph.nodes.execute_tools.files.atomic_write import name_exclusively, sync_folder, write_temporary
@@ -74,6 +76,26 @@ def workspace_folder(root: str, base: str | None = None) -> str | ToolError:
 def workspace_folder_path(root: str, base: str | None = None) -> str:
     """Where the workspace's data folder is, or will be. Nothing is made."""
     return os.path.join(os.path.abspath(base or data_folder()), WORKSPACES, _workspace_name(root))
+
+
+_EVERY_S, _IDLE_S = 3_600.0, 86_400.0
+
+
+def is_due(folder: str) -> bool:
+    """Whether nobody has looked after this folder for an hour; from now on somebody has."""
+    mark = Path(folder, "retained")
+    with suppress(OSError):
+        if not mark.exists() or time.time() - mark.stat().st_mtime > _EVERY_S:
+            mark.touch(mode=0o600)
+            return True
+    return False
+
+
+def idle_workspaces(folder: str) -> list[str]:
+    """The folders beside this one of workspaces in which nothing has happened for a day; told once an hour."""
+    every = Path(folder).parent
+    locked = every.glob("*/run.lock") if is_due(str(every)) else ()
+    return [str(each.parent) for each in locked if time.time() - each.parent.stat().st_mtime > _IDLE_S]
 
 
 def spending_folder(base: str | None = None) -> str | ToolError:

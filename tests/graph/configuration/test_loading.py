@@ -171,6 +171,9 @@ def test_a_repository_adds_nothing_to_what_the_user_allows(
 ALWAYS_TRUSTED = {
     *(
         "workspace",
+        "keep_days",
+        "keep_runs",
+        "keep_mb",
         "model",
         "base_url",
         "fallback_models",

@@ -5,13 +5,15 @@ import os
 import stat
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mendgraph.graph.machine.build import build_graph
-from mendgraph.graph.persistence.store import Pruned, Store
+from mendgraph.graph.machine.run_records import outlived
+from mendgraph.graph.persistence.store import _SIZES, Pruned, Store
 from mendgraph.graph.runs.events import Asked
 from mendgraph.graph.runs.run import RunResult, Session, run_task
 from mendgraph.graph.runs.runs import (
@@ -165,6 +167,80 @@ def test_the_newest_runs_are_kept_and_those_that_can_go_on(in_any_store: Path) -
     every = prune_runs(str(in_any_store), keep=0, unfinished=True)
     assert isinstance(every, Pruned)
     assert (every.run_ids, list_runs(str(in_any_store))) == ((stopped, dead, runs[3]), ())
+
+
+def older(folder: Path, days: float, *runs: str) -> None:
+    """Let these runs have ended so long ago, and the hour be over in which nobody looks again."""
+    with closing(Store(str(folder))) as store:
+        for run in runs:
+            ended = (datetime.now(UTC) - timedelta(days=days)).isoformat(timespec="milliseconds")
+            with store.saver.cursor() as cursor:
+                cursor.execute("UPDATE runs SET updated = ? WHERE run_id = ?", (ended, run))
+        for mark in (Path(store.folder, "retained"), Path(store.folder).parent / "retained"):
+            if mark.exists():
+                os.utime(mark, (0, 0))
+
+
+def answered(folder: Path, **more: Any) -> str:
+    return played(folder, (Say("4"),), mode="read-only", **more).thread_id
+
+
+def known(folder: Path) -> set[str]:
+    return {run_id for run_id, _ in listed(folder)}
+
+
+def test_old_runs_go_by_themselves_but_none_that_may_go_on(in_any_store: Path) -> None:
+    old, newer, dead = answered(in_any_store), answered(in_any_store), cut_off(in_any_store, 0)
+    with Session(context(in_any_store, mode="ask"), model=HistoryModel((EDIT,))) as session:
+        assert isinstance(list(session.stream("Mend add."))[-1], Asked)
+    stopped, given_up = (
+        played(in_any_store, (use(("list_files", {})),) * 9, max_calls_per_turn=1).thread_id for _ in range(2)
+    )
+    older(in_any_store, 40, dead, session.thread_id, given_up)
+    older(in_any_store, 10, old, stopped)
+    newest = answered(in_any_store)
+    assert known(in_any_store) == {old, newer, dead, session.thread_id, stopped, given_up, newest}
+    older(in_any_store, 10)
+    last = answered(in_any_store, keep_days=7)
+    assert known(in_any_store) == {newer, dead, session.thread_id, stopped, newest, last}
+    older(in_any_store, 10, newer)
+    Path(str(workspace_folder(str(in_any_store))), "retained").touch()
+    answered(in_any_store, keep_runs=1)  # within the hour
+    assert {newer, newest, last} < known(in_any_store)
+    older(in_any_store, 1)
+    only = answered(in_any_store, keep_runs=1)
+    assert known(in_any_store) == {dead, session.thread_id, stopped, only}
+
+
+def test_the_oldest_go_until_the_rest_is_small_enough(in_any_store: Path) -> None:
+    runs = [answered(in_any_store) for _ in range(3)]
+    wanted = context(in_any_store, keep_mb=1)
+    with closing(Store(str(in_any_store))) as store:
+        records = store.runs()
+        sizes = dict.fromkeys(runs, 600000)
+        assert outlived(records, sizes, wanted, datetime.now(UTC)) == runs[:2]
+        assert outlived(records, sizes | {runs[0]: 1, runs[1]: 1}, wanted, datetime.now(UTC)) == []
+        with store.saver.cursor() as cursor:
+            found = dict(cursor.execute(_SIZES[uses_postgres()]).fetchall())
+        assert found.keys() == {*runs}
+        assert min(found.values()) > 500
+        store.forget_outlived(wanted)
+    assert known(in_any_store) == {*runs}
+
+
+def test_workspaces_in_which_nothing_happens_are_looked_after_as_well(in_any_store: Path, tmp_path: Path) -> None:
+    idle, at_work = project(tmp_path / "idle"), project(tmp_path / "at_work")
+    old = {folder: answered(folder) for folder in (idle, at_work)}
+    for folder, run in old.items():
+        older(folder, 10, run)
+        newer = answered(folder)
+        older(folder, 3, newer)
+    with RunLock(str(workspace_folder(str(at_work)))) as lock:
+        assert lock.acquire(Owner("r1")) is None
+        for folder in old:
+            os.utime(str(workspace_folder(str(folder))), (0, 0))
+        answered(in_any_store, keep_days=7)
+    assert [old[folder] in known(folder) for folder in old] == [False, True]
 
 
 CALC = "--- a/calc.py\n+++ b/calc.py\n@@ -1,2 +1,2 @@\n def add(a, b):\n-    return a - b\n+    return a + b  # sum\n"

@@ -13,7 +13,7 @@ import pytest
 
 from mendgraph.nodes.execute_tools.store import run_lock as module
 from mendgraph.nodes.execute_tools.store.database import open_database, read_url
-from mendgraph.nodes.execute_tools.store.postgres import Connections, Locks, postgres_holder
+from mendgraph.nodes.execute_tools.store.postgres import Connections, postgres_holder
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_name
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock, WorkspaceLock, lock_holder
 from mendgraph.nodes.records import ToolError, ToolErrorCode
@@ -160,7 +160,7 @@ def test_one_has_it_at_a_time(tmp_path: Path) -> None:
 
 def test_another_machine_that_has_it_is_named_and_nothing_stays_locked_here(shared_store: str, tmp_path: Path) -> None:
     open_database(str(tmp_path)).close()
-    theirs = Locks(Connections(read_url(shared_store)))
+    theirs = Connections(read_url(shared_store)).locks
     assert theirs.take(str(workspace_name(str(tmp_path))), FAR)
     assert lock_holder(str(tmp_path)) == FAR
     lock = WorkspaceLock(str(tmp_path), "in this workspace")
@@ -173,7 +173,7 @@ def test_another_machine_that_has_it_is_named_and_nothing_stays_locked_here(shar
     )
     with RunLock(str(tmp_path)) as own:
         assert own.acquire(RUN) is None
-    theirs.close()
+    theirs.connections.close()
     assert lock.acquire(RUN, 60.0) is None
     assert postgres_holder(str(workspace_name(str(tmp_path)))) == RUN
     lock.release()
@@ -185,19 +185,19 @@ def test_a_process_of_this_machine_that_is_no_more_is_waited_for(
 ) -> None:
     """The server has not noticed yet. Whoever is asked nothing more would be told that a dead run is at work."""
     open_database(str(tmp_path)).close()
-    theirs = Locks(Connections(read_url(shared_store)))
+    theirs = Connections(read_url(shared_store)).locks
     dead = subprocess.Popen(["true"])
     dead.wait()
     assert theirs.take(str(workspace_name(str(tmp_path))), Owner("r2", dead.pid, FAR.since))
     with monkeypatch.context() as patch:
-        patch.setattr(module, "pause", lambda _: theirs.close())
+        patch.setattr(module, "pause", lambda _: theirs.connections.close())
         with WorkspaceLock(str(tmp_path)) as lock:
             assert lock.acquire(RUN) is None
     assert theirs.take(str(workspace_name(str(tmp_path))), Owner("r2", dead.pid, FAR.since))
     with monkeypatch.context() as patch:
         patch.setattr(module, "_NOTICED_S", 0.0)
         assert f"process {dead.pid}" in refusal(WorkspaceLock(str(tmp_path)).acquire(RUN)).message
-    theirs.close()
+    theirs.connections.close()
 
 
 def test_a_store_that_cannot_be_asked_is_told_and_nothing_stays_locked(

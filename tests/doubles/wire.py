@@ -1,0 +1,98 @@
+"""A wire between PostgreSQL's clients and its server, which a test may cut, or through which nothing comes any more."""
+
+import socket
+import threading
+from contextlib import suppress
+from typing import Any, Final
+from urllib.parse import unquote
+
+_MOST: Final = 1 << 20
+
+
+class Wire:
+    """Forwards what clients of `url` send to the server at `server`, whose socket is in a folder.
+
+    `sent` counts what they send. What has the number `at` does not arrive, or where `late` is not answered any more:
+    then the wire is cut, and works again for who connects anew; where it `hangs` it stays so, until `mend`.
+    """
+
+    def __init__(self, server: str, at: int = 0, *, late: bool = False, hangs: bool = False) -> None:
+        before, _, rest = server.partition("@")
+        self.sent, self._at, self._late, self._hangs = 0, at, late, hangs
+        self._beyond = f"{unquote(rest.partition('host=')[2])}/.s.PGSQL.5432"
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._open: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self._unanswered = self._silent = False
+        self._lock = threading.Lock()
+        self.url = f"{before}@127.0.0.1:{self._listening.getsockname()[1]}{rest.partition('?')[0]}"
+        self._start(self._accept)
+
+    def cut(self) -> None:
+        """End all connections."""
+        with self._lock:
+            ending = [*self._open]
+        for each in ending:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def hang(self) -> None:
+        """Nothing comes through any more, and nothing ends; who connects anew hears nothing."""
+        self._silent = True
+
+    def mend(self) -> None:
+        """It works again, for who connects anew."""
+        self._silent = False
+        self.cut()
+
+    def close(self) -> None:
+        """End all, and take no more."""
+        self.cut()
+        with suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+        for each in (self._listening, *self._open):
+            each.close()
+
+    def _start(self, *work: Any) -> None:
+        self._threads.append(threading.Thread(target=work[0], args=work[1:], daemon=True))
+        self._threads[-1].start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = self._listening.accept()
+                far = socket.socket(socket.AF_UNIX)
+                try:
+                    far.connect(self._beyond)
+                except OSError:
+                    near.close()
+                    far.close()
+                    continue
+                with self._lock:
+                    self._open += [near, far]
+                for source, target in ((near, far), (far, near)):
+                    self._start(self._forward, source, target, source is near)
+
+    def _forward(self, source: socket.socket, target: socket.socket, asks: bool) -> None:
+        with suppress(OSError):
+            while data := source.recv(_MOST):
+                if self._arrives(asks):
+                    target.sendall(data)
+        for each in (source, target):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def _arrives(self, asks: bool) -> bool:
+        """Whether what was sent arrives; at its time the wire is cut, or hangs."""
+        with self._lock:
+            self.sent += asks
+            due = asks and self.sent == self._at
+            happens = (due and not self._late) or (self._unanswered and not asks)
+            self._unanswered = (due and self._late) or (self._unanswered and not happens)
+            self._silent = self._silent or (happens and self._hangs)
+            silent = self._silent
+        if happens and not self._hangs:
+            self.cut()
+        return not (silent or happens)
