@@ -460,7 +460,12 @@ def test_calls_that_count_against_a_limit_run_in_their_order(root: Path) -> None
 
 
 def test_a_call_that_fails_beside_others_leaves_them_alone(root: Path) -> None:
-    calls = [("meet", {"name": "a"}), ("stumble", {}), ("doubt", {"number": 5}), ("meet", {"name": "b"})]
+    calls: list[tuple[str, JsonMap]] = [
+        ("meet", {"name": "a"}),
+        ("stumble", {}),
+        ("doubt", {"number": 5}),
+        ("meet", {"name": "b"}),
+    ]
     told = results(root, invoked, (*Meeting(2).tools, stumble, doubt), *calls)
     ended = [each["data"]["value"] if each["ok"] else each["error"]["code"] for each in told]
     assert ended == ["a met", "io_error", "invalid_argument", "b met"]
