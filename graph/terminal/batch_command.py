@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from mendgraph.graph.fleet.batch.tasks import TaskResult
 
 _LONGEST_RESULT: Final = 200
+_ESTIMATED_BY_S: Final = 3_600.0
+"""Results of so long a time say how long the rest takes; Rich's own half a minute often has none."""
 _CODES: Final = {"Ctrl-C": ExitCode.INTERRUPTED, "SIGTERM": ExitCode.TERMINATED}
 
 
@@ -187,9 +189,16 @@ class BatchProgress:
         self._out, self._err, self._as_json = out, err, as_json
         self._is_live = err.is_terminal and not err.is_dumb_terminal and not as_json
         columns = (BarColumn(16), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
-        self._bar = Progress(*columns, console=err, transient=True, redirect_stdout=False, disable=not self._is_live)
+        self._bar = Progress(
+            *columns,
+            console=err,
+            speed_estimate_period=_ESTIMATED_BY_S,
+            transient=True,
+            redirect_stdout=False,
+            disable=not self._is_live,
+        )
         self._tally: Tally
-        self._stopping = ""
+        self._total, self._stopping = 0, ""
 
     def close(self) -> None:
         """Take the bar away."""
@@ -197,7 +206,7 @@ class BatchProgress:
 
     def began(self, tally: "Tally", total: int) -> None:
         """The batch begins."""
-        self._tally = tally
+        self._tally, self._total = tally, total
         self._bar.add_task("", total=total, completed=tally.done)
         self._bar.start()
 
@@ -207,7 +216,7 @@ class BatchProgress:
             if result.is_final:
                 write_object(result.model_dump(mode="json"))
             return
-        line = result_line(result)
+        line = f"{self._tally.done:,}/{self._total:,} {result_line(result)}"
         if not self._is_live or not self._out.is_terminal:
             self._out.file.write(f"{line}\n")
             self._out.file.flush()
