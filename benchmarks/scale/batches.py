@@ -37,6 +37,8 @@ from tests.runs.ray_nodes import ray_nodes
 WORKERS: Final = 40
 PROCESSES: Final = 4
 NODES: Final = 3
+WORKERS_ON_RAY: Final = 12
+"""Each is a process there."""
 SEED: Final = 27
 TASKS_A_KILL: Final = 40
 LEAST_KILLS: Final = 3
@@ -151,8 +153,10 @@ class Batch:
             process.wait()
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        words = f"--base-url {self._url}/v1 --model scripted --protocol native batch tasks.jsonl --workers {WORKERS}"
-        where = f"--on ray --address {self._nodes.address}" if self._nodes else f"--processes {PROCESSES}"
+        words = f"--base-url {self._url}/v1 --model scripted --protocol native batch tasks.jsonl"
+        where = f"--workers {WORKERS} --processes {PROCESSES}"
+        if self._nodes:
+            where = f"--workers {WORKERS_ON_RAY} --on ray --address {self._nodes.address}"
         with Path(self._base, "said").open("wb") as said:
             return subprocess.Popen(
                 [os.path.join(os.path.dirname(sys.executable), "mendgraph"), *words.split(), *where.split()],

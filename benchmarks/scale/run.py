@@ -58,7 +58,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "--postgres", metavar="URL", help="a server whose user may create databases; else one is started"
     )
     options.add_argument(
-        "--json", type=Path, help=f"write the figures there; {MEASURED.name} makes the documents' tables"
+        "--json",
+        type=Path,
+        help=f"write the figures there, with --only beside the others; {MEASURED.name} makes the documents' tables",
     )
     options.add_argument("--plan", action="store_true", help="measure nothing: print what many runs a day need")
     options.add_argument("--write", action="store_true", help="measure nothing: write the tables into the documents")
@@ -87,7 +89,9 @@ def main() -> int:
     wrong += [problem for each in measured for problem in each.problems()]
     if chosen.json:
         machine = {"python": platform.python_version(), "system": platform.platform(), "cpus": os.cpu_count()}
-        told = {"command": sys.argv[1:], "rounds": chosen.rounds, **machine, "series": document(measured)}
+        known = json.loads(chosen.json.read_text("utf-8"))["series"] if chosen.only and chosen.json.exists() else []
+        kept = [each for each in known if each["name"] not in {one.name for one in measured}]
+        told = {"command": sys.argv[1:], "rounds": chosen.rounds, **machine, "series": [*kept, *document(measured)]}
         chosen.json.write_text(json.dumps(told, indent=1) + "\n", "utf-8")
     minutes = (time.monotonic() - started) / 60
     print(f"{chosen.rounds} rounds in {minutes:.1f} min, python {platform.python_version()}, {os.cpu_count()} CPUs")

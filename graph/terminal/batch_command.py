@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from mendgraph.graph.fleet.batch.tasks import TaskResult
 
 _LONGEST_RESULT: Final = 200
-_ESTIMATED_BY_S: Final = 3_600.0
-"""Results of so long a time say how long the rest takes; Rich's own half a minute often has none."""
 _CODES: Final = {"Ctrl-C": ExitCode.INTERRUPTED, "SIGTERM": ExitCode.TERMINATED}
 
 
@@ -187,15 +185,10 @@ class BatchProgress:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         self._out, self._err, self._as_json = out, err, as_json
-        self._is_live = err.is_terminal and not err.is_dumb_terminal and not as_json
+        self._is_live = live = err.is_terminal and not err.is_dumb_terminal and not as_json
         columns = (BarColumn(16), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
-        self._bar = Progress(
-            *columns,
-            console=err,
-            speed_estimate_period=_ESTIMATED_BY_S,
-            transient=True,
-            redirect_stdout=False,
-            disable=not self._is_live,
+        self._bar = Progress(  # the rest is estimated by the last hour: Rich's half a minute often has no result
+            *columns, console=err, transient=True, redirect_stdout=False, disable=not live, speed_estimate_period=3_600
         )
         self._tally: Tally
         self._total, self._stopping = 0, ""
