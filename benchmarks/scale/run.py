@@ -90,8 +90,9 @@ def main() -> int:
     if chosen.json:
         machine = {"python": platform.python_version(), "system": platform.platform(), "cpus": os.cpu_count()}
         known = json.loads(chosen.json.read_text("utf-8"))["series"] if chosen.only and chosen.json.exists() else []
-        kept = [each for each in known if each["name"] not in {one.name for one in measured}]
-        told = {"command": sys.argv[1:], "rounds": chosen.rounds, **machine, "series": [*kept, *document(measured)]}
+        figures = {each["name"]: each for each in (*known, *document(measured))}
+        in_order = [figures[each.name] for each in SERIES if each.name in figures]
+        told = {"command": sys.argv[1:], "rounds": chosen.rounds, **machine, "series": in_order}
         chosen.json.write_text(json.dumps(told, indent=1) + "\n", "utf-8")
     minutes = (time.monotonic() - started) / 60
     print(f"{chosen.rounds} rounds in {minutes:.1f} min, python {platform.python_version()}, {os.cpu_count()} CPUs")
@@ -111,9 +112,12 @@ def _measured(
                 if runs not in _numbers_of(each, chosen) or (each.shared and server is None):
                     continue
                 try:
-                    found[each.name, runs].append(_point(each, runs, url, server))
+                    point = _point(each, runs, url, server)
+                    found[each.name, runs].append(point)
+                    print(f"{each.name}, {runs}: {point.wall_s:.0f} s, {point.cpu_s:.0f} s of CPU", file=sys.stderr)
                 except NotDoneError as error:
                     wrong.append(f"{each.name}, {runs}: {error}")
+                    print(f"WRONG: {wrong[-1]}", file=sys.stderr)
     for each in series:
         points = [middle(found[each.name, runs]) for runs in _numbers_of(each, chosen) if found[each.name, runs]]
         if points:
