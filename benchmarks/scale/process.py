@@ -122,12 +122,12 @@ class Family:
         self.memory, self.most = max(self.memory, memory), max(self.most, count)
 
     def workers(self, parent: int) -> list[int]:
-        """Those that are there now and do tasks: of a Ray cluster, or else what `parent` has started."""
+        """Those that are there now and do tasks: of a Ray cluster by the name of what they run, else by their parent."""
         titles = {}
         for number, _ in self._seen:
             with suppress(OSError):
                 titles[number] = Path(f"/proc/{number}/cmdline").read_bytes()
-        on_ray = [number for number, title in titles.items() if title.startswith(b"ray::") and b"IDLE" not in title]
+        on_ray = [number for number, title in titles.items() if title.startswith(b"ray::by_name")]
         children = {number for (number, _), seen in self._seen.items() if seen.parent == parent}
         return on_ray or [number for number, title in titles.items() if title and number in children]
 
