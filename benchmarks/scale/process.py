@@ -122,7 +122,7 @@ class Family:
         self.memory, self.most = max(self.memory, memory), max(self.most, count)
 
     def workers(self, parent: int) -> list[int]:
-        """Those that are there now and do tasks: of a Ray cluster by the name of what they run, else by their parent."""
+        """Those that are there now and do tasks: on Ray those that call our function, else the children of `parent`."""
         titles = {}
         for number, _ in self._seen:
             with suppress(OSError):
