@@ -185,11 +185,10 @@ class BatchProgress:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         self._out, self._err, self._as_json = out, err, as_json
-        self._is_live = live = err.is_terminal and not err.is_dumb_terminal and not as_json
+        self._is_live = err.is_terminal and not err.is_dumb_terminal and not as_json
         columns = (BarColumn(16), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
-        self._bar = Progress(  # the rest is estimated by the last hour: Rich's half a minute often has no result
-            *columns, console=err, transient=True, redirect_stdout=False, disable=not live, speed_estimate_period=3_600
-        )
+        self._bar = Progress(*columns, console=err, transient=True, redirect_stdout=False, disable=not self._is_live)
+        self._bar.speed_estimate_period = 3_600  # seconds: Rich's half a minute often has no result
         self._tally: Tally
         self._total, self._stopping = 0, ""
 
