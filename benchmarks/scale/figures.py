@@ -23,9 +23,8 @@ class Point:
     bytes are those that are left when all is closed. What the database server took is only known of a server of this
     machine; `commits` are its transactions that wrote, `log_bytes` what they put into its log.
 
-    Of a batch `runs` are its tasks, `memory` is that of all processes at once and `peak` that of the largest one, in
-    bytes; `processes` are the most at once, `copies_bytes` what copies and patches take on the disk, `kills` how often
-    something was killed, and `again` how many tasks were taken up again for it.
+    Of a batch `runs` are its tasks, `peak` is the memory of its largest process, `copies_bytes` what copies and patches
+    take on the disk, `kills` how often something was killed, and `again` how many tasks were taken up again.
     """
 
     runs: int
@@ -44,7 +43,6 @@ class Point:
     commits: float = 0
     log_bytes: float = 0
     peak: float = 0
-    processes: float = 0
     copies_bytes: float = 0
     kills: float = 0
     again: float = 0

@@ -93,13 +93,12 @@ class _Seen(NamedTuple):
 class Family:
     """All processes that have this text in their environment, whoever started them and however they end.
 
-    What one has used since it was last looked at is lost when it is killed. `memory` is the most resident memory of
-    all at once, `peak` the most of one, `most` how many there were at once.
+    What one has used since it was last looked at is lost when it is killed. `peak` is the most resident memory of one.
     """
 
     def __init__(self, mark: str) -> None:
         self._mark, self._seen = mark.encode(), dict[tuple[int, str], _Seen]()
-        self.memory, self.peak, self.most = 0, 0, 0
+        self.peak = 0
         self.look()
         self._before_s = self._used_s()
 
@@ -110,16 +109,13 @@ class Family:
 
     def look(self) -> None:
         """See what they have used by now; this has to be asked often."""
-        memory, count = 0, 0
         for name in filter(str.isdigit, os.listdir("/proc")) if os.path.isdir("/proc") else ():
             with suppress(OSError, ValueError, IndexError):
                 if self._mark in Path(f"/proc/{name}/environ").read_bytes():
                     fields = Path(f"/proc/{name}/stat").read_text("latin-1").rpartition(")")[2].split()
                     own, waited = (sum(map(int, fields[at : at + 2])) / os.sysconf("SC_CLK_TCK") for at in (11, 13))
                     self._seen[int(name), fields[19]] = _Seen(int(fields[1]), own, waited)
-                    memory, count = memory + _status("VmRSS", f"/proc/{name}/status") * 1_024, count + 1
                     self.peak = max(self.peak, _status("VmHWM", f"/proc/{name}/status") * 1_024)
-        self.memory, self.most = max(self.memory, memory), max(self.most, count)
 
     def workers(self, parent: int) -> list[int]:
         """Those that are there now and do tasks: on Ray those that call our function, else the children of `parent`."""

@@ -55,7 +55,7 @@ def points_table(measured: Measured) -> str:
 
 
 _OF_BATCHES: Final = (
-    *("tasks/s", "wall s", "CPU ms/task", "MB of a process", "MB of all", "processes", "store KB/task"),
+    *("tasks/s", "wall s", "CPU ms/task", "MB of a process", "store KB/task"),
     *("copies KB/task", "kills", "taken up again"),
 )
 
@@ -68,8 +68,6 @@ def _row(measured: Measured, point: Point) -> list[str]:
         f"{point.wall_s:.2f}",
         f"{1e3 * point.cpu_s / each:.0f}",
         f"{point.peak / 1e6:.0f}",
-        f"{point.memory / 1e6:.0f}",
-        f"{point.processes:.0f}",
         f"{point.store_bytes / each / 1e3:.0f}",
         f"{point.copies_bytes / each / 1e3:.0f}",
         f"{point.kills:.0f}",
