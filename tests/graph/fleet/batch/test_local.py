@@ -133,7 +133,7 @@ while True:
         for order in held:
             connection.send(Worked(cancelled(order, said)))
         held = []
-    elif name.startswith("kill"):
+    elif name.startswith("kill") or (name == "once" and said.tries == 1):
         os.kill(os.getpid(), 9)
     elif name.startswith("exit"):
         sys.stderr.write("out of luck")
@@ -175,17 +175,22 @@ def test_orders_are_spread_over_processes_which_end_with_them() -> None:
     ("name", "how"), [("kill", "was killed by the signal 9"), ("exit", "ended with the code 3: out of luck")]
 )
 def test_a_task_that_kills_its_process_fails_alone_in_the_end(name: str, how: str) -> None:
-    orders = [*(order(f"wait{number}") for number in range(4)), order(name), order("a"), order("b")]
-    executor, most, results = ProcessExecutor(5, 1), 0, {}
-    for worked in executor.run(iter(orders)):
-        results[worked.result.id] = worked.result
-        most = max(most, len(executor.pids))
-    assert most <= 3
+    orders = [order("wait"), order(name), order("a"), order("b")]
+    results = {each.result.id: each.result for each in ProcessExecutor(2, 1).run(iter(orders))}
     bad = results.pop(name)
     assert (bad.reason, bad.tries) == ("worker_failed", 3)
     assert bad.message == f"The process that worked on the task died, 3 times in all; the last one {how}."
     assert {each.kind for each in results.values()} == {OutcomeKind.FINISHED}
     assert {name for name, each in results.items() if each.tries == 1} == {"a", "b"}
+
+
+@pytest.mark.usefixtures("scripted")
+def test_the_tasks_of_a_process_that_died_share_as_many_others() -> None:
+    orders = [*(order(f"wait{number}") for number in range(4)), order("once")]
+    executor = ProcessExecutor(5, 1)
+    results = [(worked.result, len(executor.pids)) for worked in executor.run(iter(orders))]
+    assert {result.tries for result, _ in results} == {2}
+    assert {count for _, count in results} == {1}
 
 
 @pytest.mark.usefixtures("scripted")
