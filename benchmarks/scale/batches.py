@@ -197,7 +197,7 @@ class Batch:
         for each in results:
             calls, cut = asked.get(each.id, 0), each.resumed or each.tries > 1
             if each.kind is not OutcomeKind.FINISHED or not Path(self._out, each.patch).is_file():
-                yield f"{each.id} ended {each.kind.value} ({each.message}), patch {each.patch!r}"
+                yield f"{each.id} ended {each.kind.value} with the patch {each.patch!r}: {each.error or each.message}"
             if not (CALLS <= calls <= CALLS + (self._kills if cut else 0)):
                 yield f"{each.id} asked its model {calls} times instead of {CALLS}"
             for path, text in changed_files().items():
