@@ -58,6 +58,8 @@ async def send_events(writer: asyncio.StreamWriter, events: Iterable[bytes]) -> 
     """Each event by itself, as they come from a model."""
     writer.write(answer_head(EVENTS, "Transfer-Encoding: chunked"))
     for event in events:
+        if writer.is_closing():  # its client was killed
+            raise ConnectionResetError
         writer.write(b"%x\r\n%s\r\n" % (len(event), event))
         await asyncio.sleep(0)
     writer.write(b"0\r\n\r\n")

@@ -24,7 +24,7 @@ from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 
 STORE_VARIABLE: Final = "MENDGRAPH_STORE_URL"
 _LONGEST_END_S: Final = 30
-_MOST_TOLD: Final = 5
+MOST_TOLD: Final = 5
 
 
 class NotDoneError(RuntimeError):
@@ -33,14 +33,17 @@ class NotDoneError(RuntimeError):
 
 @dataclass(frozen=True)
 class Series:
-    """A way to make many runs, over how many processes, with which store; `waits` where the model takes its time."""
+    """A way to make many runs, over how many processes, with which store: one of `WAYS`, or a batch of tasks.
+
+    A batch is over processes of its own, or `on_ray`; where it is `killed` some of them are, at random.
+    """
 
     name: str
     way: str
     processes: int = 1
     shared: bool = False
-    waits: bool = True
-    limited: bool = False
+    on_ray: bool = False
+    killed: bool = False
 
 
 class Crew:
@@ -60,7 +63,7 @@ class Crew:
             self._data = os.path.join(self._folder, "data")
             added = {DATA_DIR_VARIABLE: self._data, "HOME": self._folder}
             added |= {STORE_VARIABLE: self._store_url} if self._store_url else {}
-            job = Job(self._series.way, Place(self._url, self._folder, self._series.limited), added)
+            job = Job(self._series.way, Place(self._url, self._folder), added)
             context = multiprocessing.get_context("spawn")
             for _ in range(self._series.processes):
                 ours, its = context.Pipe()
@@ -92,7 +95,7 @@ class Crew:
             pipe.send(names[place :: len(self._pipes)])
         took: list[Took] = [_received(pipe) for pipe in self._pipes]
         if wrong := [*(said for each in took for said in each.problems), *self._miscounted(names)]:
-            raise NotDoneError("; ".join(wrong[:_MOST_TOLD]) + (" ..." if len(wrong) > _MOST_TOLD else ""))
+            raise NotDoneError("; ".join(wrong[:MOST_TOLD]) + (" ..." if len(wrong) > MOST_TOLD else ""))
         after = self._server.done() if self._server else None
         booked = [now - before for now, before in zip(self._booked(), book, strict=True)]
         if booked[0] != CALLS * runs:

@@ -9,6 +9,8 @@ SLOWER: Final = 0.85
 """Throughput falls where it is less than this part of what fewer runs at once have reached."""
 STEEPER: Final = 1.5
 """Memory bends where the last runs take so many times what the line of the others says."""
+LARGER: Final = 1.25
+"""A process of a batch grows with the tasks where its peak is so many times what fewer tasks have come to."""
 LEAST_MEMORY: Final = 8_000_000
 """Bytes of memory that a bend must come to: less is what an allocator does with its arenas."""
 
@@ -20,6 +22,9 @@ class Point:
     `memory` is what they took over `base`, which the warm processes have without them; both in bytes. The store's
     bytes are those that are left when all is closed. What the database server took is only known of a server of this
     machine; `commits` are its transactions that wrote, `log_bytes` what they put into its log.
+
+    Of a batch `runs` are its tasks, `peak` is the memory of its largest process, `copies_bytes` what copies and patches
+    take on the disk, `kills` how often something was killed, and `again` how many tasks were taken up again.
     """
 
     runs: int
@@ -37,6 +42,10 @@ class Point:
     database_cpu_s: float = 0
     commits: float = 0
     log_bytes: float = 0
+    peak: float = 0
+    copies_bytes: float = 0
+    kills: float = 0
+    again: float = 0
 
     @property
     def rate(self) -> float:
@@ -85,7 +94,9 @@ def falling(points: Sequence[Point]) -> str | None:
 def bending(points: Sequence[Point]) -> str | None:
     """Where the last runs take more memory than the others, in words; None where it grows by a line or less."""
     *before, last = points
-    if len(before) < 2:
+    if last.peak and before and last.peak > LARGER * before[-1].peak:
+        return f"a process of {last.runs} tasks had {last.peak / 1e6:.0f} MB, of fewer {before[-1].peak / 1e6:.0f} MB"
+    if last.peak or len(before) < 2:
         return None
     expected = line([point.runs for point in before], [point.memory for point in before])
     added = last.memory - before[-1].memory

@@ -16,10 +16,10 @@ CALLS: Final = 5
 """Model calls of a run."""
 ANSWER: Final = "Both rates are raised, and nothing else uses the old ones."
 EDITS: Final = (
-    ("shop/orders.py", "RATE_17 = 0.17\n", "RATE_17 = 0.19\n"),
-    ("shop/prices.py", "RATE_42 = 0.42\n", "RATE_42 = 0.43\n"),
+    ("shop/orders.py", "RATE_17 = 0.17", "RATE_17 = 0.17 + 0.02"),
+    ("shop/prices.py", "RATE_42 = 0.42", "RATE_42 = 0.42 + 0.01"),
 )
-"""Path, old text and new text of the two changes."""
+"""Path, old text and new text of the two changes; a change that is made twice leaves another file."""
 PATHS: Final = (*(path for path, _, _ in EDITS), *(f"shop/part_{number}.py" for number in range(10)))
 PIECE: Final = 16
 """Characters of a chunk of a streamed reply."""

@@ -10,8 +10,8 @@ from typing import Final
 from benchmarks.endpoint import answer_head, content_length, in_process, listen, send_events
 from benchmarks.scale.script import events, run_of
 
-COUNTS: Final = "/counts"
-"""The path at which the requests of each run are told."""
+COUNTS: Final = "/counts/"
+"""The path at which the requests of each run are told whose name begins with what follows."""
 
 
 class SlowEndpoint:
@@ -27,8 +27,11 @@ class SlowEndpoint:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
                 body = await reader.readexactly(content_length(head))
-                if head.split(" ", 2)[1] == COUNTS:
-                    told = json.dumps(self._requests).encode()
+                path = head.split(" ", 2)[1]
+                if path.startswith(COUNTS):
+                    begin = path.removeprefix(COUNTS)
+                    found = {name: made for name, made in self._requests.items() if name.startswith(begin)}
+                    told = json.dumps(found).encode()
                     writer.write(answer_head("application/json", f"Content-Length: {len(told)}") + told)
                 else:
                     await self._answer(writer, body)

@@ -25,6 +25,11 @@ class Measured:
         """Whether it has the shared store."""
         return any(point.commits for point in self.points)
 
+    @property
+    def is_batch(self) -> bool:
+        """Whether the points are tasks of a batch, a few of them at once."""
+        return any(point.peak for point in self.points)
+
     def problems(self) -> list[str]:
         """Where it gets worse with more runs at once, a sentence each."""
         return [f"{self.name}: {said}" for said in (falling(self.points), bending(self.points)) if said]
@@ -32,7 +37,7 @@ class Measured:
     def lines(self) -> dict[str, Line]:
         """Memory in MB, CPU in seconds and MB in the store, over runs at once; none of what nobody could measure."""
         of: Mapping[str, Callable[[Point], float]] = {
-            "memory MB": lambda point: point.memory / 1e6,
+            "MB of a process" if self.is_batch else "memory MB": lambda point: (point.peak or point.memory) / 1e6,
             "CPU s": lambda point: point.cpu_s,
             "store MB": lambda point: point.store_bytes / 1e6,
         }
@@ -43,14 +48,32 @@ class Measured:
 
 def points_table(measured: Measured) -> str:
     """A row for each number of runs at once."""
-    columns = ["at once", "runs/s", "wall s", "of the least", "CPU ms/run", "memory MB", "threads", "handles", "KB/run"]
+    of_runs = ("runs/s", "wall s", "of the least", "CPU ms/run", "memory MB", "threads", "handles", "KB/run")
+    columns = [*(_OF_BATCHES if measured.is_batch else of_runs)]
     columns += ["connections", "server CPU ms/run", "writes/run"] if measured.shared else []
-    return table([measured.name, *columns[1:]], [_row(measured, point) for point in measured.points])
+    return table([measured.name, *columns], [_row(measured, point) for point in measured.points])
+
+
+_OF_BATCHES: Final = (
+    *("tasks/s", "wall s", "CPU ms/task", "MB of a process", "store KB/task"),
+    *("copies KB/task", "kills", "taken up again"),
+)
 
 
 def _row(measured: Measured, point: Point) -> list[str]:
     least, each = CALLS * measured.latency_s, point.runs
-    cells = [
+    of_batch = [
+        f"{each}",
+        f"{point.rate:.2f}",
+        f"{point.wall_s:.2f}",
+        f"{1e3 * point.cpu_s / each:.0f}",
+        f"{point.peak / 1e6:.0f}",
+        f"{point.store_bytes / each / 1e3:.0f}",
+        f"{point.copies_bytes / each / 1e3:.0f}",
+        f"{point.kills:.0f}",
+        f"{point.again:.0f}",
+    ]
+    of_runs = [
         f"{each}",
         f"{point.rate:.2f}",
         f"{point.wall_s:.2f}",
@@ -61,6 +84,7 @@ def _row(measured: Measured, point: Point) -> list[str]:
         f"{point.handles:.0f}" if point.base else "-",
         f"{point.store_bytes / each / 1e3:.0f}",
     ]
+    cells = of_batch if measured.is_batch else of_runs
     if measured.shared:
         cells += [
             f"{point.connections:.0f}",
@@ -78,7 +102,7 @@ def lines_table(all_measured: Iterable[Measured]) -> str:
         if len(measured.points) > _MOST_ALIKE
         for of, each in measured.lines().items()
     ]
-    return table(["growth with n runs at once", "of", "line", "worst point off by", "R²"], rows)
+    return table(["growth with n runs at once, or n tasks", "of", "line", "worst point off by", "R²"], rows)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -15,7 +15,7 @@ from typing import Final
 from benchmarks.real_model.child import FOREIGN_SETTINGS, PROXIES
 from benchmarks.scale import process
 from benchmarks.scale.script import files, problems
-from benchmarks.scale.ways import BATCH_PROCESSES, WAYS, End, Place
+from benchmarks.scale.ways import WAYS, End, Place
 from mendgraph.nodes.records import ToolError
 
 BOOKED: Final = "booked"
@@ -94,8 +94,6 @@ def _measured(job: Job, names: Sequence[str]) -> Took:
     over, used = time.time(), process.cpu_s() - used
     grown = max(0, process.peak_bytes() - memory)
     wrong = tuple(said for name in names for said in _wrong(name, ended.get(name)))
-    if job.way == BATCH_PROCESSES:  # what its processes have is not ours to see
-        return Took(began, over, used, 0, 0, 0, 0, wrong)
     return Took(began, over, used, memory, grown, peaks.threads, peaks.handles, wrong)
 
 

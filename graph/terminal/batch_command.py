@@ -188,8 +188,9 @@ class BatchProgress:
         self._is_live = err.is_terminal and not err.is_dumb_terminal and not as_json
         columns = (BarColumn(16), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
         self._bar = Progress(*columns, console=err, transient=True, redirect_stdout=False, disable=not self._is_live)
+        self._bar.speed_estimate_period = 3_600  # seconds: Rich's half a minute often has no result
         self._tally: Tally
-        self._stopping = ""
+        self._total, self._stopping = 0, ""
 
     def close(self) -> None:
         """Take the bar away."""
@@ -197,7 +198,7 @@ class BatchProgress:
 
     def began(self, tally: "Tally", total: int) -> None:
         """The batch begins."""
-        self._tally = tally
+        self._tally, self._total = tally, total
         self._bar.add_task("", total=total, completed=tally.done)
         self._bar.start()
 
@@ -207,7 +208,7 @@ class BatchProgress:
             if result.is_final:
                 write_object(result.model_dump(mode="json"))
             return
-        line = result_line(result)
+        line = f"{self._tally.done:,}/{self._total:,} {result_line(result)}"
         if not self._is_live or not self._out.is_terminal:
             self._out.file.write(f"{line}\n")
             self._out.file.flush()

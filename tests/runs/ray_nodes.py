@@ -1,7 +1,7 @@
 """A Ray cluster on this machine, in a process of its own: nodes each of which can be killed.
 
 `python -m tests.runs.ray_nodes FOLDER` reads a line of JSON with the environment of each node, prints one with the
-cluster's address and the process id of each node, and ends with its input.
+cluster's address and the process id of each node, does the same for each further line, and ends with its input.
 """
 
 import json
@@ -33,6 +33,11 @@ class RayNodes(NamedTuple):
     address: str
     pids: list[int]
     folder: str
+    process: "subprocess.Popen[str]"
+
+    def replace(self, node: int, environment: dict[str, str]) -> None:
+        """A new node in the place of one that was killed."""
+        (self.pids[node],) = _told(self.process, [environment], self.folder).pids
 
     def kill(self, node: int) -> None:
         """End a node at once, as a machine that loses its power: Ray's processes of it, and its workers."""
@@ -100,7 +105,7 @@ def _told(process: "subprocess.Popen[str]", environments: Sequence[dict[str, str
     process.stdin.flush()
     line = process.stdout.readline()
     assert line, Path(folder, "said").read_text(encoding="utf-8")
-    return RayNodes(**json.loads(line), folder=folder)
+    return RayNodes(**json.loads(line), folder=folder, process=process)
 
 
 def main(folder: str) -> None:
@@ -112,15 +117,23 @@ def main(folder: str) -> None:
     told = os.dup(1)
     os.dup2(2, 1)  # Ray prints
     cluster: Any = Cluster()
-    for number, environment in enumerate(json.loads(sys.stdin.readline())):
-        head = {"include_dashboard": False, "include_log_monitor": False, "temp_dir": place} if number == 0 else {}
-        cluster.add_node(num_cpus=CPUS, object_store_memory=STORE_BYTES, env_vars=environment, wait=False, **head)
-    cluster.wait_for_nodes(60)
-    nodes = [cluster.head_node, *sorted(cluster.worker_nodes, key=lambda node: str(node.raylet_socket_name))]
-    pids = [node.all_processes["raylet"][0].process.pid for node in nodes]
     with os.fdopen(told, "w") as output:
-        output.write(json.dumps({"address": cluster.address, "pids": pids}) + "\n")
-    sys.stdin.read()
+        for line in sys.stdin:
+            begun = cluster.head_node is not None
+            nodes = []
+            for environment in json.loads(line):
+                head = {"include_dashboard": False, "include_log_monitor": False, "temp_dir": place}
+                options = {} if cluster.head_node else head
+                nodes.append(
+                    cluster.add_node(
+                        num_cpus=CPUS, object_store_memory=STORE_BYTES, env_vars=environment, wait=begun, **options
+                    )
+                )
+            if not begun:  # with one that was killed there are never as many as were added
+                cluster.wait_for_nodes(60)
+            pids = [node.all_processes["raylet"][0].process.pid for node in nodes]
+            output.write(json.dumps({"address": cluster.address, "pids": pids}) + "\n")
+            output.flush()
     cluster.shutdown()
 
 

@@ -174,8 +174,8 @@ class ThreadExecutor(Executor):
 class ProcessExecutor(Executor):
     """An `Executor` of processes, which share the work of `workers` tasks at a time.
 
-    A process is started when there is work for it. A task that was at work in one that died is tried again in a
-    process of its own, so that a task that kills its process takes no other one with it twice.
+    A process is started when there is work for it. Tasks that were at work in one that died share others, as many at
+    most, and are tried for the last time each in its own, so that one that kills its process fails alone.
     """
 
     worker = "process"
@@ -191,12 +191,11 @@ class ProcessExecutor(Executor):
         return tuple(worker.process.pid for worker in self._crew if not worker.end)
 
     def _begin(self, order: WorkOrder) -> Future[Any]:
-        alone = order.tries > 1
         self._crew = [each for each in self._crew if not each.end]
-        alike = [each for each in self._crew if each.alone == alone]
+        alike = [each for each in self._crew if each.tries == order.tries]
         worker = min(alike, key=lambda each: len(each.futures), default=None)
-        if worker is None or (worker.futures and (alone or len(alike) < self._processes)):
-            worker = _WorkerProcess(alone=alone)
+        if worker is None or (worker.futures and (order.tries == MOST_TRIES or len(alike) < self._processes)):
+            worker = _WorkerProcess(order.tries)
             self._crew.append(worker)
         return worker.do(order)
 
@@ -214,10 +213,10 @@ class ProcessExecutor(Executor):
 class _WorkerProcess:
     """A process that does several orders at a time: `futures` are what comes of them, by the ids of their tasks.
 
-    `end` says how it has ended, "" while it has not.
+    All of them are tried for the same time (`tries`). `end` says how it has ended, "" while it has not.
     """
 
-    def __init__(self, *, alone: bool) -> None:
+    def __init__(self, tries: int) -> None:
         """Start it. It takes orders from the beginning, and does them once it has loaded what it needs."""
         self._socket, its = socket.socketpair()
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process
@@ -231,7 +230,7 @@ class _WorkerProcess:
                 pass_fds=(its.fileno(),),
             )
         self._connection: Connection[Any, Any] = Connection(os.dup(self._socket.fileno()))
-        self.alone, self.end = alone, ""
+        self.tries, self.end = tries, ""
         self.futures: dict[str, Future[Any]] = {}
         self._turn = Lock()
         self._reader = Thread(target=self._read, name="worker process", daemon=True)

@@ -17,9 +17,9 @@ def test_runs_that_did_not_do_their_work_are_told_and_count_for_nothing(monkeypa
         return POINT
 
     monkeypatch.setattr(run, "_point", point)
-    chosen = argparse.Namespace(rounds=2, at_once=(1, 2), latency=0.5)
+    chosen = argparse.Namespace(rounds=2, at_once=(1, 2), tasks=(3,), latency=0.5)
     wrong: list[str] = []
-    series = [Series("a", "threads"), Series("b", "threads", waits=False), Series("c", "threads", shared=True)]
-    measured = list(run._measured(chosen, series, {True: "", False: ""}, None, wrong))
-    assert [(each.name, each.latency_s, len(each.points)) for each in measured] == [("a", 0.5, 1), ("b", 0.0, 2)]
-    assert wrong == ["a, 2 at once: run-1 ended SYSTEM_ERROR"] * 2
+    series = [Series("a", "threads"), Series("b", "batch"), Series("c", "threads", shared=True)]
+    measured = list(run._measured(chosen, series, "", None, wrong))
+    assert [(each.name, len(each.points)) for each in measured] == [("a", 1), ("b", 1)]
+    assert wrong == ["a, 2: run-1 ended SYSTEM_ERROR"] * 2

@@ -68,8 +68,8 @@ def test_each_result_is_a_line_and_the_summary_comes_last(run: Run, orders: list
     code, out, err = run("go fail")
     assert (code, err) == (1, "")
     assert out.splitlines() == [
-        "FINISHED t0 answered (0 calls, 0.0 s)",
-        "SYSTEM_ERROR t1 provider_failed (0 calls, 0.0 s): Too much.",
+        "1/2 FINISHED t0 answered (0 calls, 0.0 s)",
+        "2/2 SYSTEM_ERROR t1 provider_failed (0 calls, 0.0 s): Too much.",
         "2 of 2 tasks have results: 1 finished, 1 failed; 0 model calls, 0 tokens",
         "Each task has its result.",
         f"Results and patches are in {tmp_path}/tasks.batch",
@@ -95,7 +95,7 @@ def test_programs_get_an_object_on_each_line(run: Run, orders: list[WorkOrder], 
 def test_a_limit_has_its_own_code(run: Run) -> None:
     code, out, _ = run("limit go", "--max-tokens", "9")
     assert code == ExitCode.BUDGET_STOP
-    assert out.splitlines()[0] == "LEFT t0 account_limit (0 calls, 0.0 s): Too much."
+    assert out.splitlines()[0] == "0/2 LEFT t0 account_limit (0 calls, 0.0 s): Too much."
     assert "2 tasks are left: start the same batch again to go on" in out
 
 
@@ -213,9 +213,9 @@ GOOD = TaskResult(
 BAD = TaskResult(id="b", kind=OutcomeKind.SYSTEM_ERROR, reason="provider_failed", message="No\x1b[31m one.\nThere")
 OPEN = TaskResult(id="c", kind=OutcomeKind.BUDGET_STOP, reason="cancelled", message="The task was stopped.")
 LINES = (
-    "FINISHED a answered (2 calls, 1.2 s): Changed x.\n"
-    "SYSTEM_ERROR b provider_failed (0 calls, 0.0 s): No\\x1b[31m one. There\n"
-    "LEFT c cancelled (0 calls, 0.0 s): The task was stopped.\n"
+    "1/3 FINISHED a answered (2 calls, 1.2 s): Changed x.\n"
+    "1/3 SYSTEM_ERROR b provider_failed (0 calls, 0.0 s): No\\x1b[31m one. There\n"
+    "1/3 LEFT c cancelled (0 calls, 0.0 s): The task was stopped.\n"
 )
 
 
@@ -231,6 +231,18 @@ def test_without_a_terminal_each_result_is_a_plain_line() -> None:
     out, err = StringIO(), StringIO()
     shown(Console(file=out), Console(file=err))
     assert (out.getvalue(), err.getvalue()) == (LINES, "")
+
+
+def test_the_bar_says_how_long_the_rest_takes_though_results_are_rare() -> None:
+    now, err, tally = [0.0], StringIO(), Tally(finished=1)
+    terminal = Console(file=err, force_terminal=True, get_time=lambda: now[0])
+    with closing(BatchProgress(Console(file=StringIO()), terminal)) as progress:
+        progress.began(tally, 12)
+        for _ in range(2):
+            now[0] += 90
+            tally.finished += 1
+            progress.task_ended(GOOD)
+    assert "0:13:30" in err.getvalue()
 
 
 @pytest.mark.parametrize("width", [40, 100])

@@ -12,6 +12,7 @@ from mendgraph.graph.fleet.batch.local import ProcessExecutor, ThreadExecutor
 from mendgraph.graph.fleet.batch.tasks import Worked, WorkOrder
 from mendgraph.graph.machine.build import SessionOptions
 from mendgraph.nodes.call_model.stop_request import StopRequest
+from mendgraph.nodes.records import OutcomeKind
 from tests.graph.fleet.batch.scripted_work import Work, done, order, waits
 
 
@@ -132,7 +133,7 @@ while True:
         for order in held:
             connection.send(Worked(cancelled(order, said)))
         held = []
-    elif name.startswith("kill"):
+    elif name.startswith("kill") or (name == "once" and said.tries == 1):
         os.kill(os.getpid(), 9)
     elif name.startswith("exit"):
         sys.stderr.write("out of luck")
@@ -179,7 +180,17 @@ def test_a_task_that_kills_its_process_fails_alone_in_the_end(name: str, how: st
     bad = results.pop(name)
     assert (bad.reason, bad.tries) == ("worker_failed", 3)
     assert bad.message == f"The process that worked on the task died, 3 times in all; the last one {how}."
-    assert {each: results[each].tries for each in results} == {"wait": 2, "a": 1, "b": 1}
+    assert {each.kind for each in results.values()} == {OutcomeKind.FINISHED}
+    assert {name for name, each in results.items() if each.tries == 1} == {"a", "b"}
+
+
+@pytest.mark.usefixtures("scripted")
+def test_the_tasks_of_a_process_that_died_share_as_many_others() -> None:
+    orders = [*(order(f"wait{number}") for number in range(4)), order("once")]
+    executor = ProcessExecutor(5, 1)
+    results = [(worked.result, len(executor.pids)) for worked in executor.run(iter(orders))]
+    assert {result.tries for result, _ in results} == {2}
+    assert {count for _, count in results} == {1}
 
 
 @pytest.mark.usefixtures("scripted")
