@@ -153,6 +153,7 @@ def read_until(
     False where neither has happened at `deadline`, a time of the monotonic clock. `check` is called all the while,
     and may raise.
     """
+    has_ended = False
     with selectors.DefaultSelector() as selector:
         for handle, taker in takers.items():
             selector.register(handle, selectors.EVENT_READ, taker)
@@ -165,8 +166,10 @@ def read_until(
                     selector.unregister(key.fd)
                 elif not key.data(chunk):
                     return True
-            if not ready and process.poll() is not None:
-                return True
+            if not ready:
+                if has_ended:
+                    return True
+                has_ended = process.poll() is not None  # what it printed last may have come since this look
             if time.monotonic() >= deadline:
                 break
     try:

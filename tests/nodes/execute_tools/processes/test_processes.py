@@ -110,3 +110,21 @@ def test_reading_stops_when_its_check_says_so_or_its_deadline_has_come(tmp_path:
 
 def _refuse() -> None:
     raise RuntimeError("enough")
+
+
+def test_what_a_program_prints_between_two_looks_and_its_end_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a busy machine: it prints and ends after there was nothing to read, before it is asked whether it has."""
+    program = "import sys; sys.stdin.read(); print('the last word')"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        poll, printed = process.poll, Ends(most=100)
+
+        def ends() -> int | None:
+            assert process.stdin is not None
+            process.stdin.close()
+            process.wait(60)
+            return poll()
+
+        monkeypatch.setattr(process, "poll", ends)
+        assert process.stdout is not None
+        assert read_until(process, {process.stdout.fileno(): printed.take}, time.monotonic() + 60)
+    assert printed.head == b"the last word\n"
