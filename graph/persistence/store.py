@@ -202,7 +202,8 @@ class Store:
     def retain(self, context: AgentContext) -> None:
         """Forget, at most once an hour, what `context` does not want kept of this workspace, which is locked by us.
 
-        So it is done for the workspaces of this machine in which nothing has happened for a day.
+        So it is done for the workspaces of this machine in which nothing has happened for a day, each as the context of
+        its own last run wants it.
         """
         if context.keep_days is context.keep_runs is context.keep_mb is None:
             return
@@ -216,7 +217,8 @@ class Store:
                 other.folder = folder
                 vars(other).pop("saver", None)
                 with lock, suppress(StoreError), closing(other):
-                    other.forget_outlived(context)
+                    for last in other.runs()[:1]:
+                        other.forget_outlived(last.context)
 
     def forget_outlived(self, context: AgentContext) -> None:
         """The same, whenever it was done last."""

@@ -228,19 +228,19 @@ def test_the_oldest_go_until_the_rest_is_small_enough(in_any_store: Path) -> Non
     assert known(in_any_store) == {*runs}
 
 
-def test_workspaces_in_which_nothing_happens_are_looked_after_as_well(in_any_store: Path, tmp_path: Path) -> None:
-    idle, at_work = project(tmp_path / "idle"), project(tmp_path / "at_work")
-    old = {folder: answered(folder) for folder in (idle, at_work)}
+def test_idle_workspaces_are_looked_after_as_their_own_last_runs_want_it(in_any_store: Path, tmp_path: Path) -> None:
+    idle, at_work, keeping = (project(tmp_path / name) for name in ("idle", "at_work", "keeping"))
+    old = {folder: answered(folder) for folder in (idle, at_work, keeping)}
     for folder, run in old.items():
+        newer = answered(folder, keep_days=None if folder == keeping else 7)
         older(folder, 10, run)
-        newer = answered(folder)
         older(folder, 3, newer)
     with RunLock(str(workspace_folder(str(at_work)))) as lock:
         assert lock.acquire(Owner("r1")) is None
         for folder in old:
             os.utime(str(workspace_folder(str(folder))), (0, 0))
         answered(in_any_store, keep_days=7)
-    assert [old[folder] in known(folder) for folder in old] == [False, True]
+    assert [old[folder] in known(folder) for folder in old] == [False, True, True]
 
 
 CALC = "--- a/calc.py\n+++ b/calc.py\n@@ -1,2 +1,2 @@\n def add(a, b):\n-    return a - b\n+    return a + b  # sum\n"
