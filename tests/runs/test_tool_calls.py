@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain.agents.middleware import wrap_tool_call
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
@@ -409,11 +410,11 @@ class Meeting:
 
 
 def results(
-    root: Path, way: Way, given: tuple[Any, ...], *calls: tuple[str, JsonMap], **settings: Any
+    root: Path, way: Way, given: tuple[Any, ...], *calls: tuple[str, JsonMap], middleware: Any = (), **settings: Any
 ) -> list[JsonMap]:
     """What each call of one reply came to, in order."""
     saver, model = InMemorySaver(serde=serializer()), scripted(Protocol.NATIVE, use(*calls), DONE)
-    machine = build_graph(saver, model=model, tools=(*default_tools(), *given))
+    machine = build_graph(saver, model=model, tools=(*default_tools(), *given), middleware=middleware)
     config: Any = {"configurable": {"thread_id": "t"}}
     context = AgentContext(workspace=str(root), evidence=False, **settings)
     way(machine, {"messages": [HumanMessage("Do it.")]}, config, context)
@@ -429,28 +430,6 @@ def test_calls_that_change_nothing_here_run_side_by_side_and_come_back_in_order(
     calls = [(name, {"name": each}) for each in "abc"]
     told = results(root, way, Meeting(3, effect).tools, *calls, allowed_hosts=("example.org",))
     assert [each["data"] for each in told] == [{"value": f"{each} met"} for each in "abc"]
-
-
-@pytest.mark.parametrize("effect", [Effect.WRITE, Effect.EXECUTE])
-def test_a_call_with_an_effect_here_runs_alone_and_after_those_before_it(root: Path, effect: Effect) -> None:
-    at_work, seen = list[str](), list[list[str]]()
-
-    @tool(effect=Effect.READ)
-    def look(name: str) -> str:
-        """Look."""
-        at_work.append(name)
-        at_work.remove(name)
-        return name
-
-    @tool(effect=effect)
-    def change(name: str) -> str:
-        """Change something."""
-        seen.append([*at_work])
-        return name
-
-    calls = [("look", {"name": "a"}), ("look", {"name": "b"}), ("change", {"name": "c"}), ("look", {"name": "d"})]
-    told = results(root, invoked, (look, change), *calls)
-    assert ([each["data"]["value"] for each in told], seen) == (["a", "b", "c", "d"], [[]])
 
 
 def test_calls_that_count_against_a_limit_run_in_their_order(root: Path) -> None:
@@ -469,3 +448,40 @@ def test_a_call_that_fails_beside_others_leaves_them_alone(root: Path) -> None:
     told = results(root, invoked, (*Meeting(2).tools, stumble, doubt), *calls)
     ended = [each["data"]["value"] if each["ok"] else each["error"]["code"] for each in told]
     assert ended == ["a met", "io_error", "invalid_argument", "b met"]
+
+
+@wrap_tool_call
+def passing(request: Any, handler: Any) -> Any:
+    return handler(request)
+
+
+@pytest.mark.parametrize("way", [invoked, ainvoked])
+@pytest.mark.parametrize(
+    ("effect", "more", "together"),
+    [
+        (Effect.READ, {}, True),
+        (Effect.WRITE, {}, False),
+        (Effect.EXECUTE, {}, False),
+        (Effect.READ, {"middleware": [passing]}, False),
+        (Effect.READ, {"tool_quotas": {"first": 5}}, False),
+        (Effect.READ, {"tool_calls_per_minute": {"second": 5}}, False),
+    ],
+)
+def test_one_after_the_other_run_calls_with_an_effect_here_with_middleware_and_with_limits(
+    root: Path, way: Way, effect: Effect, more: JsonMap, together: bool
+) -> None:
+    begun = threading.Event()
+
+    @tool(effect=Effect.READ)
+    def first() -> bool:
+        """Whether the second one has begun."""
+        return begun.wait(5 if together else 0.1)
+
+    @tool(effect=effect)
+    def second() -> bool:
+        """Begin."""
+        begun.set()
+        return True
+
+    told = results(root, way, (first, second), ("first", {}), ("second", {}), **more)
+    assert [each["data"]["value"] for each in told] == [together, True]
