@@ -393,10 +393,10 @@ class AgentContext(Record):
         trust=("refuse", "report", "off"),
     )
     keep_days: float | None = _setting(
-        None, "Days after which runs are removed by themselves, with all that is kept of them. Default: never.", ge=1
+        None, "Days after which runs are removed automatically, with all that is kept of them. Default: never.", ge=1
     )
     keep_runs: int | None = _setting(
-        None, "Runs of a workspace that are kept; older ones are removed by themselves. Default: all.", ge=1, le=MOST
+        None, "Runs of a workspace that are kept; older ones are removed automatically. Default: all.", ge=1, le=MOST
     )
     keep_mb: int | None = _setting(
         None, "MB of checkpoints of a workspace that are kept, in the same way. Default: all.", ge=1, le=MOST
