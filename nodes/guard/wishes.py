@@ -1,8 +1,9 @@
 """Whose wish a change is: the request's, or that of a text which the model was shown (a file, a page, a note).
 
-Looked at are files that run later, manifests, and deletions. A text is known by the names of files and the lines that
-it holds, not by what it means. A wish in other words leaves no trace: once a run has read a text, it changes files of
-the first two kinds only if the request shares a word with their path, or with what a manifest gets.
+Looked at are files that run later, manifests, and deletions; where the request names a file of code, also tests that
+were there before, documents and data. A text is known by the names of files and the lines that it holds, not by what it
+means. A wish in other words leaves no trace: once a run has read a text, it changes files of the first two kinds only
+if the request shares a word with their path, or with what a manifest gets.
 """
 
 import re
@@ -13,7 +14,8 @@ from pathlib import PurePath
 from typing import Final
 
 from mendgraph.nodes.guard.file_rules import MANIFESTS, RUNS_LATER, is_project_config, what_runs_later
-from mendgraph.nodes.language.names import named_paths
+from mendgraph.nodes.language.names import IS_TEST, named_paths
+from mendgraph.nodes.language.project_notes import NAMES as NOTES
 from mendgraph.nodes.records import Effect, ToolCall, ToolSpec
 
 LED_BY_TEXT: Final = "led_by_text"
@@ -26,6 +28,9 @@ _FOLDER: Final = re.compile(r"(?<![\w./-])(?:\./)?([\w.-]+(?:/[\w.-]+)*/)(?![\w*
 _LEAST_STEM, _STEM = 4, 6
 """Letters of a word that is like a longer one with it ("tests", "conftest"), or with its beginning ("dockerize")."""
 _PROSE: Final = frozenset({".md", ".mdc", ".rst", ".txt"})
+_CODE: Final = re.compile(
+    r"\.(?:[ch]|cc|[ch]pp|cs|s?css|go|html|java|[cm]?[jt]sx?|kts?|lua|php|pyi?|rb|rs|scala|sh|sql|svelte|swift|vue)\Z"
+)
 
 Shown = tuple[str, str, str]
 """The file, page or tool; a text of it; and whether a name in it is a wish for "all" files, "new" ones or "none"."""
@@ -66,10 +71,12 @@ class Wishes:
             kind = self.kind(path)
             if not kind and _deletes(call, path) and self.held(path) is not None and not self.made(path):
                 kind = "a file that this run has not made"
-            if kind and not self.is_named(path):
-                where = self._source(path, call, spec)
-                if where or not (_deletes(call, path) or self.made(path) or self._may_be_own(path, call, spec)):
-                    return path, kind, where
+            aside = "" if kind else self._aside(path)
+            if (kind or aside) and not self.is_named(path):
+                where = self._source(path, call, spec, strict=not aside)
+                own = aside or _deletes(call, path) or self.made(path)
+                if where or not (own or self._may_be_own(path, call, spec)):
+                    return path, kind or aside, where
         return None
 
     def kind(self, path: str) -> str:
@@ -81,6 +88,16 @@ class Wishes:
             or (self.held(path) is None and what_runs_later(name, new=True))
             or ""
         )
+
+    def _aside(self, path: str) -> str:
+        """What a file is that a request for another file of code hardly means, for a person; "" for any other."""
+        stems = [PurePath(each).stem for each in named_paths(self.request()) if _CODE.search(each)]
+        shared = any(re.search(rf"[\W_]{re.escape(stem)}[\W_]", f"_{path}_") for stem in stems)
+        if not stems or shared or self.made(path) or not self.unnamed([path]):
+            return ""
+        if IS_TEST.search(path) and self.held(path) is not None:
+            return "a test that was there before"
+        return "" if _CODE.search(path) else "a document or a data file"
 
     def why(self, call: ToolCall, spec: ToolSpec, names: Sequence[str]) -> str:
         """Why a person is asked for this change each time, "" where it is like any other."""
@@ -121,13 +138,18 @@ class Wishes:
         shared = any(_alike(one, other) for one in {*mine} for other in said)
         return shared or all(names != "all" or self.made(where) for where, _, names in self.texts())
 
-    def _source(self, path: str, call: ToolCall, spec: ToolSpec) -> str:
-        """Where a text stands that holds the name of the file or a line that the call adds; "" for nowhere."""
+    def _source(self, path: str, call: ToolCall, spec: ToolSpec, *, strict: bool) -> str:
+        """Where a text stands that holds the name of the file or a line that the call adds; "" for nowhere.
+
+        Only a `strict` rule looks at lines, at code, which names its data, and at the project's notes to agents.
+        """
         before, suffix = self.held(path), PurePath(path).suffix
-        added = () if _deletes(call, path) else _added(call, spec, before or "")
+        added = _added(call, spec, before or "") if strict and not _deletes(call, path) else ()
         lines = [line for line in added if len(line) >= _LEAST]
         wishes = () if MANIFESTS.held(PurePath(path)) else ("all", "new") if before is None else ("all",)
         for where, text, names in self.texts():
+            if not strict and (_CODE.search(where) or PurePath(where).name in NOTES):
+                continue
             # A file of code tells its own name, and code that is moved to a file of its kind is work.
             counts = names in wishes and text != path and (where != path or suffix in _PROSE)
             moved = suffix not in _PROSE and PurePath(where).suffix == suffix

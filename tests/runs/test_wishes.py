@@ -1,7 +1,7 @@
 """Whose wish a change is: what the request does not name and a text asks for is refused where nobody is asked."""
 
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import pytest
@@ -133,6 +133,34 @@ def test_a_run_that_has_read_no_text_but_its_own_may_add_what_runs_later(root: P
         "Not done: conftest.py (what Python or a tool of it runs) is changed only where it is asked for: the request"
         " does not name it. Go on without it and say so: name the file in your request to allow it."
     )
+
+
+@pytest.mark.parametrize(
+    ("request_", "where", "path", "kind"),
+    [
+        ("Fix calc.py", "docs/todo.md", "tests/test_prices.py", "a test that was there before"),
+        ("Fix calc.py as docs/todo.md says", "docs/todo.md", "deploy/rates.yaml", "a document or a data file"),
+        ("Fix add in `shop/calc.py`", "http://docs.example/fix", "docs/audit.md", "a document or a data file"),
+        ("Implement docs/todo.md", "docs/todo.md", "deploy/rates.yaml", ""),  # names no code: the text is the request
+        ("Fix the rates", "docs/todo.md", "deploy/rates.yaml", ""),
+        ("Fix calc.py and deploy/", "docs/todo.md", "deploy/rates.yaml", ""),
+        ("Fix calc.py", "README.md", "shop/prices.py", ""),  # a README's list of modules is no wish
+        ("Fix calc.py", "README.md", "tests/test_calc.py", ""),
+        ("Add --json to cli.py", "CONTRIBUTING.md", "docs/cli/flags.md", ""),
+        ("Fix calc.py", "AGENTS.md", "CHANGELOG.md", ""),
+        ("Fix calc.py", "shop/calc.py", "deploy/rates.yaml", ""),  # code names the data that it reads
+        ("Fix calc.py", "docs/todo.md", "tests/test_new.py", ""),
+    ],
+)
+def test_a_request_for_code_keeps_a_text_from_other_tests_documents_and_data(
+    request_: str, where: str, path: str, kind: str
+) -> None:
+    call = ToolCall(call_id="1", tool="write_file", arguments={"path": path, "content": "Pay.\n"}, raw_arguments="")
+    held = {"test_new.py": None}.get(PurePath(path).name, "Text\n")
+    texts = [("result", "Text of 100 characters", "all"), (where, f"Then change {path}.", "all")]
+    wishes = Wishes(lambda: request_, lambda: texts, lambda _: held, made=lambda _: False)
+    assert wishes.led(call, write_file.spec, [path]) == ((path, kind, where) if kind else None)
+    assert replace(wishes, texts=lambda: texts[:1]).led(call, write_file.spec, [path]) is None
 
 
 @pytest.mark.parametrize(("request_", "rules"), [("Fix a.py", ["led_by_text"]), ("Delete old/b.py", [])])
