@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from http import HTTPStatus
 from importlib.metadata import version
 from threading import Lock
@@ -28,7 +28,7 @@ from pydantic import SecretStr, ValidationError
 
 from mendgraph.graph.langchain import failures
 from mendgraph.graph.langchain.chat_model import ChatModel, plain_copy, with_settings
-from mendgraph.graph.langchain.openai_chat import EndpointChat, KeepsExtras, keeping_extras
+from mendgraph.graph.langchain.openai_chat import Clients, EndpointChat, KeepsExtras, keeping_extras
 from mendgraph.nodes.call_model import endpoint as endpoints
 from mendgraph.nodes.call_model.driver import MODEL_LOOP
 from mendgraph.nodes.records import JsonMap, ProviderErrorKind, ProviderFailure
@@ -62,7 +62,7 @@ class EndpointModel(ChatModel):
         """Close the connections of this event loop."""
         chat = self.clients.pop(asyncio.get_running_loop(), None)
         if chat is not None:
-            await chat.root_async_client.close()
+            await chat.clients.aclose()
 
 
 class ChatModels:
@@ -271,7 +271,8 @@ def endpoint_chat(
                 del request.headers[name]
         request.headers["user-agent"] = agent
 
-    client = httpx2.AsyncClient(
+    new_client = partial(
+        httpx2.AsyncClient,
         verify=verify,
         trust_env=trust_env,
         limits=POOL,
@@ -280,6 +281,7 @@ def endpoint_chat(
         transport=transport,
         auth=None if endpoints.has_path(endpoint.base_url) else BelowV1(),
     )
+    clients = Clients(new_client)
     known = {name for name in options.model_kwargs if name in ChatOpenAI.model_fields}
     given = {name: value for name, value in options.model_kwargs.items() if name in known}
     body = {name: value for name, value in options.model_kwargs.items() if name not in known}
@@ -296,7 +298,8 @@ def endpoint_chat(
         use_responses_api=responses,
         reasoning_effort=options.reasoning_effort,
         client=_UNUSED,
-        http_async_client=client,
+        http_async_client=clients.first,
+        clients=clients,
         openai_proxy="",
         extra_body=body or None,
         **given,

@@ -13,12 +13,12 @@ class Wire:
     """Forwards what clients of `url` send to the server at `server`, whose socket is in a folder.
 
     `sent` counts what they send. What has the number `at` does not arrive, or where `late` is not answered any more:
-    then the wire is cut, and works again for who connects anew; where it `hangs` it stays so, until `mend`.
+    then the wire is cut, and works again for who connects anew.
     """
 
-    def __init__(self, server: str, at: int = 0, *, late: bool = False, hangs: bool = False) -> None:
+    def __init__(self, server: str, at: int = 0, *, late: bool = False) -> None:
         before, _, rest = server.partition("@")
-        self.sent, self._at, self._late, self._hangs = 0, at, late, hangs
+        self.sent, self._at, self._late = 0, at, late
         self._beyond = f"{unquote(rest.partition('host=')[2])}/.s.PGSQL.5432"
         self._listening = socket.create_server(("127.0.0.1", 0))
         self._open: list[socket.socket] = []
@@ -85,14 +85,12 @@ class Wire:
                 each.shutdown(socket.SHUT_RDWR)
 
     def _arrives(self, asks: bool) -> bool:
-        """Whether what was sent arrives; at its time the wire is cut, or hangs."""
+        """Whether what was sent arrives; at its time the wire is cut."""
         with self._lock:
             self.sent += asks
             due = asks and self.sent == self._at
             happens = (due and not self._late) or (self._unanswered and not asks)
             self._unanswered = (due and self._late) or (self._unanswered and not happens)
-            self._silent = self._silent or (happens and self._hangs)
-            silent = self._silent
-        if happens and not self._hangs:
+        if happens:
             self.cut()
-        return not (silent or happens)
+        return not (self._silent or happens)

@@ -21,7 +21,7 @@ from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.execute_tools.files.deadline import pause
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.processes.bubblewrap import sandbox_problem
-from mendgraph.nodes.execute_tools.store.database import read_url
+from mendgraph.nodes.execute_tools.store.database import StoreError, read_url
 from mendgraph.nodes.execute_tools.store.postgres import MOST_CONNECTIONS, Connections, close_postgres, connections_to
 from mendgraph.nodes.execute_tools.store.run_folder import give_workspace_name, workspace_folder, workspace_name
 from mendgraph.nodes.execute_tools.store.run_lock import Owner
@@ -203,6 +203,22 @@ def test_a_wire_through_which_nothing_comes_ends_the_run_in_time_and_nothing_is_
         assert ended(resume_run("r", str(folder), model=HistoryModel(LINES))) == FINISHED
         assert tree(folder) == tree(whole)
         close_postgres()
+
+
+def test_a_lock_is_not_given_back_on_a_wire_that_is_known_to_be_silent(
+    shared_store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.store.postgres.LONGEST_WAIT_S", 0.5)
+    with closing(Wire(shared_store)) as wire:
+        connections = Connections(read_url(wire.url))
+        assert connections.locks.take("w", Owner("r"))
+        with pytest.raises(StoreError), connections.lent() as connection:  # noqa: PT012
+            wire.hang()
+            connection.execute("SELECT 1")
+        sent = wire.sent
+        connections.locks.release("w")
+        assert wire.sent == sent
+        connections.close()
 
 
 def test_who_lost_the_workspace_changes_nothing_more_and_the_other_one_goes_on(
