@@ -2,6 +2,8 @@ import asyncio
 import gc
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
 from importlib.metadata import version
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +19,7 @@ from mendgraph.graph.langchain import chat_models
 from mendgraph.graph.langchain.chat_model import ChatModel
 from mendgraph.graph.langchain.chat_models import ChatModels, endpoint_chat, given_model
 from mendgraph.graph.langchain.failures import Learned, Provider
+from mendgraph.graph.langchain.openai_chat import Clients
 from mendgraph.nodes.call_model import local_model
 from mendgraph.nodes.call_model.driver import MODEL_LOOP
 from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint, ModelChoice, ModelOptions
@@ -151,6 +154,16 @@ def sent_by(endpoint: Endpoint, options: ModelOptions = PLAIN) -> httpx2.Request
     model = ChatModel(lambda: chat, Provider("it", endpoint=True), Learned(), endpoint.model)
     assert isinstance(ask(model)[0], ModelReply)
     return requests[0]
+
+
+def test_requests_at_once_are_spread_over_clients_and_all_of_them_are_closed() -> None:
+    clients = Clients(partial(httpx2.AsyncClient, verify=False))
+    with ExitStack() as requests:
+        at_once = [requests.enter_context(clients.one()) for _ in range(20)]
+    with clients.one() as later:
+        assert (later, at_once[0], len({*at_once})) == (clients.first, clients.first, 3)
+    asyncio.run(clients.aclose())
+    assert all(client.is_closed for client in at_once)
 
 
 USUAL = Endpoint(model="m", base_url="http://llm.test/v1", api_key=SecretStr("sk-usual"))
