@@ -118,7 +118,7 @@ class _WorkThread(threading.Thread):
 
 
 _IDLE: Final = list[_WorkThread]()
-_MOST_IDLE: Final = 32
+_MOST_IDLE: Final = 64
 
 
 def _begin(work: Callable[[], object]) -> None:
