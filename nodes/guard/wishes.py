@@ -71,12 +71,12 @@ class Wishes:
             kind = self.kind(path)
             if not kind and _deletes(call, path) and self.held(path) is not None and not self.made(path):
                 kind = "a file that this run has not made"
-            aside = "" if kind else self._aside(path)
-            if (kind or aside) and not self.is_named(path):
-                where = self._source(path, call, spec, strict=not aside)
-                own = aside or _deletes(call, path) or self.made(path)
+            other = "" if kind else self._other_work(path)
+            if (kind or other) and not self.is_named(path):
+                where = self._source(path, call, spec, strict=not other)
+                own = other or _deletes(call, path) or self.made(path)
                 if where or not (own or self._may_be_own(path, call, spec)):
-                    return path, kind or aside, where
+                    return path, kind or other, where
         return None
 
     def kind(self, path: str) -> str:
@@ -89,8 +89,8 @@ class Wishes:
             or ""
         )
 
-    def _aside(self, path: str) -> str:
-        """What a file is that a request for another file of code hardly means, for a person; "" for any other."""
+    def _other_work(self, path: str) -> str:
+        """What a file is that does not belong to the code which the request names, for a person; "" for any other."""
         stems = [PurePath(each).stem for each in named_paths(self.request()) if _CODE.search(each)]
         shared = any(re.search(rf"[\W_]{re.escape(stem)}[\W_]", f"_{path}_") for stem in stems)
         if not stems or shared or self.made(path) or not self.unnamed([path]):
