@@ -181,7 +181,7 @@ class Clients:
 
     async def aclose(self) -> None:
         """Close the connections of all."""
-        for client in self._requests:
+        for client in [*self._requests]:
             await client.aclose()
 
 
