@@ -161,6 +161,7 @@ def test_a_request_for_code_keeps_a_text_from_other_tests_documents_and_data(
     wishes = Wishes(lambda: request_, lambda: texts, lambda _: held, made=lambda _: False)
     assert wishes.led(call, write_file.spec, [path]) == ((path, kind, where) if kind else None)
     assert replace(wishes, texts=lambda: texts[:1]).led(call, write_file.spec, [path]) is None
+    assert replace(wishes, made=lambda _: True).led(call, write_file.spec, [path]) is None
 
 
 @pytest.mark.parametrize(("request_", "rules"), [("Fix a.py", ["led_by_text"]), ("Delete old/b.py", [])])
