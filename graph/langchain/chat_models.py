@@ -62,7 +62,7 @@ class EndpointModel(ChatModel):
         """Close the connections of this event loop."""
         chat = self.clients.pop(asyncio.get_running_loop(), None)
         if chat is not None:
-            await chat.clients.aclose()
+            await chat.http_clients.aclose()
 
 
 class ChatModels:
@@ -281,7 +281,7 @@ def endpoint_chat(
         transport=transport,
         auth=None if endpoints.has_path(endpoint.base_url) else BelowV1(),
     )
-    clients = Clients(new_client)
+    http_clients = Clients(new_client)
     known = {name for name in options.model_kwargs if name in ChatOpenAI.model_fields}
     given = {name: value for name, value in options.model_kwargs.items() if name in known}
     body = {name: value for name, value in options.model_kwargs.items() if name not in known}
@@ -298,8 +298,8 @@ def endpoint_chat(
         use_responses_api=responses,
         reasoning_effort=options.reasoning_effort,
         client=_UNUSED,
-        http_async_client=clients.first,
-        clients=clients,
+        http_async_client=http_clients.first,
+        http_clients=http_clients,
         openai_proxy="",
         extra_body=body or None,
         **given,

@@ -2,8 +2,6 @@ import asyncio
 import gc
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from functools import partial
 from importlib.metadata import version
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +17,6 @@ from mendgraph.graph.langchain import chat_models
 from mendgraph.graph.langchain.chat_model import ChatModel
 from mendgraph.graph.langchain.chat_models import ChatModels, endpoint_chat, given_model
 from mendgraph.graph.langchain.failures import Learned, Provider
-from mendgraph.graph.langchain.openai_chat import Clients
 from mendgraph.nodes.call_model import local_model
 from mendgraph.nodes.call_model.driver import MODEL_LOOP
 from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint, ModelChoice, ModelOptions
@@ -156,18 +153,37 @@ def sent_by(endpoint: Endpoint, options: ModelOptions = PLAIN) -> httpx2.Request
     return requests[0]
 
 
-def test_requests_at_once_are_spread_over_clients_and_all_of_them_are_closed() -> None:
-    clients = Clients(partial(httpx2.AsyncClient, verify=False))
-    with ExitStack() as requests:
-        at_once = [requests.enter_context(clients.one()) for _ in range(20)]
-    with clients.one() as later:
-        assert (later, at_once[0], len({*at_once})) == (clients.first, clients.first, 3)
-    asyncio.run(clients.aclose())
-    assert all(client.is_closed for client in at_once)
-
-
 USUAL = Endpoint(model="m", base_url="http://llm.test/v1", api_key=SecretStr("sk-usual"))
 FOREIGN = Endpoint(model="m", base_url="http://other.test/v1", key_variable="MENDGRAPH_API_KEY_OTHER_TEST")
+
+
+class AtOnce(httpx2.AsyncBaseTransport):
+    """Answers when so many requests have come; `closed` counts the clients that have closed it."""
+
+    def __init__(self, requests: int) -> None:
+        self.closed, self._all = 0, asyncio.Barrier(requests)
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        await self._all.wait()
+        return streamed(event({"content": "Hello"}, "stop"))(request)
+
+    async def aclose(self) -> None:
+        self.closed += 1
+
+
+@pytest.mark.parametrize(("at_once", "clients"), [(1, 1), (20, 3)])
+def test_requests_at_once_are_spread_over_clients_and_all_of_them_are_closed(at_once: int, clients: int) -> None:
+    async def twice() -> int:
+        transport = AtOnce(at_once)
+        chat = endpoint_chat(USUAL, PLAIN, verify=False, transport=transport)
+        model = ChatModel(lambda: chat, Provider("it", endpoint=True), Learned(), "m")
+        for _ in range(2):
+            replies = await asyncio.gather(*(model.acomplete(CALL, lambda _: None) for _ in range(at_once)))
+            assert all(isinstance(each, ModelReply) for each in replies)
+        await chat.http_clients.aclose()
+        return transport.closed
+
+    assert asyncio.run(twice()) == clients
 
 
 @pytest.mark.parametrize(
