@@ -72,7 +72,7 @@ SWEPT := tests/crash/test_*sweep.py tests/crash/test_batch_kills.py tests/crash/
   tests/runs/test_batch.py::test_a_task_whose_worker_is_killed_is_resumed_in_another_one \
   tests/machine/test_depth.py tests/machine/test_any_order.py tests/runs/test_ray.py
 sweep: setup ## kill a run at every call that changes the disk, and check the machine further (CI: SWEEP=turns)
-	@MENDGRAPH_SWEEP=$(SWEEP) $(BIN)/pytest -n 2 --dist loadfile $(SWEPT) $(ARGS)
+	@MENDGRAPH_SWEEP=$(SWEEP) $(BIN)/pytest -n 2 --dist loadfile --timeout 1800 $(SWEPT) $(ARGS)
 
 coverage: setup ## all tests, with the branches that they take: 97 % of all, and every one of the pure files
 	@$(BIN)/coverage erase

@@ -14,7 +14,7 @@ NAME = "scenario/case"
 def ask(tape: Tape, word: str, **more: Any) -> httpx2.Response:
     """One request as the client of a run would send it, with a secret in each place where one may hide."""
     key = "sk-" + "a1B2" * 8
-    body = {"messages": [{"role": "user", "content": f"{word} {key}"}], **more}
+    body = {"model": "m", "messages": [{"role": "user", "content": f"{word} {key}"}], **more}
     headers = {"Authorization": f"Bearer {key}", "X-Key": key}
     return httpx2.post(f"{tape.base_url}/chat/completions", json=body, headers=headers)
 

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible endpoint on loopback that says what a test tells it to say, and nothing else.
+"""An OpenAI-compatible endpoint on loopback that plays a script, and refuses what OpenAI refuses.
 
     with ScriptedServer([Say("Hello"), Calls([("read_file", '{"path": "a.py"}')])]) as server:
         ...                                      # point a client at server.base_url
@@ -6,6 +6,9 @@
 
 Replies are taken in the order in which requests arrive. A script entry may be a function of the request, and `then`
 answers whatever comes after the script; without it a further request gets a 500 that says so.
+
+A request without a key, or one that breaks a rule of `tests.providers.openai_rules`, gets OpenAI's status and body, and
+the test fails when the server ends, unless it expects that by name: see `refusals` and `LenientServer`.
 """
 
 import json
@@ -15,11 +18,11 @@ import struct
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Final, Self, cast
 
 from mendgraph.nodes.records import JsonMap
+from tests.doubles.listener import ConnectionHandler, Listener
 from tests.doubles.replies import (
     CREATED,
     NO_USAGE,
@@ -47,6 +50,8 @@ from tests.doubles.replies import (
     event_bytes,
     status_document,
 )
+from tests.providers.openai_rules import check_chat_request, openai_error, wrong_openai_key
+from tests.providers.wire import RefusedError
 
 __all__ = [
     "NO_USAGE",
@@ -58,6 +63,7 @@ __all__ = [
     "Drip",
     "Empty",
     "Filtered",
+    "LenientServer",
     "NoFinish",
     "Refuse",
     "Reply",
@@ -70,8 +76,8 @@ __all__ = [
     "nobody_listening",
 ]
 
-_TEAR_DOWN = struct.pack("ii", 1, 0)
-"""Linger on, for no time: closing then resets the connection."""
+_RESET: Final = struct.pack("ii", 1, 0)
+"""The option `SO_LINGER` with no time to linger: closing resets the connection."""
 
 
 @contextmanager
@@ -85,27 +91,36 @@ def nobody_listening() -> Iterator[str]:
 class ScriptedServer:
     """The endpoint, as a context manager. It may be entered once.
 
-    Each connection takes one request, unless they are kept alive; then their client has to close them. `requests`
-    holds the body of each completion request, `headers` its headers with lower-case names; `paths` are those of all
-    requests, also of what is not there.
+    `requests` holds the body of each completion request that was accepted, `headers` its headers with lower-case names;
+    `paths` are those of all requests. `key` is the only key that is accepted, "" accepts any.
+
+    `refusals` holds what was refused. A test that expects refusals passes `refuses=True`.
     """
 
     def __init__(
-        self, script: Iterable[Reply | Compute] = (), *, then: Compute | None = None, keep_alive: bool = False
+        self,
+        script: Iterable[Reply | Compute] = (),
+        *,
+        then: Compute | None = None,
+        key: str = "",
+        refuses: bool = False,
     ) -> None:
-        self.keep_alive = keep_alive
         self.requests: list[JsonMap] = []
         self.headers: list[dict[str, str]] = []
         self.paths: list[str] = []
+        self.refusals: list[RefusedError] = []
+        self.connections = 0
         self._script = list(script)
         self._then = then
-        self._turn = threading.Lock()
+        self._key = key
+        self._refuses = refuses
+        self._lock = threading.Lock()
         self._stopped = threading.Event()
 
     @property
     def base_url(self) -> str:
         """The address to give to a client, `/v1` included."""
-        return f"http://127.0.0.1:{self._http.server_port}/v1"
+        return f"http://127.0.0.1:{self._listener.server_port}/v1"
 
     @property
     def remaining(self) -> int:
@@ -117,21 +132,50 @@ class ScriptedServer:
         self._script = [*[Say("")] * len(self.requests), *replies]
 
     def __enter__(self) -> Self:
-        self._http = _Listener(("127.0.0.1", 0), _Handler)
-        self._http.scripted = self
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)
-        self._thread.start()
+        self._listener = Listener(_Connection, self)
+        self._listener.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._stopped.set()
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
+        self._listener.stop()
+
+        if error is None and self.refusals and not self._refuses:
+            bodies = [f"{refusal.status} {refusal.body}" for refusal in self.refusals]
+            raise AssertionError("\n  ".join(["the endpoint refused requests:", *bodies]))
+
+    def check(self, request: JsonMap, authorization: str) -> None:
+        """Refuse what OpenAI refuses.
+
+        Raises:
+            RefusedError: with OpenAI's status and body.
+        """
+        self.check_key(authorization)
+        check_chat_request(request)
+
+    def check_key(self, authorization: str) -> None:
+        """Refuse a request without a key, or with another one than `key`.
+
+        Raises:
+            RefusedError: with OpenAI's status and body.
+        """
+        key = authorization.removeprefix("Bearer ")
+        if not key or (self._key and key != self._key):
+            raise RefusedError(401, wrong_openai_key(authorization), "key")
 
     def take(self, request: JsonMap, headers: dict[str, str]) -> tuple[int, Delivery]:
-        """Record a request; its number, from 1, and what to answer."""
-        with self._turn:
+        """Record a request; its number, from 1, and what to answer.
+
+        Raises:
+            RefusedError: the request breaks a rule.
+        """
+        try:
+            self.check(request, headers.get("authorization", ""))
+        except RefusedError as refusal:
+            self.refusals.append(refusal)
+            raise
+
+        with self._lock:
             self.requests.append(request)
             self.headers.append(headers)
             number = len(self.requests)
@@ -149,49 +193,70 @@ class ScriptedServer:
         return entry(request) if callable(entry) else entry
 
 
-class _Listener(ThreadingHTTPServer):
-    """Joins its threads at the end, so that no socket outlives the test."""
+class LenientServer(ScriptedServer):
+    """An endpoint that accepts any request, with or without a key, as some small servers do."""
 
-    daemon_threads = False
-    block_on_close = True
-    scripted: ScriptedServer
+    def check(self, request: JsonMap, authorization: str) -> None:
+        """Accept the request."""
+
+    def check_key(self, authorization: str) -> None:
+        """Accept the key."""
 
 
-class _Handler(BaseHTTPRequestHandler):
-    """One connection, and one request of it or several."""
+class _Connection(ConnectionHandler):
+    """A connection of a client, which stays open unless a fault is scripted."""
 
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # headers and body are written apart
-    timeout = 5
+    def setup(self) -> None:
+        super().setup()
+        self._endpoint.connections += 1
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 - http.server calls it
         if self.path != "/v1/models":
-            return self._send_json(404, _error(f"GET {self.path} is not scripted"))
-        model = {"id": "scripted", "object": "model", "created": CREATED, "owned_by": "tests"}
-        return self._send_json(200, {"object": "list", "data": [model]})
+            self._send_error(404, f"Invalid URL (GET {self.path})")
+            return
 
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("content-length", 0)))
-        self._scripted.paths.append(self.path)
+        try:
+            self._endpoint.check_key(self.request_headers.get("authorization", ""))
+        except RefusedError as refusal:
+            self._send_refusal(refusal)
+            return
+
+        model = {"id": "scripted", "object": "model", "created": CREATED, "owned_by": "tests"}
+        self._send_json(200, {"object": "list", "data": [model]})
+
+    def do_POST(self) -> None:  # noqa: N802 - http.server calls it
+        body = self.read_body()
+        self._endpoint.paths.append(self.path)
         if self.path != "/v1/chat/completions":
-            return self._send_json(404, _error(f"POST {self.path} is not scripted"))
+            self._send_error(404, f"Invalid URL (POST {self.path})")
+            return
+
         try:
             request = cast("JsonMap", json.loads(body))
         except ValueError as error:
-            return self._send_json(400, _error(f"the body is not JSON: {error}"))
-        number, plan = self._scripted.take(request, {name.lower(): value for name, value in self.headers.items()})
-        self._scripted.wait(plan.seconds)
+            self._send_error(400, f"We could not parse the JSON body of your request: {error}")
+            return
+
         try:
-            return self._answer(plan, request, number)
+            number, plan = self._endpoint.take(request, self.request_headers)
+        except RefusedError as refusal:
+            self._send_refusal(refusal)
+            return
+
+        self._endpoint.wait(plan.seconds)
+        try:
+            self._answer(plan, request, number)
         except (BrokenPipeError, ConnectionResetError):
-            return None  # the client went away, which is its right
+            self.close_connection = True  # the client went away
 
     @property
-    def _scripted(self) -> ScriptedServer:
-        return cast("_Listener", self.server).scripted
+    def _endpoint(self) -> ScriptedServer:
+        return cast("ScriptedServer", cast("Listener", self.server).endpoint)
 
     def _answer(self, plan: Delivery, request: JsonMap, number: int) -> None:
-        self.close_connection = not self._scripted.keep_alive or plan.fault is not Fault.NONE
+        if plan.fault is not Fault.NONE:
+            self.close_connection = True
+
         if plan.events == 0 and plan.fault in (Fault.BREAK, Fault.RESET):
             pass  # before any answer at all
         elif isinstance(plan.content, Status):
@@ -202,48 +267,42 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             document = completion_document(plan.content, request, number)
             self._send(plan, 200, json.dumps(document, ensure_ascii=False).encode(), {})
+
         if plan.fault is Fault.RESET:
-            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _TEAR_DOWN)
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             os.close(self.connection.detach())
 
     def _stream(self, plan: Delivery, events: list[bytes]) -> None:
-        self._start(200, {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"})
+        self.start_answer(200, {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"})
         if plan.at_byte is not None:
             events = [b"".join(events)[: plan.at_byte]]
+
         self._write(events[: plan.events])
         if plan.fault is Fault.PAUSE:
-            self._scripted.wait(plan.pause_s)
+            self._endpoint.wait(plan.pause_s)
             self._write(events[plan.events :])
-        while plan.fault is Fault.COMMENTS and not self._scripted.wait(plan.pause_s):
+        while plan.fault is Fault.COMMENTS and not self._endpoint.wait(plan.pause_s):
             self._write([b": still here\n\n"])
+
         if plan.fault in (Fault.NONE, Fault.PAUSE):
-            self.wfile.write(b"0\r\n\r\n")
+            self.send_chunk(b"")
 
     def _write(self, events: list[bytes]) -> None:
         for data in filter(None, events):
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
-
-    def _send_json(self, code: int, document: JsonMap) -> None:
-        self._send(Delivery(Status(code)), code, json.dumps(document, ensure_ascii=False).encode(), {})
+            self.send_chunk(data)
 
     def _send(self, plan: Delivery, code: int, body: bytes, headers: dict[str, str]) -> None:
         """Send a body whose length is told; a fault after some events, of which it has none, comes in its middle."""
         sent = body[: len(body) // 2 if plan.at_byte is None and plan.fault is not Fault.NONE else plan.at_byte]
         length = len(sent if plan.fault is Fault.NONE else body)
-        self._start(code, {"Content-Type": "application/json", "Content-Length": str(length)} | headers)
+        self.start_answer(code, {"Content-Type": "application/json", "Content-Length": str(length)} | headers)
         self.wfile.write(sent)
 
-    def _start(self, code: int, headers: dict[str, str]) -> None:
-        self.send_response(code)
-        keep = self._scripted.keep_alive and not self.close_connection
-        connection = {} if keep else {"Connection": "close"}
-        for name, value in (connection | headers).items():
-            self.send_header(name, value)
-        self.end_headers()
+    def _send_error(self, code: int, message: str) -> None:
+        self._send_json(code, openai_error(message))
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name that http.server gives it
-        """Say nothing: a test's output is its own."""
+    def _send_refusal(self, refusal: RefusedError) -> None:
+        self._send_json(refusal.status, refusal.body)
 
-
-def _error(message: str) -> JsonMap:
-    return {"error": {"message": message, "type": "scripted", "code": None}}
+    def _send_json(self, code: int, document: object) -> None:
+        self.send_document(code, json.dumps(document, ensure_ascii=False).encode())

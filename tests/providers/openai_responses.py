@@ -8,7 +8,7 @@ call brings its `id`; this server knows it by its `call_id` as well.
 from typing import Any, ClassVar, Final, NoReturn
 
 from mendgraph.nodes.records import JsonMap
-from tests.providers.openai_gpt5 import openai_error, wrong_openai_key
+from tests.providers.openai_rules import openai_error, wrong_openai_key
 from tests.providers.provider_server import ProviderServer
 from tests.providers.script import Asked, Reply, State, Turn
 from tests.providers.wire import CREATED, RefusedError, dumps, names, pieces, sse, tokens
@@ -39,7 +39,7 @@ class OpenAIResponses(ProviderServer):
         if asked.path != self.path:
             raise RefusedError(404, openai_error(f"Invalid URL (POST {asked.path})"), "path")
         if asked.headers.get("authorization") != f"Bearer {self.key}":
-            raise RefusedError(401, wrong_openai_key(asked), "key")
+            raise RefusedError(401, wrong_openai_key(asked.headers.get("authorization", "")), "key")
         if body.get("model") != self.model:
             text = f"The requested model '{body.get('model')}' does not exist."
             _refuse(text, "model", "model_not_found")

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from mendgraph.nodes.records import JsonMap
 from tests.providers.chat import ChatServer
-from tests.providers.openai_gpt5 import check_tool_messages
+from tests.providers.openai_rules import check_tool_messages
 from tests.providers.script import Asked, Reply, State, Turn
 from tests.providers.wire import RefusedError, dumps, pieces, sse
 

@@ -12,12 +12,12 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Any, ClassVar, Literal, Self, cast
+from typing import ClassVar, Literal, Self, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from mendgraph.nodes.records import JsonMap
+from tests.doubles.listener import ConnectionHandler, Listener
 from tests.providers.script import Asked, Refusal, Reply, State, Turn
 from tests.providers.wire import RefusedError, dumps, strings
 
@@ -51,19 +51,15 @@ class ProviderServer(ABC):
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._http.server_port}{self.root}"
+        return f"http://127.0.0.1:{self._listener.server_port}{self.root}"
 
     def __enter__(self) -> Self:
-        self._http = _Listener(("127.0.0.1", 0), _Handler)
-        self._http.provider = self
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)
-        self._thread.start()
+        self._listener = Listener(_Connection, self)
+        self._listener.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
+        self._listener.stop()
 
     def answer(self, asked: Asked | None, raw: bytes) -> Answer:
         """Judge a request and say what goes back; `asked` is None where its body is not a JSON object."""
@@ -137,34 +133,20 @@ class ProviderServer(ABC):
         return Answer(status, document.encode())
 
 
-class _Listener(ThreadingHTTPServer):
-    """Joins its threads at the end, so that no socket outlives the test."""
+class _Connection(ConnectionHandler):
+    """A connection of a client."""
 
-    daemon_threads = False
-    block_on_close = True
-    request_queue_size = 128
-    provider: ProviderServer
-
-
-class _Handler(BaseHTTPRequestHandler):
-    """One connection, one request."""
-
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    timeout = 5
-
-    def do_POST(self) -> None:
-        raw = self.rfile.read(int(self.headers.get("content-length", 0)))
-        provider = cast("_Listener", self.server).provider
+    def do_POST(self) -> None:  # noqa: N802 - http.server calls it
+        raw = self.read_body()
+        provider = cast("ProviderServer", cast("Listener", self.server).endpoint)
         answer = provider.answer(self._asked(raw), raw)
         try:
             if answer.events is None:
-                self._one_piece(answer)
+                self.send_document(answer.status, answer.document)
             else:
                 self._stream(answer, answer.events, provider)
         except (BrokenPipeError, ConnectionResetError):
-            pass  # the client went away, which is its right
-        self.close_connection = True
+            self.close_connection = True  # the client went away
 
     def _asked(self, raw: bytes) -> Asked | None:
         try:
@@ -172,24 +154,11 @@ class _Handler(BaseHTTPRequestHandler):
         except ValueError:
             return None
         parts = urlsplit(self.path)
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        return Asked(unquote(parts.path), dict(parse_qsl(parts.query)), headers, body) if type(body) is dict else None
-
-    def _one_piece(self, answer: Answer) -> None:
-        self._start(answer, {"Content-Type": "application/json", "Content-Length": str(len(answer.document))})
-        self.wfile.write(answer.document)
+        query = dict(parse_qsl(parts.query))
+        return Asked(unquote(parts.path), query, self.request_headers, body) if type(body) is dict else None
 
     def _stream(self, answer: Answer, events: list[bytes], provider: ProviderServer) -> None:
-        self._start(answer, {"Content-Type": provider.stream_type, "Transfer-Encoding": "chunked"})
+        self.start_answer(answer.status, {"Content-Type": provider.stream_type, "Transfer-Encoding": "chunked"})
         for event in events:
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(event), event))
-        self.wfile.write(b"0\r\n\r\n")
-
-    def _start(self, answer: Answer, headers: dict[str, str]) -> None:
-        self.send_response(answer.status)
-        for name, value in ({"Connection": "close"} | headers).items():
-            self.send_header(name, value)
-        self.end_headers()
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name that http.server gives it
-        """Say nothing: a test's output is its own."""
+            self.send_chunk(event)
+        self.send_chunk(b"")

@@ -9,6 +9,7 @@ from mendgraph.nodes.language.text_protocol import extract_in_order, parse_text_
 from mendgraph.nodes.records import Protocol
 
 BLOCKS = "```"
+CHECKS = "run_checks"
 
 
 def history_problems(messages: Sequence[AnyMessage], protocol: Protocol) -> list[str]:
@@ -57,9 +58,11 @@ def _calls(reply: AIMessage, following: Sequence[AnyMessage], protocol: Protocol
         return [str(call["id"]) for call in reply.tool_calls]
     told = bool(following) and _is_result(following[0])
     lines = [call.tool for call in extract_in_order(reply.text, known_tools=frozenset(), fenced=told)]
+    results = [str(result["tool"]) for result in parse_text_results(following[0].text)] if told else []
+    if results == [CHECKS] and not lines:
+        return results  # the machine runs the checks itself when the model says that the work is done
     if not told or (not lines and BLOCKS not in reply.text):
         return lines
-    results = [str(result["tool"]) for result in parse_text_results(following[0].text)]
     if not lines:
         return results or ["edit_blocks"]
     for place, tool in enumerate(results):

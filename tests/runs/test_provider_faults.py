@@ -95,7 +95,7 @@ def connected(base_url: str) -> EndpointModel:
 
 @pytest.fixture(scope="module")
 def provider() -> Iterator[Provider]:
-    with ScriptedServer(then=lambda _: one.reply, keep_alive=True) as server:
+    with ScriptedServer(then=lambda _: one.reply) as server:
         one = Provider(server)
         yield one
 

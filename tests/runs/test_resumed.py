@@ -154,13 +154,13 @@ class Wordy(HistoryModel):
     def __init__(self, lines: Sequence[Line]) -> None:
         super().__init__(lines)
 
-    def spoken(self, call: Call) -> Iterator[AIMessageChunk]:
+    def chunks(self, call: Call) -> Iterator[AIMessageChunk]:
         if not self.calls:
             self.calls.append(call)
             for _ in range(10_000):
                 yield AIMessageChunk(content="Well. ")
                 time.sleep(0.001)
-        yield from super().spoken(call)
+        yield from super().chunks(call)
 
 
 def test_a_reply_that_is_dropped_ends_the_run_and_is_asked_for_again_at_once(places: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 import mendgraph.graph.cassettes.fixture
 import mendgraph.graph.runs.run  # noqa: F401 - the same
 from mendgraph.graph.cassettes.plugin import FIXTURE, CassetteSession
-from tests.doubles.provider_server import ProviderServer
+from tests.doubles.lenient_providers import LenientProvidersServer
 from tests.doubles.scripted_server import Say, ScriptedServer
 
 pytest_plugins = ("pytester",)
@@ -130,7 +130,7 @@ def test_one(mendgraph_cassette):
 def test_models_that_know_their_host_are_recorded_and_replayed_without_a_key(
     run: Run, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with ProviderServer() as server:
+    with LenientProvidersServer() as server:
         monkeypatch.setenv("ANTHROPIC_API_KEY", "canary-7fK2mQ9x-4211")
         pytester.makepyfile(test_it=PLAIN.format(url=f", base_url={server.url!r}"))
         run("--mendgraph-record").assert_outcomes(passed=1)

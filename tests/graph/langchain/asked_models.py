@@ -18,7 +18,10 @@ from mendgraph.nodes.records import JsonMap, ModelReply, ProviderFailure, RawCal
 
 USER: JsonMap = {"role": "user", "content": "Fix 😀.py"}
 MESSAGES: tuple[JsonMap, ...] = ({"role": "system", "content": "Be brief."}, USER)
-TOOL: JsonMap = {"type": "function", "function": {"name": "read_file", "description": "Read.", "parameters": {}}}
+TOOL: JsonMap = {
+    "type": "function",
+    "function": {"name": "read_file", "description": "Read.", "parameters": {"type": "object", "properties": {}}},
+}
 CALL = Call(prompt=Prompt(messages=MESSAGES), max_output_tokens=50, timeout_s=20.0)
 
 Result = ModelReply | ProviderFailure

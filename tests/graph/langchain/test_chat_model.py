@@ -187,7 +187,7 @@ def test_a_call_that_is_cancelled_takes_its_chat_model_along() -> None:
 
 
 def test_a_kept_connection_serves_one_event_loop_after_the_other_and_each_request_is_sent_once() -> None:
-    with ScriptedServer(then=lambda _: Say("Hello"), keep_alive=True) as server:
+    with ScriptedServer(then=lambda _: Say("Hello")) as server:
         model = given_model(ChatOpenAI(model="m", base_url=server.base_url, api_key=SecretStr("k")))
 
         async def several() -> list[Result]:

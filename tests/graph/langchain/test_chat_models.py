@@ -22,7 +22,7 @@ from mendgraph.nodes.call_model.driver import MODEL_LOOP
 from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint, ModelChoice, ModelOptions
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
-from tests.doubles.scripted_server import Say, ScriptedServer, Status
+from tests.doubles.scripted_server import LenientServer, Say, ScriptedServer, Status
 from tests.graph.langchain.asked_models import CALL, MESSAGES, TOOL, ask, event, replied, streamed
 from tests.providers.servers import FAMILIES, say
 
@@ -72,7 +72,7 @@ def test_the_tries_of_a_given_chat_model_are_ours_to_count() -> None:
 
 
 def test_what_a_run_sets_of_a_chat_model_of_the_users_own_is_sent() -> None:
-    with ScriptedServer(then=lambda _: Say("Hello")) as server:
+    with LenientServer(then=lambda _: Say("Hello")) as server:
         own = ChatOpenAI(model="own", base_url=server.base_url, api_key=SecretStr("k"), top_p=0.1)
         options = ModelOptions(model_kwargs={"top_p": 0.5, "top_k": 5})
         assert replied(connected(ChatModels(environment(), own), None, options=options)).text == "Hello"

@@ -1,7 +1,6 @@
 import json
 import socket
 import ssl
-from functools import cache
 from typing import Any
 
 import anthropic
@@ -22,15 +21,10 @@ from mendgraph.graph.langchain.failures import (
     setup_fault,
 )
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
+from tests.doubles.sdk_errors import URL, status_error
 
-URL = "http://llm.test/v1"
 ENDPOINT = Provider(URL, "OPENAI_API_KEY", endpoint=True)
 OWN = Provider("m through ChatOwn", "OWN_API_KEY")
-
-
-@cache
-def sdk(of: str) -> Any:
-    return openai.AsyncOpenAI(api_key="k") if of == "openai" else anthropic.AsyncAnthropic(api_key="k")
 
 
 def status(
@@ -38,10 +32,7 @@ def status(
 ) -> Exception:
     """What this SDK raises where a request is refused; a map is the error inside, unless it is the `whole` body."""
     document = body if whole or not isinstance(body, dict) else {"error": body}
-    content = document if isinstance(document, str) else "" if document is None else json.dumps(document)
-    response = httpx2.Response(code, content=content, headers=headers, request=httpx2.Request("POST", URL))
-    made: Exception = sdk(of)._make_status_error_from_response(response)
-    return made
+    return status_error(code, document, headers, of)
 
 
 def google(code: int, message: str, state: str) -> Exception:

@@ -19,7 +19,7 @@ class Interrupted(ScriptedModel):
 
     signals: ClassVar[tuple[signal.Signals, ...]] = (signal.SIGINT,)
 
-    async def linger(self) -> None:
+    async def wait_for_reply(self) -> None:
         if len(self.calls) == 2:
             for each in self.signals:
                 signal.raise_signal(each)

@@ -17,7 +17,7 @@ from langchain_openai import AzureChatOpenAI, ChatOpenAI
 from mendgraph.graph.cassettes.cassette_file import CassetteFile, parse, render, secrets_in
 from mendgraph.graph.cassettes.player import CassetteMissError, Player, recorded, replayed
 from mendgraph.graph.cassettes.servers import ReplayServer
-from tests.doubles.provider_server import ANSWER, PATH, ProviderServer
+from tests.doubles.lenient_providers import ANSWER, PATH, LenientProvidersServer
 
 KEY: Any = "canary-7fK2mQ9x-4211"
 READ_FILE: dict[str, Any] = {
@@ -114,7 +114,7 @@ def talk(make: Make, url: str = "", path: str = PATH) -> list[tuple[str, Any, An
 
 def conversation(make: Make) -> tuple[list[tuple[str, Any, Any]], str]:
     """What was said live, and the cassette's text."""
-    with ProviderServer() as server, recorded() as tape:
+    with LenientProvidersServer() as server, recorded() as tape:
         live = talk(make, server.url)
         exchanges, host = tape.exchanges, tape.host
     assert (host, len(server.asked)) == ("127.0.0.1", 2)

@@ -11,7 +11,7 @@ from mendgraph.nodes.call_model.endpoint import ModelOptions
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.records import JsonMap, ProviderErrorKind, ProviderFailure
-from tests.doubles.scripted_server import Reply, Say, ScriptedServer, Status
+from tests.doubles.scripted_server import LenientServer, Reply, Say, ScriptedServer, Status
 from tests.graph.langchain.asked_models import MESSAGES, TOOL, ask, at, replied
 
 
@@ -96,7 +96,7 @@ def test_an_endpoint_that_goes_on_refusing_is_given_up() -> None:
     def answer(_: JsonMap) -> Reply:
         return refused(f"Unknown parameter: 'own_{len(server.requests) - 1}'.", param=f"own_{len(server.requests) - 1}")
 
-    with ScriptedServer(then=answer) as server:
+    with LenientServer(then=answer) as server:
         result, _ = ask(at(server.base_url, names), FULL)
     assert isinstance(result, ProviderFailure)
     assert (result.kind, len(server.requests)) == (ProviderErrorKind.BAD_REQUEST, MOST_ADAPTATIONS + 1)

@@ -1,6 +1,7 @@
-"""A server on loopback that speaks as Anthropic, Ollama, Mistral, Gemini and OpenAI do, each on its own path.
+"""A server on loopback that accepts any request.
 
-To whatever asks for a first time it answers with a call of `read_file`, and with a text where a result has come.
+It speaks as Anthropic, Ollama, Mistral, Gemini and OpenAI do, each on its own path. It answers a first request with a
+call of `read_file`, and a request that ends with a result with a text.
 """
 
 import json
@@ -13,7 +14,7 @@ ANSWER = "It has 3 lines, naïve ones."
 SSE, NDJSON = "text/event-stream", "application/x-ndjson"
 
 
-class ProviderServer(LoopbackServer):
+class LenientProvidersServer(LoopbackServer):
     """The server, as a context manager; `asked` are the requests' paths, `headers` their headers in lower case."""
 
     def __init__(self) -> None:
