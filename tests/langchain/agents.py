@@ -3,6 +3,7 @@
 import asyncio
 import warnings
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import pytest
@@ -21,6 +22,12 @@ with warnings.catch_warnings():
 THREAD: RunnableConfig = {"configurable": {"thread_id": "1"}, "recursion_limit": 40}
 
 both = pytest.mark.parametrize("loop", [False, True], ids=["sync", "async"])
+
+
+@cache
+def event_loop() -> asyncio.Runner:
+    """One event loop for all turns, as in an application: langchain-openai shares its connections between instances."""
+    return asyncio.Runner()
 
 
 def chat(server: ScriptedServer, **settings: Any) -> ChatOpenAI:
@@ -47,6 +54,6 @@ def deep_agent(server: ScriptedServer, *middleware: Any, **more: Any) -> Any:
 def ask(made: Any, loop: bool = False, config: RunnableConfig = THREAD) -> list[BaseMessage]:
     """One turn; all messages of the thread."""
     asked = {"messages": [{"role": "user", "content": "Look at the files."}]}
-    result = asyncio.run(made.ainvoke(asked, config)) if loop else made.invoke(asked, config)
+    result = event_loop().run(made.ainvoke(asked, config)) if loop else made.invoke(asked, config)
     messages: list[BaseMessage] = result["messages"]
     return messages

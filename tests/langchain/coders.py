@@ -1,6 +1,5 @@
 """Agents of LangChain and deepagents that work on files, on a scripted endpoint."""
 
-import asyncio
 import json
 import warnings
 from pathlib import Path
@@ -13,6 +12,7 @@ from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
 from tests.doubles.scripted_server import Calls, ScriptedServer
+from tests.langchain.agents import event_loop
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of the libraries of deepagents, at their import
@@ -60,7 +60,7 @@ def called(*calls: tuple[str, dict[str, Any]]) -> Calls:
 def asked(agent: Any, request: str, loop: bool = False) -> dict[str, Any]:
     """One turn, in an event loop or not; the final state."""
     given = {"messages": [{"role": "user", "content": request}]}
-    state: dict[str, Any] = asyncio.run(agent.ainvoke(given, THREAD)) if loop else agent.invoke(given, THREAD)
+    state: dict[str, Any] = event_loop().run(agent.ainvoke(given, THREAD)) if loop else agent.invoke(given, THREAD)
     return state
 
 

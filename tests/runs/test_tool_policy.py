@@ -210,7 +210,10 @@ def test_an_endpoint_that_keeps_failing_is_left_alone(
         assert len(model.calls) == 6
     left_alone = "The endpoint failed too often in a row, so it is left alone for 30 s."
     reasons = [event.reason for event in first if isinstance(event, Waiting)]
-    assert reasons == [*["The endpoint failed."] * 5, left_alone]  # a third half minute would be more than is waited
+    assert reasons == [
+        *["ScriptedModel failed (The endpoint failed.)."] * 5,
+        left_alone,
+    ]  # a third half minute would be more than is waited
     assert waits[:6] == [0.5, 1.0, 2.0, 4.0, 8.0, 30.0]
     assert isinstance(first[-1], Ended)
     assert (first[-1].outcome.reason, left_alone in first[-1].outcome.message) == (StopReason.PROVIDER_FAILED, True)

@@ -22,7 +22,7 @@ from mendgraph.graph.cassettes.fixture import (
 from mendgraph.nodes.call_model.endpoint import EMBEDDED_WINDOW, NO_KEY
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 from tests.cassettes import read
-from tests.doubles.scripted_server import Say, ScriptedServer, nobody_listening
+from tests.doubles.scripted_server import LenientServer, Say, nobody_listening
 
 BODY = {"model": "old", "messages": []}
 
@@ -35,7 +35,7 @@ def conversation(**settings: str) -> CassetteFile:
 
 @contextmanager
 def recording(path: Path, key: str = "a-key-of-ours") -> Iterator[RecordedCassette]:
-    with ScriptedServer(then=lambda _: Say(f"Hello {key}")) as server:
+    with LenientServer(then=lambda _: Say(f"Hello {key}")) as server:
         source = Source(base_url=server.base_url, api_key=SecretStr(key), origin="x", settings={"model": "m"})
         with closing(RecordedCassette(str(path), "c.yaml", lambda: source)) as cassette:
             yield cassette
@@ -100,7 +100,7 @@ def test_a_recording_that_cannot_be_written_or_is_silent_is_told(tmp_path: Path)
 
 def test_who_answered_is_named_where_it_was_not_the_endpoint(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
-    with recording(path) as live, ScriptedServer([Say("Hello")]) as other:
+    with recording(path) as live, LenientServer([Say("Hello")]) as other:
         assert live.base_url
         post(other.base_url.replace("127.0.0.1", "localhost"))
     assert live.problem() == ""
@@ -206,7 +206,7 @@ def test_a_provider_is_no_endpoint(monkeypatch: pytest.MonkeyPatch, model: str) 
 
 
 def test_an_endpoint_with_one_model_is_asked_for_its_name() -> None:
-    with ScriptedServer() as server:
+    with LenientServer() as server:
         found = find_source({"base_url": server.base_url})
         assert found == Source(
             base_url=server.base_url,

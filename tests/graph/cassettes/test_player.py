@@ -19,7 +19,7 @@ from mendgraph.graph.cassettes.player import (
     recorded_path,
     replayed,
 )
-from tests.doubles.scripted_server import Chunked, Say, ScriptedServer
+from tests.doubles.scripted_server import Chunked, LenientServer, Say
 
 PATH = "/v1/chat/completions"
 CAUSE = "\nWhat usually causes this: "
@@ -97,7 +97,7 @@ BODY: Any = {"messages": [{"role": "user", "content": "a"}], "stream": True}
 
 def taped(*replies: Any) -> tuple[str, CassetteFile]:
     """What a recording heard, and as a cassette."""
-    with ScriptedServer(replies) as server, recorded(server.base_url) as tape:
+    with LenientServer(replies) as server, recorded(server.base_url) as tape:
         said = [httpx2.post(f"{tape.base_url}/chat/completions", json=BODY).text for _ in replies]
     return said[0], CassetteFile(recorded_from="x", exchanges=tape.exchanges)
 
@@ -160,7 +160,7 @@ def test_a_model_is_heard_wherever_it_is(conversation: tuple[str, CassetteFile])
     said, cassette = conversation
     with replayed(Player(cassette, "c")):
         assert httpx2.post("https://api.gone.test/chat/completions", json=BODY).text == said
-    with ScriptedServer([Say("a")]) as other, recorded() as tape:
+    with LenientServer([Say("a")]) as other, recorded() as tape:
         httpx2.post(f"{other.base_url}/chat/completions", json=BODY)
     assert ([each.path for each in tape.exchanges], tape.host) == (["/v1/chat/completions"], "127.0.0.1")
 

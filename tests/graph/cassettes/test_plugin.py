@@ -11,7 +11,7 @@ import mendgraph.graph.cassettes.fixture
 import mendgraph.graph.runs.run  # noqa: F401 - the same
 from mendgraph.graph.cassettes.plugin import FIXTURE, CassetteSession
 from tests.doubles.lenient_providers import LenientProvidersServer
-from tests.doubles.scripted_server import Say, ScriptedServer
+from tests.doubles.scripted_server import LenientServer, Say
 
 pytest_plugins = ("pytester",)
 
@@ -35,9 +35,9 @@ FILE = "cassettes/test_it/test_one.yaml"
 
 
 @pytest.fixture
-def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedServer]:
+def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[LenientServer]:
     """A model that says Hello to everybody, as the environment names it."""
-    with ScriptedServer(then=lambda _: Say("Hello")) as server:
+    with LenientServer(then=lambda _: Say("Hello")) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
         monkeypatch.setenv("OPENAI_API_KEY", "a-key-of-ours")
         yield server
@@ -56,7 +56,7 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 @pytest.fixture
-def recorded(pytester: pytest.Pytester, run: Run, endpoint: ScriptedServer) -> Path:
+def recorded(pytester: pytest.Pytester, run: Run, endpoint: LenientServer) -> Path:
     """A module of one test, with its cassette."""
     pytester.makepyfile(test_it=ONE)
     run("--mendgraph-record").assert_outcomes(passed=1)
@@ -64,7 +64,7 @@ def recorded(pytester: pytest.Pytester, run: Run, endpoint: ScriptedServer) -> P
     return pytester.path / FILE
 
 
-def test_a_recording_plays_offline(recorded: Path, run: Run, endpoint: ScriptedServer) -> None:
+def test_a_recording_plays_offline(recorded: Path, run: Run, endpoint: LenientServer) -> None:
     text = recorded.read_text(encoding="utf-8")
     assert text.startswith("recorded_from: model at 127.0.0.1\nsettings:\n  model: scripted\n  protocol: native\n")
     assert "a-key-of-ours" not in text
@@ -232,7 +232,7 @@ class TestClass:
     assert found[1].startswith("sums-A-")
 
 
-def test_a_served_cassette_is_recorded_and_plays(pytester: pytest.Pytester, run: Run, endpoint: ScriptedServer) -> None:
+def test_a_served_cassette_is_recorded_and_plays(pytester: pytest.Pytester, run: Run, endpoint: LenientServer) -> None:
     body = """
 def test_one(mendgraph_cassette):
     with mendgraph_cassette.serve() as server:
@@ -245,7 +245,7 @@ def test_one(mendgraph_cassette):
     assert len(endpoint.requests) == 2
 
 
-def test_a_worker_of_xdist_records_and_reports(pytester: pytest.Pytester, run: Run, endpoint: ScriptedServer) -> None:
+def test_a_worker_of_xdist_records_and_reports(pytester: pytest.Pytester, run: Run, endpoint: LenientServer) -> None:
     many = """
 @pytest.mark.parametrize("n", range(2))
 def test_n(mendgraph_cassette, n):

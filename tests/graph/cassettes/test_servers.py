@@ -11,7 +11,7 @@ from mendgraph.graph.cassettes.player import recorded
 from mendgraph.graph.cassettes.servers import MISSED, UPSTREAM_FAILED, ForwardingServer, ReplayServer
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.run import run_task
-from tests.doubles.scripted_server import Chunked, Disconnect, Say, ScriptedServer, Status, nobody_listening
+from tests.doubles.scripted_server import Chunked, Disconnect, LenientServer, Say, Status, nobody_listening
 
 BODY: Any = {"messages": [{"role": "user", "content": "a"}]}
 
@@ -77,7 +77,7 @@ def asked(server: Any) -> httpx2.Response:
 
 def test_what_was_said_through_the_server_is_recorded_and_plays() -> None:
     busy = Status(429, {"error": 1}, {"Retry-After": "3", "Set-Cookie": "a"})
-    with ScriptedServer([Chunked(Say("key-of-mine"), 3), busy]) as upstream:
+    with LenientServer([Chunked(Say("key-of-mine"), 3), busy]) as upstream:
         with (
             recorded(upstream.base_url, scrub=without_key) as tape,
             ForwardingServer(f"{upstream.base_url}/", "theirs") as server,
@@ -97,7 +97,7 @@ def test_what_was_said_through_the_server_is_recorded_and_plays() -> None:
 
 @pytest.mark.parametrize(("name", "value"), [("x-api-key", "theirs"), ("api-key", "theirs")])
 def test_a_key_goes_where_the_client_puts_it_and_other_headers_are_handed_on(name: str, value: str) -> None:
-    with ScriptedServer([Say("a")]) as upstream, ForwardingServer(upstream.base_url, "theirs") as server:
+    with LenientServer([Say("a")]) as upstream, ForwardingServer(upstream.base_url, "theirs") as server:
         sent = {name: "mine", "Anthropic-Version": "2026", "Cookie": "a=b"}
         httpx2.post(f"{server.base_url}/chat/completions", json=SENT, headers=sent)
     (heard,) = upstream.headers
@@ -115,7 +115,7 @@ def test_an_endpoint_that_cannot_be_asked_is_told() -> None:
 
 def test_a_reply_that_breaks_off_is_not_recorded() -> None:
     with (
-        ScriptedServer([Disconnect(2, Say("Hello"))]) as upstream,
+        LenientServer([Disconnect(2, Say("Hello"))]) as upstream,
         recorded(upstream.base_url) as tape,
         ForwardingServer(upstream.base_url, "k") as server,
     ):
@@ -137,7 +137,7 @@ def test_a_reply_that_breaks_off_is_not_recorded() -> None:
     ids=str,
 )
 def test_a_web_page_neither_spends_the_key_nor_plays_the_cassette(headers: dict[str, str]) -> None:
-    with ScriptedServer([Say("a")]) as upstream, ForwardingServer(upstream.base_url, "theirs") as server:
+    with LenientServer([Say("a")]) as upstream, ForwardingServer(upstream.base_url, "theirs") as server:
         for method in ("POST", "GET"):
             answer = httpx2.request(method, f"{server.base_url}/chat/completions", json=SENT, headers=headers)
             assert (answer.status_code, "web pages may not use this server" in answer.text) == (403, True)
