@@ -21,6 +21,7 @@ from tests.postgres import (
     postgres_programs,
     postgres_server,
 )
+from tests.snapshots import OPTION, Snapshots
 
 pytest_plugins = ["tests.runs.studio", "tests.runs.servers"]
 """The servers that `make studio` and `mendgraph serve` start, for the tests that are their clients."""
@@ -62,6 +63,7 @@ def own_environment() -> Iterator[None]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`make test ARGS="--without bubblewrap"` is a machine that has none."""
     parser.addoption("--without", action="append", choices=sorted(LACKS), default=[], help="pretend that it is missing")
+    parser.addoption(OPTION, action="store_true", help="write the files of tests that compare a text with a file")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -118,6 +120,12 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """How much of the machine this session has checked, in one line."""
     tally.tell(terminalreporter)
+
+
+@pytest.fixture
+def snapshots(request: pytest.FixtureRequest) -> Snapshots:
+    """Compares texts with committed files, which `--update-snapshots` writes."""
+    return Snapshots(update=request.config.getoption(OPTION))
 
 
 @pytest.fixture(scope="session")

@@ -24,35 +24,6 @@ def test_a_public_name_is_the_one_of_its_home() -> None:
         assert getattr(mendgraph, name) is getattr(import_module(mendgraph._HOMES[name]), name), name
 
 
-def test_the_public_names() -> None:
-    of_tools = ["Effect", "ToolContext", "ToolError", "ToolOutput", "default_tools", "tool"]
-    of_runs = ["list_runs", "get_run", "steps_of", "open_run", "resume_run", "prune_runs", "undo_run"]
-    of_runs += [
-        "fork_run",
-        "apply_run",
-        "Session",
-        "RunResult",
-        "ListedRun",
-        "RunState",
-        "RunStep",
-        "Pruned",
-        "Forked",
-        "Restored",
-    ]
-    of_events = ["Alerted", "Asked", "CallsRead", "Compacted", "Denied", "Ended", "Event", "FellBack", "HealingBegan"]
-    of_events += ["LoopOverridden", "OfChild", "Paid", "Rescued", "StepDone", "Text", "ToolStarted"]
-    of_events += ["Traced", "Waiting"]
-    of_parts = ["FileGuardrailRule", "DEFAULT_GUARDRAIL_RULES"]
-    of_parts += ["Approve", "ApprovalRequest", "ApprovalAnswer", "serializer", "load_mcp_tools", "load_mcp_tools_sync"]
-    of_tasks = ["AgentContext", "Outcome", "build_graph", "run_task", "arun_task", "stream_task", "astream_task"]
-    of_settings = ["load_context", "report_html", "account_spent", "accounts_spent", "AccountSpent"]
-    of_batches = ["run_batch", "BatchTask", "BatchResult", "TaskResult"]
-    of_others = ["EvidenceMiddleware", "FileRulesMiddleware", "RedactionMiddleware", "WorkspaceBackend"]
-    of_others += ["AgentStoppedError", "BudgetMiddleware", "HealingMiddleware", "LoopGuardMiddleware"]
-    names = ["Cassette", *of_others, *of_batches, *of_tasks, *of_tools, *of_runs, *of_events, *of_parts, *of_settings]
-    assert sorted(mendgraph.__all__) == sorted(names)
-
-
 DESCRIBED_WHERE_IT_STANDS = {"Event", "Approve", "DEFAULT_GUARDRAIL_RULES"}
 """Names of values, which have no docstring of their own."""
 

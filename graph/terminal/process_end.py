@@ -15,7 +15,7 @@ import typer
 
 from mendgraph.graph.terminal.answers import LONGEST_LINE, as_json
 from mendgraph.nodes.language.display import one_line
-from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.records import Outcome, StopReason, ToolError, ToolErrorCode
 
 if TYPE_CHECKING:
     from mendgraph.graph.configuration.loading import Problem
@@ -56,6 +56,13 @@ MEANINGS: dict[ExitCode, str] = {
     ExitCode.TERMINATED: "a second SIGTERM, or SIGTERM at a question, in a chat or batch; no file is left half written",
     ExitCode.STUCK: "code that cannot be interrupted kept the process busy; `mendgraph resume` continues",
 }
+
+
+def exit_code_of(outcome: Outcome) -> ExitCode:
+    """The exit code of a run that ended with this outcome."""
+    if outcome.reason is StopReason.NOT_CHECKED:
+        return ExitCode.NOT_CHECKED
+    return ExitCode[outcome.kind.value]
 
 
 class RefusedError(Exception):

@@ -41,6 +41,7 @@ from mendgraph.graph.terminal.process_end import (
     ExitCode,
     RefusedError,
     by_whom,
+    exit_code_of,
     found,
     install,
     leave_at_once,
@@ -55,7 +56,7 @@ from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import run_folder_path
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.language.display import one_line, short_id
-from mendgraph.nodes.records import EditForm, StopReason, ToolError, ToolErrorCode
+from mendgraph.nodes.records import EditForm, ToolError, ToolErrorCode
 
 GRACE_S: Final = 5.0
 """Seconds that a turn has to end after the second signal; then the process ends."""
@@ -248,8 +249,7 @@ class Turns:
         if published and published.problem:
             self._display.err.line(f"mendgraph: {one_line(published.problem.message, 1_000)}")
             return ExitCode.SYSTEM_ERROR
-        unchecked = result.outcome.reason is StopReason.NOT_CHECKED
-        return ExitCode.NOT_CHECKED if unchecked else ExitCode[result.outcome.kind.value]
+        return exit_code_of(result.outcome)
 
     def _publish(self, result: RunResult, unattended: Unattended) -> Published:
         """Commit what an unattended run has changed, as it wants, and write its report."""

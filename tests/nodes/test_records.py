@@ -1,4 +1,3 @@
-from enum import Enum
 from typing import Any
 
 import pytest
@@ -8,8 +7,6 @@ from mendgraph.nodes.records import (
     Answer,
     CallResult,
     Correction,
-    ExtractionError,
-    ExtractionErrorType,
     LoopRecord,
     ModelReply,
     Outcome,
@@ -24,7 +21,6 @@ from mendgraph.nodes.records import (
     ToolCall,
     ToolError,
     ToolErrorCode,
-    ToolInvocation,
     ToolResult,
 )
 
@@ -68,30 +64,3 @@ def test_the_envelope_has_data_or_an_error(result: ToolResult, expected: dict[st
 def test_an_error_alone_is_the_inner_envelope() -> None:
     error = ToolError(code=ToolErrorCode.TIMEOUT, message="Too slow.")
     assert error.as_map() == {"code": "timeout", "message": "Too slow.", "suggestions": []}
-
-
-def test_named_tuples_have_the_fields_of_the_spec() -> None:
-    assert ExtractionError._fields == ("error_type", "line_number", "line_content", "details")
-    assert ToolInvocation._fields == ("tool_name", "args", "line_number")
-
-
-ERRORS = """
-    MISSING_TOOL_PREFIX MISSING_OPENING_PAREN MISSING_CLOSING_PAREN INVALID_JSON_SYNTAX EMPTY_TOOL_NAME
-    UNKNOWN_TOOL_NAME INVALID_ARGUMENTS OVERSIZED_ARGUMENTS INVALID_ANSWER EMPTY_REPLY TRUNCATED_REPLY
-    REFUSED_REPLY FILTERED_REPLY UNFOUNDED_CLAIM THOUGHT_ONLY_REPLY TOO_MANY_CALLS
-"""
-REASONS = """
-    MAX_CALLS_PER_SESSION MAX_CALLS_PER_TURN MAX_INPUT_TOKENS MAX_OUTPUT_TOKENS MAX_STEPS WALL_CLOCK
-    MAX_COST ANSWERED HEALING_EXHAUSTED SCHEMA_REPAIR_EXHAUSTED LOOP_PERSISTED PROVIDER_FAILED CONTEXT_OVERFLOW
-    EMPTY_REPLY REFUSED CANCELLED INVALID_REQUEST WORKSPACE_FAILED WORKSPACE_CHANGED WORKSPACE_BUSY
-    CHECKS_FAILED EDITS_FAILED NOT_CHECKED NOTHING_CHANGED HOOK_FAILED STORE_FAILED DAY_LIMIT ACCOUNT_LIMIT
-"""
-
-
-@pytest.mark.parametrize(
-    ("enum", "names"),
-    [(ExtractionErrorType, ERRORS), (OutcomeKind, "FINISHED BUDGET_STOP SYSTEM_ERROR"), (StopReason, REASONS)],
-    ids=["errors", "terminals", "reasons"],
-)
-def test_closed_enums_are_closed(enum: type[Enum], names: str) -> None:
-    assert [member.name for member in enum] == names.split()

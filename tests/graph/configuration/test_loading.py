@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from mendgraph.graph.configuration.context import SETTINGS, AgentContext
+from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import (
     CONFIG_VARIABLE,
     Configuration,
@@ -168,25 +168,6 @@ def test_a_repository_adds_nothing_to_what_the_user_allows(
 
 # --- Trust
 
-ALWAYS_TRUSTED = {
-    *(
-        "workspace",
-        "keep_days",
-        "keep_runs",
-        "keep_mb",
-        "model",
-        "base_url",
-        "fallback_models",
-        "window_tokens",
-        "checks",
-        "response_format",
-        "system_prompt",
-    ),
-    *("usd_per_million_input", "usd_per_million_output", "usd_per_million_cached_input", "repeat_window"),
-    *("usd_per_million_cache_write", "tool_retry_backoff_s", "account", "model_kwargs", "use_responses_api"),
-}
-"""Where a run goes, what it costs and who pays, what it executes, and what comes out of it."""
-
 NARROW: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
     ({"mode": "ask"}, {"mode": "read-only"}),
     ({}, {"max_steps": 3, "max_calls_per_turn": 10, "max_cost_usd": 0.5}),
@@ -241,11 +222,6 @@ def test_preferences_and_less_than_the_user_allows_need_no_trust(base: dict[str,
 @pytest.mark.parametrize(("base", "values"), WIDE)
 def test_more_than_the_user_allows_needs_trust(base: dict[str, Any], values: dict[str, Any]) -> None:
     assert widening(values, AgentContext(**base)) == tuple(values)
-
-
-def test_every_field_was_thought_of() -> None:
-    assert AgentContext.model_fields.keys() == {name for name, each in SETTINGS.items() if each.trust} | ALWAYS_TRUSTED
-    assert not any(SETTINGS[name].trust for name in ALWAYS_TRUSTED)
 
 
 # --- Prices
