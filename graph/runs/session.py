@@ -245,6 +245,9 @@ class Session:
         if not state.interrupts:
             self._release()
             return _impossible("This thread is not waiting for an approval: resume it, or send a new request.")
+        if self._began_elsewhere(state.values):
+            self._release()
+            return _impossible("The workspace has moved since the approval was requested: resume the run.")
         self._reader = EventReader.taking_up(state.values)
         unclear = decisions is None or (isinstance(decisions, Mapping) and "decisions" not in decisions)
         return TurnStart(Command(resume=str(decisions) if unclear else decisions))  # LangGraph would fail on it
@@ -258,6 +261,7 @@ class Session:
             self._release()
             return _impossible("There is nothing to go on with: this thread has no request yet. Send it one.")
         self._reader = EventReader.taking_up(values)
+        anew = anew or self._began_elsewhere(values)
         match run_records.resume_plan(values, begun.request_id, undone=begun.undone, anew=anew):
             case run_records.ResumePlan.NOTHING:
                 return TurnStart(ended=values["outcome"])
@@ -275,6 +279,11 @@ class Session:
         if self._store is not None:
             self._store.take_up(self.thread_id)
         return start
+
+    def _began_elsewhere(self, values: Mapping[str, Any]) -> bool:
+        """Whether the turn began in another folder, which is not locked by this session and must not be changed."""
+        context = values.get("context")
+        return context is not None and self._root is not None and context.workspace != self._root
 
     def _before_the_stop(self, values: Mapping[str, Any]) -> RunnableConfig | None:
         """The checkpoint before the model call that did not happen; what has been spent since stays spent."""
