@@ -78,6 +78,9 @@ def parse(text: str, name: str = "the cassette") -> CassetteFile | ToolError:
     if isinstance(document, DocumentProblem):
         place = f" (line {document.line}, column {document.column})" if document.line else ""
         return _unreadable(name, f"is not YAML{place}: {document.message}")
+    other = _other_version(document, name)
+    if other is not None:
+        return other
     cassette = _cassette_of(document)
     return _unreadable(name, cassette) if isinstance(cassette, str) else cassette
 
@@ -204,6 +207,17 @@ class _Document(BaseModel):
     settings: dict[str, str] = Field(default={})
     interactions: list[_Interaction]
     version: Literal[1]
+
+
+def _other_version(document: Any, name: str) -> ToolError | None:
+    """The refusal of a cassette that another version of mendgraph has written, or a later version of vcrpy."""
+    number = document.get("version") if isinstance(document, dict) else None
+    if type(number) is not int or number == VERSION:
+        return None
+    versions = f"(format {number}, this one knows {VERSION})"
+    if number > VERSION:
+        return invalid(f"{name} was written by a newer mendgraph {versions}: update mendgraph, or {_REMEDY}")
+    return _unreadable(name, f"was written by an older mendgraph {versions}")
 
 
 def _cassette_of(document: Any) -> CassetteFile | str:

@@ -32,7 +32,14 @@ from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.processes.bubblewrap import bubblewrap_path, sandbox_problem
 from mendgraph.nodes.execute_tools.processes.processes import ProcessResult, ripgrep_path, run_process
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
-from mendgraph.nodes.execute_tools.store.database import APPLICATION_ID, FILE_NAME, StoreError, check_file, postgres_url
+from mendgraph.nodes.execute_tools.store.database import (
+    APPLICATION_ID,
+    FILE_NAME,
+    StoreError,
+    check_file,
+    other_format,
+    postgres_url,
+)
 from mendgraph.nodes.execute_tools.store.database_schema import FORMAT
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, data_folder, workspace_folder_path
 from mendgraph.nodes.language.display import count_of, how_to_add
@@ -336,17 +343,20 @@ def database(root: str) -> Finding:
 
 def _of_file(path: str) -> Finding:
     check_file(path)
-    with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True, timeout=2.0)) as connection:
+    uri = f"file:{quote(path)}?mode=ro"
+    if not os.path.lexists(f"{path}-wal"):  # nobody has it open; otherwise SQLite makes this file, and it would stay
+        uri += "&immutable=1"
+    with closing(sqlite3.connect(uri, uri=True, timeout=2.0)) as connection:
 
         def asked(statement: str) -> Any:
             return connection.execute(statement).fetchone()[0]
 
-        if asked("PRAGMA application_id") != APPLICATION_ID or asked("PRAGMA user_version") != FORMAT:
-            return Finding(
-                Status.PROBLEM,
-                f"{path} is not one of this version, which knows format {FORMAT}",
-                f"move it away, or {_ELSEWHERE}",
-            )
+        if asked("PRAGMA application_id") != APPLICATION_ID:
+            return Finding(Status.PROBLEM, f"{path} is no database of mendgraph", f"move it away, or {_ELSEWHERE}")
+        number = asked("PRAGMA user_version")
+        if number != FORMAT:
+            reason, _, remedy = str(other_format(path, number, FORMAT, _ELSEWHERE)).rstrip(".").rpartition(": ")
+            return Finding(Status.PROBLEM, reason, remedy)
         if (whole := asked("PRAGMA quick_check(1)")) != "ok":
             raise sqlite3.DatabaseError(whole)
         runs = count_of(asked("SELECT count(*) FROM runs"), "run")

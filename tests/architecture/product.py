@@ -43,8 +43,8 @@ EFFECT_PACKAGES = tuple(
     f"nodes/execute_tools/{name}/" for name in ("copies", "files", "journal", "network", "processes", "store")
 )
 
-NOT_OURS = frozenset({"__pycache__", "node_modules"})
-"""Folders of what was made or fetched."""
+NOT_OURS = frozenset({"__pycache__", "node_modules", "stores"})
+"""Folders of what was made or fetched, and of what earlier versions have written."""
 
 
 def sources(*folders: str) -> list[str]:

@@ -101,7 +101,7 @@ NONE = "is no cassette of version 1: "
         ("recorded_from: 2020-13-45", "is not YAML (line 1, column 16): month must be in 1..12"),
         ("[]", f"{NONE}Input should be a valid dictionary"),
         ("{a: 1}", f"{NONE}Field required in recorded_from"),
-        (PAGE.replace("version: 1", "version: 2"), f"{NONE}Input should be 1 in version"),
+        (PAGE.replace("version: 1", "version: 'x'"), f"{NONE}Input should be 1 in version"),
         (PAGE.replace("version: 1", "version: 1\nx: 1"), f"{NONE}Extra inputs are not permitted in x"),
         (PAGE.replace("model: m", "model: 4"), f"{NONE}Input should be a valid string in settings.model"),
         (PAGE.replace("code: 429", "code: true"), f"{NONE}Input should be a valid integer in inter"),
@@ -117,6 +117,19 @@ def test_a_bad_file_is_told_with_its_name_the_place_and_the_remedy(text: str, pr
     assert found.message.startswith(f"a/b.yaml {problem}")
     assert found.message.endswith(f": {REMEDY}")
     assert "\n" not in found.message
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        (2, f"was written by a newer mendgraph (format 2, this one knows 1): update mendgraph, or {REMEDY}"),
+        (0, f"was written by an older mendgraph (format 0, this one knows 1): {REMEDY}"),
+    ],
+)
+def test_cassette_of_other_format_is_refused_with_both_numbers(number: int, expected: str) -> None:
+    refusal = parse(PAGE.replace("version: 1", f"version: {number}"), "a/b.yaml")
+    assert isinstance(refusal, ToolError)
+    assert (refusal.code, refusal.message) == (ToolErrorCode.INVALID_ARGUMENT, f"a/b.yaml {expected}")
 
 
 def test_only_utf_8_of_a_conversations_size_is_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

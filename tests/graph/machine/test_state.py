@@ -220,6 +220,6 @@ def test_whoever_changes_what_is_stored_decides_what_becomes_of_older_databases(
     assert now == FINGERPRINT, (
         f"What a database stores has changed: its fingerprint is {now!r} now. Can this version read what the last"
         " released one has stored, with the same meaning? Then put the new FINGERPRINT into"
-        " nodes/execute_tools/store/database.py. Else raise FORMAT beside it as well, and convert older databases"
-        " there, or leave them refused."
+        " nodes/execute_tools/store/database.py: tests/contract shows whether it can. Else raise FORMAT in"
+        " database_schema.py as well, and convert older databases, or leave them refused."
     )

@@ -4,7 +4,6 @@ import hashlib
 import os
 import shutil
 import threading
-from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,8 +15,7 @@ from mendgraph.graph.terminal import doctor as checks
 from mendgraph.graph.terminal.doctor import Finding, Status, examine, made
 from mendgraph.nodes.call_model.weights import WeightsSpec
 from mendgraph.nodes.execute_tools.evidence.runners import LOOKED_FOR
-from mendgraph.nodes.execute_tools.store.database import open_database
-from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder, workspace_folder_path
+from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 from tests.doubles.scripted_server import Say, ScriptedServer
 from tests.graph.telemetry.conftest import context
@@ -94,13 +92,6 @@ def test_the_database_is_looked_through(root: str) -> None:
         file.write(b"\xff" * (size // 2))
     damaged = checks.database(root)
     assert (damaged.status, path in damaged.remedy) == (Status.PROBLEM, True)
-
-
-def test_a_database_of_another_format_is_told(root: str) -> None:
-    with closing(open_database(str(workspace_folder(root)))) as database:
-        database.execute("PRAGMA user_version = 99")
-    found = checks.database(root)
-    assert (found.status, "is not one of this version" in found.found) == (Status.PROBLEM, True)
 
 
 @pytest.mark.usefixtures("empty_store")

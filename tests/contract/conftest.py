@@ -1,0 +1,4 @@
+"""What pytest leaves alone here."""
+
+collect_ignore = ["stores"]
+"""Tests in there are data: `test_stored_formats.py` runs them in a copy."""
