@@ -2,7 +2,8 @@
 
 A program gets namespaces of its own, no capability and no new privileges. The system is read-only and small: no home,
 no `/run`, no `/var`, of `/etc` only what programs need to start. What it must not touch in the workspace is mounted
-over. Handles say what is mounted, so that no name is looked up twice. Source: bwrap(1); measured with 0.8.0.
+over. Handles say what is mounted, so that no name is looked up twice. A seccomp filter refuses what namespaces do not
+separate. Source: bwrap(1); measured with 0.8.0.
 """
 
 import functools
@@ -20,6 +21,7 @@ from typing import Final
 
 from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.processes import processes
+from mendgraph.nodes.execute_tools.processes.seccomp import seccomp_filter
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 PROGRAM_FOLDERS: Final = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")
@@ -82,12 +84,13 @@ class View:
         return (self.root_fd, *(handle for handle, _ in (*self.read_only, *self.given, *self.replaced)))
 
 
-def sandbox_options(view: View, status_fd: int, block_fd: int) -> list[str]:
+def sandbox_options(view: View, status_fd: int, block_fd: int, filter_fd: int) -> list[str]:
     """The options of bubblewrap for this view. Later mounts cover earlier ones.
 
-    What bubblewrap did is reported as JSON on `status_fd`. The program starts when something comes from `block_fd`.
+    What bubblewrap did is reported as JSON on `status_fd`. The program starts when something comes from `block_fd`,
+    with the seccomp filter that `filter_fd` holds.
     """
-    options = [*_NAMESPACES, *_system_options()]
+    options = [*_NAMESPACES, "--seccomp", str(filter_fd), *_system_options()]
     for handle, name in view.given:
         options += ("--perms", "0444", "--ro-bind-data", str(handle), name)
     options += ("--proc", "/proc", "--dev", "/dev")
@@ -123,6 +126,8 @@ def sandbox_problem() -> str | None:
     """
     if sys.platform != "linux":
         return "programs are started inside bubblewrap, which exists for Linux only"
+    if seccomp_filter() is None:
+        return f"there is no seccomp filter for this machine's architecture, {os.uname().machine}"
     program = bubblewrap_path()
     return NOT_INSTALLED if program is None else _start_problem(program)
 
@@ -148,14 +153,16 @@ def _start_problem(program: str) -> str | None:
         root, folder = (stack.enter_context(closing(open_root(name))) for name in ("/usr", "/usr/bin"))
         given = stack.enter_context(_texts())
         view = View("/run/probe", root, "/", given=given, read_only=((folder, "/run/probe/bin"),))
-        file = stack.enter_context(_options_file(sandbox_options(view, status_fd=1, block_fd=0)))
+        filter_fd = stack.enter_context(text_handle(seccomp_filter() or b""))
+        options = sandbox_options(view, status_fd=1, block_fd=0, filter_fd=filter_fd)
+        file = stack.enter_context(_options_file(options))
         found = processes.run_process(
             [program, "--args", str(file), "--", "true"],
             cwd="/",
             timeout_s=_PROBE_S,
             max_output_bytes=10_000,
             env={"PATH": ":".join(PROGRAM_FOLDERS)},
-            pass_fds=(file, *view.handles),
+            pass_fds=(file, filter_fd, *view.handles),
         )
     if isinstance(found, processes.ProcessResult):
         if found.exit_code == 0:
@@ -271,21 +278,21 @@ def _unlimited(reason: str) -> ToolError:
 @contextmanager
 def started(view: View, command: Sequence[str], env: Mapping[str, str]) -> Iterator[Sandboxed | ToolError]:
     """Start `command` inside a sandbox with this view, or say why not; when the block ends, nothing of it is alive."""
-    refusal, program = sandbox_refusal(), bubblewrap_path()
-    if refusal is not None or program is None:
+    refusal, program, system_calls = sandbox_refusal(), bubblewrap_path(), seccomp_filter()
+    if refusal is not None or program is None or system_calls is None:
         yield refusal or ToolError(code=ToolErrorCode.UNAVAILABLE, message=f"{NOT_INSTALLED}.")
         return
     (reader, writer), (blocked, go) = os.pipe(), os.pipe()
     os.set_blocking(reader, False)
     with closing(reader), closing(go):  # after the sandbox is killed: the program would take that for the sign to start
-        with _texts() as given, closing(writer), closing(blocked):
+        with _texts() as given, text_handle(system_calls) as filter_fd, closing(writer), closing(blocked):
             view = replace(view, given=(*given, *view.given))
-            with _options_file(sandbox_options(view, writer, blocked)) as file:
+            with _options_file(sandbox_options(view, writer, blocked, filter_fd)) as file:
                 process = processes.start_process(
                     [program, "--args", str(file), "--", *command],
                     cwd="/",
                     env=env,
-                    pass_fds=(file, writer, blocked, *view.handles),
+                    pass_fds=(file, writer, blocked, filter_fd, *view.handles),
                 )
         if isinstance(process, ToolError):
             yield process

@@ -1,0 +1,195 @@
+"""The seccomp filter of every program: which system calls the kernel refuses it, as a program of classic BPF.
+
+Namespaces do not separate everything: the keys of the user's session, `io_uring`, virtual sockets and the handles of
+files are the kernel's, and belong to the whole machine. A filter holds for a program and for all that it starts.
+
+Source: seccomp(2), bpf(4); system call numbers of arch/x86/entry/syscalls/syscall_64.tbl and
+include/uapi/asm-generic/unistd.h of Linux 6.18.
+"""
+
+import errno
+import os
+import socket
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+_KILL: Final = 0x8000_0000
+_REFUSE: Final = 0x0005_0000
+"""The low 16 bits of this answer are the error number that the program sees."""
+_ALLOW: Final = 0x7FFF_0000
+
+_LOAD: Final = 0x20
+_IF_EQUAL: Final = 0x15
+_IF_AT_LEAST: Final = 0x35
+_IF_ANY_BIT: Final = 0x45
+_RETURN: Final = 0x06
+
+_NUMBER, _ARCHITECTURE = 0, 4
+_ARGUMENTS: Final = 16
+"""Where `struct seccomp_data` holds the number, the architecture and the first of six arguments of eight bytes."""
+
+_NETLINK_ROUTE: Final = 0
+_X32_BIT: Final = 0x4000_0000
+"""Numbers from here on are the x32 interface of x86-64, which has another table."""
+
+_NEW_NAMESPACES: Final = 0x0002_0000 | 0x0200_0000 | 0x0400_0000 | 0x0800_0000 | 0x1000_0000 | 0x2000_0000 | 0x4000_0000
+"""The flags of clone(2) for a mount, cgroup, UTS, IPC, user, PID and network namespace."""
+
+PROGRAM_FAMILIES: Final = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6)
+"""The families of sockets of a program that has a network namespace of its own."""
+
+_COMMON: Final = {
+    "io_uring_setup": 425,
+    "io_uring_enter": 426,
+    "io_uring_register": 427,
+    "open_tree": 428,
+    "move_mount": 429,
+    "fsopen": 430,
+    "fsconfig": 431,
+    "fsmount": 432,
+    "fspick": 433,
+    "clone3": 435,
+    "mount_setattr": 442,
+    "open_tree_attr": 467,
+}
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """The number by which the kernel names an architecture, and its table of system calls."""
+
+    audit_number: int
+    numbers: Mapping[str, int]
+
+
+ARCHITECTURES: Final = {
+    "x86_64": Architecture(
+        0xC000_003E,
+        _COMMON
+        | {
+            "socket": 41,
+            "socketpair": 53,
+            "clone": 56,
+            "pivot_root": 155,
+            "chroot": 161,
+            "mount": 165,
+            "umount2": 166,
+            "add_key": 248,
+            "request_key": 249,
+            "keyctl": 250,
+            "unshare": 272,
+            "perf_event_open": 298,
+            "open_by_handle_at": 304,
+            "setns": 308,
+            "bpf": 321,
+            "userfaultfd": 323,
+        },
+    ),
+    "aarch64": Architecture(
+        0xC000_00B7,
+        _COMMON
+        | {
+            "umount2": 39,
+            "mount": 40,
+            "pivot_root": 41,
+            "chroot": 51,
+            "unshare": 97,
+            "socket": 198,
+            "socketpair": 199,
+            "add_key": 217,
+            "request_key": 218,
+            "keyctl": 219,
+            "clone": 220,
+            "perf_event_open": 241,
+            "open_by_handle_at": 265,
+            "setns": 268,
+            "bpf": 280,
+            "userfaultfd": 282,
+        },
+    ),
+}
+"""The architectures that have a filter. On any other no program starts."""
+
+REFUSED: Final = (
+    *("add_key", "request_key", "keyctl"),
+    *("io_uring_setup", "io_uring_enter", "io_uring_register"),
+    *("userfaultfd", "bpf", "perf_event_open", "open_by_handle_at"),
+    *("mount", "umount2", "pivot_root", "chroot", "unshare", "setns"),
+    *("open_tree", "open_tree_attr", "move_mount", "fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr"),
+)
+"""System calls that a program never gets, whatever their arguments: they fail with EPERM."""
+
+_Instruction = tuple[int, int, int, int]
+"""Its code, how many instructions to skip if it holds, how many if it does not, and its operand."""
+
+
+def seccomp_filter(families: Sequence[int] = PROGRAM_FAMILIES, machine: str = "") -> bytes | None:
+    """The filter as an array of `struct sock_filter`, None where the machine's architecture has none.
+
+    Sockets may be of these `families`. Where any is allowed, NETLINK_ROUTE is as well, which programs use to list
+    network interfaces. Pairs of UNIX sockets are always allowed.
+    """
+    architecture = ARCHITECTURES.get(machine or os.uname().machine)
+    if architecture is None:
+        return None
+
+    numbers = architecture.numbers
+    program: list[_Instruction] = [
+        (_LOAD, 0, 0, _ARCHITECTURE),
+        (_IF_EQUAL, 1, 0, architecture.audit_number),
+        (_RETURN, 0, 0, _KILL),
+        (_LOAD, 0, 0, _NUMBER),
+        (_IF_AT_LEAST, 0, 1, _X32_BIT),
+        _refuse(errno.ENOSYS),
+    ]
+    for name in REFUSED:
+        program += _for_call(numbers[name], [_refuse(errno.EPERM)])
+
+    # Its flags lie in memory, which no filter can read: C libraries fall back to clone.
+    program += _for_call(numbers["clone3"], [_refuse(errno.ENOSYS)])
+    program += _for_call(numbers["clone"], _without_flags(_NEW_NAMESPACES))
+    program += _for_call(numbers["socket"], _of_families(families))
+    program += _for_call(numbers["socketpair"], _of_families((socket.AF_UNIX,), route=False))
+    program.append((_RETURN, 0, 0, _ALLOW))
+
+    return b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
+
+
+def _refuse(error: int) -> _Instruction:
+    return (_RETURN, 0, 0, _REFUSE | error)
+
+
+def _argument(place: int) -> _Instruction:
+    """Load the low half of an argument: flags, families and protocols have 32 bits."""
+    return (_LOAD, 0, 0, _ARGUMENTS + 8 * place)
+
+
+def _for_call(number: int, answer: Sequence[_Instruction]) -> list[_Instruction]:
+    """Give this answer to this call; it ends with a return. The loaded value is the call's number, before and after."""
+    return [(_IF_EQUAL, 0, len(answer), number), *answer]
+
+
+def _without_flags(flags: int) -> list[_Instruction]:
+    return [
+        _argument(0),
+        (_IF_ANY_BIT, 0, 1, flags),
+        _refuse(errno.EPERM),
+        (_RETURN, 0, 0, _ALLOW),
+    ]
+
+
+def _of_families(families: Sequence[int], *, route: bool = True) -> list[_Instruction]:
+    program = [_argument(0)]
+    for family in families:
+        program += [(_IF_EQUAL, 0, 1, family), (_RETURN, 0, 0, _ALLOW)]
+
+    if families and route:
+        program += [
+            (_IF_EQUAL, 0, 3, socket.AF_NETLINK),
+            _argument(2),
+            (_IF_EQUAL, 0, 1, _NETLINK_ROUTE),
+            (_RETURN, 0, 0, _ALLOW),
+        ]
+    return [*program, _refuse(errno.EAFNOSUPPORT)]

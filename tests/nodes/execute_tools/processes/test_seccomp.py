@@ -1,0 +1,201 @@
+"""The filter by what it answers to a system call, interpreted as the kernel does, and by real calls in the sandbox."""
+
+import errno
+import json
+import os
+import socket
+import struct
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mendgraph.nodes.execute_tools.processes import bubblewrap
+from mendgraph.nodes.execute_tools.processes.seccomp import ARCHITECTURES, REFUSED, Architecture, seccomp_filter
+from tests.nodes.execute_tools.processes.command_place import Place, command_place
+
+ALLOWED, KILLED = "allowed", "killed"
+NEW_USER, NEW_NET, THREAD = 0x1000_0000, 0x4000_0000, 0x0001_0F00
+OTHER_ARCHITECTURE = 0x4000_0003
+
+both = pytest.mark.parametrize("machine", ARCHITECTURES)
+
+
+def answer(machine: str, number: int, *arguments: int, audit_number: int | None = None, network: bool = True) -> str:
+    """What the kernel does with a call: "allowed", "killed" or the name of the error."""
+    code = seccomp_filter(machine=machine) if network else seccomp_filter((), machine)
+    assert code is not None
+    audit = ARCHITECTURES[machine].audit_number if audit_number is None else audit_number
+    words = (*arguments, *[0] * (6 - len(arguments)))
+    data = struct.pack("<IIQ6Q", number, audit, 0, *words)
+
+    program = list(struct.iter_unpack("=HBBI", code))
+    place = loaded = 0
+    while True:
+        operation, if_true, if_false, operand = program[place]
+        place += 1
+        match operation:
+            case 0x20:
+                (loaded,) = struct.unpack_from("<I", data, operand)
+            case 0x15:
+                place += if_true if loaded == operand else if_false
+            case 0x35:
+                place += if_true if loaded >= operand else if_false
+            case 0x45:
+                place += if_true if loaded & operand else if_false
+            case 0x06:
+                break
+            case _:
+                raise AssertionError(f"unknown instruction {operation:#x}")
+
+    if operand == 0x7FFF_0000:
+        return ALLOWED
+    return KILLED if operand == 0x8000_0000 else errno.errorcode[operand & 0xFFFF]
+
+
+def numbers_of(machine: str) -> Architecture:
+    return ARCHITECTURES[machine]
+
+
+@both
+@pytest.mark.parametrize("name", REFUSED)
+def test_call_of_the_table_is_refused(machine: str, name: str) -> None:
+    assert answer(machine, numbers_of(machine).numbers[name]) == "EPERM"
+
+
+@both
+def test_architectures_have_the_same_names(machine: str) -> None:
+    assert numbers_of(machine).numbers.keys() == numbers_of("x86_64").numbers.keys()
+    assert len(set(numbers_of(machine).numbers.values())) == len(numbers_of(machine).numbers)
+
+
+@both
+@pytest.mark.parametrize(
+    ("family", "protocol", "expected"),
+    [
+        (socket.AF_UNIX, 0, ALLOWED),
+        (socket.AF_INET, 0, ALLOWED),
+        (socket.AF_INET6, 17, ALLOWED),
+        (socket.AF_NETLINK, 0, ALLOWED),
+        (socket.AF_NETLINK, 9, "EAFNOSUPPORT"),
+        (socket.AF_PACKET, 0, "EAFNOSUPPORT"),
+        (socket.AF_VSOCK, 0, "EAFNOSUPPORT"),
+        (socket.AF_ALG, 0, "EAFNOSUPPORT"),
+        (44, 0, "EAFNOSUPPORT"),
+    ],
+)
+def test_socket_is_allowed_for_listed_families_only(machine: str, family: int, protocol: int, expected: str) -> None:
+    number = numbers_of(machine).numbers["socket"]
+    assert answer(machine, number, family, socket.SOCK_STREAM, protocol) == expected
+
+
+@both
+def test_without_families_only_pairs_of_unix_sockets_are_allowed(machine: str) -> None:
+    numbers = numbers_of(machine).numbers
+    families = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK)
+    answers = {answer(machine, numbers["socket"], family, network=False) for family in families}
+
+    assert answers == {"EAFNOSUPPORT"}
+    assert answer(machine, numbers["socketpair"], socket.AF_UNIX, network=False) == ALLOWED
+    assert answer(machine, numbers["socketpair"], 30, network=False) == "EAFNOSUPPORT"
+
+
+@both
+def test_clone_is_allowed_without_namespaces_only(machine: str) -> None:
+    numbers = numbers_of(machine).numbers
+    assert answer(machine, numbers["clone"], THREAD) == ALLOWED
+    assert answer(machine, numbers["clone"], NEW_USER | 17) == "EPERM"
+    assert answer(machine, numbers["clone"], NEW_NET | 17) == "EPERM"
+    assert answer(machine, numbers["clone3"]) == "ENOSYS"
+
+
+@both
+def test_other_interfaces_of_the_kernel_are_closed(machine: str) -> None:
+    assert answer(machine, numbers_of(machine).numbers["keyctl"], audit_number=OTHER_ARCHITECTURE) == KILLED
+    assert answer(machine, 0x4000_0000 | 250) == "ENOSYS"
+
+
+@both
+def test_ordinary_calls_are_allowed(machine: str) -> None:
+    special = set(numbers_of(machine).numbers.values())
+    assert {answer(machine, number) for number in range(470) if number not in special} == {ALLOWED}
+
+
+def test_unknown_architecture_has_no_filter_and_no_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert seccomp_filter(machine="riscv64") is None
+
+    monkeypatch.setattr(bubblewrap, "seccomp_filter", lambda: None)
+    problem = bubblewrap.sandbox_problem()
+    assert problem is not None
+    assert problem.startswith("there is no seccomp filter for this machine's architecture")
+
+
+# --- In the sandbox
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    with command_place(tmp_path) as made:
+        yield made
+
+
+CALLS = """
+import ctypes, json, platform, socket, sys
+libc = ctypes.CDLL(None, use_errno=True)
+numbers = json.loads(sys.argv[1])
+errors = {}
+for name in ("keyctl", "add_key", "request_key", "io_uring_setup", "bpf", "userfaultfd", "perf_event_open", "unshare",
+             "setns", "mount", "fsopen", "open_by_handle_at", "clone3"):
+    ctypes.set_errno(0)
+    result = libc.syscall(numbers[name], 0, 0, 0, 0, 0)
+    errors[name] = ctypes.get_errno() if result == -1 else "succeeded"
+for family in (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_VSOCK, socket.AF_ALG, socket.AF_PACKET):
+    try:
+        socket.socket(family, socket.SOCK_SEQPACKET if family == socket.AF_ALG else socket.SOCK_STREAM).close()
+        errors[family.name] = "succeeded"
+    except OSError as error:
+        errors[family.name] = error.errno
+print(json.dumps(errors))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the sandbox exists for Linux only")
+def test_program_in_the_sandbox_is_refused_these_calls(place: Place) -> None:
+    numbers = json.dumps(dict(ARCHITECTURES[os.uname().machine].numbers))
+    result = place.result("python3", "-c", CALLS, numbers)
+    errors = json.loads(result.stdout.head)
+
+    calls = {name: error for name, error in errors.items() if not name.startswith("AF_")}
+    assert calls.pop("clone3") == errno.ENOSYS
+    assert set(calls.values()) == {errno.EPERM}
+
+    families = {name: error for name, error in errors.items() if name.startswith("AF_")}
+    assert families == {
+        "AF_UNIX": "succeeded",
+        "AF_INET": "succeeded",
+        "AF_INET6": "succeeded",
+        "AF_VSOCK": errno.EAFNOSUPPORT,
+        "AF_ALG": errno.EAFNOSUPPORT,
+        "AF_PACKET": errno.EAFNOSUPPORT,
+    }
+
+
+def test_threads_children_and_loopback_work_under_the_filter(place: Place) -> None:
+    script = """
+import asyncio, multiprocessing, subprocess, threading
+async def serve():
+    server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
+    await asyncio.open_connection(*server.sockets[0].getsockname())
+    return "served"
+if __name__ == "__main__":
+    thread = threading.Thread(target=print, args=("thread",)); thread.start(); thread.join()
+    subprocess.run(["echo", "child"], check=True)
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        print(pool.map(abs, [-1, -2]))
+    print(asyncio.run(serve()))
+"""
+    (place.root / "work.py").write_text(script)
+    result = place.result("python3", "-u", "work.py")
+
+    assert result.stdout.head.decode().split("\n") == ["thread", "child", "[1, 2]", "served", ""], result.stderr.head
