@@ -450,7 +450,7 @@ def _inherit(first: int, limits: ResourceLimits) -> None:
         )
         resource.prlimit(first, name, (soft, hard))
     with suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, first, _NICE)
+        os.setpriority(os.PRIO_PROCESS, first, os.getpriority(os.PRIO_PROCESS, first) + _NICE)
     with suppress(OSError):  # where memory runs out nevertheless, the kernel takes these processes first
         Path(f"/proc/{first}/oom_score_adj").write_text("1000")
 

@@ -116,14 +116,14 @@ def test_the_workspace_is_writable_and_nothing_else_is(place: Place, tmp_path: P
     (place.root / "out").symlink_to(outside)
     said = place.says(
         f"echo new > src/new.py; echo x > {outside}/a; echo x > out/b; echo x > ../up; echo x > /x; echo x > /usr/x;"
-        "echo x > /etc/passwd; echo x > /etc/x; echo x > /run/x; mkdir /var; echo 1 > /proc/sys/kernel/sysrq;"
+        "echo x > /etc/passwd; echo x > /etc/x; echo x > /run/x; echo x > /dev/x; mkdir /var; echo 1 > /proc/sys/kernel/sysrq;"
         f"echo x > /proc/sys/kernel/core_pattern; echo fine > /tmp/{scratch} && cat /tmp/{scratch};"
         "echo home > ~/x && cat ~/x"
     )
     assert (place.root / "src/new.py").read_text() == "new\n"
     assert (sorted(os.listdir(tmp_path)), os.listdir(outside)) == (["outside", "root"], ["a"])
     assert (outside / "a").read_text() == "whole"
-    assert said.count("annot create") == 10
+    assert said.count("annot create") == 11
     assert said.endswith("fine\nhome\n")
     assert not os.path.exists(f"/tmp/{scratch}")
 
@@ -191,3 +191,51 @@ def test_it_has_no_privileges_and_no_handles_of_ours(place: Place) -> None:
     assert own[:4] == ["0", "1", "2", "3"]  # 3 is that of the listing
     assert first[:5] == ["0", "1", "2", "4", "/proc/self/fd:"]  # 4 is bubblewrap's own eventfd
     assert "unshare failed" in said
+
+
+def test_program_shares_no_namespace_with_the_agent(place: Place) -> None:
+    names = sorted({"cgroup", "ipc", "mnt", "net", "pid", "user", "uts"} & set(os.listdir("/proc/self/ns")))
+    inside = place.says(f"cd /proc/self/ns && readlink {' '.join(names)}").split()
+    outside = [os.readlink(f"/proc/self/ns/{name}") for name in names]
+
+    assert len(inside) == len(names)
+    assert [name for name, one, other in zip(names, inside, outside, strict=True) if one == other] == []
+
+
+def test_program_does_not_learn_the_name_of_the_machine(place: Place) -> None:
+    assert place.says("uname -n") == "sandbox\n"
+
+
+def test_program_runs_in_a_session_of_its_sandbox(place: Place) -> None:
+    """A program in the session of the terminal could type into it (TIOCSTI)."""
+    result = place.result("python3", "-c", "import os; print(os.getsid(0))")
+    assert int(result.stdout.head) > 0  # 0 stands for a session outside of the process namespace
+
+
+def test_socket_in_a_readable_folder_is_no_way_out(tmp_path: Path) -> None:
+    root, shown = tmp_path.resolve() / "root", tmp_path.resolve() / "shown"
+    for folder in (root, shown):
+        folder.mkdir()
+    (shown / "file").write_text("shown\n")
+    program = f"print(open('{shown}/file').read()); import socket; socket.socket(1).connect('{shown}/service')"
+
+    with closing_socket(socket.socket(socket.AF_UNIX)) as service:
+        service.bind(f"{shown}/service")
+        service.listen()
+        result = opened(root, readable=(str(shown),)).run(["python3", "-c", program])
+
+    assert isinstance(result, CommandResult)
+    assert result.stdout.head == b"shown\n\n"
+    assert b"ConnectionRefusedError" in result.stderr.head
+
+
+def test_readable_folder_cannot_be_changed(tmp_path: Path) -> None:
+    root, shown = tmp_path.resolve() / "root", tmp_path.resolve() / "shown"
+    for folder in (root, shown):
+        folder.mkdir()
+    (shown / "file").write_text("whole")
+
+    result = opened(root, readable=(str(shown),)).run(["sh", "-c", f"cd {shown}; echo x > new; echo x > file; rm file"])
+
+    assert isinstance(result, CommandResult)
+    assert [(path.name, path.read_text()) for path in shown.iterdir()] == [("file", "whole")]

@@ -2,11 +2,13 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing as closing_socket
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,7 @@ from mendgraph.nodes.execute_tools.processes.commands import (
     own_installation,
     readable_folders,
 )
-from mendgraph.nodes.execute_tools.processes.processes import Ends
+from mendgraph.nodes.execute_tools.processes.processes import Ends, command_limits
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.architecture.product import ROOT
 from tests.nodes.execute_tools.processes.command_place import Place, alive, command_place, opened, unique
@@ -76,9 +78,28 @@ def test_where_no_command_runs(place: Place, cwd: str, error: str) -> None:
 
 def test_a_timeout_leaves_nothing(place: Place) -> None:
     mark = unique()
-    result = place.result("sleep", mark, timeout_s=0.2)
+    result = opened(place.root, grace_s=60.0).run(["sleep", mark], timeout_s=1.0)
+    assert isinstance(result, CommandResult)
     assert not alive(mark)
-    assert (result.timed_out, result.exit_code, result.signal, result.limit_s) == (True, 143, 15, 0.2)
+    assert (result.timed_out, result.exit_code, result.signal, result.limit_s) == (True, 143, 15, 1.0)
+
+
+def test_program_that_ignores_the_request_to_end_is_killed_after_its_grace(place: Place) -> None:
+    mark = unique()
+    result = place.result("sh", "-c", f"trap '' TERM; sleep {mark}", timeout_s=1.0)
+    assert not alive(mark)
+    assert (result.timed_out, result.exit_code, result.signal) == (True, 137, 9)
+
+
+def test_call_cannot_take_more_time_than_the_rules_allow(place: Place) -> None:
+    assert place.result("true", timeout_s=1_000.0).limit_s == 30.0
+
+
+def test_command_rules_are_bounded_by_default() -> None:
+    rules = CommandRules()
+    assert (rules.programs, rules.readable) == ((), ())
+    assert (rules.soft_timeout_s, rules.grace_s, rules.max_output_bytes) == (30.0, 0.2, 16_000)
+    assert rules.limits == command_limits()
 
 
 ORPHANS = {
@@ -219,7 +240,7 @@ def test_a_program_that_is_not_installed() -> None:
     assert found == ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
 
 
-@pytest.mark.parametrize("name", ["/", "relative", "/no/such/folder", "/proc/self"])
+@pytest.mark.parametrize("name", ["/", "relative", "/no/such/folder", "/proc/self", "/dev", "/run", "/sys/kernel"])
 def test_folders_that_cannot_be_shown(name: str) -> None:
     message = (
         f"{name!r} cannot be shown to commands: name an existing folder by its absolute path, and none of"
@@ -227,6 +248,15 @@ def test_folders_that_cannot_be_shown(name: str) -> None:
     )
     found = readable_folders(CommandRules(readable=("/usr", name)))
     assert found == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+
+
+def test_socket_cannot_be_shown(tmp_path: Path) -> None:
+    path = str(tmp_path / "service")
+    with closing_socket(socket.socket(socket.AF_UNIX)) as service:
+        service.bind(path)
+        refusal = readable_folders(CommandRules(readable=(path,)))
+    assert isinstance(refusal, ToolError)
+    assert refusal.code is ToolErrorCode.INVALID_ARGUMENT
 
 
 def test_our_python_is_shown_unless_it_is_the_systems_or_holds_a_home(

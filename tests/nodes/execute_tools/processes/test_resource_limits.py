@@ -1,4 +1,6 @@
 import os
+import re
+import resource
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,8 +31,23 @@ def test_the_limits_follow_the_machine(
 ) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
     monkeypatch.setattr(processes, "usable_memory", lambda: memory)
-    found = (command_limits.__wrapped__(), evidence_limits.__wrapped__())
-    assert [(each.processes, each.memory_bytes) for each in found] == [command, evidence]
+
+    assert command_limits.__wrapped__() == ResourceLimits(
+        *command,
+        scratch_bytes=GIB,
+        file_bytes=4 * GIB,
+        open_files=8_192,
+        disk_bytes=8 * GIB,
+        output_bytes=GIB,
+    )
+    assert evidence_limits.__wrapped__() == ResourceLimits(
+        *evidence,
+        scratch_bytes=GIB // 4,
+        file_bytes=GIB // 4,
+        open_files=1_024,
+        disk_bytes=8 * GIB,
+        output_bytes=GIB,
+    )
 
 
 def test_a_container_has_less_memory_than_its_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,3 +149,41 @@ def test_a_program_inherits_its_limits_and_cannot_raise_them(place: Place) -> No
 def test_a_refused_fork_is_known_by_its_words(place: Place) -> None:
     result = place.result("sh", "-c", "echo 'sh: Cannot fork' >&2; exit 2")
     assert result.limit == LimitReached(Limit.PROCESSES, 20, 20)
+
+
+COUNTS_PROCESSES_OF_A_SANDBOX = [int(part) for part in re.findall(r"\d+", os.uname().release)[:2]] >= [5, 14]
+
+
+@pytest.mark.skipif(not COUNTS_PROCESSES_OF_A_SANDBOX, reason="this kernel counts all processes of a user")
+def test_program_inherits_its_limit_of_processes(place: Place) -> None:
+    result = python(place, "import resource; print(resource.getrlimit(resource.RLIMIT_NPROC))")
+    assert result.stdout.head == b"(21, 21)\n"  # one more for bubblewrap
+
+
+def test_limit_that_the_agent_has_itself_is_not_raised(place: Place) -> None:
+    own = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10 * MB, own[1]))
+    try:
+        result = python(place, "import resource; print(resource.getrlimit(resource.RLIMIT_FSIZE))")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, own)
+    assert result.stdout.head.decode() == f"({10 * MB}, {20 * MB})\n"
+
+
+def test_file_systems_in_memory_are_writable_and_bounded(place: Place) -> None:
+    program = (
+        "for each in ('/tmp', os.path.expanduser('~'), '/dev/shm'):\n"
+        "    open(f'{each}/file', 'w').write('x')\n"
+        "    status = os.statvfs(each)\n"
+        "    print(status.f_blocks * status.f_frsize)"
+    )
+    sizes = [int(size) for size in python(place, program).stdout.head.split()]
+    assert len(sizes) == 3
+    assert all(32 * MB <= size < 33 * MB for size in sizes)
+
+
+def test_program_yields_to_the_agent_and_is_the_first_that_the_kernel_ends(place: Place) -> None:
+    program = "print(os.getpriority(os.PRIO_PROCESS, 0)); print(open('/proc/self/oom_score_adj').read())"
+    result = python(place, program)
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    assert result.stdout.head.split() == [str(min(19, own + 5)).encode(), b"1000"]

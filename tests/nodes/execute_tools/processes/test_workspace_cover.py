@@ -187,6 +187,11 @@ def test_a_denied_file_cannot_be_read_by_any_name(place: Place, name: str) -> No
     assert "canary" not in place.says(f"mv src moved; cat {name.replace('src', 'moved')}; mv moved src")
 
 
+def test_denied_folder_looks_empty_and_takes_no_file(place: Place) -> None:
+    assert place.says("ls -A src/keys; echo x > src/keys/new || echo refused").endswith("refused\n")
+    assert os.listdir(place.root / "src/keys") == ["one"]
+
+
 def test_a_repository_is_readable_but_cannot_be_changed_moved_or_removed(place: Place) -> None:
     (place.root / "src/sub/.git").mkdir(parents=True)
     said = place.says(

@@ -1,0 +1,1 @@
+"""Do the tests notice the faults that a hurried developer makes? `make planted`."""
