@@ -16,7 +16,7 @@ OWN_UV := $(filter .tools/%,$(UV))
 # Byte code makes our commands start twice as fast, and .venv is the one environment that they use.
 unexport PYTHONDONTWRITEBYTECODE PYTHONPATH VIRTUAL_ENV UV_PROJECT_ENVIRONMENT
 
-.PHONY: help setup sandbox browser postgres demo test sweep coverage lint docs record studio bench scale pure eval everyday redteam fuzz mutants clean
+.PHONY: help setup sandbox browser postgres demo test sweep coverage lint docs record studio bench scale pure eval everyday redteam fuzz mutants planted clean
 
 help: ## what you can make
 	@echo "usage: make <target> [ARGS='more arguments for the command behind it']"
@@ -126,6 +126,9 @@ fuzz: setup ## attack the parsers and stores with random input (EXAMPLES=100000 
 
 mutants: setup ## change the pure files in small ways, and count the changes that no test notices
 	@$(BIN)/python -P benchmarks/mutants/run.py $(ARGS)
+
+planted: setup ## plant known faults in a copy, and fail where a test file does not notice one (ARGS="sandbox nodes/heal")
+	@$(BIN)/python -P benchmarks/planted/run.py $(ARGS)
 
 clean: ## remove what make has made in this folder (the model's weights stay where they are)
 	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .fuzz .import_linter_cache .hypothesis .benchmarks .coverage*

@@ -25,7 +25,7 @@ FAILED_TEST: Final = re.compile(r"^FAILED (.+?)(?: - .*)?$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class TestRun:
+class RunResult:
     """The result of a run of one test file. `failed_test` is the first test that failed, "" for none."""
 
     passed: bool
@@ -47,7 +47,7 @@ class Checkout:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._controls: dict[str, TestRun] = {}
+        self._controls: dict[str, RunResult] = {}
         self._copy_files()
         self._make_environment()
 
@@ -108,7 +108,7 @@ class Checkout:
         if not imported.startswith(f"{self.folder}/"):
             raise RuntimeError(f"the tests would import {imported.strip()}")
 
-    def _run_tests(self, file: str, *options: str) -> TestRun:
+    def _run_tests(self, file: str, *options: str) -> RunResult:
         command = [".venv/bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=no", *options, file]
         process = subprocess.Popen(
             command,
@@ -124,10 +124,10 @@ class Checkout:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
-            return TestRun(passed=False, failed_test="", last_line=f"no end within {TIME_LIMIT_S} s")
+            return RunResult(passed=False, failed_test="", last_line=f"no end within {TIME_LIMIT_S} s")
         match = FAILED_TEST.search(output)
         lines = output.strip().splitlines() or [f"exit code {process.returncode}"]
-        return TestRun(process.returncode == 0, match[1] if match else "", lines[-1])
+        return RunResult(process.returncode == 0, match[1] if match else "", lines[-1])
 
     @staticmethod
     def _write(file: Path, text: str) -> None:

@@ -95,7 +95,7 @@ def audit_line(record: JsonMap) -> bytes:
 
 def _line(plain: object) -> bytes:
     text = json.dumps(plain, ensure_ascii=True, separators=(",", ":"))
-    return text.replace("\x7f", "\\u007f").encode() + b"\n"
+    return text.encode() + b"\n"
 
 
 def _plain(value: object, characters: int, values: int, depth: int) -> object:

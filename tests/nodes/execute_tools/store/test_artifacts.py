@@ -46,6 +46,15 @@ def test_the_bounds(tmp_path: Path) -> None:
     assert kept.keep("z") is None
 
 
+def test_results_are_bounded_by_default(tmp_path: Path) -> None:
+    kept = Artifacts(str(tmp_path))
+    assert kept.keep("x" * 10_000_001) is None
+    assert kept.keep("x" * 10_000_000) == "@result/1"
+    with (tmp_path / "1.txt").open("r+b") as file:
+        file.truncate(99_999_999)
+    assert [kept.keep("xx"), kept.keep("x")] == [None, "@result/2"]
+
+
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     fdopen = os.fdopen
 
@@ -149,3 +158,14 @@ def test_the_new_run_reads_what_the_old_one_kept_and_keeps_its_own(data: Path) -
     folder = Path(run_folder_path("new"), "results-w")
     assert [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / "1.txt")] == [0o700, 0o600]
     assert data in folder.parents
+
+
+def test_link_among_the_results_is_copied_as_a_link(tmp_path: Path) -> None:
+    kept("old").keep("one")
+    (tmp_path / "secret").write_text("secret")
+    (Path(run_folder_path("old")) / "results-w" / "2.txt").symlink_to(tmp_path / "secret")
+
+    copy_artifacts("old", "new")
+
+    assert (Path(run_folder_path("new")) / "results-w" / "2.txt").is_symlink()
+    assert isinstance(kept("new").open("@result/2"), ToolError)

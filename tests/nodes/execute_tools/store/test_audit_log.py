@@ -58,6 +58,39 @@ def test_files_are_turned_over_before_they_pass_their_size_and_the_oldest_goes(
     assert log.lost == 0
 
 
+def test_log_keeps_three_files_of_five_megabytes_by_default(tmp_path: Path) -> None:
+    log, line = AuditLog(str(tmp_path)), b'{"event":"new"}\n'
+    for name in ("audit.jsonl", "audit.jsonl.1", "audit.jsonl.2"):
+        (tmp_path / name).write_bytes(b"\n" * (5_000_000 - len(line)))
+
+    log.write({"event": "new"})
+    assert os.listdir(tmp_path).count("audit.jsonl.3") == 0
+    assert (tmp_path / "audit.jsonl").stat().st_size == 5_000_000
+
+    log.write({"event": "new"})
+    assert (tmp_path / "audit.jsonl").read_bytes() == line
+    assert sorted(os.listdir(tmp_path)) == ["audit.jsonl", "audit.jsonl.1", "audit.jsonl.2"]
+    assert (tmp_path / "audit.jsonl.1").stat().st_size == 5_000_000
+
+
+@pytest.mark.parametrize("linked", ["file", "folder"])
+def test_log_is_not_written_through_a_link(tmp_path: Path, linked: str) -> None:
+    folder, outside = tmp_path / "log", tmp_path / "outside"
+    outside.mkdir()
+    (outside / "audit.jsonl").write_bytes(b"")
+    if linked == "folder":
+        folder.symlink_to(outside)
+    else:
+        folder.mkdir()
+        (folder / "audit.jsonl").symlink_to(outside / "audit.jsonl")
+
+    log = AuditLog(str(folder))
+    log.write({"event": "one"})
+
+    assert log.lost == 1
+    assert (outside / "audit.jsonl").read_bytes() == b""
+
+
 def test_what_a_kill_has_torn_spoils_no_other_line(tmp_path: Path) -> None:
     torn = b'{"n":'
     log = AuditLog(str(tmp_path))

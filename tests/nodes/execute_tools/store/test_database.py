@@ -15,7 +15,9 @@ from mendgraph.nodes.execute_tools.store.database import (
     APPLICATION_ID,
     FILE_NAME,
     STORE_FILE,
+    LostError,
     StoreError,
+    once_more,
     open_file,
     opened_file,
     store_errors,
@@ -52,6 +54,7 @@ def test_a_new_database_is_durable_and_marked_as_ours(tmp_path: Path) -> None:
         assert [
             pragma(connection, name) for name in ("journal_mode", "synchronous", "auto_vacuum", "busy_timeout")
         ] == ["wal", 2, 2, 10_000]
+        assert [pragma(connection, name) for name in ("fullfsync", "trusted_schema", "page_size")] == [1, 0, 8_192]
         assert (pragma(connection, "application_id"), pragma(connection, "user_version")) == (APPLICATION_ID, FORMAT)
         assert {"calls", "changes", "effects", "backups", "runs"} <= tables(connection)
     assert os.listdir(tmp_path) == [FILE_NAME]
@@ -99,6 +102,67 @@ def test_a_file_that_is_no_database_is_refused_and_stays_as_it_is(tmp_path: Path
         " place, or move it away and begin with a new one."
     )
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("statement", "name"),
+    [
+        ("CREATE TRIGGER other AFTER INSERT ON runs BEGIN DELETE FROM runs; END", "other"),
+        ("CREATE VIEW mine AS SELECT * FROM runs", "mine"),
+    ],
+)
+def test_file_with_a_trigger_or_view_is_refused(tmp_path: Path, statement: str, name: str) -> None:
+    with closing(open_file(str(tmp_path))) as connection:
+        connection.execute(statement)
+    assert f"has the trigger or view '{name}', which mendgraph never makes" in refusal(tmp_path)
+
+
+def test_damaged_text_does_not_hide_the_other_rows(tmp_path: Path) -> None:
+    with closing(open_file(str(tmp_path))) as connection:
+        connection.execute("INSERT INTO backups VALUES (CAST(X'61FF62' AS TEXT), 'x'), ('whole', 'x')")
+        rows = connection.execute("SELECT sha256 FROM backups ORDER BY sha256").fetchall()
+    assert rows == [("a\ufffdb",), ("whole",)]
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (sqlite3.SQLITE_FULL, "the disk is full. Make room and try again."),
+        (sqlite3.SQLITE_IOERR_WRITE, "the disk is full or reports an error. Make room, or have it checked"),
+        (sqlite3.SQLITE_BUSY, "another process has held it for more than 10 s. End it, or try again."),
+        (sqlite3.SQLITE_LOCKED, "it is at work for somebody else. Try again."),
+        (sqlite3.SQLITE_READONLY, "it may only be read. Allow yourself to write it and its folder."),
+        (sqlite3.SQLITE_PERM, "the file permissions do not allow it. Allow yourself to write it and its folder."),
+        (sqlite3.SQLITE_CANTOPEN, "it cannot be opened. Allow yourself to write it and its folder."),
+        (sqlite3.SQLITE_CORRUPT, "is damaged, or no database at all (disk image is malformed)"),
+        (sqlite3.SQLITE_NOTADB, "is damaged, or no database at all (disk image is malformed)"),
+        (sqlite3.SQLITE_ERROR, "disk image is malformed. Try again, or move it away and begin with a new one."),
+    ],
+)
+def test_each_error_of_sqlite_has_its_reason_and_remedy(code: int, reason: str) -> None:
+    error = sqlite3.OperationalError("disk image is malformed")
+    error.sqlite_errorcode = code
+    with pytest.raises(StoreError) as caught, store_errors("/data/store.sqlite"):
+        raise error
+    assert "The database '/data/store.sqlite'" in str(caught.value)
+    assert reason in str(caught.value)
+
+
+def test_work_that_loses_its_connection_is_done_once_more() -> None:
+    calls = []
+
+    @once_more
+    def work(*, losses: int) -> str:
+        calls.append(losses)
+        if len(calls) <= losses:
+            raise LostError("the connection has ended")
+        return "done"
+
+    assert (work(losses=1), calls) == ("done", [1, 1])
+    calls.clear()
+    with pytest.raises(LostError):
+        work(losses=2)
+    assert calls == [2, 2]
 
 
 def test_a_lock_that_is_held_too_long_is_told(tmp_path: Path) -> None:

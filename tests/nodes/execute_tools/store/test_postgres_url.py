@@ -5,9 +5,11 @@ import stat
 import sys
 from pathlib import Path
 
+import psycopg
 import pytest
 
-from mendgraph.nodes.execute_tools.store.database import StoreError, postgres_url, read_url
+from mendgraph.nodes.execute_tools.store.database import LostError, StoreError, postgres_url, read_url
+from mendgraph.nodes.execute_tools.store.postgres import Connections
 from mendgraph.nodes.execute_tools.store.run_folder import give_workspace_name, known_workspace_name, workspace_name
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
@@ -78,6 +80,43 @@ def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.Mo
         "MENDGRAPH_STORE_URL names a PostgreSQL database, which needs the extra `postgres`: in mendgraph's clone, run "
         "`uv sync --inexact --extra postgres` or `pip install '.[postgres]'`."
     )
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "is_lost"),
+    [
+        ("28P01", "it does not let this user in: put the user and password that it knows into", False),
+        ("3D000", "there is no such database: make it with `createdb`, or name another one", False),
+        ("42501", "its user may not do this: GRANT CREATE ON DATABASE", False),
+        ("42P01", "no such table: somebody has changed its tables. Put a backup in its place", False),
+        ("53100", "its disk is full. Make room and try again", False),
+        ("53300", "it has no connection left: raise its max_connections, or run fewer processes", False),
+        ("57P01", "the server was stopped, or is starting: try again when it is there", True),
+        ("25006", "it may only be read: name its primary server in MENDGRAPH_STORE_URL", False),
+        ("25P03", "no such table (SQLSTATE 25P03)", True),
+        ("08006", "no such table (SQLSTATE 08006)", True),
+        ("22023", "no such table (SQLSTATE 22023)", False),
+        ("MG001", "This process lost its lock on the workspace", False),
+    ],
+)
+def test_each_error_of_the_server_has_its_reason_and_remedy(state: str, reason: str, is_lost: bool) -> None:
+    kind = type("ServerError", (psycopg.Error,), {"sqlstate": state})
+    refused = Connections(read_url("postgresql://u@h/runs")).refused(kind("no such table"))
+    assert reason in str(refused)
+    assert isinstance(refused, LostError) is is_lost
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("FATAL: sorry, too many clients already", "it has no connection left"),
+        ("FATAL: remaining connection slots are reserved", "it has no connection left"),
+        ("connection refused", "it cannot be reached (connection refused). Start it, or correct MENDGRAPH_STORE_URL"),
+    ],
+)
+def test_server_that_lets_nobody_in_is_told_by_its_words(words: str, reason: str) -> None:
+    refused = Connections(read_url("postgresql://u@h/runs")).refused(psycopg.OperationalError(words))
+    assert reason in str(refused)
 
 
 def refusal(found: object) -> ToolError:

@@ -38,6 +38,18 @@ def test_it_does_not_grow_for_ever(tmp_path: Path, history: RequestHistory) -> N
     assert len(history.load()) == MOST_REQUESTS
 
 
+def test_newest_requests_stay_and_the_file_is_its_owners(tmp_path: Path, history: RequestHistory) -> None:
+    history.add("x" * 20_000)
+    history.add("y" * 20_001)
+    assert history.load() == ["x" * 20_000]
+
+    path = kept(tmp_path, tmp_path / "data")
+    path.write_bytes(b"".join(b'"%d"\n' % number for number in range(1_005)))
+    path.chmod(0o644)
+    assert history.load() == [str(number) for number in range(5, 1_005)]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
 def test_what_is_no_request_is_passed_over(tmp_path: Path, history: RequestHistory) -> None:
     history.add("one")
     with kept(tmp_path, tmp_path / "data").open("ab") as file:

@@ -2,6 +2,7 @@ import hashlib
 import os
 import re
 import stat
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from hypothesis import given, strategies as st
 from mendgraph.nodes.execute_tools.store.run_folder import (
     DATA_DIR_VARIABLE,
     folder_name,
+    idle_workspaces,
+    is_due,
     remove_run_folder,
     run_folder,
     run_folder_path,
@@ -80,6 +83,46 @@ def test_a_folder_of_ours_that_others_may_enter_is_closed(tmp_path: Path) -> Non
     path.parent.chmod(0o777)
     assert run_folder("t", str(tmp_path)) == str(path)
     assert [mode(path), mode(path.parent)] == [0o700, 0o700]
+
+
+def test_new_folder_is_on_the_disk_when_it_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.fstat(handle).st_ino))
+    path = Path(str(run_folder("t", str(tmp_path))))
+    assert synced == [tmp_path.stat().st_ino, path.parent.stat().st_ino]
+
+
+def test_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "runs").mkdir(mode=0o700)
+    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+    assert run_folder("t", str(tmp_path)) == refused(tmp_path / "runs" / folder_name("t"))
+    assert os.listdir(tmp_path / "runs") == []
+
+
+@pytest.mark.parametrize(("seconds", "due"), [(3_500, False), (3_700, True)])
+def test_folder_is_due_once_an_hour(tmp_path: Path, seconds: int, due: bool) -> None:
+    assert is_due(str(tmp_path))
+    assert not is_due(str(tmp_path))
+
+    then = time.time() - seconds
+    os.utime(tmp_path / "retained", (then, then))
+
+    assert is_due(str(tmp_path)) is due
+    assert not is_due(str(tmp_path))
+    assert mode(tmp_path / "retained") == 0o600
+
+
+def test_workspace_is_idle_after_a_day_without_a_change(tmp_path: Path) -> None:
+    for name, seconds in (("old", 90_000), ("new", 80_000), ("never locked", 90_000)):
+        folder = tmp_path / name
+        folder.mkdir()
+        if name != "never locked":
+            (folder / "run.lock").touch()
+        then = time.time() - seconds
+        os.utime(folder, (then, then))
+
+    assert idle_workspaces(str(tmp_path / "own")) == [str(tmp_path / "old")]
+    assert idle_workspaces(str(tmp_path / "own")) == []
 
 
 @pytest.mark.parametrize("runs", [True, False], ids=["runs", "thread"])

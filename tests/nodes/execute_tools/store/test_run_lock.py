@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import stat
 import subprocess
 import sys
 import threading
@@ -15,7 +16,7 @@ from mendgraph.nodes.execute_tools.store import run_lock as module
 from mendgraph.nodes.execute_tools.store.database import open_database, read_url
 from mendgraph.nodes.execute_tools.store.postgres import Connections, postgres_holder
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_name
-from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock, WorkspaceLock, lock_holder
+from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock, WorkspaceLock, is_alive, lock_holder
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.architecture.product import ROOT
 from tests.broken_stores import NOWHERE
@@ -111,6 +112,30 @@ def test_what_the_file_system_refuses_is_said(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("fcntl.flock", without)
     none = ToolError(code=ToolErrorCode.IO_ERROR, message=f"Cannot lock {path!r}: Function not implemented.")
     assert RunLock(str(tmp_path)).acquire(US) == none
+
+
+def test_holder_that_is_no_more_is_not_named(tmp_path: Path) -> None:
+    with subprocess.Popen(["true"]) as gone:
+        gone.wait()
+    with RunLock(str(tmp_path)) as lock:
+        assert lock.acquire(Owner("a1", gone.pid)) is None
+        assert RunLock(str(tmp_path)).acquire(Owner("b2")) == SOMEBODY
+
+
+def test_process_of_another_user_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbid(pid: int, number: int) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), pid, number)
+
+    monkeypatch.setattr(os, "kill", forbid)
+    assert is_alive(1)
+
+
+def test_released_lock_leaves_no_name_and_lets_nobody_else_read_its_file(tmp_path: Path) -> None:
+    with RunLock(str(tmp_path)) as lock:
+        assert lock.acquire(US) is None
+        files = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert files == {"run.lock": 0o600, "run.lock.json": 0o600}
+    assert os.listdir(tmp_path) == ["run.lock"]
 
 
 HOLD = """

@@ -2,6 +2,7 @@
 
 import os
 import stat
+from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from mendgraph.nodes.execute_tools.store.user_files import (
     read_user_file,
     trust,
     trusted_hash,
+    write_whole,
 )
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
@@ -73,6 +75,35 @@ def test_what_cannot_be_read_is_an_error(tmp_path: Path, name: str, code: ToolEr
     assert read_user_file(path) == ToolError(code=code, message=f"Cannot read {path!r}: {reason}.")
 
 
+def test_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"\xef\xbb\xbfa = 1\n")
+    assert read_user_file(str(tmp_path / "file")) == "a = 1\n"
+
+
+def test_file_is_replaced_whole_and_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, synced = tmp_path / "file", list[int]()
+    path.write_bytes(b"old")
+    fsync = os.fsync
+
+    def sync(handle: int) -> None:
+        synced.append(os.fstat(handle).st_ino)
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    write_whole(str(path), b"new")
+
+    assert path.read_bytes() == b"new"
+    assert synced == [path.stat().st_ino, tmp_path.stat().st_ino]
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_line_that_is_too_long_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(user_files, "LONGEST_LINE", 4)
+    assert list(user_files.lines_of(BytesIO(b"123\n12\n1234"), "tasks")) == [b"123\n", b"12\n", b"1234"]
+    with pytest.raises(OSError, match="a line of tasks has more than 4 bytes"):
+        list(user_files.lines_of(BytesIO(b"1234\n"), "tasks"))
+
+
 HASH, OTHER = hash_of(b"a"), hash_of(b"b")
 
 
@@ -92,6 +123,23 @@ def test_the_file_is_read_whole_up_to_its_bound(root: str) -> None:
     found = read_settings_file(root)
     assert isinstance(found, ToolError)
     assert found.code is ToolErrorCode.INVALID_ARGUMENT
+
+
+def test_settings_are_not_read_through_a_link(root: str, tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("a = 1\n")
+    Path(root, SETTINGS_FILE).symlink_to(tmp_path / "other")
+    message = "Cannot read '.mendgraph.toml': it is a symbolic link, and none is followed."
+    assert read_settings_file(root) == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+
+
+def test_mark_of_trust_is_its_owners(root: str) -> None:
+    old = os.umask(0)
+    try:
+        trust(root, HASH)
+    finally:
+        os.umask(old)
+    mark = Path(workspace_folder_path(root), "trusted-settings")
+    assert stat.S_IMODE(mark.stat().st_mode) == 0o600
 
 
 def test_only_the_last_trusted_hash_is_known_until_it_is_forgotten(root: str) -> None:
