@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
 
-from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, close_dangling_calls, is_request, settle_exchange
+from mendgraph.nodes.language.history import (
+    HANDOFF_MESSAGE_NAME,
+    RESULT_MESSAGE_NAME,
+    close_dangling_calls,
+    is_request,
+    settle_exchange,
+)
 from mendgraph.nodes.language.text_protocol import parse_text_results
 from mendgraph.nodes.records import (
     CallError,
@@ -108,6 +114,7 @@ def test_each_call_has_one_result_in_order(outcomes: list[tuple[bool, ToolResult
         (HumanMessage("Fix it."), True),
         (HumanMessage("Fix it.", name="Ada"), True),
         (HumanMessage("tool_result({})", name=RESULT_MESSAGE_NAME), False),
+        (HumanMessage("Go on.", name=HANDOFF_MESSAGE_NAME), False),
         (AIMessage("Done."), False),
         (SystemMessage("Be brief."), False),
         (answer("x"), False),

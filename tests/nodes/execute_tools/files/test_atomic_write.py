@@ -52,6 +52,11 @@ def test_bytes_and_mode_are_exact(folder: Path, folder_fd: int, mode: int, like:
     assert ((folder / "f").read_bytes(), sorted(os.listdir(folder))) == (b"old", ["f", "t"])
 
 
+def test_new_file_keeps_the_sticky_bit_and_never_runs_as_its_owner_or_group(folder_fd: int) -> None:
+    status = write_temporary(folder_fd, "t", b"new", mode=0o7751)
+    assert stat.S_IMODE(status.st_mode) == 0o1751
+
+
 @pytest.mark.parametrize("like", [False, True])
 def test_the_owner_is_that_of_the_other_file(
     folder: Path, folder_fd: int, monkeypatch: pytest.MonkeyPatch, like: bool

@@ -168,6 +168,15 @@ def test_a_change_is_recorded_before_it_begins_and_settled_when_all_of_it_is_on_
     assert len([name for name in synced if name.endswith(TEMPORARY_SUFFIX)]) == 4
 
 
+def test_names_of_new_directories_are_on_the_disk_as_well(
+    root: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: set[str] = set()
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.add(os.path.relpath(handle_name(handle) or "", root)))
+    assert isinstance(workspace.change_files([WriteFile("new/deep/file", b"x")]), tuple)
+    assert {".", "new", "new/deep"} <= synced
+
+
 def test_without_a_record_nothing_is_changed(root: Path, workspace: Workspace) -> None:
     changes, journal = all_kinds(root), BrokenJournal("intend")
     before = everything(root)
@@ -339,6 +348,14 @@ def test_a_file_that_is_changed_after_the_plan_is_not_moved(
     assert isinstance(done, ToolError)
     assert (done.code, journal.told) == (CONFLICT, ["intended", "undone"])
     assert ((root / "a.py").read_bytes(), (root / "x").exists()) == (b"theirs", False)
+
+
+def test_file_with_another_text_of_the_same_length_is_not_moved(root: Path, workspace: Workspace) -> None:
+    os.utime(root / "a.py", (1_000_000_000, 1_000_000_000))
+    journal = WatchingJournal(lambda: (root / "a.py").write_bytes(b"a = 9\r\n"))
+    done = workspace.recorded(journal).change_files([MoveFile("a.py", "x/a.py", A)])
+    assert isinstance(done, ToolError)
+    assert (done.code, (root / "a.py").read_bytes(), (root / "x").exists()) == (CONFLICT, b"a = 9\r\n", False)
 
 
 def test_a_file_that_is_swapped_while_it_goes_comes_back(

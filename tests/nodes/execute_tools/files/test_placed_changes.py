@@ -116,6 +116,32 @@ def test_without_a_recorder_no_file_is_too_large(
         (root / "a.py").write_bytes(b"a = 1\r\n")
 
 
+def test_file_of_the_largest_size_is_recorded_and_changed(root: Path, workspace: Workspace) -> None:
+    data, journal = bytes(10_000_000), MemoryJournal()
+    (root / "a.py").write_bytes(data)
+    done = workspace.recorded(journal).change_files([WriteFile("a.py", b"new", sha(data))])
+    assert isinstance(done, tuple)
+    assert journal.backups == {sha(data): data}
+
+
+def test_text_that_may_not_be_held_is_neither_written_nor_moved_there(root: Path) -> None:
+    def judge(name: str) -> Callable[[bytes], ToolError | None] | None:
+        return (lambda data: DENIAL if b"secret" in data else None) if name.endswith(".cfg") else None
+
+    (root / "notes.txt").write_bytes(b"a secret")
+    workspace, before = Workspace(str(root), no_env, contents=judge), tree_of(root)
+    changes: list[Change] = [
+        WriteFile("new.cfg", b"a secret"),
+        MoveFile("notes.txt", "new.cfg", sha(b"a secret")),
+        MoveFile("a.py", "new.cfg", A, b"a secret"),
+    ]
+
+    for change in changes:
+        assert workspace.change_files([change]) == DENIAL
+        assert tree_of(root) == before
+    assert isinstance(workspace.change_files([WriteFile("new.cfg", b"harmless")]), tuple)
+
+
 @pytest.mark.parametrize("even", [False, True])
 def test_a_read_only_file_is_changed_only_where_that_is_said(root: Path, workspace: Workspace, even: bool) -> None:
     for change in (WriteFile("a.py", b"", A, even_read_only=even), DeleteFile("a.py", A, even)):
