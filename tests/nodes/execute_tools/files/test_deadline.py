@@ -4,13 +4,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 
 import pytest
 
 from mendgraph.nodes.execute_tools.files.deadline import (
     CancellationScope,
     ScopeOverError,
+    Worker,
     await_call,
     call_here,
     call_within,
@@ -48,6 +49,10 @@ def no_thread_is_left() -> bool:
     while any(thread.name == "tool" for thread in threading.enumerate()) and time.monotonic() < until:
         time.sleep(0.001)
     return all(thread.name != "tool" for thread in threading.enumerate())
+
+
+def idle_threads() -> int:
+    return sum(thread.name == "idle" for thread in threading.enumerate())
 
 
 def test_a_call_returns_its_result(bounded: Bounded) -> None:
@@ -96,6 +101,19 @@ def test_a_thread_that_has_nothing_to_do_is_used_again_and_one_that_is_stuck_is_
     assert all(in_a_thread(5, threading.get_ident) not in stuck for _ in range(3))
     release.set()
     assert no_thread_is_left()
+
+
+def test_threads_that_have_nothing_to_do_are_few() -> None:
+    release = threading.Event()
+    calls = [Worker(copy_context(), release.wait) for _ in range(80)]
+    release.set()
+    assert all(call.outcome.result(60) for call in calls)
+    assert no_thread_is_left()
+
+    until = time.monotonic() + 5
+    while idle_threads() > 64 and time.monotonic() < until:
+        time.sleep(0.001)
+    assert idle_threads() <= 64
 
 
 def test_a_sleeping_call_leaves_no_thread_in_the_main_thread() -> None:

@@ -19,7 +19,7 @@ from mendgraph.nodes.execute_tools.files.workspace import (
 )
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.files.file_trees import A, B, all_kinds, everything, failing, modes
-from tests.nodes.execute_tools.files.layout import SECRET, build, no_env, sha, tree_of
+from tests.nodes.execute_tools.files.layout import DENIAL, SECRET, build, no_env, sha, tree_of
 from tests.nodes.execute_tools.files.recorder_doubles import BrokenJournal, MemoryJournal, WatchingJournal, recovered
 
 INVALID, CONFLICT, PERMISSION = (
@@ -177,6 +177,22 @@ def test_names_of_new_directories_are_on_the_disk_as_well(
     assert {".", "new", "new/deep"} <= synced
 
 
+def test_removal_of_the_old_file_is_on_the_disk_before_the_change_is_settled(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    journal, unlink = WatchingJournal(lambda: events.append("journal")), os.unlink
+
+    def remove(name: str, **named: Any) -> None:
+        unlink(name, **named)
+        events.append("unlink")
+
+    monkeypatch.setattr(os, "unlink", remove)
+    monkeypatch.setattr(os, "fsync", lambda _: events.append("fsync"))
+    assert isinstance(workspace.recorded(journal).change_files([DeleteFile("a.py", A)]), tuple)
+    assert events[-3:] == ["unlink", "fsync", "journal"]
+
+
 def test_without_a_record_nothing_is_changed(root: Path, workspace: Workspace) -> None:
     changes, journal = all_kinds(root), BrokenJournal("intend")
     before = everything(root)
@@ -308,6 +324,22 @@ def test_a_directory_that_is_moved_to_where_nothing_may_be_written_gets_no_new_f
     done = workspace.change_files([WriteFile("hooks/pre-commit", b"x")])
     assert isinstance(done, ToolError)
     assert not (root / ".git" / "hooks" / "pre-commit").exists()
+
+
+def test_directory_that_is_moved_into_a_denied_one_while_it_is_opened_gets_no_new_file(
+    root: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_file = os.open
+
+    def open_late(name: str, *args: Any, **named: Any) -> int:
+        handle = open_file(name, *args, **named)
+        if name == "src" and (root / "src").exists():
+            os.rename(root / "src", root / ".git" / "hooks")
+        return handle
+
+    monkeypatch.setattr(os, "open", open_late)
+    assert workspace.change_files([WriteFile("src/pre-commit", b"x")]) == DENIAL
+    assert os.listdir(root / ".git" / "hooks") == ["b.py"]
 
 
 def test_a_directory_that_is_moved_after_the_plan_gets_no_new_file(root: Path, workspace: Workspace) -> None:

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, open_root
-from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, PathSandbox, check_workspace, extension_denial
+from mendgraph.nodes.execute_tools.files.sandbox import (
+    PathAccess,
+    PathSandbox,
+    check_workspace,
+    extension_denial,
+    is_system_directory,
+    malformed,
+)
 from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
@@ -220,6 +227,48 @@ def test_system_directories_are_no_workspace(path: str) -> None:
     found = check_workspace(path)
     assert isinstance(found, ToolError)
     assert found.code in {DENIED, MISSING}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/", "/etc", "/usr", "/bin", "/sbin", "/var", "/System", "/Library", "/private/etc", "/private/var/db"),
+        *("/boot", "/dev", "/lib", "/lib32", "/lib64", "/proc", "/run", "/sys", "/usr/bin", "/run/user/0", "/dev/shm"),
+    ],
+)
+def test_directory_of_the_system_is_known_whether_or_not_it_is_there(path: str) -> None:
+    assert is_system_directory(path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/home/a", "/tmp/a", "/opt/a", "/etcetera", "/variable", "/srv", "/private/tmp/a"),
+        *("/var/folders/a", "/private/var/folders/a", "/var/tmp/a", "/usr/src/a", "/usr/local/src/a"),
+    ],
+)
+def test_directory_of_a_person_is_none_of_the_system(path: str) -> None:
+    assert not is_system_directory(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "is_path"),
+    [
+        ("a" * 255, True),
+        ("a" * 256, False),
+        ("é" * 127, True),
+        ("é" * 128, False),
+        ("é/" * 1_365 + "a", True),
+        ("é/" * 1_366, False),
+    ],
+)
+def test_names_and_paths_are_as_long_as_the_system_allows_in_bytes(path: str, is_path: bool) -> None:
+    assert (malformed(path) is None) is is_path
+
+
+def test_extension_is_allowed_in_any_case_and_all_are_where_none_is_named() -> None:
+    assert extension_denial("a/README.MD", {".txt", ".md"}) is None
+    assert extension_denial("a/b.exe", frozenset()) is None
 
 
 def test_a_missing_workspace_is_told_with_a_remedy(tmp_path: Path) -> None:

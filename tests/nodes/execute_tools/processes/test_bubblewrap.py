@@ -116,7 +116,8 @@ def test_the_workspace_is_writable_and_nothing_else_is(place: Place, tmp_path: P
     (place.root / "out").symlink_to(outside)
     said = place.says(
         f"echo new > src/new.py; echo x > {outside}/a; echo x > out/b; echo x > ../up; echo x > /x; echo x > /usr/x;"
-        "echo x > /etc/passwd; echo x > /etc/x; echo x > /run/x; echo x > /dev/x; mkdir /var; echo 1 > /proc/sys/kernel/sysrq;"
+        "echo x > /etc/passwd; echo x > /etc/x; echo x > /run/x; echo x > /dev/x; mkdir /var;"
+        "echo 1 > /proc/sys/kernel/sysrq;"
         f"echo x > /proc/sys/kernel/core_pattern; echo fine > /tmp/{scratch} && cat /tmp/{scratch};"
         "echo home > ~/x && cat ~/x"
     )

@@ -97,7 +97,7 @@ def test_file_is_replaced_whole_and_on_the_disk(tmp_path: Path, monkeypatch: pyt
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_line_that_is_too_long_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_line_that_is_too_long_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(user_files, "LONGEST_LINE", 4)
     assert list(user_files.lines_of(BytesIO(b"123\n12\n1234"), "tasks")) == [b"123\n", b"12\n", b"1234"]
     with pytest.raises(OSError, match="a line of tasks has more than 4 bytes"):
