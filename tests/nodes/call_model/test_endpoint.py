@@ -119,9 +119,17 @@ OF_OTHER = "MENDGRAPH_API_KEY_LLM_EXAMPLE"
             {"OPENAI_API_KEY": "sk-1", "OPENAI_BASE_URL": "http://llm.example"},
             endpoint("m", OTHER, variable=OF_OTHER),
         ),
+        (
+            OTHER,
+            {"OPENAI_API_KEY": "sk-1", "OPENAI_BASE_URL": "https://llm.example:8443/v1"},
+            endpoint("m", OTHER, variable=OF_OTHER),
+        ),
         ("https://api.openai.com/v1", {"OPENAI_API_KEY": "sk-1"}, endpoint("m", "https://api.openai.com/v1", "sk-1")),
     ],
-    ids=["its own", "none of its own", "blank", "the usual origin", "the same host without TLS", "the default origin"],
+    ids=[
+        *("its own", "none of its own", "blank", "the usual origin", "the same host without TLS"),
+        *("another port of the same host", "the default origin"),
+    ],
 )
 def test_another_host_gets_its_own_key_and_never_the_usual_one(
     url: str, environment: dict[str, str], expected: Endpoint
@@ -188,6 +196,11 @@ def test_the_runs_own_model_comes_first_and_its_fallbacks_in_order(
     base_url: str | None, fallbacks: list[str], expected: tuple[ModelChoice, ...]
 ) -> None:
     assert models_in_order("m", base_url, fallbacks) == expected
+
+
+def test_five_fallbacks_are_the_most() -> None:
+    models = models_in_order("m", None, list("abcde"))
+    assert [model.model for model in models if isinstance(model, ModelChoice)] == list("mabcde")
 
 
 NONE = "is none: write `model`, `local`, `provider:model`, or `model @ https://host/v1`."

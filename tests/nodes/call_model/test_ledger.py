@@ -254,6 +254,38 @@ def test_a_call_reasons_in_no_more_tokens_than_it_wrote() -> None:
     assert [priced(Used(output_tokens=7, reasoning_tokens=each), None).reasoning_tokens for each in (5, 9)] == [5, 7]
 
 
+@pytest.mark.parametrize(
+    ("cached", "written", "counted"),
+    [
+        (30, 50, (30, 50)),
+        (100, 0, (100, 0)),
+        (101, 0, (100, 0)),
+        (0, 101, (0, 100)),
+        (60, 60, (60, 40)),
+        (10**15, 10**15, (100, 0)),
+        (-5, -5, (0, 0)),
+    ],
+)
+def test_tokens_of_the_cache_are_part_of_the_input(cached: int, written: int, counted: tuple[int, int]) -> None:
+    price = Price(input=1_000_000.0, output=0.0, cached_input=100.0, cache_write=10_000_000.0)
+    used = priced(Used(input_tokens=100, cached_tokens=cached, cache_write_tokens=written), price)
+    assert (used.cached_tokens, used.cache_write_tokens) == counted
+    assert used.cost_usd == pytest.approx((100 - sum(counted)) * 1.0 + counted[0] * 0.0001 + counted[1] * 10.0)
+
+
+def test_run_limits_are_bounded_by_default() -> None:
+    assert RunLimits().model_dump(exclude_defaults=False) == {
+        "api": APILimits(100, 10, 100_000, 50_000),
+        "max_output_tokens_per_call": 2_048,
+        "max_steps_soft": False,
+        "account": "",
+        "account_days": False,
+        **dict.fromkeys(("max_input_tokens_per_turn", "max_output_tokens_per_turn", "max_steps", "max_seconds")),
+        **dict.fromkeys(("max_cost_usd", "max_tokens_per_day", "max_cost_usd_per_day")),
+        **dict.fromkeys(("max_tokens_per_account", "max_cost_usd_per_account")),
+    }
+
+
 @pytest.mark.parametrize(("account", "good"), [("", True), ("x" * 200, True), ("x" * 201, False), ("a\nb", False)])
 def test_an_account_has_a_short_name_on_one_line(account: str, good: bool) -> None:
     assert (account_problem(account) is None) == good

@@ -65,6 +65,10 @@ def test_a_server_that_announces_itself_can_be_talked_to(server: LocalServer) ->
     server.stop()
 
 
+def test_server_has_a_session_of_its_own_so_that_ctrl_c_does_not_reach_it(server: LocalServer) -> None:
+    assert os.getsid(server.pid) == server.pid
+
+
 def test_the_child_is_told_what_to_serve_in_a_calm_clean_environment(
     program: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

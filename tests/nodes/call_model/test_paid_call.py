@@ -170,6 +170,12 @@ def test_a_retry_is_reserved_and_settled_for_itself() -> None:
     ]
 
 
+def test_call_is_sent_three_times_by_default() -> None:
+    endpoint = Endpoint([DOWN, DOWN, DOWN, REPLY])
+    assert paid(endpoint, budget()).stop == gave_up(DOWN, "provider error: server_error (3 tries)")
+    assert len(endpoint.of(Call)) == 3
+
+
 # --- The next model
 
 

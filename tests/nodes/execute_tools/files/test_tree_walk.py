@@ -67,6 +67,13 @@ def test_a_walk_leaves_out_what_git_ignores(tmp_path: Path, start: str, expected
     assert walked(tmp_path, start, files) == expected
 
 
+def test_byte_order_mark_of_an_ignore_file_is_no_part_of_its_first_line(tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").write_bytes(b"\xef\xbb\xbfbuild\n")
+    (tmp_path / "build").touch()
+    paths = [entry.path for entry in Workspace(str(tmp_path), allow).walk()]
+    assert paths == [".gitignore"]
+
+
 def test_a_walk_does_not_enter_what_is_denied(root: Path) -> None:
     workspace = Workspace(str(root), lambda path, _: DENIAL if path == "src" else None)
     assert "src/b.py" not in [entry.path for entry in workspace.walk()]

@@ -126,6 +126,11 @@ def test_a_pattern_that_is_too_much(pattern: str) -> None:
     assert parse_glob(pattern) is None
 
 
+def test_pattern_has_500_characters_and_64_alternatives_at_most() -> None:
+    assert [parse_glob("a" * length) is None for length in (500, 501)] == [False, True]
+    assert [parse_glob("{" + "a," * commas + "a}") is None for commas in (63, 64)] == [False, True]
+
+
 def test_no_pattern_takes_for_ever() -> None:
     glob = parse_glob("*a" * 40 + "b/" + "**/" * 50 + "x")
     assert glob is not None
