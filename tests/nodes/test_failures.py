@@ -10,6 +10,28 @@ CASES = [
     (errno.EACCES, ToolErrorCode.PERMISSION_DENIED, "Cannot write 'a.py': the file permissions do not allow it."),
     (errno.ESTALE, ToolErrorCode.CONFLICT, "Cannot write 'a.py': it changed while it was being opened; try again."),
     (errno.EMLINK, ToolErrorCode.IO_ERROR, "Cannot write 'a.py': Too many links."),
+    (errno.ENOENT, ToolErrorCode.NOT_FOUND, "Cannot write 'a.py': there is no such file or directory."),
+    (errno.EPERM, ToolErrorCode.PERMISSION_DENIED, "Cannot write 'a.py': the operating system does not allow it."),
+    (
+        errno.EISDIR,
+        ToolErrorCode.INVALID_ARGUMENT,
+        "Cannot write 'a.py': it is a directory, and a file is needed.",
+    ),
+    (
+        errno.ENOTDIR,
+        ToolErrorCode.INVALID_ARGUMENT,
+        "Cannot write 'a.py': a part of it is a file where a directory is needed.",
+    ),
+    (
+        errno.ENXIO,
+        ToolErrorCode.INVALID_ARGUMENT,
+        "Cannot write 'a.py': it is not a regular file (a pipe, socket or device).",
+    ),
+    (errno.ENAMETOOLONG, ToolErrorCode.INVALID_ARGUMENT, "Cannot write 'a.py': the name is too long."),
+    (errno.ELOOP, ToolErrorCode.INVALID_ARGUMENT, "Cannot write 'a.py': its symbolic links lead in a circle."),
+    (errno.EEXIST, ToolErrorCode.CONFLICT, "Cannot write 'a.py': it exists already."),
+    (errno.EDQUOT, ToolErrorCode.IO_ERROR, "Cannot write 'a.py': the disk quota is used up."),
+    (errno.EIO, ToolErrorCode.IO_ERROR, "Cannot write 'a.py': the disk reports an error."),
 ]
 
 
@@ -19,6 +41,7 @@ def test_each_reason_names_the_path_and_what_is_wrong(number: int, code: ToolErr
     error = OSError(number, "Too many links")
     assert os_failure(error, "write", "a.py") == ToolError(code=code, message=message, fatal=fatal)
     assert not os_failure(error, "read", "a.py").fatal
+    assert {os_failure(error, doing, "a.py").fatal for doing in ("write", "delete", "move", "move to")} == {fatal}
 
 
 @pytest.mark.parametrize(("number", "full"), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EIO, False)])

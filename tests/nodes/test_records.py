@@ -64,3 +64,31 @@ def test_the_envelope_has_data_or_an_error(result: ToolResult, expected: dict[st
 def test_an_error_alone_is_the_inner_envelope() -> None:
     error = ToolError(code=ToolErrorCode.TIMEOUT, message="Too slow.")
     assert error.as_map() == {"code": "timeout", "message": "Too slow.", "suggestions": []}
+
+
+LIMITS = """
+    MAX_CALLS_PER_SESSION MAX_CALLS_PER_TURN MAX_INPUT_TOKENS MAX_OUTPUT_TOKENS MAX_STEPS WALL_CLOCK MAX_COST CANCELLED
+    DAY_LIMIT ACCOUNT_LIMIT
+"""
+FROM_OUTSIDE = """
+    WALL_CLOCK PROVIDER_FAILED CONTEXT_OVERFLOW CANCELLED INVALID_REQUEST WORKSPACE_FAILED WORKSPACE_CHANGED
+    WORKSPACE_BUSY HOOK_FAILED STORE_FAILED DAY_LIMIT ACCOUNT_LIMIT
+"""
+
+
+def test_limits_end_a_run_in_a_budget_stop() -> None:
+    assert {reason.name for reason in StopReason if reason.is_limit} == set(LIMITS.split())
+
+
+def test_reasons_from_outside_are_no_part_of_the_model() -> None:
+    assert {reason.name for reason in StopReason if reason.from_outside} == set(FROM_OUTSIDE.split())
+
+
+def test_plan_has_fifty_steps_with_titles_of_two_hundred_characters_at_most() -> None:
+    step = PlanStep(title="x" * 200)
+    assert len(Plan(steps=(step,) * 50).steps) == 50
+    with pytest.raises(ValidationError):
+        Plan(steps=(step,) * 51)
+    for title in ("", "x" * 201):
+        with pytest.raises(ValidationError):
+            PlanStep(title=title)

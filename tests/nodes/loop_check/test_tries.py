@@ -112,6 +112,41 @@ LAST = [result for _, result in (READ, REFUSED, FAILED, UNTAKEN)]
 GAVE_UP = LoopRecord(verdict=LoopVerdict.GAVE_UP, failed_tries=5)
 
 
+@pytest.mark.parametrize(
+    ("verdict", "verdict_after"),
+    [
+        (LoopVerdict.FRESH, LoopVerdict.GAVE_UP),
+        (LoopVerdict.OVERRIDE, LoopVerdict.GAVE_UP),
+        (LoopVerdict.PERSISTED, LoopVerdict.PERSISTED),
+        (LoopVerdict.ANSWERED, LoopVerdict.ANSWERED),
+        (LoopVerdict.BROKEN, LoopVerdict.BROKEN),
+    ],
+)
+def test_run_gives_up_after_its_last_try_unless_it_ends_for_another_reason(
+    verdict: LoopVerdict, verdict_after: LoopVerdict
+) -> None:
+    before = LoopRecord(failed_tries=MANY - 2, verdict=verdict)
+    last_but_one = after(before, FAILED)
+    assert (last_but_one.failed_tries, last_but_one.verdict) == (MANY - 1, verdict)
+    assert after(last_but_one, FAILED).verdict is verdict_after
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (ToolErrorCode.CONFLICT, StopReason.WORKSPACE_CHANGED),
+        (ToolErrorCode.HOOK_FAILED, StopReason.HOOK_FAILED),
+        (ToolErrorCode.IO_ERROR, StopReason.WORKSPACE_FAILED),
+        (ToolErrorCode.PERMISSION_DENIED, StopReason.WORKSPACE_FAILED),
+    ],
+)
+def test_each_fatal_error_has_its_reason(code: ToolErrorCode, reason: StopReason) -> None:
+    error = ToolError(code=code, message="It cannot go on.", fatal=True)
+    result = CallResult(call_id="c", tool="edit_file", result=ToolResult(ok=False, error=error))
+    diagnostics = (f"edit_file: {code.value}",)
+    assert fatal_failure([result]) == StopCause(reason=reason, message="It cannot go on.", diagnostics=diagnostics)
+
+
 def test_the_run_says_what_failed_in_its_last_try() -> None:
     assert tries_stop(GAVE_UP, LAST) == StopCause(
         reason=StopReason.CHECKS_FAILED,

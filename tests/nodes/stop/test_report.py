@@ -52,6 +52,13 @@ def test_every_reason_says_how_to_go_on_in_one_sentence() -> None:
     assert [sentence for sentence in said if not sentence[0].isupper() or sentence[-1] != "."] == []
 
 
+def test_twenty_files_of_one_mark_are_named() -> None:
+    marks = [Mark(kind="deleted", path=f"{number}.py") for number in range(21)]
+    words = changes_words([mark.path for mark in marks], Verification(), [], marks)
+    assert "19.py" in words
+    assert "20.py" not in words
+
+
 UNSEEN = Verification(reason="no check ran after the last change")
 CUT_SHORT = Verification(reason="the run ended before its changes were checked")
 CHANGED = f"Changed b.py, a.py; not checked: {CUT_SHORT.reason}."

@@ -1,0 +1,63 @@
+"""Each name of the tables in the file rules does what its table says. `guarded_names.toml` has one for each pattern."""
+
+import tomllib
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from mendgraph.nodes.guard.file_rules import (
+    DEFAULT_GUARDRAIL_RULES,
+    KEY_FILES,
+    MANIFESTS,
+    PACKAGE_LOGINS,
+    RUNS_LATER,
+    SENSITIVE_FILES,
+    NameTable,
+    is_project_config,
+    runs_later,
+)
+from mendgraph.nodes.guard.policy import judge_path
+
+NAMES: dict[str, list[str]] = tomllib.loads(Path(__file__).with_name("guarded_names.toml").read_text(encoding="utf-8"))
+PATTERNS = {
+    "secret": (*KEY_FILES.patterns, *SENSITIVE_FILES.patterns),
+    "login": PACKAGE_LOGINS.patterns,
+    "runs_later": RUNS_LATER.patterns,
+    "manifest": MANIFESTS.patterns,
+}
+
+
+def is_denied(name: str, *, for_write: bool) -> bool:
+    return judge_path(f"a/{name}", for_write=for_write, rules=DEFAULT_GUARDRAIL_RULES) is not None
+
+
+@pytest.mark.parametrize("kind", PATTERNS)
+def test_every_pattern_has_a_name(kind: str) -> None:
+    names = [PurePosixPath(name) for name in NAMES[kind]]
+    tables = {pattern: NameTable(f"something: {pattern}") for pattern in PATTERNS[kind]}
+    assert [pattern for pattern, table in tables.items() if not any(map(table.held, names))] == []
+
+
+def test_file_of_secrets_is_neither_read_nor_written() -> None:
+    names = NAMES["secret"]
+    assert [name for name in names if not is_denied(name, for_write=False)] == []
+    assert [name for name in names if not is_denied(name, for_write=True)] == []
+
+
+def test_login_of_a_package_index_is_read_by_its_content_and_never_written() -> None:
+    assert [(name, is_denied(name, for_write=False), is_denied(name, for_write=True)) for name in NAMES["login"]] == [
+        (".npmrc", False, True),
+        (".pypirc", False, True),
+    ]
+
+
+def test_file_that_runs_later_is_known_and_is_project_configuration() -> None:
+    names = [PurePosixPath("a", name) for name in NAMES["runs_later"]]
+    assert [str(name) for name in names if not runs_later(name)] == []
+    assert [str(name) for name in names if not is_project_config(name)] == []
+
+
+def test_manifest_is_project_configuration_and_does_not_run_later() -> None:
+    names = [PurePosixPath("a", name) for name in NAMES["manifest"]]
+    assert [str(name) for name in names if runs_later(name)] == []
+    assert [str(name) for name in names if not is_project_config(name)] == []
