@@ -211,6 +211,25 @@ def test_a_timeout_is_retried_only_where_nothing_may_have_changed(effect: Effect
     assert (wait is not None) == (effect in {Effect.NONE, Effect.READ})
 
 
+def test_each_retry_waits_longer_until_all_are_used_up() -> None:
+    retrying = policy(CallRules(retries=RetryPolicy(max_retries=3, backoff_s=0.5)))
+    waits = [retrying.wait_before_retry(TOOL, RetryableToolError("x"), attempt) for attempt in (1, 2, 3, 4)]
+    assert waits == [0.5, 1.0, 1.5, None]
+
+
+def test_policies_are_the_specs_by_default() -> None:
+    assert RetryPolicy() == RetryPolicy(1, 0.5, (TimeoutError,), frozenset({Effect.NONE, Effect.READ}))
+    assert CallRules().retries == RetryPolicy(1, 0.0, ())
+    assert BreakerConfig() == BreakerConfig(failures=5, open_s=30.0)
+
+
+def test_rates_of_two_threads_are_counted_apart() -> None:
+    memory, rules = PolicyMemory(Clock()), CallRules(rate_limits={"t": RateLimit(1, 10.0)})
+    one, other = (CallPolicy(rules, memory, scope=scope) for scope in ("one", "other"))
+    assert (one.take(TOOL), other.take(TOOL)) == (None, None)
+    assert [each.take(TOOL) is None for each in (one, other)] == [False, False]
+
+
 def test_the_window_of_a_rate_slides_for_each_key() -> None:
     clock = Clock()
     memory, twice = PolicyMemory(clock), RateLimit(2, 10.0)

@@ -21,9 +21,22 @@ from mendgraph.nodes.execute_tools.engine import (
 )
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.execute_tools.network.network import Network
+from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
+from mendgraph.nodes.execute_tools.secrets.redact import MARK, Redactor
 from mendgraph.nodes.execute_tools.trace import TraceEvent, TraceSink
-from mendgraph.nodes.records import ChangeKind, Effect, FileChange, ToolCall, ToolError, ToolErrorCode, ToolResult
+from mendgraph.nodes.records import (
+    ChangeKind,
+    Effect,
+    FileChange,
+    Plan,
+    PlanStep,
+    ToolCall,
+    ToolError,
+    ToolErrorCode,
+    ToolResult,
+)
 
 
 class Arguments(BaseModel):
@@ -219,6 +232,113 @@ def test_whatever_a_writing_tool_does_nothing_is_known_afterwards(
     for each in (call(), call(tool="w"), call()):
         run(cached, each, context)
     assert len(counts) == 2
+
+
+@pytest.mark.parametrize(
+    ("effect", "changes", "has_commands", "has_network"),
+    [
+        (Effect.NONE, False, False, False),
+        (Effect.READ, False, False, False),
+        (Effect.WRITE, True, False, False),
+        (Effect.EXECUTE, True, True, True),
+        (Effect.NETWORK, False, False, True),
+    ],
+)
+def test_tool_gets_what_its_effect_speaks_of_and_nothing_else(
+    run: Runner,
+    sink: TraceSink,
+    context: ToolContext,
+    effect: Effect,
+    changes: bool,
+    has_commands: bool,
+    has_network: bool,
+) -> None:
+    seen: list[tuple[bool, bool, bool]] = []
+
+    def body(given: ToolContext, _: Any) -> ToolOutput:
+        written = given.workspace.write_file("new.txt", b"x", expected_sha256="")
+        seen.append((not isinstance(written, ToolError), given.commands is not None, given.network is not None))
+        return ToolOutput.ok()
+
+    commands = ToolError(code=ToolErrorCode.UNAVAILABLE, message="There is no sandbox.")
+    network = Network(NetworkRules())
+    run(engine(sink, make(body, effect)), call(), replace(context, commands=commands, network=network))
+    assert seen == [(changes, has_commands, has_network)]
+
+
+@pytest.mark.parametrize("effect", Effect)
+def test_cache_holds_as_long_as_nothing_may_have_changed(
+    run: Runner, sink: TraceSink, context: ToolContext, effect: Effect
+) -> None:
+    counts: list[int] = []
+    cached = engine(sink, make(counted(counts), Effect.READ), make(ok, effect, name="other"))
+    for each in (call(), call(tool="other"), call()):
+        run(cached, each, context)
+    assert len(counts) == (2 if effect in {Effect.WRITE, Effect.EXECUTE} else 1)
+
+
+def test_cache_is_empty_after_a_run_of_a_child(run: Runner, sink: TraceSink, context: ToolContext) -> None:
+    counts: list[int] = []
+    child = replace(make(ok, name="other"), child=True)
+    cached = engine(sink, make(counted(counts), Effect.READ), child)
+    for each in (call(), call(tool="other"), call()):
+        run(cached, each, context)
+    assert len(counts) == 2
+
+
+def test_failed_result_is_not_cached(run: Runner, sink: TraceSink, context: ToolContext) -> None:
+    error = ToolError(code=ToolErrorCode.NOT_FOUND, message="There is no a.py.")
+    outputs = iter([ToolOutput.failed(error), ToolOutput.ok(n=1)])
+    cached = engine(sink, make(lambda *_: next(outputs), Effect.READ))
+    assert [run(cached, call(), context).result.ok for _ in range(2)] == [False, True]
+
+
+def test_everything_that_an_output_shows_is_free_of_secrets(run: Runner, sink: TraceSink, context: ToolContext) -> None:
+    secret = "quokka-4471-lantern"
+    change = CHANGE.model_copy(update={"path": f"{secret}.py", "diff": f"+{secret}"})
+    blocks = ({"type": "text", "text": secret},)
+    error = ToolError(code=ToolErrorCode.NOT_FOUND, message=f"no {secret}", suggestions=(f"a/{secret}",))
+    plan = Plan(steps=(PlanStep(title=f"use {secret}"),))
+    shown = ToolOutput(
+        ToolResult.success(text=secret), (change,), plan=plan, blocks=blocks, artifact={"deep": [secret]}
+    )
+    outputs = iter([shown, ToolOutput.failed(error)])
+    hiding = engine(sink, make(lambda *_: next(outputs), Effect.WRITE), redactor=Redactor([secret]))
+
+    whole, failed = (run(hiding, call(), context).output for _ in range(2))
+
+    assert whole.result.data == {"text": MARK}
+    assert [(each.path, each.diff) for each in whole.changes] == [(f"{secret}.py", f"+{MARK}")]
+    assert whole.plan == Plan(steps=(PlanStep(title=f"use {MARK}"),))
+    assert (whole.blocks, whole.artifact) == (({"type": "text", "text": MARK},), {"deep": [MARK]})
+    assert failed.result.error == error.model_copy(update={"message": f"no {MARK}", "suggestions": (f"a/{MARK}",)})
+
+
+def test_awaited_call_has_the_time_of_the_configuration_at_most(sink: TraceSink, context: ToolContext) -> None:
+    async def slow(*_: object) -> ToolOutput:
+        await asyncio.sleep(30)
+        return ToolOutput.ok()
+
+    impatient = engine(sink, make(slow), config=EngineConfig(async_timeout_s=0.05))
+    done = run_async(impatient, call(), replace(context, timeout_s=25.0))
+    assert done.error == "tool_error:timeout"
+    assert EngineConfig() == EngineConfig(max_retries=1, async_timeout_s=30.0, enable_cache=True)
+
+
+def test_all_attempts_share_the_time_that_is_left(
+    sink: TraceSink, monkeypatch: pytest.MonkeyPatch, context: ToolContext
+) -> None:
+    now, seen = [0.0], list[float]()
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.engine.monotonic_s", lambda: now[0])
+
+    def body(given: ToolContext, _: Any) -> ToolOutput:
+        seen.append(given.timeout_s)
+        now[0] += 3.0
+        raise RetryableToolError("again")
+
+    retrying = engine(sink, make(body), config=EngineConfig(max_retries=2))
+    run_sync(retrying, call(), replace(context, timeout_s=5.0, seconds_left=8.0))
+    assert seen == [5.0, 5.0, 2.0]
 
 
 @pytest.mark.parametrize("closed", [True, False])

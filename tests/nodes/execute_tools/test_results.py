@@ -163,6 +163,21 @@ def test_the_result_always_fits(data: dict[str, Any]) -> None:
     assert size(clip(ToolResult(ok=True, data=data))) <= LARGEST_RESULT
 
 
+def test_result_of_the_largest_size_is_shown_whole() -> None:
+    room = LARGEST_RESULT - len(orjson.dumps({"text": ""}))
+    whole = ToolResult(ok=True, data={"text": "x" * room})
+    assert size(whole) == 65_536
+    assert clip(whole) is whole
+    assert "clipped" in clip(ToolResult(ok=True, data={"text": "x" * (room + 1)})).data
+
+
+def test_note_of_where_a_result_is_kept_fits_into_its_size() -> None:
+    for length in range(64_300, 65_500, 100):
+        data = {"whole": {str(number): "x" * 100 for number in range(length // 107)}, "text": "y" * 20_000}
+        clipped = clip(ToolResult(ok=True, data=data), keep=lambda _: "@result/" + "9" * 6)
+        assert size(clipped) <= LARGEST_RESULT
+
+
 class UnspeakableError(Exception):
     def __str__(self) -> str:
         raise ZeroDivisionError
@@ -202,6 +217,11 @@ def with_code(code: int) -> Exception:
     return error
 
 
+def named_error(name: str) -> Exception:
+    """What a client raises that is not installed here, such as requests or aiohttp."""
+    return type(name, (Exception,), {})("it failed")
+
+
 REQUEST = httpx2.Request("GET", "http://a.example")
 
 
@@ -220,6 +240,17 @@ def code_of(run: ToolRun) -> ToolErrorCode | None:
         (HTTPError("http://a.example", 502, "bad gateway", Message(), None), True),
         (FileNotFoundError(2, "no such file"), False),
         (with_code(HTTPStatus.BAD_GATEWAY), True),
+        (with_code(500), True),
+        (with_code(499), False),
+        (httpx2.ConnectTimeout("late"), True),
+        (httpx2.ReadTimeout("late"), True),
+        (httpx2.ReadError("broken"), True),
+        (named_error("Timeout"), True),
+        (named_error("ClientConnectionError"), True),
+        (named_error("ConnectionError"), True),
+        (named_error("gaierror"), True),
+        (named_error("NameError"), False),
+        (URLError(TimeoutError("late")), True),
         (with_code(1062), False),
     ],
 )

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
+from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.step import NOTHING_TO_JUDGE, Execution, StepDone, StepResources, run_step
@@ -22,6 +23,7 @@ from mendgraph.nodes.records import (
     Plan,
     PlanStep,
     ToolCall,
+    ToolError,
     ToolErrorCode,
     ToolResult,
     Verdict,
@@ -268,3 +270,42 @@ def test_an_edit_that_only_showed_its_file_stands_in_the_way_of_the_answer(chang
     engine = Engine(edit=ToolOutput.ok(path="a.py", changed=changed), final_answer=ToolOutput(OK))
     done = step(engine, [call("edit"), call("final_answer")])
     assert [result.result.ok for result in done.results] == [True, taken]
+
+
+@pytest.mark.parametrize("edited", [(), ("path",)])
+def test_arguments_that_a_person_has_edited_count_and_not_the_text_of_the_model(edited: tuple[str, ...]) -> None:
+    seen: list[str] = []
+
+    def run(item: ToolCall, context: ToolContext) -> ToolRun:
+        seen.append(item.raw_arguments)
+        return Engine().run(item, context)
+
+    item = call("read").model_copy(update={"arguments": {"path": "b.py"}, "raw_arguments": '{"path": "a.py"}'})
+    using = StepResources(run, TOOLS, CONTEXT, RunLog(None, Redactor(), ""), Execution("", "", 0))
+    run_step([item], [Verdict(kind=VerdictKind.ALLOW, edited=edited)], [None], using)
+    assert seen == ([""] if edited else ['{"path": "a.py"}'])
+
+
+@pytest.mark.parametrize(
+    ("pins", "code"),
+    [
+        (None, None),
+        ((("a.py", "", ""),), None),
+        ((("b.py", "", ""),), None),
+        ((("b.py", "", "a mark"),), ToolErrorCode.CONFLICT),
+        ((), ToolErrorCode.CONFLICT),
+    ],
+)
+def test_call_that_a_person_has_approved_changes_what_was_shown(
+    workspace: Workspace, pins: tuple[tuple[str, str, str], ...] | None, code: ToolErrorCode | None
+) -> None:
+    def run(item: ToolCall, context: ToolContext) -> ToolRun:
+        done = context.workspace.write_file("new.py", b"x", expected_sha256="")
+        output = ToolOutput.failed(done) if isinstance(done, ToolError) else ToolOutput(OK)
+        return ToolRun(item.call_id, item.tool, output, attempts=1)
+
+    context = replace(CONTEXT, workspace=workspace)
+    using = StepResources(run, TOOLS, context, RunLog(None, Redactor(), ""), Execution("", "", 0))
+    found = run_step([EDIT], [Verdict(kind=VerdictKind.ALLOW, pins=pins)], [None], using).results
+    error = found[0].result.error
+    assert (None if error is None else error.code) == code

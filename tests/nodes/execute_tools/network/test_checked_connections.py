@@ -105,6 +105,13 @@ def test_any_other_certificate_is_refused_before_a_request(
 # --- Addresses
 
 
+def test_eight_addresses_of_a_host_are_tried_and_all_are_judged() -> None:
+    public = [f"93.184.216.{number}" for number in range(1, 10)]
+    assert allowed_addresses(TARGET, resolving(*public), Deadline(5)) == public[:8]
+    with pytest.raises(RefusedConnectionError):
+        allowed_addresses(TARGET, resolving(*public, "10.0.0.1"), Deadline(5))
+
+
 @pytest.mark.parametrize(
     "address",
     ["10.0.0.0", "10.255.255.255", "172.16.0.0", "172.31.255.255", "192.168.0.0", "100.64.0.1", "127.8.8.8", "::1",

@@ -29,6 +29,12 @@ def error_of(answer: HttpResponse | ToolError) -> tuple[ToolErrorCode, str]:
     return answer.code, answer.message
 
 
+def test_network_is_bounded_by_default() -> None:
+    rules = NetworkRules()
+    assert (rules.hosts, rules.allow_private) == ((), ())
+    assert (rules.max_bytes, rules.timeout_s, rules.max_redirects) == (1_000_000, 20.0, 5)
+
+
 def test_a_document() -> None:
     with Listener(http_answer(b'{"a": 1}', content_type="application/json; charset=utf-8")) as listener:
         answer = asking(listener).get("http://good.test/a?b#c", 5)
@@ -85,6 +91,22 @@ def test_a_redirect_that_is_not_followed(location: str, part: str) -> None:
     assert code in {ToolErrorCode.PERMISSION_DENIED, ToolErrorCode.INVALID_ARGUMENT}
     assert part in message
     assert (network.connected, listener.connections) == ([PUBLIC], 1)
+
+
+@pytest.mark.parametrize("status", ["301", "302", "303", "307", "308"])
+def test_each_kind_of_redirect_is_followed(status: str) -> None:
+    away = http_answer(b"", status=f"{status} Elsewhere", location="/b", content_length="0")
+    with Listener(lambda head: [away if b" /a " in head else http_answer()]) as listener:
+        answer = asking(listener).get("http://good.test/a", 5)
+    assert answer == HttpResponse(200, "http://good.test/b", "text/plain", "hello", 5, cut=False)
+
+
+@pytest.mark.parametrize("status", ["300", "304", "305"])
+def test_other_status_is_an_answer_although_it_names_another_place(status: str) -> None:
+    with Listener(http_answer(b"", status=f"{status} Elsewhere", location="/b", content_length="0")) as listener:
+        answer = asking(listener).get("http://good.test/a", 5)
+    assert isinstance(answer, HttpResponse)
+    assert (answer.status, listener.connections) == (int(status), 1)
 
 
 def test_a_redirect_loop_ends() -> None:
