@@ -253,14 +253,6 @@ def test_every_link_to_a_heading_leads_somewhere(page: str) -> None:
         assert anchor in anchors(documents.pages()[linked]), f"{file}#{anchor}"
 
 
-def test_every_field_of_the_table_of_limits_is_one_of_the_context() -> None:
-    rows = re.findall(r"^\| (`[a-z_]+`[^|]*) \|", documents.pages()["docs/limits.md"], re.MULTILINE)
-    named = {name for row in rows for name in re.findall(r"`([a-z_]+)`", row)}
-    tools_and_words = {"read_file"}
-    assert named
-    assert named - tools_and_words <= set(AgentContext.model_fields)
-
-
 # --- The tests' own reading
 
 

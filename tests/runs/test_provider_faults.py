@@ -164,10 +164,17 @@ def test_a_reply_is_whole_or_none_wherever_it_is_cut(
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
-        *((400, Kind.BAD_REQUEST), (401, Kind.AUTHENTICATION), (403, Kind.AUTHENTICATION)),
-        *((404, Kind.MODEL_UNAVAILABLE), (408, Kind.SERVER_ERROR), (409, Kind.SERVER_ERROR), (422, Kind.BAD_REQUEST)),
+        *((400, Kind.BAD_REQUEST), (401, Kind.AUTHENTICATION), (402, Kind.AUTHENTICATION), (403, Kind.AUTHENTICATION)),
+        *(
+            (404, Kind.MODEL_UNAVAILABLE),
+            (405, Kind.BAD_REQUEST),
+            (413, Kind.BAD_REQUEST),
+            (408, Kind.SERVER_ERROR),
+            (409, Kind.SERVER_ERROR),
+            (422, Kind.BAD_REQUEST),
+        ),
         *((429, Kind.RATE_LIMITED), (500, Kind.SERVER_ERROR), (502, Kind.SERVER_ERROR), (503, Kind.SERVER_ERROR)),
-        *((529, Kind.SERVER_ERROR),),
+        *((504, Kind.SERVER_ERROR), (529, Kind.SERVER_ERROR)),
     ],
 )
 def test_each_status_is_one_kind_of_failure(provider: Provider, status: int, kind: Kind) -> None:

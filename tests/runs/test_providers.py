@@ -170,6 +170,17 @@ def test_what_may_pass_is_waited_for_and_tried_again(
     assert ended.requests[0][0] == ended.requests[0][1]
 
 
+def test_transient_failure_is_retried_twice_unless_the_context_says_otherwise(
+    tmp_path: Path, waits: list[float]
+) -> None:
+    script = [Status(503), Status(503), Status(503), FINE]
+    failed = both(tmp_path, waits, script)
+    assert (failed.outcome.kind, failed.outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.PROVIDER_FAILED)
+    assert (failed.waits, len(failed.requests[0])) == ([0.5, 1.0], 3)
+    ended = both(tmp_path, waits, script, provider_retries=3)
+    assert (finished(ended), ended.waits) == ((OutcomeKind.FINISHED, "All is well.", 4), [0.5, 1.0, 2.0])
+
+
 def test_a_wait_that_is_too_long_is_not_waited_for(tmp_path: Path, waits: list[float]) -> None:
     ended = both(tmp_path, waits, [Status(429, headers={"Retry-After": "31"}), FINE])
     assert (ended.outcome.kind, ended.outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.PROVIDER_FAILED)
@@ -212,8 +223,9 @@ def test_a_key_that_is_refused_is_named_and_never_shown(tmp_path: Path, waits: l
     assert "check OPENAI_API_KEY" in ended.outcome.message
 
 
-def test_a_refused_key_lets_the_next_model_answer(tmp_path: Path, waits: list[float]) -> None:
-    ended = both(tmp_path, waits, [Status(401)], [FINE])
+@pytest.mark.parametrize("status", [401, 402, 403])
+def test_a_refused_key_lets_the_next_model_answer(status: int, tmp_path: Path, waits: list[float]) -> None:
+    ended = both(tmp_path, waits, [Status(status)], [FINE])
     assert (finished(ended), ended.waits) == ((OutcomeKind.FINISHED, "All is well.", 2), [])
     assert [each["input_tokens"] for each in ended.usage] == [0, 100]
 

@@ -1,16 +1,21 @@
 """The form that Studio shows: described, bounded, and handed on to the nodes whole."""
 
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from pydantic import ValidationError
 
-from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.configuration.context import UNATTENDED, AgentContext
 from mendgraph.graph.fleet.batch.tasks import BatchTask
 from mendgraph.nodes.call_model.ledger import Price
+from mendgraph.nodes.execute_tools.call_policy import CallRules, RateLimit, RetryPolicy
+from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules
 from mendgraph.nodes.heal.corrective_prompt import SelfHealingConfig
+from mendgraph.nodes.loop_check.repetition import LoopConfig
 from mendgraph.nodes.records import EditForm, JsonMap, Profile, Protocol
+from tests import documents
 
 SCHEMA = AgentContext.model_json_schema()["properties"]
 
@@ -19,6 +24,87 @@ SCHEMA = AgentContext.model_json_schema()["properties"]
 def test_every_field_says_what_it_is_and_has_a_default(name: str) -> None:
     assert SCHEMA[name]["description"].endswith(".")
     assert "default" in SCHEMA[name]
+
+
+NUMBER: Final = re.compile(r"(?<![\w.])\d{1,3}(?:,\d{3})*(?:\.\d+)?(?![\w.])")
+"""A number in a table cell, such as `2,048` or `0.5`."""
+
+
+def documented_values(page: str) -> dict[str, float | None]:
+    """The value of each field in the tables of a page; None where the page names no number."""
+    values: dict[str, float | None] = {}
+    for fields, value in re.findall(r"^\| (`[a-z_]+`[^|]*) \| ([^|]*) \|", documents.pages()[page], re.MULTILINE):
+        names = re.findall(r"`([a-z_]+)`", fields)
+        numbers = [float(each.replace(",", "")) for each in NUMBER.findall(value.partition(";")[0])]
+        values |= dict.fromkeys(names) | dict(zip(names, numbers, strict=False))
+    return values
+
+
+def effective_value(context: AgentContext, name: str) -> float | None:
+    """The value that a run has for this field; None where it has no limit."""
+    value = getattr(context.limits(), name, getattr(context, name))
+    return value or None
+
+
+def test_defaults_are_those_of_the_table_of_limits() -> None:
+    documented = documented_values("docs/limits.md")
+    assert {"max_calls_per_turn", "provider_retries", "read_max_lines"} <= documented.keys()
+    assert {name: effective_value(AgentContext(), name) for name in documented} == documented
+
+
+def test_unattended_values_are_those_of_their_table() -> None:
+    documented = documented_values("docs/unattended.md")
+    assert documented.pop("max_cost_usd") == 5  # set by the command, where the model's price is known
+    switches = {name for name, value in documented.items() if value is None}
+    context = AgentContext.unattended()
+    assert switches == {"mode", "evidence", "require_checks"}
+    assert (context.mode, context.evidence, context.require_checks) == ("auto", True, True)
+    assert UNATTENDED.keys() == documented.keys()
+    numbers = {name: value for name, value in documented.items() if name not in switches}
+    assert {name: effective_value(context, name) for name in numbers} == numbers
+
+
+def test_rules_of_tool_calls_are_those_of_the_context() -> None:
+    context = AgentContext(
+        mode="read-only",
+        checks=("make test",),
+        checks_timeout_s=10.0,
+        tool_timeouts_s={"search_files": 5.0},
+        tool_retries=3,
+        tool_retry_backoff_s=0.1,
+        tool_calls_per_minute={"read_file": 2},
+        tool_quotas={"read_file": 9},
+    )
+    assert context.calls(frozenset({"read_file"})) == CallRules(
+        timeouts={"run_checks": 40.0, "search_files": 5.0},  # the command and the tests, after the changes and before
+        retries=RetryPolicy(3, 0.1, ()),
+        allowed=frozenset({"read_file"}),
+        read_only=True,
+        rate_limits={"read_file": RateLimit(2, 60.0)},
+        quotas={"read_file": 9},
+    )
+
+
+def test_rules_of_the_network_and_of_loops_are_those_of_the_context() -> None:
+    context = AgentContext(
+        allowed_hosts=("a.test",),
+        allowed_private_hosts=("b.test",),
+        http_max_bytes=9,
+        http_timeout_s=3.0,
+        repeat_window=7,
+        loop_repeat_threshold=5,
+        loop_override_retries=2,
+        max_failed_tries=6,
+        require_checks=True,
+    )
+    assert context.network() == NetworkRules(hosts=("a.test",), allow_private=("b.test",), max_bytes=9, timeout_s=3.0)
+    assert context.loop() == LoopConfig(window=7, threshold=5, max_overrides=2, max_failed_tries=6, require_checks=True)
+
+
+def test_reply_of_a_reasoning_model_is_bounded_by_the_budget_alone() -> None:
+    assert AgentContext().limits(Profile(reasoning=True)).max_output_tokens_per_call is None
+    assert AgentContext(max_output_tokens_per_call=99).limits(Profile(reasoning=True)).max_output_tokens_per_call == 99
+    assert AgentContext(max_output_tokens_per_call=99).limits().max_output_tokens_per_call == 99
 
 
 @pytest.mark.parametrize(("tries", "claims"), [(1, 1), (4, 2)])

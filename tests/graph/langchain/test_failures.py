@@ -175,6 +175,102 @@ def test_the_exceptions_of_each_package_say_the_same(
     assert detail in failure.message
 
 
+@pytest.mark.parametrize(
+    ("status_code", "kind"),
+    [
+        *((code, "authentication") for code in (401, 402, 403)),
+        (404, "model_unavailable"),
+        (429, "rate_limited"),
+        *((code, "server_error") for code in (408, 409, 500, 502, 503, 504, 529)),
+        *((code, "bad_request") for code in (400, 405, 413, 422)),
+    ],
+)
+def test_status_without_error_code_decides_kind(status_code: int, kind: str) -> None:
+    assert describe(status(status_code, error("x"))).kind.value == kind
+
+
+@pytest.mark.parametrize("status_code", [400, 403, 429, 500])
+@pytest.mark.parametrize(
+    ("error_code", "kind"),
+    [
+        ("insufficient_quota", "authentication"),
+        ("billing_hard_limit_reached", "authentication"),
+        ("content_filter", "content_filter"),
+        ("content_policy_violation", "content_filter"),
+        ("context_length_exceeded", "context_overflow"),
+        ("exceed_context_size_error", "context_overflow"),
+    ],
+)
+@pytest.mark.parametrize("field", ["code", "type"])
+def test_error_code_decides_kind_whatever_the_status(status_code: int, error_code: str, kind: str, field: str) -> None:
+    assert describe(status(status_code, {"message": "x", field: error_code})).kind.value == kind
+
+
+@pytest.mark.parametrize(
+    ("error_type", "kind"),
+    [
+        ("rate_limit_error", "rate_limited"),
+        ("authentication_error", "authentication"),
+        ("permission_error", "authentication"),
+        ("not_found_error", "model_unavailable"),
+        ("invalid_request_error", "bad_request"),
+        ("overloaded_error", "server_error"),
+        ("api_error", "server_error"),
+    ],
+)
+def test_error_type_inside_a_stream_decides_kind(error_type: str, kind: str) -> None:
+    raised = streamed({"error": {"type": error_type, "message": "x"}}, anthropic)
+    assert describe(raised, OWN).kind.value == kind
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind"),
+    [
+        (langchain.ContextOverflowError("x"), "context_overflow"),
+        (langchain.ModelTimeoutError("x"), "timeout"),
+        (langchain.ModelAuthenticationError("x"), "authentication"),
+        (langchain.ModelPermissionDeniedError("x"), "authentication"),
+        (langchain.ModelNotFoundError("x"), "model_unavailable"),
+        (langchain.ModelRateLimitError("x"), "rate_limited"),
+        (langchain.ModelAPIError("x"), "server_error"),
+        (langchain.ModelInvalidRequestError("x"), "bad_request"),
+        (langchain.ModelConnectionError("x"), "connection"),
+        (TimeoutError("x"), "timeout"),
+        (httpx.ConnectTimeout("x"), "timeout"),
+        (openai.APITimeoutError(request=NO_STATUS), "timeout"),
+        (openai.APIConnectionError(request=NO_STATUS), "connection"),
+        (httpx.ReadError("x"), "connection"),
+        (OSError("x"), "connection"),
+        (RuntimeError("x"), "bad_request"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else value,
+)
+def test_exception_class_without_status_decides_kind(raised: Exception, kind: str) -> None:
+    assert describe(raised, OWN).kind.value == kind
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind"),
+    [
+        (httpx2.ReadError("x"), "incomplete_stream"),
+        (streamed(error("x")), "incomplete_stream"),
+        (status(500, error("x")), "incomplete_stream"),
+        (httpx2.ReadTimeout("x"), "timeout"),
+        (streamed({"error": BUSY}, anthropic), "rate_limited"),
+        (streamed({"error": {"type": "invalid_request_error", "message": "x"}}, anthropic), "bad_request"),
+    ],
+)
+def test_outage_after_the_reply_began_is_an_incomplete_stream(raised: Exception, kind: str) -> None:
+    assert describe(raised, begun=True).kind.value == kind
+
+
+def test_long_detail_is_cut_after_secrets_are_removed() -> None:
+    key = "hunter2-hunter2"
+    provider = Provider(URL, keys=(key,), endpoint=True)
+    message = describe(status(500, error("x" * 295 + key + "y" * 1_000)), provider).message
+    assert message == f"{URL} failed ({'x' * 295}***yy)."
+
+
 def test_a_failure_that_is_known_already_is_told_as_it_is() -> None:
     failure = ProviderFailure(kind=ProviderErrorKind.CONTENT_FILTER, message="As it is.", retry_after_s=3.0)
     assert describe(CallFailedError(failure), OWN, begun=True) == failure

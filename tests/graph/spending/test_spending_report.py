@@ -3,7 +3,7 @@
 import os
 import sqlite3
 from contextlib import closing
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +79,13 @@ def test_days_and_models_are_added_up_newest_first(tmp_path: Path) -> None:
     ]
 
 
+def test_day_begins_at_midnight_in_utc(tmp_path: Path) -> None:
+    book(tmp_path, "b", model_used(0.25), days_ago=1)
+    book(tmp_path, "b", model_used(0.25))
+    east = NOON.astimezone(timezone(timedelta(hours=14)))  # where it is the next day already
+    assert spent_by_day(1, str(tmp_path), lambda: east) == [day("b")]
+
+
 def test_what_is_no_book_of_this_version_is_refused(tmp_path: Path) -> None:
     book(tmp_path, "m", model_used(0.25))
     path = book_path(tmp_path)
@@ -128,6 +135,46 @@ def test_an_account_is_told_with_all_of_its_calls(store: SpendingStore, tmp_path
     )
     assert accounts_spent(str(tmp_path)) == [found]
     assert account_spent("another", str(tmp_path)) == AccountSpent(account="another")
+
+
+def test_account_keeps_its_last_day_when_the_clock_is_set_back(
+    store: SpendingStore, tmp_path: Path, clock: Clock
+) -> None:
+    reserved(store, entry(), NIGHTLY)
+    clock.now -= timedelta(days=3)
+    reserved(store, entry(), NIGHTLY)
+    found = account_spent("batch/nightly", str(tmp_path))
+    assert not isinstance(found, ToolError)
+    assert found.last_day == DAY_NUMBER
+
+
+def threads(base: Path) -> list[str]:
+    return [thread for (thread,) in rows(base, "SELECT thread FROM entries ORDER BY number")]
+
+
+def test_settled_entry_is_kept_for_62_days_and_an_open_one_for_ever(
+    store: SpendingStore, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spending_store, "_PRUNED_EVERY", 1)
+    settled(store, reserved(store, entry("settled")), used())
+    reserved(store, entry("open"))
+    clock.now += timedelta(days=62)
+    settled(store, reserved(store, entry("new")), used())
+    assert threads(tmp_path) == ["settled", "open", "new"]
+    clock.now += timedelta(days=1)
+    reserved(store, entry("newest"))
+    assert threads(tmp_path) == ["open", "new", "newest"]
+
+
+def test_old_entries_are_removed_with_each_thousandth_entry(tmp_path: Path, clock: Clock) -> None:
+    with closing(SpendingStore(str(tmp_path), clock)) as store:
+        settled(store, reserved(store, entry("old")), used())
+        clock.now += timedelta(days=100)
+        for _ in range(998):
+            reserved(store, entry("new"))
+        assert threads(tmp_path)[0] == "old"
+        reserved(store, entry("new"))
+        assert threads(tmp_path) == ["new"] * 999
 
 
 def test_nothing_is_forgotten_with_its_entries(

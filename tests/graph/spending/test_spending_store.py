@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mendgraph.graph.spending.store import SpendingStore
+from mendgraph.graph.spending.store import SpendingStore, locked_accounts
 from mendgraph.nodes.call_model.ledger import RunLimits, Used, unknown_price
 from mendgraph.nodes.records import StopCause, StopReason
 from tests.graph.spending.spending_entries import Clock, as_reserved, entry, reserved, rows, settled, used
@@ -27,6 +27,35 @@ def test_a_settled_entry_counts_as_what_was_used_and_an_open_one_as_its_reservat
     )
     assert other.lost("t1", second) == (Used(), second)
     assert other.lost("t2", 0) == (Used(), 0)
+
+
+@pytest.mark.parametrize(
+    ("run", "other_run"), [("a_b", "axb"), ("a%b", "a-and-b"), ("a~b", "ab"), ("100%", "1000"), ("a~_b", "a_b")]
+)
+def test_children_of_a_run_with_wildcards_in_its_name_are_told_from_others(
+    store: SpendingStore, run: str, other_run: str
+) -> None:
+    for thread in (
+        f"{other_run} w",
+        f"{other_run}|execute_tools:1 w",
+        f"{run}|execute_tools:1 v",
+        f"{run}|executeXtools:1 w",
+        f"{run}|guard:1 w",
+    ):
+        reserved(store, entry(thread))
+    assert store.lost(f"{run} w", 0) == (Used(), 0)
+    own = reserved(store, entry(f"{run} w"))
+    of_child = reserved(store, entry(f"{run}|execute_tools:1 w", tokens=200))
+    used_by_both = as_reserved(entry(tokens=300)).model_copy(update={"calls": 2, "cost_usd": 0.5})
+    assert store.lost(f"{run} w", 0) == (used_by_both, of_child)
+    assert store.lost(f"{run} w", own) == (as_reserved(entry(tokens=200)), of_child)
+
+
+def test_usage_without_a_price_has_no_cost(store: SpendingStore) -> None:
+    reserved(store, entry())
+    last = reserved(store, entry(cost=None))
+    used_by_both = as_reserved(entry(tokens=200)).model_copy(update={"calls": 2, "cost_usd": None})
+    assert store.lost("t1", 0) == (used_by_both, last)
 
 
 @pytest.mark.parametrize("written_by", ["reserve", "close"])
@@ -168,6 +197,39 @@ def test_with_an_account_a_day_is_that_of_the_account_and_without_one_it_is_ever
     reserved(other, entry(tokens=200), capped("b", max_tokens_per_day=500))
     clock.now += timedelta(hours=1)
     reserved(store, entry(tokens=500), capped("a", max_tokens_per_day=500))
+
+
+def test_cost_of_a_day_is_limited_for_all_accounts_together(store: SpendingStore, clock: Clock) -> None:
+    limits = RunLimits(max_cost_usd_per_day=0.5)
+    reserved(store, entry(cost=0.25), RunLimits(account="a"))
+    reserved(store, entry(cost=0.25), limits)
+    assert store.reserve(entry(cost=0.25), limits) == StopCause(
+        reason=StopReason.DAY_LIMIT,
+        message=(
+            "Limit 'max_cost_usd_per_day' reached: 0.500000 of 0.5 USD are used or reserved, and the next call may"
+            " cost 0.250000, in all workspaces together. The day ends at 2026-03-01 00:00 UTC."
+        ),
+    )
+    clock.now += timedelta(hours=1)
+    reserved(store, entry(cost=0.5), limits)
+
+
+@pytest.mark.parametrize(
+    ("limits", "accounts"),
+    [
+        (RunLimits(account="a"), ()),
+        (RunLimits(account="a", account_days=True), ()),
+        (RunLimits(max_tokens_per_day=1), ("",)),
+        (RunLimits(account="a", max_tokens_per_day=1), ("", "a")),
+        (RunLimits(account="a", max_cost_usd_per_day=1.0), ("", "a")),
+        (RunLimits(account="a", account_days=True, max_cost_usd_per_day=1.0), ("a",)),
+        (RunLimits(account_days=True, max_tokens_per_day=1), ("",)),
+        (RunLimits(account="a", max_tokens_per_account=1), ("a",)),
+        (RunLimits(account="a", max_cost_usd_per_account=1.0), ("a",)),
+    ],
+)
+def test_reservation_locks_each_account_that_its_limits_count(limits: RunLimits, accounts: tuple[str, ...]) -> None:
+    assert locked_accounts(limits) == accounts
 
 
 # --- Many at once

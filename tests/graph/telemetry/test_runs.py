@@ -15,7 +15,7 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.runs.events import Asked
 from mendgraph.graph.runs.run import Session, arun_task, run_task
-from tests.doubles.scripted_server import Calls, Say, ScriptedServer, Status
+from tests.doubles.scripted_server import Calls, Say, ScriptedServer, Stall, Status
 from tests.graph.telemetry.conftest import Told, context
 from tests.runs.playing import write_files
 
@@ -133,6 +133,76 @@ def test_what_breaks_a_run_is_told_and_raised(tmp_path: Path, told: Told, monkey
     with pytest.raises(RuntimeError, match="broken"):
         asyncio.run(break_off())
     assert (told.spans[0].attributes or {})["error.type"] == "RuntimeError"
+
+
+def leave_stream(machine: Any, run: AgentContext) -> None:
+    parts = machine.stream({"messages": [HumanMessage("Look.")]}, context=run)
+    next(parts)
+    parts.close()
+
+
+def leave_astream(machine: Any, run: AgentContext) -> None:
+    async def leave() -> None:
+        parts = machine.astream({"messages": [HumanMessage("Look.")]}, context=run)
+        await anext(parts)
+        await parts.aclose()
+
+    asyncio.run(leave())
+
+
+@pytest.mark.parametrize("leave", [leave_stream, leave_astream], ids=["sync", "async"])
+def test_listener_who_leaves_a_stream_sees_no_failure(
+    leave: Callable[[Any, AgentContext], None], tmp_path: Path, told: Told
+) -> None:
+    leave(build_graph(), context(tmp_path, "http://x.y"))
+    (agent,) = told.spans
+    assert agent.status.status_code is StatusCode.UNSET
+    assert "error.type" not in (agent.attributes or {})
+
+
+def test_cancelled_run_is_traced_as_cancelled(tmp_path: Path, told: Told) -> None:
+    async def cancel(url: str) -> None:
+        run = context(tmp_path, url, request_timeout_s=60.0)
+        task = asyncio.ensure_future(build_graph().ainvoke({"messages": [HumanMessage("Look.")]}, context=run))
+        while not server.requests:  # noqa: ASYNC110 - the server is in another thread
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with ScriptedServer([Stall(0)]) as server:
+        asyncio.run(cancel(server.base_url))
+    assert told.names() == ["invoke_agent mendgraph", "chat m"]
+    for span in told.spans:
+        assert (span.status.status_code, (span.attributes or {})["error.type"]) == (StatusCode.ERROR, "cancelled")
+
+
+def test_run_that_changes_files_is_traced_with_verification_and_cost(tmp_path: Path, told: Told) -> None:
+    write = Calls([("write_file", '{"path": "b.txt", "content": "two"}')], usage=(10, 5))
+    prices = {"usd_per_million_input": 100_000.0, "usd_per_million_output": 200_000.0}
+    with ScriptedServer([write, DONE]) as server:
+        run_task("Write.", context(tmp_path, server.base_url, **prices))
+    outcome = {name: value for name, value in (told.spans[0].attributes or {}).items() if name.startswith("mendgraph.")}
+    assert outcome == {
+        "mendgraph.mode": "auto",
+        "mendgraph.outcome.kind": "FINISHED",
+        "mendgraph.outcome.reason": "answered",
+        "mendgraph.outcome.verified": "none",
+        "mendgraph.changed_files": 1,
+        "mendgraph.session.cost_usd": pytest.approx(30 * 0.1 + 12 * 0.2),
+    }
+
+
+def test_secret_in_thread_and_model_name_is_not_traced(
+    tmp_path: Path, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORD_TOKEN", WORD)
+    config: Any = {"configurable": {"thread_id": f"thread-{WORD}"}}
+    with ScriptedServer([DONE]) as server:
+        run = context(tmp_path, server.base_url, model=f"m-{WORD}")
+        build_graph(InMemorySaver()).invoke({"messages": [HumanMessage("Look.")]}, config, context=run)
+    assert told.names()[0] == "invoke_agent mendgraph"
+    assert WORD not in told.text()
 
 
 def test_a_run_that_asks_waits_and_its_answer_is_a_span_of_its_own(tmp_path: Path, told: Told) -> None:

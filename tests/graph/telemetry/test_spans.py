@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from opentelemetry import trace
 from opentelemetry.trace import StatusCode
 
 from mendgraph.graph.telemetry.spans import RunSpan, at_work, observed_call, provider_of, run_observer
@@ -104,10 +105,37 @@ def test_what_is_no_reply_is_an_error(told: Told) -> None:
     assert (told.named("chat m").attributes or {})["error.type"] == "invalid_reply"
 
 
-def test_models_are_named_after_who_answers() -> None:
-    embedded = Endpoint(model="local", embedded=True)
-    named = Endpoint(model="m", provider="xai")
-    assert [provider_of(each) for each in (embedded, None, named)] == ["llama.cpp", "custom", "x_ai"]
+@pytest.mark.parametrize(
+    ("provider", "name"),
+    [
+        ("", "openai"),
+        ("openai", "openai"),
+        ("anthropic", "anthropic"),
+        ("bedrock", "aws.bedrock"),
+        ("bedrock_converse", "aws.bedrock"),
+        ("anthropic_bedrock", "aws.bedrock"),
+        ("google_vertexai", "gcp.vertex_ai"),
+        ("google_anthropic_vertex", "gcp.vertex_ai"),
+        ("google_genai", "gcp.gemini"),
+        ("azure_openai", "azure.ai.openai"),
+        ("ibm", "ibm.watsonx.ai"),
+        ("mistralai", "mistral_ai"),
+        ("xai", "x_ai"),
+    ],
+)
+def test_provider_has_the_name_of_the_conventions(provider: str, name: str) -> None:
+    assert provider_of(Endpoint(model="m", provider=provider)) == name
+
+
+def test_model_without_a_provider_is_named_after_who_answers() -> None:
+    assert provider_of(Endpoint(model="local", embedded=True)) == "llama.cpp"
+    assert provider_of(None) == "custom"
+
+
+@pytest.mark.parametrize("provider", [trace.ProxyTracerProvider(), trace.NoOpTracerProvider()])
+def test_process_without_a_tracer_observes_nothing(provider: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
+    assert run_observer("t", str) is None
 
 
 CALL = ToolCall(call_id="c", tool="mine", arguments={"a": 1}, raw_arguments="{}")

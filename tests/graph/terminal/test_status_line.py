@@ -13,11 +13,13 @@ from rich.console import Console
 
 from mendgraph.graph.runs.events import (
     Alerted,
+    Asked,
     Compacted,
     Ended,
     Event,
     FellBack,
     HealingBegan,
+    OfChild,
     Paid,
     StepDone,
     Text,
@@ -26,7 +28,7 @@ from mendgraph.graph.runs.events import (
 )
 from mendgraph.graph.terminal import status_line
 from mendgraph.graph.terminal.answers import Screen
-from mendgraph.graph.terminal.status_line import StatusLine, is_live
+from mendgraph.graph.terminal.status_line import StatusLine, amount, is_live
 from mendgraph.nodes.call_model.budget import APILimits
 from mendgraph.nodes.call_model.ledger import RunLimits
 from mendgraph.nodes.records import Outcome, OutcomeKind, StopReason, ToolCall
@@ -86,6 +88,45 @@ def test_what_has_no_limit_and_no_price_is_left_out() -> None:
     assert Shown().note(replace(PAID, cost_usd=None)) == words
     assert " · $?/$2.00 · " in Shown(max_cost_usd=2.0).note(replace(PAID, cost_usd=None))
     assert " · $0.0004 · " in Shown().note(replace(PAID, cost_usd=0.0004))
+
+
+def test_calls_of_a_child_count_as_calls_of_the_turn() -> None:
+    of_child = OfChild("1.1", "Find it.", PAID)
+    nested = OfChild("1.1", "Find it.", Text("Hello"))
+    words = Shown().note(PAID, of_child, nested)
+    assert words == "waiting for the model · 0:00 · calls 2/10 · $0.04 · in 24.6k/100k · out 2.2k/50k · step 1"
+
+
+def test_cost_stays_unknown_after_one_call_without_a_price() -> None:
+    assert " · $?/$2.00 · " in Shown(max_cost_usd=2.0).note(replace(PAID, cost_usd=None), PAID)
+
+
+@pytest.mark.parametrize("event", [Asked({}), ENDED])
+def test_line_says_no_activity_while_nothing_runs(event: Event) -> None:
+    assert Shown().note(Text("Hello"), event).startswith("0:00 · ")
+
+
+def test_line_says_that_the_local_model_is_loading_only_while_a_reply_is_awaited() -> None:
+    shown = Shown()
+    shown.loads = True
+    assert shown.note().startswith("loading the local model · 0:00 · ")
+    assert shown.note(Text("Hello")).startswith("the model is writing · 0:00 · ")
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (0, "0"),
+        (999, "999"),
+        (1_000, "1k"),
+        (12_345, "12.3k"),
+        (999_949, "999.9k"),
+        (1_000_000, "1M"),
+        (1_250_000, "1.2M"),
+    ],
+)
+def test_amount_is_written_in_few_characters(number: int, words: str) -> None:
+    assert amount(number) == words
 
 
 @pytest.mark.parametrize(
