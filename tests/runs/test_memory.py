@@ -153,6 +153,24 @@ def test_the_oldest_notes_go(root: Path) -> None:
     assert "z" not in str([note.text for note in _notes(store, root)])
 
 
+def test_memory_holds_forty_notes_of_four_hundred_bytes_and_four_thousand_bytes_in_all(root: Path) -> None:
+    many, long = Memory(InMemoryStore(), str(root)), Memory(InMemoryStore(), str(root))
+    for number in range(41):
+        many.remember(f"Note {number}", str)
+    kept = many.notes()
+    assert not isinstance(kept, ToolError)
+    assert [note.text for note in kept] == [f"Note {number}" for number in range(1, 41)]
+
+    for number in range(11):
+        assert long.remember(f"{number:02}{'ä' * 199}", str) == f"{number:02}{'ä' * 199}"
+    refused = long.remember(f"{'ä' * 200}x", str)
+    kept = long.notes()
+    assert not isinstance(kept, ToolError)
+    assert [note.text[:2] for note in kept] == [f"{number:02}" for number in range(1, 11)]
+    assert isinstance(refused, ToolError)
+    assert "A note has 1 to 400 bytes, and this one 401" in refused.message
+
+
 def test_a_workspace_may_only_turn_it_off() -> None:
     assert widening({"memory": True}, AgentContext()) == ("memory",)
     assert widening({"memory": False}, AgentContext(memory=True)) == ()

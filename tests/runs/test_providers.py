@@ -331,3 +331,34 @@ def test_cached_tokens_are_reported_where_the_endpoint_tells_them(tmp_path: Path
     cost = (40 * 10.0 + 60 * 1.0 + 10 * 20.0) / 1_000_000
     assert (ended.outcome.usage["cached_tokens"], ended.outcome.usage["cost_usd"]) == (60, pytest.approx(cost))
     assert [(each["cached_tokens"], each["purpose"]) for each in ended.usage] == [(60, "reply")]
+
+
+@pytest.mark.parametrize(
+    ("counts", "cached", "written", "reasoning"),
+    [
+        ({"cached_tokens": 60, "cache_write_tokens": 30}, 60, 30, 0),
+        ({"cached_tokens": 150}, 100, 0, 0),
+        ({"cache_write_tokens": 150}, 0, 100, 0),
+        ({"cached_tokens": 60, "cache_write_tokens": 80}, 60, 40, 0),
+        ({"cached_tokens": 100, "cache_write_tokens": 100}, 100, 0, 0),
+        ({"cached_tokens": -5, "cache_write_tokens": -5, "reasoning_tokens": -5}, 0, 0, 0),
+        ({"reasoning_tokens": 50}, 0, 0, 10),
+    ],
+)
+def test_parts_of_the_input_and_output_never_exceed_the_whole(
+    counts: JsonMap, cached: int, written: int, reasoning: int, tmp_path: Path, waits: list[float]
+) -> None:
+    of_output = {name: counts[name] for name in counts.keys() & {"reasoning_tokens"}}
+    of_input = {name: count for name, count in counts.items() if name not in of_output}
+    told: JsonMap = {"prompt_tokens": 100, "completion_tokens": 10}
+    told |= {"prompt_tokens_details": of_input, "completion_tokens_details": of_output}
+    prices = {"usd_per_million_input": 10.0, "usd_per_million_output": 20.0}
+    prices |= {"usd_per_million_cached_input": 1.0, "usd_per_million_cache_write": 100.0}
+    usage = both(tmp_path, waits, [Say("All is well.", usage=told)], **prices).outcome.usage
+    assert (usage["cached_tokens"], usage["cache_write_tokens"], usage["reasoning_tokens"]) == (
+        cached,
+        written,
+        reasoning,
+    )
+    cost = ((100 - cached - written) * 10.0 + cached * 1.0 + written * 100.0 + 10 * 20.0) / 1_000_000
+    assert usage["cost_usd"] == pytest.approx(cost)

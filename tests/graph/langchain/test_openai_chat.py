@@ -155,6 +155,12 @@ COUNTS: list[tuple[JsonMap | None, JsonMap | None, tuple[int, int, int, int, int
     ),
     ({"prompt_tokens": 7, "completion_tokens": 3, "prompt_cache_hit_tokens": 5}, None, (7, 3, 5, 0, 0)),
     ({"prompt_tokens": 7, "completion_tokens": 3}, {"cache_n": 5, "prompt_n": 2}, (7, 3, 5, 0, 0)),
+    (
+        {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cache_write_tokens": 5}},
+        None,
+        (7, 3, 0, 5, 0),
+    ),
+    ({"prompt_tokens": -7, "completion_tokens": -3}, None, (0, 0, 0, 0, 0)),
     ({"prompt_tokens": "many", "completion_tokens": [3], "prompt_tokens_details": "x"}, None, (0, 0, 0, 0, 0)),
 ]
 

@@ -99,6 +99,71 @@ def test_each_provider_says_in_its_own_place_why_a_reply_ended(
     assert reply is None or reply.model == (metadata.get("model_name") or metadata.get("model") or "")
 
 
+FINISHES: dict[FinishReason | None, tuple[str, ...]] = {
+    FinishReason.STOP: (
+        *("stop", "STOP", "end_turn", "eos", "eos_token", "stop_sequence", "stop-sequence", "complete", "completed"),
+        *("FINISH_REASON_STOP", "MALFORMED_FUNCTION_CALL"),
+    ),
+    FinishReason.TOOL_CALLS: ("tool_calls", "function_call", "tool_use"),
+    FinishReason.LENGTH: (
+        *("length", "max_tokens", "MAX_TOKENS", "model_length", "max_output_tokens", "incomplete"),
+        "model_context_window_exceeded",
+    ),
+    FinishReason.CONTENT_FILTER: (
+        *("content_filter", "content-filter", "SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII"),
+        "content_filtered",
+    ),
+    FinishReason.REFUSAL: ("refusal",),
+    None: ("error", "OTHER", "unknown"),
+}
+
+
+@pytest.mark.parametrize(("word", "finish"), [(word, finish) for finish, words in FINISHES.items() for word in words])
+@pytest.mark.parametrize("name", ["finish_reason", "stop_reason", "done_reason", "stopReason", "status"])
+def test_word_for_the_end_of_a_reply_has_one_meaning(word: str, finish: FinishReason | None, name: str) -> None:
+    reply = replied(chunk("Hi", response_metadata={name: word, "model_provider": "p"}))
+    assert (None if reply is None else reply.finish_reason) == finish
+
+
+@pytest.mark.parametrize("word", ["stop", "tool_calls", "length"])
+def test_reply_with_a_refusal_is_refused_however_it_ends(word: str) -> None:
+    refused = chunk(additional_kwargs={"refusal": "No."}, response_metadata={"finish_reason": word})
+    reply = replied(refused)
+    assert reply is not None
+    assert (reply.finish_reason, reply.refusal) == (FinishReason.REFUSAL, "No.")
+
+
+@pytest.mark.parametrize(
+    ("details", "counts"),
+    [
+        ({}, (70, 3, 0, 0, 0)),
+        ({"input_token_details": {"cache_read": 20, "cache_creation": 5}}, (70, 3, 20, 5, 0)),
+        (
+            {"input_token_details": {"ephemeral_5m_input_tokens": 5, "ephemeral_1h_input_tokens": 6}},
+            (70, 3, 0, 11, 0),
+        ),
+        ({"input_token_details": {"audio": 9}, "output_token_details": {"reasoning": 2}}, (70, 3, 0, 0, 2)),
+        ({"output_token_details": {"reasoning": 9}}, (70, 3, 0, 0, 3)),
+        ({"input_tokens": -70, "output_tokens": -3}, (0, 0, 0, 0, 0)),
+        (
+            {
+                "input_token_details": {"cache_read": -1, "cache_creation": -1},
+                "output_token_details": {"reasoning": -1},
+            },
+            (70, 3, 0, 0, 0),
+        ),
+    ],
+)
+def test_counts_are_read_from_the_usage_of_a_package(details: dict[str, Any], counts: tuple[int, ...]) -> None:
+    usage: Any = {"input_tokens": 70, "output_tokens": 3, "total_tokens": 73, **details}
+    reply = replied(chunk("Hi", usage_metadata=usage))
+    assert reply is not None
+    assert counts == (
+        *(reply.input_tokens, reply.output_tokens, reply.cached_tokens),
+        *(reply.cache_write_tokens, reply.reasoning_tokens),
+    )
+
+
 def test_a_reply_that_was_not_streamed_keeps_its_calls_and_those_that_are_no_json() -> None:
     whole = AIMessage(
         "Look:",
