@@ -17,7 +17,7 @@ from langgraph.types import Command
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.state import serializer
-from mendgraph.graph.runs.events import Asked, Ended, OfChild, Text, ToolStarted
+from mendgraph.graph.runs.events import Asked, Ended, OfChild, StepDone, Text, ToolStarted
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.runs import prune_runs, undo_run
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
@@ -25,7 +25,7 @@ from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.records import JsonMap, OutcomeKind, StopReason, ToolError
 from tests.doubles.replies import Say
 from tests.doubles.task_model import TaskModel
-from tests.runs.playing import write_files
+from tests.runs.playing import set_clock, write_files
 from tests.runs.scenario import Use, use
 
 USED = (100, 10)
@@ -202,6 +202,87 @@ def test_a_quota_and_the_roles_of_the_run_hold_for_its_children(root: Path) -> N
         assert [each["ok"] for each in results(opened)] == [True, True, False]
     assert sum("A" in str(call.prompt.messages) or "C" in str(call.prompt.messages) for call in model.calls) > 0
     assert not any(str(message["content"]).startswith("C") for call in model.calls for message in call.prompt.messages)
+
+
+def test_children_share_what_the_run_has_left_of_a_quota(root: Path) -> None:
+    def read(*paths: str) -> Use:
+        return use(*(("read_file", {"path": path}) for path in paths), usage=USED)
+
+    lines = {
+        "MAIN": (
+            read("a.txt"),
+            use(explore("A"), explore("B"), usage=USED),
+            read("sub/b.txt", "c.txt", "d.txt"),
+            done("All done."),
+        ),
+        **dict.fromkeys("AB", (read("a.txt", "sub/b.txt", "c.txt"), done())),
+    }
+    for name in ("c.txt", "d.txt"):
+        (root / name).write_text(name)
+    model = TaskModel(lines)
+    with session(root, model, tool_quotas={"read_file": 6}) as opened:
+        events = list(opened.stream("MAIN"))
+        own = [each.get("error", {}).get("code", "ok") for each in results(opened)]
+    of_children = [
+        [result.result.error.code.value if result.result.error else "ok" for result in event.inner.results]
+        for event in events
+        if isinstance(event, OfChild) and isinstance(event.inner, StepDone)
+    ]
+    assert of_children == [["ok", "ok", "rate_limited"]] * 2  # of five that are left, two each
+    assert own == ["ok", "ok", "ok", "ok", "rate_limited", "rate_limited"]
+
+
+def test_child_has_a_part_of_the_budget_and_may_change_its_own_paths(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_clock(monkeypatch, seconds_per_call=0.0)
+    contexts: dict[str, AgentContext] = {}
+
+    @tool
+    def note(task: str, runtime: ToolRuntime) -> str:
+        """Note the context of a run."""
+        contexts[task] = runtime.context
+        return "noted"
+
+    tasks = {"ONE": ("a.txt",), "TWO": ("a.txt",), "LOOK": ()}
+    lines: dict[str, Sequence[Use | Say]] = {
+        "MAIN": parent(write("ONE", "a.txt"), write("TWO", "a.txt"), explore("LOOK")),
+        **{task: (use(("note", {"task": task}), usage=USED), done()) for task in tasks},
+    }
+    given: Any = {"tools": (*default_tools(), note), "effects": {"note": "none"}}
+    limits: Any = {"max_seconds": 90.0, "max_calls_per_turn": 41, "checks": ("true",), "require_checks": True}
+    with Session(context(root, **limits), model=TaskModel(lines), thread_id="t", **given) as opened:
+        opened.work("MAIN")
+    assert contexts.keys() == tasks.keys()
+    for task, paths in tasks.items():
+        of_child = contexts[task]
+        assert of_child.max_seconds == pytest.approx(30.0, abs=1.0)  # two rows, and one part stays with the run
+        assert of_child.max_calls_per_turn == 10  # three children, and one part stays with the run
+        assert (of_child.delegation, of_child.checks, of_child.require_checks) == (False, (), False)
+        assert (of_child.mode, of_child.writable_paths) == ("auto" if paths else "read-only", paths)
+
+
+def test_child_has_the_words_of_the_run_for_its_system_prompt(root: Path) -> None:
+    model = TaskModel({"MAIN": parent(explore("LOOK")), "LOOK": (done(),)})
+    with session(root, model, system_prompt="Write like Hemingway.") as opened:
+        opened.work("MAIN")
+    systems = [str(call.prompt.messages[0]["content"]) for call in model.calls]
+    assert ["Write like Hemingway." in each for each in systems] == [True] * 3
+
+
+def test_child_without_an_answer_names_what_it_has_changed(root: Path) -> None:
+    lines = {
+        "MAIN": parent(write("ONE", "a.txt")),
+        "ONE": (edit("a.txt", "a", "A"), *[use(("list_files", {"path": "sub"}), usage=USED)] * 9),
+    }
+    with session(root, TaskModel(lines)) as opened:
+        opened.work("MAIN")
+        [told] = results(opened)
+        outcome = opened.result().outcome
+    assert (told["ok"], told["error"]["code"]) == (False, "child_failed")
+    assert told["error"]["message"].startswith("The child ended without an answer (SYSTEM_ERROR, loop")
+    assert told["error"]["message"].endswith(" It has changed a.txt.")
+    assert outcome.changed_files == ("a.txt",)
 
 
 def test_whoever_stops_the_run_ends_its_children(root: Path) -> None:

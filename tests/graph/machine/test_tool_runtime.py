@@ -1,6 +1,7 @@
 """What one machine's gateway lets a run do, what it writes down of it, and what it keeps."""
 
 import json
+import shutil
 from collections.abc import Collection, Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -85,6 +86,41 @@ def results_of(model: ScriptedModel, call: int) -> list[JsonMap]:
 def test_a_role_says_which_tools_there_are(role: str | None, names: frozenset[str], root: Path) -> None:
     known = gateway(roles={"mine": ["read_file"]})
     assert known.allowed(AgentContext(workspace=str(root), role=role)) == names
+
+
+@pytest.mark.parametrize("role", [None, "operator", "mine"])
+def test_run_with_writable_paths_starts_no_program(role: str | None, root: Path) -> None:
+    programs = {name for name, spec in SPECS.items() if spec.effect is Effect.EXECUTE}
+    known = gateway(roles={"mine": sorted(NAMES)})
+    context = AgentContext(workspace=str(root), role=role, writable_paths=("a.py",), allowed_programs=("make",))
+    assert "run_command" in programs
+    assert known.allowed(context) == NAMES - programs
+    assert known.commands(context) is None
+
+
+@pytest.mark.parametrize(
+    ("served", "project_notes", "told_of"), [(False, True, True), (False, False, False), (True, True, False)]
+)
+def test_skills_of_the_user_are_for_the_runs_of_the_user(
+    served: bool, project_notes: bool, told_of: bool, root: Path
+) -> None:
+    skill = Path.home() / ".agents" / "skills" / "deploy"
+    write_files(skill, {"SKILL.md": "---\nname: deploy\ndescription: Deploys.\n---\n"})
+    try:
+        known = ToolRuntime(None, DEFAULT_GUARDRAIL_RULES, {}, (), served=served)
+        context = AgentContext(workspace=str(root), project_notes=project_notes)
+        names = [name for folder in known.user_skills(context) for name in folder.names]
+        assert names == ["deploy"] * told_of
+        assert ("read_skill" in known.usable(context)) is told_of
+    finally:
+        shutil.rmtree(skill.parent.parent)
+
+
+@pytest.mark.parametrize("field", ["tool_timeouts_s", "tool_quotas", "tool_calls_per_minute"])
+def test_limit_of_an_unknown_tool_ends_the_run_before_it_costs(field: str, root: Path) -> None:
+    result, model = ran(root, DONE, context={field: {"read_fil": 1}})
+    assert (result.outcome.reason, model.calls) == (StopReason.INVALID_REQUEST, [])
+    assert "The context limits a tool that there is not, 'read_fil'. Did you mean read_file" in result.outcome.message
 
 
 def test_a_tool_that_the_role_does_not_include_is_not_told_of_and_denied(root: Path) -> None:
@@ -202,7 +238,12 @@ def test_each_call_is_a_line_of_the_log_denied_ones_too(root: Path, tmp_path: Pa
     assert found[3]["arguments_sha256"] == sha256(b"{}").hexdigest()
 
 
-# --- Secrets
+def test_run_without_audit_has_no_log(root: Path, tmp_path: Path) -> None:
+    result, _ = ran(root, use(("read_file", {"path": "a.py"}), ("read_file", {"path": ".env"})), DONE)
+    assert result.ok
+    assert len(lines(tmp_path / "data")) == 2
+    ran(root, READ, DONE, context={"audit": False})
+    assert len(lines(tmp_path / "data")) == 2
 
 
 # --- The way to all of that
