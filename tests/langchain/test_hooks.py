@@ -430,6 +430,16 @@ def test_model_fallback_asks_the_other_model_inside_the_budget(tmp_path: Path) -
         assert "no price is known for the model 'second'" in run.outcome.message
 
 
+def test_other_model_of_a_hook_has_the_price_that_the_context_gives(tmp_path: Path) -> None:
+    prices = {"usd_per_million_input": 1_000.0, "usd_per_million_output": 2_000.0}
+    with ScriptedServer([Say("Done.", usage=(100, 10))]) as other:
+        model = ChatOpenAI(model="gpt-5-mini", base_url=other.base_url, api_key=SecretStr("k"))
+        fallback = ready_made.ModelFallbackMiddleware(model)
+        run = play(tmp_path, [fallback], Status(500), settings={"max_cost_usd": 100.0, **prices})
+    assert (run.ended[0], run.outcome.usage["total_calls"]) == ("FINISHED", 2)
+    assert run.outcome.usage["cost_usd"] == pytest.approx(0.1 + 0.02)
+
+
 def test_tool_retry_runs_a_reading_tool_again_and_a_writing_one_once(tmp_path: Path) -> None:
     tried: list[str] = []
 

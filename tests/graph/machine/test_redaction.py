@@ -109,6 +109,19 @@ def test_what_a_provider_sealed_goes_back_byte_for_byte() -> None:
     assert words.written("another", hidden) == hidden
 
 
+def test_literal_is_forgotten_with_its_step_and_after_a_thousand_and_twenty_four_runs() -> None:
+    words = WrittenLiterals(Redactor)
+    replies = [ModelReply(text=CODE.format(f"{ONE}{number}")) for number in range(1_025)]
+    hidden = words.hidden("0", {"reply": replies[0]}, "reply")["reply"]
+    for number, reply in enumerate(replies):
+        words.hidden(str(number), {"reply": reply}, "reply")
+    assert words.written("0", hidden) == hidden  # of the oldest run
+    assert (words.written("1", hidden), words.written("1024", hidden)) == (replies[1], replies[1_024])
+    words.forget("1")
+    assert words.written("1", hidden) == hidden
+    assert words.written("2", hidden) == replies[2]
+
+
 def same_id(content: str) -> Calls:
     """A call whose id the endpoint gives to every call."""
     return Calls([("write_file", json.dumps({"path": "a.py", "content": content}), "0")])

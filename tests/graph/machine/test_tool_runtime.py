@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Collection, Mapping
 from hashlib import sha256
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.runs.run import RunResult, run_task
-from mendgraph.nodes.execute_tools.registry import Tool, tool
+from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, tool
 from mendgraph.nodes.execute_tools.store.run_folder import folder_name
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.execute_tools.tools.about_run import remember
@@ -23,7 +24,7 @@ from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind, Protocol, StopReason
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
-from tests.runs.playing import write_files
+from tests.runs.playing import set_clock, write_files
 from tests.runs.scenario import Use, message_of, use
 
 FILES = {"a.py": "a = 1\n", ".env": "A=1\n"}
@@ -114,6 +115,24 @@ def test_skills_of_the_user_are_for_the_runs_of_the_user(
         assert ("read_skill" in known.usable(context)) is told_of
     finally:
         shutil.rmtree(skill.parent.parent)
+
+
+@pytest.mark.parametrize(("limit", "left"), [(None, inf), (25.0, 15.0)])
+def test_tool_has_the_seconds_that_model_calls_have_left(
+    limit: float | None, left: float, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_clock(monkeypatch, seconds_per_call=10.0)
+    seen: list[float] = []
+
+    @tool(effect=Effect.NONE)
+    def look(context: ToolContext) -> str:
+        """Look at the time."""
+        seen.append(context.seconds_left)
+        return "seen"
+
+    result, _ = ran(root, use(("look", {})), DONE, tools=(*default_tools(), look), context={"max_seconds": limit})
+    assert result.ok
+    assert seen == [pytest.approx(left, abs=1.0)]
 
 
 @pytest.mark.parametrize("field", ["tool_timeouts_s", "tool_quotas", "tool_calls_per_minute"])
