@@ -107,6 +107,14 @@ def test_all_like_this_is_not_asked_again() -> None:
     assert [line for line in shown if line.startswith("?")][1] == "? edit_file calc.py (2 of 2): ask_before_write"
 
 
+@pytest.mark.parametrize("other", [{"rule": "env_file"}, {"tool": "write_file"}, {"grant": "edit_file on src"}])
+def test_grant_for_the_run_is_that_of_one_tool_and_one_rule(other: JsonMap) -> None:
+    person = Person("a", "n no")
+    decisions, _ = decided(person, EDIT, {**LIKE, **other})
+    assert decisions["2"] == {"action": "reject", "reason": "no", "digest": "d2"}
+    assert len(person.prompts) == 2
+
+
 def test_project_configuration_is_asked_for_each_time() -> None:
     person = Person("a", "y")
     decisions, shown = decided(person, CONFIG)

@@ -8,13 +8,18 @@ from typing import Any
 import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.runs.events import Paid
+from mendgraph.graph.runs.events import Compacted, OfChild, Paid, Text, ToolStarted, Traced
+from mendgraph.graph.runs.run_result import RunResult
 from mendgraph.graph.runs.runs import ListedRun, RunState, RunStep, StepKind
 from mendgraph.graph.terminal.answers import Line
 from mendgraph.graph.terminal.output_lines import (
     Account,
+    commit_message,
+    compaction_words,
     diff_lines,
+    event_as_map,
     outcome_lines,
+    pull_request,
     run_details,
     run_lines,
     session_line,
@@ -31,6 +36,7 @@ from mendgraph.nodes.records import (
     ExtractionErrorType,
     Outcome,
     OutcomeKind,
+    Plan,
     StopReason,
     ToolCall,
 )
@@ -134,6 +140,107 @@ def test_the_block_is_that_of_the_specification() -> None:
     assert session_line({}, LIMITS, Account()).text.startswith("session: 0/100 calls, 0 tokens in, 0 out")
 
 
+def test_calls_of_a_child_are_calls_of_the_account() -> None:
+    noted = Account()
+    compacted = Compacted(1, "cleared", 9, 3)
+    for event in (paid(cost_usd=None, model="a"), compacted, paid(cost_usd=None, model="b"), Text("Hello")):
+        noted.note(OfChild("1.1", "Find it.", event))
+    assert noted.paid == [paid(cost_usd=None, model="a"), paid(cost_usd=None, model="b")]
+    assert (noted.compactions, noted.unpriced) == ([compacted], ["a", "b"])
+    noted.begin()
+    assert noted.as_map() == {"steps": [], "compactions": []}
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("cleared", "older results are no longer shown to the model"),
+        ("summarised", "the model is shown a summary of the conversation's beginning"),
+        ("slid", "the conversation's beginning is no longer shown to the model"),
+        ("other", "the model is shown less of the conversation"),
+    ],
+)
+def test_compaction_is_told_by_what_it_did(kind: str, words: str) -> None:
+    assert compaction_words(Compacted(1, kind, 13_400, 6_900)) == f"{words}: 13,400 -> 6,900 tokens"
+
+
+def test_argument_under_the_name_of_a_secret_is_in_no_event() -> None:
+    started = ToolStarted(call("http_get", api_key="abc", path="a.py"))
+    traced = Traced("tool.invoke.ok", {"password": "abc", "tool_name": "x"}, "run", "1", 7)
+    shown = [event_as_map(each, str) for each in (started, traced, OfChild("1.1", "abc", started))]
+    assert shown[0]["call"]["arguments"] == {"api_key": "***", "path": "a.py"}
+    assert shown[1] == {
+        "event": "traced",
+        "name": "tool.invoke.ok",
+        "run_id": "run",
+        "step_id": "1",
+        "ms": 7,
+        "payload": {"password": "***", "tool_name": "x"},
+    }
+    assert (shown[2]["task"], shown[2]["inner"]) == ("abc", shown[0])
+
+
+# --- What a forge reads
+
+
+def ended(message: str = "Limit reached.", answer: str = "", **more: Any) -> RunResult:
+    outcome = Outcome(kind=OutcomeKind.BUDGET_STOP, reason=StopReason.MAX_STEPS, message=message, answer=answer)
+    return RunResult(outcome=outcome.model_copy(update=more), messages=(), changes=(), plan=Plan(), thread_id="run-1")
+
+
+@pytest.mark.parametrize(
+    ("task", "subject"),
+    [
+        ("\n  \nFix add.\nAnd more.", "Fix add."),
+        ("Ask @somebody", "Ask (at)somebody"),
+        ("Fixes #12 and # 3", "Fixes no. 12 and # 3"),
+        ("Closes GH-12 and gh-13", "Closes GH 12 and GH 13"),
+        ("[skip ci] and <!-- x -->", "(skip ci) and (!-- x --)"),
+        ("See https://a.test/b", "See https:a.test/b"),
+        ("x" * 73, "x" * 69 + "..."),
+    ],
+)
+def test_subject_of_a_commit_starts_nothing_at_a_forge(task: str, subject: str) -> None:
+    message = commit_message(task, ended(f"About {task}"), ["m-1", "m-2"])
+    assert message.splitlines()[:2] == [subject, ""]
+    assert "@" not in message
+    assert "#1" not in message
+    assert message.endswith("Run run-1 of mendgraph, by m-1, m-2.\n")
+    assert max(map(len, message.splitlines())) <= 72
+
+
+def test_pull_request_quotes_whatever_others_said() -> None:
+    evil = "```\n# A heading of mine\n@somebody\n````\x1b[2J"
+    used = [Line("usage: 1/10 calls")]
+    text = pull_request(evil, "abc123", ["--model", "m"], ended(answer=evil), ["a.py", evil], used)
+    assert "\x1b" not in text
+    fence = ""
+    outside = []
+    for line in text.splitlines():
+        if fence:
+            fence = "" if line == fence else fence
+        elif line.startswith("```"):
+            fence = line.rstrip("abcdefghijklmnopqrstuvwxyz")
+        elif line:
+            outside.append(line)
+    assert outside == [
+        "## What was asked",
+        "## What was changed",
+        "## How it ended, and what was checked",
+        "## What the model says",
+        "## What it used",
+        "## How to do it again",
+        "Made by mendgraph, unattended, in run run-1.",
+    ]
+
+
+def test_text_in_a_pull_request_is_cut_at_eight_thousand_characters() -> None:
+    text = pull_request("x" * 8_000, "abc123", [], ended(answer="y" * 8_001), [], [])
+    assert "x" * 8_000 in text
+    assert "y" * 7_997 + "..." in text
+    assert "y" * 7_998 not in text
+
+
 # --- At the terminal
 
 PRICED = {"model": "gpt-4o", "evidence": False}
@@ -235,6 +342,24 @@ def test_a_terminal_gets_no_line_that_is_wider_than_it() -> None:
     *_, done, long = run_lines([DONE, LONG], 90, NOW, UTC)
     assert done.text == "3f2a9c01  today 10:05  finished            1      2      Mend add."
     assert long.text == r"nightly   today 10:05  stopped: max steps  12     0      Look at all of\x1b[31m it and..."
+
+
+@pytest.mark.parametrize(
+    ("standing", "style"),
+    [
+        (RunState.WORKING, "bold cyan"),
+        (RunState.ASKS, "bold cyan"),
+        (RunState.CUT_OFF, "yellow"),
+        (RunState.FORKED, "yellow"),
+        (RunState.STOPPED, "yellow"),
+        (RunState.FAILED, "red"),
+        (RunState.FINISHED, ""),
+    ],
+)
+def test_run_has_the_colour_of_its_state(standing: RunState, style: str) -> None:
+    _, line = run_lines([run(standing=standing, reason="")], None, NOW, UTC)
+    assert line.style == style
+    assert f"  {standing}  " in line.text
 
 
 # --- One run

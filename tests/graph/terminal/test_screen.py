@@ -20,6 +20,7 @@ from mendgraph.graph.runs.events import (
     FellBack,
     HealingBegan,
     LoopOverridden,
+    OfChild,
     Rescued,
     StepDone,
     Text,
@@ -242,6 +243,31 @@ def test_what_was_refused_is_kept_for_programs() -> None:
     assert shown.view.refused == []
 
 
+@pytest.mark.parametrize("code", ToolErrorCode)
+def test_refused_call_is_told_apart_from_one_that_failed(code: ToolErrorCode) -> None:
+    refusals = {ToolErrorCode.PERMISSION_DENIED, ToolErrorCode.LOOP_OVERRIDE, ToolErrorCode.APPROVAL_REQUIRED}
+    error = ToolError(code=code, message="No.")
+    shown = Shown().show(CallsRead((READ,)), StepDone((result(READ, error),), ()))
+    assert shown.out.startswith("⛔ read_file calc.py: No." if code in refusals else "→ read_file calc.py  ")
+    refused = [{"tool": "read_file", "target": "calc.py", "code": code.value, "message": "No."}]
+    assert shown.view.refused == (refused if code in refusals else [])
+
+
+@pytest.mark.parametrize(
+    ("inner", "line"),
+    [
+        (ToolStarted(READ), "⤷ 1.2 read_file calc.py"),
+        (ToolStarted(READ.model_copy(update={"implied": True})), ""),
+        (ENDED, "⤷ 1.2 FINISHED: Done."),
+        (Waiting(0.5, "Busy."), "⤷ 1.2 … Busy. Trying again in 0.5 s"),
+        (OfChild("3.1", "Look.", ToolStarted(READ)), "⤷ 1.2 ⤷ 3.1 read_file calc.py"),
+        (Text("Hello"), ""),
+    ],
+)
+def test_what_happens_in_a_child_is_a_line_with_its_place(inner: Event, line: str) -> None:
+    assert Shown().show(OfChild("1.2", "Find it.", inner)).out == (f"{line}\n" if line else "")
+
+
 EVIL = st.text(alphabet="ab \n\x1b[2J\x07\r\u202e\u2028\ud800é", max_size=30)
 
 
@@ -276,6 +302,20 @@ def test_what_a_run_has_to_do_without_is_told_once() -> None:
         "! no commands: there is no bubblewrap\n! no log of this run: it lies inside\n! no log of this run: another\n"
         "→ AGENTS.md  34 lines of notes\n→ a\\x1b/AGENTS.md  1 line of notes, the rest left out\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("commands.unavailable", "no commands"),
+        ("audit.unavailable", "no log of this run"),
+        ("spending.unbooked", "not in the spending book"),
+        ("notes.unread", "not told to the model"),
+        ("memory.unavailable", "no memory"),
+    ],
+)
+def test_what_a_run_lacks_is_named(name: str, words: str) -> None:
+    assert Shown().show(unavailable(name, "It is full.")).out == f"! {words}: It is full.\n"
 
 
 def test_a_warning_is_shown_down_to_its_remedy() -> None:
