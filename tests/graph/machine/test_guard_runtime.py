@@ -127,6 +127,19 @@ def test_a_users_tool_is_never_run_to_be_shown_and_is_bound_to_its_files(show: S
     assert other.shown["kind"] == "arguments"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"argv": ["make", "a b"]}, "make 'a b'"),
+        ({"argv": ["make"], "cwd": "."}, "make"),
+        ({"argv": ["rm", "-r", "x"], "cwd": "src"}, "rm -r x\nin src"),
+    ],
+)
+def test_command_is_shown_as_a_shell_has_it_with_its_folder(show: Show, arguments: JsonMap, text: str) -> None:
+    (preview,) = show(("run_command", arguments))
+    assert preview.shown == {"kind": "argv", "text": text, "truncated": False}
+
+
 def test_what_is_long_is_cut_and_says_so(show: Show) -> None:
     (lines,) = show(("write_file", {"path": "b.txt", "content": "x\n" * 1_000}))
     assert lines.shown["truncated"]

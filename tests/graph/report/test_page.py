@@ -3,6 +3,7 @@
 import re
 from contextlib import closing
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,21 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.run_records import UNDONE
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.report.history import START, History
-from mendgraph.graph.report.page import page_view, report_html
+from mendgraph.graph.report.page import page_view, report_html, seconds_words, time_words
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.runs import ListedRun, RunState
 from mendgraph.nodes.execute_tools.store.database import open_file
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
-from mendgraph.nodes.records import ModelReply, Outcome, OutcomeKind, StopReason, ToolError, ToolErrorCode, Verification
+from mendgraph.nodes.records import (
+    Mark,
+    ModelReply,
+    Outcome,
+    OutcomeKind,
+    StopReason,
+    ToolError,
+    ToolErrorCode,
+    Verification,
+)
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
 from tests.graph.report.report_plays import HOSTILE, asked_run, hostile_run, page
@@ -311,6 +321,94 @@ def test_an_end_of_which_no_checkpoint_tells_is_the_one_of_the_list() -> None:
     assert shown == ("BUDGET_STOP", "undone", "warn", "Taken back.")
     assert seen(replace(RUN, state="working", kind="", reason="", standing=RunState.CUT_OFF)).end is None
     assert seen(replace(RUN, kind="", reason="", standing=RunState.FORKED, parent="p" * 32, forked_at=2)).end is None
+
+
+@pytest.mark.parametrize(
+    ("standing", "look", "words"),
+    [
+        (RunState.WORKING, "calm", "It is at work: this page shows what was on the disk when it was made."),
+        (RunState.ASKS, "calm", "It waits for a person to decide about the calls of its last step."),
+        (RunState.CUT_OFF, "warn", "It was cut off: its process ended before the turn did."),
+        (RunState.FORKED, "calm", "It was forked from another run, and has not gone on yet."),
+        (RunState.FINISHED, "good", ""),
+        (RunState.STOPPED, "warn", ""),
+        (RunState.FAILED, "bad", ""),
+    ],
+)
+def test_state_of_a_run_has_its_look_and_its_words(standing: RunState, look: str, words: str) -> None:
+    view = seen(replace(RUN, standing=standing))
+    assert (view.standing, view.look, view.standing_says) == (str(standing), look, words)
+
+
+@pytest.mark.parametrize(
+    ("kind", "look"),
+    [(OutcomeKind.FINISHED, "good"), (OutcomeKind.BUDGET_STOP, "warn"), (OutcomeKind.SYSTEM_ERROR, "bad")],
+)
+def test_end_of_a_run_has_its_look(kind: OutcomeKind, look: str) -> None:
+    ended = history(visit(kind.value, "__end__", after={"outcome": OUTCOME.model_copy(update={"kind": kind})}))
+    (end,) = seen(told=ended).turns[0].ends
+    assert (end.kind, end.look) == (kind.value, look)
+
+
+def test_end_tells_which_of_the_changed_files_are_gone() -> None:
+    marks = (Mark(kind="deleted", path="a.py"), Mark(kind="tests_deleted", path="b.py"), Mark(kind="large", path="c"))
+    outcome = OUTCOME.model_copy(update={"changed_files": ("a.py", "b.py", "c"), "marks": marks})
+    (end,) = seen(told=history(visit("FINISHED", "__end__", after={"outcome": outcome}))).turns[0].ends
+    assert end.changed == ["a.py (deleted)", "b.py (deleted)", "c"]
+    assert (end.diagnostics, end.ran, end.advice) == (["looked twice"], ["pytest: 2 tests"], "Send more.")
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({}, ["chat --run 01234567", "undo 01234567", "fork 01234567 --at 1", "runs show 01234567"]),
+        ({"files": ()}, ["chat --run 01234567", "fork 01234567 --at 1", "runs show 01234567"]),
+        (
+            {"kind": "BUDGET_STOP", "standing": RunState.STOPPED, "files": ()},
+            ["resume 01234567", "chat --run 01234567", "fork 01234567 --at 1", "runs show 01234567"],
+        ),
+        (
+            {"state": "working", "kind": "", "standing": RunState.ASKS, "files": ()},
+            ["resume 01234567", "chat --run 01234567", "fork 01234567 --at 1", "runs show 01234567"],
+        ),
+        (
+            {"state": "working", "kind": "", "standing": RunState.WORKING, "files": ()},
+            ["report 01234567 --force", "fork 01234567 --at 1", "runs show 01234567"],
+        ),
+    ],
+)
+def test_commands_of_a_page_are_those_that_its_run_allows(changed: dict[str, Any], expected: list[str]) -> None:
+    assert commands(replace(RUN, **changed)) == [f"mendgraph {command}" for command in expected]
+    assert commands(RUN, root="/w x")[0] == "mendgraph chat --run 01234567 --root '/w x'"
+
+
+@pytest.mark.parametrize(
+    ("time", "words"),
+    [
+        ("2026-11-21T12:00:00+00:00", "2026-11-21 12:00:00 UTC"),
+        ("2026-11-21T01:30:00+02:00", "2026-11-20 23:30:00 UTC"),
+        (datetime(2026, 11, 21, 12, tzinfo=timezone(timedelta(hours=-5))), "2026-11-21 17:00:00 UTC"),
+    ],
+)
+def test_time_on_a_page_is_utc(time: str | datetime, words: str) -> None:
+    assert time_words(time) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "0 ms"),
+        (0.0004, "0.4 ms"),
+        (0.12, "120 ms"),
+        (0.9996, "1.0 s"),
+        (59.9, "59.9 s"),
+        (59.96, "1 min 0 s"),
+        (125, "2 min 5 s"),
+        (3_780, "1 h 3 min"),
+    ],
+)
+def test_duration_on_a_page_is_in_the_largest_unit(seconds: float, words: str) -> None:
+    assert seconds_words(seconds) == words
 
 
 def test_of_many_steps_the_last_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:

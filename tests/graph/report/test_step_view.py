@@ -6,7 +6,7 @@ import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.report.history import Step
-from mendgraph.graph.report.page import Field, Shown, Texts, call_view, step_view, turn_bars
+from mendgraph.graph.report.page import Field, Shown, Texts, call_view, session_bars, step_view, turn_bars
 from mendgraph.nodes.call_model.budget import APIUsageStats
 from mendgraph.nodes.call_model.ledger import Spending
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
@@ -122,6 +122,23 @@ def test_what_loop_control_remembers() -> None:
     assert seen(step(called())).loop is None
 
 
+@pytest.mark.parametrize(
+    ("verdict", "words"),
+    [
+        (LoopVerdict.OVERRIDE, "The same action came too often: it was refused from here on."),
+        (LoopVerdict.PERSISTED, "The refused action was asked for again: the run was ended."),
+        (LoopVerdict.BROKEN, "The workspace failed: the run was ended."),
+        (LoopVerdict.GAVE_UP, "Too many tries in a row had failed: the run was ended."),
+        (LoopVerdict.ANSWERED, ""),
+        (LoopVerdict.FRESH, ""),
+    ],
+)
+def test_verdict_of_loop_control_has_its_words(verdict: LoopVerdict, words: str) -> None:
+    record = LoopRecord(verdict=verdict, failed_tries=1)
+    loop = seen(step(called(), visit("loop_check", "call_model", after={"loop": record}))).loop
+    assert loop.says == words
+
+
 NO = denied("workspace_boundary", ToolErrorCode.PERMISSION_DENIED, "It is outside.", ("a.py",))
 REFUSED = CallResult(call_id="c", tool="edit_file", result=ToolResult(ok=False, error=NO.error))
 WAS = {"index": 0, "rule": "ask_before_write", "path": "a.py", "arguments": {"path": "a.py"}}
@@ -203,6 +220,19 @@ def test_the_lines_of_a_diff() -> None:
 BOTH_TURNS = Spending(
     usage=APIUsageStats(20, 50_000, 1_000, 8), at_turn_start=APIUsageStats(12, 40_000, 900, 0), steps=7, seconds=30.0
 )
+
+
+def test_the_session_against_its_limits() -> None:
+    spent = BOTH_TURNS.model_copy(update={"cost_usd": 0.25})
+    context = AgentContext(max_calls_per_session=20, max_cost_usd=1.0)
+    assert [tuple(bar.values()) for bar in session_bars(spent, context)] == [
+        ("Model calls", "20", "20", 1.0, "full"),
+        ("Input tokens", "50,000", "100,000", 0.5, "ok"),
+        ("Output tokens", "1,000", "50,000", 0.02, "ok"),
+        ("Cost", "0.2500 USD", "1.0", 0.25, "ok"),
+    ]
+    unpriced = spent.model_copy(update={"unpriced_calls": 2})
+    assert session_bars(unpriced, context)[3]["used"] == "0.2500 USD and 2 calls without a known price"
 
 
 def test_the_turn_against_its_limits() -> None:

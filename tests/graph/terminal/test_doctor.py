@@ -53,7 +53,14 @@ def root(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("free", "status"), [(10**7, Status.PROBLEM), (5 * 10**8, Status.WARNING), (10**12, Status.OK)]
+    ("free", "status"),
+    [
+        (0, Status.PROBLEM),
+        (10**8 - 1, Status.PROBLEM),
+        (10**8, Status.WARNING),
+        (10**9 - 1, Status.WARNING),
+        (10**9, Status.OK),
+    ],
 )
 def test_the_data_folder_has_room_or_not(
     free: int, status: Status, data: Path, monkeypatch: pytest.MonkeyPatch
