@@ -23,6 +23,7 @@ from mendgraph.graph.langchain.openai_chat import KeepsExtras, PlainPart
 from mendgraph.graph.langchain.replies import PlainText, ReplyAssembly, is_listened_to, tell_callbacks
 from mendgraph.nodes.call_model.driver import MODEL_LOOP
 from mendgraph.nodes.call_model.model import Call, Model
+from mendgraph.nodes.call_model.prompts.estimates import MOST_BYTES_PER_TOKEN
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.language.documents import storable
 from mendgraph.nodes.language.history import media_of
@@ -305,6 +306,7 @@ class _Reading:
             if not self._request.streamed:
                 yield self._taken(await chat.ainvoke(messages, {"callbacks": []}, **options))
                 return
+
             if isinstance(chat, KeepsExtras) and "prompt" in options and not chat.disable_streaming:
                 parts: Any = chat.parts(**options)
             else:
@@ -312,6 +314,14 @@ class _Reading:
             async with aclosing(parts) as coming:
                 async for part in coming:
                     yield self._taken(part)
+                    if self._exceeds_limit():
+                        self.assembly.finish_reason = "length"
+                        return
+
+    def _exceeds_limit(self) -> bool:
+        """Whether the reply has more than twice the tokens that it may have: its endpoint ignores the limit."""
+        allowed = self._request.limit or self._call.max_output_tokens
+        return self.assembly.characters > 2 * allowed * MOST_BYTES_PER_TOKEN
 
     def _taken(self, part: AIMessage | PlainPart) -> str:
         text = self.assembly.take(part)

@@ -18,9 +18,10 @@ from mendgraph.graph.langchain.chat_model import ChatModel
 from mendgraph.graph.langchain.chat_models import given_model
 from mendgraph.nodes.call_model.driver import MODEL_LOOP, unnoticed
 from mendgraph.nodes.call_model.model import Call
-from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
-from tests.doubles.scripted_server import Say, ScriptedServer
-from tests.graph.langchain.asked_models import CALL, Result, ask, event, streamed, through
+from mendgraph.nodes.call_model.prompts.estimates import MOST_BYTES_PER_TOKEN
+from mendgraph.nodes.records import FinishReason, ModelReply, ProviderErrorKind, ProviderFailure
+from tests.doubles.scripted_server import Chunked, Say, ScriptedServer
+from tests.graph.langchain.asked_models import CALL, Result, ask, at, event, streamed, through
 
 FOR_EVER_S = 30.0
 ENDS_S = 15.0
@@ -234,3 +235,24 @@ def test_text_is_told_as_it_comes_and_half_characters_are_replaced() -> None:
     reply, said = ask(through(streamed(event({"content": "a\ud800"}), event({"content": "b"}, "stop"))))
     assert isinstance(reply, ModelReply)
     assert (reply.text, said) == ("a\ufffdb", ["a\ufffd", "b"])
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "sync"])
+def test_reply_of_endpoint_that_ignores_its_limit_is_cut_at_twice_the_limit(stream: bool) -> None:
+    limit, piece_size = CALL.max_output_tokens, 100
+    bound = 2 * limit * MOST_BYTES_PER_TOKEN
+
+    class Endless(SyncOnly):
+        def _stream(self, *_: Any, **__: Any) -> Iterator[ChatGenerationChunk]:
+            while True:
+                yield piece("x" * piece_size)
+
+    if stream:
+        with ScriptedServer([Chunked(Say("x" * 10 * bound), size=piece_size)]) as server:
+            result, _ = ask(at(server.base_url), CALL)
+    else:
+        result, _ = ask(given_model(Endless()), CALL)
+
+    assert isinstance(result, ModelReply)
+    assert result.finish_reason is FinishReason.LENGTH
+    assert bound < len(result.text) <= bound + piece_size
