@@ -294,21 +294,21 @@ def test_failed_result_is_not_cached(run: Runner, sink: TraceSink, context: Tool
 
 
 def test_everything_that_an_output_shows_is_free_of_secrets(run: Runner, sink: TraceSink, context: ToolContext) -> None:
-    secret = "quokka-4471-lantern"
-    change = CHANGE.model_copy(update={"path": f"{secret}.py", "diff": f"+{secret}"})
-    blocks = ({"type": "text", "text": secret},)
-    error = ToolError(code=ToolErrorCode.NOT_FOUND, message=f"no {secret}", suggestions=(f"a/{secret}",))
-    plan = Plan(steps=(PlanStep(title=f"use {secret}"),))
+    word = "quokka-4471-lantern"
+    change = CHANGE.model_copy(update={"path": f"{word}.py", "diff": f"+{word}"})
+    blocks = ({"type": "text", "text": word},)
+    error = ToolError(code=ToolErrorCode.NOT_FOUND, message=f"no {word}", suggestions=(f"a/{word}",))
+    plan = Plan(steps=(PlanStep(title=f"use {word}"),))
     shown = ToolOutput(
-        ToolResult.success(text=secret), (change,), plan=plan, blocks=blocks, artifact={"deep": [secret]}
+        ToolResult.success(text=word), (change,), plan=plan, blocks=blocks, artifact={"deep": [word]}
     )
     outputs = iter([shown, ToolOutput.failed(error)])
-    hiding = engine(sink, make(lambda *_: next(outputs), Effect.WRITE), redactor=Redactor([secret]))
+    hiding = engine(sink, make(lambda *_: next(outputs), Effect.WRITE), redactor=Redactor([word]))
 
     whole, failed = (run(hiding, call(), context).output for _ in range(2))
 
     assert whole.result.data == {"text": MARK}
-    assert [(each.path, each.diff) for each in whole.changes] == [(f"{secret}.py", f"+{MARK}")]
+    assert [(each.path, each.diff) for each in whole.changes] == [(f"{word}.py", f"+{MARK}")]
     assert whole.plan == Plan(steps=(PlanStep(title=f"use {MARK}"),))
     assert (whole.blocks, whole.artifact) == (({"type": "text", "text": MARK},), {"deep": [MARK]})
     assert failed.result.error == error.model_copy(update={"message": f"no {MARK}", "suggestions": (f"a/{MARK}",)})

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
@@ -95,6 +96,15 @@ def test_a_write_of_one_change_that_is_done_has_gone_well() -> None:
         {"a.py": "new", "b.py": "made"},
     )
     assert ran == ToolRun("call_1", "save", output, attempts=1)
+
+
+def test_outcome_of_a_change_that_a_person_has_taken_back_counts_no_more() -> None:
+    outcome = TypeAdapter(ToolRun).dump_json(ToolRun("", "", ToolOutput.ok(n=1), attempts=1)).decode()
+    save = one(Effect.WRITE, one_change=True)
+
+    kept = resumed(CALL, save, recorded((ChangeState.DONE, [EDITED]), outcome=outcome), described)
+    assert kept == ToolRun("call_1", "save", ToolOutput.ok(n=1), attempts=1)
+    assert resumed(CALL, save, recorded((ChangeState.REVERTED, [EDITED]), outcome=outcome), described) is None
 
 
 def test_a_write_that_may_make_more_changes_is_said_to_be_unknown_and_not_made_again() -> None:

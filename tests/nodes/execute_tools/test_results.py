@@ -219,7 +219,8 @@ def with_code(code: int) -> Exception:
 
 def named_error(name: str) -> Exception:
     """What a client raises that is not installed here, such as requests or aiohttp."""
-    return type(name, (Exception,), {})("it failed")
+    kind: type[Exception] = type(name, (Exception,), {})
+    return kind("it failed")
 
 
 REQUEST = httpx2.Request("GET", "http://a.example")

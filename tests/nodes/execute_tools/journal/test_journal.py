@@ -17,7 +17,7 @@ from mendgraph.nodes.execute_tools.files.change_records import (
     RecordedChange,
 )
 from mendgraph.nodes.execute_tools.journal import journal as module
-from mendgraph.nodes.execute_tools.journal.journal import UNDO_EFFECT, CallKey, Journal, RecordedCall
+from mendgraph.nodes.execute_tools.journal.journal import UNDO_EFFECT, CallKey, Journal, RecordedCall, parent_of
 from mendgraph.nodes.execute_tools.store.database import Database, StoreError, open_database, transaction, uses_postgres
 from tests.broken_stores import make_unusable
 from tests.nodes.execute_tools.files.layout import sha
@@ -144,6 +144,24 @@ def test_what_a_run_changed_is_what_is_done_from_a_step_on_newest_first(journal:
     assert journal.changes_of("run") == [again, second, first]
     assert journal.changes_of("run", 2) == [second]
     assert journal.changes_of("run", 3) == []
+
+
+def test_changes_of_a_child_belong_to_the_step_that_began_it(journal: Journal) -> None:
+    child = "run|execute_tools:0f|3|1"
+    own = recorded(journal, "own", key=KEY._replace(step=2, execution="a"))
+    of_child = recorded(journal, "child", key=KEY._replace(thread=child, step=0))
+    recorded(journal, "another run's", key=KEY._replace(thread="run|execute_tools", step=9))
+
+    assert [parent_of(thread) for thread in (child, "run")] == [("run", 3), ("run", 0)]
+    assert [journal.changes_of("run", step) for step in (0, 3, 4)] == [[of_child, own], [of_child], []]
+    assert (journal.children("run"), journal.children("other")) == ([child], [])
+
+
+def test_file_of_ten_million_bytes_is_the_largest_that_is_kept(journal: Journal) -> None:
+    kept, left = bytes(10_000_000), bytes(10_000_001)
+    journal.intend(journal.begin(KEY), "token", [EFFECT], {sha(kept): kept, sha(left): left}, ())
+    assert journal.backup(sha(kept)) == kept
+    assert journal.backup(sha(left)) is None
 
 
 def test_a_change_is_written_down_once_and_whole_or_not_at_all(journal: Journal, tmp_path: Path) -> None:

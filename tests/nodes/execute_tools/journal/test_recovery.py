@@ -1,7 +1,8 @@
+import errno
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
@@ -10,7 +11,7 @@ import pytest
 
 from mendgraph.nodes.execute_tools.files.atomic_write import TEMPORARY_SUFFIX, RenameStep, undo
 from mendgraph.nodes.execute_tools.files.change_records import UNKNOWN_SHA256, ChangeState, FileEffect, FileState
-from mendgraph.nodes.execute_tools.files.handles import handle_name
+from mendgraph.nodes.execute_tools.files.handles import handle_name, open_regular
 from mendgraph.nodes.execute_tools.files.workspace import Change, DeleteFile, MoveFile, Workspace, WriteFile
 from mendgraph.nodes.execute_tools.journal.recovery import Recovered
 from tests.nodes.execute_tools.files.file_trees import failing
@@ -317,6 +318,22 @@ def test_a_disk_that_refuses_leaves_the_change_open_for_the_next_time(
         place.recover()
         assert (place.journal.change.state, place.tree()) == (UNDONE, before)
     assert nth > 1
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENXIO, errno.ENOTDIR])
+def test_what_cannot_be_read_any_more_belongs_to_somebody_else(
+    fresh: Callable[[], Place], monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    place = part_way(fresh, TWO)
+
+    def refuse(folder: int, parts: Sequence[str], flags: int) -> tuple[int, os.stat_result]:
+        if parts == ("b",):
+            raise OSError(number, os.strerror(number))
+        return open_regular(folder, parts, flags)
+
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.journal.recovery.open_regular", refuse)
+    assert [(each.state, each.foreign) for each in place.recover()] == [(FOREIGN, ("d/b",))]
+    assert (place.root / "a").read_bytes() == b"a"
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +10,7 @@ from mendgraph.nodes.execute_tools.files import handles
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState, RecordedChange
 from mendgraph.nodes.execute_tools.files.file_changes import MOST_CHANGES
 from mendgraph.nodes.execute_tools.files.workspace import DeleteFile, WriteFile
+from mendgraph.nodes.execute_tools.journal import restoring
 from mendgraph.nodes.execute_tools.journal.journal import UNDO_EFFECT, CallKey
 from mendgraph.nodes.execute_tools.journal.restoring import (
     A_DIRECTORY,
@@ -237,6 +240,64 @@ def test_what_fails_in_the_middle_is_told_and_the_next_one_goes_on(
     assert isinstance(done, Restored)
     assert [file.path for file in done.files] == [f"f{number}" for number in range(200, 205)]
     assert tree(world.root) == before
+
+
+def test_many_bytes_are_restored_in_changes_of_a_bounded_size(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restoring, "MOST_BYTES", 6)
+    before = many(world, 5)
+    assert isinstance(undo(world), Restored)
+    assert tree(world.root) == before
+    assert sizes(world) == [2, 2, 1]
+
+
+def test_file_that_the_run_has_made_too_large_stays(world: World) -> None:
+    world.done(1, WriteFile("a", bytes(10_000_001), A), WriteFile("b", bytes(10_000_000), B))
+    assert refused(world).message == f"Nothing was restored. Too large to be replaced: 'a'. {REMEDY}"
+    done = undo(world, skip_changed=True)
+    assert isinstance(done, Restored)
+    assert done.left == (LeftFile("a", Obstacle.TOO_LARGE),)
+    assert (world.root / "b").read_bytes() == b"b"
+
+
+def test_file_that_the_run_has_made_read_only_is_restored(world: World) -> None:
+    def write_and_close(root: Path) -> None:
+        (root / "a").write_bytes(b"A")
+        (root / "a").chmod(0o444)
+        (root / "x").write_bytes(b"x")
+        (root / "x").chmod(0o444)
+
+    before = tree(world.root)
+    world.command(1, write_and_close)
+    assert isinstance(undo(world), Restored)
+    assert tree(world.root) == before
+
+
+@pytest.mark.parametrize("number", [errno.EBUSY, errno.EACCES, errno.EPERM, errno.ENOTEMPTY])
+def test_directory_that_cannot_be_taken_away_stays(world: World, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def refuse(name: str, **_: int) -> None:
+        raise OSError(number, os.strerror(number), name)
+
+    world.done(1, WriteFile("new/x", b"x"))
+    monkeypatch.setattr(os, "rmdir", refuse)
+    done = undo(world)
+    assert isinstance(done, Restored)
+    assert (done.files, done.removed) == ((RestoredFile("new/x", DELETED),), ())
+    assert os.listdir(world.root / "new") == []
+
+
+def test_removal_of_a_directory_is_on_the_disk(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+    rmdir = os.rmdir
+
+    def remove(name: str, **named: int) -> None:
+        rmdir(name, **named)
+        events.append(f"rmdir {name}")
+
+    world.done(1, WriteFile("new/x", b"x"))
+    monkeypatch.setattr(os, "rmdir", remove)
+    monkeypatch.setattr(os, "fsync", lambda handle: events.append(handles.handle_name(handle) or ""))
+    assert isinstance(undo(world), Restored)
+    assert events[-2:] == ["rmdir new", str(world.root)]
 
 
 def test_a_journal_that_cannot_be_used_is_told(world: World) -> None:
