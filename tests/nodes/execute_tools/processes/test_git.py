@@ -14,6 +14,7 @@ from mendgraph.nodes.execute_tools.processes.git import (
     find_uncommitted,
     git_environment,
     git_failure,
+    malformed_revision,
     run_git,
     worktree_name,
 )
@@ -32,6 +33,78 @@ def test_nothing_of_the_user_reaches_git(tmp_path: Path, monkeypatch: pytest.Mon
     environment = git_environment()
     assert {"HOME", "GIT_DIR", "GIT_ALIAS", "OPENAI_API_KEY"} & environment.keys() == set()
     assert environment["GIT_TERMINAL_PROMPT"] == "0"
+
+
+SETTINGS = {
+    "core.hooksPath": "/dev/null",
+    "core.fsmonitor": "false",
+    "core.untrackedCache": "false",
+    "core.autocrlf": "false",
+    "core.attributesFile": "/dev/null",
+    "core.excludesFile": "/dev/null",
+    "core.quotePath": "true",
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+    "protocol.allow": "never",
+    "submodule.recurse": "false",
+    "checkout.workers": "1",
+    "advice.detachedHead": "false",
+}
+VARIABLES = {
+    "LC_ALL": "C",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ASKPASS": "/bin/false",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_LITERAL_PATHSPECS": "1",
+    **{f"GIT_{who}_NAME": "mendgraph" for who in ("AUTHOR", "COMMITTER")},
+    **{f"GIT_{who}_EMAIL": "mendgraph@localhost" for who in ("AUTHOR", "COMMITTER")},
+}
+
+
+def test_git_is_started_with_these_settings_and_variables_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin")
+    environment = git_environment((("safe.directory", "/a"), ("safe.directory", "/b")))
+    count = int(environment.pop("GIT_CONFIG_COUNT"))
+    pairs = [(environment.pop(f"GIT_CONFIG_KEY_{n}"), environment.pop(f"GIT_CONFIG_VALUE_{n}")) for n in range(count)]
+    assert pairs == [*SETTINGS.items(), ("safe.directory", "/a"), ("safe.directory", "/b")]
+    assert environment == {"PATH": "/usr/bin", **VARIABLES}
+
+
+def test_no_program_of_a_repository_runs(tmp_path: Path) -> None:
+    main, copies, program = repository(tmp_path / "main"), tmp_path / "copies", tmp_path / "program"
+    commit = head(main)
+    copies.mkdir()
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    program.chmod(0o755)
+    for hook in ("post-checkout", "post-index-change", "reference-transaction"):
+        (main / ".git/hooks" / hook).symlink_to(program)
+    git(main, "config", "core.fsmonitor", str(program))
+    write(main, {".gitattributes": "* filter=mine\n"})
+    git(main, "config", "filter.mine.smudge", str(program))
+    git(main, "config", "filter.mine.clean", str(program))
+
+    here = found(main)
+    assert find_uncommitted(here) == ((), True)
+    with closing(open_root(str(copies))) as handle:
+        assert isinstance(add_worktree(here, commit, handle, str(copies), "copy"), str)
+    assert not (tmp_path / "ran").exists()
+    git(main, "status")
+    assert (tmp_path / "ran").exists()  # the control
+
+
+def test_worktree_is_not_locked_once_it_is_made(tmp_path: Path) -> None:
+    main, copies = repository(tmp_path / "main"), tmp_path / "copies"
+    copies.mkdir()
+    with closing(open_root(str(copies))) as handle:
+        records = add_worktree(found(main), head(main), handle, str(copies), "copy")
+    assert isinstance(records, str)
+    assert os.path.isfile(f"{records}/gitdir")
+    assert not os.path.exists(f"{records}/locked")
 
 
 def test_a_machine_without_git(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -101,6 +174,11 @@ def test_a_revision_is_a_commit(tmp_path: Path) -> None:
     here = found(main)
     assert [find_commit(here, each) for each in ("", "HEAD", "main")] == [head(main)] * 3
     assert [find_commit(here, each) for each in ("HEAD~1", "v1", "side", first[:8])] == [first] * 4
+
+
+def test_revision_has_a_thousand_characters_at_most() -> None:
+    assert malformed_revision("x" * 1_000) is None
+    assert malformed_revision("x" * 1_001) is not None
 
 
 @pytest.mark.parametrize("revision", ["--upload-pack=x", "HEAD\n", "x" * 2_000])
