@@ -1,4 +1,5 @@
 import os
+import shutil
 import stat
 import subprocess
 from pathlib import Path
@@ -207,6 +208,61 @@ def test_nothing_in_the_workspace_decides_what_a_patch_says(tmp_path: Path) -> N
     assert b"+$Id$\r\n+x\n" in patch
     assert b"diff --git a/inner/d.txt b/inner/d.txt" in patch
     assert b"inner/.git" not in patch
+
+
+def test_patch_says_that_a_file_was_renamed_and_holds_every_byte_of_another(tmp_path: Path) -> None:
+    lines = "".join(f"line {number}\n" for number in range(30))
+    copy = made(write(tmp_path / "main", {"old.txt": lines, "image": b"\0\1"}), tmp_path / "one")
+    root = Path(copy.root)
+    (root / "old.txt").rename(root / "new.txt")
+    (root / "image").write_bytes(b"\0\2")
+
+    patch = patch_of(copy)
+
+    assert b"rename from old.txt\nrename to new.txt\n" in patch
+    assert b"GIT binary patch" in patch
+    assert b"line 1" not in patch
+
+
+def test_note_of_a_copy_is_its_owners_and_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[tuple[str, int]] = []
+    fsync, rename = os.fsync, os.rename
+
+    def sync(handle: int) -> None:
+        events.append(("fsync", os.fstat(handle).st_ino))
+        fsync(handle)
+
+    def move(source: str, target: str, **named: int) -> None:
+        rename(source, target, **named)
+        if target == FINISHED:
+            events.append(("rename", 0))
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(os, "rename", move)
+    copy = made(write(tmp_path / "main", {"a": "1"}), tmp_path / "one")
+
+    note = Path(copy.folder, FINISHED).stat()
+    assert stat.S_IMODE(note.st_mode) == 0o600
+    assert events[-3:] == [("fsync", note.st_ino), ("rename", 0), ("fsync", Path(copy.folder).stat().st_ino)]
+
+
+def test_begun_note_is_taken_away_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = made(repository(tmp_path / "main"), tmp_path / "one")
+    removed: list[str] = []
+    unlink, rmtree = os.unlink, shutil.rmtree
+
+    def remove_file(name: str, **named: int) -> None:
+        removed.append(name)
+        unlink(name, **named)
+
+    def remove_folder(name: str, **named: int) -> None:
+        removed.append(name)
+        rmtree(name, **named)
+
+    monkeypatch.setattr(os, "unlink", remove_file)
+    monkeypatch.setattr(shutil, "rmtree", remove_folder)
+    assert delete_copy(copy.folder) is None
+    assert (removed[-1], "workspace" in removed) == (BEGUN, True)
 
 
 def test_a_changed_file_of_the_same_size_and_time_is_found(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from mendgraph.nodes.execute_tools.processes.git import (
     git_environment,
     git_failure,
     malformed_revision,
+    remove_worktree_records,
     run_git,
     worktree_name,
 )
@@ -105,6 +106,19 @@ def test_worktree_is_not_locked_once_it_is_made(tmp_path: Path) -> None:
     assert isinstance(records, str)
     assert os.path.isfile(f"{records}/gitdir")
     assert not os.path.exists(f"{records}/locked")
+
+
+def test_records_of_a_worktree_elsewhere_stay(tmp_path: Path) -> None:
+    main, copies, other = repository(tmp_path / "main"), tmp_path / "copies", tmp_path / "other"
+    copies.mkdir()
+    with closing(open_root(str(copies))) as handle:
+        records = add_worktree(found(main), head(main), handle, str(copies), "copy")
+    assert isinstance(records, str)
+
+    remove_worktree_records(records, str(other))
+    assert os.path.isdir(records)
+    remove_worktree_records(records, str(copies))
+    assert not os.path.exists(records)
 
 
 def test_a_machine_without_git(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
