@@ -1,5 +1,7 @@
 """`BudgetMiddleware` in agents of LangChain and deepagents: no limit is passed; without it all are."""
 
+import asyncio
+from contextlib import closing
 from itertools import count
 from typing import Any
 
@@ -9,8 +11,10 @@ from langgraph.errors import GraphRecursionError
 from pydantic import BaseModel
 
 from mendgraph import AccountSpent, AgentStoppedError, BudgetMiddleware, HealingMiddleware, account_spent
+from mendgraph.graph.spending.store import SpendingStore
+from mendgraph.nodes.call_model.ledger import Entry, RunLimits
 from mendgraph.nodes.records import JsonMap, StopReason
-from tests.doubles.scripted_server import Calls, Disconnect, Empty, Say, ScriptedServer
+from tests.doubles.scripted_server import Calls, Disconnect, Empty, Say, ScriptedServer, Stall
 from tests.langchain.agents import THREAD, agent, ask, both, deep_agent, look
 
 PRICED: dict[str, Any] = {"usd_per_million_input": 10.0, "usd_per_million_output": 100.0}
@@ -86,6 +90,45 @@ def test_a_reply_may_be_no_longer_than_what_is_left() -> None:
         server.requests.clear()
         ask(agent(server, BudgetMiddleware(max_calls_per_turn=2)))
         assert all("max_completion_tokens" not in each for each in server.requests)
+
+
+def test_limit_on_cost_cuts_the_reply_to_what_it_pays_for() -> None:
+    prices: dict[str, Any] = {"usd_per_million_input": 0.0, "usd_per_million_output": 100.0}
+    with looking() as server:
+        ask(agent(server, BudgetMiddleware(max_cost_usd=0.035, **prices)))
+    assert [each["max_completion_tokens"] for each in server.requests] == [350, 250, 150, 50]
+
+
+def test_calls_of_a_killed_process_are_paid_by_the_next_turn() -> None:
+    saver = InMemorySaver()
+    with ScriptedServer(then=lambda _: Say("Done.", usage=(10, 5))) as server:
+        made = agent(server, BudgetMiddleware(max_calls_per_session=9), checkpointer=saver)
+        ask(made)
+        thread = made.get_state(THREAD).values["mendgraph_budget"]["thread"]
+        lost = Entry(thread=thread, model="m", purpose="reply", input_tokens=7, output_tokens=3, cost_usd=None)
+        with closing(SpendingStore()) as book:
+            assert isinstance(book.reserve(lost, RunLimits()), int)
+        made = agent(server, BudgetMiddleware(max_calls_per_session=9), checkpointer=saver)
+        ask(made)
+    assert spent(made)["usage"][:3] == [3, 27, 13]
+
+
+def test_cancelled_call_is_paid_with_its_input() -> None:
+    async def cancel(made: Any) -> None:
+        call = asyncio.ensure_future(made.ainvoke({"messages": [("user", "Look.")]}, THREAD))
+        while not server.requests:  # noqa: ASYNC110 - the server is in another thread
+            await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+    with ScriptedServer([Stall(0), Say("Done.", usage=(10, 5))]) as server:
+        made = agent(server, BudgetMiddleware(max_calls_per_session=9), checkpointer=InMemorySaver())
+        asyncio.run(cancel(made))
+        ask(made)
+    calls, inputs, outputs, _ = spent(made)["usage"]
+    assert (calls, outputs) == (2, 5)
+    assert inputs > 10
 
 
 def test_an_account_is_one_for_all_agents() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.messages import HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
 from mendgraph import EvidenceMiddleware
@@ -113,6 +113,15 @@ def test_a_turn_that_another_process_goes_on_with_is_not_judged(root: Path) -> N
         asked(first, TASK)
         state = coder(server, root, EvidenceMiddleware(str(root)), checkpointer=saver).invoke(None, THREAD)
     assert state["verified"]["reason"] == "the files at the beginning of this turn are not known to this process"
+
+
+def test_beginning_of_sixty_four_turns_at_once_is_remembered(root: Path) -> None:
+    middleware = EvidenceMiddleware(str(root))
+    turns = [middleware.before_agent({}, None) for _ in range(65)]
+    said = [HumanMessage("What is it?"), AIMessage("A module.")]
+    ends = [middleware.after_agent({**turn, "messages": said}, None) for turn in turns]
+    reasons = [end["verified"]["reason"] for end in ends]
+    assert reasons == ["the files at the beginning of this turn are not known to this process", *[""] * 64]
 
 
 def test_what_cannot_be_used_is_said_at_once(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from itertools import count
 from typing import Any
 
 import pytest
+from langchain_core.tools import StructuredTool, ToolException
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import GraphRecursionError
 
@@ -57,6 +58,18 @@ def test_a_write_is_progress_and_no_write_is_none() -> None:
         assert ask(agent(server, guard, tools=[look, save]))[-1].text == "Done."
     with ScriptedServer([*work, *work, Say("Done.")]) as server:
         assert "look on 'a.py'" in ask(agent(server, LoopGuardMiddleware(), tools=[look, save]))[-1].text
+
+
+def test_failed_write_is_no_progress() -> None:
+    def save(text: str) -> str:
+        """Save a text."""
+        raise ToolException(f"no room for {text}")
+
+    saving = StructuredTool.from_function(save, handle_tool_error=True)
+    read = Calls([("look", '{"path": "a.py"}')])
+    with ScriptedServer([*[read] * 3, Calls([("save", '{"text": "x"}')]), read, Say("Done.")]) as server:
+        guard = LoopGuardMiddleware(effects={"save": Effect.WRITE})
+        assert "look on 'a.py'" in ask(agent(server, guard, tools=[look, saving]))[-1].text
 
 
 @both

@@ -186,3 +186,19 @@ def test_without_deepagents_the_error_says_what_to_install(monkeypatch: pytest.M
     monkeypatch.delitem(sys.modules, "mendgraph.graph.langchain.workspace_backend", raising=False)
     with pytest.raises(ImportError, match="pip install deepagents"):
         import_module("mendgraph.graph.langchain.workspace_backend")
+
+
+@pytest.mark.parametrize("name", ["/.mendgraph.toml", "/src/.MENDGRAPH.toml"])
+def test_settings_of_the_agent_are_read_and_not_changed(root: Path, name: str) -> None:
+    path = root / name.strip("/")
+    path.write_text('mode = "ask"\n', encoding="utf-8")
+    backend = WorkspaceBackend(str(root))
+    read = backend.read(name)
+    refused = (backend.write(name, "x"), backend.edit(name, "ask", "auto"), backend.delete(name))
+    [uploaded] = backend.upload_files([(name, b"x")])
+    assert read.error is None
+    assert read.file_data is not None
+    assert 'mode = "ask"' in str(read.file_data["content"])
+    assert ["own_settings" in (each.error or "") for each in refused] == [True] * 3
+    assert uploaded.error == "permission_denied"
+    assert path.read_text(encoding="utf-8") == 'mode = "ask"\n'

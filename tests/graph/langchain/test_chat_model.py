@@ -4,9 +4,11 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from langchain_anthropic import ChatAnthropic
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
@@ -14,8 +16,9 @@ from langchain_openai import ChatOpenAI
 from pydantic import PrivateAttr, SecretStr
 
 from mendgraph.graph.langchain import chat_model
-from mendgraph.graph.langchain.chat_model import ChatModel
+from mendgraph.graph.langchain.chat_model import ChatModel, less_thought, limit_of
 from mendgraph.graph.langchain.chat_models import given_model
+from mendgraph.graph.langchain.failures import Learned, Provider
 from mendgraph.nodes.call_model.driver import MODEL_LOOP, unnoticed
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.prompts.estimates import MOST_BYTES_PER_TOKEN
@@ -182,6 +185,69 @@ def test_a_call_that_is_cancelled_takes_its_chat_model_along() -> None:
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(cancelled())
     assert ended == ["closed"]
+
+
+# --- What is known of a chat model
+
+
+@pytest.mark.parametrize(
+    ("kind", "taken"), [("image", True), ("file", False), ("audio", True), ("video", None), ("text", None)]
+)
+def test_content_is_taken_as_the_profile_says(kind: str, taken: bool | None) -> None:
+    profile = {"image_inputs": True, "pdf_inputs": False, "audio_inputs": True, "file_inputs": True, "text_inputs": 1}
+    model = ChatModel(Spoken, Provider("it"), Learned(), profile=profile)
+    assert model.takes(kind) is taken
+
+
+@pytest.mark.parametrize(("said", "tokens"), [(9, 9), (0, None), (-1, None), ("many", None), (None, None)])
+def test_window_is_a_positive_number_of_the_profile(said: Any, tokens: int | None) -> None:
+    assert ChatModel(Spoken, Provider("it"), Learned(), profile={"max_input_tokens": said}).window_tokens == tokens
+
+
+@pytest.mark.parametrize(
+    ("budget", "limit", "sent"),
+    [
+        (2_000, 2_256, 2_000),
+        (2_000, 2_255, 1_999),
+        (50_000, 8_192, 7_936),
+        (2_000, 1_280, 1_024),
+        (2_000, 1_279, None),
+        (2_000, 16, None),
+    ],
+)
+def test_budget_of_thoughts_leaves_room_for_an_answer(budget: int, limit: int, sent: int | None) -> None:
+    thinking = {"type": "enabled", "budget_tokens": budget}
+    own = ChatAnthropic(model_name="m", thinking=thinking, max_tokens_to_sample=99_999)  # type: ignore[call-arg]
+    changed = less_thought(own, limit)
+    assert changed.get("thinking", thinking) == (None if sent is None else {**thinking, "budget_tokens": sent})
+
+
+@pytest.mark.parametrize(
+    ("own", "profile", "limit"),
+    [
+        (None, {}, None),
+        (100, {}, 100),
+        (None, {"max_output_tokens": 50}, 50),
+        (100, {"max_output_tokens": 50}, 50),
+        (40, {"max_output_tokens": 50}, 40),
+        (None, {"max_output_tokens": "many"}, None),
+    ],
+)
+def test_longest_reply_is_the_smaller_one_of_its_settings_and_its_profile(
+    own: int | None, profile: dict[str, Any], limit: int | None
+) -> None:
+    chat = ChatOpenAI(model="m", api_key=SecretStr("k"), max_completion_tokens=own)
+    assert limit_of(chat, profile) == ("max_tokens", limit)
+    assert limit_of(Blocking(), profile) == ("", profile.get("max_output_tokens") if limit else None)
+
+
+@pytest.mark.parametrize(("profile", "sent"), [({}, 0.5), ({"temperature": True}, 0.5), ({"temperature": False}, None)])
+def test_temperature_that_the_profile_excludes_is_not_sent(profile: Any, sent: float | None) -> None:
+    call = CALL.model_copy(update={"prompt": replace(CALL.prompt, temperature=0.5)})
+    with ScriptedServer([Say("Hello")]) as server:
+        own = ChatOpenAI(model="m", base_url=server.base_url, api_key=SecretStr("k"), profile=profile)
+        assert isinstance(ask(given_model(own), call)[0], ModelReply)
+    assert server.requests[0].get("temperature") == sent
 
 
 # --- Connections

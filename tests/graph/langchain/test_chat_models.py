@@ -23,7 +23,7 @@ from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint, ModelChoice, Mo
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
 from tests.doubles.scripted_server import LenientServer, Say, ScriptedServer, Status
-from tests.graph.langchain.asked_models import CALL, MESSAGES, TOOL, ask, event, replied, streamed
+from tests.graph.langchain.asked_models import CALL, MESSAGES, TOOL, ask, at, event, replied, streamed
 from tests.providers.servers import FAMILIES, say
 
 TOOLS = CALL.model_copy(update={"prompt": Prompt(messages=MESSAGES, tools=(TOOL, {**TOOL}))})
@@ -203,6 +203,60 @@ def test_what_is_meant_for_the_usual_endpoint_goes_to_no_other(
     assert not [name for name in headers if name.startswith("x-stainless") and name != "x-stainless-raw-response"]
     meant = ("org-1", "proj-1", "secret-corp", "Bearer sk-usual")
     assert [value in headers.values() for value in meant] == [own] * 4
+
+
+def test_endpoint_on_this_machine_is_asked_without_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "ALL_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with ScriptedServer([Say("Hello")]) as server:
+        assert replied(at(server.base_url)).text == "Hello"
+    result, _ = ask(at("http://llm.test/v1"))
+    assert isinstance(result, ProviderFailure)
+    assert result.kind is ProviderErrorKind.CONNECTION
+
+
+def test_failed_request_is_sent_once_whatever_the_sdk_would_do() -> None:
+    with ScriptedServer(then=lambda _: Status(500)) as server:
+        model = at(server.base_url)
+        assert isinstance(ask(model)[0], ProviderFailure)
+        model.learned.streams = False  # so that the SDK itself sends the request
+        assert isinstance(ask(model)[0], ProviderFailure)
+    assert len(server.requests) == 2
+
+
+def test_changed_key_of_the_environment_is_sent_with_the_next_connection() -> None:
+    variables = {"OPENAI_API_KEY": "sk-1"}
+    with ScriptedServer(then=lambda _: Say("Hello")) as server:
+        variables["OPENAI_BASE_URL"] = server.base_url
+        models = ChatModels(lambda: variables)
+        for key in ("sk-1", "sk-2", "sk-1"):
+            variables["OPENAI_API_KEY"] = key
+            assert replied(connected(models, "m")).text == "Hello"
+    assert [each["authorization"] for each in server.headers] == ["Bearer sk-1", "Bearer sk-2", "Bearer sk-1"]
+
+
+@pytest.mark.parametrize(
+    ("model", "base_url", "name"),
+    [
+        ("gpt-4o", "", "max_completion_tokens"),
+        ("gpt-4o", "https://api.openai.com/v1", "max_completion_tokens"),
+        ("gpt-4o", "http://llm.test/v1", "max_tokens"),
+        ("gpt-5-mini", "http://llm.test/v1", "max_completion_tokens"),
+        ("openai/gpt5", "http://llm.test/v1", "max_completion_tokens"),
+        ("o3", "http://llm.test/v1", "max_completion_tokens"),
+        ("openai/o4-mini", "http://llm.test/v1", "max_completion_tokens"),
+        ("o1x", "http://llm.test/v1", "max_tokens"),
+        ("qwen3-coder", "http://llm.test/v1", "max_tokens"),
+    ],
+)
+def test_limit_of_a_reply_has_the_name_that_the_endpoint_likely_takes(model: str, base_url: str, name: str) -> None:
+    assert at(base_url, model=model).learned.limit_name == name
+
+
+def test_connection_is_waited_for_ten_seconds_and_a_reply_as_long_as_its_call() -> None:
+    with endpoint_chat(USUAL, PLAIN, verify=False).http_clients.one() as client:
+        assert client.timeout == httpx2.Timeout(None, connect=10.0)
 
 
 def test_settings_that_cannot_be_used_are_refused_before_anything_is_sent() -> None:

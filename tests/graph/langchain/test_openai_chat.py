@@ -181,6 +181,21 @@ def test_each_kind_of_endpoint_counts_in_its_own_words(
     assert counts(said_at_once({"content": "Hi"}, **told)) == expected
 
 
+def test_usage_that_counts_up_is_counted_once() -> None:
+    events = [
+        event({"content": text}, usage={"prompt_tokens": 7, "completion_tokens": number})
+        for number, text in enumerate("abc", 1)
+    ]
+    reply = replied(through(streamed(*events, event({}, "stop"))))
+    assert (reply.text, counts(reply)) == ("abc", (7, 3, 0, 0, 0))
+
+
+def test_second_choice_of_a_stream_is_no_part_of_the_reply() -> None:
+    second: Any = {"index": 1, "delta": {"content": "B"}, "finish_reason": None}
+    reply = replied(through(streamed(event({"content": "A"}), event(choices=[second]), event({}, "stop"))))
+    assert reply.text == "A"
+
+
 # --- In one piece
 
 

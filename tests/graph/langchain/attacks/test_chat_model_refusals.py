@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from mendgraph.graph.langchain.chat_model import MOST_ADAPTATIONS
 from mendgraph.graph.langchain.failures import LIMIT, STREAM, TOOLS, Learned, Refusal
 from mendgraph.nodes.call_model.endpoint import ModelOptions
 from mendgraph.nodes.call_model.model import Call
@@ -91,7 +90,7 @@ def test_what_is_about_something_else_is_no_lesson(status: Status, kind: str) ->
 
 
 def test_an_endpoint_that_goes_on_refusing_is_given_up() -> None:
-    names = ModelOptions(model_kwargs={f"own_{number}": number for number in range(MOST_ADAPTATIONS + 3)})
+    names = ModelOptions(model_kwargs={f"own_{number}": number for number in range(11)})
 
     def answer(_: JsonMap) -> Reply:
         return refused(f"Unknown parameter: 'own_{len(server.requests) - 1}'.", param=f"own_{len(server.requests) - 1}")
@@ -99,7 +98,7 @@ def test_an_endpoint_that_goes_on_refusing_is_given_up() -> None:
     with LenientServer(then=answer) as server:
         result, _ = ask(at(server.base_url, names), FULL)
     assert isinstance(result, ProviderFailure)
-    assert (result.kind, len(server.requests)) == (ProviderErrorKind.BAD_REQUEST, MOST_ADAPTATIONS + 1)
+    assert (result.kind, len(server.requests)) == (ProviderErrorKind.BAD_REQUEST, 9)
 
 
 # --- What one refusal teaches
