@@ -5,7 +5,7 @@ import json
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from langchain_core.messages import HumanMessage
@@ -241,7 +241,7 @@ def test_child_has_a_part_of_the_budget_and_may_change_its_own_paths(
     @tool
     def note(task: str, runtime: ToolRuntime) -> str:
         """Note the context of a run."""
-        contexts[task] = runtime.context
+        contexts[task] = cast("AgentContext", runtime.context)
         return "noted"
 
     tasks = {"ONE": ("a.txt",), "TWO": ("a.txt",), "LOOK": ()}

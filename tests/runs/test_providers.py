@@ -173,7 +173,7 @@ def test_what_may_pass_is_waited_for_and_tried_again(
 def test_transient_failure_is_retried_twice_unless_the_context_says_otherwise(
     tmp_path: Path, waits: list[float]
 ) -> None:
-    script = [Status(503), Status(503), Status(503), FINE]
+    script: Script = [Status(503), Status(503), Status(503), FINE]
     failed = both(tmp_path, waits, script)
     assert (failed.outcome.kind, failed.outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.PROVIDER_FAILED)
     assert (failed.waits, len(failed.requests[0])) == ([0.5, 1.0], 3)

@@ -299,9 +299,7 @@ def test_everything_that_an_output_shows_is_free_of_secrets(run: Runner, sink: T
     blocks = ({"type": "text", "text": word},)
     error = ToolError(code=ToolErrorCode.NOT_FOUND, message=f"no {word}", suggestions=(f"a/{word}",))
     plan = Plan(steps=(PlanStep(title=f"use {word}"),))
-    shown = ToolOutput(
-        ToolResult.success(text=word), (change,), plan=plan, blocks=blocks, artifact={"deep": [word]}
-    )
+    shown = ToolOutput(ToolResult.success(text=word), (change,), plan=plan, blocks=blocks, artifact={"deep": [word]})
     outputs = iter([shown, ToolOutput.failed(error)])
     hiding = engine(sink, make(lambda *_: next(outputs), Effect.WRITE), redactor=Redactor([word]))
 

@@ -3,6 +3,7 @@ import shutil
 import stat
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -255,7 +256,7 @@ def test_begun_note_is_taken_away_last(tmp_path: Path, monkeypatch: pytest.Monke
         removed.append(name)
         unlink(name, **named)
 
-    def remove_folder(name: str, **named: int) -> None:
+    def remove_folder(name: str, **named: Any) -> None:
         removed.append(name)
         rmtree(name, **named)
 
