@@ -22,6 +22,8 @@ from benchmarks.planted.faults import Fault, read_faults, select_faults
 ROOT: Final = Path(__file__).parents[2]
 TIME_LIMIT_S: Final = 600
 FAILED_TEST: Final = re.compile(r"^FAILED (.+?)(?: - .*)?$", re.MULTILINE)
+HANGING_TEST: Final = re.compile(r"^\++ Timeout \++$", re.MULTILINE)
+"""What pytest-timeout prints before it ends the process. That is a failure as well."""
 
 
 @dataclass(frozen=True)
@@ -126,8 +128,9 @@ class Checkout:
             process.communicate()
             return RunResult(passed=False, failed_test="", last_line=f"no end within {TIME_LIMIT_S} s")
         match = FAILED_TEST.search(output)
+        hangs = "a test does not end" if HANGING_TEST.search(output) else ""
         lines = output.strip().splitlines() or [f"exit code {process.returncode}"]
-        return RunResult(process.returncode == 0, match[1] if match else "", lines[-1])
+        return RunResult(process.returncode == 0, match[1] if match else hangs, lines[-1])
 
     @staticmethod
     def _write(file: Path, text: str) -> None:
