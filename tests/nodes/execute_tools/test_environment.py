@@ -240,3 +240,85 @@ def test_a_refusal_of_the_moment_does_not_use_up_its_idempotency_key() -> None:
     now[0] = 20.0
     found.append(environment.execute_action(pay, {}, idempotency_key="b")["error_type"])
     assert found == [None, "RateLimitError", None]
+
+
+READING = ("read_file", "search_in_file", "file_info", "list_files", "list_directory", "glob_files", "search_files")
+WRITING = ("write_file", "append_file", "edit_file", "multi_edit", "delete_file", "move_file", "create_file")
+
+
+@pytest.mark.parametrize("field", ["file_name", "filename", "path", "target", "directory"])
+@pytest.mark.parametrize("action", [*READING, *WRITING])
+def test_every_path_of_every_file_action_is_confined(tmp_path: Path, action: str, field: str) -> None:
+    run = Do(action, echo)
+    result = Environment(base_dir=str(tmp_path)).execute(run, {field: "../a.txt", "content": "c"})
+    assert (result.error, run.calls) == ("Path traversal blocked.", [])
+
+
+@pytest.mark.parametrize("action", [*READING[:3], *WRITING])
+def test_file_of_another_extension_is_refused(tmp_path: Path, action: str) -> None:
+    run = Do(action, echo)
+    result = Environment(base_dir=str(tmp_path)).execute(run, {"path": "a.py", "content": "c"})
+    assert (result.error, run.calls) == ("Extension '.py' not allowed.", [])
+
+
+@pytest.mark.parametrize("action", READING[3:])
+def test_listed_folder_needs_no_extension(tmp_path: Path, action: str) -> None:
+    assert Environment(base_dir=str(tmp_path)).execute(Do(action, echo), {"path": "src"}).ok
+
+
+@pytest.mark.parametrize("action", ["write_file", "append_file"])
+@pytest.mark.parametrize("given", [{}, {"content": None}, {"content": b"c"}])
+def test_text_is_not_written_without_content(tmp_path: Path, action: str, given: JsonMap) -> None:
+    run = Do(action, echo)
+    result = Environment(base_dir=str(tmp_path)).execute(run, {"path": "a.txt", **given})
+    assert (result.error, run.calls) == ("Missing or invalid 'content' for write/append operation.", [])
+
+
+@pytest.mark.parametrize("action", ["http_get", "http_post", "fetch_url"])
+def test_every_action_that_goes_out_is_judged(action: str) -> None:
+    run = Do(action, echo)
+    open_to_one = Environment(allow_net=True, allowed_domains=["a.example"])
+
+    refused = [
+        Environment().execute(run, {"url": "http://a.example"}).error,
+        open_to_one.execute(run, {}).error,
+        open_to_one.execute(run, {"url": "http://b.example"}).error,
+    ]
+
+    assert refused == [
+        "Network access is disabled in this Environment.",
+        "A non-empty 'url' is required.",
+        "Domain 'b.example' not allowed.",
+    ]
+    assert run.calls == []
+    assert open_to_one.execute(run, {"url": "http://a.example"}).ok
+
+
+@pytest.mark.parametrize("action", [*WRITING, "http_post"])
+def test_no_action_that_changes_something_is_repeated_after_a_timeout(action: str) -> None:
+    run = Do(action, fail(TimeoutError("late")))
+    given = {"path": "a.txt", "content": "c", "url": "http://a.example"}
+    Environment(allow_net=True, retry_backoff_s=0).execute(run, given)
+    assert len(run.calls) == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["password", "client_secret", "token", "api_key", "apikey", "Authorization", "bearer_value"]
+)
+def test_value_under_a_secret_name_is_not_shown(name: str) -> None:
+    records: list[JsonMap] = []
+    result = Environment(logger=records.append).execute_action(Do("x", echo), {"deep": [{name: "plain words"}]})
+    assert result["args"] == records[0]["args"] == {"deep": [{name: "***"}]}
+
+
+def test_result_of_the_oldest_key_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.environment.MOST_RESULTS", 2)
+    environment, pay = Environment(), Do("pay", lambda: "paid")
+
+    for key in ("a", "b", "b", "c"):
+        environment.execute(pay, {}, idempotency_key=key)
+    made = len(pay.calls)
+    environment.execute(pay, {}, idempotency_key="c")
+    environment.execute(pay, {}, idempotency_key="a")
+
+    assert (made, len(pay.calls)) == (3, 4)

@@ -45,6 +45,7 @@ def show() -> list[str | Image]:
 
 server.run()
 """
+KEY = "ghp_" + "a8F3kLq9ZxT2vB7nM4cR6wY1pD5sH0jG2uE8"
 ECHOED = '{"name": "echo", "arguments": {"a": 1}}'
 
 
@@ -227,6 +228,22 @@ def test_a_server_that_never_begins_to_talk_is_unavailable(tmp_path: Path) -> No
     message = "The MCP server 'bad' failed: it ended; it said: a line for people \\x1b[31m"
     assert found == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
     assert running(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (f"bad token {KEY}", "bad token ***"),
+        ("a" * 100 + "b" * 499, "b" * 499),
+    ],
+)
+def test_why_a_program_ended_is_told_without_keys_and_bounded(said: str, told: str) -> None:
+    code = f"import sys; print({said!r}, file=sys.stderr)"
+
+    found = load_mcp_tools_sync({"s": {"transport": "stdio", "command": sys.executable, "args": ["-c", code]}})
+
+    message = f"The MCP server 's' failed: it ended; it said: {told}"
+    assert found == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
 
 def test_a_program_that_hangs_is_given_up_in_time(tmp_path: Path, context: ToolContext) -> None:

@@ -5,13 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.execute_tools.copies.workspace_copies import (
-    Copy,
-    Wanted,
-    commit_branch,
-    leave_branch,
-    make_branch,
-)
+from mendgraph.nodes.execute_tools.copies.workspace_copies import Copy, Wanted, commit_branch, leave_branch, make_branch
 from mendgraph.nodes.records import ToolError
 from tests.nodes.execute_tools.processes.git_places import git, repository, write
 
