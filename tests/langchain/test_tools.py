@@ -235,6 +235,7 @@ WRONG: list[tuple[Any, type[Exception], str]] = [
     (StructuredTool.from_function(in_loop, name="read_file", description="R."), ValueError, "the name of a built-in"),
     (tool(return_direct=True)(Phone().call), ValueError, "'call' has return_direct=True"),
     (Echo(name="Echo it"), ValueError, "'Echo it' is no name that models take"),
+    (Echo(name="e" * 65), ValueError, "is no name that models take: use letters, digits, _ and -, at most 64"),
     (Echo(metadata={"effect": "reads"}), ValueError, "the effect of 'echo' is 'reads', which there is not; there are"),
     (Echo(metadata={"path_fields": ["file"]}), ValueError, "'echo' has no argument 'file', which its path_fields"),
 ]
@@ -251,6 +252,23 @@ def test_effects_name_tools_of_langchain_and_functions() -> None:
     for name, words in (("ecko", "Did you mean echo"), ("ours", "'ours' says its effect itself")):
         with pytest.raises(ValueError, match=f"effects: .*{words}"):
             build_graph(tools=[Echo(), ours], effects={name: Effect.READ})
+
+
+@pytest.mark.parametrize(
+    ("effect", "runs"),
+    [(Effect.READ, 1), (Effect.NONE, 2), (Effect.WRITE, 2), (Effect.EXECUTE, 2), (Effect.NETWORK, 2)],
+)
+def test_result_of_a_reading_tool_alone_is_kept_for_the_same_call(effect: Effect, runs: int, root: Path) -> None:
+    counted: list[str] = []
+
+    def note(word: str) -> str:
+        """Note a word."""
+        counted.append(word)
+        return word
+
+    calls = ("note", {"word": "a"}), ("note", {"word": "a"})
+    done = ran(root, *calls, tools=[note], options={"effects": {"note": effect}})
+    assert (done.told, counted) == (["a", "a"], ["a"] * runs)
 
 
 # --- What a tool gives back

@@ -171,6 +171,21 @@ def test_memory_holds_forty_notes_of_four_hundred_bytes_and_four_thousand_bytes_
     assert "A note has 1 to 400 bytes, and this one 401" in refused.message
 
 
+def test_notes_of_one_workspace_are_not_those_of_another_in_the_same_store(root: Path, tmp_path: Path) -> None:
+    store = InMemoryStore()
+    Memory(store, str(root)).remember(NOTE, str)
+    assert [note.text for note in _notes(store, root)] == [NOTE]
+    assert Memory(store, str(tmp_path / "other")).notes() == []
+
+
+def test_note_is_kept_on_one_line_without_invisible_characters(root: Path) -> None:
+    memory = Memory(InMemoryStore(), str(root))
+    assert memory.remember("Use\u200b make\n  db.\u202e", str) == "Use make db."
+    refused = memory.remember("\u200b\n", str)
+    assert isinstance(refused, ToolError)
+    assert "and this one 0" in refused.message
+
+
 def test_a_workspace_may_only_turn_it_off() -> None:
     assert widening({"memory": True}, AgentContext()) == ("memory",)
     assert widening({"memory": False}, AgentContext(memory=True)) == ()

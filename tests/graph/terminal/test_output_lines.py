@@ -11,7 +11,7 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.events import Compacted, OfChild, Paid, Text, ToolStarted, Traced
 from mendgraph.graph.runs.run_result import RunResult
 from mendgraph.graph.runs.runs import ListedRun, RunState, RunStep, StepKind
-from mendgraph.graph.terminal.answers import Line
+from mendgraph.graph.terminal.answers import Line, as_json, clock
 from mendgraph.graph.terminal.output_lines import (
     Account,
     commit_message,
@@ -178,6 +178,27 @@ def test_argument_under_the_name_of_a_secret_is_in_no_event() -> None:
         "payload": {"password": "***", "tool_name": "x"},
     }
     assert (shown[2]["task"], shown[2]["inner"]) == ("abc", shown[0])
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"a": float("nan"), "b": [float("inf"), -float("inf"), 1.5]}, '{"a": null, "b": [null, null, 1.5]}'),
+        ("half \ud83d and \x1b[2J", r'"half \ufffd and \u001b[2J"'),
+        ({"\ud83d": ("é", True, None, 7)}, r'{"\ufffd": ["\u00e9", true, null, 7]}'),
+        (Path("/w"), '"/w"'),
+    ],
+)
+def test_json_for_programs_is_strict_and_ascii(value: Any, text: str) -> None:
+    assert as_json(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "0:00"), (5.4, "0:05"), (59.6, "1:00"), (754, "12:34"), (3_600, "1:00:00"), (3_723, "1:02:03")],
+)
+def test_clock_has_hours_where_there_are_some(seconds: float, words: str) -> None:
+    assert clock(seconds) == words
 
 
 # --- What a forge reads
