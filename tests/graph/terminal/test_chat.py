@@ -138,6 +138,9 @@ def test_an_address_does_not_go_to_another_provider_with_its_key(tmp_path: Path)
         ("/add", "/add takes the name of a file: /add README.md"),
         ("/diff now", "/diff takes no arguments, and there is 'now'."),
         ("/undo 1 2", "/undo takes the number of a step"),
+        ("/undo -1", "/undo takes the number of a step"),
+        ("/undo \u0661", "/undo takes the number of a step"),
+        (f"/undo {'9' * 10}", "/undo takes the number of a step"),
         (
             "/undoo",
             "There is no command /undoo. Did you mean /undo? With another / before it the line goes to the model.",
@@ -189,6 +192,24 @@ def test_a_persons_own_command_is_shown_and_told_to_the_model(tmp_path: Path) ->
     told = [message["content"] for message in model.calls[-1].prompt.messages]
     assert any(each.startswith("(I ran `echo out; ") and each.endswith("\n\nsee") for each in told)
     assert "!no command" in told
+
+
+def test_last_eight_thousand_characters_of_a_command_go_to_the_model(tmp_path: Path) -> None:
+    lines = ["!printf 'x%.0s' $(seq 9000); echo end", "see"]
+    terminal = Terminal(tmp_path, ["I see."], lines=lines, said="")
+    model = terminal.setup.session_options["model"]
+    assert chat(terminal.setup) is ExitCode.FINISHED
+    assert "x" * 9_000 in terminal.out
+    [told] = [str(each["content"]) for each in model.calls[-1].prompt.messages if "I ran" in str(each["content"])]
+    assert f"at its end:\n{'x' * 7_996}end\n)" in told
+
+
+def test_what_was_noted_for_the_next_request_is_forgotten_with_the_conversation(tmp_path: Path) -> None:
+    (tmp_path / "Makefile").write_text("all:\n", encoding="utf-8")
+    terminal = Terminal(tmp_path, ["Hello."], lines=["/add Makefile", "/clear", "see"])
+    model = terminal.setup.session_options["model"]
+    assert chat(terminal.setup) is ExitCode.FINISHED
+    assert model.calls[-1].prompt.messages[-1]["content"] == "see"
 
 
 def test_a_command_ends_with_ctrl_c_and_the_chat_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -275,6 +275,15 @@ def test_one_check_that_breaks_or_hangs_leaves_the_others() -> None:
     assert "SystemExit" in found[1].found
 
 
+def test_secrets_are_in_no_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    word = "hunter2-hunter2-hunter2"
+    monkeypatch.setenv("SOME_API_KEY", word)
+    finding = Finding(Status.PROBLEM, f"found {word}", f"remove {word}")
+    monkeypatch.setattr(checks, "packages", lambda: finding)
+    packages = by_name(examine(str(tmp_path), {"model": "local"}, offline=True))["packages"]
+    assert (packages.found, packages.remedy) == ("found [redacted secret]", "remove [redacted secret]")
+
+
 def test_secrets_are_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     word = "hunter2-hunter2-hunter2"
     monkeypatch.setenv("OPENAI_API_KEY", word)

@@ -202,6 +202,41 @@ def test_a_call_may_be_rejected_or_allowed_for_the_session(folder: Path, desk: D
     assert len(desk.editor.asked) == 3
 
 
+def test_grant_holds_for_the_like_calls_of_one_reply(folder: Path, desk: Desk) -> None:
+    (folder / "b.txt").write_text("b\n", encoding="utf-8")
+    both = Calls(
+        [
+            ("edit_file", json.dumps({"path": "calc.py", "old_str": "a - b", "new_str": "a + b"})),
+            ("edit_file", json.dumps({"path": "b.txt", "old_str": "b", "new_str": "c"})),
+        ]
+    )
+
+    async def scene(talk: Talk) -> None:
+        assert await talk.ask(await talk.begin("ask")) == "end_turn"
+
+    desk.play(folder, [both, Say("Done.")], scene, ("approve_for_run",))
+    assert len(desk.editor.asked) == 1
+    assert (folder / "b.txt").read_text(encoding="utf-8") == "c\n"
+
+
+def test_long_preview_says_that_it_is_cut_and_a_done_step_is_completed(folder: Path, desk: Desk) -> None:
+    steps = [{"title": "look", "status": "done"}, {"title": "mend", "status": "pending"}]
+    plan = Calls([("update_plan", json.dumps({"steps": steps}))])
+    write = Calls([("write_file", json.dumps({"path": "long.txt", "content": "x\n" * 1_000}))])
+
+    async def scene(talk: Talk) -> None:
+        assert await talk.ask(await talk.begin("ask")) == "end_turn"
+
+    desk.play(folder, [plan, write, Say("Done.")], scene, ("approve",))
+    [(asked, _)] = desk.editor.asked
+    assert asked.content is not None
+    assert asked.content[0].content.text.endswith("\n\nNot all of it is shown here.")
+    plans = [each.entries for each in desk.editor.updates if each.session_update == "plan"]
+    assert [[(step.content, step.status) for step in each] for each in plans] == [
+        [("look", "completed"), ("mend", "pending")]
+    ]
+
+
 def test_a_prompt_is_cancelled_in_a_model_call_and_at_a_question(folder: Path, desk: Desk) -> None:
     editor = desk.editor
 

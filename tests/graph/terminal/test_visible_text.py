@@ -110,6 +110,15 @@ def test_prose_is_seen_as_it_comes() -> None:
     assert visible.end() == ""
 
 
+@pytest.mark.parametrize(
+    "start", ["tool:", "```", "~~~", "<tool_call>", '{"name": ', '{"tool": ', '[{"name": ', '[{"tool": ', " `` `"]
+)
+def test_line_with_which_a_call_may_begin_is_held_until_the_reply_ends(start: str) -> None:
+    visible = VisibleText(TOOLS)
+    assert visible.feed(f"I look.\n{start}") == "I look.\n"
+    assert visible.feed("x\nDone.\n") == ""
+
+
 def test_each_reply_begins_anew() -> None:
     visible = VisibleText(TOOLS)
     assert visible.feed('tool: read_file({"path": "HIDDEN') + visible.end() == ""
