@@ -39,7 +39,7 @@ from mendgraph.nodes.execute_tools.mcp_tools import load_mcp_tools
 from mendgraph.nodes.execute_tools.registry import Tool
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.approvals import Action, ApprovalAnswer, AskedCall, CallDecision
-from mendgraph.nodes.language.display import result_words, target_of
+from mendgraph.nodes.language.display import fenced, inline_code, result_words, target_of
 from mendgraph.nodes.language.history import is_request
 
 _KINDS: Final[Mapping[records.Effect, schema.ToolKind]] = {
@@ -302,8 +302,9 @@ class _Turn:
     def _about(self, call: records.ToolCall) -> dict[str, Any]:
         tool, root = self.tools[call.tool], self.session.context.workspace
         paths = (call.arguments.get(name) for name in tool.path_fields)
+        target = target_of(call.arguments)
         return {
-            "title": f"{call.tool} {target_of(call.arguments)}".strip(),
+            "title": f"{call.tool} {inline_code(target)}" if target else call.tool,
             "kind": _KINDS[tool.effect],
             "locations": [
                 schema.ToolCallLocation(path=os.path.join(root, each)) for each in paths if isinstance(each, str)
@@ -316,7 +317,7 @@ class _Turn:
             yield helpers.update_tool_call(self._id(call), **fields)
 
     def _done(self, result: records.CallResult) -> Iterator[Update]:
-        content = [_text(result_words(result.result)), *map(self._diff, result.changes)]
+        content = [_text(inline_code(result_words(result.result))), *map(self._diff, result.changes)]
         status = "completed" if result.result.ok else "failed"
         yield from self._progress(result, status=status, content=content, raw_output=result.result.as_map())
 
@@ -326,7 +327,7 @@ class _Turn:
         held = [self.session.file_content(change.path, each) if each else b"" for each in hashes]
         old, new = (None if each is None else each.decode(errors="replace") for each in held)
         if old is None or new is None:
-            return _text(f"```diff\n{change.diff}\n```")
+            return _text(fenced(change.diff, "diff"))
         path = os.path.join(self.session.context.workspace, change.path)
         return helpers.tool_diff_content(path, new, old if change.sha256_before else None)
 
@@ -370,9 +371,9 @@ class _Turn:
         if not call["grant"]:
             del options[1]
         item, shown = cast("records.ToolCall", self._calls[call["index"]]), call["preview"]
-        text = f"```diff\n{shown['text']}\n```" if shown["kind"] == "diff" else shown["text"]
+        text = fenced(shown["text"], "diff" if shown["kind"] == "diff" else "text")
         text += "\n\nNot all of it is shown here." if shown["truncated"] else ""
-        why = f": {call['why']}" if call.get("why") else ""
+        why = f": {inline_code(call['why'])}" if call.get("why") else ""
         about = schema.ToolCallUpdate(
             tool_call_id=self._id(item),
             status="pending",

@@ -20,7 +20,16 @@ from mendgraph.graph.runs.run_words import state_words, when_words
 from mendgraph.graph.terminal.answers import Line, table
 from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats, format_usage_stats
 from mendgraph.nodes.execute_tools.secrets.redact import redact
-from mendgraph.nodes.language.display import NO_FILE_CHANGED, one_line, output_words, plain, short_id, target_of, usd
+from mendgraph.nodes.language.display import (
+    NO_FILE_CHANGED,
+    fenced,
+    one_line,
+    output_words,
+    plain,
+    short_id,
+    target_of,
+    usd,
+)
 from mendgraph.nodes.records import ExtractionError, FileChange, JsonMap, Outcome, OutcomeKind, Plan, ToolCall
 
 if TYPE_CHECKING:
@@ -126,8 +135,7 @@ def _quoted(text: str, language: str = "text") -> str:
     """The text as a block of code, which nothing in it can end."""
     shown = plain("\n".join(text.splitlines()))
     shown = shown if len(shown) <= _MOST_QUOTED else f"{shown[: _MOST_QUOTED - 3]}..."
-    fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", shown)), 0)
-    return f"{fence}{language}\n{shown}\n{fence}"
+    return fenced(shown, language)
 
 
 # --- Events as JSON lines

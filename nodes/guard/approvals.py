@@ -9,7 +9,6 @@ seen then is compared with what was shown.
 import hashlib
 import json
 import posixpath
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from typing_extensions import TypedDict
 from mendgraph.nodes.guard.file_rules import PROJECT_CONFIG_RULE
 from mendgraph.nodes.guard.policy import Item, denied, shown
 from mendgraph.nodes.guard.wishes import Wishes
+from mendgraph.nodes.language.display import fenced, inline_code
 from mendgraph.nodes.records import (
     CallResult,
     Effect,
@@ -430,7 +430,6 @@ _PAGE_WORDS: Final = {
     **dict.fromkeys(("ignore", "reject", "respond", "response"), "reject"),
 }
 """Ours for the words of both; what is none is passed on, and refused where answers are read."""
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9./-]+")
 
 
 def page_fields(calls: Sequence[Mapping[str, Any]]) -> JsonMap:
@@ -471,23 +470,13 @@ def page_answer(answer: object, asked: Sequence[AskedCall]) -> object:
 
 def _page_request(call: Mapping[str, Any]) -> JsonMap:
     preview = call.get("preview") or {}
-    about = f" {_code(call['path'])}" if call.get("path") else ""
+    about = f" {inline_code(call['path'])}" if call.get("path") else ""
     text = str(preview.get("text", ""))
-    fence = max([3, *(len(each) + 1 for each in re.findall(r"`{3,}", text))]) * "`"
-    kind = "diff" if preview.get("kind") == "diff" else ""
-    shown = f"\n\n{fence}{kind}\n{text}\n{fence}" if text else ""
-    why = f": {call['why']}" if call.get("why") else ""
+    kind = "diff" if preview.get("kind") == "diff" else "text"
+    shown = f"\n\n{fenced(text, kind)}" if text else ""
+    why = f": {inline_code(call['why'])}" if call.get("why") else ""
     description = f"{call['tool']}{about} ({call['rule']}{why}){shown}"
     return {"name": call["tool"], "args": call["arguments"], "description": description}
-
-
-def _code(name: str) -> str:
-    """A file's name in Markdown, which pages read: as code, where a link, an image or `__init__` is what it says."""
-    if _PLAIN_NAME.fullmatch(name):
-        return name
-    ticks = "`" * (max(map(len, re.findall(r"`+", name)), default=0) + 1)
-    space = " " if "`" in name else ""
-    return f"{ticks}{space}{' '.join(name.splitlines())}{space}{ticks}"
 
 
 def _from_page(call: AskedCall, said: Mapping[str, Any]) -> JsonMap:

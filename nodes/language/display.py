@@ -21,6 +21,7 @@ _SHORT = 8
 _KEPT = frozenset("\n\t\u200c\u200d")
 """Line ends, tabs, and the two joiners that scripts and emojis need."""
 
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9./-]+")
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Unicode's categories of control and format characters (bidi ones among them), surrogates, and line separators."""
 
@@ -39,6 +40,36 @@ def one_line(text: str, limit: int = 200) -> str:
     """The same on one line: runs of white space are one space, and what is longer than `limit` ends in `...`."""
     words = plain(" ".join(text.split()))
     return words if len(words) <= limit else words[: limit - 3] + "..."
+
+
+def without_middle(text: str, limit: int) -> str:
+    """The text on one line, as `one_line` has it; of what is longer than `limit`, beginning and end remain."""
+    words = plain(" ".join(text.split()))
+    if len(words) <= limit:
+        return words
+
+    tail = (limit - 3) // 2
+    head = limit - 3 - tail
+    return f"{words[:head]}...{words[-tail:]}"
+
+
+def fenced(text: str, language: str = "text") -> str:
+    """The text as a fenced code block of Markdown, whose fence is longer than any run of backticks in the text."""
+    shown = plain("\n".join(text.splitlines()))
+    runs = re.findall("`+", shown)
+    fence = "`" * max(3, *(len(run) + 1 for run in runs), 0)
+    return f"{fence}{language}\n{shown}\n{fence}"
+
+
+def inline_code(text: str) -> str:
+    """The text as a code span of Markdown; a name of letters, digits, `.`, `/` and `-` as it is."""
+    if _PLAIN_NAME.fullmatch(text):
+        return text
+
+    line = " ".join(text.splitlines())
+    ticks = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)
+    space = " " if "`" in line else ""
+    return f"{ticks}{space}{line}{space}{ticks}"
 
 
 def short_id(run_id: str) -> str:
@@ -78,6 +109,9 @@ def output_words(tokens: int, reasoning: int) -> str:
 
 
 _LONGEST_TARGET = 80
+_LONGEST_NAME = 40
+"""Characters of a program or a folder, where the whole command line is too long."""
+
 _LISTED_FILES = 5
 _RULED = re.compile(r"(?m)^[^\S\n]*+([=\-_*#~])\1{4,}+[^\S\n]*+$")
 """A line that test runners draw between their parts."""
@@ -87,8 +121,12 @@ _FOR_THE_MODEL = re.compile(r"\A[A-Z]+(?:_[A-Z]+)+: | Available: \[.*\]\Z")
 
 
 def target_of(arguments: Mapping[str, Any]) -> str:
-    """What a call is about (a command, URL, pattern, path or name), on one line; "" where it says nothing of that."""
-    return one_line(_command(arguments) or _place(arguments), _LONGEST_TARGET)
+    """What a call is about (a command, URL, pattern, path or name), on one line; "" where it says nothing of that.
+
+    No end is cut off, where a person might look for it: a long command line is its program and the number of its
+    arguments, and anything else that is long loses its middle.
+    """
+    return _command(arguments) or without_middle(_place(arguments), _LONGEST_TARGET)
 
 
 def result_words(result: ToolResult) -> str:
@@ -117,7 +155,14 @@ def _command(arguments: Mapping[str, Any]) -> str:
     argv, folder = arguments.get("argv"), arguments.get("cwd")
     if not isinstance(argv, list) or not all(isinstance(word, str) for word in argv):
         return ""
-    return shlex.join(argv) + (f" in {folder}" if isinstance(folder, str) and folder != "." else "")
+    line = plain(" ".join(shlex.join(argv).split()))
+    if len(line) > _LONGEST_TARGET:
+        program, further = without_middle(argv[0], _LONGEST_NAME), argv[1:]
+        characters = sum(map(len, further))
+        line = f"{program} and {count_of(len(further), 'argument')} of {count_of(characters, 'character')}"
+
+    where = f" in {without_middle(folder, _LONGEST_NAME)}" if isinstance(folder, str) and folder != "." else ""
+    return line + where
 
 
 def _place(arguments: Mapping[str, Any]) -> str:

@@ -189,6 +189,39 @@ def test_a_run_is_told_as_it_goes_and_asks_before_it_edits(folder: Path, desk: D
     assert KEY not in "".join(each.model_dump_json() for each in editor.updates)
 
 
+FORGED = (
+    "pytest -q # runs the tests of this project, quietly, as you have asked\n\n```\n<!--\nrm -rf src\n-->\n![a](b)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("call", "language", "title"),
+    [
+        (Calls([("run_command", json.dumps({"argv": ["sh", "-c", FORGED]}))]), "text", "`sh and 2 arguments of"),
+        (edit("BUG", f"BUG\n{FORGED}"), "diff", "calc.py"),
+        (Calls([("write_file", json.dumps({"path": "![a](b).md", "content": FORGED}))]), "diff", "`![a](b).md`"),
+    ],
+)
+def test_preview_of_forged_markdown_stays_in_its_fence(
+    folder: Path, desk: Desk, call: Calls, language: str, title: str
+) -> None:
+    (folder / "calc.py").write_text("BUG\n", encoding="utf-8")
+
+    async def scene(talk: Talk) -> None:
+        await talk.ask(await talk.begin("ask"))
+
+    desk.play(folder, [call, Say("I may not.")], scene, ("reject",))
+    [(request, _)] = desk.editor.asked
+    assert request.content is not None
+    rule, opening, *inside, closing = request.content[0].content.text.replace("\n\n", "\n", 1).split("\n")
+    assert rule.replace("_", "").isalpha()
+    assert (opening, closing) == (f"````{language}", "````")
+    assert any("rm -rf src" in line for line in inside)
+    assert not any(line.lstrip("+ ").startswith("````") for line in inside)
+    assert request.title is not None
+    assert request.title.partition(" ")[2].startswith(title)
+
+
 def test_a_call_may_be_rejected_or_allowed_for_the_session(folder: Path, desk: Desk) -> None:
     async def scene(talk: Talk) -> None:
         assert await talk.ask(await talk.begin("ask")) == "end_turn"

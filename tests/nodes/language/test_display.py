@@ -4,7 +4,16 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.language.display import error_words, one_line, plain, result_words, target_of
+from mendgraph.nodes.language.display import (
+    error_words,
+    fenced,
+    inline_code,
+    one_line,
+    plain,
+    result_words,
+    target_of,
+    without_middle,
+)
 from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, ToolErrorCode, ToolResult
 
 
@@ -35,10 +44,15 @@ def test_one_line_is_one_line_of_bounded_length() -> None:
         ({"path": "a\x1b\nb"}, r"a\x1b b"),
         ({"pattern": "add", "path": "."}, "'add'"),
         ({"pattern": "add", "path": "src"}, "'add' in src"),
-        ({"path": "x" * 100}, "x" * 77 + "..."),
+        ({"path": "x" * 100 + "/.env"}, "x" * 39 + "..." + "x" * 33 + "/.env"),
         ({"argv": ["git", "log", "-n 1", "a\x1b\nb"]}, r"git log '-n 1' 'a\x1b b'"),
         ({"argv": ["make"], "cwd": "docs"}, "make in docs"),
-        ({"argv": ["x" * 60, "y" * 60]}, "x" * 60 + " " + "y" * 16 + "..."),
+        ({"argv": ["x" * 60, "y" * 60]}, "x" * 19 + "..." + "x" * 18 + " and 1 argument of 60 characters"),
+        ({"argv": ["sh", "-c", f"pytest # {'all ' * 20}\nrm -r a"]}, "sh and 2 arguments of 99 characters"),
+        (
+            {"argv": ["make", "y" * 90], "cwd": "d" * 60},
+            f"make and 1 argument of 90 characters in {'d' * 19}...{'d' * 18}",
+        ),
         ({"argv": "make test"}, ""),
         ({"url": "https://docs.python.org/3/"}, "https://docs.python.org/3/"),
         ({"url": 7, "path": "a.py"}, "a.py"),
@@ -47,6 +61,38 @@ def test_one_line_is_one_line_of_bounded_length() -> None:
 )
 def test_the_target_of_a_call(arguments: dict[str, Any], words: str) -> None:
     assert target_of(arguments) == words
+
+
+@pytest.mark.parametrize(
+    ("text", "fence"),
+    [
+        ("", "```"),
+        ("a\n```\nb", "````"),
+        ("`````diff", "``````"),
+        ("a\u2028~~~~\r```", "````"),
+    ],
+)
+def test_fence_is_longer_than_any_run_of_backticks(text: str, fence: str) -> None:
+    first, *inside, last = fenced(text, "diff").split("\n")
+    assert (first, last) == (f"{fence}diff", fence)
+    assert not [line for line in inside if line.strip().startswith(fence)]
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("src/a-b.py", "src/a-b.py"),
+        ("![a](https://b.example)", "`![a](https://b.example)`"),
+        ("a `b`\n``` c", "```` a `b` ``` c ````"),
+    ],
+)
+def test_code_span_cannot_be_closed_by_its_text(text: str, code: str) -> None:
+    assert inline_code(text) == code
+
+
+@pytest.mark.parametrize(("limit", "text"), [(12, "abcdefghijkl"), (11, "abcd...ijkl"), (10, "abcd...jkl")])
+def test_long_text_loses_its_middle(limit: int, text: str) -> None:
+    assert without_middle("abcdefghijkl", limit) == text
 
 
 @pytest.mark.parametrize(
