@@ -230,7 +230,12 @@ class ToolRuntime:
         if not context.allowed_programs or context.writable_paths:
             return None
         seconds = context.tool_timeouts_s.get(_COMMAND_TOOL, context.tool_timeout_s)
-        rules = CommandRules(context.allowed_programs, seconds, readable=context.readable_folders)
+        rules = CommandRules(
+            context.allowed_programs,
+            seconds,
+            readable=context.readable_folders,
+            protected=(*records_folders(), *user_places()),
+        )
         return self._kept(open_commands, context, rules)
 
     def checks(self, context: AgentContext) -> Checks | ToolError | None:

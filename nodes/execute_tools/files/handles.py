@@ -8,9 +8,11 @@ The functions raise OSError, as those of `os` do; ESTALE says that a part was sw
 """
 
 import errno
+import fcntl
 import os
 import stat
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
@@ -24,6 +26,8 @@ _F_GETPATH = 50
 """macOS: fcntl's request for the name of a handle. Source: <sys/fcntl.h>."""
 _DELETED = " (deleted)"
 """Linux: what follows the name of a file that has lost it."""
+
+_LOCK_POLL_S = 0.01
 
 
 @contextmanager
@@ -86,12 +90,29 @@ def beginning(root_fd: int, parts: Sequence[str]) -> bytes:
         return os.pread(descriptor, CONTENT_BYTES, 0)
 
 
+def lock_folder(descriptor: int, operation: int, deadline: float) -> bool:
+    """Take the lock of an open folder (`LOCK_SH` or `LOCK_EX` of flock(2)), once whoever has it lets go of it.
+
+    False where that does not happen before `deadline` (of the monotonic clock): whoever can open a folder can lock it,
+    for ever. True on a file system without locks.
+    """
+    while True:
+        try:
+            fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_LOCK_POLL_S)
+        except OSError:
+            return True
+        else:
+            return True
+
+
 def handle_name(descriptor: int) -> str | None:
     """The absolute name by which the kernel knows an open handle, or None where it cannot tell."""
     try:
         if sys.platform == "darwin":
-            import fcntl
-
             return os.fsdecode(fcntl.fcntl(descriptor, _F_GETPATH, bytes(1024)).rstrip(b"\0"))
         name = os.readlink(f"/proc/self/fd/{descriptor}")
     except OSError:

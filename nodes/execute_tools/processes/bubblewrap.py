@@ -61,7 +61,8 @@ class View:
     """What a program sees beside the system; names are absolute.
 
     `root` is the workspace, open as `root_fd`. `readable` folders of the machine are shown read-only. `read_only` pairs
-    the handle of what lies in the workspace with its name. `hidden_files` cannot be opened, and `hidden_folders` look
+    the handle of what lies in the workspace with its name. So does `pinned` for folders that cannot be moved or
+    removed, outermost first; what is in them can be changed. `hidden_files` cannot be opened, and `hidden_folders` look
     empty; neither can be changed, moved or removed. `given` pairs the handle of a text with the name of the file that
     it becomes, and those of `replaced` files of the workspace. With `root_read_only` the workspace cannot be changed.
     """
@@ -70,6 +71,7 @@ class View:
     root_fd: int
     cwd: str
     readable: tuple[str, ...] = ()
+    pinned: tuple[tuple[int, str], ...] = ()
     read_only: tuple[tuple[int, str], ...] = ()
     hidden_files: tuple[str, ...] = ()
     hidden_folders: tuple[str, ...] = ()
@@ -81,7 +83,7 @@ class View:
     @property
     def handles(self) -> tuple[int, ...]:
         """All handles that bubblewrap has to be given."""
-        return (self.root_fd, *(handle for handle, _ in (*self.read_only, *self.given, *self.replaced)))
+        return (self.root_fd, *(handle for handle, _ in (*self.pinned, *self.read_only, *self.given, *self.replaced)))
 
 
 def sandbox_options(view: View, status_fd: int, block_fd: int, filter_fd: int) -> list[str]:
@@ -99,6 +101,8 @@ def sandbox_options(view: View, status_fd: int, block_fd: int, filter_fd: int) -
     for name in view.readable:
         options += ("--ro-bind", name, name)
     options += ("--ro-bind-fd" if view.root_read_only else "--bind-fd", str(view.root_fd), view.root)
+    for handle, name in view.pinned:
+        options += ("--bind-fd", str(handle), name)
     for handle, name in view.read_only:
         options += ("--ro-bind-fd", str(handle), name)
     for handle, name in view.replaced:

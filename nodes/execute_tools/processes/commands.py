@@ -36,7 +36,8 @@ class CommandRules:
     `programs` are allowed by bare name (`make`), or by exactly this path: absolute, or relative to the workspace. One
     with an absolute path may be called by its last part as well. After `soft_timeout_s` seconds a command is asked to
     end, `grace_s` later all of it is killed. Of each of its outputs `max_output_bytes` are kept, half of them from the
-    end. `readable` are more folders of the machine that programs may read.
+    end. `readable` are more folders of the machine that programs may read. `protected` are absolute names that no
+    program may make, move or change where they lie in the workspace, whether they exist or not.
     """
 
     programs: tuple[str, ...] = ()
@@ -44,6 +45,7 @@ class CommandRules:
     grace_s: float = 0.2
     max_output_bytes: int = 16_000
     readable: tuple[str, ...] = ()
+    protected: tuple[str, ...] = ()
     limits: processes.ResourceLimits = field(default_factory=processes.command_limits)
 
 
@@ -166,7 +168,19 @@ def open_commands(
         _holds=workspace_cover.HeldSecrets(contents),
         _paths=JudgedPaths(real, lambda name, _: _judged(remembered, name)),
         _readable=readable,
+        _protected=_names_below(real, rules.protected),
     )
+
+
+def _names_below(root: str, places: Sequence[str]) -> tuple[str, ...]:
+    """The names, relative to the workspace, under which these absolute names and what they link to lie in it."""
+    names = set()
+    for place in places:
+        folder, name = os.path.split(os.path.abspath(place))
+        for real in (os.path.join(os.path.realpath(folder), name), os.path.realpath(place)):
+            if real != root and _is_below(real, root):
+                names.add(os.path.relpath(real, root))
+    return tuple(sorted(names))
 
 
 def _judged(denied: workspace_cover.Denied, name: str) -> ToolError | None:
@@ -192,6 +206,7 @@ class Commands:
     _holds: workspace_cover.HeldSecrets
     _paths: JudgedPaths
     _readable: tuple[str, ...]
+    _protected: tuple[str, ...] = ()
     scope: CancellationScope = field(default_factory=CancellationScope)
     given: Mapping[str, bytes] = field(default_factory=dict)
     looks_only: bool = False
@@ -253,9 +268,12 @@ class Commands:
         with ExitStack() as protection:
             problem = None
             if not self.looks_only:
-                problem = protection.enter_context(workspace_cover.protected_git(root))
-                protection.enter_context(workspace_cover.kept_settings(root))
-            before = problem or workspace_cover.find_cover(root, self._denied, started + limit, self._holds)
+                problem = protection.enter_context(workspace_cover.protected_git(root, started + limit))
+                protection.enter_context(workspace_cover.kept_settings(root, self._protected))
+                workspace_cover.make_protected_folders(root, self._protected)
+            before = problem or workspace_cover.find_cover(
+                root, self._denied, started + limit, self._holds, self._protected
+            )
             if isinstance(before, ToolError):
                 return before
             linked = workspace_cover.linked_repository(self.root)
@@ -316,17 +334,24 @@ class Commands:
     def _view(
         self, root: int, cover: workspace_cover.Cover, beside: tuple[str, ...], handles: ExitStack
     ) -> bubblewrap.View:
-        read_only = [
-            (handles.enter_context(closing(open_beneath(root, name.split("/"), os.O_PATH))), self._absolute(name))
-            for name in (() if self.looks_only else (*cover.repositories, *cover.settings))
-        ]
+        def opened(names: Sequence[str]) -> Iterator[tuple[int, str]]:
+            for name in names:
+                handle = open_beneath(root, name.split("/"), os.O_PATH)
+                yield handles.enter_context(closing(handle)), self._absolute(name)
+
+        pinned, read_only = tuple[tuple[int, str], ...](), tuple[tuple[int, str], ...]()
+        if not self.looks_only:
+            pinned = tuple(opened(cover.pinned))
+            read_only = tuple(opened((*cover.repositories, *cover.settings)))
+
         given = [(handles.enter_context(bubblewrap.text_handle(text)), name) for name, text in self.given.items()]
         inside = [each for each in given if _is_below(each[1], self.root)]
         return bubblewrap.View(
             root=self.root,
             root_fd=root,
             cwd=self.root,
-            read_only=tuple(read_only),
+            pinned=pinned,
+            read_only=read_only,
             hidden_files=(*map(self._absolute, cover.files), *beside),
             hidden_folders=tuple(map(self._absolute, cover.folders)),
             given=tuple(each for each in given if each not in inside),

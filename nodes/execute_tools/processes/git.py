@@ -11,16 +11,20 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Final, NamedTuple
 
-from mendgraph.nodes.execute_tools.files.handles import closing, open_root
+from mendgraph.nodes.execute_tools.files.handles import closing, lock_folder, open_root
 from mendgraph.nodes.execute_tools.processes.processes import ProcessResult, run_process
 from mendgraph.nodes.records import LONGEST_QUOTE, ToolError, ToolErrorCode, invalid, os_failure, plain_text, quoted
 
 GIT_TIMEOUT_S: Final = 1_800.0
 """A checkout of a very large repository on a busy disk takes minutes."""
+
+LOCK_WAIT_S: Final = 60.0
+"""How long another run may take to make or remove a worktree of the same repository."""
 
 MOST_OUTPUT: Final = 1_000_000_000
 """Bytes: the list of the files of a very large repository."""
@@ -327,8 +331,8 @@ def remove_worktree_records(records: str, folder: str) -> None:
 @contextmanager
 def _turn(common: str) -> Iterator[None]:
     with closing(open_root(common)) as handle:
-        with suppress(OSError):  # a file system without locks
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        if not lock_folder(handle, fcntl.LOCK_EX, time.monotonic() + LOCK_WAIT_S):
+            raise OSError(errno.ETIMEDOUT, "another program has locked it and does not let go of it")
         yield
 
 

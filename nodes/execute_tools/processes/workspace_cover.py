@@ -10,13 +10,22 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, Literal
 
-from mendgraph.nodes.execute_tools.files.handles import beginning, closing, open_beneath, open_root
+from mendgraph.nodes.execute_tools.files.change_records import folders_above
+from mendgraph.nodes.execute_tools.files.handles import (
+    beginning,
+    closing,
+    lock_folder,
+    open_beneath,
+    open_directory,
+    open_root,
+    status_beneath,
+)
 from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge
 from mendgraph.nodes.execute_tools.files.tree_walk import GIT_DIRECTORY
 from mendgraph.nodes.execute_tools.store.user_files import SETTINGS_FILE
@@ -37,6 +46,12 @@ MOST_ELSEWHERE: Final = 100
 MOST_REPOSITORIES: Final = 100
 """Each of them needs an open handle."""
 
+MOST_PINNED: Final = 200
+"""Folders that are mounted over themselves; the same."""
+
+LOCK_WAIT_S: Final = 2.0
+"""How long the lock of a workspace folder is waited for. Other runs share it; nobody else has a use for it."""
+
 DEEPEST: Final = 200
 """Folders below each other that are looked into; each is an open handle meanwhile."""
 
@@ -51,12 +66,17 @@ _Inside = Literal["", "hidden", "shown"]
 
 @dataclass
 class Cover:
-    """Names below the workspace: `repositories` and `settings` to be read-only; denied `files` and `folders` hidden."""
+    """Names below the workspace: `repositories` and `settings` to be read-only; denied `files` and `folders` hidden.
+
+    `pinned` are the folders above what is read-only, outermost first. None of them may be moved away: another one could
+    take its place.
+    """
 
     repositories: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
     settings: list[str] = field(default_factory=list)
+    pinned: list[str] = field(default_factory=list)
 
 
 class HeldSecrets:
@@ -91,22 +111,46 @@ class HeldSecrets:
         return self._known[key]
 
 
-def find_cover(root_fd: int, denied: Denied, deadline: float, holds: Holds = lambda *_: False) -> Cover | ToolError:
+def find_cover(
+    root_fd: int,
+    denied: Denied,
+    deadline: float,
+    holds: Holds = lambda *_: False,
+    protected: Sequence[str] = (),
+) -> Cover | ToolError:
     """What is to be covered now; TIMEOUT at `deadline` (of the monotonic clock), UNAVAILABLE where it is too much.
 
-    `holds` says which files are denied for what they hold (see `HeldSecrets`).
+    `holds` says which files are denied for what they hold (see `HeldSecrets`). `protected` names can be neither made
+    nor changed, see `make_protected_folders`.
     """
     search = _Search(denied, deadline, holds)
     try:
         with closing(open_beneath(root_fd, (), os.O_RDONLY)) as top:
             search.look(top, "", 0)
         search.add_other_names(root_fd)
+        cover = search.cover
+        cover.settings += _existing_names(root_fd, protected)
     except OSError as error:
         return os_failure(error, "look through", ".")
     except _GivenUpError as error:
         return error.reason
-    most = max(len(search.cover.files), len(search.cover.folders))
-    return search.cover if most <= MOST_COVERED else _too_much()
+
+    read_only = (*cover.repositories, *cover.settings)
+    cover.pinned = sorted({folder for name in read_only for folder in folders_above(name)})
+    most = max(len(cover.files), len(cover.folders))
+    return _too_much() if most > MOST_COVERED or len(cover.pinned) > MOST_PINNED else cover
+
+
+def _existing_names(root_fd: int, protected: Sequence[str]) -> list[str]:
+    """The protected names that exist; for one that does not, the folder in which a program could make it."""
+    existing = set()
+    for name in protected:
+        for place in (name, *reversed(folders_above(name))):
+            with suppress(OSError):
+                status_beneath(root_fd, place.split("/"))
+                existing.add(place)
+                break
+    return sorted(existing)
 
 
 def find_ways_out(folders: Iterable[str], root: str, deadline: float) -> tuple[str, ...] | ToolError:
@@ -239,27 +283,57 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
 
 def _too_much() -> ToolError:
     message = (
-        f"The workspace has more than {MOST_COVERED} denied files or folders, or {MOST_REPOSITORIES}"
-        " repositories, so no command is run in it: move what is not needed out of it."
+        f"The workspace has more than {MOST_COVERED} denied files or folders, {MOST_REPOSITORIES} repositories, or"
+        f" {MOST_PINNED} folders around them, so no command is run in it: move what is not needed out of it."
     )
     return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
 
+def make_protected_folders(root_fd: int, protected: Sequence[str]) -> None:
+    """Make the folders in which the `protected` names belong, so that they can be made read-only while a command runs.
+
+    They are the agent's own, and stay. For a name directly in the workspace see `kept_settings`.
+    """
+    for name in protected:
+        with suppress(OSError), closing(open_directory(root_fd, name.split("/")[:-1], made=[])):
+            pass
+
+
 @contextmanager
-def protected_git(root_fd: int) -> Iterator[ToolError | None]:
+def protected_git(root_fd: int, deadline: float) -> Iterator[ToolError | None]:
     """See to it that there is a `.git` that can be made read-only, or say why there is none.
 
     Where there is no repository it is an empty folder, which commands of several runs share by a lock on `root_fd`; the
-    last one takes it away. On a file system without locks it stays.
+    last one takes it away. On a file system without locks it stays. UNAVAILABLE where somebody else does not let go of
+    the lock: whoever can open the folder can lock it.
     """
-    with suppress(OSError):  # a file system without locks
-        fcntl.flock(root_fd, fcntl.LOCK_SH)
+    if not _lacks_repository(root_fd):
+        yield _git_problem(root_fd)
+        return
+    if not lock_folder(root_fd, fcntl.LOCK_SH, min(deadline, time.monotonic() + LOCK_WAIT_S)):
+        message = (
+            "Another program has locked the workspace's folder (flock), so no command is run in it: end that program,"
+            " or make the workspace a repository (git init)."
+        )
+        yield ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+        return
     try:
         yield _made_placeholder(root_fd)
     finally:
         _remove_placeholder(root_fd)
         with suppress(OSError):
             fcntl.flock(root_fd, fcntl.LOCK_UN)  # closing is not enough: a copy of this process may have the handle
+
+
+def _lacks_repository(root_fd: int) -> bool:
+    """Whether `.git` is absent, or the empty folder of another run's command."""
+    try:
+        with closing(open_directory(root_fd, (GIT_DIRECTORY,))) as folder:
+            return not os.listdir(folder)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
 
 
 def remove_placeholder(root: str) -> None:
@@ -279,9 +353,17 @@ def _made_placeholder(root_fd: int) -> ToolError | None:
     try:
         with suppress(FileExistsError):
             os.mkdir(GIT_DIRECTORY, dir_fd=root_fd)
-        status = os.stat(GIT_DIRECTORY, dir_fd=root_fd, follow_symlinks=False)
     except OSError as error:
         return None if error.errno == errno.EROFS else os_failure(error, "protect", GIT_DIRECTORY)
+    return _git_problem(root_fd)
+
+
+def _git_problem(root_fd: int) -> ToolError | None:
+    """Why the `.git` that is there cannot be made read-only, or None."""
+    try:
+        status = os.stat(GIT_DIRECTORY, dir_fd=root_fd, follow_symlinks=False)
+    except OSError as error:
+        return os_failure(error, "protect", GIT_DIRECTORY)
     if not stat.S_ISLNK(status.st_mode):
         return None
     message = "'.git' is a symbolic link, which cannot be made read-only, so no command is run in this workspace."
@@ -309,26 +391,31 @@ def _line_of(folder: str, name: str) -> str:
     return ""
 
 
-SET_ASIDE: Final = f"{SETTINGS_FILE}.untrusted"
-"""The name of what a command, or somebody else meanwhile, has made in place of the settings. Nobody reads it."""
+UNTRUSTED: Final = ".untrusted"
+"""The end of the name of what a command, or somebody else meanwhile, has made in place of settings. Nobody reads it."""
 
 
 @contextmanager
-def kept_settings(root_fd: int) -> Iterator[None]:
-    """Set aside what a command has made in the place of the settings, where none could be made read-only."""
-    before = _unmounted(root_fd)
+def kept_settings(root_fd: int, protected: Sequence[str] = ()) -> Iterator[None]:
+    """Set aside what a command has made in the place of settings, where none could be made read-only.
+
+    Those are the workspace's own, and the `protected` files that belong directly into it.
+    """
+    own = (name for name in protected if "/" not in name and name.endswith(".toml"))
+    before = {name: _unmounted(root_fd, name) for name in (SETTINGS_FILE, *own)}
     try:
         yield
     finally:
-        if before is not None and _unmounted(root_fd) != before:
-            with suppress(OSError):
-                os.rename(SETTINGS_FILE, SET_ASIDE, src_dir_fd=root_fd, dst_dir_fd=root_fd)
+        for name, identity in before.items():
+            if identity is not None and _unmounted(root_fd, name) != identity:
+                with suppress(OSError):
+                    os.rename(name, f"{name}{UNTRUSTED}", src_dir_fd=root_fd, dst_dir_fd=root_fd)
 
 
-def _unmounted(root_fd: int) -> int | None:
+def _unmounted(root_fd: int, name: str) -> int | None:
     """The number of the link in the settings' place, 0 for nothing; None for what can be, and so is, made read-only."""
     try:
-        status = os.stat(SETTINGS_FILE, dir_fd=root_fd, follow_symlinks=False)
+        status = os.stat(name, dir_fd=root_fd, follow_symlinks=False)
     except OSError:
         return 0
     return status.st_ino if stat.S_ISLNK(status.st_mode) else None

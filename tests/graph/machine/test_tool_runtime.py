@@ -15,6 +15,7 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.runs.run import RunResult, run_task
+from mendgraph.nodes.execute_tools.processes.commands import CommandResult, Commands
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, tool
 from mendgraph.nodes.execute_tools.store.run_folder import folder_name
 from mendgraph.nodes.execute_tools.tools import default_tools
@@ -97,6 +98,16 @@ def test_run_with_writable_paths_starts_no_program(role: str | None, root: Path)
     assert "run_command" in programs
     assert known.allowed(context) == NAMES - programs
     assert known.commands(context) is None
+
+
+def test_program_cannot_make_settings_of_the_user_in_the_workspace(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(root / ".config"))
+    commands = gateway().commands(AgentContext(workspace=str(root), allowed_programs=("sh",)))
+    if not isinstance(commands, Commands):
+        pytest.skip(str(commands))
+    script = "mkdir -p .config/mendgraph; for name in config prices; do echo > .config/mendgraph/$name.toml; done"
+    assert isinstance(commands.run(["sh", "-c", script]), CommandResult)
+    assert [path.name for path in (root / ".config").rglob("*")] == ["mendgraph"]
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,4 @@
+import fcntl
 import os
 import shutil
 import subprocess
@@ -6,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from mendgraph.nodes.execute_tools.files.handles import closing, open_root
+from mendgraph.nodes.execute_tools.processes import git as git_module
 from mendgraph.nodes.execute_tools.processes.git import (
     Repository,
     add_worktree,
@@ -253,6 +255,18 @@ def test_what_a_killed_process_left_is_made_anew(tmp_path: Path) -> None:
     subprocess.run(["rm", "-r", str(folder)], check=True)
     assert isinstance(added(main, folder), str)
     assert sorted(os.listdir(main / ".git/worktrees")) == ["another", worktree_name(str(folder))]
+
+
+def test_lock_that_a_stranger_keeps_on_a_repository_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(git_module, "LOCK_WAIT_S", 0)
+    main = repository(tmp_path / "main")
+    with closing(open_root(str(main / ".git"))) as stranger:
+        fcntl.flock(stranger, fcntl.LOCK_EX)
+        failure = added(main, tmp_path / "copy")
+    assert isinstance(failure, ToolError)
+    assert failure.message.endswith("another program has locked it and does not let go of it.")
 
 
 def test_a_worktree_that_cannot_be_made_is_told(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """No command changes, replaces or makes the settings of mendgraph. Skipped where no sandbox starts."""
 
+import fcntl
 import os
 import socket
 import threading
@@ -14,7 +15,7 @@ from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, o
 from mendgraph.nodes.execute_tools.processes import workspace_cover
 from mendgraph.nodes.execute_tools.processes.commands import CommandResult
 from mendgraph.nodes.execute_tools.processes.workspace_cover import (
-    SET_ASIDE,
+    UNTRUSTED,
     Cover,
     find_cover,
     find_ways_out,
@@ -54,6 +55,7 @@ def test_denied_names_and_repositories_are_found_at_any_depth_and_in_ignored_fol
         repositories=[".git", "a/.git", "b/.git"],
         files=[".env", "a/b/c/prod.env", "build/.env", "pipe.env"],
         folders=["secrets"],
+        pinned=["a", "b"],
     )
 
 
@@ -89,8 +91,8 @@ def test_a_folder_that_does_not_open_is_covered_unless_it_is_gone(
 
 
 TOO_MUCH = (
-    "unavailable: The workspace has more than {} denied files or folders, or {} repositories, so no command is run in"
-    " it: move what is not needed out of it."
+    "unavailable: The workspace has more than {} denied files or folders, {} repositories, or {} folders around them,"
+    " so no command is run in it: move what is not needed out of it."
 )
 TOO_DEEP = "unavailable: The workspace has more than 1 folders below each other, so no command is run in it."
 TOO_LARGE = "timeout: The workspace is too large to be looked through for denied files in the time of one command."
@@ -99,8 +101,9 @@ TOO_LARGE = "timeout: The workspace is too large to be looked through for denied
 @pytest.mark.parametrize(
     ("name", "most", "seconds", "error"),
     [
-        ("MOST_COVERED", 1, 60, TOO_MUCH.format(1, 100)),
-        ("MOST_REPOSITORIES", 1, 60, TOO_MUCH.format(1000, 1)),
+        ("MOST_COVERED", 1, 60, TOO_MUCH.format(1, 100, 200)),
+        ("MOST_REPOSITORIES", 1, 60, TOO_MUCH.format(1000, 1, 200)),
+        ("MOST_PINNED", 0, 60, TOO_MUCH.format(1000, 100, 0)),
         ("DEEPEST", 1, 60, TOO_DEEP),
         ("MOST_COVERED", 2, -1, TOO_LARGE),
     ],
@@ -127,6 +130,7 @@ def test_other_names_of_denied_files_and_of_gits_own_are_hidden(tmp_path: Path) 
             *("z-secrets-deep-one", "z-sub-.git"),
         ],
         folders=["secrets"],
+        pinned=["sub"],
     )
 
 
@@ -214,7 +218,7 @@ def test_other_names_of_what_is_protected_are_no_way_to_it(place: Place) -> None
 
 @contextmanager
 def protected(root: Path) -> Iterator[ToolError | None]:
-    with closing(open_root(str(root))) as handle, protected_git(handle) as problem:
+    with closing(open_root(str(root))) as handle, protected_git(handle, time.monotonic() + 60) as problem:
         yield problem
 
 
@@ -300,5 +304,124 @@ def test_settings_stay_as_they_are(place: Place, attack: str) -> None:
 def test_settings_that_a_command_makes_are_set_aside_and_told(place: Place, attack: str) -> None:
     result = place.result("sh", "-c", attack)
     assert result.exit_code == 0
-    assert names(place.root) == [SET_ASIDE]
+    assert names(place.root) == [f"{SETTINGS_FILE}{UNTRUSTED}"]
     assert read_settings_file(str(place.root)) is None
+
+
+# --- Folders above protected names
+
+FOREIGN = "[core]\n\tfsmonitor = id\n"
+
+
+EXCHANGE = 'import ctypes; ctypes.CDLL(None).renameat2(-100, b"lib", -100, b"spare", 2)'
+
+
+def nested_repository(root: Path, name: str) -> Path:
+    config = root / name / ".git/config"
+    config.parent.mkdir(parents=True)
+    config.write_text("own\n")
+    return config
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "mv lib .l && cp -r .l lib",
+        "mv lib/inner .l && mkdir -p lib/inner/.git",
+        f"mkdir spare; python3 -c '{EXCHANGE}'",
+        "rm -rf lib; mkdir -p lib/inner/.git",
+    ],
+    ids=["rename", "rename of an inner folder", "exchange", "removal"],
+)
+def test_config_of_nested_repository_survives_attack_on_its_parents(place: Place, attack: str) -> None:
+    config = nested_repository(place.root, "lib/inner")
+    place.says(f"{attack}; printf '{FOREIGN}' > lib/inner/.git/config")
+    assert config.read_text() == "own\n"
+
+
+def test_settings_of_folder_below_survive_rename_of_parent(place: Place) -> None:
+    settings = place.root / "lib" / SETTINGS_FILE
+    settings.parent.mkdir()
+    settings.write_text(TEXT)
+    said = place.says(f"mv lib .l; mkdir -p lib; echo evil > lib/{SETTINGS_FILE}")
+    assert "Device or resource busy" in said
+    assert settings.read_text() == TEXT
+
+
+def test_files_beside_a_nested_repository_can_be_changed_and_renamed(place: Place) -> None:
+    nested_repository(place.root, "lib/inner")
+    (place.root / "lib/a").write_text("a\n")
+    assert (
+        place.says("echo b >> lib/a; mv lib/a lib/inner/b; mkdir lib/new; mv lib/new lib/newer; cat lib/inner/b")
+        == "a\nb\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "mkdir -p .config/mendgraph; echo evil > .config/mendgraph/config.toml",
+        "mv .config .c; mkdir -p .config/mendgraph; echo evil > .config/mendgraph/config.toml",
+        "mv .config/mendgraph .c; mkdir -p .config/mendgraph; echo evil > .config/mendgraph/config.toml",
+        "rm -rf .config; ln -s src .config; mkdir src/mendgraph; echo evil > src/mendgraph/config.toml",
+    ],
+    ids=["creation", "rename of grandparent", "rename of parent", "link"],
+)
+@pytest.mark.parametrize("existing", ["", ".config", ".config/mendgraph", ".config/mendgraph/config.toml"])
+def test_user_settings_in_workspace_are_not_made_or_replaced(place: Place, attack: str, existing: str) -> None:
+    settings = place.root / ".config/mendgraph/config.toml"
+    if existing.endswith(".toml"):
+        settings.parent.mkdir(parents=True)
+        settings.write_text(TEXT)
+    elif existing:
+        (place.root / existing).mkdir(parents=True)
+    commands = opened(place.root, protected=(str(settings),))
+    commands.run(["sh", "-c", attack])
+    assert (settings.read_text() if settings.exists() else "") == (TEXT if existing.endswith(".toml") else "")
+
+
+def test_user_settings_made_directly_in_workspace_are_set_aside(place: Place) -> None:
+    commands = opened(place.root, protected=(str(place.root / "config.toml"),))
+    commands.run(["sh", "-c", "echo evil > config.toml"])
+    assert not (place.root / "config.toml").exists()
+    assert (place.root / f"config.toml{UNTRUSTED}").exists()
+
+
+# --- A lock that somebody keeps
+
+
+def test_kept_lock_of_folder_hinders_no_command_in_a_repository(place: Place) -> None:
+    with closing(open_root(str(place.root))) as stranger:
+        fcntl.flock(stranger, fcntl.LOCK_EX)
+        assert place.result("true").exit_code == 0
+
+
+def test_kept_lock_of_folder_without_repository_is_an_error(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workspace_cover, "LOCK_WAIT_S", 0)
+    (place.root / ".git/config").unlink()
+    (place.root / ".git").rmdir()
+    with closing(open_root(str(place.root))) as stranger:
+        fcntl.flock(stranger, fcntl.LOCK_EX)
+        assert place.error("true") == (
+            "unavailable: Another program has locked the workspace's folder (flock), so no command is run in it: end"
+            " that program, or make the workspace a repository (git init)."
+        )
+    assert not (place.root / ".git").exists()
+    assert place.result("true").exit_code == 0
+
+
+def test_lock_of_a_program_of_another_run_hinders_no_command(place: Place) -> None:
+    (place.root / ".git/config").unlink()
+    (place.root / ".git").rmdir()
+    script = (
+        "import fcntl, os, time; fcntl.flock(os.open('.', 0), fcntl.LOCK_SH); open('up', 'w');"
+        "[time.sleep(0.01) for _ in iter(lambda: os.path.exists('go'), True)]"
+    )
+    second = threading.Thread(target=place.commands.run, args=(["python3", "-c", script],))
+    other = opened(place.root)
+    second.start()
+    while not (place.root / "up").exists():
+        time.sleep(0.01)
+    assert isinstance(other.run(["true"]), CommandResult)
+    (place.root / "go").touch()
+    second.join()
