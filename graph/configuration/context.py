@@ -316,6 +316,11 @@ class AgentContext(Record):
     readable_folders: tuple[str, ...] = _setting(
         (), "Folders outside the workspace that commands may read, such as a language's own installation.", trust="part"
     )
+    sandbox: Literal["auto", "bubblewrap"] = _setting(
+        "auto",
+        "What keeps programs apart from this machine. auto: the first that starts.",
+        option="--sandbox",
+    )
     allowed_hosts: tuple[str, ...] = _setting(
         (),
         "Hosts that http_get may ask: docs.python.org, *.example.com, host:8080. Default: no network.",

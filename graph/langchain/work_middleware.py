@@ -27,6 +27,7 @@ from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.files.sandbox import JudgedPaths, check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.processes import command_changes as watch
+from mendgraph.nodes.execute_tools.processes.backends import AUTO
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 from mendgraph.nodes.execute_tools.tools.run_command import run_checks
@@ -174,8 +175,12 @@ class EvidenceMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any])
 
     state_schema = EvidenceState
 
-    def __init__(self, workspace: str, *, checks: Sequence[str] = (), timeout_s: float = 60.0) -> None:
+    def __init__(
+        self, workspace: str, *, checks: Sequence[str] = (), timeout_s: float = 60.0, sandbox: str = AUTO
+    ) -> None:
         """`checks` are commands that must pass, such as "pytest -q"; all checks together take `timeout_s` seconds.
+
+        `sandbox` is a value of the setting of that name.
 
         Raises ValueError: the workspace is no folder to work in, or a check is no command line.
         """
@@ -184,7 +189,8 @@ class EvidenceMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any])
         judge, contents = partial(judge_path, rules=rules), partial(judge_content, rules=rules)
         root, found = check_workspace(workspace), None
         if isinstance(root, str):
-            found = open_checks(root, CheckRules(tuple(checks), timeout_s), partial(is_hidden, rules=rules), contents)
+            how = CheckRules(tuple(checks), timeout_s, sandbox=sandbox)
+            found = open_checks(root, how, partial(is_hidden, rules=rules), contents)
         for problem in (root, found):
             if isinstance(problem, ToolError) and problem.code is not ToolErrorCode.UNAVAILABLE:
                 raise ValueError(problem.message)

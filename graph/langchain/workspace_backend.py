@@ -8,6 +8,7 @@ from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.files.text_files import decode_text
 from mendgraph.nodes.execute_tools.files.workspace import Entry, FileContent, Workspace
+from mendgraph.nodes.execute_tools.processes.backends import AUTO
 from mendgraph.nodes.execute_tools.processes.commands import CommandRules, open_commands, output_text
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext
 from mendgraph.nodes.execute_tools.secrets.redact import masked_blocks
@@ -30,7 +31,7 @@ class WorkspaceBackend(protocol.SandboxBackendProtocol):
 
     `/app.py` is `app.py` in the folder. Files are opened by handle, so that no link, not even one that is put there
     meanwhile, leads outside; those that `rules` deny are neither read, searched nor changed, by name or by content.
-    Changes are atomic, and keep mode, BOM and line ends. Commands run by `sh` in bubblewrap, in the folder under its
+    Changes are atomic, and keep mode, BOM and line ends. Commands run by `sh` in a sandbox, in the folder under its
     real name: without network, with `.git` read-only, and without the files that the rules deny. What git ignores is
     found neither by `glob` nor by `grep`, which tells 100 lines at most. A failure is the `error` of the result.
     """
@@ -43,11 +44,12 @@ class WorkspaceBackend(protocol.SandboxBackendProtocol):
         timeout_s: float = 120.0,
         max_output_bytes: int = 100_000,
         readable: tuple[str, ...] = (),
+        sandbox: str = AUTO,
     ) -> None:
         """A command may take `timeout_s` seconds, whatever it asks for; no command runs where no sandbox starts.
 
         Of its output, and of its errors, `max_output_bytes` are kept, half of them from the end. `readable` are more
-        folders of the machine that programs may read.
+        folders of the machine that programs may read. `sandbox` is a value of the setting of that name.
 
         Raises ValueError: the root is no folder to work in.
         """
@@ -62,7 +64,7 @@ class WorkspaceBackend(protocol.SandboxBackendProtocol):
             return twice or judge_path(name, for_write, rules)
 
         self._workspace = Workspace(real, judge, contents=contents)
-        how = CommandRules(("sh",), timeout_s, max_output_bytes=max_output_bytes, readable=readable)
+        how = CommandRules(("sh",), timeout_s, max_output_bytes=max_output_bytes, readable=readable, sandbox=sandbox)
         self._commands = open_commands(real, how, partial(is_hidden, rules=rules), contents)
         self._engine = Engine(ActionRegistry(default_tools()), TraceSink(), EngineConfig(enable_cache=False))
 

@@ -235,6 +235,7 @@ class ToolRuntime:
             seconds,
             readable=context.readable_folders,
             protected=(*records_folders(), *user_places()),
+            sandbox=context.sandbox,
         )
         return self._kept(open_commands, context, rules)
 
@@ -243,7 +244,11 @@ class ToolRuntime:
         if not (context.evidence or context.checks):
             return None
         rules = CheckRules(
-            context.checks, context.checks_timeout_s, readable=context.readable_folders, evidence=context.evidence
+            context.checks,
+            context.checks_timeout_s,
+            readable=context.readable_folders,
+            evidence=context.evidence,
+            sandbox=context.sandbox,
         )
         return self._kept(open_checks, context, rules)
 

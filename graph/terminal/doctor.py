@@ -29,8 +29,9 @@ from mendgraph.nodes.call_model.weights import embedded_weights, weights_path
 from mendgraph.nodes.execute_tools.evidence.runners import LOOKED_FOR, Runners, find_runners
 from mendgraph.nodes.execute_tools.files.deadline import Worker
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
-from mendgraph.nodes.execute_tools.processes.bubblewrap import bubblewrap_path, sandbox_problem
+from mendgraph.nodes.execute_tools.processes.backends import AUTO, choose_sandbox
 from mendgraph.nodes.execute_tools.processes.processes import ProcessResult, ripgrep_path, run_process
+from mendgraph.nodes.execute_tools.processes.sandbox import Guarantee
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 from mendgraph.nodes.execute_tools.store.database import (
     APPLICATION_ID,
@@ -88,7 +89,7 @@ def examine(
                 Finding(Status.OFF, "not asked (--offline)") if offline else answer(settings, os.environ)
             ),
             "embedded model": lambda: weights(settings, os.environ),
-            "sandbox": sandbox,
+            "sandbox": lambda: sandbox(str(settings.get("sandbox", AUTO))),
             "tests": lambda: tests(root),
             "ripgrep": ripgrep,
             "workspace": lambda: workspace(root, read_only=settings.get("mode") == "read-only"),
@@ -145,13 +146,16 @@ def packages() -> Finding:
     return Finding(Status.OK, f"{', '.join(named)}; Python {sys.version.split()[0]} ({sys.executable})")
 
 
-def sandbox() -> Finding:
-    """Whether bubblewrap really starts a program here."""
-    trouble = sandbox_problem()
-    if trouble is None:
-        return Finding(Status.OK, f"bubblewrap starts programs ({_version(bubblewrap_path() or 'bwrap')})")
-    remedy = "install it (`make sandbox`, or your system's packages): commands and checks are refused without it"
-    return Finding(Status.WARNING, trouble, remedy)
+def sandbox(kind: str) -> Finding:
+    """Which sandbox starts programs here, and what it does not hold."""
+    chosen = choose_sandbox(kind)
+    if isinstance(chosen, ToolError):
+        remedy = "install bubblewrap (`make sandbox`, or your system's packages): no program runs without a sandbox"
+        return Finding(Status.WARNING, chosen.message.rstrip("."), remedy)
+
+    missing = [guarantee.value for guarantee in Guarantee if guarantee not in chosen.guarantees]
+    limits = f"; not held: {'; '.join(missing)}" if missing else ""
+    return Finding(Status.OK, f"{chosen.name} starts programs{limits}")
 
 
 def tests(root: str) -> Finding:

@@ -51,6 +51,7 @@ from mendgraph.graph.terminal.screen import Display, RunView, VisibleText
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
 from mendgraph.nodes.call_model.weights import embedded_weights
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
+from mendgraph.nodes.execute_tools.processes.backends import choose_sandbox
 from mendgraph.nodes.execute_tools.store.audit_log import FILE_NAME
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import run_folder_path
@@ -184,6 +185,7 @@ class Turns:
         self.session = Session(setup.context, **setup.session_options)
         self._runner, self._closing = asyncio.Runner(), ExitStack()
         self._signals = Signals(self._stop, self._show_stopping)
+        self._begun = False
 
     def __enter__(self) -> Self:
         """Hear signals, and return the turns."""
@@ -230,6 +232,7 @@ class Turns:
     def _take(self, events: AsyncGenerator[Event, None], *, same_turn: bool = False) -> ExitCode:
         self._view.begin()
         self._signals.begin()
+        self._show_sandbox()
         if self._status is not None:
             self._status.begin(self._used_before(), same_turn=same_turn)
         try:
@@ -339,6 +342,18 @@ class Turns:
                     self._view.show(event)
                     last = event
         return last if isinstance(last, Asked) else None
+
+    def _show_sandbox(self) -> None:
+        """Name the sandbox of programs in the first line of a run; a run without one says later what it lacks."""
+        context = self.context
+        runs_programs = bool(context.evidence or context.checks or context.allowed_programs)
+        if self._begun or not runs_programs:
+            return
+        self._begun = True
+
+        sandbox = choose_sandbox(context.sandbox)
+        if not isinstance(sandbox, ToolError):
+            self._display.err.line(f"mendgraph: programs run in the sandbox {sandbox.name}", "dim")
 
     def _show_end(self, result: RunResult, published: Published | None = None) -> None:
         outcome = result.outcome

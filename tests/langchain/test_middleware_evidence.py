@@ -9,9 +9,9 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
 from mendgraph import EvidenceMiddleware
-from mendgraph.nodes.execute_tools.processes.bubblewrap import sandbox_problem
 from tests.doubles.scripted_server import Calls, Say, ScriptedServer
 from tests.langchain.coders import THREAD, FilesystemBackend, asked, called, coder, deep_coder
+from tests.sandboxes import needs_sandbox
 
 TASK = "Repair add in calc.py: it has to add."
 TEST = "from calc import add\n\n\ndef test_add():\n    assert add(2, 3) == 5\n"
@@ -19,7 +19,6 @@ NOTHING = "No file was changed, so what this answer says has not happened."
 PASSED = {"kind": "passed", "ran": ["unittest test_calc.py: 1 test"], "lines": ["calc.py:2"], "reason": ""}
 DONE = Say("I repaired add.")
 both = pytest.mark.parametrize("loop", [False, True], ids=["sync", "async"])
-sandboxed = pytest.mark.skipif(sandbox_problem() is not None, reason="no sandbox for checks here")
 
 
 @pytest.fixture
@@ -45,7 +44,7 @@ def told(state: dict[str, Any]) -> Sequence[str]:
     return [each.text for each in state["messages"] if isinstance(each, HumanMessage)][1:]
 
 
-@sandboxed
+@needs_sandbox
 @both
 def test_a_wrong_change_goes_back_to_the_model_and_ends_the_agent_without_the_checks(root: Path, loop: bool) -> None:
     with ScriptedServer([saved("a ** b"), DONE]) as server:
@@ -57,7 +56,7 @@ def test_a_wrong_change_goes_back_to_the_model_and_ends_the_agent_without_the_ch
     assert (state["messages"][-1].text, state["verified"]) == ("Now it adds.", PASSED)
 
 
-@sandboxed
+@needs_sandbox
 def test_a_deep_agent_is_judged_by_what_its_own_tools_changed(root: Path) -> None:
     write = [called(("write_file", {"file_path": "/calc.py", "content": code(each)})) for each in ("a * b", "a + b")]
     with ScriptedServer([write[0], DONE, write[1], DONE]) as server:
@@ -80,7 +79,7 @@ def test_a_question_and_its_answer_are_left_alone(root: Path) -> None:
     assert (told(state), state["verified"]["kind"], state["verified"]["reason"]) == ([], "none", "")
 
 
-@sandboxed
+@needs_sandbox
 def test_what_failed_before_does_not_count_and_each_turn_has_its_own_beginning(root: Path) -> None:
     (root / "test_other.py").write_text(
         "from other import add\n\n\ndef test_other():\n    assert add(1, 1) == 7\n", encoding="utf-8"
@@ -95,7 +94,7 @@ def test_what_failed_before_does_not_count_and_each_turn_has_its_own_beginning(r
         assert agent.get_state(THREAD).values["verified"] == PASSED
 
 
-@sandboxed
+@needs_sandbox
 def test_checks_of_ones_own_must_pass_and_show_no_secret(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAYMENT_TOKEN", "t0ken-9f8e7d6c5b4a")
     checks = ["sh -c 'echo t0ken-9f8e7d6c5b4a; ! grep -q todo calc.py'"]
@@ -105,7 +104,7 @@ def test_checks_of_ones_own_must_pass_and_show_no_secret(root: Path, monkeypatch
     assert ("[redacted secret]" in failure, "t0ken" in failure, state["verified"]["kind"]) == (True, False, "passed")
 
 
-@sandboxed
+@needs_sandbox
 def test_a_turn_that_another_process_goes_on_with_is_not_judged(root: Path) -> None:
     with ScriptedServer([saved("a * b"), DONE]) as server:
         saver = InMemorySaver()

@@ -9,12 +9,11 @@ import pytest
 from langchain_core.messages import ToolMessage
 
 from mendgraph import FileGuardrailRule, WorkspaceBackend
-from mendgraph.nodes.execute_tools.processes.bubblewrap import sandbox_problem
 from tests.doubles.scripted_server import Say, ScriptedServer
 from tests.langchain.coders import FilesystemBackend, LocalShellBackend, asked, called, deep_coder
+from tests.sandboxes import needs_sandbox, set_sandbox_problem
 
 both = pytest.mark.parametrize("loop", [False, True], ids=["sync", "async"])
-sandboxed = pytest.mark.skipif(sandbox_problem() is not None, reason="no sandbox for commands here")
 
 
 @pytest.fixture
@@ -42,7 +41,7 @@ def results(backend: Any, *calls: tuple[str, dict[str, Any]], loop: bool = False
 READ = ("read_file", {"file_path": "/plan.txt"})
 
 
-@sandboxed
+@needs_sandbox
 @both
 def test_no_link_leads_out_as_it_does_in_the_backends_of_deepagents(root: Path, loop: bool) -> None:
     cat = ("execute", {"command": "cat plan.txt link/plan.txt"})
@@ -80,7 +79,7 @@ def test_no_link_that_is_put_there_meanwhile_leads_out(root: Path) -> None:
     assert ((root / "src").is_symlink(), "outside\n" in text, text.startswith("Error: ")) == (True, False, True)
 
 
-@sandboxed
+@needs_sandbox
 @both
 def test_a_deep_agent_works_with_files_and_commands(root: Path, loop: bool) -> None:
     calls = [
@@ -152,7 +151,7 @@ def test_reading_listing_and_finding_say_what_there_is_and_what_is_wrong(root: P
     assert backend.id != WorkspaceBackend(str(root)).id
 
 
-@sandboxed
+@needs_sandbox
 def test_commands_have_limits_and_no_network(root: Path) -> None:
     backend = WorkspaceBackend(str(root), timeout_s=20, max_output_bytes=1_000)
     slow = backend.execute("echo begun; sleep 60", timeout=1)
@@ -174,7 +173,7 @@ def test_a_folder_that_is_none_to_work_in_is_refused(root: str, why: str) -> Non
 def test_without_a_sandbox_files_work_and_a_command_says_why_it_did_not_run(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mendgraph.nodes.execute_tools.processes.bubblewrap.sandbox_problem", lambda: "no bubblewrap")
+    set_sandbox_problem(monkeypatch, "no bubblewrap")
     backend = WorkspaceBackend(str(root))
     ran = backend.execute("ls")
     assert (ran.exit_code, "no bubblewrap" in ran.output) == (126, True)

@@ -25,6 +25,7 @@ from tests.doubles.scripted_model import Line, ScriptedModel
 from tests.runs.history import history_problems
 from tests.runs.playing import write_files
 from tests.runs.scenario import message_of, use
+from tests.sandboxes import set_sandbox_problem
 
 FILES = {"a.py": "a = 1\n"}
 
@@ -125,7 +126,7 @@ def sneaky(context: ToolContext) -> ToolOutput:
 
 
 def test_a_tool_is_handed_no_more_than_its_effect_speaks_of(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mendgraph.nodes.execute_tools.processes.bubblewrap.sandbox_problem", lambda: None)
+    set_sandbox_problem(monkeypatch, None)
     model = told(("sneaky", {}))
     context = AgentContext(workspace=str(root), allowed_programs=("make",), allowed_hosts=("example.com",))
     result = run_task("Go.", context, model=model, tools=(*default_tools(), sneaky))

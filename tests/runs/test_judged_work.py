@@ -13,7 +13,6 @@ from mendgraph.graph.runs.events import Ended
 from mendgraph.graph.runs.run import RunResult, run_task, stream_task
 from mendgraph.nodes.call_model.ledger import Spending
 from mendgraph.nodes.execute_tools.evidence.checks import Checks
-from mendgraph.nodes.execute_tools.processes.bubblewrap import sandbox_problem
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.execute_tools.trace import TraceSink
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
@@ -34,10 +33,9 @@ from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.runs.playing import write_files
 from tests.runs.scenario import Use, message_of, use
+from tests.sandboxes import needs_sandbox, set_sandbox_problem
 
-PROBLEM = "mendgraph.nodes.execute_tools.processes.bubblewrap.sandbox_problem"
 CHECK = "grep -q right notes.txt"
-SANDBOXED = pytest.mark.skipif(sandbox_problem() is not None, reason="no sandbox for checks here")
 
 
 @pytest.fixture
@@ -62,7 +60,7 @@ def gateway() -> ToolRuntime:
 def test_work_is_judged_where_the_run_wants_it_and_a_sandbox_starts(
     context: JsonMap, problem: str | None, found: type, can_check: bool, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(PROBLEM, lambda: problem)
+    set_sandbox_problem(monkeypatch, problem)
     known, settings = gateway(), AgentContext(workspace=str(root), **context)
     assert (type(known.checks(settings)), known.can_check(settings)) == (found, can_check)
     assert ("evidence.unavailable" in known.lacks(settings, "t")) is (problem is not None)
@@ -97,7 +95,7 @@ def ran(root: Path, *replies: Use | Say, protocol: Protocol, **context: Any) -> 
     return run_task("Mend notes.txt: the checks must pass.", settings, model=model), model
 
 
-@SANDBOXED
+@needs_sandbox
 @pytest.mark.parametrize("protocol", list(Protocol))
 def test_a_run_is_finished_when_its_checks_pass(root: Path, protocol: Protocol) -> None:
     result, model = ran(root, READ, write("wrong"), DONE, write("right"), DONE, protocol=protocol)
@@ -108,7 +106,7 @@ def test_a_run_is_finished_when_its_checks_pass(root: Path, protocol: Protocol) 
     assert told == [False, False, False, True, True]
 
 
-@SANDBOXED
+@needs_sandbox
 @pytest.mark.parametrize("protocol", list(Protocol))
 @pytest.mark.parametrize("tries", [1, 3])
 def test_a_run_whose_checks_fail_is_never_finished(root: Path, protocol: Protocol, tries: int) -> None:
@@ -134,7 +132,7 @@ def mended(text: str) -> Use:
     return use(("edit_file", {"path": "cart.py", "old_str": "sum(items) + 1", "new_str": text}))
 
 
-@SANDBOXED
+@needs_sandbox
 @pytest.mark.parametrize(
     ("first", "task", "finished"),
     [
@@ -162,7 +160,7 @@ def test_a_repair_stays_beside_a_test_that_failed_already(root: Path, first: str
 def test_without_a_sandbox_checks_that_must_pass_end_the_run_before_it_costs(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(PROBLEM, lambda: "there is no bubblewrap")
+    set_sandbox_problem(monkeypatch, "there is no bubblewrap")
     result, model = ran(root, READ, protocol=Protocol.NATIVE)
     assert (result.outcome.reason, model.calls) == (StopReason.INVALID_REQUEST, [])
     assert "there is no bubblewrap" in result.outcome.message
@@ -224,7 +222,7 @@ def test_what_nothing_has_checked_is_said_first(
 def test_without_a_sandbox_the_outcome_says_why_nothing_was_checked(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(PROBLEM, lambda: "there is no bubblewrap")
+    set_sandbox_problem(monkeypatch, "there is no bubblewrap")
     outcome = unchecked(root, Protocol.NATIVE, CODE, DONE)
     assert "there is no bubblewrap" in outcome.verified.reason
     assert outcome.message.startswith("Changed, not named in the request: count.py; not checked: ")
@@ -238,7 +236,7 @@ def test_without_a_sandbox_the_outcome_says_why_nothing_was_checked(
         ((READ, DONE, DONE), StopReason.ANSWERED, {}),
         ((), StopReason.INVALID_REQUEST, {"tools": NO_CHECKS}),
         pytest.param(
-            (READ, write("right"), DONE), StopReason.ANSWERED, {"checks": (CHECK,)}, marks=SANDBOXED, id="checked"
+            (READ, write("right"), DONE), StopReason.ANSWERED, {"checks": (CHECK,)}, marks=needs_sandbox, id="checked"
         ),
     ],
 )
@@ -254,7 +252,7 @@ def test_where_checks_are_required_changes_without_one_end_the_run(
         assert "--check" in outcome.how_to_go_on
 
 
-@SANDBOXED
+@needs_sandbox
 @pytest.mark.parametrize(
     ("tested", "kind"), [("total", "none"), ("half", "passed")], ids=["of other code", "of the new code"]
 )
@@ -274,7 +272,7 @@ AREA = "def area(a, b):\n    return a * b\n"
 AREA_WITH = f'{AREA}\n\n"""\nExample:\n    >>> area(2, 3)\n    6\n"""\n'
 
 
-@SANDBOXED
+@needs_sandbox
 @pytest.mark.parametrize(
     ("before", "after", "kind"),
     [
@@ -297,7 +295,7 @@ def test_examples_below_a_function_are_evidence_where_the_run_did_not_write_them
     assert (outcome.verified.ran == ("1 example of area.py",)) is (kind == "passed")
 
 
-@SANDBOXED
+@needs_sandbox
 def test_a_new_name_is_given_and_checked_without_a_call_of_the_model(root: Path) -> None:
     """The patch and the answer are of one reply, and the checks between them look at the patch's files."""
     test = "from cart import total\n\n\ndef test_it():\n    assert total([2, 3]) == 5\n"

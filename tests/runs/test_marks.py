@@ -9,7 +9,7 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.report.page import report_html
 from mendgraph.graph.runs.run import RunResult, run_task
 from mendgraph.graph.terminal.output_lines import outcome_lines, result_object
-from mendgraph.nodes.execute_tools.processes.bubblewrap import sandbox_problem
+from mendgraph.nodes.execute_tools.processes.backends import sandbox_problem
 from mendgraph.nodes.records import Mark, OutcomeKind, Protocol
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel

@@ -20,7 +20,6 @@ from mendgraph.graph.runs.runs import list_runs, resume_run
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.execute_tools.files.deadline import pause
 from mendgraph.nodes.execute_tools.journal.journal import Journal
-from mendgraph.nodes.execute_tools.processes.bubblewrap import sandbox_problem
 from mendgraph.nodes.execute_tools.store.database import StoreError, read_url
 from mendgraph.nodes.execute_tools.store.postgres import MOST_CONNECTIONS, Connections, close_postgres, connections_to
 from mendgraph.nodes.execute_tools.store.run_folder import give_workspace_name, workspace_folder, workspace_name
@@ -32,6 +31,7 @@ from tests.doubles.wire import Wire
 from tests.graph.runs.run_plays import LINES, context, listed, played, project, tree, use
 from tests.postgres import SETTINGS, _wait_for, _who, postgres_programs, running_postgres
 from tests.runs.stopping import mendgraph, stalled_endpoint
+from tests.sandboxes import needs_sandbox
 
 WORD = "-".join(("plum", "51", "orchard"))
 
@@ -332,7 +332,7 @@ def test_a_name_that_no_file_can_hold_is_a_failed_run_and_no_crash(folder: Path,
 # --- What a command learns
 
 
-@pytest.mark.skipif(sandbox_problem() is not None, reason="no sandbox for commands here")
+@needs_sandbox
 @pytest.mark.usefixtures("shared_store")
 def test_no_program_learns_where_the_store_is(folder: Path) -> None:
     calls = ("run_command", {"argv": ["env"]})

@@ -14,7 +14,6 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.events import Ended
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.terminal.process_end import by_whom
-from mendgraph.nodes.execute_tools.processes.bubblewrap import sandbox_problem
 from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.records import Effect, Outcome, OutcomeKind, Protocol, StopReason
@@ -24,10 +23,10 @@ from tests.doubles.scripted_server import ScriptedServer
 from tests.runs.playing import write_files
 from tests.runs.scenario import message_of, use
 from tests.runs.stopping import mendgraph, stalled_endpoint, stopping
+from tests.sandboxes import needs_sandbox
 
 FILES = {"a.py": "a = 1\n"}
 SIGNALS = pytest.mark.parametrize(("number", "by"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")])
-SANDBOXED = pytest.mark.skipif(sandbox_problem() is not None, reason="no sandbox for commands here")
 
 
 @pytest.fixture
@@ -95,7 +94,7 @@ def wait_for(path: Path) -> None:
     assert path.exists()
 
 
-@SANDBOXED
+@needs_sandbox
 @SIGNALS
 def test_while_a_tool_works(root: Path, number: signal.Signals, by: str) -> None:
     with working() as server, mendgraph(root, server.base_url, "--allow-program", "sh", "Work here.") as running:
@@ -110,7 +109,7 @@ def test_while_a_tool_works(root: Path, number: signal.Signals, by: str) -> None
     assert "→ write_file next.txt  cancelled: The run was stopped before this call, so it did not run.\n" in running.out
 
 
-@SANDBOXED
+@needs_sandbox
 @pytest.mark.parametrize(
     ("numbers", "code", "by"),
     [

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 from mendgraph.nodes.execute_tools.evidence.runners import PROGRAMS, Command, Runners, find_runners
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
 from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge
-from mendgraph.nodes.execute_tools.processes.bubblewrap import SCRATCH
+from mendgraph.nodes.execute_tools.processes.backends import AUTO
 from mendgraph.nodes.execute_tools.processes.commands import (
     CommandResult,
     CommandRules,
@@ -29,6 +29,7 @@ from mendgraph.nodes.execute_tools.processes.commands import (
     output_text,
 )
 from mendgraph.nodes.execute_tools.processes.processes import ResourceLimits, evidence_limits
+from mendgraph.nodes.execute_tools.processes.sandbox import SCRATCH
 from mendgraph.nodes.execute_tools.processes.workspace_cover import Denied
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode, invalid, quoted
 
@@ -87,7 +88,7 @@ class CheckRules:
     `commands` are the person's own checks, each one command line: any installed program, or one of the workspace by its
     relative path (`.venv/bin/pytest -q`); exit code 0 means passed. Each, and each test file, may take `timeout_s`
     seconds; all examples of one edit together `examples_timeout_s`. `readable` names more folders of the machine that
-    programs may read.
+    programs may read. `sandbox` is a kind of `choose_sandbox`.
     """
 
     commands: tuple[str, ...] = ()
@@ -96,6 +97,7 @@ class CheckRules:
     readable: tuple[str, ...] = ()
     evidence: bool = True
     limits: ResourceLimits = field(default_factory=evidence_limits)
+    sandbox: str = AUTO
 
 
 def open_checks(
@@ -116,7 +118,9 @@ def open_checks(
             return _malformed(command, "it is empty")
     programs = ("sh", *PROGRAMS, *(line[0] for line in lines.values()))
     longest = max(rules.timeout_s, rules.examples_timeout_s + _START_S)
-    allowed = CommandRules(programs, longest, max_output_bytes=_LARGEST_ANSWER, readable=rules.readable)
+    allowed = CommandRules(
+        programs, longest, max_output_bytes=_LARGEST_ANSWER, readable=rules.readable, sandbox=rules.sandbox
+    )
     commands = open_commands(root, allowed, denied, contents)
     return commands if isinstance(commands, ToolError) else Checks(commands, rules, lines)
 

@@ -16,21 +16,22 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final
 
 from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.processes import processes
+from mendgraph.nodes.execute_tools.processes.sandbox import (
+    HOME,
+    PROGRAM_FOLDERS,
+    SCRATCH,
+    Guarantee,
+    View,
+    not_limited,
+    text_handle,
+)
 from mendgraph.nodes.execute_tools.processes.seccomp import seccomp_filter
 from mendgraph.nodes.records import ToolError, ToolErrorCode
-
-PROGRAM_FOLDERS: Final = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")
-"""Where the system keeps programs; bubblewrap itself is taken from nowhere else."""
-
-HOME: Final = "/run/home"
-"""The home of a program: empty at the start, gone at the end, and in no place where a workspace can be."""
-
-SCRATCH: Final = "/tmp"  # noqa: S108 - its own, seen by nobody else
 
 _IN_MEMORY: Final = (SCRATCH, HOME, "/dev/shm")  # noqa: S108 - its own
 
@@ -54,36 +55,6 @@ _PROBE_S = 10.0
 _MOUNTING_S = 0.001
 _PATIENCE_MS = 2_000
 """How long killed programs are waited for."""
-
-
-@dataclass(frozen=True)
-class View:
-    """What a program sees beside the system; names are absolute.
-
-    `root` is the workspace, open as `root_fd`. `readable` folders of the machine are shown read-only. `read_only` pairs
-    the handle of what lies in the workspace with its name. So does `pinned` for folders that cannot be moved or
-    removed, outermost first; what is in them can be changed. `hidden_files` cannot be opened, and `hidden_folders` look
-    empty; neither can be changed, moved or removed. `given` pairs the handle of a text with the name of the file that
-    it becomes, and those of `replaced` files of the workspace. With `root_read_only` the workspace cannot be changed.
-    """
-
-    root: str
-    root_fd: int
-    cwd: str
-    readable: tuple[str, ...] = ()
-    pinned: tuple[tuple[int, str], ...] = ()
-    read_only: tuple[tuple[int, str], ...] = ()
-    hidden_files: tuple[str, ...] = ()
-    hidden_folders: tuple[str, ...] = ()
-    given: tuple[tuple[int, str], ...] = ()
-    replaced: tuple[tuple[int, str], ...] = ()
-    root_read_only: bool = False
-    limits: processes.ResourceLimits = field(default_factory=processes.command_limits)
-
-    @property
-    def handles(self) -> tuple[int, ...]:
-        """All handles that bubblewrap has to be given."""
-        return (self.root_fd, *(handle for handle, _ in (*self.pinned, *self.read_only, *self.given, *self.replaced)))
 
 
 def sandbox_options(view: View, status_fd: int, block_fd: int, filter_fd: int) -> list[str]:
@@ -123,8 +94,8 @@ def _system_options() -> list[str]:
     return options
 
 
-def sandbox_problem() -> str | None:
-    """Why no sandbox can be started on this machine, with the remedy; None where one can.
+def bubblewrap_problem() -> str | None:
+    """Why bubblewrap cannot start on this machine, with the remedy; None where it can.
 
     Found out by starting one, once in a process.
     """
@@ -134,15 +105,6 @@ def sandbox_problem() -> str | None:
         return f"there is no seccomp filter for this machine's architecture, {os.uname().machine}"
     program = bubblewrap_path()
     return NOT_INSTALLED if program is None else _start_problem(program)
-
-
-def sandbox_refusal() -> ToolError | None:
-    """UNAVAILABLE with the problem, or None: there is no other way to run a program than inside a sandbox."""
-    problem = sandbox_problem()
-    if problem is None:
-        return None
-    message = f"Commands cannot be run on this machine, as their sandbox does not start: {problem}."
-    return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
 
 def bubblewrap_path() -> str | None:
@@ -197,7 +159,7 @@ class Sandboxed:
         report.register(self._status_fd, select.POLLIN)
         while self._first is None:
             if not report.poll(max(0.0, deadline - time.monotonic()) * 1_000):
-                return _unlimited(f"bubblewrap reported no sandbox within {_PROBE_S:g} s")
+                return not_limited(f"bubblewrap reported no sandbox within {_PROBE_S:g} s")
             chunk = os.read(self._status_fd, 4_096)
             if not chunk:
                 return None  # it has ended, and says why
@@ -210,12 +172,12 @@ class Sandboxed:
             )
             while not self.watch.opens() and self.process.poll() is None:
                 if time.monotonic() > deadline:
-                    return _unlimited(f"bubblewrap mounted nothing within {_PROBE_S:g} s")
+                    return not_limited(f"bubblewrap mounted nothing within {_PROBE_S:g} s")
                 time.sleep(_MOUNTING_S)
         except ProcessLookupError:  # the same
             return None
         except OSError as error:
-            return _unlimited(str(error))
+            return not_limited(str(error))
         return None
 
     def takers(self, stdout: processes.Taker, stderr: processes.Taker) -> dict[int, processes.Taker]:
@@ -274,17 +236,12 @@ class Sandboxed:
                     yield report
 
 
-def _unlimited(reason: str) -> ToolError:
-    message = f"A program was not started, as its limits could not be set ({reason})."
-    return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
-
-
 @contextmanager
 def started(view: View, command: Sequence[str], env: Mapping[str, str]) -> Iterator[Sandboxed | ToolError]:
     """Start `command` inside a sandbox with this view, or say why not; when the block ends, nothing of it is alive."""
-    refusal, program, system_calls = sandbox_refusal(), bubblewrap_path(), seccomp_filter()
-    if refusal is not None or program is None or system_calls is None:
-        yield refusal or ToolError(code=ToolErrorCode.UNAVAILABLE, message=f"{NOT_INSTALLED}.")
+    program, system_calls = bubblewrap_path(), seccomp_filter()
+    if program is None or system_calls is None:
+        yield ToolError(code=ToolErrorCode.UNAVAILABLE, message=f"{bubblewrap_problem() or NOT_INSTALLED}.")
         return
     (reader, writer), (blocked, go) = os.pipe(), os.pipe()
     os.set_blocking(reader, False)
@@ -332,11 +289,18 @@ def _texts() -> Iterator[tuple[tuple[int, str], ...]]:
         yield tuple((stack.enter_context(text_handle(text.encode())), name) for name, text in texts.items())
 
 
-@contextmanager
-def text_handle(content: bytes) -> Iterator[int]:
-    """A file in memory with this content, open for reading."""
-    with closing(os.memfd_create("sandbox")) as handle:
-        with open(handle, "wb", closefd=False) as stream:
-            stream.write(content)
-        os.lseek(handle, 0, os.SEEK_SET)
-        yield handle
+class Bubblewrap:
+    """The sandbox that holds every guarantee; it needs user namespaces."""
+
+    name: Final = "bubblewrap"
+    guarantees: Final = frozenset(Guarantee)
+
+    def problem(self) -> str | None:
+        """Why it cannot start on this machine, with the remedy; None where it starts."""
+        return bubblewrap_problem()
+
+    def started(
+        self, view: View, command: Sequence[str], env: Mapping[str, str]
+    ) -> AbstractContextManager[Sandboxed | ToolError]:
+        """Start `command` with this view; when the block ends, nothing of it is alive."""
+        return started(view, command, env)

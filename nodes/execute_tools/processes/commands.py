@@ -18,8 +18,9 @@ from typing import Final, Self
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, ScopeOverError
 from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, open_root
 from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge, JudgedPaths, PathAccess, check_workspace
-from mendgraph.nodes.execute_tools.processes import bubblewrap, processes, workspace_cover
-from mendgraph.nodes.execute_tools.processes.bubblewrap import HOME, PROGRAM_FOLDERS, SCRATCH
+from mendgraph.nodes.execute_tools.processes import processes, workspace_cover
+from mendgraph.nodes.execute_tools.processes.backends import AUTO, choose_sandbox
+from mendgraph.nodes.execute_tools.processes.sandbox import HOME, PROGRAM_FOLDERS, SCRATCH, Sandbox, View, text_handle
 from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, os_failure, quoted
 
 LONGEST_LAST_WORDS: Final = 1_500
@@ -37,7 +38,8 @@ class CommandRules:
     with an absolute path may be called by its last part as well. After `soft_timeout_s` seconds a command is asked to
     end, `grace_s` later all of it is killed. Of each of its outputs `max_output_bytes` are kept, half of them from the
     end. `readable` are more folders of the machine that programs may read. `protected` are absolute names that no
-    program may make, move or change where they lie in the workspace, whether they exist or not.
+    program may make, move or change where they lie in the workspace, whether they exist or not. `sandbox` is a kind of
+    `choose_sandbox`.
     """
 
     programs: tuple[str, ...] = ()
@@ -47,6 +49,7 @@ class CommandRules:
     readable: tuple[str, ...] = ()
     protected: tuple[str, ...] = ()
     limits: processes.ResourceLimits = field(default_factory=processes.command_limits)
+    sandbox: str = AUTO
 
 
 def find_program(name: str, rules: CommandRules, root: str, path: str) -> str | ToolError:
@@ -153,8 +156,8 @@ def open_commands(
 
     `denied` says which workspace-relative names no program may see, `contents` which files for what they hold.
     """
-    if (refusal := bubblewrap.sandbox_refusal()) is not None:
-        return refusal
+    if isinstance(sandbox := choose_sandbox(rules.sandbox), ToolError):
+        return sandbox
     if isinstance(real := check_workspace(root), ToolError):
         return real
     if isinstance(readable := readable_folders(rules), ToolError):
@@ -169,6 +172,7 @@ def open_commands(
         _paths=JudgedPaths(real, lambda name, _: _judged(remembered, name)),
         _readable=readable,
         _protected=_names_below(real, rules.protected),
+        sandbox=sandbox,
     )
 
 
@@ -190,7 +194,7 @@ def _judged(denied: workspace_cover.Denied, name: str) -> ToolError | None:
 
 @dataclass(frozen=True)
 class Commands:
-    """Starts programs in one workspace, one at a time, each inside a sandbox of its own (see `bubblewrap`).
+    """Starts programs in one workspace, one at a time, each inside the sandbox of the run.
 
     Made by `open_commands`. A program sees the workspace under its real name and may change it, but for `.git`, the
     settings of mendgraph, and denied files, which it cannot even open. A file with another name outside of the
@@ -206,6 +210,7 @@ class Commands:
     _holds: workspace_cover.HeldSecrets
     _paths: JudgedPaths
     _readable: tuple[str, ...]
+    sandbox: Sandbox
     _protected: tuple[str, ...] = ()
     scope: CancellationScope = field(default_factory=CancellationScope)
     given: Mapping[str, bytes] = field(default_factory=dict)
@@ -286,13 +291,11 @@ class Commands:
                 view = replace(self._view(root, before, beside, handles), cwd=self._absolute(folder), readable=readable)
                 return self._wait(view, command, started, limit)
 
-    def _wait(
-        self, view: bubblewrap.View, command: Sequence[str], started: float, limit: float
-    ) -> CommandResult | ToolError:
+    def _wait(self, view: View, command: Sequence[str], started: float, limit: float) -> CommandResult | ToolError:
         stdout, stderr = (processes.Ends(most=self.rules.max_output_bytes) for _ in range(2))
         with ExitStack() as stack:
             with self.scope.effect():
-                running = stack.enter_context(bubblewrap.started(view, command, self.env))
+                running = stack.enter_context(self.sandbox.started(view, command, self.env))
             if isinstance(running, ToolError):
                 return running
             takers = running.takers(stdout.take, stderr.take)
@@ -331,9 +334,7 @@ class Commands:
         with self.scope.effect():
             pass
 
-    def _view(
-        self, root: int, cover: workspace_cover.Cover, beside: tuple[str, ...], handles: ExitStack
-    ) -> bubblewrap.View:
+    def _view(self, root: int, cover: workspace_cover.Cover, beside: tuple[str, ...], handles: ExitStack) -> View:
         def opened(names: Sequence[str]) -> Iterator[tuple[int, str]]:
             for name in names:
                 handle = open_beneath(root, name.split("/"), os.O_PATH)
@@ -344,9 +345,9 @@ class Commands:
             pinned = tuple(opened(cover.pinned))
             read_only = tuple(opened((*cover.repositories, *cover.settings)))
 
-        given = [(handles.enter_context(bubblewrap.text_handle(text)), name) for name, text in self.given.items()]
+        given = [(handles.enter_context(text_handle(text)), name) for name, text in self.given.items()]
         inside = [each for each in given if _is_below(each[1], self.root)]
-        return bubblewrap.View(
+        return View(
             root=self.root,
             root_fd=root,
             cwd=self.root,
@@ -377,7 +378,7 @@ class Commands:
 
 def _not_started(program: str, stderr: processes.Ends) -> ToolError:
     lines = stderr.tail.decode(errors="replace").strip() or stderr.head.decode(errors="replace").strip()
-    reason = (lines.splitlines() or ["bubblewrap gave no reason"])[-1].removeprefix("bwrap: ")
+    reason = (lines.splitlines() or ["the sandbox gave no reason"])[-1].removeprefix("bwrap: ")
     message = f"{quoted(program)} could not be started in the sandbox ({reason})."
     return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 

@@ -15,13 +15,13 @@ import yaml
 from mendgraph.graph import cli
 from mendgraph.graph.configuration.context import UNATTENDED, AgentContext
 from mendgraph.graph.fleet.unattended import cost_limit
-from mendgraph.nodes.execute_tools.processes.bubblewrap import sandbox_problem
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.architecture.product import ROOT
 from tests.doubles.replies import Calls, Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
 from tests.nodes.execute_tools.processes.git_places import git, repository
+from tests.sandboxes import needs_sandbox
 
 BUG: Final = 'def add(a, b):\n    """Add.\n\n    >>> add(1, 2)\n    3\n    """\n    return a - b\n'
 FIXED: Final = BUG.replace("a - b", "a + b")
@@ -192,7 +192,7 @@ def test_what_nothing_has_checked_is_not_committed(run: Run, project: Path) -> N
     assert "check" in err
 
 
-@pytest.mark.skipif(sandbox_problem() is not None, reason="no sandbox for checks here")
+@needs_sandbox
 def test_the_command_that_makes_failed_work_again_can_be_typed_where_the_run_was_begun(run: Run, project: Path) -> None:
     told = "Fix add in calc.py: the checks must pass."
     code, out, _ = run("--unattended", "--check", "false", told, script=(FIX, *["Done."] * 4))
@@ -282,7 +282,7 @@ def played(step: Mapping[str, Any], values: Mapping[str, str], env: dict[str, st
     return subprocess.run(given, env={**env, **variables}, cwd=cwd, check=False).returncode
 
 
-@pytest.mark.skipif(sandbox_problem() is not None, reason="no sandbox for checks here")
+@needs_sandbox
 @pytest.mark.parametrize("fixes", [True, False])
 def test_the_action_pushes_what_was_checked(project: Path, tmp_path: Path, *, fixes: bool) -> None:
     action = yaml.safe_load((ROOT / "action.yml").read_text())

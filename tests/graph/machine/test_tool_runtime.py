@@ -27,11 +27,11 @@ from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.runs.playing import set_clock, write_files
 from tests.runs.scenario import Use, message_of, use
+from tests.sandboxes import set_sandbox_problem
 
 FILES = {"a.py": "a = 1\n", ".env": "A=1\n"}
 READ = use(("read_file", {"path": "a.py"}))
 DONE = Say("Done.")
-PROBLEM = "mendgraph.nodes.execute_tools.processes.bubblewrap.sandbox_problem"
 SPECS = {each.name: each.spec for each in (*default_tools(), read_skill, remember) if not each.child}
 NAMES = frozenset(SPECS)
 LOOKING = frozenset(name for name, spec in SPECS.items() if spec.effect in {Effect.NONE, Effect.READ})
@@ -181,7 +181,7 @@ def test_a_tool_that_the_role_does_not_include_is_not_told_of_and_denied(root: P
 def test_the_model_is_told_only_of_tools_that_have_what_they_need(
     context: JsonMap, problem: str | None, missing: frozenset[str], root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(PROBLEM, lambda: problem)
+    set_sandbox_problem(monkeypatch, problem)
     usable = gateway().usable(AgentContext(workspace=str(root), **context))
     assert usable == NAMES - missing - {"read_skill", "remember"}
     _, model = ran(root, DONE, context=context)

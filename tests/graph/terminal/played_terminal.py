@@ -12,13 +12,18 @@ from mendgraph.graph.runs.run_words import command_line
 from mendgraph.graph.terminal.answers import Screen
 from mendgraph.graph.terminal.screen import Display
 from mendgraph.graph.terminal.turns import Setup
-from mendgraph.nodes.records import ProviderFailure
+from mendgraph.nodes.execute_tools.processes.backends import choose_sandbox
+from mendgraph.nodes.records import ProviderFailure, ToolError
 from tests.doubles.replies import Message, Say
 from tests.doubles.scripted_model import ScriptedModel
 
 BUG = "def add(a, b):\n    return a - b\n"
 READ = 'tool: read_file({"path": "calc.py"})'
 FIX = 'tool: edit_file({"path": "calc.py", "old_str": "a - b", "new_str": "a + b"})'
+
+_SANDBOX = choose_sandbox()
+FIRST_LINE = "" if isinstance(_SANDBOX, ToolError) else f"mendgraph: programs run in the sandbox {_SANDBOX.name}\n"
+"""What a session writes first on standard error."""
 
 
 class Terminal:
@@ -58,6 +63,11 @@ class Terminal:
 
     @property
     def err(self) -> str:
+        """Standard error without the first line of a session, which names the sandbox."""
+        return self.whole_err.replace(FIRST_LINE, "", 1)
+
+    @property
+    def whole_err(self) -> str:
         return self._files[1].getvalue()
 
 

@@ -19,6 +19,7 @@ from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 from tests.doubles.scripted_server import Say, ScriptedServer
 from tests.graph.telemetry.conftest import context
+from tests.sandboxes import set_sandbox_problem
 
 
 def test_this_machine_can_run_mendgraph() -> None:
@@ -28,8 +29,8 @@ def test_this_machine_can_run_mendgraph() -> None:
 
 @pytest.mark.parametrize(("problem", "status"), [(None, Status.OK), ("it does not start", Status.WARNING)])
 def test_the_sandbox_is_tried(problem: str | None, status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "sandbox_problem", lambda: problem)
-    found = checks.sandbox()
+    set_sandbox_problem(monkeypatch, problem)
+    found = checks.sandbox("auto")
     assert (found.status, bool(found.remedy)) == (status, status is Status.WARNING)
 
 

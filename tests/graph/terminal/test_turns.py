@@ -21,13 +21,13 @@ from mendgraph.graph.terminal.answers import Screen
 from mendgraph.graph.terminal.process_end import ExitCode, by_whom
 from mendgraph.graph.terminal.screen import Display
 from mendgraph.graph.terminal.status_line import StatusLine
-from mendgraph.graph.terminal.turns import TOOL_THREAD, edits_in_blocks, let_tools_tidy_up, resume_once, run_once
+from mendgraph.graph.terminal.turns import TOOL_THREAD, Turns, edits_in_blocks, let_tools_tidy_up, resume_once, run_once
 from mendgraph.nodes.call_model.ledger import RunLimits
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
 from mendgraph.nodes.records import ModelReply, ProviderFailure
 from tests.doubles.scripted_model import ScriptedModel
-from tests.graph.terminal.played_terminal import BUG, FIX, READ, Terminal, TerminalFile
+from tests.graph.terminal.played_terminal import BUG, FIRST_LINE, FIX, READ, Terminal, TerminalFile
 from tests.graph.terminal.signalled_models import (
     STOPPING,
     Interrupted,
@@ -36,6 +36,7 @@ from tests.graph.terminal.signalled_models import (
     TerminatedTwice,
     interrupt_late,
 )
+from tests.sandboxes import needs_sandbox
 
 
 class Full(io.StringIO):
@@ -121,6 +122,24 @@ def test_a_status_line_says_that_the_run_stops_and_further_signals_change_nothin
     terminal = Terminal(tmp_path, [READ, "I wait"], model=InterruptedThrice)
     assert run_once(replace(terminal.setup, display=with_a_status_line(screen)), "wait") is ExitCode.INTERRUPTED
     assert STOPPING.strip() in screen.shown
+
+
+@needs_sandbox
+def test_first_line_of_a_session_names_the_sandbox_once(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, ["One.", "Two."])
+    with Turns(terminal.setup) as turns:
+        turns.take("first")
+        turns.take("second")
+
+    assert terminal.whole_err.startswith(FIRST_LINE)
+    assert terminal.whole_err.count("sandbox") == 1
+
+
+def test_session_that_runs_no_program_names_no_sandbox(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, ["One."], context={"evidence": False})
+    run_once(terminal.setup, "first")
+
+    assert "sandbox" not in terminal.whole_err
 
 
 def test_a_run_without_a_call_has_used_nothing(tmp_path: Path) -> None:
@@ -210,7 +229,8 @@ def with_a_status_line(screen: TerminalFile) -> Display:
 @pytest.mark.parametrize("resumed", [False, True])
 def test_a_terminal_has_a_status_line_below_the_run_and_nothing_of_it_afterwards(tmp_path: Path, resumed: bool) -> None:
     screen, seen = TerminalFile(), list[str]()
-    played = Terminal(tmp_path, ["I look.\n" + READ, FIX, "It adds now."], model=Watching)
+    quiet = {"evidence": False}
+    played = Terminal(tmp_path, ["I look.\n" + READ, FIX, "It adds now."], model=Watching, context=quiet)
     played.setup.session_options["model"].look = lambda: seen.append(screen.shown[-1])
     setup = replace(played.setup, display=with_a_status_line(screen))
     assert run_once(setup, "Fix add") is ExitCode.FINISHED
@@ -232,7 +252,7 @@ def test_a_terminal_has_a_status_line_below_the_run_and_nothing_of_it_afterwards
 
 def test_what_was_used_before_and_cannot_be_read_is_left_to_the_turn_to_say(tmp_path: Path) -> None:
     screen = TerminalFile()
-    played = Terminal(tmp_path, ["It adds.", "Not asked."])
+    played = Terminal(tmp_path, ["It adds.", "Not asked."], context={"evidence": False})
     assert run_once(played.setup, "Does it add?") is ExitCode.FINISHED
     store = Path(workspace_folder_path(str(tmp_path)), "store.sqlite")
     with closing(sqlite3.connect(store, isolation_level=None)) as database:

@@ -12,8 +12,9 @@ import pytest
 
 from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.processes import bubblewrap
-from mendgraph.nodes.execute_tools.processes.bubblewrap import View, sandbox_problem, started
+from mendgraph.nodes.execute_tools.processes.bubblewrap import bubblewrap_problem, started
 from mendgraph.nodes.execute_tools.processes.commands import CommandResult
+from mendgraph.nodes.execute_tools.processes.sandbox import View
 from mendgraph.nodes.records import ToolError
 from tests.nodes.execute_tools.processes.command_place import Place, alive, command_place, opened, unique
 
@@ -42,7 +43,7 @@ def test_a_bubblewrap_that_cannot_start(
     fake(tmp_path, script)
     monkeypatch.setattr(bubblewrap, "PROGRAM_FOLDERS", (str(tmp_path),))
     monkeypatch.setattr(bubblewrap, "_PROBE_S", 0.2 if "sleep" in script else 10)
-    assert sandbox_problem() == f"bubblewrap is installed but cannot start here ({reason}): {REMEDY}"
+    assert bubblewrap_problem() == f"bubblewrap is installed but cannot start here ({reason}): {REMEDY}"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the sandbox exists for Linux only")
@@ -50,7 +51,6 @@ def test_what_cannot_be_executed_at_all_is_an_error_and_leaves_no_handle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = os.listdir("/dev/fd")
-    monkeypatch.setattr(bubblewrap, "sandbox_problem", lambda: None)
     monkeypatch.setattr(bubblewrap, "bubblewrap_path", lambda: str(tmp_path / "gone"))
     with (
         closing(open_root(str(tmp_path))) as root,
@@ -62,7 +62,7 @@ def test_what_cannot_be_executed_at_all_is_an_error_and_leaves_no_handle(
 
 @pytest.fixture
 def view(tmp_path: Path) -> Iterator[View]:
-    problem = sandbox_problem()
+    problem = bubblewrap_problem()
     if problem is not None:
         pytest.skip(problem)
     with closing(open_root(str(tmp_path))) as root:
@@ -76,7 +76,6 @@ def test_a_sandbox_that_does_not_report_is_not_waited_for_and_ended(
     view: View, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mark = f"7{os.getpid()}.25"
-    monkeypatch.setattr(bubblewrap, "sandbox_problem", lambda: None)
     monkeypatch.setattr(bubblewrap, "bubblewrap_path", lambda: fake(tmp_path, f"exec sleep {mark}"))
     monkeypatch.setattr(bubblewrap, "_PROBE_S", 0.1)
     with started(view, ["true"], ENVIRONMENT) as run:

@@ -143,8 +143,7 @@ def test_an_argument_that_is_no_text_is_refused(place: Place, argument: str) -> 
 
 def test_a_sandbox_that_is_lost_on_the_way_is_never_gone_without(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bubblewrap, "bubblewrap_path", lambda: None)
-    message = "Commands cannot be run on this machine, as their sandbox does not start"
-    assert place.error("sh", "-c", "echo x > made") == f"unavailable: {message}: {bubblewrap.NOT_INSTALLED}."
+    assert place.error("sh", "-c", "echo x > made") == f"unavailable: {bubblewrap.NOT_INSTALLED}."
     assert not (place.root / "made").exists()
 
 
@@ -171,7 +170,6 @@ def test_a_sandbox_that_is_killed_from_outside_is_a_signal(place: Place, monkeyp
     (place.root / "bwrap").write_text("#!/bin/sh\nkill -KILL $$\n")
     (place.root / "bwrap").chmod(0o700)
     monkeypatch.setattr(bubblewrap, "bubblewrap_path", lambda: str(place.root / "bwrap"))
-    monkeypatch.setattr(bubblewrap, "sandbox_problem", lambda: None)
     result = place.result("true")
     assert (result.exit_code, result.signal, result.timed_out) == (137, 9, False)
 

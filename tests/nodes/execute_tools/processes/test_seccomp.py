@@ -139,7 +139,7 @@ def test_unknown_architecture_has_no_filter_and_no_sandbox(monkeypatch: pytest.M
     assert seccomp_filter(machine="riscv64") is None
 
     monkeypatch.setattr(bubblewrap, "seccomp_filter", lambda: None)
-    problem = bubblewrap.sandbox_problem()
+    problem = bubblewrap.bubblewrap_problem()
     assert problem is not None
     assert problem.startswith("there is no seccomp filter for this machine's architecture")
 

@@ -7,7 +7,6 @@ from typing import Any, cast
 import pytest
 
 from mendgraph.nodes.execute_tools.edits.diffs import unified_diff
-from mendgraph.nodes.execute_tools.processes import bubblewrap
 from mendgraph.nodes.execute_tools.processes.command_changes import Unwatched
 from mendgraph.nodes.execute_tools.processes.commands import (
     LONGEST_LAST_WORDS,
@@ -27,6 +26,7 @@ from mendgraph.nodes.records import ChangeKind, FileChange, JsonMap, ToolError, 
 from tests.nodes.execute_tools.conftest import Bench
 from tests.nodes.execute_tools.files.layout import sha
 from tests.nodes.execute_tools.files.recorder_doubles import BrokenJournal, MemoryJournal
+from tests.sandboxes import set_sandbox_problem
 
 RESULT = CommandResult(0, Ends(), Ends(), 0.1, 30.0)
 MODULE = import_module("mendgraph.nodes.execute_tools.tools.run_command")
@@ -231,7 +231,7 @@ def test_what_a_real_program_changes(bench: Bench, context: Callable[..., ToolCo
 
 
 def test_a_machine_without_a_sandbox_offers_no_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bubblewrap, "sandbox_problem", lambda: "it is simulated")
+    set_sandbox_problem(monkeypatch, "it is simulated")
     message = "Commands cannot be run on this machine, as their sandbox does not start: it is simulated."
     found = open_commands(str(tmp_path), CommandRules(("sh",)), lambda _: False)
     assert found == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)

@@ -1,0 +1,40 @@
+"""Which sandbox a run uses: the one that its setting names, or the first that starts on this machine."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from mendgraph.nodes.execute_tools.processes.bubblewrap import Bubblewrap
+from mendgraph.nodes.execute_tools.processes.sandbox import Sandbox
+from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
+
+AUTO: Final = "auto"
+
+BACKENDS: Mapping[str, Callable[[], Sandbox]] = {"bubblewrap": Bubblewrap}
+"""Every backend by the value of the setting `sandbox`."""
+
+AUTOMATIC: Final = ("bubblewrap",)
+"""Those that `auto` tries, in this order."""
+
+
+def choose_sandbox(kind: str = AUTO) -> Sandbox | ToolError:
+    """The sandbox of this kind; UNAVAILABLE with each problem and its remedy where none starts."""
+    names = AUTOMATIC if kind == AUTO else (kind,)
+    if unknown := [name for name in names if name not in BACKENDS]:
+        return invalid(f"There is no sandbox {quoted(unknown[0])}: choose one of {', '.join((AUTO, *BACKENDS))}.")
+
+    problems = []
+    for name in names:
+        sandbox = BACKENDS[name]()
+        problem = sandbox.problem()
+        if problem is None:
+            return sandbox
+        problems.append(problem)
+
+    message = f"Commands cannot be run on this machine, as their sandbox does not start: {'; '.join(problems)}."
+    return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+
+
+def sandbox_problem(kind: str = AUTO) -> str | None:
+    """Why no sandbox of this kind starts on this machine, with the remedy; None where one does."""
+    sandbox = choose_sandbox(kind)
+    return sandbox.message if isinstance(sandbox, ToolError) else None

@@ -1,0 +1,61 @@
+"""Which sandbox is chosen, and what is said where none starts."""
+
+import pytest
+
+from mendgraph.nodes.execute_tools.processes.backends import AUTOMATIC, BACKENDS, choose_sandbox
+from mendgraph.nodes.execute_tools.processes.sandbox import Guarantee, Sandbox
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+from tests.architecture.product import ROOT
+from tests.sandboxes import set_sandbox_problem
+
+
+@pytest.mark.parametrize("kind", BACKENDS)
+def test_named_sandbox_is_chosen(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_sandbox_problem(monkeypatch, None)
+    sandbox = choose_sandbox(kind)
+
+    assert not isinstance(sandbox, ToolError)
+    assert sandbox.name == kind
+
+
+def test_first_sandbox_that_starts_is_chosen_automatically(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_sandbox_problem(monkeypatch, "it does not start")
+    monkeypatch.setattr(BACKENDS[AUTOMATIC[-1]], "problem", lambda _: None)
+    sandbox = choose_sandbox()
+
+    assert not isinstance(sandbox, ToolError)
+    assert sandbox.name == AUTOMATIC[-1]
+
+
+def test_where_no_sandbox_starts_each_problem_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def problem(sandbox: Sandbox) -> str:
+        return f"{sandbox.name} does not start"
+
+    for backend in BACKENDS.values():
+        monkeypatch.setattr(backend, "problem", problem)
+    refusal = choose_sandbox()
+
+    assert isinstance(refusal, ToolError)
+    assert refusal.code is ToolErrorCode.UNAVAILABLE
+    assert all(f"{name} does not start" in refusal.message for name in AUTOMATIC)
+
+
+def test_unknown_sandbox_is_refused_with_the_known_ones() -> None:
+    refusal = choose_sandbox("chroot")
+
+    assert isinstance(refusal, ToolError)
+    assert refusal.code is ToolErrorCode.INVALID_ARGUMENT
+    assert all(name in refusal.message for name in BACKENDS)
+
+
+def test_documented_guarantees_are_those_of_the_backends() -> None:
+    text = (ROOT / "docs/security.md").read_text(encoding="utf-8")
+    table = text.partition("| Guarantee |")[2].partition("\n\n")[0].splitlines()
+    names = [cell.strip(" `") for cell in table[0].split("|") if cell.strip()]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table[2:]]
+
+    assert names == [*BACKENDS]
+    assert [row[0] for row in rows] == [guarantee.value for guarantee in Guarantee]
+    for place, name in enumerate(names, start=1):
+        documented = {row[0] for row in rows if row[place] == "yes"}
+        assert documented == {guarantee.value for guarantee in BACKENDS[name]().guarantees}
