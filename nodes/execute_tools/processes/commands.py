@@ -21,6 +21,7 @@ from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge, JudgedPath
 from mendgraph.nodes.execute_tools.processes import processes, workspace_cover
 from mendgraph.nodes.execute_tools.processes.backends import AUTO, choose_sandbox
 from mendgraph.nodes.execute_tools.processes.sandbox import HOME, PROGRAM_FOLDERS, SCRATCH, Sandbox, View, text_handle
+from mendgraph.nodes.execute_tools.processes.shown_folders import Hidden, ShownFolders
 from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, os_failure, quoted
 
 LONGEST_LAST_WORDS: Final = 1_500
@@ -169,6 +170,7 @@ def open_commands(
         env=command_environment(real, readable),
         _denied=remembered,
         _holds=workspace_cover.HeldSecrets(contents),
+        _shown=ShownFolders(denied, contents),
         _paths=JudgedPaths(real, lambda name, _: _judged(remembered, name)),
         _readable=readable,
         _protected=_names_below(real, rules.protected),
@@ -208,6 +210,7 @@ class Commands:
     env: Mapping[str, str]
     _denied: workspace_cover.Denied
     _holds: workspace_cover.HeldSecrets
+    _shown: ShownFolders
     _paths: JudgedPaths
     _readable: tuple[str, ...]
     sandbox: Sandbox
@@ -283,8 +286,7 @@ class Commands:
                 return before
             linked = workspace_cover.linked_repository(self.root)
             readable = self._readable if linked is None else (*self._readable, linked)
-            asked = [each for each in readable if each not in own_installation()]  # it is like the system
-            beside = workspace_cover.find_ways_out(asked, self.root, started + limit)
+            beside = self._shown.find(self._readable, self.root, started + limit, linked)
             if isinstance(beside, ToolError):
                 return beside
             with ExitStack() as handles:
@@ -334,7 +336,7 @@ class Commands:
         with self.scope.effect():
             pass
 
-    def _view(self, root: int, cover: workspace_cover.Cover, beside: tuple[str, ...], handles: ExitStack) -> View:
+    def _view(self, root: int, cover: workspace_cover.Cover, beside: Hidden, handles: ExitStack) -> View:
         def opened(names: Sequence[str]) -> Iterator[tuple[int, str]]:
             for name in names:
                 handle = open_beneath(root, name.split("/"), os.O_PATH)
@@ -353,8 +355,8 @@ class Commands:
             cwd=self.root,
             pinned=pinned,
             read_only=read_only,
-            hidden_files=(*map(self._absolute, cover.files), *beside),
-            hidden_folders=tuple(map(self._absolute, cover.folders)),
+            hidden_files=(*map(self._absolute, cover.files), *beside.files),
+            hidden_folders=(*map(self._absolute, cover.folders), *beside.folders),
             given=tuple(each for each in given if each not in inside),
             replaced=tuple(inside),
             root_read_only=self.looks_only,

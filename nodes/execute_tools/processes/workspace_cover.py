@@ -10,7 +10,7 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -40,9 +40,6 @@ Holds = Callable[[int, "os.DirEntry[str]", str], bool]
 MOST_COVERED: Final = 1_000
 """Files, and folders, that are mounted over. Source: bubblewrap takes 9,000 arguments at most."""
 
-MOST_ELSEWHERE: Final = 100
-"""The same for what is shown beside the workspace."""
-
 MOST_REPOSITORIES: Final = 100
 """Each of them needs an open handle."""
 
@@ -58,7 +55,7 @@ DEEPEST: Final = 200
 _REMEMBERED: Final = 200_000
 """Files whose judgement is remembered."""
 
-_SETTLED_NS: Final = 1_000_000_000
+SETTLED_NS: Final = 1_000_000_000
 """After which a change of a file shows in its times. Source: file systems count in steps of up to a second."""
 
 _Inside = Literal["", "hidden", "shown"]
@@ -89,21 +86,32 @@ class HeldSecrets:
     def __call__(self, folder_fd: int, entry: "os.DirEntry[str]", name: str) -> bool:
         """Whether the regular file `entry` of the open folder, `name` below the workspace, is denied."""
         try:
-            judge = self._judge(name)
-            return judge is not None and self._judged(judge, folder_fd, entry, name)
+            status = entry.stat(follow_symlinks=False)
         except FileNotFoundError:  # it was there a moment ago
+            return False
+        return self.of_file(name, status, lambda: beginning(folder_fd, (entry.name,)))
+
+    def of_file(self, name: str, status: os.stat_result, read: Callable[[], bytes]) -> bool:
+        """Whether the regular file of this name and status is denied; `read` gives its first `CONTENT_BYTES`."""
+        try:
+            judge = self._judge(name)
+            return judge is not None and self._judged(judge, name, status, read)
+        except FileNotFoundError:  # the same
             return False
         except Exception:  # noqa: BLE001 - a rule that breaks must not open the file; nor one that we may not read
             return True
 
     def _judged(
-        self, judge: Callable[[bytes], ToolError | None], folder_fd: int, entry: "os.DirEntry[str]", name: str
+        self,
+        judge: Callable[[bytes], ToolError | None],
+        name: str,
+        status: os.stat_result,
+        read: Callable[[], bytes],
     ) -> bool:
-        status = entry.stat(follow_symlinks=False)
         key = (name, *_identity(status), status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         if key not in self._known:
-            denied = judge(beginning(folder_fd, (entry.name,))) is not None
-            if time.time_ns() - status.st_ctime_ns < _SETTLED_NS:  # it may change without its time telling
+            denied = judge(read()) is not None
+            if time.time_ns() - status.st_ctime_ns < SETTLED_NS:  # it may change without its time telling
                 return denied
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
@@ -153,30 +161,8 @@ def _existing_names(root_fd: int, protected: Sequence[str]) -> list[str]:
     return sorted(existing)
 
 
-def find_ways_out(folders: Iterable[str], root: str, deadline: float) -> tuple[str, ...] | ToolError:
-    """The sockets, pipes and devices in folders that are shown beside the workspace `root`; failures as above."""
-    found: list[str] = []
-    waiting = [*folders]
-    while waiting:
-        folder = waiting.pop()
-        if time.monotonic() > deadline:
-            return _too_late(f"One of the folders shown beside {root}")
-        with suppress(PermissionError, NotADirectoryError, FileNotFoundError), os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    waiting += [entry.path] * (entry.path != root)
-                elif not entry.is_symlink() and not entry.is_file(follow_symlinks=False):
-                    found.append(entry.path)
-    if len(found) <= MOST_ELSEWHERE:
-        return tuple(sorted(found))
-    message = (
-        f"The folders that commands are shown have more than {MOST_ELSEWHERE} sockets, pipes or devices, so no command"
-        " is run: name smaller folders in `readable_folders`."
-    )
-    return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
-
-
-def _too_late(what: str) -> ToolError:
+def too_late(what: str) -> ToolError:
+    """The error where looking for denied files in `what` takes more than the time of a command."""
     message = f"{what} is too large to be looked through for denied files in the time of one command."
     return ToolError(code=ToolErrorCode.TIMEOUT, message=message)
 
@@ -262,7 +248,7 @@ class _Search:
 
     def _check_time(self) -> None:
         if time.monotonic() > self._deadline:
-            raise _GivenUpError(_too_late("The workspace"))
+            raise _GivenUpError(too_late("The workspace"))
 
     def _is_denied(self, name: str) -> bool:
         try:

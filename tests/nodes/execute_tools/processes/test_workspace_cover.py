@@ -18,13 +18,12 @@ from mendgraph.nodes.execute_tools.processes.workspace_cover import (
     UNTRUSTED,
     Cover,
     find_cover,
-    find_ways_out,
     linked_repository,
     protected_git,
     remove_placeholder,
 )
 from mendgraph.nodes.execute_tools.store.user_files import SETTINGS_FILE, read_settings_file
-from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.records import ToolError
 from tests.nodes.execute_tools.processes.command_place import Place, command_place, opened
 
 
@@ -149,29 +148,6 @@ def test_sockets_and_pipes_are_hidden_in_the_workspace_and_in_repositories(tmp_p
     assert cover_of(tmp_path) == Cover(
         [".git"], [".git/deep/pipe", ".git/deep/socket", "a/pipe", "a/socket"], ["secrets"]
     )
-
-
-def test_sockets_and_pipes_are_found_beside_the_workspace_and_not_in_it(tmp_path: Path) -> None:
-    for name in ("a", "a/.git", "root"):
-        put_ways_out(tmp_path / name)
-    put(tmp_path, "a/.env", "file")
-    asked = (str(tmp_path), str(tmp_path / "file"))
-    names = [f"{tmp_path}/a/{name}" for name in (".git/pipe", ".git/socket", "pipe", "socket")]
-    assert find_ways_out(asked, str(tmp_path / "root"), time.monotonic() + 60) == tuple(names)
-
-
-def test_too_many_ways_out_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put_ways_out(tmp_path / "a")
-    monkeypatch.setattr(workspace_cover, "MOST_ELSEWHERE", 1)
-    message = (
-        "The folders that commands are shown have more than 1 sockets, pipes or devices, so no command is run:"
-        " name smaller folders in `readable_folders`."
-    )
-    found = find_ways_out((str(tmp_path),), "/w", time.monotonic() + 60)
-    assert found == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
-    assert isinstance(found := find_ways_out((str(tmp_path),), "/w", time.monotonic() - 1), ToolError)
-    assert found.message.startswith("One of the folders shown beside /w is too large to be looked through")
-    assert find_ways_out((str(tmp_path / "no"),), "/w", time.monotonic() + 60) == ()
 
 
 # --- What the cover is worth
