@@ -286,7 +286,7 @@ class Commands:
                 return before
             linked = workspace_cover.linked_repository(self.root)
             readable = self._readable if linked is None else (*self._readable, linked)
-            beside = self._shown.find(self._readable, self.root, started + limit, linked)
+            beside = self._shown.find(self._readable, self.root, started + limit, linked, own_installation())
             if isinstance(beside, ToolError):
                 return beside
             with ExitStack() as handles:

@@ -3,7 +3,8 @@
 The same rules hold as in the workspace, for names and contents. A folder is looked through once, and again when its own
 time has changed; a file that is judged by what it holds is read again when it has changed. Where installers put
 packages, such as `site-packages`, there are tens of thousands of files, with keys that are public, as tests use them.
-Only names in which people keep logins are judged there, and again when the outermost folder has changed.
+Only names in which people keep logins are judged there, and again when the outermost folder has changed. The packages
+of our own Python installation are not looked through.
 """
 
 import os
@@ -45,7 +46,7 @@ class Hidden(NamedTuple):
 
 
 class _Kind(Enum):
-    PLAIN, PACKAGES, REPOSITORY = auto(), auto(), auto()
+    PLAIN, PACKAGES, REPOSITORY, INSTALLATION = auto(), auto(), auto(), auto()
 
 
 class _Place(NamedTuple):
@@ -88,14 +89,23 @@ class ShownFolders:
         self._known: dict[str, _Contents] = {}
 
     def find(
-        self, folders: Iterable[str], root: str, deadline: float, repository: str | None = None
+        self,
+        folders: Iterable[str],
+        root: str,
+        deadline: float,
+        repository: str | None = None,
+        installations: Sequence[str] = (),
     ) -> Hidden | ToolError:
         """What is to be hidden now in the folders, but not in the workspace `root`.
 
-        `repository` is another shown folder, of git's own. TIMEOUT at `deadline` (of the monotonic clock), UNAVAILABLE
+        `repository` is another shown folder, of git's own. The packages of `installations` are not looked through: they
+        are like the system's, and it takes half a second. TIMEOUT at `deadline` (of the monotonic clock), UNAVAILABLE
         where there is too much.
         """
-        waiting = [_Place(name, os.path.basename(name), _kind_of(name)) for name in folders]
+        waiting = [
+            _Place(name, os.path.basename(name), _Kind.INSTALLATION if name in installations else _kind_of(name))
+            for name in folders
+        ]
         if repository is not None:
             waiting.append(_Place(repository, GIT_DIRECTORY, _Kind.REPOSITORY))
 
@@ -150,6 +160,10 @@ class ShownFolders:
                 continue
             if entry.is_dir(follow_symlinks=False):
                 kind = _Kind.REPOSITORY if is_repository else _kind_of(entry.path)
+                if place.kind is _Kind.INSTALLATION and kind is _Kind.PACKAGES:
+                    continue
+                if place.kind is _Kind.INSTALLATION and kind is _Kind.PLAIN:
+                    kind = _Kind.INSTALLATION
                 self._add_folder(_Place(entry.path, name, kind), contents)
             elif not entry.is_file(follow_symlinks=False):
                 contents.files.append(entry.path)
