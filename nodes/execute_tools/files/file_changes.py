@@ -28,6 +28,7 @@ from mendgraph.nodes.execute_tools.files.atomic_write import (
     undo,
     write_temporary,
 )
+from mendgraph.nodes.execute_tools.files.bare_repositories import repository_refusal
 from mendgraph.nodes.execute_tools.files.change_records import (
     ChangeRecorder,
     ChangeState,
@@ -152,7 +153,17 @@ def placed_changes(paths: JudgedPaths, changes: Sequence[Change]) -> list[Placed
         if name in taken:
             return invalid(f"Two of these changes concern {quoted(name)}: make one of them.")
         taken.add(name)
-    return found
+    return _repository_refusal(paths, found) or found
+
+
+def _repository_refusal(paths: JudgedPaths, placed: Sequence[PlacedChange]) -> ToolError | None:
+    changed = [place.real for each in placed for place in (each.place, each.target) if place is not None]
+    made = [place.real for each in placed for place in (each.place, each.target) if place is not None and place.missing]
+    try:
+        with closing(open_root(paths.root)) as root:
+            return repository_refusal(root, changed, made)
+    except OSError as error:
+        return os_failure(error, "write", ".")
 
 
 def _write(paths: JudgedPaths, change: WriteFile) -> PlacedChange | ToolError:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
+from mendgraph.nodes.execute_tools.files.bare_repositories import is_bare_repository
 from mendgraph.nodes.execute_tools.files.handles import beginning, closing, open_root
 from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge
 from mendgraph.nodes.execute_tools.files.tree_walk import GIT_DIRECTORY
@@ -34,8 +35,6 @@ _PACKAGES: Final = re.compile(
 )
 _LOGIN: Final = re.compile(r"(?i)\..*|.*\.env|_netrc|pip\.(?:conf|ini)|credentials.*|secrets\..*")
 """Names of files and folders in which people keep logins; whether they do the rules say."""
-
-_REPOSITORY: Final = frozenset({"HEAD", "objects", "refs"})
 
 
 class Hidden(NamedTuple):
@@ -153,7 +152,7 @@ class ShownFolders:
 
     def _look_through(self, place: _Place, contents: _Contents) -> None:
         entries = _entries(place.path)
-        is_repository = place.kind is _Kind.REPOSITORY or {entry.name for entry in entries} >= _REPOSITORY
+        is_repository = place.kind is _Kind.REPOSITORY or is_bare_repository({entry.name for entry in entries})
         for entry in entries:
             name = f"{place.judged}/{entry.name}"
             if entry.is_symlink():

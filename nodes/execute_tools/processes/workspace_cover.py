@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, Literal
 
+from mendgraph.nodes.execute_tools.files.bare_repositories import is_bare_repository
 from mendgraph.nodes.execute_tools.files.change_records import folders_above
 from mendgraph.nodes.execute_tools.files.handles import (
     beginning,
@@ -185,7 +186,12 @@ class _Search:
 
         `inside` a folder that is hidden, or is shown read-only, only ways around that are looked for.
         """
-        for entry in self._entries(folder_fd):
+        entries = self._entries(folder_fd)
+        if prefix and not inside and is_bare_repository({entry.name for entry in entries}):
+            self._list(self.cover.repositories, prefix[:-1])
+            inside = "shown"
+
+        for entry in entries:
             name, is_folder = f"{prefix}{entry.name}", entry.is_dir(follow_symlinks=False)
             if entry.is_symlink():
                 continue
@@ -220,10 +226,13 @@ class _Search:
             listed, below = cover.settings, "" if is_folder else "shown"
         else:
             return ""
-        listed.append(name)
-        if max(len(cover.repositories), len(cover.settings)) > MOST_REPOSITORIES:
-            raise _GivenUpError(_too_much())
+        self._list(listed, name)
         return below
+
+    def _list(self, listed: list[str], name: str) -> None:
+        listed.append(name)
+        if max(len(self.cover.repositories), len(self.cover.settings)) > MOST_REPOSITORIES:
+            raise _GivenUpError(_too_much())
 
     def _enter(self, parent_fd: int, entry: "os.DirEntry[str]", name: str, depth: int, inside: _Inside) -> None:
         """One folder further down; hide it if we may not read it, because a program could change its mode."""

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -361,6 +362,18 @@ def test_user_settings_made_directly_in_workspace_are_set_aside(place: Place) ->
     commands.run(["sh", "-c", "echo evil > config.toml"])
     assert not (place.root / "config.toml").exists()
     assert (place.root / f"config.toml{UNTRUSTED}").exists()
+
+
+def test_bare_repository_cannot_be_changed_or_replaced(place: Place) -> None:
+    config = place.root / "store/data/config"
+    subprocess.run(["git", "init", "--quiet", "--bare", str(config.parent)], check=True)
+    before = config.read_text()
+    attacks = ("true", "mv store .s; cp -r .s store", "mv store/data .s; cp -r .s store/data", "rm -rf store/data/HEAD")
+    for attack in attacks:
+        place.says(f"{attack}; printf '{FOREIGN}' >> store/data/config; echo id > store/data/hooks/post-update")
+    assert config.read_text() == before
+    assert not (config.parent / "hooks/post-update").exists()
+    assert place.says("git -C store/data rev-parse --is-bare-repository") == "true\n"
 
 
 # --- A lock that somebody keeps

@@ -1,0 +1,69 @@
+"""Changes by which a folder would become a bare repository, or that would change one.
+
+Git runs the hooks of a repository, and programs that its configuration names, as soon as somebody asks it for the
+status of the folder. `.git` is denied by its name; a bare repository may have any.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+from typing import Final
+
+from mendgraph.nodes.execute_tools.files.handles import status_beneath
+from mendgraph.nodes.records import ToolError, ToolErrorCode, quoted
+
+BARE: Final = (frozenset({"HEAD", "objects", "refs"}), frozenset({"HEAD", "commondir"}))
+"""Names in a folder that git takes for a repository. Source: is_git_directory and get_common_dir of git's setup.c."""
+
+_HEAD: Final = "HEAD"
+_BESIDE: Final = frozenset({"config", "objects", "refs", "commondir"})
+"""What makes a folder with a `HEAD` look like a repository, in whichever order they are made."""
+
+_OWN: Final = _BESIDE | {"head", "hooks", "info", "modules", "worktrees", "logs", "packed-refs", "config.worktree"}
+
+
+def is_bare_repository(names: Collection[str]) -> bool:
+    """Whether git takes a folder with these entries for a repository."""
+    return any(required.issubset(names) for required in BARE)
+
+
+def repository_refusal(root_fd: int, changed: Iterable[str], made: Iterable[str]) -> ToolError | None:
+    """Why the files with these names below the root may not change together, of which those in `made` are new."""
+    together = {(folder, part.casefold()) for name in made for folder, part in _steps(name)}
+    for name in changed:
+        for folder, part in _steps(name):
+            place = part.casefold()
+            if place not in _OWN:
+                continue
+            if any(all(_exists(root_fd, folder, each) for each in required) for required in BARE):
+                return _refusal(name, f"is a part of the git repository {quoted(folder or '.')}")
+            if (folder, place) not in together or _exists(root_fd, folder, part):
+                continue
+            if any((folder, each.casefold()) in together or _exists(root_fd, folder, each) for each in _beside(place)):
+                return _refusal(name, f"would make {quoted(folder or '.')} a git repository")
+    return None
+
+
+def _steps(name: str) -> Iterator[tuple[str, str]]:
+    """Each folder that the name goes through, "" for the root, with the part of the name in it."""
+    parts = name.split("/")
+    for length, part in enumerate(parts):
+        yield "/".join(parts[:length]), part
+
+
+def _beside(place: str) -> Collection[str]:
+    """What may not be in a folder in which this comes, in lower case."""
+    if place == _HEAD.casefold():
+        return _BESIDE
+    return (_HEAD,) if place in _BESIDE else ()
+
+
+def _exists(root_fd: int, folder: str, name: str) -> bool:
+    with suppress(OSError):
+        status_beneath(root_fd, (*folder.split("/"), name) if folder else (name,))
+        return True
+    return False
+
+
+def _refusal(name: str, reason: str) -> ToolError:
+    message = f"Blocked by rule 'git_internal': {quoted(name)} {reason}, whose configuration and hooks git runs."
+    return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=f"{message} Go on without this file.")
