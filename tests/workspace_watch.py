@@ -25,7 +25,7 @@ Part = Literal["product", "effects", "tests"]
 
 EXCUSED: Final = {
     "files/handles.py:open_root": "the one place where an absolute name is opened",
-    "mcp_tools.py:_session": "the user's own server is started with what the user wrote in its settings",
+    "mcp_servers/stdio_process.py:started_process": "the user's own server is started with resolved names",
     **dict.fromkeys(
         (
             "store/run_folder.py:_private_folder",

@@ -107,6 +107,8 @@ class BoundNodes:
         self.compile: Callable[[BoundNodes], Any] | None = None
         """Makes a machine of nodes like these: that of the children of a run."""
         self._of_child = False
+        self.servers_outlive_turns = False
+        """Whether a session closes these nodes. Without one a thread's MCP servers end with its turn."""
 
     @property
     def records(self) -> WorkspaceRecords:
@@ -114,12 +116,16 @@ class BoundNodes:
         return self._tools.records
 
     def close(self) -> None:
-        """Close the connections that the nodes opened for sync calls."""
+        """Close the connections that the nodes opened for sync calls, and end the MCP servers."""
         self._models.close()
+        self._tools.end_servers()
 
     async def aclose(self) -> None:
-        """Close the connections of this event loop, and those for sync calls."""
-        await self._models.aclose()
+        """Close the connections of this event loop, and those for sync calls, and end the MCP servers."""
+        try:
+            await self._models.aclose()
+        finally:
+            await asyncio.to_thread(self._tools.end_servers)
 
     def mark_turn(self, context: AgentContext, run_id: str, *, first: bool) -> None:
         """Mark that a turn begins whose request has an id of the store's: see `REQUEST_ID`."""
@@ -373,6 +379,8 @@ class BoundNodes:
         """Write what is left of the spending, and forget what the model wrote."""
         self._models.book.flush()
         self._tools.words.forget(state.get("run_id", ""))
+        if not (self.servers_outlive_turns or self._of_child):
+            self._tools.end_servers(state.get("run_id", ""))
         if self._name:  # as create_agent does: others find by it who said what
             update["messages"] = [each.model_copy(update={"name": self._name}) for each in update["messages"]]
         return update

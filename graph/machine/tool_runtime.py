@@ -23,6 +23,7 @@ from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.workspace import (
     TakenBack,
     WorkspaceRecords,
+    executed_rules,
     judged_workspace,
     kept_content,
     open_skill,
@@ -46,6 +47,7 @@ from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, mono
 from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge, check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal, parent_of
+from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
 from mendgraph.nodes.execute_tools.node import execute_tools
 from mendgraph.nodes.execute_tools.processes.commands import CommandRules, Commands, open_commands
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext
@@ -135,6 +137,8 @@ class ToolRuntime:
         self.records = WorkspaceRecords()
         self._memory = PolicyMemory(monotonic_s, BreakerConfig())
         self._opened: dict[tuple[str, CommandRules | CheckRules], Any] = {}
+        self._executed = tuple(dict.fromkeys(name for each in given for name in each.executes))
+        self._servers: dict[str, McpServers] = {}
 
     def redactor(self) -> Redactor:
         """What takes out secrets: the given values and those of the environment first, then shapes and names."""
@@ -234,7 +238,7 @@ class ToolRuntime:
             context.allowed_programs,
             seconds,
             readable=context.readable_folders,
-            protected=(*records_folders(), *user_places()),
+            protected=(*records_folders(), *user_places(), *self._executed),
             sandbox=context.sandbox,
         )
         return self._kept(open_commands, context, rules)
@@ -265,7 +269,10 @@ class ToolRuntime:
             return known
         denied = self.rules(context)
         opened = open_it(
-            context.workspace, rules, partial(is_hidden, rules=denied), partial(judge_content, rules=denied)
+            context.workspace,
+            rules,
+            partial(is_hidden, rules=denied),
+            partial(judge_content, rules=denied),
         )
         if not isinstance(opened, ToolError):
             if len(self._opened) >= _MOST_COMMANDS:
@@ -393,10 +400,26 @@ class ToolRuntime:
         return tool is not None and tool.child
 
     def rules(self, context: AgentContext) -> tuple[FileGuardrailRule, ...]:
-        """The file rules of the run: the agent's settings stay as they are, its records in the workspace are denied."""
+        """The file rules of the run.
+
+        The agent's settings and what its MCP servers execute stay as they are, its records in the workspace are denied.
+        """
         own = own_rules(context.workspace, records_folders(), user_places())
+        executed = executed_rules(context.workspace, self._executed) if self._executed else ()
         writable = (writable_rule(context.writable_paths),) if context.writable_paths else ()
-        return (*self._rules, OWN_SETTINGS_RULE, *own, *writable)
+        return (*self._rules, OWN_SETTINGS_RULE, *own, *executed, *writable)
+
+    def _servers_of(self, run_id: str) -> McpServers:
+        """The MCP servers of a thread, which its children share; none is started before it is called."""
+        return self._servers.setdefault(parent_of(run_id)[0], McpServers())
+
+    def end_servers(self, run_id: str | None = None) -> None:
+        """End the MCP servers of a thread, or of all threads."""
+        ending = [*self._servers] if run_id is None else [parent_of(run_id)[0]]
+        for thread in ending:
+            servers = self._servers.pop(thread, None)
+            if servers is not None:
+                servers.close()
 
     def _tool_context(
         self, state: AgentState, folder: str | ToolError, sink: TraceSink, scope: CancellationScope | None
@@ -429,6 +452,7 @@ class ToolRuntime:
             gated=state["profile"].edit_form is EditForm.BLOCKS,
             state=state,
             skill=lambda name: open_skill(self.user_skills(context), self._rules, name),
+            servers=self._servers_of(state["run_id"]),
             remember=partial(self._remember, get_runtime().store, context) if context.memory else None,
         )
 

@@ -22,7 +22,13 @@ from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder, wor
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock
 from mendgraph.nodes.execute_tools.store.user_files import user_skill_folders
 from mendgraph.nodes.execute_tools.trace import TraceSink
-from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule, folded_parts, runs_later
+from mendgraph.nodes.guard.file_rules import (
+    DEFAULT_GUARDRAIL_RULES,
+    FileGuardrailRule,
+    executed_rule,
+    folded_parts,
+    runs_later,
+)
 from mendgraph.nodes.guard.policy import judge_content, judge_path
 from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.language.project_notes import SKILL_FILE, SKILL_FOLDERS, SkillFolder
@@ -129,6 +135,14 @@ def own_rules(workspace: str, records: tuple[str, ...], settings: tuple[str, ...
         FileGuardrailRule("user_settings", "The user's own settings of the agent", _Inside.of(workspace, settings)),
     )
     return tuple(rule for rule in found if rule.check != _Inside(frozenset()))
+
+
+@lru_cache(maxsize=128)
+def executed_rules(workspace: str, files: tuple[str, ...]) -> tuple[FileGuardrailRule, ...]:
+    """What keeps the agent from changing those of the files, named by absolute names, that lie in the workspace."""
+    whole = join(workspace, "")
+    inside = tuple(relpath(each, whole) for each in files if each.startswith(whole))
+    return (executed_rule(inside),) if inside else ()
 
 
 @dataclass(frozen=True)

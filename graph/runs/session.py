@@ -135,6 +135,7 @@ class Session:
         saver = InMemorySaver(serde=serializer(given.secrets)) if kept is None else kept
         given = given._replace(checkpointer=saver, context=None)
         self._machine, self._nodes = build_machine(**given._asdict(), stop=self._stop)
+        self._nodes.servers_outlive_turns = True
 
     def __enter__(self) -> Self:
         return self
@@ -215,12 +216,12 @@ class Session:
         return usage_report(spending)
 
     def close(self) -> None:
-        """Close the connections of sync calls, and the store."""
+        """Close the connections of sync calls, the MCP servers and the store."""
         self._nodes.close()
         self._close_store()
 
     async def aclose(self) -> None:
-        """Close the connections of this event loop, those of sync calls, and the store."""
+        """Close the connections of this event loop, those of sync calls, the MCP servers and the store."""
         await self._nodes.aclose()
         await asyncio.to_thread(self._close_store)
 

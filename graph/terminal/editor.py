@@ -35,7 +35,8 @@ from mendgraph.nodes import records
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
 from mendgraph.nodes.call_model.local_model import why_unavailable
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
-from mendgraph.nodes.execute_tools.mcp_tools import load_mcp_tools
+from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
+from mendgraph.nodes.execute_tools.mcp_tools import load_session_tools
 from mendgraph.nodes.execute_tools.registry import Tool
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.approvals import Action, ApprovalAnswer, AskedCall, CallDecision
@@ -70,11 +71,12 @@ Servers = Sequence[Any] | None
 
 @dataclass
 class _Kept:
-    """A session between its prompts. `notes` is said at the next one."""
+    """A session between its prompts. `notes` is said at the next one; `servers` are the client's, which run."""
 
     context: AgentContext
     tools: tuple[Tool, ...]
     notes: list[str]
+    servers: McpServers
     turn: "_Turn | None" = None
 
     def modes(self) -> schema.SessionModeState:
@@ -126,8 +128,10 @@ class EditorAgent:
             if known.run_id != session_id:  # the beginning of an id, which is enough on the command line
                 raise RequestError(_WRONG, f"There is no session {session_id!r} in {root}: list those that are there.")
             context = AgentContext(**{**known.context.model_dump(), **self._given, "workspace": root})
-            kept = await self._keep(context, mcp_servers or ())
             messages = found(with_store(root, partial(_messages, session_id)))
+            kept = await self._keep(context, mcp_servers or ())
+        if (before := self._sessions.get(session_id)) is not None:
+            await asyncio.to_thread(before.servers.close)
         self._sessions[session_id] = kept
         visible = _visible((tool.name for tool in kept.tools), context)
         for message in messages:
@@ -187,7 +191,9 @@ class EditorAgent:
         for turn in turns:
             turn.stop("by the editor, which has ended")
         tasks = {turn.task for turn in turns if turn.task is not None}
-        return not (tasks and (await asyncio.wait(tasks, timeout=GRACE_S))[1])
+        ended = not (tasks and (await asyncio.wait(tasks, timeout=GRACE_S))[1])
+        await asyncio.gather(*(asyncio.to_thread(kept.servers.close) for kept in self._sessions.values()))
+        return ended
 
     def _session(self, session_id: str) -> _Kept:
         if session_id not in self._sessions:
@@ -205,10 +211,18 @@ class EditorAgent:
         problem = await asyncio.to_thread(why_unavailable) if embedded else endpoint
         if problem is not None and not isinstance(problem, Endpoint):
             raise RequestError(_FAILED, problem.message)
-        tools = await load_mcp_tools({each.name: _connection(each) for each in servers})
+        running = McpServers()
+        connections = {each.name: _connection(each) for each in servers}
+        try:
+            tools = await load_session_tools(running, connections, context.workspace)
+        except BaseException:
+            await asyncio.to_thread(running.close)
+            raise
         if isinstance(tools, records.ToolError):
-            return _Kept(context, default_tools(), [f"The editor's MCP servers are not used. {tools.message}"])
-        return _Kept(context, (*default_tools(), *tools), [])
+            await asyncio.to_thread(running.close)
+            note = f"The editor's MCP servers are not used. {tools.message}"
+            return _Kept(context, default_tools(), [note], running)
+        return _Kept(context, (*default_tools(), *tools), [], running)
 
 
 @dataclass

@@ -1,25 +1,28 @@
 """Tools of MCP servers as tools of ours, so that guard, timeout, trace, redaction and journal are the engine's.
 
 A server is not trusted: what it says of its tools is bounded and made plain, and its hints on what a tool does to the
-world are not read. It checks the arguments of its tools itself. Each call is a conversation of its own, spoken by
-`mcp`, so a server keeps nothing in memory from call to call.
+world are not read. It checks the arguments of its tools itself.
 Source of the shapes: the Model Context Protocol, revision 2025-06-18, "Tools", and its schema of content blocks.
 """
 
 import asyncio
-import logging
-import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
-from tempfile import TemporaryFile
-from typing import IO, TYPE_CHECKING, Any, Final, TextIO, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from mendgraph.nodes.execute_tools.mcp_servers.connections import (
+    Connection,
+    ConnectionSettingsError,
+    McpServer,
+    resolve_server,
+)
+from mendgraph.nodes.execute_tools.mcp_servers.limits import McpLimitError
+from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
 from mendgraph.nodes.execute_tools.registry import OpenArguments, Tool, ToolContext, plain_schema
-from mendgraph.nodes.execute_tools.secrets.redact import redact
 from mendgraph.nodes.execute_tools.tool_run import meant_or_known
 from mendgraph.nodes.language.display import how_to_add
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult, invalid, plain_text, quoted
@@ -27,72 +30,137 @@ from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, T
 if TYPE_CHECKING:
     from mcp import ClientSession, types
 
-Answer = TypeVar("Answer")
-END_S: Final = 5.0
-"""How long a server may take to end once nobody speaks to it any more: `mcp` kills a program after 4 s."""
+MOST_TOOLS: Final = 500
+"""Tools of one server; one that lists more is refused, since its list may have no end."""
 
-MOST_TOOLS: Final = 500  # of one server; one that lists more is refused, since its list may have no end
-LONGEST_NAME: Final = 64  # characters of a tool's name. Source: OpenAI's API, as `[A-Za-z0-9_-]{1,64}`.
-LONGEST_DESCRIPTION: Final = 1_024  # characters of a description. Source: what OpenAI's API takes of one.
+MOST_PAGES: Final = 100
+"""Pages of one server's list of tools; the same of a list whose pages are empty."""
+
+LONGEST_NAME: Final = 64
+"""Characters of a tool's name. Source: OpenAI's API, as `[A-Za-z0-9_-]{1,64}`."""
+
+LONGEST_DESCRIPTION: Final = 1_024
+"""Characters of a description. Source: what OpenAI's API takes of one."""
+
 LONGEST_ERROR: Final = 2_000
-LONGEST_SCHEMA: Final = 65_536  # bytes of one tool's schema
-_LONGEST_REASON: Final = 500
+"""Characters of an error that a tool answers with."""
+
+LONGEST_SCHEMA: Final = 65_536
+"""Bytes of one tool's schema."""
+
+DEEPEST_SCHEMA: Final = 32
+"""Levels of one tool's schema; those of the servers of the MCP project have 8 at most."""
+
 _TOLD: Final = ("mimeType", "uri")  # what is said of an image, a sound or a file
-_SILENT: Final = logging.NullHandler()
-_VARIABLE: Final = re.compile(r"\$\{([^{}]+)\}")
-"""What langchain-mcp-adapters replaces in the values of a connection's `env`."""
-
 _MISSING: Final = f"MCP tools need {how_to_add('mcp')}."
-Connection = Mapping[str, object]
-"""As langchain-mcp-adapters' MultiServerMCPClient takes it: {"transport": "stdio", "command": "python", ...}."""
-
-
-class ConnectionSettingsError(ValueError):
-    """What the user says of a server does not describe one."""
 
 
 async def load_mcp_tools(
-    connections: Mapping[str, Connection], *, effects: Mapping[str, Effect] | None = None, timeout_s: float = 30.0
+    connections: Mapping[str, Connection],
+    *,
+    effects: Mapping[str, Effect] | None = None,
+    timeout_s: float = 30.0,
+    workspace: str = ".",
 ) -> tuple[Tool, ...] | ToolError:
     """All tools of these servers, as `server__tool`, or why they cannot be had.
 
     `connections` has a connection for each server's name, as langchain-mcp-adapters' MultiServerMCPClient takes them:
-    {"calc": {"transport": "stdio", "command": "python", "args": ["calc.py"]}}. A tool's effect is EXECUTE unless
-    `effects` says otherwise of `server__tool` or of the whole `server`; a server's own hints (`readOnlyHint`) are not
-    trusted. A server has `timeout_s` seconds to list its tools.
+    {"calc": {"transport": "stdio", "command": "python", "args": ["calc.py"]}}. Relative names of files count from
+    `workspace`; the files of the workspace that a connection executes cannot be changed by the agent. A tool's effect
+    is EXECUTE unless `effects` says otherwise of `server__tool` or of the whole `server`; a server's own hints
+    (`readOnlyHint`) are not trusted. A server has `timeout_s` seconds to list its tools. It is started for that, and
+    once more by each session that calls it.
     """
-    listed = await asyncio.gather(*(ask(name, each, _list_tools, timeout_s) for name, each in connections.items()))
-    effects, found = effects or {}, dict[str, Tool]()
-    for (server, connection), offered in zip(connections.items(), listed, strict=True):
+    servers = McpServers()
+    try:
+        return await list_mcp_tools(servers, connections, effects or {}, timeout_s, workspace)
+    finally:
+        await asyncio.to_thread(servers.close)
+
+
+async def load_session_tools(
+    servers: McpServers, connections: Mapping[str, Connection], workspace: str, timeout_s: float = 30.0
+) -> tuple[Tool, ...] | ToolError:
+    """The same tools, which call these running servers, whoever calls the tools; `servers` is the caller's to close."""
+    tools = await list_mcp_tools(servers, connections, {}, timeout_s, workspace)
+    return tools if isinstance(tools, ToolError) else tuple(_bound_to(servers, tool) for tool in tools)
+
+
+def _bound_to(servers: McpServers, tool: Tool) -> Tool:
+    async def run(context: ToolContext, arguments: OpenArguments) -> ToolResult | ToolError:
+        result: ToolResult | ToolError = await tool.run(replace(context, servers=servers), arguments)
+        return result
+
+    return replace(tool, run=run)
+
+
+async def list_mcp_tools(
+    servers: McpServers,
+    connections: Mapping[str, Connection],
+    effects: Mapping[str, Effect],
+    timeout_s: float,
+    workspace: str,
+) -> tuple[Tool, ...] | ToolError:
+    """Ask these servers, which go on running, for their tools."""
+    try:
+        import langchain_mcp_adapters.sessions
+        import mcp
+    except ImportError:
+        return ToolError(code=ToolErrorCode.UNAVAILABLE, message=_MISSING)
+    _ = langchain_mcp_adapters, mcp
+
+    resolved: list[McpServer] = []
+    for name, connection in connections.items():
+        try:
+            resolved.append(await asyncio.to_thread(resolve_server, name, connection, workspace))
+        except ConnectionSettingsError as error:
+            return invalid(f"The connection of the MCP server {quoted(name)} cannot be used: {error}")
+
+    listed = await asyncio.gather(*(servers.ask(server, _list_tools, timeout_s) for server in resolved))
+    tools = dict[str, Tool]()
+    for server, offered in zip(resolved, listed, strict=True):
         if isinstance(offered, ToolError):
             return offered
         if len(offered) > MOST_TOOLS:
-            return invalid(f"The MCP server {quoted(server)} lists more than {MOST_TOOLS} tools, so it is not used.")
+            return invalid(
+                f"The MCP server {quoted(server.name)} lists more than {MOST_TOOLS} tools, so it is not used."
+            )
         for each in offered:
-            name = re.sub(r"[^A-Za-z0-9_-]", "_", f"{server}__{each.name}")[:LONGEST_NAME]
-            if name in found:
+            name = re.sub(r"[^A-Za-z0-9_-]", "_", f"{server.name}__{each.name}")[:LONGEST_NAME]
+            if name in tools:
                 return invalid(f"Two MCP tools would both be called {name!r}. Rename a server.")
             try:
-                found[name] = _tool(name, server, connection, each, effects)
+                tools[name] = _tool(name, server, each, effects)
             except ValueError as error:
                 return invalid(str(error))
+
+    problem = _problem_of_effects(effects, [*connections, *tools])
+    return tuple(tools.values()) if problem is None else problem
+
+
+def _problem_of_effects(effects: Mapping[str, Effect], names: list[str]) -> ToolError | None:
     for name, effect in effects.items():
-        if name not in {*connections, *found}:
-            remedy = meant_or_known(name, [*connections, *found])[1]
+        if name not in names:
+            remedy = meant_or_known(name, names)[1]
             return invalid(f"The effects name {name!r}, which is no MCP tool or server. {remedy}")
         if not isinstance(effect, Effect):
             return invalid(f"The effect of {name!r} has to be an Effect, such as Effect.READ.")
-    return tuple(found.values())
+    return None
 
 
 def load_mcp_tools_sync(
-    connections: Mapping[str, Connection], *, effects: Mapping[str, Effect] | None = None, timeout_s: float = 30.0
+    connections: Mapping[str, Connection],
+    *,
+    effects: Mapping[str, Effect] | None = None,
+    timeout_s: float = 30.0,
+    workspace: str = ".",
 ) -> tuple[Tool, ...] | ToolError:
     """As `load_mcp_tools`, for callers without an event loop; inside one it is an error that says what to await."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(load_mcp_tools(connections, effects=effects, timeout_s=timeout_s))
+        loading = load_mcp_tools(connections, effects=effects, timeout_s=timeout_s, workspace=workspace)
+        return asyncio.run(loading)
     return invalid("An event loop is running here: use `await load_mcp_tools(...)` instead of load_mcp_tools_sync.")
 
 
@@ -100,17 +168,18 @@ async def _list_tools(session: "ClientSession") -> "list[types.Tool]":
     """The server's tools, page by page; one more than MOST_TOOLS are enough to know that there are too many."""
     from mcp.types import PaginatedRequestParams
 
-    found: list[types.Tool] = []
+    tools: list[types.Tool] = []
     cursor: str | None = None
-    while True:
+    for _ in range(MOST_PAGES):
         page = await session.list_tools(params=PaginatedRequestParams(cursor=cursor))
-        found += page.tools
+        tools += page.tools
         cursor = page.nextCursor
-        if not cursor or len(found) > MOST_TOOLS:
-            return found[: MOST_TOOLS + 1]
+        if not cursor or len(tools) > MOST_TOOLS:
+            return tools[: MOST_TOOLS + 1]
+    raise McpLimitError(f"its list of tools has more than {MOST_PAGES} pages")
 
 
-def _tool(name: str, server: str, connection: Connection, offered: "types.Tool", effects: Mapping[str, Effect]) -> Tool:
+def _tool(name: str, server: McpServer, offered: "types.Tool", effects: Mapping[str, Effect]) -> Tool:
     """One tool. ValueError where its schema cannot be used; the text names the tool."""
     schema, size = dict[str, Any](), 0
     try:
@@ -127,33 +196,42 @@ def _tool(name: str, server: str, connection: Connection, offered: "types.Tool",
 
     async def run(context: ToolContext, arguments: OpenArguments) -> ToolResult | ToolError:
         question = partial(_call, tool=offered.name, arguments=arguments.model_extra or {})
-        answer = await ask(server, connection, question, min(context.timeout_s, context.seconds_left))
+        servers = context.servers or McpServers()
+        try:
+            answer = await servers.ask(server, question, min(context.timeout_s, context.seconds_left))
+        finally:
+            if context.servers is None:  # a call outside of a session has a server of its own
+                await asyncio.to_thread(servers.close)
         return answer if isinstance(answer, ToolError) else call_result(name, answer)
 
     return Tool(
         name=name,
-        description=said or f"A tool of the MCP server {quoted(server)}.",
+        description=said or f"A tool of the MCP server {quoted(server.name)}.",
         arguments=OpenArguments,
-        effect=effects.get(name, effects.get(server, Effect.EXECUTE)),
+        effect=effects.get(name, effects.get(server.name, Effect.EXECUTE)),
         run=run,
         self_timed=True,
         remote=True,
         schema=schema,
+        executes=server.executes,
     )
 
 
-def _bounded(node: Any) -> Any:
-    """A schema with its descriptions made plain. ValueError where a name in it cannot be read."""
+def _bounded(node: Any, left: int = DEEPEST_SCHEMA) -> Any:
+    """A schema with its descriptions made plain. ValueError where it is too deep or a name in it cannot be read."""
+    if left == 0:
+        raise ValueError(f"it is nested more than {DEEPEST_SCHEMA} levels deep")
     if isinstance(node, list):
-        return [_bounded(each) for each in node]
+        return [_bounded(each, left - 1) for each in node]
     if not isinstance(node, Mapping):
         return node
+
     if odd := next((name for name in node if not name.isprintable() or len(name) > 100), ""):
         raise ValueError(f"it has the unreadable name {plain_text(odd, 100)!r}")
     return {
         key: plain_text(value, LONGEST_DESCRIPTION)
         if key == "description" and isinstance(value, str)
-        else _bounded(value)
+        else _bounded(value, left - 1)
         for key, value in node.items()
     }
 
@@ -192,95 +270,3 @@ def call_result(name: str, answer: Mapping[str, Any]) -> ToolResult:
             attachment["text"] = inner["text"]
         data.setdefault("attachments", []).append({"type": block["type"], **attachment})
     return ToolResult(ok=True, data=data)
-
-
-# --- Conversations: one for each question, bounded in time
-
-
-async def ask(
-    name: str, connection: Connection, question: "Callable[[ClientSession], Awaitable[Answer]]", timeout_s: float
-) -> Answer | ToolError:
-    """What `question` to this server comes to in a conversation of its own, which takes at most `timeout_s` seconds.
-
-    UNAVAILABLE where the server cannot be started or reached or the extra `mcp` is missing, INVALID_ARGUMENT for a
-    connection that is none, TIMEOUT, and IO_ERROR for a server that dies, refuses, or says what nobody understands.
-    """
-    try:
-        import anyio
-        import langchain_mcp_adapters.sessions
-        from mcp import McpError, types
-    except ImportError:
-        return ToolError(code=ToolErrorCode.UNAVAILABLE, message=_MISSING)
-    _ = langchain_mcp_adapters
-    for library in ("mcp", "client", "httpx", "langchain_mcp_adapters"):  # what they log quotes servers
-        logging.getLogger(library).addHandler(_SILENT)
-    greeted = False
-    with TemporaryFile() as stderr:
-        try:
-            with anyio.fail_after(timeout_s + END_S) as scope:
-                async with _session(connection, stderr) as session:
-                    try:
-                        with anyio.fail_after(timeout_s):
-                            await session.initialize()
-                            greeted = True
-                            return await question(session)
-                    except asyncio.CancelledError:
-                        scope.cancel()  # no polite ending of the transports, which could take long
-                        raise
-        except Exception as error:  # noqa: BLE001 - a server may fail in any way, and none ends the run
-            first: BaseException = error  # what the others of a group followed from
-            while isinstance(first, BaseExceptionGroup):
-                first = first.exceptions[0]
-            if isinstance(first, TimeoutError):
-                message = f"The MCP server {quoted(name)} did not answer within {timeout_s:g} s, and was given up."
-                return ToolError(code=ToolErrorCode.TIMEOUT, message=message)
-            if isinstance(first, ConnectionSettingsError):
-                return invalid(f"The connection of the MCP server {quoted(name)} cannot be used: {first}")
-            ended = isinstance(first, anyio.BrokenResourceError | anyio.ClosedResourceError)
-            ended |= isinstance(first, McpError) and first.error.code == types.CONNECTION_CLOSED
-            reason = _why_ended(stderr) if ended else _reason(str(first)) or type(first).__name__
-            code = ToolErrorCode.IO_ERROR if greeted else ToolErrorCode.UNAVAILABLE
-            return ToolError(code=code, message=f"The MCP server {quoted(name)} failed: {reason}")
-
-
-@asynccontextmanager
-async def _session(connection: Connection, stderr: IO[bytes]) -> "AsyncIterator[ClientSession]":
-    """A conversation; a program gets the environment that `mcp` gives, without keys."""
-    from langchain_mcp_adapters.sessions import create_session
-    from mcp import ClientSession, StdioServerParameters
-    from mcp.client.stdio import stdio_client
-    from pydantic import ValidationError
-
-    extra = dict(cast("Mapping[str, Any]", connection.get("session_kwargs") or {}))
-    if connection.get("transport") != "stdio":
-        if not isinstance(connection.get("url"), str):
-            raise ConnectionSettingsError("it has neither a url nor the transport 'stdio'")
-        given: Any = {**connection, "session_kwargs": extra}  # create_session adds to the inner map
-        async with create_session(given) as session:
-            yield session
-        return
-    try:
-        program = StdioServerParameters.model_validate(connection)
-    except ValidationError as error:
-        wrong = error.errors(include_url=False, include_input=False)[0]
-        raise ConnectionSettingsError(f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}") from error
-    env = {
-        name: _VARIABLE.sub(lambda found: os.environ.get(found[1], found[0]), value)
-        for name, value in (program.env or {}).items()
-    }
-    # Its own stderr would be the terminal's.
-    async with (
-        stdio_client(program.model_copy(update={"env": env}), errlog=cast("TextIO", stderr)) as (heard, said),
-        ClientSession(heard, said, **extra) as session,
-    ):
-        yield session
-
-
-def _why_ended(stderr: IO[bytes]) -> str:
-    stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - _LONGEST_REASON))
-    said = _reason(stderr.read().decode("utf-8", "replace"))
-    return f"it ended; it said: {said}" if said else "it ended"
-
-
-def _reason(text: str) -> str:
-    return plain_text(str(redact(text[: 4 * _LONGEST_REASON])), _LONGEST_REASON)

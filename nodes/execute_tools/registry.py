@@ -19,6 +19,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from mendgraph.nodes.execute_tools.evidence.checks import Checks
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
 from mendgraph.nodes.execute_tools.processes.commands import Commands
 from mendgraph.nodes.execute_tools.store.run_folder import Artifacts
 from mendgraph.nodes.language.names import closest_names
@@ -42,7 +43,7 @@ class ToolContext:
     `changes` are this turn's so far, and `backup` gives the bytes with a hash that a file held before one, None where
     they were not kept. A page of a file has `max_lines` lines at most. `call_id` is the call's own, and `state` that of
     the run, to be read. `skill` gives the folder of a skill of the user's, `remember` keeps a note for later runs and
-    gives it as it is kept; each is None where a run has none.
+    gives it as it is kept; each is None where a run has none. `servers` are those of MCP that the session runs.
     """
 
     workspace: Workspace
@@ -67,6 +68,7 @@ class ToolContext:
     state: Mapping[str, Any] = field(default_factory=dict)
     skill: Callable[[str], Workspace | ToolError] | None = None
     remember: Callable[[str], str | ToolError] | None = None
+    servers: McpServers | None = None
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,7 @@ class Tool:
     of files, at its end. `remote` ones ask a server, as those with the effect NETWORK do: a circuit breaker counts when
     it does not answer. `paths_of` names the workspace paths that stand inside an argument, such as a patch, for guard.
     A call of a `child` tool is a run of its own: the machine makes it, beside those of the calls around it.
+    `executes` are absolute names of files that its calls execute outside of the sandbox, which no run may change.
     `schema` is shown to the model instead of that of `arguments`. Runs in an event loop await `arun` in place of `run`.
     The rest is as in `ToolSpec`.
     """
@@ -130,6 +133,7 @@ class Tool:
     edit_forms: tuple[EditForm, ...] = ()
     seldom_in: tuple[EditForm, ...] = ()
     offered: bool = True
+    executes: tuple[str, ...] = ()
 
     @cached_property
     def spec(self) -> ToolSpec:

@@ -518,6 +518,25 @@ def writable_rule(paths: tuple[str, ...]) -> FileGuardrailRule:
     return FileGuardrailRule("writable_paths", f"Outside {', '.join(paths)}", _Outside(places))
 
 
+@dataclass(frozen=True)
+class _Executed:
+    """A check: whether a path is one of these, or below one. It holds for changes alone."""
+
+    places: frozenset[tuple[str, ...]]
+
+    def __call__(self, path: Path) -> bool:
+        parts = folded_parts(path)
+        return any(parts[:end] in self.places for end in range(1, len(parts) + 1))
+
+
+@lru_cache(maxsize=64)
+def executed_rule(paths: tuple[str, ...]) -> FileGuardrailRule:
+    """The rule that lets nobody change these files of the workspace, nor what is in these folders of it."""
+    places = frozenset(folded_parts(PurePath(path)) for path in paths)
+    what = "Files that an MCP server of this run executes outside of the sandbox"
+    return FileGuardrailRule("mcp_server", what, _Executed(places))
+
+
 def outside(paths: Sequence[str], places: Sequence[str]) -> list[str]:
     """Those of the paths that are none of these files, and in none of these folders."""
     rule = writable_rule(tuple(places))
@@ -526,4 +545,4 @@ def outside(paths: Sequence[str], places: Sequence[str]) -> list[str]:
 
 def is_for_changes(rule: FileGuardrailRule) -> bool:
     """Whether the rule says nothing of reading."""
-    return rule is OWN_SETTINGS_RULE or isinstance(rule.check, _Outside)
+    return rule is OWN_SETTINGS_RULE or isinstance(rule.check, _Outside | _Executed)

@@ -31,7 +31,6 @@ EFFECT_FILES = frozenset(
         "nodes/execute_tools/evidence/checks.py",
         "nodes/execute_tools/evidence/runner.py",
         "nodes/execute_tools/evidence/runners.py",
-        "nodes/execute_tools/mcp_tools.py",
         "nodes/call_model/local_model.py",
         "nodes/call_model/local_server.py",
         "nodes/call_model/weights.py",
@@ -40,7 +39,8 @@ EFFECT_FILES = frozenset(
 """The single files that may touch the world; `EFFECT_PACKAGES` hold nothing else."""
 
 EFFECT_PACKAGES = tuple(
-    f"nodes/execute_tools/{name}/" for name in ("copies", "files", "journal", "network", "processes", "store")
+    f"nodes/execute_tools/{name}/"
+    for name in ("copies", "files", "journal", "mcp_servers", "network", "processes", "store")
 )
 
 NOT_OURS = frozenset({"__pycache__", "node_modules", "stores"})

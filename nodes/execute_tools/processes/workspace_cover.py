@@ -132,7 +132,7 @@ def find_cover(
     `holds` says which files are denied for what they hold (see `HeldSecrets`). `protected` names can be neither made
     nor changed, see `make_protected_folders`.
     """
-    search = _Search(denied, deadline, holds)
+    search = _Search(denied, deadline, holds, protected)
     try:
         with closing(open_beneath(root_fd, (), os.O_RDONLY)) as top:
             search.look(top, "", 0)
@@ -175,8 +175,9 @@ class _GivenUpError(Exception):
 
 
 class _Search:
-    def __init__(self, denied: Denied, deadline: float, holds: Holds) -> None:
+    def __init__(self, denied: Denied, deadline: float, holds: Holds, protected: Sequence[str]) -> None:
         self._denied, self._deadline, self._holds = denied, deadline, holds
+        self._protected, self._protected_folders = {*protected}, tuple(f"{name}/" for name in protected)
         self.cover = Cover()
         self._seen: list[str] = []
         self._linked: set[tuple[int, int]] = set()
@@ -201,13 +202,13 @@ class _Search:
             below = inside or self._judge(folder_fd, entry, name, is_folder=is_folder)
             if is_folder:
                 self._enter(folder_fd, entry, name, depth, below)
-            elif below:
+            elif below or name in self._protected or name.startswith(self._protected_folders):
                 self._note(entry)
             else:
                 self._seen.append(name)
 
     def add_other_names(self, root_fd: int) -> None:
-        """Hide what is the same file as one that is denied or git's own."""
+        """Hide what is the same file as one that is denied, protected or git's own."""
         for name in self._seen if self._linked else ():
             self._check_time()
             with suppress(OSError):  # it was there a moment ago

@@ -16,7 +16,7 @@ from acp import PROTOCOL_VERSION, RequestError, helpers, schema, spawn_agent_pro
 from mendgraph.graph.runs.runs import RunState, list_runs
 from mendgraph.nodes.records import JsonMap
 from tests.doubles.scripted_server import Calls, Reply, Say, ScriptedServer, Stall, Status
-from tests.nodes.execute_tools.mcp_doubles import program
+from tests.nodes.execute_tools.mcp_doubles import ECHO, PROGRAM, program, running
 
 COMMAND = Path(sys.executable).parent / "mendgraph"
 BUG, FIXED = "def add(a, b):\n    return a - b\n", "def add(a, b):\n    return a + b\n"
@@ -337,6 +337,28 @@ def test_sessions_are_loaded_with_what_was_said_and_may_bring_mcp_servers(folder
     offered = [{each["function"]["name"] for each in request["tools"]} for request in requests]
     assert [name for name in offered[0] if name not in offered[-1]] == ["echo__echo"]
     assert "The editor's MCP servers are not used." in editor.texts("agent_thought_chunk")
+
+
+def test_mcp_server_of_the_editor_runs_once_for_its_session_and_is_not_rewritten(folder: Path, desk: Desk) -> None:
+    arguments = [str(folder / "pids"), json.dumps([ECHO]), ""]
+    text = f"import sys\nsys.argv[1:] = {arguments!r}\n{PROGRAM}"
+    (folder / "server.py").write_text(text, encoding="utf-8")
+    (folder / "mcp.py").write_text("raise SystemExit('a module of the workspace was imported')", encoding="utf-8")
+    server = schema.McpServerStdio(name="s", command=sys.executable, args=["server.py"], env=[])
+    write = Calls([("edit_file", json.dumps({"path": "server.py", "old_str": "import sys", "new_str": "evil"}))])
+    call = Calls([("s__echo", '{"a": 1}')])
+
+    async def scene(talk: Talk) -> None:
+        session = await talk.begin(mcp_servers=[server])
+        await talk.ask(session)
+        await talk.ask(session, helpers.text_block("Once more."))
+        assert [desk.editor.of_call(number)[-1].status for number in range(3)] == ["failed", "completed", "completed"]
+        assert len((folder / "pids").read_text(encoding="utf-8").split()) == 1
+        await talk.agent.load_session(cwd=talk.folder, session_id=session, mcp_servers=[])
+        assert running(folder) == []
+
+    desk.play(folder, [write, call, Say("Done."), call, Say("Done.")], scene)
+    assert (folder / "server.py").read_text(encoding="utf-8") == text
 
 
 def test_what_fails_is_an_error_in_words(folder: Path, desk: Desk) -> None:

@@ -17,6 +17,14 @@ import json, os, signal, sys, time
 pids, tools, behaviour = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3]
 with open(pids, "a") as file:
     file.write(f"{os.getpid()}\n")
+if "stubborn" in behaviour:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if os.fork() == 0:
+        with open(pids, "a") as file:
+            file.write(f"{os.getpid()}\n")
+        time.sleep(600)
+if "mute" in behaviour:
+    time.sleep(600)
 if "tidy" in behaviour:
     signal.signal(signal.SIGTERM, lambda *_: (open(pids + ".tidied", "w").close(), os._exit(0)))
 
@@ -42,6 +50,22 @@ for line in sys.stdin:
         answer = {"tools": tools}
         if "endless" in behaviour:
             answer["nextCursor"] = "more"
+        if "empty pages" in behaviour:
+            answer = {"tools": [], "nextCursor": "more"}
+    elif "huge" in behaviour:
+        answer = {"content": [{"type": "text", "text": "x" * 9_000_000}]}
+    elif "floods errors" in behaviour:
+        while True:
+            print("x" * 60_000, file=sys.stderr, flush=True)
+    elif "floods" in behaviour:
+        while True:
+            say({"method": "notifications/message", "params": {"level": "info", "data": "x" * 60_000}})
+    elif "nests" in behaviour:
+        sys.stdout.write('{"jsonrpc": "2.0", "id": %d, "result": {"content": ' % asked["id"] + "[" * 100_000)
+        sys.stdout.write("]" * 100_000 + "}}\n")
+        sys.stdout.flush()
+        say({"id": asked["id"], "error": {"code": -32603, "message": "said"}})
+        continue
     elif "hang" in behaviour:
         time.sleep(60)
     elif "dies" in behaviour:
@@ -59,6 +83,8 @@ for line in sys.stdin:
             say({"id": "odd", "result": {}})
         answer = {"content": [{"type": "text", "text": json.dumps(asked["params"])}]}
     say({"id": asked["id"], "result": answer})
+if "stubborn" in behaviour:
+    time.sleep(600)
 """
 
 ECHO = {"name": "echo", "description": "Echoes.", "inputSchema": {"type": "object", "properties": {"a": {}}}}
@@ -125,6 +151,8 @@ def _http_result(asked: dict[str, Any]) -> dict[str, Any]:
         return {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}
     if asked["method"] == "tools/list":
         return {"tools": [ECHO]}
+    if "huge" in asked["params"]["arguments"]:
+        return {"content": [{"type": "text", "text": "x" * 9_000_000}]}
     return {"content": [{"type": "text", "text": json.dumps(asked["params"]["arguments"])}]}
 
 

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.execute_tools import engine, mcp_tools
+from mendgraph.nodes.execute_tools import engine
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.execute_tools.mcp_servers.limits import END_S
 from mendgraph.nodes.execute_tools.mcp_tools import (
     LONGEST_ERROR,
+    MOST_PAGES,
     MOST_TOOLS,
     call_result,
     load_mcp_tools,
@@ -165,6 +167,14 @@ def test_names_that_become_the_same_are_refused(tmp_path: Path) -> None:
     assert found == invalid("Two MCP tools would both be called 's__a_b'. Rename a server.")
 
 
+def nested(levels: int) -> JsonMap:
+    """A schema with two levels of JSON for each of these."""
+    schema: JsonMap = {"type": "object"}
+    for _ in range(levels):
+        schema = {"type": "object", "properties": {"a": schema}}
+    return schema
+
+
 @pytest.mark.parametrize(
     ("schema", "reason"),
     [
@@ -173,6 +183,8 @@ def test_names_that_become_the_same_are_refused(tmp_path: Path) -> None:
         ({"type": "string"}, "a schema that cannot be used: its type has to be 'object'"),
         ({"properties": {"a\nb": {}}}, "a schema that cannot be used: it has the unreadable name 'a b'"),
         ({"properties": {"description": {"enum": ["x" * 70_000]}}}, "a schema of 70"),
+        (nested(20), "a schema that cannot be used: it is nested more than 32 levels deep"),
+        ({"properties": nested(20)}, "a schema that cannot be used: it is nested more than 32 levels deep"),
     ],
 )
 def test_a_hostile_schema_is_refused_by_name(tmp_path: Path, schema: dict[str, Any], reason: str) -> None:
@@ -184,6 +196,12 @@ def test_a_hostile_schema_is_refused_by_name(tmp_path: Path, schema: dict[str, A
 def test_a_list_without_an_end_is_refused(tmp_path: Path) -> None:
     found = load_mcp_tools_sync({"s": program(tmp_path, "endless", *[named(f"t{n}") for n in range(100)])})
     assert found == invalid(f"The MCP server 's' lists more than {MOST_TOOLS} tools, so it is not used.")
+
+
+def test_list_of_endless_empty_pages_is_refused(tmp_path: Path) -> None:
+    message = f"The MCP server 's' failed: its list of tools has more than {MOST_PAGES} pages"
+    tools = load_mcp_tools_sync({"s": program(tmp_path, "empty pages")})
+    assert tools == ToolError(code=ToolErrorCode.IO_ERROR, message=message)
 
 
 def test_inside_an_event_loop_the_sync_way_says_what_to_await() -> None:
@@ -248,16 +266,16 @@ def test_why_a_program_ended_is_told_without_keys_and_bounded(said: str, told: s
 
 def test_a_program_that_hangs_is_given_up_in_time(tmp_path: Path, context: ToolContext) -> None:
     [echo] = loaded({"s": program(tmp_path, "hang")})
-    message = "The MCP server 's' did not answer within 0.5 s, and was given up."
+    message = "The MCP server 's' did not answer within 0.5 s, and was ended."
     late = ToolError(code=ToolErrorCode.TIMEOUT, message=message)
     assert echo.s(replace(context, seconds_left=0.5), a=1) == ToolOutput.failed(late)
     assert running(tmp_path) == []
 
 
 def test_the_engine_waits_until_a_program_that_hangs_is_gone(tmp_path: Path, context: ToolContext) -> None:
-    assert engine.SELF_TIMED_GRACE_S > mcp_tools.END_S
+    assert engine.SELF_TIMED_GRACE_S > END_S
     [echo] = loaded({"s": program(tmp_path, "hang")})
-    message = "The MCP server 's' did not answer within 0.5 s, and was given up."
+    message = "The MCP server 's' did not answer within 0.5 s, and was ended."
     late = ToolOutput.failed(ToolError(code=ToolErrorCode.TIMEOUT, message=message))
     timed = replace(context, seconds_left=0.5)
     assert engine.call_tool(echo, timed, {"a": 1}, 0.5) == late

@@ -59,6 +59,18 @@ def test_denied_names_and_repositories_are_found_at_any_depth_and_in_ignored_fol
     )
 
 
+def test_other_names_of_protected_files_are_hidden(tmp_path: Path) -> None:
+    put(tmp_path, "server.py", "other.py", "tools/pkg/a.py", "tools/pkg/b/c.py", "tools/pkg/.env")
+    os.link(tmp_path / "server.py", tmp_path / "second.py")
+    os.link(tmp_path / "tools/pkg/b/c.py", tmp_path / "third.py")
+
+    with closing(open_root(str(tmp_path))) as handle:
+        cover = find_cover(handle, secret, time.monotonic() + 60, protected=("server.py", "tools/pkg"))
+    assert cover == Cover(
+        files=["tools/pkg/.env", "second.py", "third.py"], settings=["server.py", "tools/pkg"], pinned=["tools"]
+    )
+
+
 def test_links_are_neither_covered_nor_followed(tmp_path: Path) -> None:
     root, outside = tmp_path / "root", tmp_path / "outside"
     put(outside, "b.env")

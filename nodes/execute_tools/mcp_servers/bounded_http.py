@@ -1,0 +1,64 @@
+"""HTTP for MCP: clients whose responses are bounded in size."""
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Final
+
+import httpx
+
+from mendgraph.nodes.execute_tools.mcp_servers.limits import MOST_MESSAGE_BYTES, MOST_UNASKED_BYTES, McpLimitError
+
+_TIMEOUT_S: Final = 30.0
+_READ_TIMEOUT_S: Final = 300.0
+"""Source: the defaults of `mcp` for its own clients."""
+
+
+@dataclass(frozen=True)
+class BoundedHttp:
+    """Makes the HTTP clients of one conversation. `refuse` is told of a limit, since `mcp` tells nobody of it."""
+
+    refuse: Callable[[str], None]
+
+    def client(
+        self,
+        headers: dict[str, str] | None = None,
+        timeout: httpx.Timeout | None = None,
+        auth: httpx.Auth | None = None,
+    ) -> httpx.AsyncClient:
+        """A client; the signature is that of `mcp`'s own factory."""
+        return httpx.AsyncClient(
+            headers={**(headers or {}), "Accept-Encoding": "identity"},
+            timeout=timeout or httpx.Timeout(_TIMEOUT_S, read=_READ_TIMEOUT_S),
+            auth=auth,
+            follow_redirects=True,
+            event_hooks={"response": [self._bound]},
+        )
+
+    async def _bound(self, response: httpx.Response) -> None:
+        """Bound the body. A compressed one is refused, since none was asked for and its size says nothing."""
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise self._error("it sent a compressed response, which was not asked for")
+        is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
+        if isinstance(response.stream, httpx.AsyncByteStream):
+            most = MOST_UNASKED_BYTES if is_stream else MOST_MESSAGE_BYTES
+            response.stream = _BoundedStream(response.stream, most, self._error)
+
+    def _error(self, problem: str) -> McpLimitError:
+        self.refuse(problem)
+        return McpLimitError(problem)
+
+
+class _BoundedStream(httpx.AsyncByteStream):
+    def __init__(self, stream: httpx.AsyncByteStream, most: int, error: Callable[[str], McpLimitError]) -> None:
+        self._stream, self._most, self._error = stream, most, error
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for chunk in self._stream:
+            size += len(chunk)
+            if size > self._most:
+                raise self._error(f"it sent a response of more than {self._most} bytes")
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()

@@ -1,0 +1,147 @@
+"""Connections to MCP servers, as a user writes them, with everything resolved that names a file.
+
+A server is a program of the user and runs outside of the sandbox. Its command and the files among its arguments are
+resolved once, when the configuration is loaded. It starts in an empty directory and finds no module and no program in
+the workspace by itself, so that no file runs because the agent has put it somewhere.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from mendgraph.nodes.execute_tools.mcp_servers.executed_files import (
+    SEARCH_VARIABLES,
+    ExecutedFiles,
+    is_inside,
+    python_target,
+)
+
+Connection = Mapping[str, object]
+"""As langchain-mcp-adapters' MultiServerMCPClient takes it: {"transport": "stdio", "command": "python", ...}."""
+
+_VARIABLE: Final = re.compile(r"\$\{([^{}]+)\}")
+"""What langchain-mcp-adapters replaces in the values of a connection's `env`."""
+
+
+class ConnectionSettingsError(ValueError):
+    """What the user says of a server does not describe one."""
+
+
+@dataclass(frozen=True, eq=False)
+class McpServer:
+    """One server of a user's configuration, resolved. Two of them are equal only if they are the same object.
+
+    `argv` is empty for a server over HTTP. `cwd` is the directory that the user has chosen, "" for an empty one.
+    `executes` are the absolute names of the files and directories whose content runs outside of the sandbox.
+    """
+
+    name: str
+    connection: Connection
+    argv: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str = ""
+    executes: tuple[str, ...] = ()
+
+
+def resolve_server(name: str, connection: Connection, workspace: str) -> McpServer:
+    """The server of this connection; relative names count from its `cwd`, else from `workspace`.
+
+    Raises:
+        ConnectionSettingsError: the connection describes no server, or one that the agent could rewrite.
+    """
+    if connection.get("transport") != "stdio":
+        if not isinstance(connection.get("url"), str):
+            raise ConnectionSettingsError("it has neither a url nor the transport 'stdio'")
+        return McpServer(name, connection)
+
+    from mcp import StdioServerParameters
+    from pydantic import ValidationError
+
+    try:
+        program = StdioServerParameters.model_validate(connection)
+    except ValidationError as error:
+        wrong = error.errors(include_url=False, include_input=False)[0]
+        raise ConnectionSettingsError(f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}") from error
+
+    root = os.path.realpath(workspace)
+    base = os.path.realpath(os.path.join(root, program.cwd or ""))
+    if program.cwd is not None and is_inside(base, root):
+        raise ConnectionSettingsError(
+            "its cwd lies in the workspace, whose files the agent may change: leave cwd out, since relative names count"
+            " from the workspace anyway"
+        )
+
+    files = ExecutedFiles(root)
+    env = _environment(program.env or {}, base, files)
+    command = _resolve_command(program.command, base, env["PATH"])
+    files.add_command(command)
+    if "PATH" not in (program.env or {}):
+        env["PATH"] = files.safe_path(env["PATH"])
+    args = _resolve_arguments(command, program.args, base, files)
+    cwd = base if program.cwd is not None else ""
+    files.add_module(command, args, env)
+    if files.problem:
+        raise ConnectionSettingsError(files.problem)
+
+    return McpServer(name, connection, (command, *args), env, cwd, files.found())
+
+
+def _environment(given: Mapping[str, str], base: str, files: ExecutedFiles) -> dict[str, str]:
+    """The variables of a server: the few that `mcp` passes on, without keys, and those of its connection."""
+    from mcp.client.stdio import get_default_environment
+
+    env = get_default_environment()
+    env.setdefault("PATH", os.defpath)
+    for name, value in given.items():
+        text = _VARIABLE.sub(lambda match: os.environ.get(match[1], match[0]), value)
+        if name in SEARCH_VARIABLES:
+            folders = [os.path.join(base, each) for each in text.split(os.pathsep) if each]
+            files.add_folders(name, folders)
+            text = os.pathsep.join(folders)
+        else:
+            files.add_names_in(text)
+        env[name] = text
+
+    env["PYTHONSAFEPATH"] = "1"
+    return env
+
+
+def _resolve_command(command: str, base: str, path: str) -> str:
+    """The absolute name of the program; the last part may be a link, by which a virtual environment is found."""
+    folders = os.pathsep.join(each for each in path.split(os.pathsep) if os.path.isabs(each))
+    found = os.path.join(base, command) if "/" in command else shutil.which(command, path=folders)
+    if found is None or not os.path.isfile(found):
+        raise ConnectionSettingsError(f"command: there is no program {command!r}")
+
+    folder, name = os.path.split(os.path.abspath(found))
+    return os.path.join(os.path.realpath(folder), name)
+
+
+def _resolve_arguments(command: str, args: Sequence[str], base: str, files: ExecutedFiles) -> list[str]:
+    """The arguments, with the absolute real names of files, and of directories that are written as `.` or `./name`."""
+    target = python_target([command, *args])
+    script = target.script - 1 if target is not None and target.module == "" else None
+    literal = set() if target is None else {number - 1 for number in target.literals}
+    resolve = partial(_resolve_name, base=base, files=files)
+    return [
+        each if number in literal else resolve(each, is_script=number == script) for number, each in enumerate(args)
+    ]
+
+
+def _resolve_name(argument: str, *, base: str, files: ExecutedFiles, is_script: bool) -> str:
+    option, separator, value = argument.partition("=") if argument.startswith("-") else ("", "", argument)
+    if not value:
+        return argument
+
+    place = os.path.join(base, value)
+    is_folder = is_script or value in {".", ".."} or value.startswith(("./", "../"))
+    if os.path.isfile(place) or (is_script and os.path.isdir(place)):
+        files.add(place)
+    elif not (is_folder and os.path.isdir(place)):
+        files.add_names_in(argument)
+        return argument
+    return f"{option}{separator}{os.path.realpath(place)}"
