@@ -18,12 +18,19 @@ _HEAD: Final = "HEAD"
 _BESIDE: Final = frozenset({"config", "objects", "refs", "commondir"})
 """What makes a folder with a `HEAD` look like a repository, in whichever order they are made."""
 
+_DATA: Final = frozenset({"objects", "refs", "logs", "index", "packed-refs", "lfs", "hooks"})
+
 _OWN: Final = _BESIDE | {"head", "hooks", "info", "modules", "worktrees", "logs", "packed-refs", "config.worktree"}
 
 
 def is_bare_repository(names: Collection[str]) -> bool:
     """Whether git takes a folder with these entries for a repository."""
     return any(required.issubset(names) for required in BARE)
+
+
+def is_repository_data(name: str) -> bool:
+    """Whether this file of a repository is one of many that hold commits, their names and their history."""
+    return not _DATA.isdisjoint(name.split("/"))
 
 
 def repository_refusal(root_fd: int, changed: Iterable[str], made: Iterable[str]) -> ToolError | None:

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
@@ -20,6 +20,7 @@ from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, o
 from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge, JudgedPaths, PathAccess, check_workspace
 from mendgraph.nodes.execute_tools.processes import processes, workspace_cover
 from mendgraph.nodes.execute_tools.processes.backends import AUTO, choose_sandbox
+from mendgraph.nodes.execute_tools.processes.repository_texts import RepositoryTexts
 from mendgraph.nodes.execute_tools.processes.sandbox import HOME, PROGRAM_FOLDERS, SCRATCH, Sandbox, View, text_handle
 from mendgraph.nodes.execute_tools.processes.shown_folders import Hidden, ShownFolders
 from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, os_failure, quoted
@@ -171,6 +172,7 @@ def open_commands(
         _denied=remembered,
         _holds=workspace_cover.HeldSecrets(contents),
         _shown=ShownFolders(denied, contents),
+        _texts=RepositoryTexts(),
         _paths=JudgedPaths(real, lambda name, _: _judged(remembered, name)),
         _readable=readable,
         _protected=_names_below(real, rules.protected),
@@ -211,6 +213,7 @@ class Commands:
     _denied: workspace_cover.Denied
     _holds: workspace_cover.HeldSecrets
     _shown: ShownFolders
+    _texts: RepositoryTexts
     _paths: JudgedPaths
     _readable: tuple[str, ...]
     sandbox: Sandbox
@@ -349,6 +352,7 @@ class Commands:
 
         given = [(handles.enter_context(text_handle(text)), name) for name, text in self.given.items()]
         inside = [each for each in given if _is_below(each[1], self.root)]
+        inside += self._repository_texts(root, cover.texts, beside.texts, handles)
         return View(
             root=self.root,
             root_fd=root,
@@ -362,6 +366,22 @@ class Commands:
             root_read_only=self.looks_only,
             limits=self.rules.limits,
         )
+
+    def _repository_texts(
+        self, root: int, inside: Sequence[str], beside: Sequence[str], handles: ExitStack
+    ) -> Iterator[tuple[int, str]]:
+        """The handle of each text that a program sees in place of one of a repository, with that one's name."""
+        for name in inside:
+            clean = self._texts.replacement(root, tuple(name.split("/")), name)
+            if clean is not None:
+                yield handles.enter_context(text_handle(clean)), self._absolute(name)
+
+        for name in beside:
+            folder, own = os.path.split(name)
+            with suppress(OSError), closing(open_root(folder)) as parent:
+                clean = self._texts.replacement(parent, (own,), name)
+                if clean is not None:
+                    yield handles.enter_context(text_handle(clean)), name
 
     def _folder(self, root: int, cwd: str) -> str | ToolError:
         if isinstance(place := self._paths.existing(cwd, PathAccess.LIST_DIR), ToolError):

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from mendgraph.nodes.execute_tools.files.bare_repositories import is_bare_repository
+from mendgraph.nodes.execute_tools.files.bare_repositories import is_bare_repository, is_repository_data
 from mendgraph.nodes.execute_tools.files.handles import beginning, closing, open_root
 from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge
 from mendgraph.nodes.execute_tools.files.tree_walk import GIT_DIRECTORY
@@ -38,10 +38,14 @@ _LOGIN: Final = re.compile(r"(?i)\..*|.*\.env|_netrc|pip\.(?:conf|ini)|credentia
 
 
 class Hidden(NamedTuple):
-    """Absolute names: `files` are secrets, sockets, pipes and devices, `folders` look empty."""
+    """Absolute names: `files` are secrets, sockets, pipes and devices, `folders` look empty.
+
+    `texts` are files of repositories that may hold logins, see `repository_texts`.
+    """
 
     files: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
 
 
 class _Kind(Enum):
@@ -68,6 +72,7 @@ class _Contents:
     inner: list[_Place] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
     judged: list[tuple[str, str]] = field(default_factory=list)
     numbers: list[tuple[int, str]] = field(default_factory=list)
 
@@ -168,6 +173,9 @@ class ShownFolders:
                 contents.files.append(entry.path)
             elif not is_repository:
                 self._add_file(entry, name, contents)
+            elif not is_repository_data(name):
+                hidden = self._is_denied(f"git/{entry.name}")
+                (contents.files if hidden else contents.texts).append(entry.path)
 
     def _look_through_packages(self, packages: _Place, contents: _Contents, deadline: float) -> None:
         waiting = [(packages.path, packages.judged)]
@@ -219,7 +227,8 @@ class ShownFolders:
                 device = contents.stamp[0]
                 files.update(path for number, path in contents.numbers if (device, number) in linked)
         folders = {name for contents in found for name in contents.folders}
-        return Hidden(tuple(sorted(files)), tuple(sorted(folders)))
+        texts = {name for contents in found for name in contents.texts}
+        return Hidden(tuple(sorted(files)), tuple(sorted(folders)), tuple(sorted(texts)))
 
     def _holds_secret(self, path: str, name: str) -> bool:
         try:

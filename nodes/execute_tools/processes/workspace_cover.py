@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, Literal
 
-from mendgraph.nodes.execute_tools.files.bare_repositories import is_bare_repository
+from mendgraph.nodes.execute_tools.files.bare_repositories import is_bare_repository, is_repository_data
 from mendgraph.nodes.execute_tools.files.change_records import folders_above
 from mendgraph.nodes.execute_tools.files.handles import (
     beginning,
@@ -66,14 +66,15 @@ _Inside = Literal["", "hidden", "shown"]
 class Cover:
     """Names below the workspace: `repositories` and `settings` to be read-only; denied `files` and `folders` hidden.
 
-    `pinned` are the folders above what is read-only, outermost first. None of them may be moved away: another one could
-    take its place.
+    `texts` are files of repositories that may hold logins, see `repository_texts`. `pinned` are the folders above what
+    is read-only, outermost first. None of them may be moved away: another one could take its place.
     """
 
     repositories: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
     settings: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
     pinned: list[str] = field(default_factory=list)
 
 
@@ -204,8 +205,19 @@ class _Search:
                 self._enter(folder_fd, entry, name, depth, below)
             elif below or name in self._protected or name.startswith(self._protected_folders):
                 self._note(entry)
+                if inside == "shown":
+                    self._look_at_repository_file(entry, name)
             else:
                 self._seen.append(name)
+
+    def _look_at_repository_file(self, entry: "os.DirEntry[str]", name: str) -> None:
+        """Hide a file of git's own that is called as logins are; its settings are looked at later."""
+        if is_repository_data(name):
+            return
+        if self._is_denied(f"git/{entry.name}"):
+            self.cover.files.append(name)
+        else:
+            self.cover.texts.append(name)
 
     def add_other_names(self, root_fd: int) -> None:
         """Hide what is the same file as one that is denied, protected or git's own."""

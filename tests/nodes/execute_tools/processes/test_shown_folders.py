@@ -162,7 +162,7 @@ def test_rules_that_break_hide(environment: Path) -> None:
 def test_sockets_and_pipes_are_found_beside_the_workspace_and_not_in_it(tmp_path: Path) -> None:
     for name in ("a", "a/.git", "root", "lib/python3.11/x"):
         put_ways_out(tmp_path / name)
-    write(tmp_path, {"a/.git/.env": "", "file": ""})
+    write(tmp_path, {"a/.git/refs/x.env": "", "file": ""})
     shown = ShownFolders(lambda name: name.endswith("env"), lambda _: None)
     places = ("a/.git", "a", "lib/python3.11/x")
     names = [str(tmp_path / place / name) for place in places for name in ("pipe", "socket")]

@@ -55,6 +55,7 @@ def test_denied_names_and_repositories_are_found_at_any_depth_and_in_ignored_fol
         repositories=[".git", "a/.git", "b/.git"],
         files=[".env", "a/b/c/prod.env", "build/.env", "pipe.env"],
         folders=["secrets"],
+        texts=[".git/config", "b/.git/x"],
         pinned=["a", "b"],
     )
 
@@ -142,6 +143,7 @@ def test_other_names_of_denied_files_and_of_gits_own_are_hidden(tmp_path: Path) 
             *("z-secrets-deep-one", "z-sub-.git"),
         ],
         folders=["secrets"],
+        texts=[".git/config"],
         pinned=["sub"],
     )
 
