@@ -149,6 +149,15 @@ def test_a_large_directory_is_cut_and_counted(bench: Bench) -> None:
     bench.put({f"{number:04}": "" for number in range(MAX_ENTRIES + 1)})
     data = bench.data(list_files)
     assert (len(data["entries"]), data["files"], data["has_more"]) == (MAX_ENTRIES, MAX_ENTRIES + 1, True)
+    (bench.root / "0000").unlink()
+    data = bench.data(list_files)
+    assert (len(data["entries"]), data["files"], data["has_more"]) == (MAX_ENTRIES, MAX_ENTRIES, False)
+
+
+def test_as_many_matches_as_are_shown_are_all(bench: Bench) -> None:
+    bench.put({f"{number:04}": "" for number in range(MAX_PATHS)})
+    data = bench.data(glob_files, pattern="*")
+    assert (len(data["paths"]), data["has_more"]) == (MAX_PATHS, False)
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,18 @@ def test_arguments_that_are_refused(arguments: JsonMap) -> None:
     assert isinstance(run_command.validate(arguments), list)
 
 
+@pytest.mark.parametrize(
+    ("asked", "call", "turn", "seconds"), [(None, 20.0, 30.0, 20.0), (5.0, 20.0, 30.0, 5.0), (5.0, 20.0, 2.5, 2.5)]
+)
+def test_it_takes_no_longer_than_it_the_call_and_the_turn_may(
+    bench: Bench, asked: float | None, call: float, turn: float, seconds: float
+) -> None:
+    recorder = Recorder(RESULT)
+    context = ToolContext(bench.workspace, commands=cast("Commands", recorder), timeout_s=call, seconds_left=turn)
+    run_command.s(context, argv=["make"], timeout_s=asked)
+    assert recorder.asked == [(["make"], ".", seconds)]
+
+
 # --- What it changed
 def changing(
     bench: Bench,

@@ -241,6 +241,16 @@ def test_a_search_that_takes_too_long_says_what_to_do(bench: Bench, monkeypatch:
     assert error.message == "The search took longer than 10 s: narrow it with path or glob."
 
 
+@pytest.mark.parametrize("option", ["--glob=!*.py", "--files-without-match", "--invert-match"])
+def test_settings_of_a_persons_ripgrep_do_not_count(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    (tmp_path / "ripgreprc").write_text(f"{option}\n")
+    monkeypatch.setenv("RIPGREP_CONFIG_PATH", str(tmp_path / "ripgreprc"))
+    bench.put({"a.py": "one\nadd\n", "b.py": "two\n"})
+    assert places(bench, pattern="add") == ["a.py:2:add"]
+
+
 def test_what_is_shown_has_a_bounded_size(bench: Bench) -> None:
     bench.put({"a": f"{'é' * 300}\n" * 100})
     data = bench.data(search_files, pattern="é", max_results=100)
