@@ -96,7 +96,7 @@ lint: setup ## ruff, mypy, pyright on the examples of the documents, the import 
 docs: setup ## build the site of docs/ into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -f .mkdocs.yml $(ARGS)
 
-record: setup ## record the cassettes again, from the local model and the scripted server
+record: setup ## record the cassettes again, from the local model
 	@MENDGRAPH_RECORD=1 $(BIN)/pytest -p no:cacheprovider tests/runs $(ARGS)
 
 studio: setup ## serve the graph for LangGraph Studio, on the local address that it prints

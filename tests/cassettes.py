@@ -8,8 +8,7 @@ Replaying is the rule: nothing is reached, not even loopback, each recorded exch
 and a request that was not recorded fails the test. With `MENDGRAPH_RECORD=1` the same test speaks to its `live`
 endpoint instead and writes the cassette, if the block ends well. `make record` does so for all of them.
 
-The plugin of `graph.cassettes` names a cassette after its test and records from a model; ours are named after their
-scenario, and most of them are recorded from a script.
+The plugin of `graph.cassettes` names a cassette after its test; ours are named after what happens in them.
 """
 
 import re

@@ -25,7 +25,7 @@ from tests.architecture.product import ROOT, text_of
 from tests.documents import Block, Saying
 from tests.doubles.scripted_server import ScriptedServer
 from tests.providers.servers import FAMILIES, ProviderServer, say, use
-from tests.runs.playing import write_files
+from tests.workspace_files import write_files
 
 pytest_plugins = ("pytester",)
 

@@ -19,10 +19,10 @@ from selenium.webdriver.common.keys import Keys
 from tests.browser.chromium import Page, needs_chromium, needs_node_modules, screenshots
 from tests.doubles.replies import Say
 from tests.doubles.scripted_server import ScriptedServer
-from tests.runs.playing import changed_files, write_files
-from tests.runs.scenario import use
-from tests.runs.scenarios_of_work import CALC, DONE, EDIT, MENDED, READ, TASK
+from tests.doubles.tool_use import use
 from tests.runs.studio import Studio, told
+from tests.scenarios.sample_repair import CALC, DONE, EDIT, MENDED, READ, TASK
+from tests.workspace_files import changed_files, write_files
 
 BUILT = Path(__file__).parent / "build" / "agent_chat"
 

@@ -24,7 +24,7 @@ from tests.browser.chromium import FOREIGN, Page, needs_chromium
 from tests.doubles.replies import Say
 from tests.doubles.scripted_server import ScriptedServer
 from tests.doubles.tiny_model import write_tiny_model
-from tests.runs.scenario import use
+from tests.doubles.tool_use import use
 from tests.runs.servers import Servers, token
 from tests.runs.studio import Studio, told
 

@@ -13,9 +13,9 @@ import pytest
 from mendgraph.nodes.records import JsonMap
 from tests.browser.chromium import needs_node_modules
 from tests.doubles.replies import Reply, Say, Stall
-from tests.runs.playing import changed_files, write_files
-from tests.runs.scenario import Use, use
+from tests.doubles.tool_use import Use, use
 from tests.runs.studio import Dev, model_name, told
+from tests.workspace_files import changed_files, write_files
 
 pytestmark = pytest.mark.studio
 

@@ -12,7 +12,7 @@ from mendgraph.nodes.records import ToolError
 from tests.crash.play import written
 from tests.doubles.replies import Say
 from tests.doubles.task_model import TaskModel
-from tests.runs.scenario import use
+from tests.doubles.tool_use import use
 
 USED: Final = (100, 10)
 """Tokens of each call."""

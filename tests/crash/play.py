@@ -13,7 +13,7 @@ from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.records import Effect, Protocol, ToolError, ToolErrorCode
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
-from tests.runs.scenario import message_of, use
+from tests.doubles.tool_use import message_of, use
 
 BEFORE: Final = {"a.txt": "one\ntwo\n", "b.txt": "b\n", "c.txt": "c\n", "d.txt": "d\n", "sub/keep.txt": "k\n"}
 AFTER: Final = {"a.txt": "one\nTWO\n", "b.txt": "B\n", "c.txt": "C\n", "new/file.txt": "made\n", "sub/keep.txt": "k\n"}

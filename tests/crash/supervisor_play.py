@@ -20,7 +20,7 @@ from tests.crash.children_play import plain_context
 from tests.doubles.call_model import CallModel
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import reply_of
-from tests.runs.scenario import message_of, use
+from tests.doubles.tool_use import message_of, use
 
 AGENTS: Final = ("first", "second")
 MOST_CALLS: Final = 5

@@ -10,7 +10,7 @@ from tests.crash import children_play, supervisor_play
 from tests.crash.fork_server import ForkServer
 from tests.crash.turning_points import EXTENT
 from tests.extent import in_sweeps
-from tests.runs.playing import write_files
+from tests.workspace_files import write_files
 
 pytestmark = in_sweeps
 

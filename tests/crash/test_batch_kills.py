@@ -23,7 +23,7 @@ from tests.doubles.replies import Reply
 from tests.doubles.scripted_server import ScriptedServer
 from tests.extent import in_sweeps
 from tests.memory_folder import memory_folder
-from tests.runs.playing import write_files
+from tests.workspace_files import write_files
 
 KILLS: Final = 10
 SEED: Final = 9

@@ -18,11 +18,11 @@ from langgraph_sdk.errors import APIError
 from mendgraph.graph.fleet.serving.claims import DEAD_S
 from mendgraph.nodes.records import JsonMap, Protocol
 from tests.doubles.replies import Reply, Say
+from tests.doubles.tool_use import in_protocol, use
 from tests.extent import LEVEL, in_sweeps
 from tests.postgres import fresh_database
-from tests.runs.playing import changed_files
-from tests.runs.scenario import spoken, use
 from tests.runs.servers import Servers, some_servers
+from tests.workspace_files import changed_files
 
 KILLS: Final = (3, 10, 100)[LEVEL]
 CLIENTS: Final = 4
@@ -58,7 +58,7 @@ def counting(request: JsonMap) -> Reply:
     if results == len(EDITS):
         return Say(f"Done: {order}")
     old, new = EDITS[results]
-    return spoken(use(("edit_file", {"path": "count.txt", "old_str": old, "new_str": new})), Protocol.NATIVE)
+    return in_protocol(use(("edit_file", {"path": "count.txt", "old_str": old, "new_str": new})), Protocol.NATIVE)
 
 
 @dataclass

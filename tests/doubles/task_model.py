@@ -8,7 +8,7 @@ from mendgraph.nodes.records import ModelReply, Protocol, ProviderFailure
 from tests.doubles.call_model import CallModel
 from tests.doubles.replies import Message
 from tests.doubles.scripted_model import reply_of
-from tests.runs.scenario import Use, message_of
+from tests.doubles.tool_use import Use, message_of
 
 
 class TaskModel(CallModel):

@@ -25,8 +25,8 @@ from tests.providers.clients import client
 from tests.providers.servers import FAMILIES
 from tests.providers.test_runs import ANSWER, MENDED, SCRIPTS, TASK, project
 from tests.runs.embedding import REPAIR, THREAD, context, saver, told
-from tests.runs.playing import changed_files
-from tests.runs.scenarios_of_work import CALC
+from tests.scenarios.sample_repair import CALC
+from tests.workspace_files import changed_files
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::langchain_core._api.LangChainBetaWarning"),  # of as_tool

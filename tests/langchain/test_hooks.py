@@ -18,8 +18,9 @@ from pydantic import SecretStr
 from mendgraph import AgentContext, Effect, RunResult, arun_task, build_graph, default_tools, run_task, serializer, tool
 from mendgraph.graph.langchain import hooks
 from mendgraph.nodes.records import JsonMap
+from tests.doubles.model_clock import set_clock
 from tests.doubles.scripted_server import Calls, Reply, Say, ScriptedServer, Status
-from tests.runs.playing import set_clock, write_files
+from tests.workspace_files import write_files
 
 CALC = {"calc.py": "def add(a, b):\n    return a - b\n", ".env": "TOKEN=abc\n", "notes.txt": "none\n"}
 READ = Calls([("read_file", '{"path": "calc.py"}')], usage=(100, 10))

@@ -24,11 +24,11 @@ from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind, StopReason
 from tests.doubles.replies import Calls, Reply, Status
 from tests.doubles.scripted_server import ScriptedServer
+from tests.doubles.tool_use import use
 from tests.runs.embedding import ASKED, REPAIR, THREAD, context, saver, told
-from tests.runs.playing import changed_files
-from tests.runs.scenario import use
-from tests.runs.scenarios_of_work import CALC, DONE, EDIT, MENDED, READ, TASK
 from tests.runs.test_embedding_agents import chief
+from tests.scenarios.sample_repair import CALC, DONE, EDIT, MENDED, READ, TASK
+from tests.workspace_files import changed_files
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of the libraries of deepagents, at their import

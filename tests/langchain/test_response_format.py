@@ -19,8 +19,8 @@ from mendgraph.graph.runs.runs import resume_run
 from mendgraph.nodes.records import JsonMap, OutcomeKind, Protocol, StopReason
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
+from tests.doubles.tool_use import message_of, use
 from tests.runs.embedding import THREAD, context
-from tests.runs.scenario import message_of, use
 
 ASK = "Which functions are in calc.py?"
 

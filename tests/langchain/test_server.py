@@ -11,9 +11,9 @@ import pytest
 from mendgraph.nodes.records import JsonMap
 from tests.architecture.product import text_of
 from tests.runs.embedding import REPAIR
-from tests.runs.playing import changed_files, write_files
-from tests.runs.scenarios_of_work import CALC, MENDED, TASK
 from tests.runs.studio import Studio, told
+from tests.scenarios.sample_repair import CALC, MENDED, TASK
+from tests.workspace_files import changed_files, write_files
 
 pytestmark = pytest.mark.studio
 

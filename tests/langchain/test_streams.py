@@ -12,12 +12,12 @@ from langchain_core._api import LangChainBetaWarning
 from mendgraph.graph.machine.build import Machine, build_graph
 from mendgraph.nodes.records import OutcomeKind
 from tests.runs.embedding import ASKED, REPAIR, THREAD, context, saver, told
-from tests.runs.playing import changed_files
-from tests.runs.scenario import ANSWER, BEGIN, STEP
-from tests.runs.scenarios_of_work import CALC, DONE, MENDED, TASK
+from tests.scenarios.sample_repair import CALC, DONE, MENDED, TASK
+from tests.workspace_files import changed_files
 
 MODES: Any = ["values", "updates", "messages", "custom", "checkpoints", "tasks", "debug"]
-PATH = [*BEGIN, *STEP, *STEP, *ANSWER]
+STEP = ("call_model", "parse", "guard", "execute_tools", "loop_check")
+PATH = ["begin_turn", *STEP, *STEP, "call_model", "parse", "FINISHED"]
 
 
 @pytest.fixture

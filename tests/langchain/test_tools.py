@@ -37,8 +37,8 @@ from mendgraph.nodes.execute_tools.tool_run import RetryableToolError
 from mendgraph.nodes.records import JsonMap, Protocol, StopReason
 from tests.doubles.replies import Message, Say
 from tests.doubles.scripted_server import ScriptedServer
-from tests.runs.playing import write_files
-from tests.runs.scenario import message_of, use
+from tests.doubles.tool_use import message_of, use
+from tests.workspace_files import write_files
 
 PROTOCOLS = [Protocol.TEXT, Protocol.NATIVE]
 DONE = Say("Done.")

@@ -12,7 +12,7 @@ from mendgraph.nodes.language.text_protocol import MAX_ARGUMENT_CHARS
 from mendgraph.nodes.records import JsonMap, Protocol, ProviderErrorKind, ProviderFailure
 from tests.doubles.replies import Empty, Filtered, Message, Refuse, Say, Think
 from tests.doubles.scripted_model import Line
-from tests.runs.scenario import Use, message_of
+from tests.doubles.tool_use import Use, message_of
 
 LINES = 60
 """The lines of notes.txt: each step reads another one."""

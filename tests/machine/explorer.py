@@ -29,7 +29,7 @@ from mendgraph.nodes.records import JsonMap, LoopRecord, ModelReply, Outcome, Pr
 from tests.doubles.call_model import CallModel
 from tests.doubles.scripted_model import reply_of
 from tests.machine.alphabet import CLAIM, DENIED, FILES, LOOP, MADE, Letter
-from tests.runs.playing import write_files
+from tests.workspace_files import write_files
 
 SETTINGS: Final[JsonMap] = {
     "provider_retries": 1,

@@ -22,9 +22,10 @@ from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.records import Effect
+from tests.doubles.model_clock import set_clock
 from tests.graph.runs.run_plays import Killed
 from tests.machine.alphabet import FILES
-from tests.runs.playing import set_clock, write_files
+from tests.workspace_files import write_files
 
 SECRET: Final = "kestrel-77-quartz-lantern"  # noqa: S105 - of nobody
 """What the machine is told to be a secret: people and models say it, and nothing keeps it."""

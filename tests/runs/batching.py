@@ -10,7 +10,7 @@ from mendgraph.graph.fleet.batch.batch_folder import BatchResult
 from mendgraph.graph.fleet.batch.tasks import BatchTask
 from mendgraph.nodes.records import ToolError
 from tests.crash import batch_play
-from tests.runs.playing import write_files
+from tests.workspace_files import write_files
 
 
 def repository(folder: Path) -> Path:

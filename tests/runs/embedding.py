@@ -11,9 +11,9 @@ from mendgraph.graph.machine.state import serializer
 from mendgraph.nodes.records import JsonMap, Protocol
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
-from tests.runs.playing import write_files
-from tests.runs.scenario import Use, message_of, use
-from tests.runs.scenarios_of_work import CALC, DONE, EDIT, READ, TASK
+from tests.doubles.tool_use import Use, message_of, use
+from tests.scenarios.sample_repair import CALC, DONE, EDIT, READ, TASK
+from tests.workspace_files import write_files
 
 REPAIR = (use(READ), use(EDIT), DONE)
 LINES = tuple(message_of(reply, Protocol.NATIVE) for reply in REPAIR)

@@ -9,7 +9,7 @@ from mendgraph.nodes.call_model.model import TRANSIENT
 from mendgraph.nodes.records import JsonMap, Protocol, ProviderErrorKind, ProviderFailure
 from tests.doubles.replies import Empty, Filtered, Message, Refuse, Say
 from tests.doubles.scripted_model import Line
-from tests.runs.scenario import Use, message_of
+from tests.doubles.tool_use import Use, message_of
 
 HIDDEN = "swordfish"
 FILES = {

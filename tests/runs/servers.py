@@ -24,8 +24,8 @@ import pytest
 from mendgraph.nodes.records import JsonMap, Protocol
 from tests.doubles.replies import Reply
 from tests.doubles.scripted_server import ScriptedServer
+from tests.doubles.tool_use import Use, in_protocol
 from tests.postgres import fresh_database
-from tests.runs.scenario import Use, spoken
 from tests.runs.studio import START_S, free_port
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Model(ScriptedServer):
     """One endpoint for all tests: what it says is given anew by each of them."""
 
     def say(self, *replies: Use | Reply) -> None:
-        self.say_next(*(spoken(each, Protocol.NATIVE) for each in replies))
+        self.say_next(*(in_protocol(each, Protocol.NATIVE) for each in replies))
 
 
 @dataclass

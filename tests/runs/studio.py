@@ -29,7 +29,7 @@ from mendgraph.nodes.records import JsonMap, Protocol
 from tests.architecture.product import ROOT
 from tests.doubles.replies import Reply
 from tests.doubles.scripted_server import ScriptedServer
-from tests.runs.scenario import Use, spoken
+from tests.doubles.tool_use import Use, in_protocol
 
 if TYPE_CHECKING:
     from langgraph_sdk.client import SyncLangGraphClient
@@ -243,4 +243,4 @@ def wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> N
 
 def told(*replies: Use | Reply) -> ScriptedServer:
     """A model that says this, with native calls."""
-    return ScriptedServer([spoken(reply, Protocol.NATIVE) for reply in replies])
+    return ScriptedServer([in_protocol(reply, Protocol.NATIVE) for reply in replies])

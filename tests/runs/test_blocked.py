@@ -19,11 +19,11 @@ from mendgraph.nodes.records import OutcomeKind, Protocol, StopReason
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
+from tests.doubles.tool_use import message_of, use
 from tests.runs import blocking_play
 from tests.runs.blocking_play import BEGUN, HOW, NODE_S, WHERE
-from tests.runs.playing import write_files
-from tests.runs.scenario import message_of, use
 from tests.runs.stopping import Process, mendgraph
+from tests.workspace_files import write_files
 
 LISTING = message_of(use(("list_files", {"path": "."})), Protocol.NATIVE)
 STUCK = -signal.SIGPROF

@@ -15,7 +15,7 @@ from mendgraph.graph.runs.run import run_task
 from mendgraph.nodes.call_model.window import SUMMARY_SYSTEM
 from mendgraph.nodes.records import JsonMap
 from tests.doubles.scripted_server import Calls, Chunked, Reply, Say, ScriptedServer, Status
-from tests.runs.playing import write_files
+from tests.workspace_files import write_files
 
 WORD = "hunter2-hunter2-hunter2"
 

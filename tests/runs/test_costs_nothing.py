@@ -11,8 +11,8 @@ from mendgraph.nodes.records import OutcomeKind
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
 from tests.graph.runs.run_plays import use
-from tests.runs.playing import write_files
-from tests.runs.scenarios_of_work import BROKEN, EDIT, MENDED, READ, TASK
+from tests.scenarios.sample_repair import BROKEN, EDIT, MENDED, READ, TASK
+from tests.workspace_files import write_files
 
 ALLOWED = 1.02
 """Prompt characters with all the means, over those without them."""

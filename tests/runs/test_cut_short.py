@@ -22,10 +22,10 @@ from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.records import Effect, OutcomeKind, Protocol, StopReason
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import Line, ScriptedModel
+from tests.doubles.tool_use import message_of, use
 from tests.runs.history import history_problems
-from tests.runs.playing import write_files
-from tests.runs.scenario import message_of, use
 from tests.sandboxes import set_sandbox_problem
+from tests.workspace_files import write_files
 
 FILES = {"a.py": "a = 1\n"}
 

@@ -23,10 +23,11 @@ from mendgraph.graph.runs.runs import prune_runs, undo_run
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.records import JsonMap, OutcomeKind, StopReason, ToolError
+from tests.doubles.model_clock import set_clock
 from tests.doubles.replies import Say
 from tests.doubles.task_model import TaskModel
-from tests.runs.playing import set_clock, write_files
-from tests.runs.scenario import Use, use
+from tests.doubles.tool_use import Use, use
+from tests.workspace_files import write_files
 
 USED = (100, 10)
 FILES = {"a.txt": "a\n", "sub/b.txt": "b\n"}

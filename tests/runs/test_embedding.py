@@ -21,10 +21,10 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import Machine, build_graph
 from mendgraph.nodes.records import FileChange, Outcome, OutcomeKind, StopReason
 from tests.doubles.history_model import HistoryModel
+from tests.doubles.tool_use import use
 from tests.runs.embedding import ASKED, LINES, REPAIR, THREAD, context, last, saver, told, workspace
-from tests.runs.playing import changed_files
-from tests.runs.scenario import use
-from tests.runs.scenarios_of_work import CALC, DONE, MENDED, TASK
+from tests.scenarios.sample_repair import CALC, DONE, MENDED, TASK
+from tests.workspace_files import changed_files
 
 FIXED = {"calc.py": MENDED}
 ALLOWED: dict[str, Any] = {"any": {}, "none": {"allowed_msgpack_modules": None}}

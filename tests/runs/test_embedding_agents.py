@@ -14,11 +14,10 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import Machine, build_graph
 from mendgraph.nodes.records import OutcomeKind
+from tests.doubles.tool_use import use
 from tests.runs.embedding import REPAIR, THREAD, context, saver, told
-from tests.runs.playing import changed_files
-from tests.runs.scenario import use
-from tests.runs.scenarios_of_healing import COUNT
-from tests.runs.scenarios_of_work import CALC, MENDED, TASK
+from tests.scenarios.sample_repair import CALC, COUNT, MENDED, TASK
+from tests.workspace_files import changed_files
 
 FIXED = {"calc.py": MENDED}
 ASKED: Any = {"messages": [HumanMessage("Have the bug repaired.")]}

@@ -5,20 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.graph.configuration.context import AgentContext
+from mendgraph import AgentContext, RunResult, run_task
 from mendgraph.nodes.records import JsonMap, OutcomeKind, StopReason
+from tests.doubles.model_clock import set_clock
 from tests.doubles.scripted_server import Calls, Disconnect, NoFinish, Reply, Say, ScriptedServer, Slow, Status
-from tests.runs.playing import Played, run, set_clock
 
 FINE = Say("All is well.")
 FAILED = (OutcomeKind.SYSTEM_ERROR, StopReason.PROVIDER_FAILED)
 UNPAID: JsonMap = {"error": {"message": "You exceeded your current quota.", "code": "insufficient_quota"}}
 
 
-def asked(folder: Path, base_url: str, **more: object) -> Played:
+def asked(folder: Path, base_url: str, **more: object) -> RunResult:
     """One question to this endpoint."""
     settings: JsonMap = {"model": "scripted", **more}
-    return run(AgentContext(workspace=str(folder), base_url=base_url, **settings), "Is all well?")
+    return run_task("Is all well?", AgentContext(workspace=str(folder), base_url=base_url, **settings))
 
 
 @pytest.mark.parametrize(

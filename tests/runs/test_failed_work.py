@@ -38,8 +38,8 @@ from mendgraph.nodes.execute_tools.journal.restoring import Restored
 from mendgraph.nodes.records import Effect, Outcome, Protocol, StopReason, ToolError, ToolErrorCode
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
-from tests.runs.playing import write_files
-from tests.runs.scenario import message_of, use
+from tests.doubles.tool_use import message_of, use
+from tests.workspace_files import write_files
 
 BEFORE = {"notes.txt": "one\ntwo\nthree\n", "other.txt": "other\n"}
 WORK = use(

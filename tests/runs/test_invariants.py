@@ -28,10 +28,10 @@ from mendgraph.graph.machine.state import serializer
 from mendgraph.nodes.records import JsonMap, Outcome, OutcomeKind, Protocol, StopReason, Verdict, VerdictKind
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
+from tests.doubles.tool_use import use
 from tests.runs.history import history_problems
 from tests.runs.models import FILES, HIDDEN, Story, contexts, stories, tight_tokens
-from tests.runs.playing import changed_files, write_files
-from tests.runs.scenario import use
+from tests.workspace_files import changed_files, write_files
 
 MAY_CHANGE = {"calc.py", "notes.txt", "new", "new.py"}
 """What the stories name for writing, and nothing denies."""

@@ -31,9 +31,9 @@ from mendgraph.nodes.records import (
 )
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
-from tests.runs.playing import write_files
-from tests.runs.scenario import Use, message_of, use
+from tests.doubles.tool_use import Use, message_of, use
 from tests.sandboxes import needs_sandbox, set_sandbox_problem
+from tests.workspace_files import write_files
 
 CHECK = "grep -q right notes.txt"
 

@@ -11,14 +11,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from mendgraph.graph.configuration.context import AgentContext
+from mendgraph import AgentContext, run_task
 from mendgraph.nodes.call_model.local_model import shared_local_server
 from mendgraph.nodes.call_model.weights import embedded_weights
-from mendgraph.nodes.records import OutcomeKind, ProviderFailure, StopReason
+from mendgraph.nodes.records import OutcomeKind, Protocol, ProviderFailure, StopReason
 from tests import network
 from tests.cassettes import Endpoint, Live, Origin, cassette
-from tests.runs.playing import changed_files, run, write_files
-from tests.runs.scenarios_of_work import CALC, TASK
+from tests.runs.history import history_problems
+from tests.scenarios.sample_repair import CALC, TASK
+from tests.workspace_files import changed_files, write_files
 
 pytestmark = [pytest.mark.local_model] if network.is_recording() else []
 
@@ -73,10 +74,10 @@ def test_the_local_model_gets_it_done(told: Told, tmp_path: Path) -> None:
             protocol="text",
             edit_form="blocks",
         )
-        played = run(context, told.task)
-        assert (played.outcome.kind, played.outcome.reason) == (OutcomeKind.FINISHED, StopReason.ANSWERED)
+        result = run_task(told.task, context)
+        assert (result.outcome.kind, result.outcome.reason) == (OutcomeKind.FINISHED, StopReason.ANSWERED)
         assert told.mended(changed_files(tmp_path, told.files))
-    assert (played.problems, len(played.outcomes[0])) == ([], 1)
+    assert history_problems(result.messages, Protocol.TEXT) == []
 
 
 @contextmanager

@@ -13,8 +13,8 @@ from mendgraph.nodes.execute_tools.processes.backends import sandbox_problem
 from mendgraph.nodes.records import Mark, OutcomeKind, Protocol
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
-from tests.runs.playing import write_files
-from tests.runs.scenario import Use, message_of, use
+from tests.doubles.tool_use import Use, message_of, use
+from tests.workspace_files import write_files
 
 TEST = "from calc import add\n\n\ndef test_add():\n    assert add(2, 3) == 5\n    assert add(0, 0) == 0\n"
 FILES = {

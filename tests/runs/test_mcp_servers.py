@@ -14,14 +14,14 @@ from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.runs.run import RunResult, Session, arun_task, run_task
 from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
 from mendgraph.nodes.execute_tools.mcp_tools import load_mcp_tools_sync
-from mendgraph.nodes.execute_tools.processes.bubblewrap import sandbox_problem
+from mendgraph.nodes.execute_tools.processes.backends import sandbox_problem
 from mendgraph.nodes.execute_tools.registry import Tool
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.approvals import Action
 from mendgraph.nodes.records import JsonMap, Protocol, ToolError
 from tests.doubles.scripted_model import ScriptedModel
+from tests.doubles.tool_use import message_of, use
 from tests.nodes.execute_tools.mcp_doubles import ECHO, PROGRAM, running
-from tests.runs.scenario import message_of, use
 
 CALL: tuple[str, JsonMap] = ("s__echo", {"a": 1})
 EVIL = "open('evil', 'w').close()\n"

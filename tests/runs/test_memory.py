@@ -24,7 +24,7 @@ from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
 from mendgraph.nodes.records import Protocol, ToolError
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
-from tests.runs.scenario import message_of, use
+from tests.doubles.tool_use import message_of, use
 
 KEY = "ghp_" + "a8F3kLq9ZxT2vB7nM4cR6wY1pD5sH0jG2uE8"
 NOTE = "The tests need `make db` first."

@@ -28,7 +28,7 @@ from tests.doubles.replies import Calls, Message, Say, Status
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
 from tests.runs.history import history_problems
-from tests.runs.playing import changed_files, write_files
+from tests.workspace_files import changed_files, write_files
 
 FILES = {"a.py": "x = 1\n"}
 READ = {"name": "read_file", "arguments": '{"path":"a.py"}'}

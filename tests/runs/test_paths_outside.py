@@ -15,7 +15,7 @@ from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.records import CallResult, JsonMap
 from tests.doubles.replies import Calls, Message, Say
 from tests.doubles.scripted_model import ScriptedModel
-from tests.runs.playing import changed_files, write_files
+from tests.workspace_files import changed_files, write_files
 
 FILES = {"notes.txt": "ours\n", "src/calc.py": "def add(a, b):\n    return a - b\n"}
 FIXED = "def add(a, b):\n    return a + b\n"

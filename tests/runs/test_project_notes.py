@@ -14,8 +14,8 @@ from mendgraph.nodes.language.project_notes import INTRODUCTION, ProjectNotes, n
 from mendgraph.nodes.records import OutcomeKind, Protocol
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
-from tests.runs.playing import write_files
-from tests.runs.scenario import message_of, use
+from tests.doubles.tool_use import message_of, use
+from tests.workspace_files import write_files
 
 READ = use(("read_file", {"path": "a.txt"}))
 KEY = "ghp_" + "a8F3kLq9ZxT2vB7nM4cR6wY1pD5sH0jG2uE8"

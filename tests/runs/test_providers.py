@@ -17,6 +17,7 @@ from mendgraph.graph.machine.routes import recursion_limit
 from mendgraph.nodes.call_model.window import SUMMARY_SYSTEM
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.records import JsonMap, Outcome, OutcomeKind, StopReason
+from tests.doubles.model_clock import set_clock
 from tests.doubles.scripted_server import (
     NO_USAGE,
     Calls,
@@ -35,7 +36,7 @@ from tests.doubles.scripted_server import (
     Status,
     Think,
 )
-from tests.runs.playing import set_clock, write_files
+from tests.workspace_files import write_files
 
 KEY = "sk-hunter2-hunter2-hunter2"
 TASK = "Is all well?"

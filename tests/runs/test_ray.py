@@ -27,8 +27,8 @@ from tests.doubles.scripted_server import ScriptedServer
 from tests.extent import in_sweeps
 from tests.postgres import fresh_database
 from tests.runs.batching import patched
-from tests.runs.playing import write_files
 from tests.runs.ray_nodes import RayNodes, ray_nodes
+from tests.workspace_files import write_files
 
 pytest.importorskip("ray", reason="Ray is missing: `uv sync --extra ray` installs it")
 pytestmark = in_sweeps

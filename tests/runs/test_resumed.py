@@ -21,8 +21,8 @@ from mendgraph.nodes.records import Protocol, StopReason
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import Line
-from tests.runs.playing import write_files
-from tests.runs.scenario import Use, message_of, use
+from tests.doubles.tool_use import Use, message_of, use
+from tests.workspace_files import write_files
 
 FILES = {"a.py": "a = 1\n", "b.py": "b = 2\n", "sub/c.txt": "c\n", ".env": "A=1\n"}
 PATCH = "*** Begin Patch\n*** Update File: b.py\n@@\n-b = 2\n+b = 3\n*** Delete File: sub/c.txt\n*** End Patch\n"

@@ -18,8 +18,8 @@ from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind, Protocol, StopReason
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
-from tests.runs.playing import write_files
-from tests.runs.scenario import Use, message_of, use
+from tests.doubles.tool_use import Use, message_of, use
+from tests.workspace_files import write_files
 
 DONE = Say("Done.")
 READ = use(("read_file", {"path": "a.py"}))

@@ -11,7 +11,7 @@ from mendgraph.nodes.language.dialects import render_file
 from mendgraph.nodes.records import Outcome, OutcomeKind, StopReason
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
-from tests.runs.playing import changed_files, write_files
+from tests.workspace_files import changed_files, write_files
 
 OLD, NEW = "LIMIT = 3\n", "LIMIT = 5\n"
 FILES = {"a.py": OLD, "b.py": OLD}

@@ -13,11 +13,11 @@ from psycopg import sql
 from mendgraph.graph.fleet.serving.middleware import MOST_OPEN
 from mendgraph.nodes.records import JsonMap
 from tests.doubles.replies import Say, Stall
+from tests.doubles.tool_use import use
 from tests.extent import in_sweeps
-from tests.runs.playing import changed_files
-from tests.runs.scenario import use
-from tests.runs.scenarios_of_work import CALC, EDIT, MENDED, READ, TASK
 from tests.runs.servers import SECRET, Server, Servers, token, wait_for
+from tests.scenarios.sample_repair import CALC, EDIT, MENDED, READ, TASK
+from tests.workspace_files import changed_files
 
 COUNT = {"count.txt": "count = 1\n"}
 FIRST = use(("edit_file", {"path": "count.txt", "old_str": "count = 1", "new_str": "count = 11"}))

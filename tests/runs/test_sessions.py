@@ -19,8 +19,8 @@ from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
 from mendgraph.nodes.records import Outcome, OutcomeKind, Protocol, StopReason, ToolError, ToolErrorCode
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
-from tests.runs.playing import write_files
-from tests.runs.scenario import Use, message_of, use
+from tests.doubles.tool_use import Use, message_of, use
+from tests.workspace_files import write_files
 
 MAKE = use(("write_file", {"path": "new.txt", "content": "made\n"}))
 EDIT = use(("edit_file", {"path": "a.txt", "old_str": "old", "new_str": "new"}))

@@ -19,8 +19,9 @@ from mendgraph.graph.runs.runs import Forked, fork_run, resume_run
 from mendgraph.graph.spending.store import SpendingStore, account_spent
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 from mendgraph.nodes.records import JsonMap, OutcomeKind, StopReason
-from tests.runs.playing import set_clock, write_files
+from tests.doubles.model_clock import set_clock
 from tests.runs.spending_play import LIMITS, MOVES, PRICES, Dies, Move, Provider, Said, book_of, total, worked
+from tests.workspace_files import write_files
 
 NUMBERS = count()
 STEP = Said("call")

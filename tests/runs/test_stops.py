@@ -20,10 +20,10 @@ from mendgraph.nodes.records import Effect, Outcome, OutcomeKind, Protocol, Stop
 from tests.doubles.replies import Reply, Say, Slow, Status
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
-from tests.runs.playing import write_files
-from tests.runs.scenario import message_of, use
+from tests.doubles.tool_use import message_of, use
 from tests.runs.stopping import mendgraph, stalled_endpoint, stopping
 from tests.sandboxes import needs_sandbox
+from tests.workspace_files import write_files
 
 FILES = {"a.py": "a = 1\n"}
 SIGNALS = pytest.mark.parametrize(("number", "by"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")])

@@ -22,11 +22,11 @@ from mendgraph.nodes.execute_tools.processes.backends import sandbox_problem
 from mendgraph.nodes.records import JsonMap, Protocol
 from tests.doubles.replies import Say
 from tests.doubles.scripted_server import ScriptedServer
+from tests.doubles.tool_use import in_protocol, use
 from tests.runs.embedding import REPAIR, THREAD, saver, workspace
-from tests.runs.playing import changed_files, write_files
-from tests.runs.scenario import spoken, use
-from tests.runs.scenarios_of_work import CALC, DONE, EDIT, MENDED, READ, TASK
 from tests.runs.studio import Studio, told
+from tests.scenarios.sample_repair import CALC, DONE, EDIT, MENDED, READ, TASK
+from tests.workspace_files import changed_files, write_files
 
 pytestmark = pytest.mark.studio
 
@@ -442,7 +442,7 @@ ASKED: Any = {"messages": [HumanMessage(TASK)]}
 
 
 def repairing() -> ScriptedServer:
-    return ScriptedServer([spoken(reply, Protocol.NATIVE) for reply in REPAIR])
+    return ScriptedServer([in_protocol(reply, Protocol.NATIVE) for reply in REPAIR])
 
 
 def test_an_agent_in_a_server_is_called_like_one_here(studio: Studio, tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from mendgraph.nodes.records import JsonMap
 from tests.doubles.replies import Say
-from tests.runs.playing import changed_files, write_files
-from tests.runs.scenario import use
-from tests.runs.scenarios_of_work import CALC, DONE, EDIT, MENDED, READ, TASK
+from tests.doubles.tool_use import use
 from tests.runs.studio import Studio, client_of, operated, told
+from tests.scenarios.sample_repair import CALC, DONE, EDIT, MENDED, READ, TASK
+from tests.workspace_files import changed_files, write_files
 
 pytestmark = pytest.mark.studio
 

@@ -9,7 +9,7 @@ from mendgraph.graph.runs.run import run_task
 from mendgraph.nodes.records import JsonMap, Outcome, OutcomeKind, StopReason
 from tests.doubles.replies import Calls, Message, Say, Think
 from tests.doubles.scripted_model import ScriptedModel
-from tests.runs.playing import write_files
+from tests.workspace_files import write_files
 
 DELETING = 'tool: delete_file({"path": "a.txt"})'
 ALOUD = f"<think>\nI could say:\n{DELETING}\n</think>\n\n"

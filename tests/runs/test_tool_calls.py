@@ -23,9 +23,9 @@ from mendgraph.nodes.execute_tools.registry import ToolContext, tool
 from mendgraph.nodes.execute_tools.store.run_folder import folder_name
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.records import Effect, JsonMap, Protocol
-from tests.runs.playing import changed_files, write_files
-from tests.runs.scenario import Use, use
+from tests.doubles.tool_use import Use, use
 from tests.runs.tool_play import DONE, FILES, PROTOCOLS, codes, played, reads, scripted, session, shown
+from tests.workspace_files import changed_files, write_files
 
 
 @pytest.fixture

@@ -18,9 +18,10 @@ from mendgraph.graph.runs.events import Alerted, Ended, Event, Waiting
 from mendgraph.nodes.execute_tools.registry import tool
 from mendgraph.nodes.execute_tools.store.run_folder import folder_name
 from mendgraph.nodes.records import Effect, OutcomeKind, Protocol, ProviderErrorKind, ProviderFailure, StopReason
-from tests.runs.playing import set_clock, write_files
-from tests.runs.scenario import Use, use
+from tests.doubles.model_clock import set_clock
+from tests.doubles.tool_use import Use, use
 from tests.runs.tool_play import DONE, FILES, PROTOCOLS, codes, played, reads, results_of, scripted, session, shown
+from tests.workspace_files import write_files
 
 BUSY = ProviderFailure(kind=ProviderErrorKind.SERVER_ERROR, message="The endpoint failed.")
 

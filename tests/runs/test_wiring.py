@@ -16,8 +16,8 @@ from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.records import Effect, OutcomeKind, Protocol, StopReason
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
-from tests.runs.playing import write_files
-from tests.runs.scenario import Use, message_of, use
+from tests.doubles.tool_use import Use, message_of, use
+from tests.workspace_files import write_files
 
 SAME = "calc.py\n```python\ndef add(a, b):\n    return a - b\n```"
 ECHO = "The block is identical to what add in 'calc.py' already has, so nothing would change."

@@ -12,9 +12,9 @@ from mendgraph.graph.runs.run import run_task
 from mendgraph.nodes.execute_tools.files import file_changes
 from mendgraph.nodes.records import OutcomeKind, Protocol, StopReason
 from tests.doubles.scripted_model import ScriptedModel
-from tests.runs.playing import changed_files, write_files
-from tests.runs.scenario import message_of, use
-from tests.runs.scenarios_of_work import CALC, DONE, EDIT, READ, TASK
+from tests.doubles.tool_use import message_of, use
+from tests.scenarios.sample_repair import CALC, DONE, EDIT, READ, TASK
+from tests.workspace_files import changed_files, write_files
 
 FATAL = [(errno.ENOSPC, "the disk is full"), (errno.EIO, "the disk reports an error")]
 

@@ -24,7 +24,7 @@ from mendgraph.nodes.records import JsonMap, Outcome, OutcomeKind, Profile, Prot
 from tests.doubles.replies import Cut, Message, Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.runs.history import history_problems
-from tests.runs.playing import changed_files, write_files
+from tests.workspace_files import changed_files, write_files
 
 FILES = {"a.py": "x = 1\n", "b.py": "y = 1\n", "notes.md": "n\n"}
 FENCED: JsonMap = {"path": "a.py"}

@@ -10,7 +10,7 @@ from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.records import CallResult, Protocol, ProviderFailure
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
-from tests.runs.scenario import Use, message_of, use
+from tests.doubles.tool_use import Use, message_of, use
 
 PROTOCOLS = [Protocol.TEXT, Protocol.NATIVE]
 FILES = {"a.py": "a = 1\n", "b.py": "b = 2\n", "c.py": "c = 3\n", ".env": "A=1\n"}

@@ -1,7 +1,8 @@
 """Each clause of the five documents has a test: the tables `spec_<n>.md` name it, and say how the clause holds.
 
 A row is `| clause | what the document says | tests | verdict |`. The tests are names as pytest takes them, without
-parameters and separated by blanks; the verdict is `exact`, or `stricter: ...` or `other: ...` with the reason.
+parameters, or transcripts of scenarios, separated by blanks; the verdict is `exact`, or `stricter: ...` or `other: ...`
+with the reason.
 """
 
 import ast
@@ -12,13 +13,15 @@ from typing import NamedTuple, TypeGuard
 
 import pytest
 
+from tests.scenarios.table import SCENARIOS
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 CLAUSES = {1: 147, 2: 83, 3: 50, 4: 121, 5: 41}
 """How many clauses each document has: a row that goes missing is noticed."""
 
 _VERDICT = re.compile(r"exact|(stricter|other): \S.*")
-_NAMED_TEST = re.compile(r"`([^`\s]+\.py::[^`\s]+)`")
+_NAMED_TEST = re.compile(r"`([^`\s]+\.py::[^`\s]+|tests/scenarios/transcripts/\w+\.md)`")
 
 
 class Clause(NamedTuple):
@@ -81,5 +84,7 @@ def test_every_test_of_a_document_is_named_by_one_of_its_clauses() -> None:
 
 
 def _exists(test: str) -> bool:
+    if test.endswith(".md"):
+        return Path(test).stem in {scenario.name for scenario in SCENARIOS}
     file, _, name = test.partition("::")
     return name in names_in(file)

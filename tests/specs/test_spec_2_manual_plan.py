@@ -12,8 +12,8 @@ from mendgraph.graph.runs.run import Session
 from mendgraph.nodes.records import JsonMap, Protocol
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import Chunked, Reply, Say, ScriptedServer
-from tests.runs.playing import changed_files, write_files
-from tests.runs.scenario import message_of, use
+from tests.doubles.tool_use import message_of, use
+from tests.workspace_files import changed_files, write_files
 
 FILES = {"calc.py": "a = 1\n", "names.txt": "b = 2\n", "A/one.txt": "1\n", "B/two.txt": "2\n"}
 PROTOCOLS = [Protocol.TEXT, Protocol.NATIVE]

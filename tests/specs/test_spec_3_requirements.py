@@ -13,7 +13,7 @@ from mendgraph.nodes.loop_check import LOOP_OVERRIDE_MAX_RETRIES, LOOP_REPEAT_TH
 from mendgraph.nodes.loop_check.repetition import LoopConfig
 from mendgraph.nodes.records import ExtractionErrorType, JsonMap, OutcomeKind, OverrideConstraint, Protocol, StopReason
 from tests.doubles.replies import Say
-from tests.runs.scenario import use
+from tests.doubles.tool_use import use
 from tests.specs.watched_runs import watch
 
 DONE = Say("Done.")

@@ -12,9 +12,9 @@ from mendgraph.graph.runs.events import Traced
 from mendgraph.nodes.execute_tools.registry import ToolOutput, tool
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.records import Effect, Protocol
-from tests.runs.playing import write_files
-from tests.runs.scenario import Use, use
+from tests.doubles.tool_use import Use, use
 from tests.runs.tool_play import DONE, FILES, codes, played, scripted
+from tests.workspace_files import write_files
 
 READ = ("read_file", {"path": "a.py"})
 WRITE = ("write_file", {"path": "new.txt", "content": "new\n"})

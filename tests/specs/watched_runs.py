@@ -8,8 +8,8 @@ from mendgraph.graph.runs.run import RunResult, Session
 from mendgraph.nodes.records import JsonMap, Protocol
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
-from tests.runs.playing import write_files
-from tests.runs.scenario import Use, message_of
+from tests.doubles.tool_use import Use, message_of
+from tests.workspace_files import write_files
 
 FILES = {"long.txt": "".join(f"line {number}\n" for number in range(1, 1_201)), "calc.py": "x = 1\n"}
 """What the workspace of each run holds."""

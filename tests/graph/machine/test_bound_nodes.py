@@ -29,8 +29,8 @@ from mendgraph.nodes.records import (
 from tests.doubles.replies import Message, Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
-from tests.runs.playing import write_files
-from tests.runs.scenario import Use, message_of, use
+from tests.doubles.tool_use import Use, message_of, use
+from tests.workspace_files import write_files
 
 FILES = {"a.py": "a = 1\n"}
 THREAD: Any = {"configurable": {"thread_id": "t"}}

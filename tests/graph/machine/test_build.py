@@ -25,9 +25,9 @@ from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardr
 from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind, Protocol, StopReason
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
+from tests.doubles.tool_use import Use, message_of, use
 from tests.runs.history import history_problems
-from tests.runs.playing import changed_files, write_files
-from tests.runs.scenario import Use, message_of, use
+from tests.workspace_files import changed_files, write_files
 
 THREAD: Any = {"configurable": {"thread_id": "t"}}
 FILES = {"a.py": "a = 1\n", "b.py": "b = 1\n", "secret_plan.md": "rob a bank\n"}

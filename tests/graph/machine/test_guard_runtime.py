@@ -16,7 +16,7 @@ from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.approvals import Preview
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.records import CallError, Effect, ExtractionError, ExtractionErrorType, JsonMap, ToolCall
-from tests.runs.playing import write_files
+from tests.workspace_files import write_files
 
 TEXT = "one\ntwo\nthree\n"
 FILES = {"a.txt": TEXT, "calc.py": "def add(a, b):\n    return a - b\n", ".env": "A=1\n", "data.bin": "x\0y"}

@@ -30,7 +30,7 @@ from mendgraph.nodes.records import (
 from tests.architecture.product import text_of
 from tests.doubles.replies import Message, Say
 from tests.doubles.scripted_model import ScriptedModel
-from tests.runs.scenario import message_of, use
+from tests.doubles.tool_use import message_of, use
 
 ROUTERS: dict[str, Callable[[AgentState], str]] = {
     "begin_turn": routes.after_begin_turn,

@@ -23,11 +23,12 @@ from mendgraph.nodes.execute_tools.tools.about_run import remember
 from mendgraph.nodes.execute_tools.tools.read_file import read_skill
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind, Protocol, StopReason
+from tests.doubles.model_clock import set_clock
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
-from tests.runs.playing import set_clock, write_files
-from tests.runs.scenario import Use, message_of, use
+from tests.doubles.tool_use import Use, message_of, use
 from tests.sandboxes import set_sandbox_problem
+from tests.workspace_files import write_files
 
 FILES = {"a.py": "a = 1\n", ".env": "A=1\n"}
 READ = use(("read_file", {"path": "a.py"}))

@@ -32,8 +32,8 @@ from tests.doubles.scripted_model import ScriptedModel
 from tests.graph.machine.test_state import EXAMPLES
 from tests.graph.persistence.any_saver import opened_saver
 from tests.runs.embedding import ASKED, REPAIR, THREAD, context, told
-from tests.runs.playing import changed_files
-from tests.runs.scenarios_of_work import CALC, MENDED, TASK
+from tests.scenarios.sample_repair import CALC, MENDED, TASK
+from tests.workspace_files import changed_files
 
 
 @pytest.fixture

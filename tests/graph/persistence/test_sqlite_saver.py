@@ -26,8 +26,8 @@ from mendgraph.nodes.execute_tools.store.database import StoreError, open_file
 from mendgraph.nodes.records import Protocol
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
+from tests.doubles.tool_use import message_of, use
 from tests.graph.persistence.any_saver import found_rows, opened_saver
-from tests.runs.scenario import message_of, use
 
 CONFIG = RunnableConfig(configurable={"thread_id": "t", "checkpoint_ns": ""})
 

@@ -10,7 +10,7 @@ from mendgraph.nodes.records import ToolError
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import Line, ScriptedModel
 from tests.graph.runs.run_plays import FILES, context, use
-from tests.runs.playing import write_files
+from tests.workspace_files import write_files
 
 HOSTILE = (
     "<script>document.title='owned'</script>\"'><img src=x onerror=alert(1)></style></title><svg onload=alert(2)>"

@@ -18,7 +18,7 @@ from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailu
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Calls, Say
 from tests.doubles.scripted_model import Line
-from tests.runs.playing import write_files
+from tests.workspace_files import write_files
 
 FILES = {"calc.py": "def add(a, b):\n    return a - b\n", "notes.txt": "old\n"}
 PATCH = """*** Begin Patch

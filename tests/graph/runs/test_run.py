@@ -17,9 +17,9 @@ from mendgraph.nodes.records import OutcomeKind, PlanStatus, PlanStep, Protocol
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import Chunked, ScriptedServer, Stall
-from tests.runs.playing import changed_files, write_files
-from tests.runs.scenario import Use, message_of, spoken, use
-from tests.runs.scenarios_of_work import CALC, DONE, EDIT, MENDED, READ, TASK, plan
+from tests.doubles.tool_use import Use, in_protocol, message_of, use
+from tests.scenarios.sample_repair import CALC, DONE, EDIT, MENDED, READ, TASK, plan
+from tests.workspace_files import changed_files, write_files
 
 
 @pytest.fixture
@@ -181,7 +181,9 @@ def test_who_leaves_does_not_wait_for_the_model(folder: Path, way: str) -> None:
                     return
 
     stalled = Stall(3, Chunked(Say("I will look at it. " * 5), 10))
-    with ScriptedServer([stalled, *(spoken(each, Protocol.NATIVE) for each in (use(READ), use(EDIT), DONE))]) as server:
+    with ScriptedServer(
+        [stalled, *(in_protocol(each, Protocol.NATIVE) for each in (use(READ), use(EDIT), DONE))]
+    ) as server:
         if way == "async":
             asyncio.run(left())
         else:

@@ -16,9 +16,9 @@ from mendgraph.nodes.execute_tools.edits.diffs import unified_diff
 from mendgraph.nodes.records import ChangeKind, FileChange, Outcome, OutcomeKind, Plan, Protocol, StopReason
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
-from tests.runs.playing import write_files
-from tests.runs.scenario import Use, message_of, use
-from tests.runs.scenarios_of_work import CALC, DONE, EDIT, READ, TASK
+from tests.doubles.tool_use import Use, message_of, use
+from tests.scenarios.sample_repair import CALC, DONE, EDIT, READ, TASK
+from tests.workspace_files import write_files
 
 END: tuple[Use | Say, ...] = (DONE,)
 BACK = ("edit_file", {"path": "calc.py", "old_str": "a + b", "new_str": "b + a"})

@@ -59,7 +59,7 @@ from tests.graph.runs.run_plays import (
     tree,
     use,
 )
-from tests.runs.playing import write_files
+from tests.workspace_files import write_files
 
 
 @pytest.fixture

@@ -22,9 +22,9 @@ from mendgraph.nodes.records import OutcomeKind, Protocol, StopReason, ToolError
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import Chunked, ScriptedServer
-from tests.runs.playing import write_files
-from tests.runs.scenario import Use, message_of, use
-from tests.runs.scenarios_of_work import CALC, DONE, EDIT, READ, TASK
+from tests.doubles.tool_use import Use, message_of, use
+from tests.scenarios.sample_repair import CALC, DONE, EDIT, READ, TASK
+from tests.workspace_files import write_files
 
 
 @pytest.fixture

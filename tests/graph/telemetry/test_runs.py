@@ -17,7 +17,7 @@ from mendgraph.graph.runs.events import Asked
 from mendgraph.graph.runs.run import Session, arun_task, run_task
 from tests.doubles.scripted_server import Calls, Say, ScriptedServer, Stall, Status
 from tests.graph.telemetry.conftest import Told, context
-from tests.runs.playing import write_files
+from tests.workspace_files import write_files
 
 READ = Calls([("read_file", '{"path": "a.txt"}')], usage=(10, 5))
 DONE = Say("Done.", usage=(20, 7))

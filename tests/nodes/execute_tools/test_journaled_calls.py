@@ -43,7 +43,7 @@ from mendgraph.nodes.records import (
     Verdict,
     VerdictKind,
 )
-from tests.runs.playing import write_files
+from tests.workspace_files import write_files
 
 CALL = ToolCall(call_id="call_1", tool="save", arguments={"path": "a.py"}, raw_arguments='{"path": "a.py"}')
 EDITED = FileEffect("a.py", FileState("old", 0o644), FileState("new", 0o644))

@@ -19,10 +19,10 @@ from mendgraph.graph.machine.routes import NODES
 from mendgraph.graph.machine.state import serializer
 from tests.doubles.replies import Say
 from tests.doubles.scripted_server import ScriptedServer
+from tests.doubles.tool_use import use
 from tests.graph.fleet.serving.memory_locks import MemoryLocks
-from tests.runs.scenario import use
-from tests.runs.scenarios_of_work import CALC, EDIT, MENDED, TASK
 from tests.runs.studio import told
+from tests.scenarios.sample_repair import CALC, EDIT, MENDED, TASK
 
 ANN = Tenant("ann", (), AgentContext(account="ann", max_steps=9), runs_at_once=1)
 HELLO = {"messages": [("user", "Hello.")]}

@@ -17,11 +17,12 @@ from mendgraph.nodes.execute_tools.registry import Tool, tool
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.records import Effect, Protocol
+from tests.doubles.model_clock import set_clock
 from tests.doubles.replies import Chunked, Message, Reply, Say, Status
 from tests.doubles.scripted_server import ScriptedServer
+from tests.doubles.tool_use import Use, message_of, use
 from tests.nodes.execute_tools.attacks.canaries import PLANTED, everything_below, leaks
-from tests.runs.playing import set_clock, write_files
-from tests.runs.scenario import Use, message_of, use
+from tests.workspace_files import write_files
 
 PROTOCOLS = [Protocol.TEXT, Protocol.NATIVE]
 REQUEST = f"My key is {PLANTED.request}. Raise the limit in app.py to 20."

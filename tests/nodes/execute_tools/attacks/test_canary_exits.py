@@ -23,6 +23,7 @@ from tests.doubles.call_model import CallModel
 from tests.doubles.replies import Message, Reply, Say, Status
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
+from tests.doubles.tool_use import Use, message_of, use
 from tests.nodes.execute_tools.attacks.canaries import PLANTED, everything_below
 from tests.nodes.execute_tools.attacks.canary_scene import (
     REQUEST,
@@ -34,7 +35,6 @@ from tests.nodes.execute_tools.attacks.canary_scene import (
     script,
     without_redaction,
 )
-from tests.runs.scenario import Use, message_of, use
 
 
 @pytest.fixture

@@ -1,0 +1,281 @@
+"""Scenarios that a limit, a loop, failed work or a failing endpoint ends, or nearly ends."""
+
+from mendgraph import Effect, ToolError, tool
+from mendgraph.nodes.records import JsonMap, OutcomeKind, Protocol, StopReason, ToolErrorCode
+from tests.doubles.replies import Reply, Say, Slow, Status
+from tests.doubles.tool_use import Use, use
+from tests.scenarios.sample_repair import CALC, DONE, EDIT, MENDED, READ, TASK
+from tests.scenarios.scenario import Expectation, Scenario, Turn
+from tests.scenarios.unusable_replies import NOT_JSON, failed
+
+MODEST = (100, 10)
+"""A usage that is small against every limit here."""
+
+BUSY = Status(429, headers={"Retry-After": "0"})
+DOWN = Status(503, headers={"Retry-After": "0"})
+BAD_KEY = Status(401, {"error": {"message": "Incorrect API key provided.", "code": "invalid_api_key"}})
+
+WHOLE_FILE = ("write_file", {"path": "calc.py", "content": MENDED})
+MISS = use(("edit_file", {"path": "calc.py", "old_str": "return a * b", "new_str": "return a + b"}))
+RENAME = ("edit_file", {"path": "calc.py", "old_str": "def add", "new_str": "def plus"})
+PRICES: JsonMap = {"usd_per_million_input": 1.0, "usd_per_million_output": 10.0}
+
+
+@tool(effect=Effect.WRITE)
+def publish(name: str) -> ToolError:
+    """Publish the package."""
+    return ToolError(code=ToolErrorCode.IO_ERROR, message=f"Cannot publish {name!r}: the disk is full.", fatal=True)
+
+
+def line(number: int, usage: tuple[int, int] | None = MODEST) -> Use:
+    """Read one line. Each line is another call, so that no loop ends the run first."""
+    return use(("read_file", {"path": "lines.txt", "start_line": number, "limit": 1}), usage=usage)
+
+
+def stopped(
+    name: str,
+    story: str,
+    reason: StopReason,
+    message: str,
+    *replies: Use | Reply,
+    **settings: float | bool,
+) -> Scenario:
+    """A run of reading steps that a limit ends."""
+    return Scenario(
+        name=name,
+        story=story,
+        files={"lines.txt": "".join(f"line {number}\n" for number in range(1, 13))},
+        settings=dict(settings),
+        turns=(Turn("Read lines.txt line by line.", replies),),
+        expected=Expectation(kind=OutcomeKind.BUDGET_STOP, reason=reason, message=message),
+    )
+
+
+LIMITS: tuple[Scenario, ...] = (
+    stopped(
+        "stop_max_calls_per_turn",
+        "The turn has used the ten model calls of the default limit. The step is completed, and no further request is"
+        " made.",
+        StopReason.MAX_CALLS_PER_TURN,
+        "Limit 'max_calls_per_turn' exceeded: 10/10",
+        *(line(number) for number in range(1, 11)),
+    ),
+    Scenario(
+        name="stop_max_calls_per_session",
+        story="The calls of both turns count against the limit of the session.",
+        files=CALC,
+        settings={"max_calls_per_session": 3},
+        turns=(Turn("Read calc.py.", (use(READ), DONE)), Turn("Read it again.", (use(READ),))),
+        expected=Expectation(
+            kind=OutcomeKind.BUDGET_STOP,
+            reason=StopReason.MAX_CALLS_PER_SESSION,
+            message="Limit 'max_calls_per_session' exceeded: 3/3",
+        ),
+        resumed=True,
+    ),
+    stopped(
+        "stop_max_input_tokens",
+        "The next request would not fit into what is left of the session's input tokens, so it is not sent.",
+        StopReason.MAX_INPUT_TOKENS,
+        "input tokens, and 100 are left.",
+        line(1, usage=(49_900, 10)),
+        max_input_tokens_per_session=50_000,
+    ),
+    stopped(
+        "stop_max_input_tokens_per_turn",
+        "The turn has used its input tokens.",
+        StopReason.MAX_INPUT_TOKENS,
+        "Limit 'max_input_tokens_per_turn' exceeded: 50000/50000",
+        line(1, usage=(50_000, 10)),
+        max_input_tokens_per_turn=50_000,
+    ),
+    stopped(
+        "stop_max_output_tokens",
+        "A reply of ten tokens says nothing, so none is asked for.",
+        StopReason.MAX_OUTPUT_TOKENS,
+        "Only 10 output tokens are left.",
+        line(1, usage=(100, 990)),
+        max_output_tokens_per_session=1_000,
+    ),
+    stopped(
+        "stop_max_output_tokens_per_turn",
+        "The turn has used its output tokens.",
+        StopReason.MAX_OUTPUT_TOKENS,
+        "Limit 'max_output_tokens_per_turn' exceeded: 1000/1000",
+        line(1, usage=(100, 1_000)),
+        max_output_tokens_per_turn=1_000,
+    ),
+    stopped(
+        "stop_max_steps",
+        "The turn has made its rounds of tool calls.",
+        StopReason.MAX_STEPS,
+        "Limit 'max_steps' exceeded: 2/2",
+        line(1),
+        line(2),
+        max_steps=2,
+    ),
+    Scenario(
+        name="soft_max_steps",
+        story="A soft limit of steps is passed without an end.",
+        files=CALC,
+        settings={"max_steps": 1, "max_steps_soft": True},
+        turns=(Turn(TASK, (use(READ), use(EDIT), DONE)),),
+        expected=Expectation(files={"calc.py": MENDED}),
+    ),
+    stopped(
+        "stop_wall_clock",
+        "The reply does not come while the turn has time. The call is dropped.",
+        StopReason.WALL_CLOCK,
+        "Limit 'max_seconds' exceeded: ",
+        Slow(600, Say("Too late.")),
+        max_seconds=0.1,
+    ),
+    stopped(
+        "stop_max_cost",
+        "The next call may cost more than is left, so it is not sent.",
+        StopReason.MAX_COST,
+        "The next call may cost more than is left of max_cost_usd=1.0.",
+        line(1, usage=(10_000, 98_990)),
+        max_cost_usd=1.0,
+        max_output_tokens_per_session=200_000,
+        **PRICES,
+    ),
+    Scenario(
+        name="healing_pays",
+        story="Corrections count as model calls: the limit ends the run before healing is exhausted.",
+        files=CALC,
+        settings={"max_calls_per_turn": 2},
+        turns=(Turn(TASK, (use(NOT_JSON), use(NOT_JSON))),),
+        expected=Expectation(
+            kind=OutcomeKind.BUDGET_STOP,
+            reason=StopReason.MAX_CALLS_PER_TURN,
+            message="Limit 'max_calls_per_turn' exceeded: 2/2",
+        ),
+    ),
+    Scenario(
+        name="answer_on_the_last_call",
+        story="The last call that the limit allows may give the answer.",
+        files=CALC,
+        settings={"max_calls_per_turn": 1},
+        turns=(Turn("What is a mutex?", (Say("A lock."),)),),
+        expected=Expectation(message="A lock."),
+    ),
+)
+
+LOOPS: tuple[Scenario, ...] = (
+    Scenario(
+        name="loop_overridden",
+        story="The model makes the same call three times. A typed override refuses a fourth one, and the model goes on"
+        " with something else.",
+        files=CALC,
+        turns=(Turn(TASK, (use(READ), use(READ), use(READ), use(EDIT), DONE)),),
+        expected=Expectation(
+            files={"calc.py": MENDED},
+            shown=('"kind":"loop_override"', "It is refused until a file changes, and more repeats end the run."),
+        ),
+    ),
+    Scenario(
+        name="two_repeats_are_no_loop",
+        story="The same call made twice is no loop yet.",
+        files=CALC,
+        turns=(Turn("Show me calc.py.", (use(READ), use(READ), Say("Here it is."))),),
+    ),
+    Scenario(
+        name="loop_persists",
+        story="The model repeats a call that the override refuses. The run ends and names the call.",
+        files=CALC,
+        turns=(Turn(TASK, (use(READ),) * 4),),
+        expected=failed(StopReason.LOOP_PERSISTED, "read_file on 'calc.py'"),
+        resumed=True,
+    ),
+)
+
+FAILED_WORK: tuple[Scenario, ...] = (
+    Scenario(
+        name="edits_that_keep_missing",
+        story="Two edits miss on the same file. The second result advises to write the whole file.",
+        files=CALC,
+        turns=(Turn(TASK, (use(READ), MISS, MISS, use(WHOLE_FILE), DONE)),),
+        expected=Expectation(files={"calc.py": MENDED}, shown=("That is miss 2 on calc.py in this turn",)),
+        protocols=(Protocol.NATIVE,),
+    ),
+    Scenario(
+        name="edits_step_down_to_blocks",
+        story="Two edits miss on the same file. In the text protocol the machine then asks for the whole code in a"
+        " fenced block, which needs no old text.",
+        files=CALC,
+        turns=(Turn(TASK, (use(READ), MISS, MISS, Say(f"```python\n{MENDED}```"))),),
+        expected=Expectation(files={"calc.py": MENDED}),
+        protocols=(Protocol.TEXT,),
+    ),
+    Scenario(
+        name="checks_that_never_pass",
+        story="The check passes before the change and fails after it. After two tries the run gives up and takes its"
+        " change back.",
+        files=CALC,
+        settings={"checks": ("grep -q 'def add' calc.py",), "max_failed_tries": 2},
+        turns=(Turn(TASK, (use(RENAME), DONE, DONE)),),
+        expected=failed(StopReason.CHECKS_FAILED),
+        sandboxed=True,
+    ),
+    Scenario(
+        name="workspace_failed",
+        story="A tool meets a full disk. No reply of the model can help, so the run ends.",
+        files=CALC,
+        tools=(publish,),
+        turns=(Turn("Publish calc.", (use(READ, ("publish", {"name": "calc"})),)),),
+        expected=failed(StopReason.WORKSPACE_FAILED, "the disk is full"),
+        resumed=True,
+    ),
+    Scenario(
+        name="invalid_request",
+        story="A request without text is refused before anything is spent.",
+        files=CALC,
+        turns=(Turn(" \n"),),
+        expected=failed(StopReason.INVALID_REQUEST, "There is no request"),
+    ),
+)
+
+ENDPOINTS: tuple[Scenario, ...] = (
+    Scenario(
+        name="endpoint_busy",
+        story="The endpoint is busy once. The same request is sent again.",
+        files=CALC,
+        turns=(Turn(TASK, (BUSY, use(EDIT), DONE)),),
+        expected=Expectation(files={"calc.py": MENDED}),
+    ),
+    Scenario(
+        name="endpoint_down",
+        story="The endpoint fails three times. Two retries are allowed, so the run ends.",
+        files=CALC,
+        turns=(Turn(TASK, (DOWN,) * 3),),
+        expected=failed(StopReason.PROVIDER_FAILED, "failed"),
+    ),
+    Scenario(
+        name="key_refused",
+        story="The endpoint refuses the key. A retry would not help, so none is made.",
+        files=CALC,
+        turns=(Turn(TASK, (BAD_KEY,)),),
+        expected=failed(StopReason.PROVIDER_FAILED, "OPENAI_API_KEY"),
+    ),
+    Scenario(
+        name="fallback_model",
+        story="The first model fails for good, and the fallback gets the same request. In the next step the first model"
+        " is asked again.",
+        files=CALC,
+        settings={"provider_retries": 0, "fallback_models": ("second-model",)},
+        turns=(Turn(TASK, (use(READ), DOWN, use(EDIT), DONE)),),
+        expected=Expectation(files={"calc.py": MENDED}),
+        resumed=True,
+    ),
+    Scenario(
+        name="retries_pay",
+        story="Retries count as model calls: the limit ends the run before the retries are used up.",
+        files=CALC,
+        settings={"max_calls_per_turn": 2},
+        turns=(Turn(TASK, (DOWN, DOWN)),),
+        expected=Expectation(kind=OutcomeKind.BUDGET_STOP, reason=StopReason.MAX_CALLS_PER_TURN),
+    ),
+)
+
+ENDINGS = (*LIMITS, *LOOPS, *FAILED_WORK, *ENDPOINTS)

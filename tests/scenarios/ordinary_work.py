@@ -1,0 +1,205 @@
+"""Scenarios in which the work gets done: reading, searching, editing, checking, answering."""
+
+from tests.doubles.replies import Say
+from tests.doubles.tool_use import use
+from tests.scenarios.sample_repair import CALC, DONE, EDIT, MENDED, READ, TASK, plan
+from tests.scenarios.scenario import Expectation, Scenario, Turn
+
+CHECK = """from calc import add
+
+total = add(2, 3)
+print(f"2 and 3 make {total}")
+raise SystemExit(total != 5)
+"""
+RUN_CHECK = ("run_command", {"argv": ["python3", "-B", "check.py"]})
+
+ORDINARY_WORK: tuple[Scenario, ...] = (
+    Scenario(
+        name="ordinary_repair",
+        story="The model reads the file, fixes the bug, runs the check of the project, and answers.",
+        files={**CALC, "check.py": CHECK},
+        settings={"allowed_programs": ("python3",), "checks": ("python3 -B check.py",)},
+        turns=(Turn(TASK, (use(READ), use(RUN_CHECK), use(EDIT), use(RUN_CHECK), DONE)),),
+        expected=Expectation(files={"calc.py": MENDED}, message="passed: python3 -B check.py."),
+        resumed=True,
+        sandboxed=True,
+    ),
+    Scenario(
+        name="bug_repaired",
+        story="The shortest repair: read, edit, answer. Nothing checks the change, and the outcome says so.",
+        files=CALC,
+        turns=(Turn(TASK, (use(READ), use(EDIT), DONE)),),
+        expected=Expectation(files={"calc.py": MENDED}, message="add now adds."),
+        resumed=True,
+    ),
+    Scenario(
+        name="named_file_read_ahead",
+        story="The request names a file. The machine reads it before the model is asked, so the model edits at once.",
+        files=CALC,
+        settings={"read_ahead": True},
+        turns=(Turn(TASK, (use(EDIT), DONE)),),
+        expected=Expectation(files={"calc.py": MENDED}),
+    ),
+    Scenario(
+        name="two_calls_in_one_reply",
+        story="One reply makes two calls. Both run, and both results return in one request, in the order of the calls.",
+        files={"a/one.txt": "1\n", "b/two.txt": "2\n"},
+        turns=(
+            Turn(
+                "List files in a and b.",
+                (use(("list_files", {"path": "a"}), ("list_files", {"path": "b"})), Say("one.txt and two.txt.")),
+            ),
+        ),
+    ),
+    Scenario(
+        name="edit_that_misses",
+        story="The text to replace does not occur. The result shows the real lines, and the second edit fits.",
+        files=CALC,
+        turns=(
+            Turn(
+                TASK,
+                (
+                    use(("edit_file", {"path": "calc.py", "old_str": "  return a-b\n", "new_str": "  return a+b\n"})),
+                    use(EDIT),
+                    DONE,
+                ),
+            ),
+        ),
+        expected=Expectation(files={"calc.py": MENDED}, shown=("was not read yet", "    return a - b")),
+    ),
+    Scenario(
+        name="overwriting_unread",
+        story="A file that the model has not read is not overwritten. After reading it the model may.",
+        files=CALC,
+        turns=(
+            Turn(
+                TASK,
+                (
+                    use(("write_file", {"path": "calc.py", "content": MENDED})),
+                    use(READ, ("write_file", {"path": "calc.py", "content": MENDED})),
+                    DONE,
+                ),
+            ),
+        ),
+        expected=Expectation(files={"calc.py": MENDED}, shown=("was not read yet",)),
+    ),
+    Scenario(
+        name="missing_file",
+        story="The model mistypes a path. The error suggests the file that exists.",
+        files=CALC,
+        turns=(Turn("Show me clac.py.", (use(("read_file", {"path": "clac.py"})), use(READ), Say("Here it is."))),),
+        expected=Expectation(shown=("Did you mean 'calc.py'?",)),
+    ),
+    Scenario(
+        name="question",
+        story="A question needs no tool.",
+        files=CALC,
+        turns=(Turn("What is a mutex?", (Say("A lock that one thread holds at a time."),)),),
+        expected=Expectation(message="A lock that one thread holds at a time."),
+    ),
+    Scenario(
+        name="plan_kept",
+        story="The model keeps a plan beside its calls. The second turn of the thread still knows the first.",
+        files=CALC,
+        turns=(
+            Turn(TASK, (use(plan("in_progress", "pending"), READ), use(EDIT, plan("done", "done")), DONE)),
+            Turn("Thank you.", (Say("You are welcome."),)),
+        ),
+        expected=Expectation(files={"calc.py": MENDED}, message="You are welcome."),
+    ),
+    Scenario(
+        name="search_without_result",
+        story="Two searches find nothing. Their results say what to try next.",
+        files=CALC,
+        turns=(
+            Turn(
+                "Where is divide?",
+                (
+                    use(("search_files", {"pattern": "def divide"}), ("glob_files", {"pattern": "divide*"})),
+                    Say("There is no divide."),
+                ),
+            ),
+        ),
+        expected=Expectation(
+            shown=("no matches found; try list_files, check alternate naming, or broaden the filters",),
+        ),
+    ),
+    Scenario(
+        name="long_file_in_pages",
+        story="A file of 1,200 lines is read in pages of 500 lines. Each page says how much is left and where it goes"
+        " on. Reading on is no loop.",
+        files={"long.txt": "".join(f"line {number}\n" for number in range(1, 1_201))},
+        turns=(
+            Turn(
+                "What does the last line of long.txt say?",
+                (
+                    *(use(("read_file", {"path": "long.txt", "start_line": start})) for start in (1, 501, 1_001)),
+                    Say("line 1200"),
+                ),
+            ),
+        ),
+        expected=Expectation(
+            shown=(
+                '"lines_shown":500,"lines_remaining":700,"has_more":true,"next_start_line":501',
+                '"lines_shown":200,"lines_remaining":0,"has_more":false,"next_start_line":null',
+            ),
+        ),
+    ),
+    Scenario(
+        name="answer_after_edit",
+        story="The last reply edits and gives the final answer in one go: the run ends without another request.",
+        files=CALC,
+        turns=(Turn(TASK, (use(EDIT, ("final_answer", {"answer": "add now adds."})),)),),
+        expected=Expectation(files={"calc.py": MENDED}, message="add now adds."),
+        resumed=True,
+    ),
+    Scenario(
+        name="part_delegated",
+        story="The model gives a part of the work to a child, which may change one file. The child's calls and tokens"
+        " count in the budget of the run.",
+        files=CALC,
+        settings={"delegation": True},
+        turns=(
+            Turn(
+                TASK,
+                (
+                    use(("delegate", {"task": "Make add in calc.py add.", "mode": "write", "paths": ["calc.py"]})),
+                    use(EDIT),
+                    Say("add adds."),
+                    Say("A child has fixed add."),
+                ),
+            ),
+        ),
+        expected=Expectation(files={"calc.py": MENDED}, message="A child has fixed add."),
+    ),
+    Scenario(
+        name="files_made_moved_and_deleted",
+        story="A file is made, one is moved, one is deleted. The outcome marks what the request did not name.",
+        files={"old.txt": "old\n", "notes.txt": "notes\n"},
+        turns=(
+            Turn(
+                "Move notes.txt to docs/notes.txt and write docs/index.md.",
+                (
+                    use(
+                        ("move_file", {"path": "notes.txt", "target": "docs/notes.txt"}),
+                        ("read_file", {"path": "old.txt"}),
+                    ),
+                    use(
+                        ("write_file", {"path": "docs/index.md", "content": "# Index\n\n- notes.txt\n"}),
+                        ("delete_file", {"path": "old.txt"}),
+                    ),
+                    Say("The notes are in docs."),
+                ),
+            ),
+        ),
+        expected=Expectation(
+            files={
+                "notes.txt": "",
+                "old.txt": "",
+                "docs/notes.txt": "notes\n",
+                "docs/index.md": "# Index\n\n- notes.txt\n",
+            },
+        ),
+        resumed=True,
+    ),
+)

@@ -1,0 +1,162 @@
+"""Scenarios in which a call needs a permission: rules deny it, or a person decides."""
+
+from mendgraph.nodes.records import JsonMap, OutcomeKind, StopReason
+from tests.doubles.replies import Say
+from tests.doubles.tool_use import use
+from tests.scenarios.sample_repair import CALC, DONE, EDIT, MENDED, READ, TASK
+from tests.scenarios.scenario import Expectation, Scenario, Turn
+
+SECRETS = {".env": "TOKEN=swordfish\n", "app.py": "import os\n"}
+ASK = {"mode": "ask"}
+NEW_FILE = ("write_file", {"path": "test_calc.py", "content": "from calc import add\n\nassert add(2, 3) == 5\n"})
+
+SENSITIVE = (".env", "server.pem", "server.key", "credentials.json", ".git/config", "id_rsa")
+SYSTEM_FILES = ("/etc/passwd", "/usr/lib/os-release", "../../../../../../../../../../etc/passwd")
+CONFIGURATION = ("config.yaml", "settings.py", "pyproject.toml")
+
+
+def edit_x(name: str) -> tuple[str, JsonMap]:
+    """Call `edit_file` to set x in this file."""
+    return ("edit_file", {"path": name, "old_str": "x = 1", "new_str": "x = 2"})
+
+
+DENIED: tuple[Scenario, ...] = (
+    Scenario(
+        name="env_file_denied",
+        story="A protected file is neither read nor written, whatever the case of its name. A call beside it runs.",
+        files=SECRETS,
+        turns=(
+            Turn(
+                "Set DEBUG in the environment file.",
+                (
+                    use(("read_file", {"path": ".env"})),
+                    use(("read_file", {"path": "app.py"}), ("write_file", {"path": ".ENV", "content": "DEBUG=1\n"})),
+                    Say("I may not touch .env: please set DEBUG there."),
+                ),
+            ),
+        ),
+        expected=Expectation(
+            shown=("Blocked by rule 'env_file': Environment variable files (.env). Go on without this file.",),
+        ),
+        resumed=True,
+    ),
+    Scenario(
+        name="outside_denied",
+        story="Nothing outside the workspace is listed or read.",
+        files=CALC,
+        turns=(
+            Turn(
+                "Look around.",
+                (
+                    use(("read_file", {"path": "../"}), ("list_files", {"path": "/etc"})),
+                    use(("list_files", {"path": "."})),
+                    Say("There is calc.py."),
+                ),
+            ),
+        ),
+        expected=Expectation(shown=("'../' is outside the workspace. Use a relative path under '.'.",)),
+    ),
+    Scenario(
+        name="sensitive_files_denied",
+        story="Each kind of sensitive file is denied by the rule that names it, and the file stays as it is.",
+        files=dict.fromkeys(SENSITIVE, "x = 1\n"),
+        turns=(Turn("Set x to 2 everywhere.", (use(*(edit_x(name) for name in SENSITIVE)), Say("I may not."))),),
+        expected=Expectation(shown=("env_file", "private_key", "sensitive_config", "git_internal")),
+    ),
+    Scenario(
+        name="system_files_denied",
+        story="Files of the system are denied, by absolute names and by names that lead out of the workspace.",
+        files=CALC,
+        turns=(Turn("Set x to 2 there.", (use(*(edit_x(name) for name in SYSTEM_FILES)), Say("I may not."))),),
+        expected=Expectation(shown=("is outside the workspace",)),
+    ),
+    Scenario(
+        name="project_configuration_edited",
+        story="In the mode auto no rule denies the configuration of the project.",
+        files=dict.fromkeys(CONFIGURATION, "x = 1\n"),
+        turns=(Turn("Set x to 2 everywhere.", (use(*(edit_x(name) for name in CONFIGURATION)), Say("x is 2."))),),
+        expected=Expectation(files=dict.fromkeys(CONFIGURATION, "x = 2\n")),
+    ),
+    Scenario(
+        name="read_only_run",
+        story="In the mode read-only no change is made, and the model explains instead.",
+        files=CALC,
+        settings={"mode": "read-only"},
+        turns=(Turn(TASK, (use(EDIT), Say("Change line 2 to `return a + b`."))),),
+        expected=Expectation(message="Change line 2"),
+    ),
+)
+
+APPROVALS: tuple[Scenario, ...] = (
+    Scenario(
+        name="approval_granted",
+        story="In the mode ask a person sees the diff of an edit before it is made, and approves it.",
+        files=CALC,
+        settings=ASK,
+        turns=(Turn(TASK, (use(READ), use(EDIT), DONE), decisions=("approve",)),),
+        expected=Expectation(files={"calc.py": MENDED}),
+        resumed=True,
+    ),
+    Scenario(
+        name="approval_refused",
+        story="A person rejects an edit and says why. The model reads the reason and answers without the edit.",
+        files=CALC,
+        settings=ASK,
+        turns=(
+            Turn(
+                TASK,
+                (use(EDIT), Say("Then I leave it as it is.")),
+                decisions=({"decisions": {"0": {"action": "reject", "reason": "Not before the release."}}},),
+            ),
+        ),
+        expected=Expectation(shown=("Not before the release.",)),
+        resumed=True,
+    ),
+    Scenario(
+        name="approval_for_one_of_two",
+        story="One reply makes two changes. The person approves the first and does not answer for the second.",
+        files=CALC,
+        settings=ASK,
+        turns=(
+            Turn(
+                TASK,
+                (use(EDIT, NEW_FILE), DONE),
+                decisions=({"decisions": {"0": {"action": "approve"}}},),
+            ),
+        ),
+        expected=Expectation(files={"calc.py": MENDED}),
+    ),
+    Scenario(
+        name="approval_for_the_run",
+        story="The person approves edits for the rest of the run, so the second edit is not asked about.",
+        files=CALC,
+        settings=ASK,
+        turns=(
+            Turn(
+                TASK,
+                (
+                    use(EDIT),
+                    use(("edit_file", {"path": "calc.py", "old_str": "(a, b)", "new_str": "(a, b, /)"})),
+                    DONE,
+                ),
+                decisions=("approve_for_run",),
+            ),
+        ),
+        expected=Expectation(files={"calc.py": MENDED.replace("(a, b)", "(a, b, /)")}),
+    ),
+    Scenario(
+        name="stopped_at_an_approval",
+        story="Instead of approving a call a person stops the run. Nothing of the reply runs.",
+        files=CALC,
+        settings=ASK,
+        turns=(Turn(TASK, (use(READ), use(READ, EDIT)), decisions=("stop",)),),
+        expected=Expectation(
+            kind=OutcomeKind.BUDGET_STOP,
+            reason=StopReason.CANCELLED,
+            message="A person stopped the run instead of approving a call",
+        ),
+        resumed=True,
+    ),
+)
+
+PERMISSIONS = (*DENIED, *APPROVALS)

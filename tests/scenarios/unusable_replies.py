@@ -1,0 +1,231 @@
+"""Scenarios in which a reply cannot be used: it is asked for again, repaired as it is, or ends the run."""
+
+from mendgraph.nodes.records import OutcomeKind, Protocol, StopReason
+from tests.doubles.replies import Empty, Filtered, Refuse, Say
+from tests.doubles.tool_use import Use, use
+from tests.scenarios.sample_repair import CALC, COUNT, DONE, EDIT, MENDED, READ, TASK
+from tests.scenarios.scenario import Expectation, Scenario, Turn
+
+NOT_JSON = ("read_file", '{"path": calc.py}')
+NO_PATH = use(("read_file", {}))
+PRINTED = Say('```json\n{"name": "edit_file", "arguments": {"path": "calc.py", "old_str": "-", "new_str": "+"}}\n```')
+FENCED = Say(
+    'I change it:\n```\ntool: edit_file({"path": "calc.py", "old_str": "a - b", "new_str": "a + b"})\n```\nThat is all.'
+)
+BAD_PLAN = use(("update_plan", {"steps": [{"title": "look", "status": "started"}]}))
+GOOD_PLAN = use(("update_plan", {"steps": [{"title": "look", "status": "in_progress"}]}))
+UNKNOWN_TOOL = use(("read_files", {"path": "calc.py"}))
+HOW_MANY = "How many functions are in calc.py?"
+
+TEXT_ONLY = (Protocol.TEXT,)
+
+
+def failed(reason: StopReason, message: str = "") -> Expectation:
+    """Expect that the run ends as a failure and changes nothing."""
+    return Expectation(kind=OutcomeKind.SYSTEM_ERROR, reason=reason, message=message)
+
+
+MALFORMED: tuple[Scenario, ...] = (
+    Scenario(
+        name="malformed_call_healed",
+        story="The arguments of a call are no JSON. The model is told what is wrong, and its next reply is a good call."
+        " Afterwards the history has neither the bad reply nor the correction.",
+        files=CALC,
+        turns=(Turn(TASK, (use(NOT_JSON), use(EDIT), DONE)),),
+        expected=Expectation(
+            files={"calc.py": MENDED},
+            shown=("- INVALID_JSON_SYNTAX: JSON parse error", "Please retry your response with the correct format."),
+        ),
+        resumed=True,
+    ),
+    Scenario(
+        name="healing_exhausted",
+        story="Four replies in a row are malformed. After three corrections the run gives up.",
+        files=CALC,
+        turns=(Turn(TASK, (use(NOT_JSON),) * 4),),
+        expected=failed(StopReason.HEALING_EXHAUSTED, "after 3 retries"),
+        resumed=True,
+    ),
+    Scenario(
+        name="healed_at_the_last_try",
+        story="Three malformed replies in a row are corrected, and the fourth reply is a good call.",
+        files=CALC,
+        turns=(Turn(TASK, (use(NOT_JSON), use(NOT_JSON), use(NOT_JSON), use(EDIT), DONE)),),
+        expected=Expectation(files={"calc.py": MENDED}),
+    ),
+    Scenario(
+        name="each_malformed_tool_line",
+        story="Each way in which a `tool:` line can be malformed has an error of its own, with the details.",
+        files=CALC,
+        turns=tuple(
+            Turn(f"Try {text!r}.", (Say(text), Say("Sorry.")))
+            for text in ("tool: read_file", "tool: (", "tool: xyzzy(", "tool: read_file(", "tool: read_file(x)")
+        ),
+        expected=Expectation(
+            shown=(
+                "- MISSING_OPENING_PAREN: Missing '(' in tool invocation: 'read_file'",
+                "- EMPTY_TOOL_NAME: Tool name is empty",
+                "- UNKNOWN_TOOL_NAME: Unknown tool 'xyzzy'. Available: [",
+                "- MISSING_CLOSING_PAREN: Missing closing ')' in: ",
+                "- INVALID_JSON_SYNTAX: JSON parse error: Expecting value at position 0. JSON: 'x'",
+                'tool: TOOL_NAME({"param": "value"})',
+            ),
+        ),
+        protocols=TEXT_ONLY,
+    ),
+    Scenario(
+        name="tool_line_in_a_code_fence",
+        story="A `tool:` line is a call wherever it stands, also in a code fence between sentences.",
+        files=CALC,
+        turns=(Turn(TASK, (FENCED, DONE)),),
+        expected=Expectation(files={"calc.py": MENDED}),
+        protocols=TEXT_ONLY,
+    ),
+    Scenario(
+        name="arguments_repaired",
+        story="A call lacks a required argument. The correction names it.",
+        files=CALC,
+        turns=(Turn(TASK, (NO_PATH, use(READ), use(EDIT), DONE)),),
+        expected=Expectation(files={"calc.py": MENDED}, shown=("- INVALID_ARGUMENTS: read_file: ",)),
+    ),
+    Scenario(
+        name="arguments_never_fit",
+        story="Arguments that do not fit their schema are corrected twice, not three times.",
+        files=CALC,
+        turns=(Turn(TASK, (NO_PATH,) * 3),),
+        expected=failed(StopReason.SCHEMA_REPAIR_EXHAUSTED, "after 2 repairs"),
+    ),
+    Scenario(
+        name="plan_repaired",
+        story="A plan with a status that does not exist is corrected twice. The history keeps the good plan alone.",
+        files=CALC,
+        turns=(Turn("Make a plan.", (BAD_PLAN, BAD_PLAN, GOOD_PLAN, Say("There is a plan."))),),
+        expected=Expectation(shown=("- INVALID_ARGUMENTS: update_plan: ",)),
+    ),
+    Scenario(
+        name="plan_never_fits",
+        story="A plan that does not fit its schema is corrected twice, as any arguments.",
+        files=CALC,
+        turns=(Turn("Make a plan.", (BAD_PLAN,) * 3),),
+        expected=failed(StopReason.SCHEMA_REPAIR_EXHAUSTED, "INVALID_ARGUMENTS"),
+    ),
+    Scenario(
+        name="unknown_tool",
+        story="The model calls a tool that does not exist. The correction lists those that do.",
+        files=CALC,
+        turns=(Turn("Show me calc.py.", (UNKNOWN_TOOL, use(READ), Say("Here it is."))),),
+        expected=Expectation(
+            shown=("- UNKNOWN_TOOL_NAME: Unknown tool 'read_files'. Available: ['delete_file', 'edit_file', ",),
+        ),
+    ),
+    Scenario(
+        name="unknown_tool_for_ever",
+        story="The model insists on a tool that does not exist. The run ends, and its diagnostics name the error.",
+        files=CALC,
+        turns=(Turn("Show me calc.py.", (UNKNOWN_TOOL,) * 4),),
+        expected=failed(StopReason.HEALING_EXHAUSTED, "UNKNOWN_TOOL_NAME: Unknown tool 'read_files'"),
+    ),
+    Scenario(
+        name="valid_beside_malformed",
+        story="Of three calls in one reply the second is malformed. The others run, and each gets its result.",
+        files=CALC,
+        turns=(Turn(TASK, (use(READ, ("edit_file", '{path: "calc.py"}'), EDIT), DONE)),),
+        expected=Expectation(files={"calc.py": MENDED}, shown=("INVALID_JSON_SYNTAX",)),
+        resumed=True,
+    ),
+    Scenario(
+        name="call_printed_as_json",
+        story="The model prints its call as JSON in a code fence. The call is read as it is, without asking again.",
+        files=CALC,
+        turns=(Turn(TASK, (PRINTED, DONE)),),
+        expected=Expectation(files={"calc.py": MENDED}),
+    ),
+    Scenario(
+        name="reply_cut",
+        story="The token limit cuts a reply in the middle of a call. Nothing of it runs.",
+        files=CALC,
+        turns=(
+            Turn(TASK, (Use((("write_file", {"path": "new.py", "content": "half of i"}),), cut=True), use(EDIT), DONE)),
+        ),
+        expected=Expectation(
+            files={"calc.py": MENDED},
+            shown=("- TRUNCATED_REPLY: The reply was cut at the token limit. Nothing was executed.",),
+        ),
+    ),
+)
+
+WITHOUT_CALLS: tuple[Scenario, ...] = (
+    Scenario(
+        name="empty_reply",
+        story="An empty reply is asked for again.",
+        files=CALC,
+        turns=(Turn(TASK, (Empty(), use(EDIT), DONE)),),
+        expected=Expectation(
+            files={"calc.py": MENDED},
+            shown=("- EMPTY_REPLY: The reply was empty. Reply with a tool call or with an answer.",),
+        ),
+    ),
+    Scenario(
+        name="empty_for_ever",
+        story="The model replies nothing four times.",
+        files=CALC,
+        turns=(Turn(TASK, (Empty(),) * 4),),
+        expected=failed(StopReason.EMPTY_REPLY, "still empty after 3 retries"),
+    ),
+    Scenario(
+        name="refused",
+        story="The model refuses. Asking again would not change that, so the run ends.",
+        files=CALC,
+        turns=(Turn(TASK, (Refuse("I will not do that."),)),),
+        expected=failed(StopReason.REFUSED, "The model refused to reply"),
+    ),
+    Scenario(
+        name="filtered",
+        story="The content filter of the endpoint ends the reply, and with it the run.",
+        files=CALC,
+        turns=(Turn(TASK, (Filtered("The fun"),)),),
+        expected=failed(StopReason.REFUSED),
+    ),
+)
+
+ANSWERS_WITH_VALUES: tuple[Scenario, ...] = (
+    Scenario(
+        name="answer_with_value",
+        story="The run asks for a value of a JSON schema. The model gives it with the tool `final_answer`.",
+        files=CALC,
+        settings={"response_format": COUNT},
+        turns=(Turn(HOW_MANY, (use(READ), use(("final_answer", {"answer": "One.", "value": {"count": 1}})))),),
+        expected=Expectation(message="One."),
+    ),
+    Scenario(
+        name="answer_repaired",
+        story="An answer without the value, and one whose value does not fit, are asked for again. The third one comes"
+        " beside a call, which runs first.",
+        files=CALC,
+        settings={"response_format": COUNT},
+        turns=(
+            Turn(
+                HOW_MANY,
+                (
+                    Say("One."),
+                    use(("final_answer", {"answer": "One.", "value": {"count": "one"}})),
+                    use(READ, ("final_answer", {"answer": "One.", "value": {"count": 1}})),
+                ),
+            ),
+        ),
+        expected=Expectation(
+            message="One.",
+            shown=("- INVALID_ANSWER: end with the tool final_answer", "value.count: 'one' is not of type 'integer'"),
+        ),
+    ),
+    Scenario(
+        name="answer_never_fits",
+        story="The value never comes. After two repairs the run gives up.",
+        files=CALC,
+        settings={"response_format": COUNT},
+        turns=(Turn(HOW_MANY, (Say("One."),) * 3),),
+        expected=failed(StopReason.SCHEMA_REPAIR_EXHAUSTED),
+    ),
+)
+
+UNUSABLE_REPLIES = (*MALFORMED, *WITHOUT_CALLS, *ANSWERS_WITH_VALUES)
