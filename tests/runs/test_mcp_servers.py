@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.messages import HumanMessage
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.runs.run import RunResult, Session, arun_task, run_task
 from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
 from mendgraph.nodes.execute_tools.mcp_tools import load_mcp_tools_sync
-from mendgraph.nodes.execute_tools.processes.backends import sandbox_problem
+from mendgraph.nodes.execute_tools.processes.backends import choose_sandbox
 from mendgraph.nodes.execute_tools.registry import Tool
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.approvals import Action
@@ -115,7 +116,7 @@ def test_failed_session_ends_its_server(workspace: Path) -> None:
 
 def test_graph_without_a_session_ends_a_server_with_its_turn(workspace: Path) -> None:
     graph = build_graph(model=scripted(CALL, CALL), tools=load(workspace))
-    graph.invoke({"messages": [("user", "Call it.")]}, context=context_of(workspace))
+    graph.invoke({"messages": [HumanMessage("Call it.")]}, context=context_of(workspace))
     assert starts(workspace) == 2
     assert running(workspace.parent) == []
 
@@ -154,7 +155,7 @@ def test_file_that_a_server_executes_cannot_be_changed(
     assert [call[0]] not in asked or call[1].get("path") == "link"  # where a link leads is found out by the tool
 
 
-@pytest.mark.skipif(sandbox_problem() is not None, reason="no sandbox starts")
+@pytest.mark.skipif(isinstance(choose_sandbox(), ToolError), reason="no sandbox starts")
 @pytest.mark.parametrize(
     "script",
     [
@@ -164,6 +165,7 @@ def test_file_that_a_server_executes_cannot_be_changed(
         "ln tools/server.py other.py && echo evil > other.py",
         "cp /etc/passwd new && mv new tools/server.py",
         "chmod 777 tools/server.py",
+        "mv tools other",
     ],
 )
 def test_program_cannot_change_a_file_that_a_server_executes(workspace: Path, script: str) -> None:

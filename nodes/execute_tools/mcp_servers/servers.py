@@ -153,7 +153,7 @@ class _Client:
         first = _first(error)
         known = conversation is None or refused or isinstance(first, McpLimitError)
         reason = "" if known or conversation is None else conversation.why_ended()
-        reason = _reason(reason or str(first)) or type(first).__name__
+        reason = reason or _reason(str(first)) or type(first).__name__
         code = ToolErrorCode.IO_ERROR if began else ToolErrorCode.UNAVAILABLE
         return ToolError(code=code, message=f"The MCP server {quoted(self.server.name)} failed: {reason}")
 
@@ -211,7 +211,7 @@ class _Conversation:
         problem = self._problem or (self._process.problem if self._process is not None else "")
         if problem or self._process is None or not self._process.ended.is_set():
             return problem
-        said = self._process.stderr.decode("utf-8", "replace").strip()
+        said = _reason(self._process.stderr.decode("utf-8", "replace"))
         return f"it ended; it said: {said}" if said else "it ended"
 
     async def _keep_open(self) -> None:
@@ -222,7 +222,7 @@ class _Conversation:
                 await self._closing.wait()
         except Exception as error:  # noqa: BLE001 - a server may fail in any way, and whoever asks is told
             if self._session.done():
-                self._problem = self._problem or str(_first(error))
+                self._problem = self._problem or _reason(str(_first(error)))
             else:
                 self._session.set_exception(_first(error))
         finally:
