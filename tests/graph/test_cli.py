@@ -63,7 +63,7 @@ def code_of(folder: Path) -> str:
 def test_a_task_is_done(run: Run, folder: Path, words: list[str]) -> None:
     code, out, err = run(*words)
     assert (code, code_of(folder)) == (0, FIXED)
-    assert re.fullmatch(r"mendgraph: run [0-9a-f]{8}\n", err)
+    assert re.fullmatch(r"(mendgraph: programs run in the sandbox \w+\n)?mendgraph: run [0-9a-f]{8}\n", err)
     end = "FINISHED (answered): Changed calc.py; not checked: no test of calc.py was found ("
     assert f"-    return a - b\n+    return a + b\n{end}" in out
 

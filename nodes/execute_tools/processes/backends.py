@@ -1,15 +1,19 @@
 """Which sandbox a run uses: the one that its setting names, or the first that starts on this machine."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from mendgraph.nodes.execute_tools.processes.bubblewrap import Bubblewrap
+from mendgraph.nodes.execute_tools.processes.container import Container
 from mendgraph.nodes.execute_tools.processes.sandbox import Sandbox
 from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
 
 AUTO: Final = "auto"
+CONTAINER: Final = "container"
 
-BACKENDS: Mapping[str, Callable[[], Sandbox]] = {"bubblewrap": Bubblewrap}
+_DECLARE_CONTAINER: Final = "in a container that programs may change as a whole, use `--sandbox container`"
+
+BACKENDS: Mapping[str, type[Sandbox]] = {"bubblewrap": Bubblewrap, "container": Container}
 """Every backend by the value of the setting `sandbox`."""
 
 AUTOMATIC: Final = ("bubblewrap",)
@@ -30,7 +34,8 @@ def choose_sandbox(kind: str = AUTO) -> Sandbox | ToolError:
             return sandbox
         problems.append(problem)
 
-    message = f"Commands cannot be run on this machine, as their sandbox does not start: {'; '.join(problems)}."
+    remedy = "" if kind == CONTAINER else f"; {_DECLARE_CONTAINER}"
+    message = f"Commands cannot be run on this machine, as their sandbox does not start: {'; '.join(problems)}{remedy}."
     return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
 

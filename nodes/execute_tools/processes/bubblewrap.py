@@ -7,7 +7,6 @@ separate. Source: bwrap(1); measured with 0.8.0.
 """
 
 import functools
-import json
 import os
 import select
 import signal
@@ -26,6 +25,7 @@ from mendgraph.nodes.execute_tools.processes.sandbox import (
     PROGRAM_FOLDERS,
     SCRATCH,
     Guarantee,
+    StatusReports,
     View,
     not_limited,
     text_handle,
@@ -148,7 +148,7 @@ class Sandboxed:
     """
 
     def __init__(self, process: subprocess.Popen[bytes], status_fd: int) -> None:
-        self.process, self._status_fd, self._status = process, status_fd, bytearray()
+        self.process, self._reports = process, StatusReports(status_fd)
         self._first: int | None = None
         self._first_fd: int | None = None
         self.watch: processes.Watch | None = None
@@ -156,11 +156,11 @@ class Sandboxed:
     def limit(self, view: View) -> ToolError | None:
         """Bound what the program may use, which does not run yet; UNAVAILABLE where that fails, and it must not run."""
         deadline, report = time.monotonic() + _PROBE_S, select.poll()
-        report.register(self._status_fd, select.POLLIN)
+        report.register(self._reports.handle, select.POLLIN)
         while self._first is None:
             if not report.poll(max(0.0, deadline - time.monotonic()) * 1_000):
                 return not_limited(f"bubblewrap reported no sandbox within {_PROBE_S:g} s")
-            chunk = os.read(self._status_fd, 4_096)
+            chunk = os.read(self._reports.handle, 4_096)
             if not chunk:
                 return None  # it has ended, and says why
             self._learn(chunk)
@@ -183,14 +183,12 @@ class Sandboxed:
     def takers(self, stdout: processes.Taker, stderr: processes.Taker) -> dict[int, processes.Taker]:
         """For `processes.read_until`."""
         out, err = processes.outputs(self.process)
-        return {out: stdout, err: stderr, self._status_fd: self._learn}
+        return {out: stdout, err: stderr, self._reports.handle: self._learn}
 
     def has_run(self) -> bool:
         """Whether the program itself was started, and so the exit code is its own."""
-        with suppress(BlockingIOError):
-            while chunk := os.read(self._status_fd, 4_096):
-                self._learn(chunk)
-        return any("exit-code" in each for each in self._reports())
+        self._reports.read_rest()
+        return self._reports.number("exit-code") is not None
 
     def terminate(self) -> None:
         """Ask the program and its group to end."""
@@ -221,19 +219,11 @@ class Sandboxed:
             self.watch.close()
 
     def _learn(self, chunk: bytes) -> bool:
-        self._status += chunk
-        for report in self._reports():
-            first = report.get("child-pid")
-            if self._first is None and isinstance(first, int) and self.process.poll() is None:
-                self._first = first
+        self._reports.take(chunk)
+        first = self._reports.number("child-pid")
+        if self._first is None and first is not None and self.process.poll() is None:
+            self._first = first
         return True
-
-    def _reports(self) -> Iterator[Mapping[str, object]]:
-        for line in bytes(self._status).splitlines():
-            with suppress(ValueError):
-                report = json.loads(line)
-                if isinstance(report, dict):
-                    yield report
 
 
 @contextmanager

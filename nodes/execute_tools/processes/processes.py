@@ -27,6 +27,7 @@ from typing import IO, Final
 
 from mendgraph.nodes.execute_tools.files.handles import closing
 from mendgraph.nodes.execute_tools.files.workspace import OpenedFile
+from mendgraph.nodes.execute_tools.processes.launcher import descendants
 from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, os_failure, quoted
 
 INHERITED: Final = ("PATH", "LANG", "HOME")
@@ -349,26 +350,36 @@ class Watch:
     """Enforces the limits of one sandbox, whose first process is `first`, until it is closed.
 
     To be made while that process waits, before the program starts. `in_memory` names the file systems in memory that
-    the program may write to, `disk_fd` is a handle on the disk that it may write to.
+    the program may write to, `disk_fd` is a handle on the disk that it may write to. Where the sandbox has no process
+    namespace of its own, `supervisor` is the process whose descendants are its processes.
     """
 
     def __init__(
-        self, first: int, limits: ResourceLimits, in_memory: Sequence[str], disk_fd: int | None = None
+        self,
+        first: int,
+        limits: ResourceLimits,
+        in_memory: Sequence[str],
+        disk_fd: int | None = None,
+        supervisor: int | None = None,
     ) -> None:
         self._first, self._limits, self._in_memory, self._disk_fd = first, limits, in_memory, disk_fd
+        self._supervisor = supervisor
         self._most, self._next = 0, time.monotonic() + _INTERVAL_S
         self._proc: int | None = None
         self._scratch: list[int] = []
         self._disk = None if disk_fd is None else os.fstatvfs(disk_fd)
         total, available = _machine_memory()
         self._floor = min(total // _LEAST_LEFT, available // 2)
-        _inherit(first, limits)
+        _inherit(first, limits, limits.processes + (_OWN_PROCESSES if supervisor is None else _all_processes()))
 
     def opens(self) -> bool:
         """Whether all is mounted in the sandbox, so that it can be looked at; only then may the program start.
 
         Raises PermissionError: it may not be looked at.
         """
+        if self._supervisor is not None:
+            self._proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
+            return True
         root = f"/proc/{self._first}/root"
         try:
             if os.stat(f"{root}/proc").st_dev == os.stat("/proc").st_dev:
@@ -411,7 +422,7 @@ class Watch:
 
     def _excess(self, proc: int) -> LimitReached | None:
         limits = self._limits
-        numbers = [name for name in os.listdir(proc) if name.isdigit() and name != "1"]
+        numbers = self._numbers(proc)
         if len(numbers) > limits.processes:
             return LimitReached(Limit.PROCESSES, len(numbers), limits.processes)
         scratch = sum(map(_scratch_bytes, self._scratch))
@@ -425,6 +436,12 @@ class Watch:
             memory = scratch + sum(_share(proc, place, size) for _, size, place in used)
         return LimitReached(Limit.MEMORY, memory, limits.memory_bytes) if memory > limits.memory_bytes else None
 
+    def _numbers(self, proc: int) -> list[str]:
+        """The processes of the sandbox, without the one that is its own."""
+        if self._supervisor is not None:
+            return [str(number) for number in descendants(self._supervisor)]
+        return [name for name in os.listdir(proc) if name.isdigit() and name != "1"]
+
     def _disk_excess(self) -> LimitReached | None:
         if self._disk is None or self._disk_fd is None:
             return None
@@ -436,14 +453,19 @@ class Watch:
     def _written(self) -> int:
         """Bytes that the sandbox's processes have written to disks; others may be at work on this one."""
         proc = self._proc
-        names = [] if proc is None else [each for each in os.listdir(proc) if each.isdigit()]
+        names = [] if proc is None else self._numbers(proc)
         return sum(int(each[1]) for name in names if proc and (each := _WRITTEN.search(_content(proc, f"{name}/io"))))
 
 
-def _inherit(first: int, limits: ResourceLimits) -> None:
+def _all_processes() -> int:
+    """Processes and threads of the machine: outside of a user namespace those of a user are limited together."""
+    return int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
+
+
+def _inherit(first: int, limits: ResourceLimits, most_processes: int) -> None:
     values = {resource.RLIMIT_FSIZE: limits.file_bytes, resource.RLIMIT_NOFILE: limits.open_files}
     if [int(each) for each in re.findall(r"\d+", os.uname().release)[:2]] >= [5, 14]:  # older ones count all of a user
-        values[resource.RLIMIT_NPROC] = limits.processes + _OWN_PROCESSES
+        values[resource.RLIMIT_NPROC] = most_processes
     for name, value in {**values, resource.RLIMIT_CORE: 0}.items():
         soft, hard = (
             value if old == resource.RLIM_INFINITY else min(old, value) for old in resource.prlimit(first, name)

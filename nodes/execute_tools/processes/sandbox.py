@@ -3,9 +3,10 @@
 A backend is one file beside this one and one row of the table in `backends`.
 """
 
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from subprocess import Popen
@@ -122,6 +123,34 @@ class Sandbox(Protocol):
     ) -> AbstractContextManager[SandboxedProcess | ToolError]:
         """Start `command` with this view; when the block ends, nothing of it is alive."""
         ...
+
+
+class StatusReports:
+    """What a sandbox reports on a handle, in lines of JSON: the first process, and the program's exit code."""
+
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
+        self._received = bytearray()
+
+    def take(self, chunk: bytes) -> bool:
+        """The next piece; for `processes.read_until`."""
+        self._received += chunk
+        return True
+
+    def read_rest(self) -> None:
+        """Take what has come. The handle does not block."""
+        with suppress(BlockingIOError):
+            while chunk := os.read(self.handle, 4_096):
+                self.take(chunk)
+
+    def number(self, name: str) -> int | None:
+        """The number that was reported under this name, if any was."""
+        for line in bytes(self._received).splitlines():
+            with suppress(ValueError):
+                report = json.loads(line)
+                if isinstance(report, dict) and isinstance(report.get(name), int):
+                    return int(report[name])
+        return None
 
 
 def not_limited(reason: str) -> ToolError:

@@ -41,6 +41,7 @@ PROGRAM_FAMILIES: Final = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6)
 """The families of sockets of a program that has a network namespace of its own."""
 
 _COMMON: Final = {
+    "pidfd_send_signal": 424,
     "io_uring_setup": 425,
     "io_uring_enter": 426,
     "io_uring_register": 427,
@@ -85,6 +86,11 @@ ARCHITECTURES: Final = {
             "setns": 308,
             "bpf": 321,
             "userfaultfd": 323,
+            "kill": 62,
+            "rt_sigqueueinfo": 129,
+            "tkill": 200,
+            "tgkill": 234,
+            "rt_tgsigqueueinfo": 297,
         },
     ),
     "aarch64": Architecture(
@@ -107,6 +113,11 @@ ARCHITECTURES: Final = {
             "setns": 268,
             "bpf": 280,
             "userfaultfd": 282,
+            "kill": 129,
+            "tkill": 130,
+            "tgkill": 131,
+            "rt_sigqueueinfo": 138,
+            "rt_tgsigqueueinfo": 240,
         },
     ),
 }
@@ -121,15 +132,24 @@ REFUSED: Final = (
 )
 """System calls that a program never gets, whatever their arguments: they fail with EPERM."""
 
+SIGNALS: Final = ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
+"""System calls that send a signal to the process that their first argument names."""
+
+_EVERY_PROCESS: Final = -1
+"""What kill(2) takes for all processes that may be signalled."""
+
 _Instruction = tuple[int, int, int, int]
 """Its code, how many instructions to skip if it holds, how many if it does not, and its operand."""
 
 
-def seccomp_filter(families: Sequence[int] = PROGRAM_FAMILIES, machine: str = "") -> bytes | None:
+def seccomp_filter(
+    families: Sequence[int] = PROGRAM_FAMILIES, machine: str = "", unreachable: Sequence[int] = ()
+) -> bytes | None:
     """The filter as an array of `struct sock_filter`, None where the machine's architecture has none.
 
     Sockets may be of these `families`. Where any is allowed, NETLINK_ROUTE is as well, which programs use to list
-    network interfaces. Pairs of UNIX sockets are always allowed.
+    network interfaces. Pairs of UNIX sockets are always allowed. The processes `unreachable`, and the process groups
+    that they lead, get no signals; then nothing is sent to all processes at once, or by a handle.
     """
     architecture = ARCHITECTURES.get(machine or os.uname().machine)
     if architecture is None:
@@ -152,6 +172,10 @@ def seccomp_filter(families: Sequence[int] = PROGRAM_FAMILIES, machine: str = ""
     program += _for_call(numbers["clone"], _without_flags(_NEW_NAMESPACES))
     program += _for_call(numbers["socket"], _of_families(families))
     program += _for_call(numbers["socketpair"], _of_families((socket.AF_UNIX,), route=False))
+    if unreachable:
+        program += _for_call(numbers["pidfd_send_signal"], [_refuse(errno.ENOSYS)])
+        for name in SIGNALS:
+            program += _for_call(numbers[name], _not_to(unreachable))
     program.append((_RETURN, 0, 0, _ALLOW))
 
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
@@ -178,6 +202,13 @@ def _without_flags(flags: int) -> list[_Instruction]:
         _refuse(errno.EPERM),
         (_RETURN, 0, 0, _ALLOW),
     ]
+
+
+def _not_to(processes: Sequence[int]) -> list[_Instruction]:
+    program = [_argument(0)]
+    for number in (_EVERY_PROCESS, *processes, *(-process for process in processes)):
+        program += [(_IF_EQUAL, 0, 1, number & 0xFFFF_FFFF), _refuse(errno.EPERM)]
+    return [*program, (_RETURN, 0, 0, _ALLOW)]
 
 
 def _of_families(families: Sequence[int], *, route: bool = True) -> list[_Instruction]:

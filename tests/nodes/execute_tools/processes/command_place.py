@@ -36,6 +36,11 @@ class Place:
 
     def __init__(self, root: Path, commands: Commands) -> None:
         self.root, self.commands = root, commands
+        self.sandbox = commands.sandbox.name
+
+    def opened(self, **rules: object) -> Commands:
+        """The commands of this workspace again, in the same sandbox."""
+        return opened(self.root, sandbox=self.sandbox, **rules)
 
     def result(self, *argv: str, cwd: str = ".", timeout_s: float | None = None) -> CommandResult:
         found = self.commands.run(argv, cwd, timeout_s)
@@ -54,13 +59,14 @@ class Place:
 
 
 @contextmanager
-def command_place(folder: Path) -> Iterator[Place]:
+def command_place(folder: Path, sandbox: str = "bubblewrap") -> Iterator[Place]:
     """A workspace with a repository, a denied file and a denied folder. Afterwards no handle may be open."""
     root = folder.resolve() / "root"
     for name in (".git/config", ".env", "src/keys/one", "src/a.py", "src/.env"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(f"canary of {name}\n")
-    made = opened(root)
+    made = opened(root, sandbox=sandbox)
+    made.run(["true"])  # a sandbox may keep a handle for its own folder
     before = len(os.listdir("/dev/fd"))
     yield Place(root, made)
     assert len(os.listdir("/dev/fd")) == before, "a handle was left open"

@@ -15,6 +15,7 @@ import pytest
 
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, ScopeOverError
 from mendgraph.nodes.execute_tools.processes import bubblewrap
+from mendgraph.nodes.execute_tools.processes.backends import BACKENDS
 from mendgraph.nodes.execute_tools.processes.commands import (
     CommandResult,
     CommandRules,
@@ -29,8 +30,14 @@ from tests.architecture.product import ROOT
 from tests.nodes.execute_tools.processes.command_place import Place, alive, command_place, opened, unique
 
 
+@pytest.fixture(params=BACKENDS)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    with command_place(tmp_path, request.param) as made:
+        yield made
+
+
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
+def bubblewrap_place(tmp_path: Path) -> Iterator[Place]:
     with command_place(tmp_path) as made:
         yield made
 
@@ -54,7 +61,7 @@ def test_a_program_of_the_workspace_does_not_stand_in_for_one_of_the_system(
     (place.root / "git").write_text("#!/bin/sh\necho false\n")
     (place.root / "git").chmod(0o700)
     monkeypatch.setenv("PATH", f"{place.root}:.::{os.environ['PATH']}")
-    result = opened(place.root).run(["git", "--version"])
+    result = place.opened().run(["git", "--version"])
     assert isinstance(result, CommandResult)
     assert result.stdout.head.startswith(b"git version")
 
@@ -141,7 +148,10 @@ def test_an_argument_that_is_no_text_is_refused(place: Place, argument: str) -> 
     assert place.error("sh", argument).startswith("invalid_argument: ")
 
 
-def test_a_sandbox_that_is_lost_on_the_way_is_never_gone_without(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sandbox_that_is_lost_on_the_way_is_never_gone_without(
+    bubblewrap_place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = bubblewrap_place
     monkeypatch.setattr(bubblewrap, "bubblewrap_path", lambda: None)
     assert place.error("sh", "-c", "echo x > made") == f"unavailable: {bubblewrap.NOT_INSTALLED}."
     assert not (place.root / "made").exists()
@@ -151,7 +161,8 @@ def test_a_program_dies_with_an_agent_that_is_killed(place: Place) -> None:
     mark = unique()
     program = (
         "from mendgraph.nodes.execute_tools.processes.commands import CommandRules, open_commands\n"
-        f"made = open_commands({str(place.root)!r}, CommandRules(('sh',)), lambda name: False)\n"
+        f"rules = CommandRules(('sh',), sandbox={place.sandbox!r})\n"
+        f"made = open_commands({str(place.root)!r}, rules, lambda name: False)\n"
         f"made.run(['sh', '-c', 'echo > up; setsid sleep {mark}'])"
     )
     environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
@@ -166,7 +177,10 @@ def test_a_program_dies_with_an_agent_that_is_killed(place: Place) -> None:
     assert not alive(f"sleep {mark}")
 
 
-def test_a_sandbox_that_is_killed_from_outside_is_a_signal(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sandbox_that_is_killed_from_outside_is_a_signal(
+    bubblewrap_place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = bubblewrap_place
     (place.root / "bwrap").write_text("#!/bin/sh\nkill -KILL $$\n")
     (place.root / "bwrap").chmod(0o700)
     monkeypatch.setattr(bubblewrap, "bubblewrap_path", lambda: str(place.root / "bwrap"))

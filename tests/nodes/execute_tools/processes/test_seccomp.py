@@ -13,7 +13,14 @@ from pathlib import Path
 import pytest
 
 from mendgraph.nodes.execute_tools.processes import bubblewrap
-from mendgraph.nodes.execute_tools.processes.seccomp import ARCHITECTURES, Architecture, seccomp_filter
+from mendgraph.nodes.execute_tools.processes.backends import BACKENDS
+from mendgraph.nodes.execute_tools.processes.seccomp import (
+    ARCHITECTURES,
+    PROGRAM_FAMILIES,
+    SIGNALS,
+    Architecture,
+    seccomp_filter,
+)
 from tests.nodes.execute_tools.processes.command_place import Place, command_place
 
 ALLOWED, KILLED = "allowed", "killed"
@@ -26,9 +33,16 @@ OTHER_ARCHITECTURE = 0x4000_0003
 both = pytest.mark.parametrize("machine", ARCHITECTURES)
 
 
-def answer(machine: str, number: int, *arguments: int, audit_number: int | None = None, network: bool = True) -> str:
+def answer(
+    machine: str,
+    number: int,
+    *arguments: int,
+    audit_number: int | None = None,
+    network: bool = True,
+    unreachable: tuple[int, ...] = (),
+) -> str:
     """What the kernel does with a call: "allowed", "killed" or the name of the error."""
-    code = seccomp_filter(machine=machine) if network else seccomp_filter((), machine)
+    code = seccomp_filter(PROGRAM_FAMILIES if network else (), machine, unreachable)
     assert code is not None
     audit = ARCHITECTURES[machine].audit_number if audit_number is None else audit_number
     words = (*arguments, *[0] * (6 - len(arguments)))
@@ -135,6 +149,22 @@ def test_ordinary_calls_are_allowed(machine: str) -> None:
     assert {answer(machine, number) for number in range(470) if number not in special} == {ALLOWED}
 
 
+@both
+@pytest.mark.parametrize("name", SIGNALS)
+@pytest.mark.parametrize(("process", "expected"), [(41, "EPERM"), (-41, "EPERM"), (-1, "EPERM"), (42, ALLOWED)])
+def test_unreachable_process_gets_no_signal(machine: str, name: str, process: int, expected: str) -> None:
+    number = numbers_of(machine).numbers[name]
+    assert answer(machine, number, process & 0xFFFF_FFFF, 9, unreachable=(40, 41)) == expected
+    assert answer(machine, number, process & 0xFFFF_FFFF, 9) == ALLOWED
+
+
+@both
+def test_no_signal_is_sent_by_a_handle_where_processes_are_unreachable(machine: str) -> None:
+    number = numbers_of(machine).numbers["pidfd_send_signal"]
+    assert answer(machine, number, 3, 9, unreachable=(41,)) == "ENOSYS"
+    assert answer(machine, number, 3, 9) == ALLOWED
+
+
 def test_unknown_architecture_has_no_filter_and_no_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seccomp_filter(machine="riscv64") is None
 
@@ -147,9 +177,9 @@ def test_unknown_architecture_has_no_filter_and_no_sandbox(monkeypatch: pytest.M
 # --- In the sandbox
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    with command_place(tmp_path) as made:
+@pytest.fixture(params=BACKENDS)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    with command_place(tmp_path, request.param) as made:
         yield made
 
 
