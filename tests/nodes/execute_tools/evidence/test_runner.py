@@ -167,6 +167,31 @@ def test_what_does_not_end_is_told_and_the_rest_is_unknown(bench: Bench) -> None
     assert found == [["passed", ""], ["endless", ""], ["unknown", ""]]
 
 
+def test_each_process_has_four_gibibytes_of_addresses(bench: Bench) -> None:
+    limit = doc("resource.getrlimit(resource.RLIMIT_AS)", "(4294967296, 4294967296)")
+    assert bench.results("import resource\n", [limit]) == [["passed", ""]]
+
+
+COUNTED = """
+import os, time
+def count(folder="{}"):
+    own, most, end = os.path.join(folder, str(os.getpid())), 0, time.monotonic() + 2
+    open(own, "w").close()
+    while most < 17 and time.monotonic() < end:
+        most = max(most, len(os.listdir(folder)))
+        time.sleep(0.02)
+    os.remove(own)
+    return most
+"""
+
+
+def test_no_more_than_sixteen_processes_run_at_once(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "running").mkdir()
+    bench.put(mod=COUNTED.format(tmp_path / "running"))
+    found = bench.run(*[module("mod.py", [doc("count() <= 16", "True")])] * 17)
+    assert [each["results"] for each in found] == [[["passed", ""]]] * 17
+
+
 def test_the_text_takes_the_place_of_the_file_for_all_who_import_it(bench: Bench) -> None:
     bench.put(pkg____init__="", pkg__a="V = 1\n", pkg__b="from pkg.a import V\ndef f(): return V\n")
     groups = [[example("b.f()", "2")]]
@@ -238,6 +263,7 @@ UNIT = (
     "import unittest\nfrom app import add\n"
     "class Adding(unittest.TestCase):\n    def test_add(self): self.assertEqual(add(2, 3), 5)\n"
 )
+SKIPPED = "import unittest\ndef test_a(): pass\n@unittest.skip('')\ndef test_b(): pass\n"
 RIGHT, WRONG = "def add(a, b):\n    return a + b\n", "def add(a, b):\n    return a - b\n"
 
 
@@ -270,6 +296,16 @@ def test_each_test_with_pytest_whatever_the_project_adds_to_it(bench: Bench) -> 
     }
 
 
+def test_of_a_failure_the_end_is_told_and_of_many_only_the_names(bench: Bench) -> None:
+    many = "import pytest\n@pytest.mark.parametrize('n', range(22))\ndef test_n(n): raise ValueError('x' * 5_000 + 'end')\n"
+    bench.put(app="", test_app=many)
+
+    told = list(asked(bench.root)["failed"].values())
+
+    assert all(len(each) == 2_000 and each.endswith("end") for each in told[:20])
+    assert told[20:] == ["", ""]
+
+
 @pytest.mark.parametrize(
     ("tests", "options", "failed", "error"),
     [
@@ -292,6 +328,7 @@ def test_what_pytest_cannot_run(bench: Bench, tests: str, options: str, failed: 
         (WRONG, PLAIN, 0, ["test_add"]),
         (RIGHT, UNIT, 1, []),
         (WRONG, UNIT, 0, ["Adding.test_add"]),
+        (RIGHT, SKIPPED, 1, []),
         (RIGHT, "import no_such_module\n", 0, ["test_app.py"]),
         (RIGHT, "def test_a(tmp_path): raise ValueError\ndef helper(): raise ValueError\n", 0, None),
     ],
