@@ -141,7 +141,7 @@ tests/browser/build/.made: tests/browser/package-lock.json tests/browser/agent_c
 	@touch $@
 
 .venv/.synced: pyproject.toml uv.lock | $(OWN_UV)
-	@$(UV) sync $(CHOSEN) --locked --all-extras --compile-bytecode
+	@$(UV) sync $(CHOSEN) --locked --all-extras --no-extra harbor --compile-bytecode
 	@touch $@
 
 .venv/.demo: pyproject.toml uv.lock | $(OWN_UV)

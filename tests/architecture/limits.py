@@ -1,6 +1,6 @@
 """The numbers that bound the product: constants, defaults and bounds of fields, defaults of parameters.
 
-`limits.txt` holds the reviewed ones. `python -m tests.architecture.limits` writes it again after a number was changed.
+`limits.txt` holds the reviewed ones: a change of a number is a decision.
 """
 
 import ast
@@ -76,7 +76,3 @@ def _has_number(value: ast.expr) -> bool:
     if set(calls) - {"frozenset"} or any(isinstance(node, ast.JoinedStr | ast.Lambda) for node in ast.walk(value)):
         return False
     return any(type(constant) in {int, float} for constant in constants)
-
-
-if __name__ == "__main__":
-    SNAPSHOT.write_text("\n".join(limits()) + "\n", encoding="utf-8")

@@ -297,7 +297,8 @@ def test_each_test_with_pytest_whatever_the_project_adds_to_it(bench: Bench) -> 
 
 
 def test_of_a_failure_the_end_is_told_and_of_many_only_the_names(bench: Bench) -> None:
-    many = "import pytest\n@pytest.mark.parametrize('n', range(22))\ndef test_n(n): raise ValueError('x' * 5_000 + 'end')\n"
+    parameters = "import pytest\n@pytest.mark.parametrize('n', range(22))\n"
+    many = f"{parameters}def test_n(n): raise ValueError('x' * 5_000 + 'end')\n"
     bench.put(app="", test_app=many)
 
     told = list(asked(bench.root)["failed"].values())
