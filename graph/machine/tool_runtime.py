@@ -47,7 +47,6 @@ from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, mono
 from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge, check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal, parent_of
-from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
 from mendgraph.nodes.execute_tools.node import execute_tools
 from mendgraph.nodes.execute_tools.processes.commands import CommandRules, Commands, open_commands
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext
@@ -84,6 +83,7 @@ from mendgraph.nodes.records import (
 
 if TYPE_CHECKING:
     from mendgraph.graph.machine.children import Children
+    from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
 
 Rules = TypeVar("Rules", CommandRules, CheckRules)
 Opened = TypeVar("Opened", Commands, Checks)
@@ -138,6 +138,7 @@ class ToolRuntime:
         self._memory = PolicyMemory(monotonic_s, BreakerConfig())
         self._opened: dict[tuple[str, CommandRules | CheckRules], Any] = {}
         self._executed = tuple(dict.fromkeys(name for each in given for name in each.executes))
+        self._has_remote_tools = any(each.remote for each in given)
         self._servers: dict[str, McpServers] = {}
 
     def redactor(self) -> Redactor:
@@ -409,8 +410,13 @@ class ToolRuntime:
         writable = (writable_rule(context.writable_paths),) if context.writable_paths else ()
         return (*self._rules, OWN_SETTINGS_RULE, *own, *executed, *writable)
 
-    def _servers_of(self, run_id: str) -> McpServers:
+    def _servers_of(self, run_id: str) -> "McpServers | None":
         """The MCP servers of a thread, which its children share; none is started before it is called."""
+        if not self._has_remote_tools:
+            return None
+
+        from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
+
         return self._servers.setdefault(parent_of(run_id)[0], McpServers())
 
     def end_servers(self, run_id: str | None = None) -> None:

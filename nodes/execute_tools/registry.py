@@ -19,13 +19,13 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from mendgraph.nodes.execute_tools.evidence.checks import Checks
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
-from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
 from mendgraph.nodes.execute_tools.processes.commands import Commands
 from mendgraph.nodes.execute_tools.store.run_folder import Artifacts
 from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.records import EditForm, Effect, FileChange, JsonMap, Plan, ToolError, ToolResult, ToolSpec
 
 if TYPE_CHECKING:
+    from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
     from mendgraph.nodes.execute_tools.network.network import Network
 
 
@@ -68,7 +68,7 @@ class ToolContext:
     state: Mapping[str, Any] = field(default_factory=dict)
     skill: Callable[[str], Workspace | ToolError] | None = None
     remember: Callable[[str], str | ToolError] | None = None
-    servers: McpServers | None = None
+    servers: "McpServers | None" = None
 
 
 @dataclass(frozen=True)
