@@ -37,7 +37,7 @@ _PATH: Final = "export PATH=$HOME/.local/bin:$PATH"
 
 
 class MendgraphOptions(InstalledAgentOptions):
-    """Options of the agent: `harbor run --agent-option NAME=VALUE`."""
+    """Options of the agent: `harbor run --agent-kwarg NAME=VALUE`."""
 
     source: str = Field(
         default="mendgraph", description="What uv installs: a name, a wheel, or git+https://...@COMMIT."

@@ -10,4 +10,4 @@ needs_sandbox = pytest.mark.skipif(sandbox_problem() is not None, reason="no san
 def set_sandbox_problem(monkeypatch: pytest.MonkeyPatch, problem: str | None) -> None:
     """Let every backend report this problem, or none."""
     for backend in BACKENDS.values():
-        monkeypatch.setattr(backend, "problem", lambda _: problem)
+        monkeypatch.setattr(type(backend()), "problem", lambda _: problem)

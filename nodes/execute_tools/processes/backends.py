@@ -1,10 +1,9 @@
 """Which sandbox a run uses: the one that its setting names, or the first that starts on this machine."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from mendgraph.nodes.execute_tools.processes.bubblewrap import Bubblewrap
-from mendgraph.nodes.execute_tools.processes.container import Container
 from mendgraph.nodes.execute_tools.processes.sandbox import Sandbox
 from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
 
@@ -13,8 +12,16 @@ CONTAINER: Final = "container"
 
 _DECLARE_CONTAINER: Final = "in a container that programs may change as a whole, use `--sandbox container`"
 
-BACKENDS: Mapping[str, type[Sandbox]] = {"bubblewrap": Bubblewrap, "container": Container}
-"""Every backend by the value of the setting `sandbox`."""
+
+def _container() -> Sandbox:
+    """Make the sandbox that few runs choose; the others do not load it."""
+    from mendgraph.nodes.execute_tools.processes.container import Container
+
+    return Container()
+
+
+BACKENDS: Mapping[str, Callable[[], Sandbox]] = {"bubblewrap": Bubblewrap, "container": _container}
+"""What makes each backend, by the value of the setting `sandbox`."""
 
 AUTOMATIC: Final = ("bubblewrap",)
 """Those that `auto` tries, in this order."""

@@ -27,7 +27,6 @@ from typing import IO, Final
 
 from mendgraph.nodes.execute_tools.files.handles import closing
 from mendgraph.nodes.execute_tools.files.workspace import OpenedFile
-from mendgraph.nodes.execute_tools.processes.launcher import descendants
 from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, os_failure, quoted
 
 INHERITED: Final = ("PATH", "LANG", "HOME")
@@ -439,6 +438,10 @@ class Watch:
     def _numbers(self, proc: int) -> list[str]:
         """The processes of the sandbox, without the one that is its own."""
         if self._supervisor is not None:
+            from mendgraph.nodes.execute_tools.processes.launcher import (
+                descendants,
+            )  # sandboxes with namespaces need none
+
             return [str(number) for number in descendants(self._supervisor)]
         return [name for name in os.listdir(proc) if name.isdigit() and name != "1"]
 

@@ -20,7 +20,7 @@ def test_named_sandbox_is_chosen(kind: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_first_sandbox_that_starts_is_chosen_automatically(monkeypatch: pytest.MonkeyPatch) -> None:
     set_sandbox_problem(monkeypatch, "it does not start")
-    monkeypatch.setattr(BACKENDS[AUTOMATIC[-1]], "problem", lambda _: None)
+    monkeypatch.setattr(type(BACKENDS[AUTOMATIC[-1]]()), "problem", lambda _: None)
     sandbox = choose_sandbox()
 
     assert not isinstance(sandbox, ToolError)
@@ -32,7 +32,7 @@ def test_where_no_sandbox_starts_each_problem_is_named(monkeypatch: pytest.Monke
         return f"{sandbox.name} does not start"
 
     for backend in BACKENDS.values():
-        monkeypatch.setattr(backend, "problem", problem)
+        monkeypatch.setattr(type(backend()), "problem", problem)
     refusal = choose_sandbox()
 
     assert isinstance(refusal, ToolError)
