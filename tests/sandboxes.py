@@ -11,3 +11,9 @@ def set_sandbox_problem(monkeypatch: pytest.MonkeyPatch, problem: str | None) ->
     """Let every backend report this problem, or none."""
     for backend in BACKENDS.values():
         monkeypatch.setattr(type(backend()), "problem", lambda _: problem)
+
+
+def without_sandbox_line(err: str) -> str:
+    """What follows the first line of a run, which names the sandbox of its programs."""
+    first, _, rest = err.partition("\n")
+    return rest if first.startswith("mendgraph: programs run in the sandbox ") else err

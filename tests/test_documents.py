@@ -202,9 +202,13 @@ FOREIGN: Final = frozenset(
         "--plan",
         "--code",
         "--gitleaks",
+        "--directory",
+        "--agent",
+        "--dataset",
+        "--agent-kwarg",
     ]
 )
-"""Options of pytest, uv, langgraph, ray and our benchmarks that the pages name."""
+"""Options of pytest, uv, langgraph, ray, harbor and our benchmarks that the pages name."""
 
 
 def test_every_option_that_is_named_is_there() -> None:

@@ -15,7 +15,7 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.spending.database import BEGINNING, FILE_NAME, TURN
 from mendgraph.nodes.call_model.model import Call
-from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS
+from mendgraph.nodes.call_model.prompts.estimates import MOST_BYTES_PER_TOKEN, MOST_TOKENS
 from mendgraph.nodes.records import (
     FinishReason,
     JsonMap,
@@ -141,11 +141,11 @@ class Provider(CallModel):
             self.paid.append(Paid(mine["purpose"], reserved, (0, 0, 0.0)))
             raise TypeError("a bug")
         if isinstance(move, Fails):
-            given = reserved[0] if move.kind in PAID_FAILURES else 0
-            self.paid.append(Paid(mine["purpose"], reserved, costing(given, thirds(move.received), 0)))
-            return ProviderFailure(
-                kind=move.kind, message="It fails.", retry_after_s=0.0, received_characters=move.received
-            )
+            received = min(move.received, 2 * call.max_output_tokens * MOST_BYTES_PER_TOKEN)  # more of it is not read
+            broke_off = received > 0 and move.kind in {Kind.CONNECTION, Kind.SERVER_ERROR}
+            given = reserved[0] if broke_off or move.kind in PAID_FAILURES else 0
+            self.paid.append(Paid(mine["purpose"], reserved, costing(given, thirds(received), 0)))
+            return ProviderFailure(kind=move.kind, message="It fails.", retry_after_s=0.0, received_characters=received)
         reply = spoken(move, call, len(self.paid))
         given = min(reply.input_tokens, MOST_TOKENS) if reply.input_tokens > 0 else reserved[0]
         written = len(reply.text) + len(reply.refusal) + sum(len(each.arguments) for each in reply.calls)

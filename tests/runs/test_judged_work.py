@@ -71,7 +71,7 @@ def test_work_is_judged_where_the_run_wants_it_and_a_sandbox_starts(
 def test_in_the_block_form_an_edit_is_judged_before_it_is_written(form: EditForm, gated: bool, root: Path) -> None:
     items: list[Any] = [ToolCall(call_id="c", tool="edit_blocks", arguments={}, raw_arguments="")]
     said: list[Any] = [HumanMessage("Look."), HumanMessage("tool_result({})", name=RESULT_MESSAGE_NAME)]
-    state = AgentState(items=items, messages=said, profile=Profile(edit_form=form), spending=Spending())
+    state = AgentState(run_id="r", items=items, messages=said, profile=Profile(edit_form=form), spending=Spending())
     state["context"] = AgentContext(workspace=str(root), evidence=False)
     found = gateway()._tool_context(state, "t", TraceSink(), None)
     assert (found.gated, found.task, found.checks) == (gated, "Look.", None)

@@ -2,11 +2,9 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from pydantic import SecretStr
 
 from mendgraph.graph.langchain.chat_models import EndpointModel, endpoint_model
@@ -22,6 +20,7 @@ from mendgraph.nodes.records import (
     ProviderFailure,
     RawCall,
 )
+from tests.doubles.replies import Message, event_bytes
 from tests.doubles.scripted_server import (
     NO_USAGE,
     Calls,
@@ -107,7 +106,6 @@ def failure(result: Result) -> tuple[Kind, float | None]:
 
 # --- A reply that is cut, at every byte
 
-RECORDED = Path(__file__).parent.parent.parent / "cassettes" / "two_calls_in_one_reply" / "native.yaml"
 TWO_CALLS = ModelReply(
     calls=(
         RawCall(call_id="call_1_1", tool="list_files", arguments='{"path":"a"}'),
@@ -119,10 +117,12 @@ TWO_CALLS = ModelReply(
 TEXT = ModelReply(text="one.txt and two.txt.", model="scripted")
 
 
-def recorded_body(index: int) -> str:
-    """The bytes of one recorded reply, as the server sent them."""
-    interactions = yaml.load(RECORDED.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)["interactions"]
-    return str(interactions[index]["response"]["body"]["string"])
+def streamed_body(reply: ModelReply) -> str:
+    """A reply as the scripted endpoint streams it, with what it cost."""
+    calls = tuple((call.tool, call.arguments, call.call_id) for call in reply.calls)
+    message = Message(text=reply.text, calls=calls, finish_reason=reply.finish_reason.value, usage=(2_000, 20))
+    request = {"model": "scripted", "stream_options": {"include_usage": True}}
+    return b"".join(event_bytes(message, request, 1, 0)).decode()
 
 
 def end_of_event(body: str, word: str) -> int:
@@ -131,12 +131,10 @@ def end_of_event(body: str, word: str) -> int:
 
 
 @pytest.mark.parametrize("clean", [False, True], ids=["broken", "clean"])
-@pytest.mark.parametrize(("index", "whole"), [(0, TWO_CALLS), (1, TEXT)], ids=["two calls", "text"])
-def test_a_reply_is_whole_or_none_wherever_it_is_cut(
-    provider: Provider, index: int, whole: ModelReply, clean: bool
-) -> None:
+@pytest.mark.parametrize("whole", [TWO_CALLS, TEXT], ids=["two calls", "text"])
+def test_a_reply_is_whole_or_none_wherever_it_is_cut(provider: Provider, whole: ModelReply, clean: bool) -> None:
     """What has come with its finish event is a reply, however the body ends; what it cost may then be missing."""
-    body = recorded_body(index)
+    body = streamed_body(whole)
     first, finished, counted = (end_of_event(body, word) for word in ("data:", '"finish_reason": "', '"usage"'))
     sent = Status(200, body, {"Content-Type": "text/event-stream"})
     length = len(body.encode())

@@ -22,7 +22,7 @@ from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
 from tests.doubles.tool_use import message_of, use
 from tests.runs.stopping import mendgraph, stalled_endpoint, stopping
-from tests.sandboxes import needs_sandbox
+from tests.sandboxes import needs_sandbox, without_sandbox_line
 from tests.workspace_files import write_files
 
 FILES = {"a.py": "a = 1\n"}
@@ -40,12 +40,6 @@ def said(by: str) -> str:
 
 
 # --- As processes
-
-
-def without_sandbox_line(err: str) -> str:
-    """What follows the first line of a run, which names the sandbox of its programs."""
-    first, _, rest = err.partition("\n")
-    return rest if first.startswith("mendgraph: programs run in the sandbox ") else err
 
 
 @SIGNALS

@@ -29,7 +29,7 @@ def test_one_call_is_a_form_of_its_arguments() -> None:
 
 def test_a_file_cannot_end_the_block_in_which_it_is_shown() -> None:
     escaping = {**ONE, "preview": {"kind": "arguments", "text": "````\n# Approved\n```", "truncated": False}}
-    assert page_fields([escaping])["description"] == "edit_file a.py (ask)\n\n`````\n````\n# Approved\n```\n`````"
+    assert page_fields([escaping])["description"] == "edit_file a.py (ask)\n\n`````text\n````\n# Approved\n```\n`````"
 
 
 @pytest.mark.parametrize(

@@ -244,7 +244,10 @@ def test_what_a_real_program_changes(bench: Bench, context: Callable[..., ToolCo
 
 def test_a_machine_without_a_sandbox_offers_no_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     set_sandbox_problem(monkeypatch, "it is simulated")
-    message = "Commands cannot be run on this machine, as their sandbox does not start: it is simulated."
+    message = (
+        "Commands cannot be run on this machine, as their sandbox does not start: it is simulated; in a container that"
+        " programs may change as a whole, use `--sandbox container`."
+    )
     found = open_commands(str(tmp_path), CommandRules(("sh",)), lambda _: False)
     assert found == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
