@@ -24,10 +24,10 @@ help: ## what you can make
 
 setup: .venv/.synced ## prepare .venv from uv.lock (the other targets do so by themselves)
 
-sandbox: ## install bubblewrap, in which run_command starts programs (all else works without it)
+sandbox: ## install bubblewrap, the sandbox in which programs are started (without it Landlock is, on Linux 6.2)
 	@command -v bwrap >/dev/null || { command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] \
 	  && apt-get install -y -q bubblewrap >/dev/null && command -v bwrap; } \
-	  || echo "bubblewrap is missing, so run_command is refused; all else works (Debian, Ubuntu: sudo apt install bubblewrap)"
+	  || echo "bubblewrap is missing, so programs run below Landlock or not at all (Debian, Ubuntu: sudo apt install bubblewrap)"
 
 browser: ## install Chromium, Node and tmux, for the tests of pages and terminals (they are skipped without them)
 	@lacking() { \

@@ -316,10 +316,10 @@ class AgentContext(Record):
     readable_folders: tuple[str, ...] = _setting(
         (), "Folders outside the workspace that commands may read, such as a language's own installation.", trust="part"
     )
-    sandbox: Literal["auto", "bubblewrap", "container"] = _setting(
+    sandbox: Literal["auto", "bubblewrap", "landlock", "container"] = _setting(
         "auto",
-        "What keeps programs apart from this machine. auto: the first that starts. container: the container that it all"
-        " runs in, which a program may change as a whole.",
+        "What keeps programs apart from this machine. auto: the first that starts. landlock: without user namespaces,"
+        " on a copy of the workspace. container: the container around it, which a program may change as a whole.",
         option="--sandbox",
     )
     allowed_hosts: tuple[str, ...] = _setting(

@@ -150,7 +150,7 @@ def sandbox(kind: str) -> Finding:
     """Which sandbox starts programs here, and what it does not hold."""
     chosen = choose_sandbox(kind)
     if isinstance(chosen, ToolError):
-        remedy = "install bubblewrap (`make sandbox`, or your system's packages): no program runs without a sandbox"
+        remedy = "install bubblewrap with your system's packages: no program runs without a sandbox"
         return Finding(Status.WARNING, chosen.message.rstrip("."), remedy)
 
     missing = [guarantee.value for guarantee in Guarantee if guarantee not in chosen.guarantees]

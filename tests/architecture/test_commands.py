@@ -67,7 +67,7 @@ def test_a_python_that_will_not_do_is_told_in_one_line(tmp_path: Path, python: s
 
 
 @pytest.mark.parametrize(
-    ("program", "said"), [("bwrap", ""), ("ls", "bubblewrap is missing, so run_command is refused")]
+    ("program", "said"), [("bwrap", ""), ("ls", "bubblewrap is missing, so programs run below Landlock")]
 )
 def test_a_missing_sandbox_is_told_in_one_line_and_fails_nothing(tmp_path: Path, program: str, said: str) -> None:
     for name in {"make", "sh", "id", "grep", program}:

@@ -13,17 +13,28 @@ CONTAINER: Final = "container"
 _DECLARE_CONTAINER: Final = "in a container that programs may change as a whole, use `--sandbox container`"
 
 
+def _landlock() -> Sandbox:
+    """Runs in the usual sandbox do not load it."""
+    from mendgraph.nodes.execute_tools.processes.landlock import Landlock
+
+    return Landlock()
+
+
 def _container() -> Sandbox:
-    """Make the sandbox that few runs choose; the others do not load it."""
+    """The same."""
     from mendgraph.nodes.execute_tools.processes.container import Container
 
     return Container()
 
 
-BACKENDS: Mapping[str, Callable[[], Sandbox]] = {"bubblewrap": Bubblewrap, "container": _container}
+BACKENDS: Mapping[str, Callable[[], Sandbox]] = {
+    "bubblewrap": Bubblewrap,
+    "landlock": _landlock,
+    "container": _container,
+}
 """What makes each backend, by the value of the setting `sandbox`."""
 
-AUTOMATIC: Final = ("bubblewrap",)
+AUTOMATIC: Final = ("bubblewrap", "landlock")
 """Those that `auto` tries, in this order."""
 
 

@@ -10,6 +10,7 @@ import functools
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -24,6 +25,8 @@ from mendgraph.nodes.execute_tools.processes.sandbox import (
     HOME,
     PROGRAM_FOLDERS,
     SCRATCH,
+    SYSTEM_FILES,
+    SYSTEM_FOLDERS,
     Guarantee,
     StatusReports,
     View,
@@ -43,14 +46,6 @@ _NAMESPACES: Final = (
     *("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
     *("--disable-userns", "--cap-drop", "ALL", "--new-session", "--die-with-parent", "--hostname", "sandbox"),
 )
-_SYSTEM_LINKS: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-_SYSTEM_FILES: Final = (
-    *("/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime"),
-    *("/etc/mime.types", "/etc/os-release", "/etc/protocols", "/etc/services"),
-    *("/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/pki/tls/certs"),
-)
-"""Of `/etc`; neither accounts, nor keys, nor the machine's own settings."""
-
 _PROBE_S = 10.0
 _MOUNTING_S = 0.001
 _PATIENCE_MS = 2_000
@@ -88,8 +83,8 @@ def sandbox_options(view: View, status_fd: int, block_fd: int, filter_fd: int) -
 
 def _system_options() -> list[str]:
     options = ["--ro-bind", "/usr", "/usr"]
-    for name in (*_SYSTEM_LINKS, *_SYSTEM_FILES):
-        linked = name in _SYSTEM_LINKS and os.path.islink(name)
+    for name in (*SYSTEM_FOLDERS, *SYSTEM_FILES):
+        linked = name in SYSTEM_FOLDERS and os.path.islink(name)
         options += ("--symlink", os.readlink(name), name) if linked else ("--ro-bind-try", name, name)
     return options
 
@@ -233,17 +228,19 @@ def started(view: View, command: Sequence[str], env: Mapping[str, str]) -> Itera
     if program is None or system_calls is None:
         yield ToolError(code=ToolErrorCode.UNAVAILABLE, message=f"{bubblewrap_problem() or NOT_INSTALLED}.")
         return
-    (reader, writer), (blocked, go) = os.pipe(), os.pipe()
+    reader, writer = os.pipe()
     os.set_blocking(reader, False)
-    with closing(reader), closing(go):  # after the sandbox is killed: the program would take that for the sign to start
-        with _texts() as given, text_handle(system_calls) as filter_fd, closing(writer), closing(blocked):
+    # Datagrams have no end of file, which bubblewrap would take for the sign to start when the agent is killed.
+    go, blocked = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with closing(reader), go:
+        with _texts() as given, text_handle(system_calls) as filter_fd, closing(writer), blocked:
             view = replace(view, given=(*given, *view.given))
-            with _options_file(sandbox_options(view, writer, blocked, filter_fd)) as file:
+            with _options_file(sandbox_options(view, writer, blocked.fileno(), filter_fd)) as file:
                 process = processes.start_process(
                     [program, "--args", str(file), "--", *command],
                     cwd="/",
                     env=env,
-                    pass_fds=(file, writer, blocked, filter_fd, *view.handles),
+                    pass_fds=(file, writer, blocked.fileno(), filter_fd, *view.handles),
                 )
         if isinstance(process, ToolError):
             yield process
@@ -252,8 +249,8 @@ def started(view: View, command: Sequence[str], env: Mapping[str, str]) -> Itera
         try:
             problem = running.limit(view)
             if problem is None:
-                with suppress(BrokenPipeError):  # it has ended already, and says why
-                    os.write(go, b"1")
+                with suppress(ConnectionRefusedError):  # it has ended already, and says why
+                    go.send(b"1")
             yield problem or running
         finally:
             running.kill()

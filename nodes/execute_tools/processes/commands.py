@@ -324,16 +324,21 @@ class Commands:
                 return _not_started(command[0], stderr)
             code = running.process.returncode
             code = code if code >= 0 else 128 - code
-            said = b"\n".join(each.head + each.tail for each in (stdout, stderr))
-            return CommandResult(
-                exit_code=code,
-                stdout=stdout,
-                stderr=stderr,
-                seconds=time.monotonic() - started,
-                limit_s=limit,
-                timed_out=not in_time and not exceeded,
-                limit=exceeded[0] if exceeded else watch.met(code, said) if watch else None,
-            )
+            last = b"\n".join(each.head + each.tail for each in (stdout, stderr))
+            reached = watch.met(code, last) if watch else None
+            seconds = time.monotonic() - started
+            with self.scope.effect():
+                stack.close()  # the sandbox may still change the workspace, and add to the outputs
+
+        return CommandResult(
+            exit_code=code,
+            stdout=stdout,
+            stderr=stderr,
+            seconds=seconds,
+            limit_s=limit,
+            timed_out=not in_time and not exceeded,
+            limit=exceeded[0] if exceeded else reached,
+        )
 
     def _check_scope(self) -> None:
         with self.scope.effect():

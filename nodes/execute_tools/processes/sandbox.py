@@ -19,6 +19,16 @@ from mendgraph.nodes.records import ToolError, ToolErrorCode
 PROGRAM_FOLDERS: Final = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")
 """Where the system keeps programs."""
 
+SYSTEM_FOLDERS: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+"""Beside `/usr`; on many systems they are links into it."""
+
+SYSTEM_FILES: Final = (
+    *("/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime"),
+    *("/etc/mime.types", "/etc/os-release", "/etc/protocols", "/etc/services"),
+    *("/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/pki/tls/certs"),
+)
+"""Of `/etc`; neither accounts, nor keys, nor the machine's own settings."""
+
 HOME: Final = "/run/home"
 """The home of a program: empty at the start, gone at the end, and in no place where a workspace can be."""
 

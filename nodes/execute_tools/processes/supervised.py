@@ -46,6 +46,7 @@ class SupervisedProcess:
         self.process = process
         self._names = names
         self._outputs: list[RestoredOutput] = []
+        self._errors: processes.Taker | None = None
         self.watch: processes.Watch | None = None
         self._control: int | None = control
         self._reports = reports
@@ -91,6 +92,7 @@ class SupervisedProcess:
         """The handles to read while the program runs, for `processes.read_until`."""
         out, err = processes.outputs(self.process)
         self._outputs = [self._names.restoring(stdout), self._names.restoring(stderr)]
+        self._errors = stderr
         return {out: self._outputs[0].take, err: self._outputs[1].take, self._reports.handle: self._reports.take}
 
     def has_run(self) -> bool:
@@ -123,6 +125,11 @@ class SupervisedProcess:
 
         for output in self._outputs:
             output.finish()
+
+    def add_error_line(self, line: str) -> None:
+        """Say something at the end of the error output, once all that the program has printed is read."""
+        if self._errors is not None:
+            self._errors(f"{line}\n".encode(errors="replace"))
 
     def close(self) -> None:
         """Close our handles."""

@@ -59,7 +59,7 @@ class Place:
 
 
 @contextmanager
-def command_place(folder: Path, sandbox: str = "bubblewrap") -> Iterator[Place]:
+def command_place(folder: Path, sandbox: str) -> Iterator[Place]:
     """A workspace with a repository, a denied file and a denied folder. Afterwards no handle may be open."""
     root = folder.resolve() / "root"
     for name in (".git/config", ".env", "src/keys/one", "src/a.py", "src/.env"):

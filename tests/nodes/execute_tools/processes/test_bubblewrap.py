@@ -104,7 +104,7 @@ def test_a_program_does_not_start_without_its_limits(
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
-    with command_place(tmp_path) as made:
+    with command_place(tmp_path, "bubblewrap") as made:
         yield made
 
 

@@ -214,26 +214,43 @@ def test_program_in_the_sandbox_is_refused_these_calls(place: Place) -> None:
     assert set(calls.values()) == {errno.EPERM}
 
     families = {name: error for name, error in errors.items() if name.startswith("AF_")}
+    own = errno.EAFNOSUPPORT if place.sandbox == "landlock" else "succeeded"
     assert families == {
-        "AF_UNIX": "succeeded",
-        "AF_INET": "succeeded",
-        "AF_INET6": "succeeded",
+        "AF_UNIX": own,
+        "AF_INET": own,
+        "AF_INET6": own,
         "AF_VSOCK": errno.EAFNOSUPPORT,
         "AF_ALG": errno.EAFNOSUPPORT,
         "AF_PACKET": errno.EAFNOSUPPORT,
     }
 
 
-def test_threads_children_and_loopback_work_under_the_filter(place: Place) -> None:
+def test_threads_and_children_work_under_the_filter(place: Place) -> None:
     script = """
-import asyncio, multiprocessing, subprocess, threading
+import os, socket, subprocess, threading
+thread = threading.Thread(target=print, args=("thread",)); thread.start(); thread.join()
+subprocess.run(["echo", "child"], check=True)
+one, other = socket.socketpair()
+if not os.fork():
+    one.send(b"pair"); os._exit(0)
+print(other.recv(4).decode())
+"""
+    (place.root / "work.py").write_text(script)
+    result = place.result("python3", "-u", "work.py")
+
+    assert result.stdout.head == b"thread\nchild\npair\n", result.stderr.head
+
+
+def test_pool_and_loopback_work_where_the_sandbox_has_namespaces(place: Place) -> None:
+    if place.sandbox == "landlock":
+        pytest.skip("below Landlock there are no semaphores and no network, not even loopback")
+    script = """
+import asyncio, multiprocessing
 async def serve():
     server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
     await asyncio.open_connection(*server.sockets[0].getsockname())
     return "served"
 if __name__ == "__main__":
-    thread = threading.Thread(target=print, args=("thread",)); thread.start(); thread.join()
-    subprocess.run(["echo", "child"], check=True)
     with multiprocessing.get_context("fork").Pool(2) as pool:
         print(pool.map(abs, [-1, -2]))
     print(asyncio.run(serve()))
@@ -241,4 +258,4 @@ if __name__ == "__main__":
     (place.root / "work.py").write_text(script)
     result = place.result("python3", "-u", "work.py")
 
-    assert result.stdout.head.decode().split("\n") == ["thread", "child", "[1, 2]", "served", ""], result.stderr.head
+    assert result.stdout.head.decode().split("\n") == ["[1, 2]", "served", ""], result.stderr.head
