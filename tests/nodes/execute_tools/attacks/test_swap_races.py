@@ -28,7 +28,7 @@ from mendgraph.nodes.guard.policy import judge_path
 from mendgraph.nodes.records import ToolErrorCode
 from tests.nodes.execute_tools.attacks.swapper import CANARY, INSIDE, ONLY_OUTSIDE, OUTSIDE, build, swapping
 
-LOSSES = 20
+LOSSES = 10
 ROUNDS = 3
 """Each tool runs at least as often."""
 PATIENCE_S = 120.0
