@@ -1,5 +1,8 @@
 """The sandboxes of this machine in tests: what is skipped without one, and a machine on which none starts."""
 
+import os
+from contextlib import suppress
+
 import pytest
 
 from mendgraph.nodes.execute_tools.processes.backends import BACKENDS, sandbox_problem
@@ -17,3 +20,12 @@ def without_sandbox_line(err: str) -> str:
     """What follows the first line of a run, which names the sandbox of its programs."""
     first, _, rest = err.partition("\n")
     return rest if first.startswith("mendgraph: programs run in the sandbox ") else err
+
+
+def open_handles() -> int:
+    """How many handles this process has open, without those of the folders that sandboxes keep for a run."""
+    names = []
+    for handle in os.listdir("/dev/fd"):
+        with suppress(OSError):  # that of the listing
+            names.append(os.readlink(f"/dev/fd/{handle}"))
+    return sum("/mendgraph-sandbox-" not in name for name in names)

@@ -53,7 +53,7 @@ def choose_sandbox(kind: str = AUTO) -> Sandbox | ToolError:
         problems.append(problem)
 
     remedy = "" if kind == CONTAINER else f"; {_DECLARE_CONTAINER}"
-    message = f"Commands cannot be run on this machine, as their sandbox does not start: {'; '.join(problems)}{remedy}."
+    message = f"Commands cannot be run on this machine, as their sandbox does not start: {'; '.join(dict.fromkeys(problems))}{remedy}."
     return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
 

@@ -95,7 +95,7 @@ class Landlock:
             yield ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
             return
 
-        given = folder.give(view.given)
+        given = folder.give(view.given, copy.translate)
         places = {HOME: folder.folder("home"), SCRATCH: folder.folder("tmp"), view.root: copy.root}
         repositories = {os.path.join(view.root, name): path for name, path in copy.repositories.items()}
         names = PrivateNames({name: name for name in view.readable} | repositories | places | given)

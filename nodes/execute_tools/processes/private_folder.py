@@ -9,7 +9,7 @@ import re
 import shutil
 import tempfile
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -43,14 +43,14 @@ class PrivateFolder:
         """The absolute name of one of the folders."""
         return os.path.join(self.path, name)
 
-    def give(self, texts: Sequence[tuple[int, str]]) -> dict[str, str]:
-        """Write what the handles hold; the private name of each file by the name that was asked for."""
+    def give(self, texts: Sequence[tuple[int, str]], translate: Callable[[bytes], bytes] = bytes) -> dict[str, str]:
+        """Write what the handles hold, translated; the private name of each file by the name that was asked for."""
         private = {}
         for handle, name in texts:
             path = os.path.join(self.folder("given"), name.lstrip("/"))
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(path, "wb") as stream:
-                stream.write(read_handle(handle))
+                stream.write(translate(read_handle(handle)))
             private[name] = path
         return private
 

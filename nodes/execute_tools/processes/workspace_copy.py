@@ -74,6 +74,10 @@ class WorkspaceCopy:
         for name in repositories:
             self._update_repository(view, name)
 
+    def translate(self, data: bytes) -> bytes:
+        """A text with the name of the copy in the place of the workspace's."""
+        return self._files.translate(data)
+
     def apply_changes(self, view: View) -> list[str]:
         """Change the workspace as programs have changed the copy; the names of changes that are not allowed there.
 
@@ -198,7 +202,7 @@ class _TreeCopy:
             self._states.pop(name, None)
             update.files.discard(name)
             with closing(os.open(entry.name, _NEW_FILE, 0o644, dir_fd=copy)) as file:
-                _write_all(file, read_handle(replacement))
+                _write_all(file, _translated(read_handle(replacement), self._names))
 
     def apply_changes(self, copy: int, original: int, names: _Names) -> list[str]:
         """Change the open folder `original` as its copy was changed; the names that were refused."""
@@ -230,6 +234,10 @@ class _TreeCopy:
             else:
                 self._states[name] = (states[0] or (), states[1] or ())
         return sorted(name for name in refused if refused.isdisjoint(folders_above(name)))
+
+    def translate(self, data: bytes) -> bytes:
+        """A text with the second of the names in the place of the first."""
+        return _translated(data, self._names)
 
     def add_link(self, copy: int, name: str, target: str) -> None:
         """Put a link to something else into the copy; it is no change of it."""
@@ -370,7 +378,7 @@ def _copy_entry(source: int, target: int, own: str, new: str, names: tuple[bytes
     ):
         if names is not None and status.st_size <= LARGEST_TEXT:
             data = os.pread(reader, LARGEST_TEXT + 1, 0)
-            _write_all(writer, data if b"\0" in data else _translated(data, names))
+            _write_all(writer, _translated(data, names))
         else:
             while os.copy_file_range(reader, writer, _CHUNK):
                 pass
@@ -379,7 +387,8 @@ def _copy_entry(source: int, target: int, own: str, new: str, names: tuple[bytes
 
 
 def _translated(data: bytes, names: tuple[bytes, bytes] | None) -> bytes:
-    return data.replace(*names) if names is not None else data
+    """A text with the second of the names in the place of the first; what is no text stays as it is."""
+    return data if names is None or b"\0" in data else data.replace(*names)
 
 
 def _write_all(handle: int, data: bytes) -> None:

@@ -15,6 +15,7 @@ from mendgraph.nodes.execute_tools.processes import bubblewrap
 from mendgraph.nodes.execute_tools.processes.processes import Limit, ResourceLimits
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
 from tests.nodes.execute_tools.processes.command_place import secret
+from tests.sandboxes import open_handles
 
 APP = "def add(a, b):\n    return a - b\n"
 
@@ -34,10 +35,10 @@ def unchanged(root: Path) -> Iterator[None]:
     def now() -> dict[str, bytes]:
         return {str(path): path.read_bytes() if path.is_file() else b"" for path in root.rglob("*")}
 
-    before, handles = now(), len(os.listdir("/dev/fd"))
+    before, handles = now(), open_handles()
     yield
     assert now() == before
-    assert len(os.listdir("/dev/fd")) == handles
+    assert open_handles() == handles
 
 
 @pytest.fixture
@@ -271,7 +272,7 @@ def test_without_a_sandbox_no_code_of_the_workspace_runs(root: Path, monkeypatch
     """It was there when the run began, and is lost on the way."""
     made = root.parent / "made"
     code = f"open({str(made)!r}, 'w').close()\n"
-    checks = opened(root, commands=(f"touch {made}",))
+    checks = opened(root, commands=(f"touch {made}",), sandbox="bubblewrap")
     monkeypatch.setattr(bubblewrap, "bubblewrap_path", lambda: None)
     found = (
         checks.run_examples([module("app.py", code, "1", "1")]),

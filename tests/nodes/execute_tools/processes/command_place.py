@@ -11,6 +11,7 @@ import pytest
 
 from mendgraph.nodes.execute_tools.processes.commands import CommandResult, CommandRules, Commands, open_commands
 from mendgraph.nodes.records import ToolError, ToolErrorCode
+from tests.sandboxes import open_handles
 
 PROGRAMS = ("sh", "python3", "sleep", "git", "head", "true", "tools/own", "no-such-program", "/no/such/program")
 
@@ -66,10 +67,9 @@ def command_place(folder: Path, sandbox: str) -> Iterator[Place]:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(f"canary of {name}\n")
     made = opened(root, sandbox=sandbox)
-    made.run(["true"])  # a sandbox may keep a handle for its own folder
-    before = len(os.listdir("/dev/fd"))
+    before = open_handles()
     yield Place(root, made)
-    assert len(os.listdir("/dev/fd")) == before, "a handle was left open"
+    assert open_handles() == before, "a handle was left open"
 
 
 def alive(mark: str) -> bool:

@@ -222,7 +222,7 @@ def test_socket_in_a_readable_folder_is_no_way_out(tmp_path: Path) -> None:
     with closing_socket(socket.socket(socket.AF_UNIX)) as service:
         service.bind(f"{shown}/service")
         service.listen()
-        result = opened(root, readable=(str(shown),)).run(["python3", "-c", program])
+        result = opened(root, readable=(str(shown),), sandbox="bubblewrap").run(["python3", "-c", program])
 
     assert isinstance(result, CommandResult)
     assert result.stdout.head == b"shown\n\n"
@@ -235,7 +235,9 @@ def test_readable_folder_cannot_be_changed(tmp_path: Path) -> None:
         folder.mkdir()
     (shown / "file").write_text("whole")
 
-    result = opened(root, readable=(str(shown),)).run(["sh", "-c", f"cd {shown}; echo x > new; echo x > file; rm file"])
+    result = opened(root, readable=(str(shown),), sandbox="bubblewrap").run(
+        ["sh", "-c", f"cd {shown}; echo x > new; echo x > file; rm file"]
+    )
 
     assert isinstance(result, CommandResult)
     assert [(path.name, path.read_text()) for path in shown.iterdir()] == [("file", "whole")]

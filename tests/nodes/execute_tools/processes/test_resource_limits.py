@@ -20,6 +20,7 @@ from mendgraph.nodes.execute_tools.processes.processes import (
 )
 from mendgraph.nodes.execute_tools.processes.sandbox import Guarantee
 from tests.nodes.execute_tools.processes.command_place import Place, alive, opened, unique
+from tests.sandboxes import open_handles
 
 GIB = 2**30
 
@@ -72,10 +73,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     root = tmp_path.resolve() / "root"
     root.mkdir()
     commands = opened(root, limits=LIMITS, sandbox=request.param)
-    commands.run(["true"])  # a sandbox may keep a handle for its own folder
-    handles = len(os.listdir("/dev/fd"))
+    handles = open_handles()
     yield Place(root, commands)
-    assert len(os.listdir("/dev/fd")) == handles, "a handle was left open"
+    assert open_handles() == handles, "a handle was left open"
 
 
 def python(place: Place, program: str, *words: str) -> CommandResult:
