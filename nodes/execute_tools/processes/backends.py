@@ -52,8 +52,9 @@ def choose_sandbox(kind: str = AUTO) -> Sandbox | ToolError:
             return sandbox
         problems.append(problem)
 
+    reasons = "; ".join(dict.fromkeys(problems))
     remedy = "" if kind == CONTAINER else f"; {_DECLARE_CONTAINER}"
-    message = f"Commands cannot be run on this machine, as their sandbox does not start: {'; '.join(dict.fromkeys(problems))}{remedy}."
+    message = f"Commands cannot be run on this machine, as their sandbox does not start: {reasons}{remedy}."
     return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
 
