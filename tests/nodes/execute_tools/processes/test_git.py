@@ -235,8 +235,8 @@ def test_a_repository_of_another_user_is_trusted_if_the_user_says_so(
     try:
         for path in (main, main / ".git"):
             shutil.chown(path, 65534)
-    except OSError as error:
-        pytest.skip(f"there is no other user in this user namespace: {error}")
+    except OSError as refusal:
+        pytest.skip(f"there is no other user in this user namespace: {refusal}")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert error(find_repository(str(main))).startswith("permission_denied: Git does not trust the repository ")
     (tmp_path / ".gitconfig").write_text(f'[safe]\n\tdirectory = /other\n\tdirectory = "{main}"\n')
