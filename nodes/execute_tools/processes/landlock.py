@@ -122,7 +122,7 @@ class Landlock:
 
 
 def _apply_changes(copy: WorkspaceCopy, view: View, running: SupervisedProcess) -> None:
-    """Apply what the program has changed. What was refused is said at the end of its error output."""
+    """Apply what the program has changed. What was not applied is named at the end of its error output."""
     running.kill()
     try:
         refused = copy.apply_changes(view)
@@ -130,7 +130,7 @@ def _apply_changes(copy: WorkspaceCopy, view: View, running: SupervisedProcess) 
         running.add_error_line(f"mendgraph: the workspace was not changed: {error}")
         return
     for name in refused:
-        running.add_error_line(f"mendgraph: {name} is protected and was not changed")
+        running.add_error_line(f"mendgraph: {name} was not changed in the workspace")
 
 
 def _ruleset(rules: Sequence[tuple[str, int]]) -> dict[str, object]:

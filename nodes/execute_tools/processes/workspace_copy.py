@@ -5,6 +5,7 @@ Everything is reached through handles, as a program may have put links in the pl
 name of the workspace is translated, so that scripts and environments that contain it work in the copy.
 """
 
+import errno
 import os
 import secrets
 import stat
@@ -35,6 +36,7 @@ LARGEST_TEXT: Final = 1_000_000
 _OBJECTS: Final = "objects"
 _PRIVATE: Final = 0o700
 _CHUNK: Final = 1 << 24
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
 _NEW_FILE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 State = tuple[int, ...]
@@ -79,7 +81,7 @@ class WorkspaceCopy:
         return self._files.translate(data)
 
     def apply_changes(self, view: View) -> list[str]:
-        """Change the workspace as programs have changed the copy; the names of changes that are not allowed there.
+        """Change the workspace as programs have changed the copy; the names of what was refused or failed.
 
         Raises NotCopiedError, with nothing changed, and OSError where the disk refuses.
         """
@@ -205,7 +207,7 @@ class _TreeCopy:
                 _write_all(file, _translated(read_handle(replacement), self._names))
 
     def apply_changes(self, copy: int, original: int, names: _Names) -> list[str]:
-        """Change the open folder `original` as its copy was changed; the names that were refused."""
+        """Change the open folder `original` as its copy was changed; the names of what was refused or failed."""
         entries = dict(_walk(copy, "", _Progress()))
         files = {name: status for name, status in entries.items() if not stat.S_ISDIR(status.st_mode)}
         folders = {name: stat.S_IMODE(entries[name].st_mode) for name in entries.keys() - files.keys()}
@@ -217,22 +219,22 @@ class _TreeCopy:
 
         for name in sorted(removed - refused):
             del self._states[name]
-            with suppress(FileNotFoundError, IsADirectoryError), _parent(original, name) as (folder, own):
+            with suppress(FileNotFoundError), _collected(refused, name), _parent(original, name) as (folder, own):
                 os.unlink(own, dir_fd=folder)
         for name in sorted(removed_folders - refused, reverse=True):
             with suppress(OSError), _parent(original, name) as (folder, own):  # not empty: another file is in it
                 os.rmdir(own, dir_fd=folder)
         for name in sorted(changed_folders - refused):
-            _make_folder(original, name, folders[name])
+            with _collected(refused, name):
+                _make_folder(original, name, folders[name])
         for name in sorted(changed - refused):
-            try:
-                with _parent(copy, name) as (folder_copy, own), _parent(original, name) as (folder, _):
-                    _replace(folder_copy, folder, own, self._names)
-                    states = _state_at(folder, own), _state_at(folder_copy, own)
-            except (FileExistsError, IsADirectoryError, NotADirectoryError):
-                refused.add(name)
-            else:
-                self._states[name] = (states[0] or (), states[1] or ())
+            with (
+                _collected(refused, name),
+                _parent(copy, name) as (folder_copy, own),
+                _parent(original, name) as (folder, _),
+            ):
+                _replace(folder_copy, folder, own, self._names)
+                self._states[name] = (_state_at(folder, own) or (), _state_at(folder_copy, own) or ())
         return sorted(name for name in refused if refused.isdisjoint(folders_above(name)))
 
     def translate(self, data: bytes) -> bytes:
@@ -282,6 +284,17 @@ class _Update:
         if self.links:
             return own == self.links
         return own == GIT_DIRECTORY or (name in self.names.protected and is_bare_repository(os.listdir(folder)))
+
+
+@contextmanager
+def _collected(failed: set[str], name: str) -> Iterator[None]:
+    """Note the name where the system refuses; the other changes go on."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise
+        failed.add(name)
 
 
 def _walk(folder: int, prefix: str, progress: _Progress) -> Iterator[tuple[str, os.stat_result]]:
@@ -348,9 +361,16 @@ def _make_folder(root: int, name: str, mode: int) -> None:
 
 def _replace(source: int, target: int, own: str, names: tuple[bytes, bytes] | None) -> None:
     """Copy a file or a link over the one in `target`, in one step; the pair `names` is translated backwards."""
+    mode = os.stat(own, dir_fd=source, follow_symlinks=False).st_mode
+    is_locked = stat.S_ISREG(mode) and not mode & stat.S_IRUSR
+    if is_locked:
+        os.chmod(own, stat.S_IMODE(mode) | stat.S_IRUSR, dir_fd=source)
     temporary = f".{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
     try:
         _copy_entry(source, target, own, temporary, names and (names[1], names[0]))
+        if is_locked:
+            for name, folder in ((own, source), (temporary, target)):
+                os.chmod(name, stat.S_IMODE(mode) & PERMISSION_BITS, dir_fd=folder)
         with suppress(OSError):  # nothing is there, or it is somebody else's
             status = os.stat(own, dir_fd=target, follow_symlinks=False)
             os.chown(temporary, status.st_uid, status.st_gid, dir_fd=target, follow_symlinks=False)
