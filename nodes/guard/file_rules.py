@@ -127,7 +127,7 @@ SENSITIVE_FILES: Final = NameTable("""
 # Source: the user
 keys of SSH and GnuPG: .ssh/, .gnupg/
 # Source: spec 1 section 3 for id_rsa, id_ecdsa, id_ed25519
-SSH keys: id_rsa, id_dsa, id_ecdsa, id_ed25519, id_ecdsa_sk, id_ed25519_sk, id_xmss
+SSH keys: id_rsa, id_dsa, id_ecdsa, id_ed25519, id_xmss
 SSH keys: id_rsa_*, id_rsa-*, id_ecdsa_*, id_ecdsa-*, id_ed25519_*, id_ed25519-*, ssh_host_*_key
 private keys: secring.gpg, private-keys-v1.d/, otr.private_key, sops/age/keys.txt
 # Source: the user for the first line
