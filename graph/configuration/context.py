@@ -46,10 +46,8 @@ else:
 MAX_CALLS_PER_TURN_LIMIT = 1_000
 """The most calls that a context may allow in one turn; the machine's recursion limit follows from it."""
 
-
 MOST = 2**53
 """The largest count that a context may hold: JSON and the checkpoints hold it exactly."""
-
 
 REPLY_TOKENS = 2_048
 """Output tokens of one reply, where nobody says how many."""
@@ -84,14 +82,16 @@ class Setting(NamedTuple):
     """What else there is to know of a field, beside its type, default, bounds and description.
 
     `trust` says when a workspace's own file may set it although the user does not trust the file: the name of a rule
-    in `mendgraph.graph.configuration.loading`, or the values in order, the strictest one first; "" is never. `option`
-    is the option of the command line, with its metavar, "" where there is none; `choices` are its values where the
-    field takes more.
+    in `mendgraph.graph.configuration.loading`, or the values in order, the strictest one first; "" is never. `protects`
+    says that the user relies on the value, such as on checks: that file may then make it neither more nor less.
+    `option` is the option of the command line, with its metavar, "" where there is none; `choices` are its values where
+    the field takes more.
     """
 
     trust: str | tuple[str | None, ...] = ""
     option: str = ""
     choices: tuple[str, ...] = ()
+    protects: bool = False
 
 
 def _setting(
@@ -101,11 +101,12 @@ def _setting(
     trust: str | tuple[str | None, ...] = "",
     option: str = "",
     choices: tuple[str, ...] = (),
+    protects: bool = False,
     **bounds: Any,
 ) -> Any:
     """A field of `AgentContext`: all that there is to know of it."""
     made = Field(default, description=description, **bounds)
-    made.metadata.append(Setting(trust, option, choices))
+    made.metadata.append(Setting(trust, option, choices, protects))
     return made
 
 
@@ -275,7 +276,10 @@ class AgentContext(Record):
     read_max_lines: int = _limit(500, "Most lines of a file that one read_file shows.")
     tool_timeout_s: float = _setting(30.0, "Longest time for one tool call, in seconds.", trust="less", gt=0, le=3_600)
     tool_timeouts_s: dict[str, PositiveFloat] = _setting(
-        {}, "Longest time for one call of the tools named here, in seconds, instead of tool_timeout_s.", trust="times"
+        {},
+        "Longest time for one call of the tools named here, in seconds, instead of tool_timeout_s.",
+        trust="times",
+        protects=True,
     )
     tool_retries: int = _setting(1, "Further tries of a tool that says it may succeed then.", trust="less", ge=0, le=10)
     tool_retry_backoff_s: float = _setting(0.5, "Seconds before the first retry of a tool.", ge=0, le=60)
@@ -302,6 +306,7 @@ class AgentContext(Record):
         (),
         "Files and folders that may be changed; then no programs run. Default: all that the rules allow.",
         trust="places",
+        protects=True,
         option="--writable PATH",
     )
     offer: Literal["few", "all"] = _setting(
@@ -314,7 +319,10 @@ class AgentContext(Record):
         option="--allow-program NAME",
     )
     readable_folders: tuple[str, ...] = _setting(
-        (), "Folders outside the workspace that commands may read, such as a language's own installation.", trust="part"
+        (),
+        "Folders outside the workspace that commands may read, such as a language's own installation.",
+        trust="part",
+        protects=True,
     )
     sandbox: Literal["auto", "bubblewrap", "landlock", "container"] = _setting(
         "auto",
@@ -347,6 +355,7 @@ class AgentContext(Record):
         True,
         "Run examples of docstrings and the request, and the project's tests, in a read-only sandbox.",
         trust="off",
+        protects=True,
         option="--evidence/--no-evidence",
     )
     checks: tuple[str, ...] = _setting(
@@ -356,7 +365,7 @@ class AgentContext(Record):
         option="--check COMMAND",
     )
     checks_timeout_s: float = _setting(
-        60.0, "Longest time for one of the checks, in seconds.", trust="less", gt=0, le=3_600
+        60.0, "Longest time for one of the checks, in seconds.", trust="less", protects=True, gt=0, le=3_600
     )
     require_checks: bool = _setting(
         False,
@@ -376,6 +385,7 @@ class AgentContext(Record):
         "Leave the changes of a run that ends as edits_failed or checks_failed in the files. Default: they are taken "
         "back, and kept with the run for `mendgraph apply`.",
         trust="any",
+        protects=True,
         option="--keep-failed-edits",
     )
     read_ahead: bool = _setting(True, "Read the files that the request names before the model is asked.", trust="any")

@@ -7,7 +7,7 @@ From the strongest: what the caller says (the command line's options), the envir
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from itertools import islice
@@ -34,8 +34,8 @@ _ENVIRONMENT: Final = {"base_url": "OPENAI_BASE_URL"}
 """Fields that the environment sets, which is read where the endpoint is called."""
 
 REMEDY: Final = (
-    "a repository's own file may only narrow what you allow; read it, then trust it with `mendgraph config trust`, or"
-    " leave it out with --no-workspace-config"
+    "a repository's own file may only narrow what you allow, and change nothing that you have set or rely on; read it,"
+    " then trust it with `mendgraph config trust`, or leave it out with --no-workspace-config"
 )
 
 
@@ -256,9 +256,17 @@ class Configuration:
 
 
 def load_configuration(
-    workspace: str, environment: Mapping[str, str] | None = None, *, workspace_file: bool = True
+    workspace: str,
+    environment: Mapping[str, str] | None = None,
+    *,
+    workspace_file: bool = True,
+    defaults: Mapping[str, Any] | None = None,
 ) -> Configuration | tuple[Problem, ...]:
-    """Read the files for this workspace; every problem of both where there are some, and then nothing is set."""
+    """Read the files for this workspace; every problem of both where there are some, and then nothing is set.
+
+    `defaults` are what the run has in place of the defaults of `AgentContext`, below both files: what the workspace's
+    file may set is seen from them as well. They are no part of the result.
+    """
     variables = os.environ if environment is None else environment
     user, own = read_user_settings(variables), read_workspace_settings(workspace) if workspace_file else Settings()
     problems = [each for found in (user, own) if isinstance(found, tuple) for each in found]
@@ -266,18 +274,19 @@ def load_configuration(
         return tuple(problems)
     taken = [name for name, variable in _ENVIRONMENT.items() if variables.get(variable, "").strip()]
     base = {name: value for name, value in user.values.items() if name not in taken}
-    below = _context(base, user.file)
+    profile = {} if defaults is None else defaults
+    below = _context({**profile, **base}, user.file)
     if isinstance(below, Problem):
         return (below,)
     new = {name: value for name, value in own.values.items() if name not in taken}
     trusted = bool(own.sha256) and user_files.trusted_hash(workspace) == own.sha256
-    widens = widening(new, below)
-    if widens and not trusted:
+    untrusted = () if trusted else needing_trust(new, below, base.keys())
+    if untrusted:
         return tuple(
-            Problem(own.file, f"{name} needs your trust: {REMEDY}", own.lines[name], field=name) for name in widens
+            Problem(own.file, f"{name} needs your trust: {REMEDY}", own.lines[name], field=name) for name in untrusted
         )
     merged = {**base, **new}
-    whole = _context(merged, own.file or user.file)
+    whole = _context({**profile, **merged}, own.file or user.file)
     if isinstance(whole, Problem):
         return (whole,)
     origins = {name: Origin(_ENVIRONMENT[name]) for name in taken}
@@ -380,7 +389,7 @@ def user_places() -> tuple[str, ...]:
     return tuple(os.path.abspath(os.path.expanduser(each)) for each in files)
 
 
-# --- What a workspace's own file may set by itself: preferences, and less than the user allows
+# --- What a workspace's own file may set by itself: preferences that the user has not, and less than the user allows
 
 
 _RULES: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
@@ -399,14 +408,36 @@ _RULES: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 """(value of the file, value without the file) -> whether the file's allows nothing more."""
 
 
+def needing_trust(values: Mapping[str, Any], base: AgentContext, chosen: Collection[str]) -> tuple[str, ...]:
+    """Those of a workspace's own fields that need the user's trust, in their order; `base` is what holds without them.
+
+    These are the fields that allow more, that change what protects the user, and that replace a preference which is one
+    of the fields that the user has `chosen`.
+    """
+    wider = widening(values, base)
+    return tuple(name for name, value in values.items() if name in wider or _overrules(name, value, base, chosen))
+
+
+def _overrules(name: str, value: Any, base: AgentContext, chosen: Collection[str]) -> bool:
+    if _is_same(value, getattr(base, name)):
+        return False
+    setting = SETTINGS[name]
+    return setting.protects or (setting.trust == "any" and name in chosen)
+
+
 def widening(values: Mapping[str, Any], base: AgentContext) -> tuple[str, ...]:
-    """Those of the file's fields that need the user's trust, in the file's order; `base` is what holds without it."""
+    """Those of the fields that allow more than `base`, in their order."""
     return tuple(name for name, value in values.items() if not _is_narrower(name, value, base))
+
+
+def _is_same(new: Any, old: Any) -> bool:
+    """Whether a value as a file has it, where a list is no tuple, is the value of a context."""
+    return bool(new == (list(old) if isinstance(old, tuple) else old))
 
 
 def _is_narrower(name: str, value: Any, base: AgentContext) -> bool:
     old, rule = getattr(base, name), SETTINGS[name].trust
-    if value == (list(old) if isinstance(old, tuple) else old):
+    if _is_same(value, old):
         return True
     if isinstance(rule, tuple):
         return value in rule and old in rule and rule.index(value) <= rule.index(old)

@@ -44,10 +44,11 @@ def settings_for(chosen: opt.Options, root: str) -> "tuple[Configuration, dict[s
     from mendgraph.graph.configuration.context import UNATTENDED
     from mendgraph.graph.configuration.loading import load_configuration
 
-    read = loaded(load_configuration(root, workspace_file=chosen.workspace_file))
-    below = read.values
-    if chosen.unattended is not None:  # what files say holds, but nobody is there to be asked
-        below = {**UNATTENDED, **read.values, "mode": UNATTENDED["mode"]}
+    defaults = {} if chosen.unattended is None else UNATTENDED
+    read = loaded(load_configuration(root, workspace_file=chosen.workspace_file, defaults=defaults))
+    below = {**defaults, **read.values}
+    if chosen.unattended is not None:  # nobody is there to be asked
+        below["mode"] = UNATTENDED["mode"]
     return read, opt.merged(below, chosen.settings)
 
 

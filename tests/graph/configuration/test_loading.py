@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.configuration.context import UNATTENDED, AgentContext
 from mendgraph.graph.configuration.loading import (
     CONFIG_VARIABLE,
     Configuration,
@@ -96,6 +96,46 @@ def test_a_changed_file_has_to_be_trusted_again(root: Path) -> None:
     assert "needs your trust" in said(root)[0]
 
 
+OVERRULED = (  # the user's file and the workspace's
+    ("", "evidence = false"),
+    ("evidence = true", "evidence = false"),
+    ("keep_failed_edits = false", "keep_failed_edits = true"),
+    ("", "checks_timeout_s = 0.001"),
+    ("", "tool_timeouts_s = {run_checks = 0.001}"),
+    ("", 'writable_paths = [".", ".vscode/settings.json"]'),
+    ('writable_paths = ["src"]', 'writable_paths = ["src/.vscode/settings.json"]'),
+    ('readable_folders = ["/opt/python"]', "readable_folders = []"),
+    ("temperature = 0.0", "temperature = 2.0"),
+    ('protocol = "native"', 'protocol = "text"'),
+    ("read_ahead = true", "read_ahead = false"),
+)
+
+
+@pytest.mark.parametrize(("user", "own"), OVERRULED)
+def test_a_file_that_overrules_the_user_or_weakens_checks_needs_trust(root: Path, user: str, own: str) -> None:
+    write(root, own, user)
+    name = own.partition(" ")[0]
+    assert said(root)[0].startswith(f"{OWN}:1: {name} needs your trust: ")
+
+    user_files.trust(str(root), user_files.hash_of((root / OWN).read_bytes()))
+    trusted = load_context(str(root))
+    write(root, "", own)
+    assert trusted == load_context(str(root))
+
+
+def test_equal_values_and_preferences_that_the_user_has_not_set_need_no_trust(root: Path) -> None:
+    write(root, "evidence = true\ntemperature = 0.5\nprotocol = 'text'\n", "temperature = 0.5\n")
+    assert load_context(str(root)) == AgentContext(workspace=str(root), temperature=0.5, protocol="text")
+
+
+def test_what_a_file_may_set_is_seen_from_the_defaults_of_the_run(root: Path) -> None:
+    write(root, "require_checks = false\nmax_calls_per_turn = 50\n")
+    [widening_calls] = said(root)
+    assert "max_calls_per_turn needs your trust" in widening_calls
+    [weakening] = said(root, defaults=UNATTENDED)
+    assert "require_checks needs your trust" in weakening
+
+
 # --- Traps
 
 
@@ -133,6 +173,8 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "model": ('"a"', '"b"'),
     "allowed_programs": ("[]", '["a"]', '["a", "b"]'),
     "temperature": ("0.5", "1.0"),
+    "evidence": ("true", "false"),
+    "keep_failed_edits": ("true", "false"),
 }
 FILE = st.fixed_dictionaries({}, optional={name: st.sampled_from(values) for name, values in FIELDS.items()})
 
@@ -162,6 +204,8 @@ def test_a_repository_adds_nothing_to_what_the_user_allows(
         assert (both.max_steps or 9) <= (alone.max_steps or 9)
         assert set(both.allowed_programs) <= set(alone.allowed_programs)
         assert both.model == alone.model
+        assert "temperature" not in user or both.temperature == alone.temperature
+        assert (both.evidence, both.keep_failed_edits) == (alone.evidence, alone.keep_failed_edits)
     else:
         assert "needs your trust" in both.message
 

@@ -317,6 +317,13 @@ def test_a_cloned_repository_asks_for_nothing_without_trust(root: Path, run: Run
     assert run("Mend it.")[0] == 2
 
 
+def test_a_repository_turns_off_no_checks_of_an_unattended_run(root: Path, run: Run) -> None:
+    (root / SETTINGS_FILE).write_text("require_checks = false\n")
+    assert run("config")[0] == 0
+    code, _, err = run("--unattended", "Mend it.")
+    assert (code, err.partition(":1: ")[2].partition(":")[0]) == (2, "require_checks needs your trust")
+
+
 def test_what_is_wrong_or_not_there_is_not_trusted(root: Path, run: Run) -> None:
     code, _, err = run("config", "trust")
     assert (code, err) == (2, "mendgraph: There is no .mendgraph.toml in this folder to trust.\n")
