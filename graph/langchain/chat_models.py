@@ -29,6 +29,7 @@ from pydantic import SecretStr, ValidationError
 from mendgraph.graph.langchain import failures
 from mendgraph.graph.langchain.chat_model import ChatModel, plain_copy, with_settings
 from mendgraph.graph.langchain.openai_chat import Clients, EndpointChat, KeepsExtras, keeping_extras
+from mendgraph.graph.langchain.reply_limits import NOT_COMPRESSED, bound_response
 from mendgraph.nodes.call_model import endpoint as endpoints
 from mendgraph.nodes.call_model.driver import MODEL_LOOP
 from mendgraph.nodes.records import JsonMap, ProviderErrorKind, ProviderFailure
@@ -277,7 +278,8 @@ def endpoint_chat(
         trust_env=trust_env,
         limits=POOL,
         timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S),
-        event_hooks={"request": [as_we_are]},
+        headers=NOT_COMPRESSED,
+        event_hooks={"request": [as_we_are], "response": [bound_response]},
         transport=transport,
         auth=None if endpoints.has_path(endpoint.base_url) else BelowV1(),
     )

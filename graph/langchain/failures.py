@@ -15,6 +15,7 @@ from contextlib import suppress
 from math import isfinite
 from typing import Any, Final, NamedTuple
 
+from mendgraph.graph.langchain.reply_limits import ReplyLimitError
 from mendgraph.nodes.call_model.endpoint import has_path, is_address
 from mendgraph.nodes.records import ProviderErrorKind as Kind, ProviderFailure
 
@@ -155,6 +156,7 @@ def describe_failure(error: Exception, provider: Provider, *, begun: bool = Fals
     """Turn an exception of one call into a typed failure; `begun` says that a part of the reply had come."""
     if isinstance(error, CallFailedError):
         return error.failure
+    error = next((each for each in chain_of(error) if isinstance(each, ReplyLimitError)), error)
     refusal = read_refusal(error)
     answered = refusal.status is not None or bool(refusal.codes)
     kind = _kind(refusal) if answered else _kind_without_status(error, provider)
@@ -205,6 +207,7 @@ _CLASSES: Final = {
     "ModelRateLimitError": Kind.RATE_LIMITED,
     "ModelAPIError": Kind.SERVER_ERROR,
     "ModelInvalidRequestError": Kind.BAD_REQUEST,
+    "ReplyLimitError": Kind.SERVER_ERROR,
     **dict.fromkeys(("ModelConnectionError", "APIConnectionError", "TransportError", "OSError"), Kind.CONNECTION),
 }
 """What says no status, by the names of its classes: LangChain's own, and those of HTTP clients, which are several."""

@@ -25,6 +25,7 @@ from openai._types import RequestOptions
 from pydantic import Field
 
 from mendgraph.graph.langchain.failures import NEW_LIMIT, OLD_LIMIT
+from mendgraph.graph.langchain.reply_limits import NOT_COMPRESSED, bound_response
 from mendgraph.nodes.call_model.prompts.estimates import countable
 from mendgraph.nodes.call_model.prompts.prompt import Prompt, json_bytes
 from mendgraph.nodes.language.history import REASONING, REASONING_DETAILS, TOOL_CALL_EXTRAS
@@ -88,6 +89,7 @@ class KeepsExtras(BaseChatOpenAI, defer_build=True):
     async def _documents(self, payload: JsonMap) -> AsyncGenerator[JsonMap]:
         """The events of a stream as plain documents: its body and its events need no types."""
         given = {option: payload.pop(name) for name, option in _OPTIONS.items() if payload.get(name) is not None}
+        given["headers"] = {**NOT_COMPRESSED, **given.get("headers", {})}
         body = _body(payload)
         by_model = isinstance(self.root_async_client, openai.AsyncAzureOpenAI)  # whose path is made of the body's model
         events: openai.AsyncStream[Any] = await self.root_async_client.post(
@@ -99,6 +101,7 @@ class KeepsExtras(BaseChatOpenAI, defer_build=True):
             **({"body": body} if by_model else {"content": json_bytes(body)}),
         )
         async with events:
+            await bound_response(events.response)
             async for document in events:
                 yield document
 

@@ -146,7 +146,7 @@ class ReplyAssembly:
     def characters(self) -> int:
         """How much has come so far."""
         calls = sum(len(part) for call in self._calls for part in call.arguments)
-        return sum(map(len, self._text)) + sum(map(len, self._thoughts)) + calls
+        return sum(map(len, self._text)) + sum(map(len, self._thoughts)) + len(self.refusal) + calls
 
     def reply(self, seconds: float) -> ModelReply | None:
         """The whole reply, or None when it ended before its provider said that it was complete."""

@@ -1,0 +1,103 @@
+"""How much a model's endpoint may send: HTTP responses that are bounded in size, counted after decompression.
+
+200 KB of gzip can hold 200 MB, which an HTTP client keeps in memory as a whole. So no compression is offered, and what
+comes compressed all the same is decompressed in small pieces.
+"""
+
+from collections.abc import AsyncIterable, AsyncIterator
+from typing import Final
+
+import httpx2
+
+MOST_PIECE_BYTES: Final = 32 * 1024 * 1024
+"""The most bytes of a body that is no stream, and of one event of a stream: these are held in memory as a whole.
+
+A reply of 128,000 tokens has about 1 MB. Images and sound, which are Base64, have several.
+"""
+
+MOST_STREAM_BYTES: Final = 512 * 1024 * 1024
+"""The most bytes of a stream. Endpoints send 200 to 500 bytes for each token."""
+
+NOT_COMPRESSED: Final = {"Accept-Encoding": "identity"}
+"""The header of a request that offers no compression."""
+
+_SLICE_BYTES: Final = 1024
+"""How much is decompressed at a time. DEFLATE makes at most 1,032 bytes of one; other codings have no such bound."""
+
+_DEFLATED: Final = frozenset({"gzip", "deflate"})
+_EVENT_STREAM: Final = "text/event-stream"
+_EVENT_ENDS: Final = (b"\n\n", b"\r\n\r\n", b"\r\r")
+
+
+class ReplyLimitError(Exception):
+    """An endpoint sends more than is read. The text is what it did, as "it sent ..."."""
+
+
+async def bound_response(response: httpx2.Response) -> None:
+    """Bound the body of a response that is not read yet. This is an event hook of httpx2.
+
+    Raises:
+        ReplyLimitError: the response is compressed in another way than by gzip or deflate. Reading the body raises it
+            as well, where that is too large.
+    """
+    stream = response.stream
+    if not isinstance(stream, httpx2.AsyncByteStream):
+        return
+
+    is_stream = response.headers.get("content-type", "").startswith(_EVENT_STREAM)
+    coding = response.headers.get("content-encoding", "identity").lower()
+    if coding == "identity":
+        response.stream = _BoundedStream(stream, stream, is_stream=is_stream)
+        return
+
+    if coding not in _DEFLATED:
+        raise ReplyLimitError(f"it sent a response with the content coding {coding[:20]!r}, which was not asked for")
+
+    packed = httpx2.Response(response.status_code, headers=response.headers, stream=_Slices(stream))
+    response.stream = _BoundedStream(stream, packed.aiter_bytes(), is_stream=is_stream)
+    del response.headers["content-encoding"]
+
+
+class _Slices(httpx2.AsyncByteStream):
+    """A stream in pieces of at most `_SLICE_BYTES`."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._stream:
+            for start in range(0, len(chunk), _SLICE_BYTES):
+                yield chunk[start : start + _SLICE_BYTES]
+
+
+class _BoundedStream(httpx2.AsyncByteStream):
+    """The bytes of `content`, as far as they are not too many; `stream` is closed with it."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, content: AsyncIterable[bytes], *, is_stream: bool) -> None:
+        self._stream, self._content, self._is_stream = stream, content, is_stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        total, piece = 0, 0
+        async for chunk in self._content:
+            total += len(chunk)
+            piece += len(chunk)
+            if piece > MOST_PIECE_BYTES:
+                raise ReplyLimitError(f"it sent more than {MOST_PIECE_BYTES:,} bytes in one piece")
+            if total > MOST_STREAM_BYTES:
+                raise ReplyLimitError(f"it sent a reply of more than {MOST_STREAM_BYTES:,} bytes")
+
+            yield chunk
+            if self._is_stream:
+                piece = _bytes_of_last_event(chunk, piece)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+def _bytes_of_last_event(chunk: bytes, before: int) -> int:
+    """The bytes after the last end of an event in `chunk`, or `before` where no event ends in it.
+
+    An end that two chunks share is not seen; then the next event counts with this one.
+    """
+    end = max(chunk.rfind(mark) for mark in _EVENT_ENDS)
+    return before if end < 0 else len(chunk) - end

@@ -1,0 +1,145 @@
+"""Endpoints that send more than a machine can hold: the run ends with the reason, and little memory is used."""
+
+import gzip
+import tracemalloc
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple, cast
+
+import pytest
+from langchain_core.language_models import BaseChatModel
+from langchain_openai import ChatOpenAI
+from pydantic import SecretStr
+
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.run import run_task
+from mendgraph.graph.runs.run_result import RunResult
+from mendgraph.nodes.records import OutcomeKind, StopReason
+from tests.doubles.listener import ConnectionHandler, Listener
+from tests.doubles.replies import Say, event_bytes
+
+MEGABYTE: Final = 1024 * 1024
+BOMB_BYTES: Final = 200 * MEGABYTE
+MOST_MEMORY: Final = 100 * MEGABYTE
+EVENTS: Final = "text/event-stream"
+JSON: Final = "application/json"
+
+
+class Response(NamedTuple):
+    """What the endpoint answers each request with; its body is `parts` times the bytes `part`."""
+
+    status: int
+    content_type: str
+    part: bytes
+    coding: str = ""
+    parts: int = 1
+
+
+class Endpoint(ConnectionHandler):
+    """An endpoint that answers whatever it is asked with the same response."""
+
+    def do_POST(self) -> None:  # noqa: N802 - http.server calls it
+        self.read_body()
+        response, offers = cast("tuple[Response, list[str]]", cast("Listener", self.server).endpoint)
+        offers.append(self.request_headers.get("accept-encoding", ""))
+
+        length = str(len(response.part) * response.parts)
+        headers = {"Content-Type": response.content_type, "Content-Length": length}
+        if response.coding:
+            headers["Content-Encoding"] = response.coding
+        try:
+            self.start_answer(response.status, headers)
+            for _ in range(response.parts):
+                self.wfile.write(response.part)
+        except (BrokenPipeError, ConnectionResetError):
+            self.close_connection = True  # the client has read enough
+
+
+@contextmanager
+def served(response: Response) -> Iterator[tuple[str, list[str]]]:
+    """The address of the endpoint, and the compressions that its requests offer."""
+    offers: list[str] = []
+    listener = Listener(Endpoint, (response, offers))
+    listener.start()
+    try:
+        yield f"http://127.0.0.1:{listener.server_port}/v1", offers
+    finally:
+        listener.stop()
+
+
+@pytest.fixture(scope="module")
+def bomb() -> bytes:
+    """200 MB of zeros as gzip."""
+    packing = zlib.compressobj(9, wbits=31)
+    packed = [packing.compress(bytes(MEGABYTE)) for _ in range(BOMB_BYTES // MEGABYTE)]
+    return b"".join([*packed, packing.flush()])
+
+
+def run(folder: Path, url: str, model: BaseChatModel | None = None) -> RunResult:
+    """One turn whose model is at this address."""
+    name = None if model else "m"
+    context = AgentContext(workspace=str(folder), model=name, base_url=url, provider_retries=0, protocol="text")
+    return run_task("Hello?", context, model=model)
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+
+
+def failure_of(result: RunResult) -> str:
+    assert (result.outcome.kind, result.outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.PROVIDER_FAILED)
+    return result.outcome.message
+
+
+@pytest.mark.parametrize("status", [200, 400, 500])
+@pytest.mark.parametrize("content_type", [EVENTS, JSON])
+def test_a_gzip_bomb_ends_the_run_in_little_memory(tmp_path: Path, bomb: bytes, status: int, content_type: str) -> None:
+    assert len(bomb) < MEGABYTE
+    with served(Response(status, content_type, bomb, "gzip")) as (url, _):
+        run(tmp_path, url)  # which loads what a run needs
+        tracemalloc.start()
+        try:
+            result = run(tmp_path, url)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+
+    assert "it sent more than 33,554,432 bytes in one piece" in failure_of(result)
+    assert peak < MOST_MEMORY
+
+
+def test_a_gzip_bomb_ends_the_run_of_a_chat_model_of_the_user(tmp_path: Path, bomb: bytes) -> None:
+    with served(Response(200, EVENTS, bomb, "gzip")) as (url, offers):
+        result = run(tmp_path, url, ChatOpenAI(model="m", base_url=url, api_key=SecretStr("k")))
+
+    assert "it sent more than 33,554,432 bytes in one piece" in failure_of(result)
+    assert offers == ["identity"]
+
+
+def test_a_line_without_an_end_ends_the_run(tmp_path: Path) -> None:
+    with served(Response(200, EVENTS, bytes(MEGABYTE), parts=200)) as (url, _):
+        result = run(tmp_path, url)
+
+    assert "it sent more than 33,554,432 bytes in one piece" in failure_of(result)
+
+
+def test_a_coding_that_nobody_asked_for_ends_the_run(tmp_path: Path) -> None:
+    with served(Response(200, EVENTS, b"\x0b\x02\x80data\x03", "br")) as (url, offers):
+        result = run(tmp_path, url)
+
+    assert "it sent a response with the content coding 'br', which was not asked for" in failure_of(result)
+    assert offers == ["identity"]
+
+
+@pytest.mark.parametrize("coding", ["", "gzip"])
+def test_a_long_stream_of_short_events_is_read(tmp_path: Path, coding: str) -> None:
+    comments = b": still here" + bytes(MEGABYTE) + b"\n\n"
+    events = b"".join([comments * 40, *event_bytes(Say("Hello."), {"stream": True}, 1, 0)])
+    body = gzip.compress(events) if coding else events
+    with served(Response(200, EVENTS, body, coding)) as (url, _):
+        result = run(tmp_path, url)
+
+    assert (result.outcome.kind, result.outcome.message) == (OutcomeKind.FINISHED, "Hello.")
