@@ -206,6 +206,7 @@ FOREIGN: Final = frozenset(
         "--agent",
         "--dataset",
         "--agent-kwarg",
+        "--ae",
     ]
 )
 """Options of pytest, uv, langgraph, ray, harbor and our benchmarks that the pages name."""

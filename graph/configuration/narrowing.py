@@ -125,6 +125,20 @@ ROOT_VARIABLE: Final = "MENDGRAPH_ROOT"
 """Names the folder that workspaces of a server's runs lie in, instead of the one that it was started in."""
 
 
+def configurable_settings(configurable: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The fields of a context among what a run is `configurable` by, as harbor's `--agent langgraph` names its model.
+
+    It has the endpoint's address among the arguments of the chat model. Other names are none of ours.
+    """
+    settings = {name: value for name, value in configurable.items() if name in AgentContext.model_fields}
+    arguments = settings.get("model_kwargs")
+    if not isinstance(arguments, Mapping) or "base_url" not in arguments:
+        return settings
+
+    others = {name: value for name, value in arguments.items() if name != "base_url"}
+    return {**settings, "model_kwargs": others, "base_url": arguments["base_url"]}
+
+
 def client_context(given: object, bound: AgentContext | None) -> object:
     """The context that a client gets for the one that it has sent, a StopCause that says why it gets none.
 

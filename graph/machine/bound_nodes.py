@@ -20,7 +20,13 @@ from langgraph.runtime import Runtime, get_runtime
 from langgraph.types import Overwrite
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.configuration.narrowing import Admission, client_context, given_context, run_id_of
+from mendgraph.graph.configuration.narrowing import (
+    Admission,
+    client_context,
+    configurable_settings,
+    given_context,
+    run_id_of,
+)
 from mendgraph.graph.machine.guard_runtime import is_judged_by_words, judge_calls, wishes_of, with_known_files
 from mendgraph.graph.machine.memory import Memory, Note
 from mendgraph.graph.machine.model_runtime import ModelRuntime, Prepared, book_thread
@@ -398,6 +404,8 @@ class BoundNodes:
         if isinstance(given, Admission) or self._of_child or not (self._served or runtime.server_info):
             return given
 
+        if given is None and not runtime.server_info:  # a server makes a context of it
+            given = configurable_settings(get_config().get("configurable", {}))
         allowed = client_context(given, self._bound)
         return Admission(allowed, "") if isinstance(allowed, StopCause) else allowed
 

@@ -83,10 +83,11 @@ def test_the_agent_is_run_by_its_console_script() -> None:
     assert (Path(sys.executable).parent / "mendgraph").is_file()
 
 
-def test_studio_loads_the_graph_as_a_module() -> None:
+def test_studio_and_harbor_load_the_graph_as_a_file() -> None:
+    """harbor takes no module. Source: `harbor.agents.installed.langgraph_runner` of harbor 0.26."""
     config = json.loads(text_of("langgraph.json"))
     assert (config["dependencies"], [*config["graphs"]]) == (["."], ["mendgraph"])
-    assert config["graphs"]["mendgraph"]["path"] == "mendgraph.graph.agent:graph"
+    assert config["graphs"]["mendgraph"]["path"] == "./graph/agent.py:graph"
 
 
 def test_no_document_teaches_to_run_a_module() -> None:

@@ -162,6 +162,7 @@ def operated(folder: Path, settings: Path, **variables: str) -> Iterator[Dev]:
     """
     port = free_port()
     configuration = json.loads((ROOT / "langgraph.json").read_text(encoding="utf-8"))
+    configuration["graphs"]["mendgraph"]["path"] = f"{ROOT / 'graph' / 'agent.py'}:graph"
     configuration["graphs"]["own"] = "./own.py:graph"
     (folder / "langgraph.json").write_text(json.dumps(configuration), encoding="utf-8")
     (folder / "own.py").write_text(
