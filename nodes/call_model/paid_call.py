@@ -192,11 +192,12 @@ class _PaidCall:
                 seconds=sent.seconds,
             )
             return ledger.priced(counted, self.price)
+        reported = countable(result.input_tokens)
         characters = len(result.text) + len(result.refusal) + len(result.reasoning)
         characters += sum(len(call.arguments) for call in result.calls)
         counted = ledger.Used(
             calls=1,
-            input_tokens=countable(result.input_tokens) or leave.input_tokens,
+            input_tokens=self.request.prompt.believable_tokens(reported) if reported else leave.input_tokens,
             output_tokens=countable(result.output_tokens) or _tokens(characters),
             cached_tokens=result.cached_tokens,
             reasoning_tokens=result.reasoning_tokens,

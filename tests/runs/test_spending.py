@@ -20,6 +20,8 @@ from mendgraph.graph.spending.store import SpendingStore, account_spent
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 from mendgraph.nodes.records import JsonMap, OutcomeKind, StopReason
 from tests.doubles.model_clock import set_clock
+from tests.doubles.replies import Say
+from tests.doubles.scripted_server import ScriptedServer
 from tests.runs.spending_play import LIMITS, MOVES, PRICES, Dies, Move, Provider, Said, book_of, total, worked
 from tests.workspace_files import write_files
 
@@ -279,3 +281,16 @@ def test_a_run_whose_account_is_full_goes_on_where_it_was_when_its_limit_is_rais
     assert (len(model.paid), outcome.usage["total_calls"]) == (7, 7)
     assert 1 <= calls < 7
     assert account_spent(before.account) != account_spent("batch/another")
+
+
+def test_a_provider_that_reports_next_to_nothing_is_charged_with_the_fewest_tokens_that_were_sent(data: Path) -> None:
+    """One and a half tokens a call would leave every limit out of reach."""
+    lie = {"prompt_tokens": 1.5, "completion_tokens": 0.5, "total_tokens": 2}
+    with ScriptedServer(then=lambda _: Say("Done.", usage=lie)) as server:
+        limits = context(workspace(data), model="m", base_url=server.base_url, max_input_tokens_per_session=8_000)
+        with Session(limits) as session:
+            outcomes = [session.work("Describe the notes. " * 100).outcome for _ in range(12)]
+
+    words = [sum(len(str(each["content"]).split()) for each in request["messages"]) for request in server.requests]
+    assert outcomes[0].usage["total_input_tokens"] == words[0] // 2
+    assert (outcomes[-1].kind, outcomes[-1].reason) == (OutcomeKind.BUDGET_STOP, StopReason.MAX_INPUT_TOKENS)

@@ -8,7 +8,7 @@ from tests.scenarios.sample_repair import CALC, DONE, EDIT, MENDED, READ, TASK
 from tests.scenarios.scenario import Expectation, Scenario, Turn
 from tests.scenarios.unusable_replies import NOT_JSON, failed
 
-MODEST = (100, 10)
+MODEST = (200, 10)
 """A usage that is small against every limit here."""
 
 BUSY = Status(429, headers={"Retry-After": "0"})
@@ -94,7 +94,7 @@ LIMITS: tuple[Scenario, ...] = (
         "A reply of ten tokens says nothing, so none is asked for.",
         StopReason.MAX_OUTPUT_TOKENS,
         "Only 10 output tokens are left.",
-        line(1, usage=(100, 990)),
+        line(1, usage=(200, 990)),
         max_output_tokens_per_session=1_000,
     ),
     stopped(
@@ -102,7 +102,7 @@ LIMITS: tuple[Scenario, ...] = (
         "The turn has used its output tokens.",
         StopReason.MAX_OUTPUT_TOKENS,
         "Limit 'max_output_tokens_per_turn' exceeded: 1000/1000",
-        line(1, usage=(100, 1_000)),
+        line(1, usage=(200, 1_000)),
         max_output_tokens_per_turn=1_000,
     ),
     stopped(

@@ -1,5 +1,6 @@
 """How many tokens a request will have, told before it is sent: from what the endpoint counted for the last one."""
 
+from collections.abc import Iterable
 from math import ceil
 from typing import Final
 
@@ -15,6 +16,7 @@ PREAMBLE_TOKENS: Final = 1_000
 Source: docs.anthropic.com, tool use: up to 530 tokens.
 """
 
+MOST_WORDS_PER_TOKEN: Final = 2
 MOST_BYTES_PER_TOKEN: Final = 8  # no text of a conversation has more; a count that says so is not believed
 SHRINK_MARGIN: Final = 1.1  # what is left after something was taken out may be denser than the whole was
 MOST_TOKENS: Final = 10**12  # more than any request has, and few enough that sums of it can be stored
@@ -54,6 +56,22 @@ def estimate_input(size: int, messages: int, gauge: Gauge) -> int:
         return _possible(ceil(known * size / gauge.size * SHRINK_MARGIN), size, messages)
     new = ceil((size - gauge.size) * max(rate, 1 / BYTES_PER_TOKEN))
     return known + new + TOKENS_PER_MESSAGE * max(0, messages - gauge.messages)
+
+
+def at_least(reported: int, size: int, texts: Iterable[str]) -> int:
+    """The input tokens that an endpoint reports for a request of `size` UTF-8 bytes, but no fewer than it can have.
+
+    The fewest are half of the words in its `texts`, and at most one token for 8 bytes. Tokenizers split a text at white
+    space before they join letters, so that a token has one word; the few that join across it come to two. A long run of
+    one character, which may be one token, is one word or none. Of Chinese and Thai, which have no white space, the
+    bound is low.
+    Source: measured on gpt2, cl100k_base and o200k_base, 37 texts: the bound is at most half of the true count.
+    """
+    most = size // MOST_BYTES_PER_TOKEN
+    if reported >= most:  # as nearly all are, so no text is looked at
+        return reported
+    words = sum(len(text.split()) for text in texts)
+    return max(reported, min(words // MOST_WORDS_PER_TOKEN, most))
 
 
 def countable(tokens: object) -> int:

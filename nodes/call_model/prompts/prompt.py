@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
 
+from mendgraph.nodes.call_model.prompts.estimates import at_least
 from mendgraph.nodes.language.history import (
     EXTRA_FIELDS,
     HANDOFF_MESSAGE_NAME,
@@ -129,6 +130,12 @@ def _block_size(block: JsonMap) -> int:
     if block.get("type") == "text":
         return text_size(str(block.get("text", "")))
     return MEDIA_BYTES if block.get("type") == "image_url" else max(MEDIA_BYTES, json_size(block) // _FILE_SHARE)
+
+
+def _texts_of(message: JsonMap) -> list[str]:
+    content = message.get("content") or ""
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    return [str(block.get("text", "")) for block in blocks if block.get("type") == "text"]
 
 
 def text_size(text: str) -> int:
@@ -270,6 +277,10 @@ class Prompt:
     def chat_messages(self) -> list[AnyMessage]:
         """The messages as LangChain's, with all that the endpoint wants to see again of its own."""
         return list(self.known.messages) if self.known else list(map(from_map, self.messages))
+
+    def believable_tokens(self, reported: int) -> int:
+        """The tokens that its endpoint reports for it, but no fewer than its messages' texts can have."""
+        return at_least(reported, self.size, (text for message in self.messages for text in _texts_of(message)))
 
     @cached_property
     def size(self) -> int:

@@ -178,9 +178,9 @@ def test_cancelled_run_is_traced_as_cancelled(tmp_path: Path, told: Told) -> Non
 
 
 def test_run_that_changes_files_is_traced_with_verification_and_cost(tmp_path: Path, told: Told) -> None:
-    write = Calls([("write_file", '{"path": "b.txt", "content": "two"}')], usage=(10, 5))
+    write = Calls([("write_file", '{"path": "b.txt", "content": "two"}')], usage=(300, 5))
     prices = {"usd_per_million_input": 100_000.0, "usd_per_million_output": 200_000.0}
-    with ScriptedServer([write, DONE]) as server:
+    with ScriptedServer([write, Say("Done.", usage=(400, 7))]) as server:
         run_task("Write.", context(tmp_path, server.base_url, **prices))
     outcome = {name: value for name, value in (told.spans[0].attributes or {}).items() if name.startswith("mendgraph.")}
     assert outcome == {
@@ -189,7 +189,7 @@ def test_run_that_changes_files_is_traced_with_verification_and_cost(tmp_path: P
         "mendgraph.outcome.reason": "answered",
         "mendgraph.outcome.verified": "none",
         "mendgraph.changed_files": 1,
-        "mendgraph.session.cost_usd": pytest.approx(30 * 0.1 + 12 * 0.2),
+        "mendgraph.session.cost_usd": pytest.approx(700 * 0.1 + 12 * 0.2),
     }
 
 

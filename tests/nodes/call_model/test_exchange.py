@@ -113,12 +113,13 @@ def test_corrections_that_are_settled_count_as_tries_of_the_turn(opened: int, as
         spending=Spending(mending=Mending(asked_again=asked)),
         profile=Profile(edit_form=EditForm.BLOCKS),
     )
-    [_, call], update = play([REPLY], settings_of(seed=10), given)
+    reply = REPLY.model_copy(update={"input_tokens": 700})
+    [_, call], update = play([reply], settings_of(seed=10), given)
     assert isinstance(call, Call)
     assert call.prompt == build_prompt(given["profile"], [], [TASK], given["corrections"], 0.0, asked)
     assert (call.prompt.failed_tries, call.seed) == (tries, 10 + tries)
-    gauge = Gauge(size=call.prompt.size, messages=len(call.prompt.messages), tokens=70)
-    assert update["spending"] == used_up(1, 70, 3, 2.0, gauge).model_copy(
+    gauge = Gauge(size=call.prompt.size, messages=len(call.prompt.messages), tokens=700)
+    assert update["spending"] == used_up(1, 700, 3, 2.0, gauge).model_copy(
         update={"mending": Mending(asked_again=asked)}
     )
 

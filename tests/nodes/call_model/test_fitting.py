@@ -41,7 +41,7 @@ NATIVE = Profile(protocol=Protocol.NATIVE)
 MOST = 400
 LIMITS = RunLimits(max_output_tokens_per_call=MOST)
 SUMMARY = json.dumps({"done": ["read a.py"], "findings": ["add subtracts"], "left": ["mend it"], "files": ["a.py"]})
-GOOD = ModelReply(text=SUMMARY, input_tokens=900, output_tokens=40)
+GOOD = ModelReply(text=SUMMARY, input_tokens=9_000, output_tokens=40)
 DOWN = ProviderFailure(kind=Kind.SERVER_ERROR, message="It failed.")
 
 Result = ModelReply | ProviderFailure | Stopped | StopCause
@@ -158,7 +158,7 @@ def test_what_cannot_be_cleared_is_summed_up_and_that_is_paid() -> None:
     change = FileChange(path="src/a.py", kind=ChangeKind.EDITED, sha256_before="a", sha256_after="b", diff="")
     fitted = endpoint.play(conversation(TALKS, plan=plan, changes=[change]), 20_000)
     assert (endpoint.compactions, endpoint.asked) == (["summarised"], 1)
-    assert (fitted.spending.usage[:3], fitted.window.no_summary) == ((1, 900, 40), False)
+    assert (fitted.spending.usage[:3], fitted.window.no_summary) == ((1, 9_000, 40), False)
     assert fitted.prompt is not None
     head = fitted.prompt.messages[1]["content"]
     assert all(text in head for text in ("Mend calc.py.", "add subtracts", "mend add", "src/a.py"))
