@@ -14,6 +14,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.state import serializer
+from mendgraph.graph.runs.events import Ended
 from mendgraph.graph.runs.run import RunResult, Session
 from mendgraph.graph.runs.runs import Forked, fork_run, resume_run
 from mendgraph.graph.spending.store import SpendingStore, account_spent
@@ -289,8 +290,9 @@ def test_a_provider_that_reports_next_to_nothing_is_charged_with_the_fewest_toke
     with ScriptedServer(then=lambda _: Say("Done.", usage=lie)) as server:
         limits = context(workspace(data), model="m", base_url=server.base_url, max_input_tokens_per_session=8_000)
         with Session(limits) as session:
-            outcomes = [session.work("Describe the notes. " * 100).outcome for _ in range(12)]
+            results = [session.work("Describe the notes. " * 100) for _ in range(12)]
 
+    outcomes = [result.outcome for result in results if isinstance(result, Ended)]
     words = [sum(len(str(each["content"]).split()) for each in request["messages"]) for request in server.requests]
     assert outcomes[0].usage["total_input_tokens"] == words[0] // 2
     assert (outcomes[-1].kind, outcomes[-1].reason) == (OutcomeKind.BUDGET_STOP, StopReason.MAX_INPUT_TOKENS)
