@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from typing import Final, Self
+from unicodedata import normalize
 
 from mendgraph.nodes.execute_tools.files import handles
 from mendgraph.nodes.language.names import closest_names, names_elsewhere
@@ -181,7 +182,7 @@ class PathSandbox:
         if requested is None and (not os.path.isabs(path) or candidate.startswith(MAGIC_DIRECTORIES)):
             return self._refused(self.outside(path, access), path, os.path.relpath(candidate, self.root))
         try:
-            real, missing = _real_name(candidate)
+            real, missing = _real_name(self._existing_form(candidate))
         except OSError as error:
             return self._refused(os_failure(error, "resolve", said), path, requested or candidate)
         relative = self._relative(real)
@@ -263,6 +264,21 @@ class PathSandbox:
     def _candidate(self, path: str) -> str:
         """The absolute, lexically cleaned name; a second slash in front, which POSIX leaves open, means nothing."""
         return os.path.normpath(f"/{os.path.join(self.root, path).lstrip('/')}")
+
+    def _existing_form(self, candidate: str) -> str:
+        """The name as the disk has it, where that differs in its Unicode normal form alone."""
+        if candidate.isascii() or os.path.lexists(candidate) or not candidate.startswith(f"{self.root}/"):
+            return candidate
+
+        parts = candidate.removeprefix(f"{self.root}/").split("/")
+        with suppress(OSError), handles.closing(handles.open_root(self.root)) as root:
+            for place, part in enumerate(parts):
+                with handles.closing(handles.open_directory(root, parts[:place])) as folder:
+                    names = os.listdir(folder)
+                if part not in names:
+                    wanted = normalize("NFC", part)
+                    parts[place] = next((name for name in names if normalize("NFC", name) == wanted), part)
+        return os.path.join(self.root, *parts)
 
     def _relative(self, absolute: str) -> str | None:
         relative = os.path.relpath(absolute, self.root)

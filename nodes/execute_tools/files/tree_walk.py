@@ -281,7 +281,7 @@ MORE_MATCHES = "there are more matches; narrow the pattern or the path"
 
 MAX_PATTERN_CHARACTERS = 500
 MAX_ALTERNATIVES = 64
-_GROUP: Final = re.compile(r"\{([^{}]*)\}")
+_GROUP: Final = re.compile(r"\{([^{}]*,[^{}]*)\}")
 
 
 @dataclass(frozen=True)
@@ -294,6 +294,16 @@ class PathGlob:
         """Whether the whole relative path, with "/" between its parts, fits one of the alternatives."""
         parts = path.split("/")
         return any(fits(segments, parts) for segments in self.alternatives)
+
+
+def parse_globs(pattern: str) -> tuple[PathGlob, ...]:
+    """What a pattern may mean, the first meaning that matches anything counts; empty where `parse_glob` gives None.
+
+    In names of routes (`app/[slug]/page.tsx`) a bracket is a bracket.
+    """
+    meanings = dict.fromkeys((pattern.replace("[", "[[]"), pattern))
+    globs = [parse_glob(meaning) for meaning in meanings]
+    return tuple(glob for glob in globs if glob is not None)
 
 
 def parse_glob(pattern: str) -> PathGlob | None:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from itertools import accumulate, islice
+from itertools import accumulate, chain, islice
 from posixpath import dirname
 
 from pydantic import Field
@@ -20,7 +20,7 @@ from mendgraph.nodes.execute_tools.files.tree_walk import (
     MORE_MATCHES,
     NO_MATCHES,
     PathGlob,
-    parse_glob,
+    parse_globs,
 )
 from mendgraph.nodes.execute_tools.files.workspace import Entry, OpenedFile, relative_glob
 from mendgraph.nodes.execute_tools.processes.processes import (
@@ -129,8 +129,8 @@ def search_files(context: ToolContext, arguments: SearchFilesArguments) -> ToolA
     names = relative_glob(context.workspace, arguments.glob or "**")
     if isinstance(names, ToolError):
         return names
-    glob, program = parse_glob(names), ripgrep_path()
-    if glob is None:
+    globs, program = parse_globs(names), ripgrep_path()
+    if not globs:
         return invalid("The glob is too long or has too many alternatives.")
     if problem := _problem(arguments):
         return invalid(problem)
@@ -150,8 +150,7 @@ def search_files(context: ToolContext, arguments: SearchFilesArguments) -> ToolA
         return _narrower(listed, seconds)
     if refused := _refused(listed):
         return refused
-    below = f"{target}/"  # a glob may be for names below the target or below the workspace: models write both
-    wanted = (each for each in _names(listed.stdout) if any(map(glob.matches, (each, each.removeprefix(below)))))
+    wanted = _matching(globs, listed.stdout, target)
     with ExitStack() as handles:
         files = list(islice(_opened(context, wanted, handles), min(MAX_HANDLES, arguments.max_results + 1)))
         left = max(0.0, deadline - monotonic_s())
@@ -166,6 +165,17 @@ def search_files(context: ToolContext, arguments: SearchFilesArguments) -> ToolA
     guidance = MORE_MATCHES if has_more else "" if shown else NO_MATCHES
     hint = {"guidance": guidance} if guidance else {}
     return ToolOutput.ok(matches=shown, has_more=has_more, **hint)
+
+
+def _matching(globs: Sequence[PathGlob], listed: bytes, target: str) -> Iterator[str]:
+    """What ripgrep has listed and the first glob matches that matches any, by names below `target` or the workspace."""
+    prefix = f"{target}/"
+    for glob in globs:
+        names = (name for name in _names(listed) if glob.matches(name) or glob.matches(name.removeprefix(prefix)))
+        first = next(names, None)
+        if first is not None:
+            return chain((first,), names)
+    return iter(())
 
 
 def _problem(arguments: SearchFilesArguments) -> str:
@@ -318,17 +328,22 @@ def glob_files(context: ToolContext, arguments: GlobFilesArguments) -> ToolAnswe
     """Find files below a directory by name, but for what .gitignore names."""
     if isinstance(pattern := relative_glob(context.workspace, arguments.pattern), ToolError):
         return pattern
-    if (glob := parse_glob(pattern)) is None:
+    globs = parse_globs(pattern)
+    if not globs:
         most = MAX_PATTERN_CHARACTERS
         return invalid(f"The pattern is too long or has too many alternatives; at most {most} characters.")
     if is_reference(arguments.path):
         return invalid(only_read(arguments.path))
     if isinstance(listed := context.workspace.list_directory(arguments.path), ToolError):
         return listed
-    walk = context.workspace.walk(arguments.path)
     base = dirname(listed[0].path) if listed else ""
-    found = sorted(islice(_named(context, islice(walk, MAX_VISITED), base, glob), MAX_PATHS + 1))
-    has_more = len(found) > MAX_PATHS or next(walk, None) is not None
+    found, has_more = list[str](), False
+    for glob in globs:
+        walk = context.workspace.walk(arguments.path)
+        found = sorted(islice(_named(context, islice(walk, MAX_VISITED), base, glob), MAX_PATHS + 1))
+        has_more = len(found) > MAX_PATHS or next(walk, None) is not None
+        if found:
+            break
     guidance = MORE_MATCHES if has_more else "" if found else NO_MATCHES
     return ToolOutput.ok(paths=found[:MAX_PATHS], has_more=has_more, **({"guidance": guidance} if guidance else {}))
 

@@ -146,14 +146,13 @@ class DeleteFileArguments(ToolArguments):
 
 @tool(effect=Effect.WRITE, one_change=True, path_fields=("path",), edit_forms=_FORMS, seldom_in=_FORMS[1:])
 def delete_file(context: ToolContext, arguments: DeleteFileArguments) -> ToolAnswer:
-    """Delete a text file that you have read.
+    """Delete a text file.
 
-    A directory stays, also an empty one, and so does a symbolic link.
+    A directory stays, also an empty one, and so does a symbolic link. No reading is asked for, as it can be undone;
+    only a file that has changed since it was read is to be read again.
     """
     if isinstance(before := saving.load_text(context, arguments.path, "deleted"), ToolError):
         return before
-    if before.path not in context.files_read:
-        return saving.conflict(f"{before.name} exists, and was not read yet: read_file it before you delete it.")
     if refusal := saving.outdated(context, before.path, before.version):
         return refusal
     done = context.workspace.change_files([DeleteFile(arguments.path, before.sha256)])

@@ -1,6 +1,7 @@
 import os
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import pytest
 from hypothesis import given, strategies as st
@@ -274,4 +275,19 @@ def test_extension_is_allowed_in_any_case_and_all_are_where_none_is_named() -> N
 def test_a_missing_workspace_is_told_with_a_remedy(tmp_path: Path) -> None:
     assert check_workspace(f"{tmp_path}/no") == ToolError(
         code=MISSING, message=f"The workspace '{tmp_path}/no' does not exist: make the folder, or name another one."
+    )
+
+
+@pytest.mark.parametrize(("existing", "other"), [("NFC", "NFD"), ("NFD", "NFC")])
+def test_name_in_another_normal_form_is_the_file_that_is_there(tmp_path: Path, existing: str, other: str) -> None:
+    name = "Größe/Über.txt"
+    (tmp_path / normalize(existing, name)).parent.mkdir()
+    (tmp_path / normalize(existing, name)).write_text("text")
+    workspace = Workspace(str(tmp_path), lambda *_: None)
+
+    content = workspace.read_file(normalize(other, name))
+    assert isinstance(content, FileContent)
+    assert content.path == normalize(existing, name)
+    assert PathSandbox(str(tmp_path)).resolve(normalize(other, "Größe/new.txt"), WRITE) == str(
+        tmp_path / normalize(existing, "Größe") / "new.txt"
     )

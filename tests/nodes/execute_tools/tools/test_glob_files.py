@@ -1,4 +1,5 @@
 import sys
+from typing import Any
 
 import pytest
 
@@ -174,3 +175,34 @@ def test_what_cannot_be_listed(bench: Bench, path: str, code: ToolErrorCode, mes
     error = bench.error(list_files, path=path)
     assert error.code is code
     assert message in error.message
+
+
+ROUTES: dict[str, str | bytes] = {
+    "app/[slug]/page.tsx": "title\n",
+    "app/s/page.tsx": "other\n",
+    "app/(shop)/cart.tsx": "cart\n",
+    "app/{id}/page.tsx": "id\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "paths"),
+    [
+        ("app/[slug]/page.tsx", ["app/[slug]/page.tsx"]),
+        ("app/[slug]/**", ["app/[slug]/page.tsx"]),
+        ("app/(shop)/*", ["app/(shop)/cart.tsx"]),
+        ("app/{id}/*", ["app/{id}/page.tsx"]),
+        ("app/[a-z]/*", ["app/s/page.tsx"]),
+        ("app/{s,x}/*", ["app/s/page.tsx"]),
+    ],
+)
+@pytest.mark.parametrize("tool", [glob_files, search_files], ids=["glob_files", "search_files"])
+def test_path_that_exists_literally_wins_over_glob_characters(
+    bench: Bench, tool: Any, pattern: str, paths: list[str]
+) -> None:
+    bench.put(ROUTES)
+    if tool is glob_files:
+        result = bench.data(tool, pattern=pattern)["paths"]
+    else:
+        result = [match["path"] for match in bench.data(tool, pattern="^", glob=pattern)["matches"]]
+    assert result == paths

@@ -103,14 +103,10 @@ def test_a_file_that_was_read_is_deleted(bench: Bench) -> None:
     assert output.files_read == {"src/a.py": ""}
 
 
-def test_a_file_that_was_not_read_is_not_deleted(bench: Bench) -> None:
+def test_file_that_was_not_read_is_deleted(bench: Bench) -> None:
     bench.put({"a.py": "x\n"})
-    error = bench.error(delete_file, path="a.py")
-    assert (error.code, error.message) == (
-        ToolErrorCode.CONFLICT,
-        "'a.py' exists, and was not read yet: read_file it before you delete it.",
-    )
-    assert bench.bytes_of("a.py") == b"x\n"
+    assert bench.data(delete_file, path="a.py") == {"path": "a.py", "action": "deleted"}
+    assert not (bench.root / "a.py").exists()
 
 
 def test_a_file_that_has_changed_since_is_not_deleted(bench: Bench) -> None:
