@@ -1,6 +1,6 @@
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from unicodedata import normalize
 
 import pytest
@@ -21,6 +21,8 @@ from mendgraph.nodes.records import ToolError, ToolErrorCode
 READ, WRITE, LIST = PathAccess.READ_FILE, PathAccess.WRITE_FILE, PathAccess.LIST_DIR
 DENIED, INVALID, MISSING = (ToolErrorCode.PERMISSION_DENIED, ToolErrorCode.INVALID_ARGUMENT, ToolErrorCode.NOT_FOUND)
 SECRET = b"secret"
+
+Form = Literal["NFC", "NFD"]
 
 
 def build(base: Path) -> Path:
@@ -279,7 +281,7 @@ def test_a_missing_workspace_is_told_with_a_remedy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("existing", "other"), [("NFC", "NFD"), ("NFD", "NFC")])
-def test_name_in_another_normal_form_is_the_file_that_is_there(tmp_path: Path, existing: str, other: str) -> None:
+def test_name_in_another_normal_form_is_the_file_that_is_there(tmp_path: Path, existing: Form, other: Form) -> None:
     name = "Größe/Über.txt"
     (tmp_path / normalize(existing, name)).parent.mkdir()
     (tmp_path / normalize(existing, name)).write_text("text")
