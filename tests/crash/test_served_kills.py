@@ -24,7 +24,7 @@ from tests.postgres import fresh_database
 from tests.runs.servers import Servers, some_servers
 from tests.workspace_files import changed_files
 
-KILLS: Final = (3, 10, 100)[LEVEL]
+KILLS: Final = (3, 5, 100)[LEVEL]
 CLIENTS: Final = 4
 SEED: Final = 27
 FILES: Final = {"count.txt": "count = 1\n"}
