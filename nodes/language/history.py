@@ -270,6 +270,21 @@ def results_in(messages: Sequence[AnyMessage]) -> Iterator[JsonMap]:
             yield {"ok": True, "data": message.text, "tool": "the task of this child"}
 
 
+def texts_in(value: Any) -> list[str]:
+    """All texts in a JSON value or in several, such as the contents of the results that a model was shown."""
+    texts: list[str] = []
+    waiting = [value]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, str):
+            texts.append(part)
+        elif isinstance(part, dict):
+            waiting += part.values()
+        elif isinstance(part, Iterable):
+            waiting += part
+    return texts
+
+
 def loads(text: str) -> JsonMap:
     """The map that a native result is, {} for any other text."""
     try:

@@ -6,7 +6,7 @@ from typing import Any, Final
 from hypothesis import strategies as st
 
 from mendgraph.graph.machine.state import serializer
-from mendgraph.nodes.language.dialects import read_blocks, render_file
+from mendgraph.nodes.language.blocks import read_blocks, render_file
 from mendgraph.nodes.language.text_protocol import (
     ArgumentProblem,
     decode_arguments,

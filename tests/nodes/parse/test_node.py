@@ -1,6 +1,6 @@
 import pytest
 
-from mendgraph.nodes.language.dialects import EXAMPLE_EDITS, describe_dialect
+from mendgraph.nodes.language.blocks import EXAMPLE_EDITS
 from mendgraph.nodes.parse.answers import TurnFacts
 from mendgraph.nodes.parse.node import ParseState, parse
 from mendgraph.nodes.parse.reading import Reader, ReplyReading
@@ -17,7 +17,7 @@ from mendgraph.nodes.records import (
     Reading,
     ToolCall,
 )
-from tests.nodes.parse.readings import BLOCKS, NATIVE, NATIVE_BLOCKS, malformed, raw
+from tests.nodes.parse.readings import BLOCKS, NATIVE, NATIVE_BLOCKS, raw
 
 READER = Reader(Profile(), frozenset({"read_file"}), lambda _, arguments: arguments, lambda _: [])
 CALL = ToolCall(
@@ -133,17 +133,21 @@ def parsed(how: Reader, text: str = "", *calls: RawCall) -> ReplyReading:
 
 @pytest.mark.parametrize("how", [BLOCKS, NATIVE_BLOCKS], ids=["text", "native"])
 @pytest.mark.parametrize(
-    ("text", "dialect"),
+    ("text", "form", "tools"),
     [
-        ('```json\n{"name": "read_file", "arguments": {"path": "a.py"}}\n```', "json"),
-        ('I will read it first:\n```json\n{"name": "read_file", "arguments": {"path": "a.py"}}\n```', "json"),
-        ('```python\nread_file(path="a.py")\n```', "python_call"),
-        ('final_answer(answer="It adds.")', "python_call"),
+        ('```json\n{"name": "read_file", "arguments": {"path": "a.py"}}\n```', "json", ["read_file"]),
+        ('I will read it:\n```json\n{"name": "read_file", "arguments": {"path": "a.py"}}\n```', "json", ["read_file"]),
+        ('```python\nread_file(path="a.py")\n```', "tool_code", [""]),
+        ('final_answer(answer="It adds.")', "tool_code", [""]),
     ],
 )
-def test_a_block_that_is_a_call_in_another_form_is_no_edit(how: Reader, text: str, dialect: str) -> None:
-    details = describe_dialect(dialect)
-    assert parsed(how, text) == malformed(Kind.MISSING_TOOL_PREFIX, text, details)
+def test_a_block_that_is_a_call_in_another_format_is_no_edit(
+    how: Reader, text: str, form: str, tools: list[str]
+) -> None:
+    read = parsed(how, text)
+    assert (read.reading, [item.tool for item in read.items]) == (Reading.MALFORMED, tools)
+    assert [error.error_type for error in read.errors] == [Kind.MISSING_TOOL_PREFIX]
+    assert f"the format '{form}'" in read.errors[0].details
 
 
 def test_definitions_are_no_call_although_they_use_a_tools_name() -> None:
