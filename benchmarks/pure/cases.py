@@ -19,7 +19,7 @@ from mendgraph.nodes.language.formats.recognition import recognise
 from mendgraph.nodes.language.names import claims_a_change, is_question
 from mendgraph.nodes.language.text_protocol import extract_in_order
 from mendgraph.nodes.loop_check.repetition import action_signature
-from mendgraph.nodes.parse.reading import read_native_calls
+from mendgraph.nodes.parse.native_calls import read_native_calls
 from mendgraph.nodes.parse.written_calls import cut_invented
 from mendgraph.nodes.records import RawCall
 from tests.architecture.backtracking import ENDS, Counter, hostile_units

@@ -74,7 +74,7 @@ if TYPE_CHECKING:
 
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 QUICKLY_READ: Final = 8_192
-"""Characters of a reply that the event loop itself reads: the worst of them take 40 ms, ordinary ones one or two."""
+"""Characters of a reply that the event loop itself reads: the worst of them take 100 ms, ordinary ones one or two."""
 _TOLD_FORMATS: Final = 2
 """Replies in a format of its own of which a run tells; the model will go on to write so."""
 _SAID_OF_REPLIES = ("corrections", "healing_attempts", "stop")

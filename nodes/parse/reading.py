@@ -15,16 +15,9 @@ from mendgraph.nodes.language.blocks import EDIT_TOOL, read_blocks
 from mendgraph.nodes.language.formats.call_format import ToolSchemas
 from mendgraph.nodes.language.formats.recognition import whole_calls
 from mendgraph.nodes.language.names import is_question, named_paths
-from mendgraph.nodes.language.text_protocol import (
-    ArgumentProblem,
-    ReadCall,
-    decode_arguments,
-    excerpt,
-    extract_in_order,
-    unknown_tool_details,
-    without_lines,
-)
+from mendgraph.nodes.language.text_protocol import ReadCall, extract_in_order, unknown_tool_details, without_lines
 from mendgraph.nodes.parse.answers import TurnFacts, echoes, paths_to_check, unfounded
+from mendgraph.nodes.parse.native_calls import fitting, read_native_calls
 from mendgraph.nodes.parse.written_calls import on_their_lines, read_written, with_lines
 from mendgraph.nodes.records import (
     Answer,
@@ -37,7 +30,6 @@ from mendgraph.nodes.records import (
     ModelReply,
     Profile,
     Protocol,
-    RawCall,
     Reading,
     ToolCall,
     ToolInvocation,
@@ -160,6 +152,9 @@ def _refused(item: ToolCall | CallError, error: ExtractionError) -> CallError:
 def check_call(call: ToolInvocation, call_id: str, raw_arguments: str, reader: Reader) -> ToolCall | CallError:
     """Check one well-formed call against its tool's schema, and a final answer against the user's as well."""
     checked = reader.validate(call.tool_name, call.args)
+    if not isinstance(checked, dict):
+        other = fitting(call, reader.tools, reader.validate)
+        checked, raw_arguments = other or (checked, raw_arguments)
     kind, problems = ExtractionErrorType.INVALID_ARGUMENTS, checked
     if isinstance(checked, dict):
         kind = ExtractionErrorType.INVALID_ANSWER
@@ -359,48 +354,3 @@ def _judged_answer(reply: ModelReply, quotes: str, step: int, reader: Reader) ->
 
 def _malformed(errors: list[ExtractionError]) -> ReplyReading:
     return ReplyReading(Reading.MALFORMED, [], errors)
-
-
-# --- Native calls
-
-
-LONGEST_ID: Final = 20_000
-"""Characters of an id that go back to its endpoint. Some proxies keep a signature of some kilobytes in it."""
-
-_LONGEST_NAME: Final = 200
-"""Characters that are kept of a name that no tool has."""
-
-
-def read_native_calls(calls: Sequence[RawCall], known_tools: frozenset[str], id_prefix: str = "call") -> list[ReadCall]:
-    """One entry for each call, in order, none dropped; never raises.
-
-    Missing, unprintable, repeated and endless ids become `<id_prefix>_<index>`, so `id_prefix` should name the step.
-    The history must carry these ids, not those of the reply. Blank arguments mean {}. Line numbers are 0.
-    """
-    given = {call.call_id for call in calls}
-    read: dict[str, ReadCall] = {}
-    for index, call in enumerate(calls):
-        call_id = call.call_id
-        usable = call_id.strip() and call_id.isprintable() and len(call_id) <= LONGEST_ID
-        if not usable or call_id in read:
-            call_id = f"{id_prefix}_{index}"
-            while call_id in given or call_id in read:
-                call_id += "_"
-        outcome = _read_native(call, known_tools)
-        read[call_id] = ReadCall(call.tool.strip()[:_LONGEST_NAME], call.arguments, outcome, call_id=call_id)
-    return list(read.values())
-
-
-def _read_native(call: RawCall, known_tools: frozenset[str]) -> ToolInvocation | ExtractionError:
-    def broken(kind: ExtractionErrorType, details: str) -> ExtractionError:
-        return ExtractionError(kind, 0, excerpt(f"{call.tool}({call.arguments})"), details)
-
-    tool = call.tool.strip()
-    if not tool:
-        return broken(ExtractionErrorType.EMPTY_TOOL_NAME, "Tool name is empty")
-    if tool not in known_tools:
-        return broken(ExtractionErrorType.UNKNOWN_TOOL_NAME, unknown_tool_details(tool, known_tools))
-    arguments = decode_arguments(call.arguments.strip() or "{}")
-    if isinstance(arguments, ArgumentProblem):
-        return broken(arguments.kind, arguments.details)
-    return ToolInvocation(tool, arguments, 0)

@@ -192,9 +192,6 @@ def types_of(schema: Any, whole: JsonMap, depth: int = 0) -> frozenset[str]:
         return types_of(target, whole, depth + 1)
     types = schema.get("type", [])
     names = {types} if isinstance(types, str) else {each for each in types if isinstance(each, str)}
-    values = schema.get("enum")
-    values = values if isinstance(values, list) else [schema.get("const")]
-    names |= {"string" for each in values if isinstance(each, str)}
     for key in ("anyOf", "oneOf", "allOf"):
         for part in schema.get(key) or ():
             names |= types_of(part, whole, depth + 1)

@@ -37,10 +37,9 @@ class NamedJson(CallFormat):
     head: str
     tail: str = ""
     line_start: bool = False
-    weak: bool = False
     inline: tuple[str, ...] = ()
-    known: bool = False
-    """Whether the name is a known tool's, or else this is no call."""
+    weak: bool = False
+    """Without marks; the name has to be a known tool's, or else this is no call."""
 
     @property
     def reminder(self) -> str:
@@ -59,7 +58,7 @@ class NamedJson(CallFormat):
         if head is None:
             return None
         tool = tools.plain_name(head["tool"])
-        if self.known and tool not in tools.names:
+        if self.weak and tool not in tools.names:
             return None
 
         value = json_value(text, head.end())
@@ -164,7 +163,6 @@ NAMED_JSON: Final = (
         r"\)(?=[ \t]*+(?:\n|\Z))",
         line_start=True,
         weak=True,
-        known=True,
     ),
 )
 """Tried in this order."""

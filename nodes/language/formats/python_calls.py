@@ -15,6 +15,7 @@ from mendgraph.nodes.language.formats.call_format import (
     after_literal,
     after_marks,
     as_json,
+    as_raw,
     head_pattern,
     incomplete,
     json_value,
@@ -160,8 +161,11 @@ class GemmaCall(CallFormat):
 
     def example(self, tool: str, arguments: JsonMap) -> str:
         """The call between the marks."""
-        pairs = ",".join(f"{key}:{self._written(value)}" for key, value in arguments.items())
-        return f"{self.opening}call:{tool}{{{pairs}}}{self.closing}"
+        pairs = []
+        for key, value in arguments.items():
+            mark = self.quote if isinstance(value, str) else ""
+            pairs.append(f"{key}:{mark}{as_raw(value)}{mark}")
+        return f"{self.opening}call:{tool}{{{','.join(pairs)}}}{self.closing}"
 
     def read(self, text: str, position: int, tools: ToolSchemas) -> Markup | None:
         """The call as JSON: strings get quotes, and so do keys."""
@@ -188,15 +192,6 @@ class GemmaCall(CallFormat):
     def end_marks(self, tools: ToolSchemas) -> re.Pattern[str]:  # noqa: ARG002 - the same for all
         """The closing mark."""
         return re.compile(re.escape(self.closing))
-
-    def _written(self, value: Any) -> str:
-        if isinstance(value, str):
-            return f"{self.quote}{value}{self.quote}"
-        if isinstance(value, dict):
-            return "{" + ",".join(f"{key}:{self._written(item)}" for key, item in value.items()) + "}"
-        if isinstance(value, list):
-            return "[" + ",".join(map(self._written, value)) + "]"
-        return as_json(value)
 
     @cached_property
     def _head(self) -> re.Pattern[str]:

@@ -18,7 +18,7 @@ PROSE_FOLLOWS: Final = "prose follows it"
 _UNREADABLE: Final = "it cannot be read"
 _AMBIGUOUS: Final = "a value may hold the format's own marks, so that there are two ways to read it"
 _OUTSIDE: Final = "it runs in a code fence of the format alone"
-_MOST_DOUBTFUL: Final = 10
+_MOST_DOUBTFUL: Final = 5
 """Beginnings of calls that turn out to be none; a text with more is no answer and no call."""
 
 _LONGEST_QUOTATION: Final = 2_000
@@ -200,11 +200,9 @@ class _Scan:
         markup = self._read(start, at_line_start=at_line_start)
         if markup is None and not at_line_start:
             return max(match.end(), after_openers(text, start))
-        if markup is None and _CALL_LIKE.match(text, start):
-            markup = Markup(start, len(text), problem=_UNREADABLE)
         if markup is None:
             self._doubtful += 1
-            if self._doubtful <= _MOST_DOUBTFUL:
+            if self._doubtful <= _MOST_DOUBTFUL and not _CALL_LIKE.match(text, start):
                 return match.end()
             markup = Markup(start, len(text), problem=_UNREADABLE)
         if markup.calls or markup.problem:
@@ -290,16 +288,8 @@ class _Scan:
 
     def _quotes(self, body: int, end: int) -> str:
         """The format of the first call in this part of the text, "" where there is none."""
-        inside = _Scan(self._text[body:end].rpartition("\n")[0], self._tools)
-        match = inside._next(0)
-        for _ in range(_MOST_DOUBTFUL):
-            if match is None:
-                break
-            markup = inside._read(_start(match), at_line_start=match is inside._in_line)
-            if markup is not None and (markup.calls or markup.problem):
-                return markup.format
-            match = inside._next(max(match.end(), markup.end if markup else 0))
-        return ""
+        inside = _Scan(self._text[body:end].rpartition("\n")[0], self._tools).run()
+        return next((each.format for each in inside if each.format), "")
 
 
 def _start(match: re.Match[str]) -> int:

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from mendgraph.nodes.language.blocks import EXAMPLE_EDITS
@@ -6,6 +8,7 @@ from mendgraph.nodes.parse.node import ParseState, parse
 from mendgraph.nodes.parse.reading import Reader, ReplyReading
 from mendgraph.nodes.records import (
     Answer,
+    CallError,
     Correction,
     ExtractionError,
     ExtractionErrorType as Kind,
@@ -17,7 +20,7 @@ from mendgraph.nodes.records import (
     Reading,
     ToolCall,
 )
-from tests.nodes.parse.readings import BLOCKS, NATIVE, NATIVE_BLOCKS, raw
+from tests.nodes.parse.readings import BLOCKS, NATIVE, NATIVE_BLOCKS, REGISTRY, raw
 
 READER = Reader(Profile(), frozenset({"read_file"}), lambda _, arguments: arguments, lambda _: [])
 CALL = ToolCall(
@@ -168,3 +171,35 @@ def test_an_example_that_comes_back_is_held_against_the_request() -> None:
     for text, turn in ((example, said), (example, unsaid), (other, unsaid)):
         assert parsed(how._replace(turn=turn), text).reading is Reading.MALFORMED
     assert parsed(how._replace(turn=said), other).reading is Reading.CALLS
+
+
+# --- Arguments that fit in one shape
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "fitting"),
+    [
+        ("read_file", {"path": "a.py", "limit": None, "start_line": None}, {"path": "a.py"}),
+        ("read_file", {"path": "a.py", "limit": "3"}, {"path": "a.py", "limit": 3}),
+        ("read_file", {"arguments": {"path": "a.py"}}, {"path": "a.py"}),
+        ("read_file", {"arguments": '{"path": "a.py"}'}, {"path": "a.py"}),
+        ("run_command", {"argv": '["ls", "-l"]', "cwd": None}, {"argv": ["ls", "-l"]}),
+        ("update_plan", {"steps": '[{"title": "look"}]'}, {"steps": [{"title": "look"}]}),
+        ("read_file", {"path": None}, None),
+        ("read_file", {"arguments": {"file": "a.py"}}, None),
+        ("run_command", {"argv": "ls -l"}, None),
+    ],
+)
+def test_arguments_are_read_in_the_one_shape_that_fits_their_tool(
+    tool: str, arguments: JsonMap, fitting: JsonMap | None
+) -> None:
+    schemas = {spec.name: spec.parameters for spec in REGISTRY.specs()}
+    how = NATIVE._replace(schema_of=schemas.__getitem__)
+    [item] = parsed(how, "", raw(tool, json.dumps(arguments), "a")).items
+    if fitting is None:
+        assert isinstance(item, CallError)
+        assert item.error.error_type is Kind.INVALID_ARGUMENTS
+        return
+    assert isinstance(item, ToolCall)
+    assert item.arguments == REGISTRY.validate(tool, fitting)
+    assert item.arguments == REGISTRY.validate(tool, json.loads(item.raw_arguments)) or "arguments" not in arguments

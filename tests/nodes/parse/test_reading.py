@@ -226,11 +226,18 @@ def judged(found: ReplyReading) -> list[tuple[str, str, Any]]:
 TURNS = st.sampled_from([TurnFacts(), IDLE, CHANGED, TurnFacts(request="Fix it.", configured=True, insistent=True)])
 
 
+NO_ARGUMENTS = {"": "{}", "null": "{}"}
+"""How a native call says that it has none, and how a line does."""
+
+
 @settings(max_examples=30)
 @given(CALLS, TURNS)
 def test_both_protocols_judge_the_same_calls_alike(calls: list[tuple[str, str]], turn: TurnFacts) -> None:
     native = read(NATIVE._replace(turn=turn), "", *(raw(tool, arguments) for tool, arguments in calls))
-    text = read(TEXT._replace(turn=turn), "\n".join(f"tool: {tool}({arguments or '{}'})" for tool, arguments in calls))
+    text = read(
+        TEXT._replace(turn=turn),
+        "\n".join(f"tool: {tool}({NO_ARGUMENTS.get(arguments, arguments)})" for tool, arguments in calls),
+    )
     assert judged(text) == judged(native)
     assert (text.reading, text.answer) == (native.reading, native.answer)
     assert [error.error_type for error in text.errors] == [error.error_type for error in native.errors]
