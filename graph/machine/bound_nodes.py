@@ -59,6 +59,7 @@ from mendgraph.nodes.records import (
     Mark,
     ModelReply,
     OutcomeKind,
+    Protocol,
     StopCause,
     StopReason,
     ToolCall,
@@ -192,6 +193,9 @@ class BoundNodes:
         self, state: AgentState, context: AgentContext, problem: str | None, run_id: str, noted: Sequence[Note]
     ) -> TurnResources:
         profile, tools = self._models.profile(context), self._tools.usable(context)
+        before = state.get("profile")
+        if context.protocol == "auto" and before == profile.model_copy(update={"protocol": Protocol.TEXT}):
+            profile = before  # the thread has gone over to the text protocol
 
         def calls_made(items: list[ToolCall | CallError]) -> Made:
             runs = self._tools.calls_made(context, Execution(run_id, "", state.get("step", 0)), items)
@@ -274,7 +278,10 @@ class BoundNodes:
     def heal(self, state: AgentState) -> Update:
         """Repair the reply or ask for it again."""
         state = self._as_written(state, "reply")
-        update = heal(state, state["context"].healing(state["profile"]))
+        context = state["context"]
+        update = heal(state, context.healing(state["profile"]), may_switch=context.protocol == "auto")
+        if "profile" in update:
+            _trace_event(state["run_id"], "protocol.switched", {"protocol": update["profile"].protocol.value})
         rescued = "reading" in update
         formats = {item.format for item in state["items"] if isinstance(item, ToolCall) and item.format}
         for name in sorted(formats if rescued else ()):

@@ -10,10 +10,13 @@ from mendgraph.nodes.records import (
     CallError,
     Correction,
     ExtractionError,
+    ExtractionErrorType,
     ModelReply,
     Profile,
+    Protocol,
     Reading,
     StopCause,
+    StopReason,
     ToolCall,
 )
 
@@ -29,8 +32,11 @@ class HealState(TypedDict, total=False):
     profile: Profile
 
 
-def heal(state: HealState, config: SelfHealingConfig) -> dict[str, Any]:
-    """Repair without a call where nothing has to be guessed; otherwise ask again, a bounded number of times."""
+def heal(state: HealState, config: SelfHealingConfig, *, may_switch: bool = False) -> dict[str, Any]:
+    """Repair without a call where nothing has to be guessed; otherwise ask again, a bounded number of times.
+
+    With `may_switch` a turn whose native calls only come as text that cannot be read goes on in the text protocol.
+    """
     reply, errors = state.get("reply") or ModelReply(), state["errors"]
     items = state.get("items") or []
     if any(isinstance(item, ToolCall) for item in items):
@@ -42,6 +48,10 @@ def heal(state: HealState, config: SelfHealingConfig) -> dict[str, Any]:
     protocol = manner_of(state["profile"], errors)
     attempt = next_attempt(errors, reply.text, corrections, attempts, config, protocol)
     if isinstance(attempt, StopCause):
+        exhausted = may_switch and attempt.reason is StopReason.HEALING_EXHAUSTED
+        native = state["profile"].protocol is Protocol.NATIVE
+        if exhausted and native and {error.error_type for error in errors} == {ExtractionErrorType.MISSING_TOOL_PREFIX}:
+            return {"profile": state["profile"].model_copy(update={"protocol": Protocol.TEXT}), "corrections": []}
         return {"stop": attempt}
     said = "\n".join(filter(None, [reply.text, *(f"{call.tool}({call.arguments})" for call in reply.calls)]))
     return {"corrections": [*corrections, correction_of(attempt, said)], "healing_attempts": [*attempts, attempt]}

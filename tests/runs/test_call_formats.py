@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.checkpoint.memory import InMemorySaver
 
 from mendgraph import HealingMiddleware
 from mendgraph.graph.configuration.context import AgentContext
@@ -125,6 +126,26 @@ def test_a_call_of_an_unknown_tool_is_never_the_answer(reply: str, tmp_path: Pat
     outcome = run(tmp_path, *[Say(reply)] * 4)["outcome"]
     assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.HEALING_EXHAUSTED)
     assert "delete_everything" in outcome.diagnostics[0]
+
+
+@pytest.mark.parametrize(("protocol", "goes_on"), [("auto", True), ("native", False)])
+def test_a_model_whose_calls_only_come_as_text_that_cannot_be_read_goes_on_in_the_text_protocol(
+    protocol: str, goes_on: bool, tmp_path: Path
+) -> None:
+    half = Say('<tool_call>{"name": "write_file", "arguments": {"path": "new.py", "con')
+    line = Say('tool: write_file({"path": "new.py", "content": "a = 1\\n"})')
+    model = ScriptedModel([half, half, half, half, line, Say("It is written."), Say("Nothing more.")])
+    graph = build_graph(model=model, checkpointer=InMemorySaver())
+    thread: Any = {"configurable": {"thread_id": "t"}}
+    context = AgentContext(workspace=str(tmp_path), protocol=protocol, evidence=False)
+    asked: Any = {"messages": [HumanMessage("Write new.py.")]}
+    outcome = graph.invoke(asked, thread, context=context)["outcome"]
+    if not goes_on:
+        assert (outcome.reason, len(model.calls)) == (StopReason.HEALING_EXHAUSTED, 4)
+        return
+    assert (outcome.kind, outcome.changed_files) == (OutcomeKind.FINISHED, ("new.py",))
+    graph.invoke({"messages": [HumanMessage("Is it all?")]}, thread, context=context)
+    assert [bool(call.prompt.tools) for call in model.calls] == [True] * 4 + [False] * 3
 
 
 def test_the_middleware_types_raw_values_by_the_schema_and_keeps_the_prose() -> None:
