@@ -565,9 +565,15 @@ def media_problem(kinds: Sequence[str], model: str) -> str:
 
 
 _THOUGHT: Final = re.compile(
-    r"\s*+(?:<(?P<tag>think(?:ing)?)>(?P<said>.*?)(?:</(?P=tag)>|\Z)|\[THINK\](?P<words>.*?)(?:\[/THINK\]|\Z))",
+    r"\s*+(?:<(?P<tag>(?:seed:)?think(?:ing)?|reasoning|thought)>(?P<said>.*?)(?:</(?P=tag)>|\Z)"
+    r"|(?:\[THINK\]|(?:<\|start\|>assistant)?<\|channel\|>analysis<\|message\|>)(?P<words>.*?)"
+    r"(?:\[/THINK\]|<\|end\|>|\Z))",
     re.DOTALL,
 )
+_LEFTOVERS: Final = re.compile(
+    r"\A\s*+(?:<\|start\|>assistant)?<\|channel\|>final<\|message\|>|<\|(?:im_end|eot_id|return|end|endoftext)\|>\s*+\Z"
+)
+"""Marks of a chat template around an answer."""
 _END: Final = re.compile(r"^(?:</think(?:ing)?>|\[/THINK\])[ \t\r]*+$", re.MULTILINE)
 
 
@@ -583,7 +589,8 @@ def without_thoughts(reply: ModelReply) -> ModelReply:
         text = text[found.end() :]
     if not thoughts and (end := _END.search(text)) and text.count("```", 0, end.start()) % 2 == 0:
         thoughts, text = [text[: end.start()]], text[end.end() :]
-    if not thoughts:
+    text = _LEFTOVERS.sub("", text)
+    if text == reply.text:
         return reply
     reasoning = "\n".join(filter(None, [reply.reasoning, *map(str.strip, thoughts)]))
     return reply.model_copy(update={"text": text.strip(), "reasoning": reasoning})

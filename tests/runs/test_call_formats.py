@@ -1,7 +1,7 @@
 """Whole runs in which a model writes its calls in another format."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
@@ -130,7 +130,7 @@ def test_a_call_of_an_unknown_tool_is_never_the_answer(reply: str, tmp_path: Pat
 
 @pytest.mark.parametrize(("protocol", "goes_on"), [("auto", True), ("native", False)])
 def test_a_model_whose_calls_only_come_as_text_that_cannot_be_read_goes_on_in_the_text_protocol(
-    protocol: str, goes_on: bool, tmp_path: Path
+    protocol: Literal["auto", "native"], goes_on: bool, tmp_path: Path
 ) -> None:
     half = Say('<tool_call>{"name": "write_file", "arguments": {"path": "new.py", "con')
     line = Say('tool: write_file({"path": "new.py", "content": "a = 1\\n"})')
