@@ -17,7 +17,7 @@ from mendgraph.nodes.execute_tools.secrets.redact import redact
 from mendgraph.nodes.language.blocks import read_blocks
 from mendgraph.nodes.language.display import count_of, error_words, one_line, result_words, target_of
 from mendgraph.nodes.language.formats.call_format import ToolSchemas
-from mendgraph.nodes.language.formats.recognition import holds_call, starts_of
+from mendgraph.nodes.language.formats.recognition import recognise, starts_of
 from mendgraph.nodes.language.text_protocol import TOOL_PREFIX, extract_in_order, format_extraction_errors
 from mendgraph.nodes.records import CallError, CallResult, FileChange, JsonMap, ToolCall, ToolError, ToolErrorCode
 
@@ -76,7 +76,8 @@ class VisibleText:
         text, held = self._text, self._text[self._shown :]
         self._restart()
         edits = self._blocks and read_blocks(text, (_UNNAMED_FILE,)).outcomes
-        calls = extract_in_order(text, self._known_tools) or holds_call(text, ToolSchemas(self._known_tools))
+        markups = recognise(text, ToolSchemas(self._known_tools))
+        calls = extract_in_order(text, self._known_tools) or any(not each.quoted for each in markups)
         return "" if edits or calls else held
 
     def _may_begin_a_call(self, line: str, complete: bool) -> bool:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from mendgraph.nodes.language.formats.call_format import ToolSchemas, types_of
+from mendgraph.nodes.language.formats.call_format import ToolSchemas
 from mendgraph.nodes.language.text_protocol import (
     ArgumentProblem,
     ReadCall,
@@ -108,14 +108,13 @@ def _shapes(call: ToolInvocation, tools: ToolSchemas) -> Iterator[JsonMap]:
         if not isinstance(shape, dict):
             continue
         yield shape
-        required = tools.schema_of(call.tool_name).get("required", ())
-        some = {key: value for key, value in shape.items() if value is not None or key in required}
+        tool = call.tool_name
+        some = {key: value for key, value in shape.items() if value is not None or tools.requires(tool, key)}
         yield some
-        yield {key: _decoded(call.tool_name, key, value, tools) for key, value in some.items()}
+        yield {key: _decoded(value, tools.types(tool, key)) for key, value in some.items()}
 
 
-def _decoded(tool: str, key: str, value: Any, tools: ToolSchemas) -> Any:
-    types = types_of(tools.properties(tool).get(key), tools.schema_of(tool))
+def _decoded(value: Any, types: frozenset[str]) -> Any:
     if not isinstance(value, str) or not types or "string" in types:
         return value
     decoded = decode_strictly(value)

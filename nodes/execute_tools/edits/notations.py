@@ -9,7 +9,16 @@ from collections.abc import Sequence
 from posixpath import basename
 from typing import Final
 
-from mendgraph.nodes.execute_tools.edits.patches import BEGIN, END, UPDATE, AddedFile, Hunk, PatchError, parse_patch
+from mendgraph.nodes.execute_tools.edits.patches import (
+    BEGIN,
+    END,
+    UPDATE,
+    AddedFile,
+    Hunk,
+    PatchError,
+    UpdatedFile,
+    parse_patch,
+)
 from mendgraph.nodes.execute_tools.files.text_files import to_unix
 from mendgraph.nodes.records import quoted
 
@@ -77,13 +86,15 @@ def _patched(patch: str, path: str) -> tuple[Hunk, ...] | PatchError:
     files = parse_patch(patch)
     if isinstance(files, PatchError):
         return files
-    [file, *others] = files
-    if others or basename(file.path) != basename(path) or getattr(file, "target", ""):
-        return _of_other_files(others[0].line if others else file.line, path)
+    file = files[0]
+    if len(files) > 1 or basename(file.path) != basename(path):
+        return _of_other_files(files[-1].line, path)
     if isinstance(file, AddedFile):
         added = tuple(("+", line) for line in file.text.removesuffix("\n").split("\n"))
         return (Hunk((), added, ends_file=True, line=file.line),)
-    return getattr(file, "hunks", ()) or _of_other_files(file.line, path)
+    if isinstance(file, UpdatedFile) and file.hunks and not file.target:
+        return file.hunks
+    return _of_other_files(file.line, path)
 
 
 def _of_other_files(line: int, path: str) -> PatchError:

@@ -53,11 +53,19 @@ class ToolSchemas(NamedTuple):
         properties = self.schema_of(tool).get("properties") if tool in self.names else None
         return properties if isinstance(properties, dict) else {}
 
+    def types(self, tool: str, key: str) -> frozenset[str]:
+        """The JSON types that an argument may have; none where its schema does not say."""
+        return types_of(self.properties(tool).get(key), self.schema_of(tool) if tool in self.names else {})
+
+    def requires(self, tool: str, key: str) -> bool:
+        """Whether a tool cannot be called without this argument."""
+        required = self.schema_of(tool).get("required")
+        return isinstance(required, list) and key in required
+
     def typed(self, tool: str, key: str, text: str) -> Any:
         """The value that raw text stands for, by the schema of the argument: text where that may be text."""
-        schema = self.schema_of(tool) if tool in self.names else {}
-        types = types_of(self.properties(tool).get(key), schema)
-        if "null" in types and text.strip() in {"null", "None"} and key not in schema.get("required", ()):
+        types = self.types(tool, key)
+        if "null" in types and text.strip() in {"null", "None"} and not self.requires(tool, key):
             return None
         if not types or "string" in types:
             return text
@@ -190,10 +198,11 @@ def types_of(schema: Any, whole: JsonMap, depth: int = 0) -> frozenset[str]:
         for part in reference.removeprefix("#/").split("/"):
             target = target.get(part) if isinstance(target, dict) else None
         return types_of(target, whole, depth + 1)
-    types = schema.get("type", [])
-    names = {types} if isinstance(types, str) else {each for each in types if isinstance(each, str)}
+    types = schema.get("type")
+    names = {each for each in (types if isinstance(types, list) else [types]) if isinstance(each, str)}
     for key in ("anyOf", "oneOf", "allOf"):
-        for part in schema.get(key) or ():
+        parts = schema.get(key)
+        for part in parts if isinstance(parts, list) else ():
             names |= types_of(part, whole, depth + 1)
     return frozenset(names)
 

@@ -119,11 +119,6 @@ def recognise(text: str, tools: ToolSchemas) -> list[Markup]:
     return _placed(masked(text, scan.lines), _unambiguous(text, markups, tools))
 
 
-def holds_call(text: str, tools: ToolSchemas) -> bool:
-    """Whether a text holds markup that is no quotation."""
-    return any(not each.quoted for each in recognise(text, tools))
-
-
 def whole_calls(text: str, tools: ToolSchemas) -> bool:
     """Whether a text is calls and nothing else."""
     markups = [each for each in recognise(text, tools) if not each.quoted]
