@@ -19,10 +19,7 @@ CONTENT_BYTES: Final = 64_000
 
 
 class Record(BaseModel):
-    """A frozen value: equal by content, hashable where its fields are, strict about unknown fields.
-
-    Its `repr` names what differs from the defaults.
-    """
+    """A frozen value, equal by content and strict about unknown fields. Its `repr` names what is no default."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -173,6 +170,7 @@ class ToolCall(Record):
     raw_arguments: str
     line_number: int = 0
     implied: bool = False
+    format: str = ""  # in which it was written, where that is another one than the protocol's
 
 
 class CallError(Record):
@@ -203,10 +201,11 @@ class Reading(StrEnum):
 
 
 class Answer(Record):
-    """The final answer, with a value where the user gave a schema for one."""
+    """The final answer, with a value where the user gave a schema for one; `quotes` is the format of a quoted call."""
 
     text: str
     value: Any = None
+    quotes: str = ""
 
     @classmethod
     def given(cls, arguments: JsonMap) -> Self:
@@ -521,6 +520,7 @@ class Outcome(Record):
     `message` is for people. Where files were changed it names them and says what `verified` says: "Changed cart.py; 2
     tests pass." Without a change it is the answer, or why the run ended. `marks` are what else it says of single files.
     `restored` are files that are as before the turn, as its work failed: `mendgraph apply` puts its changes back.
+    `quotes` marks an answer that shows a tool call, which did not run, by the format of the call.
     """
 
     kind: OutcomeKind
@@ -535,6 +535,7 @@ class Outcome(Record):
     verified: Verification = Verification()
     usage: JsonMap = Field(default_factory=dict, repr=False)
     how_to_go_on: str = ""
+    quotes: str = ""
 
 
 # --- What the operating system refused, and what was asked for wrongly, as errors that a model and a person can act on

@@ -13,11 +13,14 @@ from mendgraph.nodes.execute_tools.edits.definitions import replace_definitions
 from mendgraph.nodes.execute_tools.edits.exact_edits import nearest_region, replace_text
 from mendgraph.nodes.execute_tools.edits.patches import UpdatedFile, apply_hunks, parse_patch
 from mendgraph.nodes.execute_tools.secrets.redact import RedactedStream, Redactor, masked_blocks
-from mendgraph.nodes.language.dialects import looks_like_call, read_blocks
+from mendgraph.nodes.language.blocks import read_blocks
+from mendgraph.nodes.language.formats.call_format import ToolSchemas
+from mendgraph.nodes.language.formats.recognition import recognise
 from mendgraph.nodes.language.names import claims_a_change, is_question
 from mendgraph.nodes.language.text_protocol import extract_in_order
 from mendgraph.nodes.loop_check.repetition import action_signature
-from mendgraph.nodes.parse.reading import cut_invented, read_native_calls
+from mendgraph.nodes.parse.native_calls import read_native_calls
+from mendgraph.nodes.parse.written_calls import cut_invented
 from mendgraph.nodes.records import RawCall
 from tests.architecture.backtracking import ENDS, Counter, hostile_units
 from tests.architecture.patterns import patterns
@@ -71,7 +74,7 @@ def _parser() -> Iterator[Case]:
         native = [RawCall(call_id="", tool="edit_file", arguments=text)]
         return lambda: (
             extract_in_order(text, TOOLS),
-            looks_like_call(text, TOOLS),
+            recognise(text, ToolSchemas(TOOLS)),
             read_blocks(text, ("a.py", "src/b.py"), "mend it"),
             cut_invented(text, TOOLS),
             read_native_calls(native, TOOLS),

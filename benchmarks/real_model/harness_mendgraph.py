@@ -36,7 +36,7 @@ PROMPT = "mendgraph.nodes.call_model.prompts.block_prompt"
 EDITS, EVIDENCE = "mendgraph.nodes.execute_tools.edits", "mendgraph.nodes.execute_tools.evidence"
 TOOLS, READING = "mendgraph.nodes.execute_tools.tools", "mendgraph.nodes.parse.reading"
 WITHOUT: dict[str, tuple[tuple[str, Any], ...]] = {
-    "rescue": (("mendgraph.nodes.language.dialects.recognised", lambda *_: ()),),
+    "rescue": (("mendgraph.nodes.parse.written_calls.recognise", lambda *_: []),),
     "claims": ((f"{READING}.unfounded", lambda *_: None),),
     "sampling": ((f"{PROMPT}.RETRY_TEMPERATURE", 0.0),),
     "anew": ((f"{PROMPT}._asked_anew", lambda *_: None),),

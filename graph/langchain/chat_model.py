@@ -147,7 +147,10 @@ class ChatModel(Model):
         clock.characters = reading.assembly.characters
         if whole is not None and (error is None or reading.assembly.finish_reason):
             return whole
-        return error or failures.CallFailedError(_BROKEN_OFF)
+        word = reading.assembly.finish_reason
+        unknown = f"The endpoint ended the reply with the unknown word {word[:40]!r}, and it is not complete."
+        told = _BROKEN_OFF.model_copy(update={"message": unknown}) if word else _BROKEN_OFF
+        return error or failures.CallFailedError(told)
 
     def _request(self, call: Call) -> Request:
         chat, prompt, learned = self.chat(), call.prompt, self.learned

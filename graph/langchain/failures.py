@@ -12,6 +12,7 @@ import re
 import ssl
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
+from http import HTTPStatus
 from math import isfinite
 from typing import Any, Final, NamedTuple
 
@@ -91,6 +92,8 @@ def read_refusal(error: BaseException) -> Refusal:
         with suppress(Exception):  # what has no headers
             headers: Any = getattr(response, "headers", None) or getattr(each, "headers", None)
             wish = wish if wish is not None else retry_after_s(str(headers.get("retry-after") or ""))
+    if isinstance(said, list):  # of Gemini
+        said = next((each for each in said if isinstance(each, dict)), None)
     inner = said.get("error", said) if isinstance(said, dict) else said
     fields = inner if isinstance(inner, dict) else {}
     # The single faults of a request, as FastAPI and pydantic tell them, and Mistral inside of its message.
@@ -117,13 +120,13 @@ def _status(error: BaseException, response: Any) -> int | None:
 
 def _body(error: BaseException, response: Any) -> Any:
     for name in ("body", "details", "error"):
-        if isinstance(document := getattr(error, name, None), dict | str) and document:
+        if isinstance(document := getattr(error, name, None), dict | list | str) and document:
             return document
     if isinstance(response, dict):  # of botocore
         return {str(name).lower(): value for name, value in response.get("Error", {}).items()} or None
     with suppress(Exception):  # a body that was not read, or is no JSON
         document = response.json()
-        return document if isinstance(document, dict) else None
+        return document if isinstance(document, dict | list) else None
     return None
 
 
@@ -149,6 +152,7 @@ _MESSAGES: Final = {
     Kind.CONTEXT_OVERFLOW: "The conversation is longer than the model's window at {where} ({detail}).",
     Kind.MODEL_UNAVAILABLE: "{where} does not have this model ({detail}). Choose one with --model.",
 }
+_NO_CREDIT: Final = "The account at {where} has no credit left ({detail}). Is its billing set up? The key is not wrong."
 _BAD_CERTIFICATE: Final = "{where} cannot be trusted ({detail}). Is the address right? SSL_CERT_FILE names authorities."
 
 
@@ -161,6 +165,8 @@ def describe_failure(error: Exception, provider: Provider, *, begun: bool = Fals
     answered = refusal.status is not None or bool(refusal.codes)
     kind = _kind(refusal) if answered else _kind_without_status(error, provider)
     template, detail = _MESSAGES[kind], _detail(error, refusal, kind, provider, answered=answered)
+    if refusal.status == HTTPStatus.PAYMENT_REQUIRED or refusal.codes & _BILLING:
+        template = _NO_CREDIT
     if any(isinstance(each, ssl.SSLCertVerificationError) for each in chain_of(error)):
         kind, template = Kind.MODEL_UNAVAILABLE, _BAD_CERTIFICATE
     elif begun and kind in {Kind.CONNECTION, Kind.SERVER_ERROR}:
@@ -183,8 +189,9 @@ _STATUSES: Final = {
     404: Kind.MODEL_UNAVAILABLE,
     429: Kind.RATE_LIMITED,
 }
+_BILLING: Final = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
 _CODES: Final = {
-    **dict.fromkeys(("insufficient_quota", "billing_hard_limit_reached"), Kind.AUTHENTICATION),
+    **dict.fromkeys(_BILLING, Kind.AUTHENTICATION),
     **dict.fromkeys(("content_filter", "content_policy_violation"), Kind.CONTENT_FILTER),
     **dict.fromkeys(("context_length_exceeded", "exceed_context_size_error"), Kind.CONTEXT_OVERFLOW),
 }

@@ -225,15 +225,20 @@ class EndpointChat(KeepsExtras, ChatOpenAI):
 
 
 async def _events(response: httpx2.Response, request: httpx2.Request) -> AsyncGenerator[JsonMap]:
-    pieces = response.aiter_bytes()
+    pieces, reason = response.aiter_bytes(), None
     async with aclosing(cast("AsyncGenerator[Any]", SSEDecoder().aiter_bytes(pieces))) as events:
         async for event in events:
             if event.data.startswith("[DONE]"):
+                if reason is None:
+                    yield {"choices": [{"index": 0, "delta": {}, "finish_reason": "[DONE]"}]}
                 break
             document = event.json()
             if isinstance(document, dict) and (error := document.get("error")):
                 told = error.get("message") if isinstance(error, dict) else None
                 raise openai.APIError(str(told or "An error occurred in the stream"), request, body=error)
+            choices = document.get("choices") if isinstance(document, dict) else None
+            if choices and isinstance(choices, list) and isinstance(choices[0], dict):
+                reason = reason or choices[0].get("finish_reason")
             yield document
     with suppress(TimeoutError):  # what ends it, so that the connection is used again
         async with asyncio.timeout(_END_S):

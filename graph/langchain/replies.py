@@ -22,19 +22,26 @@ from mendgraph.nodes.call_model.model import Stream
 from mendgraph.nodes.call_model.prompts.estimates import countable
 from mendgraph.nodes.language.documents import storable
 from mendgraph.nodes.language.history import REASONING_DETAILS, joined_details, state_of, thoughts_of
+from mendgraph.nodes.language.text_protocol import decode_arguments
 from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply, RawCall
 
 _FINISH: Final = {
     **dict.fromkeys(("stop", "end_turn", "eos", "eos_token", "stop_sequence", "complete"), FinishReason.STOP),
-    **dict.fromkeys(("completed", "finish_reason_stop", "malformed_function_call"), FinishReason.STOP),
-    **dict.fromkeys(("tool_calls", "function_call", "tool_use"), FinishReason.TOOL_CALLS),
+    **dict.fromkeys(("completed", "finish_reason_stop", "malformed_function_call", "end"), FinishReason.STOP),
+    **dict.fromkeys(
+        ("tool_calls", "function_call", "tool_use", "tool_call", "function_calls"), FinishReason.TOOL_CALLS
+    ),
     **dict.fromkeys(("length", "max_tokens", "model_length", "max_output_tokens"), FinishReason.LENGTH),
     **dict.fromkeys(("incomplete", "model_context_window_exceeded"), FinishReason.LENGTH),
     **dict.fromkeys(("content_filter", "safety", "recitation", "blocklist"), FinishReason.CONTENT_FILTER),
-    **dict.fromkeys(("prohibited_content", "spii", "content_filtered"), FinishReason.CONTENT_FILTER),
+    **dict.fromkeys(("prohibited_content", "spii", "content_filtered", "sensitive"), FinishReason.CONTENT_FILTER),
+    **dict.fromkeys(("guardrail", "guardrail_intervened", "image_safety"), FinishReason.CONTENT_FILTER),
     "refusal": FinishReason.REFUSAL,
 }
-"""Providers' words for the end of a reply. Any other word does not say that the reply is complete."""
+"""Providers' words for the end of a reply. With another word it is complete if its calls are."""
+
+_FAILED: Final = frozenset({"error", "failed", "aborted", "abort", "cancelled", "timeout"})
+"""Words that say that a reply has failed."""
 
 _FINISH_FIELDS: Final = ("finish_reason", "stop_reason", "done_reason", "stopReason", "status")
 """Where the providers' packages tell it: OpenAI, Google and Mistral; Anthropic; Ollama; Bedrock; the Responses API."""
@@ -45,6 +52,10 @@ class _GrowingCall:
     call_id: str = ""
     tool: str = ""
     arguments: list[str] = field(default_factory=list)
+
+    def is_whole(self) -> bool:
+        """Whether it has a name, and JSON for arguments."""
+        return bool(self.tool) and isinstance(decode_arguments("".join(self.arguments)), dict)
 
     def is_followed_by(self, call_id: str | None, tool: str | None, arguments: str | None) -> bool:
         """Does this part begin another call? By a new id or name or, without ids, by a name after arguments."""
@@ -59,7 +70,7 @@ class ReplyAssembly:
     """A reply as it grows. `reply()` gives None until its provider has said why it ended.
 
     A chat model that names no provider, such as one of the user's own, need not say so: its reply is complete when it
-    ends.
+    ends. So is one whose calls are whole where the provider's word is unknown.
     """
 
     finish_reason: str = ""
@@ -151,6 +162,8 @@ class ReplyAssembly:
     def reply(self, seconds: float) -> ModelReply | None:
         """The whole reply, or None when it ended before its provider said that it was complete."""
         said = _FINISH.get(self.finish_reason.lower().replace("-", "_"))
+        if said is None and self._is_whole():
+            said = FinishReason.TOOL_CALLS if self._calls else FinishReason.STOP
         if not self.finish_reason and not self.has_provider:
             said = FinishReason.TOOL_CALLS if self._calls else FinishReason.STOP
         finish = FinishReason.REFUSAL if self.refusal and said else said
@@ -175,6 +188,11 @@ class ReplyAssembly:
             message_id=self.message_id,
             **_counts(self._usage),
         )
+
+    def _is_whole(self) -> bool:
+        """Whether a reply that an unknown word ends is complete: it says something, and its calls are whole."""
+        unknown = bool(self.finish_reason) and self.finish_reason.lower() not in _FAILED
+        return unknown and bool(self._text or self._calls) and all(call.is_whole() for call in self._calls)
 
     def _state(self) -> JsonMap:
         """What the provider wants to see again. The pieces of one block are joined as its package means them to be."""

@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from typing import Annotated, Any, Final, Literal, NotRequired
 from uuid import UUID
 
@@ -14,6 +13,7 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, HumanMessage, InvalidToolCall, ToolCall as NativeCall, ToolMessage
 from langchain_core.runnables.config import ensure_config, merge_configs, var_child_runnable_config
 from langchain_core.tools import BaseTool
+from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.types import Command
 from pydantic import BaseModel, ValidationError
 
@@ -23,10 +23,11 @@ from mendgraph.nodes.execute_tools.registry import describe_errors
 from mendgraph.nodes.guard.policy import refuse_repeat
 from mendgraph.nodes.heal.corrective_prompt import DEFAULT_SELF_HEALING_CONFIG, SelfHealingConfig
 from mendgraph.nodes.heal.node import heal
+from mendgraph.nodes.language.history import results_in, texts_in
 from mendgraph.nodes.language.text_protocol import render_native_result
 from mendgraph.nodes.loop_check import repetition
 from mendgraph.nodes.parse.node import parse
-from mendgraph.nodes.parse.reading import Reader, rescue
+from mendgraph.nodes.parse.reading import Reader
 
 Exit = Literal["end", "error"]
 Asked = types.ModelRequest[Any]
@@ -313,7 +314,7 @@ class HealingMiddleware(ModelCallMiddleware):
             state |= {"reply": reply}
             state |= parse(state, reader)
             if state["reading"] is records.Reading.MALFORMED:
-                state |= heal(state, self._config, partial(rescue, reader))
+                state |= heal(state, self._config)
             if "stop" in state:
                 return self.stopped(state["stop"])
             if state["reading"] is not records.Reading.MALFORMED:
@@ -337,7 +338,18 @@ def _reader(request: Asked) -> Reader:
                 return describe_errors(error, schema)
         return arguments
 
-    return Reader(_NATIVE, frozenset([*tools, *filter(None, others)]), validate, lambda _: [])
+    def schema_of(name: str) -> records.JsonMap:
+        return convert_to_openai_tool(tools[name])["function"]["parameters"] if name in tools else {}
+
+    known = frozenset([*tools, *filter(None, others)])
+    return Reader(
+        _NATIVE,
+        known,
+        validate,
+        lambda _: [],
+        schema_of=schema_of,
+        texts=lambda: texts_in(results_in(request.messages)),
+    )
 
 
 def _rewritten(
@@ -360,6 +372,6 @@ def _rewritten(
         error = records.ToolError(code=records.ToolErrorCode.INVALID_ARGUMENT, message=said)
         results.append(_failed_call(call.call_id, call.tool, error))
     read: dict[str, Any] = {"tool_calls": calls, "invalid_tool_calls": invalid}
-    if not (message.tool_calls or broken):
-        read["content"] = reply.text  # which was the calls
+    if reply.text != message.text:
+        read["content"] = reply.text  # without the calls
     return Answered([message.model_copy(update=read), *response.result[1:], *results], response.structured_response)

@@ -33,6 +33,7 @@ from mendgraph.nodes.execute_tools.registry import (
     tool,
 )
 from mendgraph.nodes.execute_tools.tool_run import meant_or_known
+from mendgraph.nodes.execute_tools.tool_schemas import usable_schema
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.records import Effect, JsonMap, ToolCall, ToolError, ToolErrorCode, ToolResult, invalid
 
@@ -156,8 +157,9 @@ def _arguments(given: BaseTool) -> tuple[type[BaseModel], JsonMap | None]:
     shown: Any = given.tool_call_schema
     plain = isinstance(given, SimpleTool) and given.args_schema is None  # one text, under a name of LangChain's
     if plain or not (isinstance(shown, type) and issubclass(shown, BaseModel)):
-        schema = convert_to_openai_function(given).get("parameters", {})
-        return OpenArguments, {"type": "object", "properties": {}, **plain_schema(schema)}
+        raw = given.args_schema
+        schema = raw if isinstance(raw, dict) else convert_to_openai_function(given).get("parameters", {})
+        return OpenArguments, plain_schema(usable_schema(schema))
     whole: Any = given.get_input_schema()
     own = whole.model_fields.keys() == shown.model_fields.keys()  # the model that is shown has no validators
     fields: Any = {

@@ -55,7 +55,8 @@ from mendgraph.nodes.loop_check.node import check
 from mendgraph.nodes.loop_check.repetition import signature_of
 from mendgraph.nodes.parse.answers import schema_problem
 from mendgraph.nodes.parse.node import parse
-from mendgraph.nodes.parse.reading import ANSWER_TOOL, rescue, was_cut
+from mendgraph.nodes.parse.reading import ANSWER_TOOL
+from mendgraph.nodes.parse.written_calls import was_cut
 from mendgraph.nodes.records import (
     CallError,
     EditForm,
@@ -64,6 +65,7 @@ from mendgraph.nodes.records import (
     Mark,
     ModelReply,
     OutcomeKind,
+    Protocol,
     StopCause,
     StopReason,
     ToolCall,
@@ -79,7 +81,9 @@ if TYPE_CHECKING:
 
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 QUICKLY_READ: Final = 8_192
-"""Characters of a reply that the event loop itself reads: the worst of them take 40 ms, ordinary ones one or two."""
+"""Characters of a reply that the event loop itself reads: the worst of them take 100 ms, ordinary ones one or two."""
+_TOLD_FORMATS: Final = 2
+"""Replies in a format of its own of which a run tells; the model will go on to write so."""
 _SAID_OF_REPLIES = ("corrections", "healing_attempts", "stop")
 
 
@@ -195,6 +199,9 @@ class BoundNodes:
         self, state: AgentState, context: AgentContext, problem: str | None, run_id: str, noted: Sequence[Note]
     ) -> TurnResources:
         profile, tools = self._models.profile(context), self._tools.usable(context)
+        before = state.get("profile")
+        if context.protocol == "auto" and before == profile.model_copy(update={"protocol": Protocol.TEXT}):
+            profile = before  # the thread has gone over to the text protocol
 
         def calls_made(items: list[ToolCall | CallError]) -> Made:
             runs = self._tools.calls_made(context, Execution(run_id, "", state.get("step", 0)), items)
@@ -255,13 +262,15 @@ class BoundNodes:
         said, ready = self._as_written(state, "reply"), self._models.prepared(state)
         reader = reply_reader(self._tools, state, ready and ready.tools)
         update = with_known_files(self._tools, state["context"], parse(said, reader))
-        cut = "reply" in update and was_cut(said.get("reply") or ModelReply(), update["reply"])
+        formats = {item.format for item in update["items"] if isinstance(item, ToolCall) and item.format}
+        cut = "reply" in update and not formats and was_cut(said.get("reply") or ModelReply(), update["reply"])
         update = self._tools.words.hidden(state["run_id"], update, "reply", "items", "errors", "answer")
         if (state.get("reply") or ModelReply()).preloaded:
             return update
         if cut:
             _trace_event(state["run_id"], "reply.cut", {})
-            update["spending"] = ledger.count_mending(state["spending"], cut=1)
+        if cut or formats:
+            update["spending"] = ledger.count_mending(state["spending"], sorted(formats), cut=int(cut))
         valid = not update["errors"]
         return self._watched(state, update, lambda vitals: observe_reply(vitals, valid))
 
@@ -274,15 +283,18 @@ class BoundNodes:
 
     def heal(self, state: AgentState) -> Update:
         """Repair the reply or ask for it again."""
-        reader = reply_reader(self._tools, state, told=False)
         state = self._as_written(state, "reply")
-        update = heal(state, state["context"].healing(state["profile"]), partial(rescue, reader))
+        context = state["context"]
+        update = heal(state, context.healing(state["profile"]), may_switch=context.protocol == "auto")
+        if "profile" in update:
+            _trace_event(state["run_id"], "protocol.switched", {"protocol": update["profile"].protocol.value})
         rescued = "reading" in update
-        update = with_known_files(self._tools, state["context"], update)
-        if rescued:
-            _trace_event(state["run_id"], "reply.rescued", {"dialect": "json"})
+        formats = {item.format for item in state["items"] if isinstance(item, ToolCall) and item.format}
+        for name in sorted(formats if rescued else ()):
+            if state["spending"].mending.in_format.get(name, 0) <= _TOLD_FORMATS:
+                _trace_event(state["run_id"], "reply.rescued", {"format": name})
         asked = int(not rescued and "corrections" in update)
-        update = self._tools.words.hidden(state["run_id"], update, "reply", "items", *_SAID_OF_REPLIES)
+        update = self._tools.words.hidden(state["run_id"], update, *_SAID_OF_REPLIES)
         update["spending"] = ledger.count_mending(state["spending"], rescued=int(rescued), asked_again=asked)
         return update
 

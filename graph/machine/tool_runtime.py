@@ -62,7 +62,7 @@ from mendgraph.nodes.execute_tools.trace import RunLog, TraceEvent, TraceSink
 from mendgraph.nodes.guard.file_rules import OWN_SETTINGS_RULE, FileGuardrailRule, writable_rule
 from mendgraph.nodes.guard.policy import edited_result, is_hidden, judge_content, results_of_denied
 from mendgraph.nodes.heal.healing import is_unfounded
-from mendgraph.nodes.language.history import is_request, last_request
+from mendgraph.nodes.language.history import is_request, last_request, results_in, texts_in
 from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.language.project_notes import SkillFolder
 from mendgraph.nodes.parse.answers import ResponseFormat, TurnFacts, answer_problems
@@ -496,10 +496,8 @@ def foreign_to(state: AgentState) -> frozenset[str]:
     return foreign_lines("\n".join([*asked, *view.files, *view.files.values(), *view.found]))
 
 
-def reply_reader(
-    tools: ToolRuntime, state: AgentState, offered: Sequence[ToolSpec] | None = None, *, told: bool = True
-) -> Reader:
-    """How replies of this turn are read; without what it was `told`, for a reply that is read a second time."""
+def reply_reader(tools: ToolRuntime, state: AgentState, offered: Sequence[ToolSpec] | None = None) -> Reader:
+    """How replies of this turn are read."""
     context, profile, messages = state["context"], state["profile"], state["messages"]
     blocks = profile.edit_form is EditForm.BLOCKS
     view = view_turn(messages) if blocks else TurnView()
@@ -528,10 +526,13 @@ def reply_reader(
         check_answer=partial(answer_problems, schema=context.response_format, built=tools.response_format),
         writing_tools=frozenset(spec.name for spec in tools.specs.values() if spec.effect is Effect.WRITE),
         shown_files=shown_files(request, view, view.failed_steps + len(attempts)),
-        told=(*view.failures, *view.evidence, *said) if told else (),
+        told=(*view.failures, *view.evidence, *said),
         turn=turn,
         offered=frozenset(spec.name for spec in (offered or tools.offered(context, profile))),
         paths_of=tools.paths_of,
+        schema_of=lambda name: tools.specs[name].parameters,
+        texts=lambda: texts_in(results_in(messages)),
+        looking=frozenset(spec.name for spec in tools.specs.values() if spec.effect in {Effect.NONE, Effect.READ}),
     )
 
 

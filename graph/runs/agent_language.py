@@ -18,7 +18,7 @@ from mendgraph.nodes.heal.corrective_prompt import DEFAULT_SELF_HEALING_CONFIG
 from mendgraph.nodes.heal.node import heal
 from mendgraph.nodes.language.history import settle_exchange
 from mendgraph.nodes.parse.node import parse
-from mendgraph.nodes.parse.reading import ANSWER_TOOL, Reader, rescue
+from mendgraph.nodes.parse.reading import ANSWER_TOOL, Reader
 from mendgraph.nodes.records import (
     CallError,
     CallResult,
@@ -61,7 +61,10 @@ class AgentLanguage:
         self._actions, self._goals, self._profile = ActionRegistry([*own, *answering]), tuple(goals), Profile()
         self._terminal = {spec.name for spec in self._actions.specs() if spec.terminal}
         known = self._actions.names()
-        self._reader = Reader(self._profile, known, self._actions.validate, check_answer=lambda _: [])
+        schemas = {spec.name: spec.parameters for spec in self._actions.specs()}
+        self._reader = Reader(
+            self._profile, known, self._actions.validate, check_answer=lambda _: [], schema_of=schemas.__getitem__
+        )
 
     def construct(self, memory: Memory, corrections: Sequence[Correction] = ()) -> list[JsonMap]:
         """The next request as messages with `role` and `content`: goals, actions, and what of the memory fits."""
@@ -96,8 +99,8 @@ class AgentLanguage:
         reply = ModelReply(text=said)
         read: dict[str, Any] = {"reply": reply, **parse({"reply": reply}, self._reader)}
         if read["errors"]:
-            failed = {"reply": read["reply"], "errors": read["errors"], "profile": self._profile, "step": 0}
-            read |= heal(failed, DEFAULT_SELF_HEALING_CONFIG, partial(rescue, self._reader))  # type: ignore[arg-type]
+            failed = {**read, "profile": self._profile}
+            read |= heal(failed, DEFAULT_SELF_HEALING_CONFIG)  # type: ignore[arg-type]
         items: list[ToolCall | CallError] = read["items"]
         calls = [
             Invocation(each.tool, each.arguments, each.tool in self._terminal)

@@ -139,6 +139,7 @@ class RunSpan:
             "gen_ai.tool.name": call.tool,
             "gen_ai.tool.type": "function",
             "gen_ai.tool.call.id": call.call_id,
+            "mendgraph.tool.call_format": call.format or None,
         }
         with self._child(f"execute_tool {call.tool}", attributes) as span:
 

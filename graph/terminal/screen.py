@@ -14,16 +14,18 @@ from mendgraph.graph.terminal.answers import Line, Screen, as_json
 from mendgraph.graph.terminal.output_lines import Account, compaction_words
 from mendgraph.graph.terminal.status_line import StatusLine
 from mendgraph.nodes.execute_tools.secrets.redact import redact
-from mendgraph.nodes.language.dialects import looks_like_call, read_blocks
+from mendgraph.nodes.language.blocks import read_blocks
 from mendgraph.nodes.language.display import count_of, error_words, one_line, result_words, target_of
+from mendgraph.nodes.language.formats.call_format import ToolSchemas
+from mendgraph.nodes.language.formats.recognition import recognise, starts_of
 from mendgraph.nodes.language.text_protocol import TOOL_PREFIX, extract_in_order, format_extraction_errors
 from mendgraph.nodes.records import CallError, CallResult, FileChange, JsonMap, ToolCall, ToolError, ToolErrorCode
 
 _LINE_ENDS = frozenset("\n\v\f\x1c\x1d\x1e\x85\u2028\u2029")
 """What surely ends a line (`str.splitlines`); a carriage return does so when it is known what follows."""
 
-_STARTS = (TOOL_PREFIX, "```", "~~~", "<tool", '{"name"', '{"tool"', '[{"name"', '[{"tool"')
-"""How a line begins, white space apart, with which a call may begin."""
+_STARTS = (TOOL_PREFIX, "```", "~~~")
+"""How a line begins, white space apart, with which a call or an edit may begin, beside the markers of formats."""
 
 _MAYBE_PATH = re.compile(r"\s*+[*#]*+\s*+(?:[Ff]ile:?\s*+)?[*`]*+[\w@.+/-]*+[`*:]*+\s*+")
 _UNNAMED_FILE = "file.py"
@@ -39,6 +41,7 @@ class VisibleText:
 
     def __init__(self, known_tools: frozenset[str], *, blocks: bool = False) -> None:
         self._known_tools, self._blocks = known_tools, blocks
+        self._markers = starts_of(known_tools)
         self._restart()
 
     def _restart(self) -> None:
@@ -52,11 +55,16 @@ class VisibleText:
         before = self._shown
         for line in () if self._holds else self._text[before:].splitlines(keepends=True):
             complete = self._shown + len(line) < len(self._text) or line[-1] in _LINE_ENDS
-            doubtful = not self._in_line and self._may_begin_a_call(line)
+            doubtful = not self._in_line and self._may_begin_a_call(line, complete)
             if not complete and (doubtful or not (self._in_line or line.strip())):
                 break
-            self._holds = doubtful
+            end = self._shown + len(line)
+            place = self._markers.place_in(self._text, self._shown, end, complete=complete)
+            self._holds = doubtful or place < end
             passage = "" if doubtful else line if complete else line.removesuffix("\r")
+            passage = passage[: place - self._shown]
+            if self._holds and not complete and not doubtful:
+                self._holds = self._markers.begins(self._text, place)
             if not passage:
                 break
             self._shown += len(passage)
@@ -68,16 +76,19 @@ class VisibleText:
         text, held = self._text, self._text[self._shown :]
         self._restart()
         edits = self._blocks and read_blocks(text, (_UNNAMED_FILE,)).outcomes
-        calls = extract_in_order(text, self._known_tools) or looks_like_call(text, self._known_tools)
+        markups = recognise(text, ToolSchemas(self._known_tools))
+        calls = extract_in_order(text, self._known_tools) or any(not each.quoted for each in markups)
         return "" if edits or calls else held
 
-    def _may_begin_a_call(self, line: str) -> bool:
+    def _may_begin_a_call(self, line: str, complete: bool) -> bool:
         start = "".join(line.split())
         if not start:
             return False
         if self._blocks and _MAYBE_PATH.fullmatch(line):
             return True
-        return any(each.startswith(start) or start.startswith(each) for each in _STARTS)
+        if any(each.startswith(start) or start.startswith(each) for each in _STARTS):
+            return True
+        return self._markers.may_begin_line(start, complete=complete)
 
 
 _LONGEST_WARNING = 500

@@ -7,7 +7,7 @@ Source: names and defaults of spec 1 section 4 and spec 3.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Annotated, Final, Protocol
 
@@ -246,12 +246,14 @@ class Mending(Record):
     """How often replies of this turn had to be mended.
 
     `rescued` were read in another form than was asked for, `asked_again` were answered with what was wrong with them,
-    and of those that were `cut` only what stood before an invented result was kept.
+    and of those that were `cut` only what stood before an invented result was kept. `in_format` counts the replies with
+    calls in each other format.
     """
 
     rescued: int = 0
     asked_again: int = 0
     cut: int = 0
+    in_format: dict[str, int] = Field(default_factory=dict)
 
 
 class Spending(Record):
@@ -295,10 +297,13 @@ def begin_turn(spending: Spending) -> Spending:
     return spending.model_copy(update={"usage": usage, **of_the_turn})
 
 
-def count_mending(spending: Spending, **more: int) -> Spending:
-    """Count what had to be done to a reply: `rescued`, `asked_again` or `cut`."""
+def count_mending(spending: Spending, formats: Iterable[str] = (), **more: int) -> Spending:
+    """Count what had to be done to a reply: `rescued`, `asked_again` or `cut`, and the formats of its calls."""
     so_far = spending.mending
-    counted = {name: getattr(so_far, name) + count for name, count in more.items()}
+    counted: JsonMap = {name: getattr(so_far, name) + count for name, count in more.items()}
+    for name in formats:
+        in_format = counted.get("in_format", so_far.in_format)
+        counted["in_format"] = {**in_format, name: in_format.get(name, 0) + 1}
     return spending.model_copy(update={"mending": so_far.model_copy(update=counted)})
 
 

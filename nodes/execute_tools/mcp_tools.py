@@ -24,6 +24,7 @@ from mendgraph.nodes.execute_tools.mcp_servers.limits import McpLimitError
 from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
 from mendgraph.nodes.execute_tools.registry import OpenArguments, Tool, ToolContext, plain_schema
 from mendgraph.nodes.execute_tools.tool_run import meant_or_known
+from mendgraph.nodes.execute_tools.tool_schemas import usable_schema
 from mendgraph.nodes.language.display import how_to_add
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult, invalid, plain_text, quoted
 
@@ -132,7 +133,7 @@ async def list_mcp_tools(
             try:
                 tools[name] = _tool(name, server, each, effects)
             except ValueError as error:
-                return invalid(str(error))
+                tools[name] = _unavailable(name, str(error), server)
 
     problem = _problem_of_effects(effects, [*connections, *tools])
     return tuple(tools.values()) if problem is None else problem
@@ -183,7 +184,7 @@ def _tool(name: str, server: McpServer, offered: "types.Tool", effects: Mapping[
     """One tool. ValueError where its schema cannot be used; the text names the tool."""
     schema, size = dict[str, Any](), 0
     try:
-        schema = {"type": "object", "properties": {}, **plain_schema(_bounded(offered.inputSchema))}
+        schema = plain_schema(usable_schema(_bounded(offered.inputSchema)))
         size = len(orjson.dumps(schema))
         problem = "" if schema["type"] == "object" else "its type has to be 'object'"
     except (TypeError, ValueError, RecursionError) as error:
@@ -213,6 +214,20 @@ def _tool(name: str, server: McpServer, offered: "types.Tool", effects: Mapping[
         self_timed=True,
         remote=True,
         schema=schema,
+        executes=server.executes,
+    )
+
+
+def _unavailable(name: str, problem: str, server: McpServer) -> Tool:
+    """A tool that only says why it cannot be used; the others of its server can."""
+    error = ToolError(code=ToolErrorCode.UNAVAILABLE, message=problem)
+    return Tool(
+        name=name,
+        description=f"Not available. {problem}",
+        arguments=OpenArguments,
+        effect=Effect.NONE,
+        run=lambda _context, _arguments: error,
+        schema=usable_schema({}),
         executes=server.executes,
     )
 

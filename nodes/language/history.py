@@ -270,6 +270,21 @@ def results_in(messages: Sequence[AnyMessage]) -> Iterator[JsonMap]:
             yield {"ok": True, "data": message.text, "tool": "the task of this child"}
 
 
+def texts_in(value: Any) -> list[str]:
+    """All texts in a JSON value or in several, such as the contents of the results that a model was shown."""
+    texts: list[str] = []
+    waiting = [value]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, str):
+            texts.append(part)
+        elif isinstance(part, dict):
+            waiting += part.values()
+        elif isinstance(part, Iterable):
+            waiting += part
+    return texts
+
+
 def loads(text: str) -> JsonMap:
     """The map that a native result is, {} for any other text."""
     try:
@@ -550,9 +565,15 @@ def media_problem(kinds: Sequence[str], model: str) -> str:
 
 
 _THOUGHT: Final = re.compile(
-    r"\s*+(?:<(?P<tag>think(?:ing)?)>(?P<said>.*?)(?:</(?P=tag)>|\Z)|\[THINK\](?P<words>.*?)(?:\[/THINK\]|\Z))",
+    r"\s*+(?:<(?P<tag>(?:seed:)?think(?:ing)?|reasoning|thought)>(?P<said>.*?)(?:</(?P=tag)>|\Z)"
+    r"|(?:\[THINK\]|(?:<\|start\|>assistant)?<\|channel\|>analysis<\|message\|>)(?P<words>.*?)"
+    r"(?:\[/THINK\]|<\|end\|>|\Z))",
     re.DOTALL,
 )
+_LEFTOVERS: Final = re.compile(
+    r"\A\s*+(?:<\|start\|>assistant)?<\|channel\|>final<\|message\|>|<\|(?:im_end|eot_id|return|end|endoftext)\|>\s*+\Z"
+)
+"""Marks of a chat template around an answer."""
 _END: Final = re.compile(r"^(?:</think(?:ing)?>|\[/THINK\])[ \t\r]*+$", re.MULTILINE)
 
 
@@ -568,7 +589,8 @@ def without_thoughts(reply: ModelReply) -> ModelReply:
         text = text[found.end() :]
     if not thoughts and (end := _END.search(text)) and text.count("```", 0, end.start()) % 2 == 0:
         thoughts, text = [text[: end.start()]], text[end.end() :]
-    if not thoughts:
+    text = _LEFTOVERS.sub("", text)
+    if text == reply.text:
         return reply
     reasoning = "\n".join(filter(None, [reply.reasoning, *map(str.strip, thoughts)]))
     return reply.model_copy(update={"text": text.strip(), "reasoning": reasoning})

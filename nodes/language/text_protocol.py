@@ -49,7 +49,8 @@ _CLOSING_PAREN = re.compile(r"\s*+\)")
 class ReadCall(NamedTuple):
     """One call at its place in the reply, from the line of its outcome to `end_line`; lines of native calls are 0.
 
-    `raw_arguments` is its exact text. A native call has an id that no other call of the reply has.
+    `raw_arguments` is its exact text, or JSON where it was written in another `format`. A native call has an id that no
+    other call of the reply has.
     """
 
     tool: str
@@ -57,6 +58,7 @@ class ReadCall(NamedTuple):
     outcome: ExtractionResult
     end_line: int = 0
     call_id: str = ""
+    format: str = ""
 
     @property
     def line_number(self) -> int:
@@ -187,6 +189,11 @@ def _call_end(text: str, line_start: int, line_end: int) -> int:
         return line_end
     closing = _CLOSING_PAREN.match(text, end)
     return max(line_end, closing.end() if closing else end)
+
+
+def tool_line_end(text: str, start: int) -> int:
+    """Just behind the call whose line begins at `start`, the lines that its JSON goes on in included."""
+    return _call_end(text, start, text.find("\n", start) + 1 or len(text))
 
 
 def json_end(text: str, start: int) -> int | None:

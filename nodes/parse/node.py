@@ -5,7 +5,8 @@ from typing import Any
 from typing_extensions import TypedDict
 
 from mendgraph.nodes.language.history import without_thoughts
-from mendgraph.nodes.parse.reading import Reader, kept_part, read_reply
+from mendgraph.nodes.parse.reading import Reader, read_reply
+from mendgraph.nodes.parse.written_calls import kept_part
 from mendgraph.nodes.records import Correction, ModelReply, Reading
 
 
@@ -27,6 +28,9 @@ def parse(state: ParseState, reader: Reader) -> dict[str, Any]:
     reply = kept_part(without_thoughts(said), reader.known_tools)
     read = read_reply(reply, state.get("step", 0), reader)
     update: dict[str, Any] = read._asdict()
+    text = update.pop("text")
+    if text is not None:
+        reply = reply.model_copy(update={"text": text})
     if read.reading is Reading.CALLS:
         update |= {"verdicts": [], "results": []}
     if reply is not said:

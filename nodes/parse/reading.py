@@ -7,26 +7,18 @@ with nothing to call is the answer.
 """
 
 import json
-import re
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, Final, NamedTuple
 
-from mendgraph.nodes.language import dialects
-from mendgraph.nodes.language.history import without_thoughts
+from mendgraph.nodes.language.blocks import EDIT_TOOL, read_blocks
+from mendgraph.nodes.language.formats.call_format import ToolSchemas
+from mendgraph.nodes.language.formats.recognition import whole_calls
 from mendgraph.nodes.language.names import is_question, named_paths
-from mendgraph.nodes.language.text_protocol import (
-    RESULT_MARK,
-    ArgumentProblem,
-    ReadCall,
-    decode_arguments,
-    excerpt,
-    extract_in_order,
-    fence_after,
-    unknown_tool_details,
-    without_lines,
-)
+from mendgraph.nodes.language.text_protocol import ReadCall, extract_in_order, unknown_tool_details, without_lines
 from mendgraph.nodes.parse.answers import TurnFacts, echoes, paths_to_check, unfounded
+from mendgraph.nodes.parse.native_calls import fitting, read_native_calls
+from mendgraph.nodes.parse.written_calls import on_their_lines, read_written, with_lines
 from mendgraph.nodes.records import (
     Answer,
     CallError,
@@ -34,10 +26,10 @@ from mendgraph.nodes.records import (
     ExtractionError,
     ExtractionErrorType,
     FinishReason,
+    JsonMap,
     ModelReply,
     Profile,
     Protocol,
-    RawCall,
     Reading,
     ToolCall,
     ToolInvocation,
@@ -50,19 +42,19 @@ MOST_CALLS: Final = 64
 """Calls of one reply that are run. The results of more would not be looked at one by one, and a reply that has
 thousands is a model that repeats itself: what it sees of the first ones has to come before the next ones."""
 
-_STRAY: Final = {
-    Protocol.NATIVE: "This call stands in the text, where it does not run. Send it as a function call.",
-    Protocol.TEXT: "This call has a form that does not run. Write it as one line that begins with 'tool:'.",
-}
-
 
 class ReplyReading(NamedTuple):
-    """What `parse` found. `items` are the calls and malformed calls in order; `errors` those of a malformed reply."""
+    """What `parse` found. `items` are the calls and malformed calls in order; `errors` those of a malformed reply.
+
+    A malformed reply with calls among its items has written all of them in another format, and `heal` repairs it.
+    `text` is what the history has of such a reply, None where it has the reply as it is.
+    """
 
     reading: Reading
     items: list[ToolCall | CallError]
     errors: list[ExtractionError]
     answer: Answer | None = None
+    text: str | None = None
 
 
 class Reader(NamedTuple):
@@ -73,7 +65,8 @@ class Reader(NamedTuple):
     `shown_files` are those that the model was shown in this turn, for the block form, where a small model answers by
     their names. `told` is what it was told of its failures, which is no answer when it repeats it. `turn` is what its
     answer is held against. `offered` are the tools that the model is told of, None means all.
-    `paths_of` gives the files that a call names inside of an argument.
+    `paths_of` gives the files that a call names inside of an argument, `schema_of` the schema of a tool's arguments.
+    `texts` are those that the model was shown in files, pages and results, and `looking` the tools that only read.
     """
 
     profile: Profile
@@ -86,26 +79,53 @@ class Reader(NamedTuple):
     turn: TurnFacts = TurnFacts()
     offered: frozenset[str] | None = None
     paths_of: Callable[[ToolCall], Sequence[str]] = lambda _: ()
+    schema_of: Callable[[str], JsonMap] = lambda _: {}
+    texts: Callable[[], Sequence[str]] = lambda: ()
+    looking: frozenset[str] = frozenset()
+
+    @property
+    def tools(self) -> ToolSchemas:
+        """What reading a call in any format needs to know of the tools."""
+        return ToolSchemas(self.known_tools, self.schema_of)
 
 
 def read_reply(reply: ModelReply, step: int, reader: Reader) -> ReplyReading:
     """Read one complete reply. Never raises; `step` makes the ids of calls that have none unique in the thread."""
     if (broken := _broken_reply(reply)) is not None:
-        return _malformed([broken])
-    calls, prose = _read_calls(reply, step, reader)
+        thought = _thought(reply, step, reader) if broken.error_type is ExtractionErrorType.THOUGHT_ONLY_REPLY else None
+        return thought or _malformed([broken])
+
+    calls, prose, text, quotes = _read_calls(reply, step, reader)
     items = completed([_checked(call, reader) for call in calls], prose, step, reader)
-    if not items and (dialect := dialects.looks_like_call(reply.text, reader.known_tools)):
-        kind = ExtractionErrorType.MISSING_TOOL_PREFIX
-        return _malformed([ExtractionError(kind, 0, reply.text[:200], dialects.describe_dialect(dialect))])
     if not items:
-        return _judged_answer(reply, step, reader)
+        return _judged_answer(reply, quotes, step, reader)
     if all(isinstance(item, CallError) for item in items):
         told = items[: MOST_CALLS + 1]  # what is beyond says the same of each
         return ReplyReading(Reading.MALFORMED, items, [item.error for item in told if isinstance(item, CallError)])
+
+    formats = [item.format for item in items if isinstance(item, ToolCall) and not item.implied]
+    if all(formats):
+        return ReplyReading(Reading.MALFORMED, items, [_in_other_format(reply.text, formats[0])], text=text)
     only = items[0]
     if len(items) == 1 and isinstance(only, ToolCall) and only.tool == ANSWER_TOOL:
         return ReplyReading(Reading.ANSWER, items, [], Answer.given(only.arguments))
-    return ReplyReading(Reading.CALLS, items, [])
+    return ReplyReading(Reading.CALLS, items, [], text=text)
+
+
+def _in_other_format(text: str, form: str) -> ExtractionError:
+    details = f"The call is written in the format '{form}'. It is read as it is."
+    return ExtractionError(ExtractionErrorType.MISSING_TOOL_PREFIX, 0, text[:200], details)
+
+
+def _thought(reply: ModelReply, step: int, reader: Reader) -> ReplyReading | None:
+    """The calls at the very end of a reply that only thought, if all of them only read; None for any others."""
+    written = read_written(reply.reasoning, reader.tools, reader.texts, answered=False)
+    calls = [_checked(call, reader) for call in _numbered(written.last_calls, f"call_{step}", ())]
+    if not calls or not all(isinstance(call, ToolCall) and call.tool in reader.looking for call in calls):
+        return None
+    text = with_lines("", written.last_calls) if reader.profile.protocol is Protocol.TEXT else ""
+    error = _in_other_format(reply.reasoning, written.last_calls[0].format)
+    return ReplyReading(Reading.MALFORMED, calls, [error], text=text)
 
 
 def completed(items: list[ToolCall | CallError], prose: str, step: int, reader: Reader) -> list[ToolCall | CallError]:
@@ -132,6 +152,9 @@ def _refused(item: ToolCall | CallError, error: ExtractionError) -> CallError:
 def check_call(call: ToolInvocation, call_id: str, raw_arguments: str, reader: Reader) -> ToolCall | CallError:
     """Check one well-formed call against its tool's schema, and a final answer against the user's as well."""
     checked = reader.validate(call.tool_name, call.args)
+    if not isinstance(checked, dict):
+        other = fitting(call, reader.tools, reader.validate)
+        checked, raw_arguments = other or (checked, raw_arguments)
     kind, problems = ExtractionErrorType.INVALID_ARGUMENTS, checked
     if isinstance(checked, dict):
         kind = ExtractionErrorType.INVALID_ANSWER
@@ -155,7 +178,10 @@ def _checked(call: ReadCall, reader: Reader) -> ToolCall | CallError:
         if error.error_type is ExtractionErrorType.UNKNOWN_TOOL_NAME and reader.offered is not None:
             error = error._replace(details=unknown_tool_details(call.tool, reader.offered))
         return CallError(call_id=call.call_id, tool=call.tool, raw_arguments=call.raw_arguments, error=error)
-    return check_call(call.outcome, call.call_id, call.raw_arguments, reader)
+    checked = check_call(call.outcome, call.call_id, call.raw_arguments, reader)
+    if call.format and isinstance(checked, ToolCall):
+        return checked.model_copy(update={"format": call.format})
+    return checked
 
 
 def _broken_reply(reply: ModelReply) -> ExtractionError | None:
@@ -177,58 +203,50 @@ def _broken_reply(reply: ModelReply) -> ExtractionError | None:
     return ExtractionError(broken[0], 0, reply.text[:200], broken[1])
 
 
-def _read_calls(reply: ModelReply, step: int, reader: Reader) -> tuple[list[ReadCall], str]:
-    """The calls of a reply, in order, and in the block form the prose around its blocks.
+def _read_calls(reply: ModelReply, step: int, reader: Reader) -> tuple[list[ReadCall], str, str | None, str]:
+    """The calls of a reply in order, in the block form the prose around its blocks, the text for the history, quotes.
 
-    Native calls come first or last, as the history needs them; beside calls that run, those that stand in the text in
-    another form are errors. Blocks in the answer to a question are quotations: who asks wants nothing changed.
+    Native calls come first or last, as the history needs them; a call of the text that is one of them is no second one.
+    Blocks in the answer to a question are quotations: who asks wants nothing changed.
     """
     prefix = f"call_{step}"
+    native_protocol = reader.profile.protocol is Protocol.NATIVE
     blocks = reader.profile.edit_form is EditForm.BLOCKS
     edits, prose, text = _edits(reply.text, reader) if blocks else ([], "", reply.text)
     native = read_native_calls(reply.calls, reader.known_tools, prefix)
-    lines, foreign = _written(text, reader, any(call.tool == ANSWER_TOOL for call in native))
-    if reader.profile.protocol is Protocol.NATIVE and (native or not blocks):
-        known = [line for line in lines if line.tool in reader.known_tools]
-        return [*native, *_numbered(_strays([*known, *foreign], native, reader), prefix, native)], ""
+
+    answered = any(call.tool == ANSWER_TOOL for call in native)
+    written = read_written(text, reader.tools, reader.texts, answered=answered)
+    made = [call.outcome[:2] for call in native]
+    calls = [call for call in written.calls if call.outcome[:2] not in made]
+    kept = None
+    if any(call.format and isinstance(call.outcome, ToolInvocation) for call in calls) and not edits:
+        kept = written.prose if native_protocol else with_lines(written.prose, calls)
+    if kept is not None and not native_protocol:
+        calls = on_their_lines(written.prose, calls)
+
+    if native_protocol and (native or not blocks):
+        calls = [call for call in calls if call.format or _names_a_tool(call, reader)]
+        return [*native, *_numbered(calls, prefix, native)], "", kept, written.quotes
     edits = edits if not native else []
-    said = prose if not lines else ""
-    lines = [line for line in lines if not _is_heading(line, [edit.outcome for edit in edits], reader)]
-    both = [*lines, *edits, *_strays(foreign, [*lines, *edits, *native], reader)]
-    both.sort(key=lambda call: call.line_number)
-    return [*_numbered(both, prefix, native), *native], said
+    said = prose if not calls else ""
+    calls = [call for call in calls if not _is_heading(call, [edit.outcome for edit in edits], reader)]
+    both = sorted([*calls, *edits], key=lambda call: call.line_number)
+    return [*_numbered(both, prefix, native), *native], said, kept, written.quotes
 
 
-def _written(text: str, reader: Reader, answered: bool) -> tuple[list[ReadCall], list[ReadCall]]:
-    """The `tool:` lines of a text, and the calls that stand in code fences in another form, in which no line is one.
-
-    Beside a final answer, what stands in code fences is quoted.
-    """
-    calls = extract_in_order(text, reader.known_tools, fenced=False)
-    fences: list[dialects.Passage] = []
-    if not answered and all(call.tool != ANSWER_TOOL for call in calls):
-        plain = without_lines(text, [(call.line_number + 1, call.end_line) for call in calls])
-        fences = dialects.fenced_calls(plain, reader.known_tools)
-        rest = without_lines(text, [(fence.line, fence.end) for fence in fences])
-        calls = extract_in_order(rest, reader.known_tools)
-    foreign: list[ReadCall] = []
-    for fence in fences:
-        if found := dialects.recognised(fence.body, reader.known_tools):
-            numbered = [call._replace(line_number=fence.line) for call in found]
-            foreign += [ReadCall(call.tool_name, fence.body, call) for call in numbered]
-        else:
-            error = ExtractionError(ExtractionErrorType.MISSING_TOOL_PREFIX, fence.line, fence.body[:200], "")
-            foreign.append(ReadCall("", fence.body, error))
-    return calls, foreign
+def _names_a_tool(call: ReadCall, reader: Reader) -> bool:
+    """Whether a line that begins with `tool:` is meant as a call where none was asked for."""
+    return call.tool in reader.known_tools or (bool(call.tool) and call.raw_arguments.lstrip().startswith("{"))
 
 
 def _edits(text: str, reader: Reader) -> tuple[list[ReadCall], str, str]:
     """The edits of a reply in block form, the prose around them, and the text without their blocks."""
     said = extract_in_order(text, reader.known_tools, fenced=False)
-    if not said and dialects.recognised(text, reader.known_tools):
+    if not said and whole_calls(text, reader.tools):
         return [], "", text
     plain = without_lines(text, [(call.line_number + 1, call.end_line) for call in said])
-    found = dialects.read_blocks(plain, reader.shown_files, reader.turn.request or None)
+    found = read_blocks(plain, reader.shown_files, reader.turn.request or None)
     both = zip(found.outcomes, found.lines, strict=True)
     taken = [(edit, lines) for edit, lines in both if not _holds_call(edit, reader)]
     rest = without_lines(text, [lines for _, lines in taken])
@@ -237,7 +255,7 @@ def _edits(text: str, reader: Reader) -> tuple[list[ReadCall], str, str]:
     edits = []
     for edit, _ in taken:
         body = edit.line_content if isinstance(edit, ExtractionError) else str(edit.args["content"])
-        edits.append(ReadCall(dialects.EDIT_TOOL, body, edit))
+        edits.append(ReadCall(EDIT_TOOL, body, edit))
     return edits, found.prose, rest
 
 
@@ -245,32 +263,7 @@ def _holds_call(edit: ToolInvocation | ExtractionError, reader: Reader) -> bool:
     """Whether the new text of a file is a call, and the file's name only stands in a sentence before it."""
     if isinstance(edit, ExtractionError) or str(edit.args["path"]).endswith((".json", ".md")):
         return False
-    content = str(edit.args["content"])
-    said = dialects.looks_like_call(content, reader.known_tools)
-    return said in {"tool_line", "bare_call", "python_call"} or bool(dialects.recognised(content, reader.known_tools))
-
-
-def _strays(found: Sequence[ReadCall], made: Sequence[ReadCall], reader: Reader) -> list[ReadCall]:
-    """The calls of a text that do not run for their form, each as an error, but for those that are made as well.
-
-    Where none is made, the reply is left to `heal`, which may read it as it is.
-    """
-    known = [call.outcome[:2] for call in made if isinstance(call.outcome, ToolInvocation)]
-    kind, details = ExtractionErrorType.MISSING_TOOL_PREFIX, _STRAY[reader.profile.protocol]
-    return [
-        call._replace(outcome=ExtractionError(kind, call.outcome.line_number, call.raw_arguments[:200], details))
-        for call in found
-        if made and call.outcome[:2] not in known
-    ]
-
-
-def rescue(reader: Reader, text: str, step: int) -> list[ToolCall | CallError]:
-    """Read a reply in another dialect as it is, its arguments checked like any others."""
-    checked = [
-        check_call(call, f"call_{step}_{index}", json.dumps(call.args, ensure_ascii=False), reader)
-        for index, call in enumerate(dialects.recognised(text, reader.known_tools))
-    ]
-    return completed(checked, "", step, reader)
+    return bool(read_written(str(edit.args["content"]), reader.tools, answered=False).calls)
 
 
 def _is_heading(line: ReadCall, edits: Sequence[ToolInvocation | ExtractionError], reader: Reader) -> bool:
@@ -338,12 +331,12 @@ def _unfounded(answer: str, reader: Reader) -> ExtractionError | None:
     return ExtractionError(ExtractionErrorType.UNFOUNDED_CLAIM, 0, answer[:200], problem) if problem else None
 
 
-def _judged_answer(reply: ModelReply, step: int, reader: Reader) -> ReplyReading:
-    """An answer that nothing speaks against, or with the checks that it has to wait for."""
-    answer = Answer(text=reply.text.strip())
+def _judged_answer(reply: ModelReply, quotes: str, step: int, reader: Reader) -> ReplyReading:
+    """An answer that nothing speaks against, or with the checks that it has to wait for. It `quotes` a format."""
+    answer = Answer(text=reply.text.strip(), quotes=quotes)
     problems = reader.check_answer(answer)
     if reader.profile.edit_form is EditForm.BLOCKS:
-        found = dialects.read_blocks(answer.text, reader.shown_files)
+        found = read_blocks(answer.text, reader.shown_files)
         asked_of = (f"/{answer.text.strip('`*: ')}".endswith(f"/{path}") for path in named_paths(reader.turn.request))
         if (found.outcomes and not found.prose) or any(asked_of):
             problems = [*problems, "this shows a file instead of answering"]
@@ -361,102 +354,3 @@ def _judged_answer(reply: ModelReply, step: int, reader: Reader) -> ReplyReading
 
 def _malformed(errors: list[ExtractionError]) -> ReplyReading:
     return ReplyReading(Reading.MALFORMED, [], errors)
-
-
-# --- A reply without what the model invented after its calls: results, and the next words of a person
-
-
-def kept_part(reply: ModelReply, known_tools: frozenset[str]) -> ModelReply:
-    """The reply up to where it begins to invent; the same object where it does not.
-
-    Where the token limit cut what was invented, all of what is kept is there. A reply that is a call in another form
-    as a whole is left alone: a text that it carries may look like a conversation.
-    """
-    if reply.calls or dialects.recognised(reply.text, known_tools):
-        return reply
-    kept = cut_invented(reply.text, known_tools)
-    if kept == reply.text:
-        return reply
-    finish = FinishReason.STOP if reply.finish_reason is FinishReason.LENGTH else reply.finish_reason
-    return reply.model_copy(update={"text": kept.rstrip(), "finish_reason": finish})
-
-
-def was_cut(said: ModelReply, kept: ModelReply) -> bool:
-    """Whether the reply that was kept ends earlier than the one that was said, its thoughts left aside."""
-    return kept.text != without_thoughts(said).text
-
-
-_ROLE_LINE = re.compile(
-    r"""[ \t]*+(?:
-        (?i:user|human|assistant|system|tool[ _]results?|observation)[ \t]*+:
-      | \#{2,}+[ \t]*+(?i:user|human|assistant|system|tool[ _]results?|observation)\b[ \t]*+:?[ \t]*+$
-      | <\|(?:im_start|im_end|start_header_id|eot_id|user|assistant|system|end|endoftext)\|>
-      | <(?:tool_response|tool_result|tool_results)> | \[/?INST\] | </s>
-    )""",
-    re.VERBOSE,
-)
-
-
-def cut_invented(text: str, known_tools: frozenset[str]) -> str:
-    """The reply up to the line where it begins to invent; the time is linear.
-
-    A `tool_result(` line always begins it. After a call, in any form, so does the beginning of another role's message:
-    `user:`, `### User`, `<|im_start|>`. What stands in a call or a code fence is content. Whether the whole reply is
-    a call in another form should be asked before, for content may stand in it that looks like a role.
-    """
-    ends = {call.line_number: call.end_line for call in extract_in_order(text, known_tools)}
-    at, inside, fence, called = 0, 0, "", False
-    for number, line in enumerate(text.splitlines(keepends=True), start=1):
-        inside = ends.get(number, inside)
-        called = called or number in ends or dialects.begins_call(line)
-        if number > inside:
-            before, fence = fence, fence_after(line, fence)
-            if not (before or fence) and (line.startswith(RESULT_MARK) or (called and _ROLE_LINE.match(line))):
-                return text[:at]
-        at += len(line)
-    return text
-
-
-# --- Native calls
-
-
-LONGEST_ID: Final = 20_000
-"""Characters of an id that go back to its endpoint. Some proxies keep a signature of some kilobytes in it."""
-
-_LONGEST_NAME: Final = 200
-"""Characters that are kept of a name that no tool has."""
-
-
-def read_native_calls(calls: Sequence[RawCall], known_tools: frozenset[str], id_prefix: str = "call") -> list[ReadCall]:
-    """One entry for each call, in order, none dropped; never raises.
-
-    Missing, unprintable, repeated and endless ids become `<id_prefix>_<index>`, so `id_prefix` should name the step.
-    The history must carry these ids, not those of the reply. Blank arguments mean {}. Line numbers are 0.
-    """
-    given = {call.call_id for call in calls}
-    read: dict[str, ReadCall] = {}
-    for index, call in enumerate(calls):
-        call_id = call.call_id
-        usable = call_id.strip() and call_id.isprintable() and len(call_id) <= LONGEST_ID
-        if not usable or call_id in read:
-            call_id = f"{id_prefix}_{index}"
-            while call_id in given or call_id in read:
-                call_id += "_"
-        outcome = _read_native(call, known_tools)
-        read[call_id] = ReadCall(call.tool.strip()[:_LONGEST_NAME], call.arguments, outcome, call_id=call_id)
-    return list(read.values())
-
-
-def _read_native(call: RawCall, known_tools: frozenset[str]) -> ToolInvocation | ExtractionError:
-    def broken(kind: ExtractionErrorType, details: str) -> ExtractionError:
-        return ExtractionError(kind, 0, excerpt(f"{call.tool}({call.arguments})"), details)
-
-    tool = call.tool.strip()
-    if not tool:
-        return broken(ExtractionErrorType.EMPTY_TOOL_NAME, "Tool name is empty")
-    if tool not in known_tools:
-        return broken(ExtractionErrorType.UNKNOWN_TOOL_NAME, unknown_tool_details(tool, known_tools))
-    arguments = decode_arguments(call.arguments.strip() or "{}")
-    if isinstance(arguments, ArgumentProblem):
-        return broken(arguments.kind, arguments.details)
-    return ToolInvocation(tool, arguments, 0)

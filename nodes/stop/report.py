@@ -47,7 +47,10 @@ def finished(
     outcome = stopped(OutcomeKind.FINISHED, cause, Plan(), changes, usage, loop)
     said = answer.text or (f"{_deeds(outcome.changed_files, outcome.marks)}." if outcome.changed_files else "")
     message = outcome.message or said or "Done."
-    return outcome.model_copy(update={"message": message, "answer": said, "value": answer.value})
+    if answer.quotes and outcome.message:
+        message += " The answer quotes a tool call, which did not run."
+    known = {"message": message, "answer": said, "value": answer.value, "quotes": answer.quotes}
+    return outcome.model_copy(update=known)
 
 
 def stopped(

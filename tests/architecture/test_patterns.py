@@ -14,6 +14,7 @@ from tests.architecture.patterns import patterns, unseen
 from tests.extent import in_sweeps
 
 MOST_GROWTH: Final = 8.0
+OF_ROWS: Final = "in a row of the table of formats, where it is looked at"
 MADE_OF_THEM: Final = {
     "mendgraph.graph.fleet.serving.request_guard.__init__": "the operator's own, of langgraph.json",
     "mendgraph.nodes.execute_tools.files.tree_walk._block": "see below",
@@ -21,6 +22,14 @@ MADE_OF_THEM: Final = {
     "mendgraph.nodes.execute_tools.processes.private_folder.__init__": "alternatives of literal names",
     "mendgraph.nodes.execute_tools.secrets.shapes.pattern": "its patterns are in a variable",
     "mendgraph.nodes.execute_tools.files.tree_walk.segments_of": "see below",
+    "mendgraph.nodes.language.formats.call_format.head_pattern": OF_ROWS,
+    "mendgraph.nodes.language.formats.json_calls._start": OF_ROWS,
+    "mendgraph.nodes.language.formats.named_json._tail": OF_ROWS,
+    "mendgraph.nodes.language.formats.python_calls.end_marks": "a literal mark",
+    "mendgraph.nodes.language.formats.recognition.starts_of": "alternatives of literal marks and names",
+    "mendgraph.nodes.language.formats.tagged._mark": OF_ROWS,
+    "mendgraph.nodes.language.formats.tagged._opening": OF_ROWS,
+    "mendgraph.nodes.language.formats.tagged._pattern": "an end mark, with a literal name",
 }
 """Functions that make patterns, and why none of them is missed here."""
 

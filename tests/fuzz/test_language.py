@@ -6,7 +6,7 @@ from typing import Any, Final
 from hypothesis import strategies as st
 
 from mendgraph.graph.machine.state import serializer
-from mendgraph.nodes.language.dialects import read_blocks, render_file
+from mendgraph.nodes.language.blocks import read_blocks, render_file
 from mendgraph.nodes.language.text_protocol import (
     ArgumentProblem,
     decode_arguments,
@@ -14,8 +14,8 @@ from mendgraph.nodes.language.text_protocol import (
     format_extraction_errors,
     without_lines,
 )
+from mendgraph.nodes.parse.native_calls import read_native_calls
 from mendgraph.nodes.parse.node import parse
-from mendgraph.nodes.parse.reading import read_native_calls
 from mendgraph.nodes.records import (
     CallError,
     ExtractionError,

@@ -1,5 +1,6 @@
 """What a run makes of an endpoint that fails in ways that no cassette can hold: each is typed, bounded, explained."""
 
+import json
 import socket
 from pathlib import Path
 
@@ -29,7 +30,8 @@ def asked(folder: Path, base_url: str, **more: object) -> RunResult:
         (NoFinish("All is"), "broke off", "provider error: incomplete_stream (3 tries)"),
         (Status(503), "scripted status 503", "provider error: server_error (3 tries)"),
         (Status(429), "too many requests", "provider error: rate_limited (3 tries)"),
-        (Status(429, UNPAID), "OPENAI_API_KEY", "provider error: authentication"),
+        (Status(429, UNPAID), "has no credit left", "provider error: authentication"),
+        (Status(429, json.dumps([UNPAID])), "has no credit left", "provider error: authentication"),
         (Status(401), "OPENAI_API_KEY", "provider error: authentication"),
         (Status(404), "--model", "provider error: model_unavailable"),
         (Status(400), "refuses the request", "provider error: bad_request"),
@@ -92,3 +94,19 @@ def test_an_endpoint_of_one_model_needs_no_name(tmp_path: Path) -> None:
     with ScriptedServer([FINE]) as server:
         outcome = asked(tmp_path, server.base_url, model=None).outcome
     assert (outcome.answer, server.requests[0]["model"]) == ("All is well.", "scripted")
+
+
+@pytest.mark.parametrize(
+    ("word", "done", "answered"),
+    [(None, True, True), ("wat", False, True), (None, False, False), ("error", True, False)],
+)
+def test_a_reply_that_no_known_word_ends_is_complete_with_another_word_or_at_the_end_of_its_stream(
+    word: str | None, done: bool, answered: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_clock(monkeypatch)
+    choice = {"index": 0, "delta": {"content": "All is well."}, "finish_reason": word}
+    body = f"data: {json.dumps({'choices': [choice]})}\n\n" + "data: [DONE]\n\n" * done
+    with ScriptedServer([Status(200, body, {"Content-Type": "text/event-stream"})] * 3) as server:
+        outcome = asked(tmp_path, server.base_url).outcome
+    assert (outcome.kind is OutcomeKind.FINISHED) is answered
+    assert answered or word is None or f"the unknown word '{word}'" in outcome.message

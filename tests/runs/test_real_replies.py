@@ -9,7 +9,6 @@ change or reports a fault. Where the code reads a reply in another way, `differs
 """
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +18,7 @@ from mendgraph.nodes.heal.healing import DEFAULT_SELF_HEALING_CONFIG
 from mendgraph.nodes.heal.node import heal
 from mendgraph.nodes.parse.answers import TurnFacts
 from mendgraph.nodes.parse.node import parse
-from mendgraph.nodes.parse.reading import Reader, rescue
+from mendgraph.nodes.parse.reading import Reader
 from mendgraph.nodes.records import (
     CallError,
     EditForm,
@@ -95,12 +94,8 @@ def verdict_of(case: dict[str, Any]) -> dict[str, Any]:
     items: list[ToolCall | CallError] = state["items"]
     errors: list[ExtractionError] = state["errors"]
     if state["reading"] is Reading.MALFORMED:
-        again = partial(rescue, reader._replace(told=()))
-        reply = state.get("reply", ModelReply(text=case["reply"]))
-        healed = heal(
-            {"reply": reply, "errors": errors, "profile": reader.profile, "step": 0}, DEFAULT_SELF_HEALING_CONFIG, again
-        )
-        items = healed.get("items", [])
+        healed = heal({**state, "profile": reader.profile}, DEFAULT_SELF_HEALING_CONFIG)  # type: ignore[typeddict-item]
+        items = items if healed.get("reading") is Reading.CALLS else []
     said = [item for item in items if isinstance(item, ToolCall) and not item.implied]
     edits = [call.arguments for call in said if call.tool == "edit_blocks"]
     calls = [[call.tool, json.loads(call.raw_arguments)] for call in said if call.tool != "edit_blocks"]

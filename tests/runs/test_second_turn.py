@@ -7,7 +7,7 @@ import pytest
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.events import Ended
 from mendgraph.graph.runs.run import Session
-from mendgraph.nodes.language.dialects import render_file
+from mendgraph.nodes.language.blocks import render_file
 from mendgraph.nodes.records import Outcome, OutcomeKind, StopReason
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel

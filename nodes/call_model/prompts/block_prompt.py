@@ -20,7 +20,7 @@ from mendgraph.nodes.call_model.prompts.estimates import BYTES_PER_TOKEN, TOKENS
 from mendgraph.nodes.call_model.prompts.profiles import owes_a_value
 from mendgraph.nodes.call_model.prompts.prompt import Prompt, as_map, describe_tool, message_of, native_tool, text_size
 from mendgraph.nodes.call_model.prompts.turn_view import TurnView, first_lines, parted, view_turn
-from mendgraph.nodes.language.dialects import EXAMPLE_EDITS, render_file
+from mendgraph.nodes.language.blocks import EXAMPLE_EDITS, render_file
 from mendgraph.nodes.language.documents import parse_quietly
 from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_request, is_written_here
 from mendgraph.nodes.language.names import (

@@ -66,7 +66,8 @@ def _type_name(schema: JsonMap | bool) -> str:
         return f"[{_type_name(schema.get('items', {}))}]"
     if schema.get("type") == "object" and "properties" in schema:
         return "{" + ", ".join(f'"{name}": {_described(field)}' for name, field in schema["properties"].items()) + "}"
-    return str(schema.get("type", "any"))
+    types = schema.get("type", "any")
+    return "|".join(map(str, types)) if isinstance(types, list) else str(types)
 
 
 def _described(schema: JsonMap | bool) -> str:

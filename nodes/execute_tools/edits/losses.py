@@ -121,16 +121,38 @@ _SHRINKS: Final = re.compile(
 
 def why_not_whole(old: str, new: str) -> str:
     """What gives `new` away as a part of `old`, as a clause ("it ..."); "" if it may be whole."""
+    if placeholder := _placeholder(old, new):
+        return f"it says `{placeholder}` in place of text"
+    if _DIFF.search(new) and not _DIFF.search(old):
+        return "it is a diff"
+    if count_lines(old) > JUDGED_LINES and len(new) < SMALLEST_SHARE * len(old):
+        return f"it has {count_lines(new)} lines where the file has {count_lines(old)}"
+    return ""
+
+
+def why_lossy(old: str, new: str) -> str:
+    """Why `new` loses most of `old` for a line that stands for it, as a clause ("it ..."); "" if it may be whole.
+
+    The loss decides: a line that only looks like a placeholder loses nothing.
+    """
+    kept = {line.strip() for line in new.splitlines()}
+    lines = [(number, line.strip()) for number, line in enumerate(old.splitlines(), start=1) if line.strip()]
+    lost = [number for number, line in lines if line not in kept]
+    placeholder = _placeholder(old, new) if 2 * len(lost) >= len(lines) else ""
+    if not lost or not placeholder:
+        return ""
+    loss = f"{len(lost)} of {len(lines)} lines, from line {lost[0]} to line {lost[-1]}"
+    return f"it says `{placeholder}` and loses {loss}"
+
+
+def _placeholder(old: str, new: str) -> str:
+    """The first line that says that text was left out, "" for none; what the old text has is no such line."""
     known = {line.strip() for line in old.splitlines()}
     for line in map(str.strip, new.splitlines()):
         comment = _COMMENT.fullmatch(line)
         elided = line in {"...", "…"} or (comment and is_elision("# " + comment[1].strip()))
         if elided and line not in known:
-            return f"it says `{line}` in place of text"
-    if _DIFF.search(new) and not _DIFF.search(old):
-        return "it is a diff"
-    if count_lines(old) > JUDGED_LINES and len(new) < SMALLEST_SHARE * len(old):
-        return f"it has {count_lines(new)} lines where the file has {count_lines(old)}"
+            return line
     return ""
 
 

@@ -36,6 +36,16 @@ MOVE: Final = "*** Move to:"
 MOST_HEADERS: Final = 10
 _SHOWN = 80
 """Characters of a line that a message repeats."""
+_HEREDOC: Final = re.compile(r"(?:apply_patch\s+)?<<-?(?P<quote>['\"]?)(?P<word>\w+)(?P=quote)")
+_TYPOGRAPHY: Final = str.maketrans(
+    {
+        **dict.fromkeys("\u2018\u2019\u201a\u201b", "'"),
+        **dict.fromkeys("\u201c\u201d\u201e\u201f", '"'),
+        **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"),
+        **dict.fromkeys("\u00a0\u2002\u2003\u2009\u202f", " "),
+    }
+)
+"""Quotes, dashes and spaces that a model writes in place of plain ones, or the other way round. Source: codex."""
 _UNIFIED = re.compile(r"-\d+(?:,\d+)? \+\d+(?:,\d+)? @@\s?(?P<rest>.*)")
 
 
@@ -138,6 +148,9 @@ def _between_markers(patch: str) -> list[_Numbered]:
     lines = [_Numbered(number, text) for number, text in enumerate(to_unix(patch).split("\n"), start=1)]
     told = [index for index, line in enumerate(lines) if line.marker]
     lines = lines[told[0] : told[-1] + 1] if told else []
+    wrapper = _HEREDOC.fullmatch(lines[0].marker) if lines else None
+    if wrapper and lines[-1].marker == wrapper["word"]:
+        lines = lines[1:-1]
     if not lines or lines[0].marker != BEGIN:
         found = f", not with {_shown(lines[0].text)}" if lines else ", and it is empty"
         raise _MalformedError(lines[0].number if lines else 1, f"a patch begins with {BEGIN!r}{found}.")
@@ -253,8 +266,8 @@ class Patched(NamedTuple):
 def apply_hunks(text: str, hunks: Sequence[Hunk], path: str) -> Patched | PatchError:
     """The text with the hunks applied, in order; `path` is for messages.
 
-    Lines that a hunk only names stay to the letter. New ones get the line ends of the text, and the last line has a
-    line end or none as before.
+    Lines that a hunk only names stay to the letter. New ones get the line ends of the lines that they replace, or those
+    of the text, and the last line has a line end or none as before.
     """
     file, newline = _File(text, path), dominant_newline(text)
     lines: list[tuple[str, str]] = []
@@ -265,10 +278,12 @@ def apply_hunks(text: str, hunks: Sequence[Hunk], path: str) -> Patched | PatchE
             return found
         lines += file.ended[done : found.at]
         done = found.at
-        for sign, line in hunk.lines:
+        ending = newline
+        for sign, line in found.lines or hunk.lines:
             if sign == "+":
-                lines.append((found.shift.moved(line), newline))
+                lines.append((found.shift.moved(line), ending))
                 continue
+            ending = file.ended[done][1] or newline if sign == "-" else newline
             lines += file.ended[done : done + 1] * (sign == " ")
             done += 1
         inexact += found.tier is not Tier.EXACT
@@ -291,11 +306,12 @@ def hunks_between(before: str, after: str) -> list[Hunk]:
 
 
 class _Found(NamedTuple):
-    """Where a hunk fits, and what of its lines differs there."""
+    """Where a hunk fits, what of its lines differs there, and its lines where not all of them fit."""
 
     at: int
     tier: Tier = Tier.EXACT
     shift: Shift = Shift()
+    lines: tuple[tuple[str, str], ...] = ()
 
 
 class _File:
@@ -328,7 +344,18 @@ class _File:
                     at, shift = places[0]
                     several = len(places) > 1
                     return self._ambiguous(hunk, [at for at, _ in places]) if several else _Found(at, tier, shift)
-        return self._miss(hunk, done)
+        return self._alike(hunk, done) or self._miss(hunk, done)
+
+    def _alike(self, hunk: Hunk, done: int) -> _Found | None:
+        """The one place that a hunk fits without the empty line at its end, or but for typographic characters."""
+        shorter = hunk.lines[:-1] if hunk.lines[-1] == (" ", "") else hunk.lines
+        plain = [line.translate(_TYPOGRAPHY) for line in self.lines]
+        old = [text.translate(_TYPOGRAPHY) for sign, text in shorter if sign != "+"]
+        places = [at for at, _ in islice(line_places(plain, old, Tier.EXACT, done), 2)] if old else []
+        if len(places) != 1:
+            return None
+        exact = self.lines[places[0] : places[0] + len(old)] == [text for sign, text in shorter if sign != "+"]
+        return _Found(places[0], Tier.EXACT if exact else Tier.TRAILING_BLANKS, lines=shorter)
 
     def _scopes(self, hunk: Hunk) -> list[tuple[int, int]] | PatchError:
         """The lines that the headers lead to, each from the last header's line on; without any, the file."""

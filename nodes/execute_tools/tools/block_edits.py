@@ -10,9 +10,11 @@ from mendgraph.nodes.execute_tools.edits.asked_edits import definition_text
 from mendgraph.nodes.execute_tools.edits.definitions import Refusal, identical, replace_definitions
 from mendgraph.nodes.execute_tools.edits.imports import definitions_in, with_imports
 from mendgraph.nodes.execute_tools.edits.losses import lost_definitions, lost_keys, why_not_whole, why_too_little
+from mendgraph.nodes.execute_tools.edits.notations import hunks_in
+from mendgraph.nodes.execute_tools.edits.patches import Hunk, PatchError, apply_hunks
 from mendgraph.nodes.execute_tools.edits.python_text import SyntaxProblem, parse, read_python
 from mendgraph.nodes.execute_tools.edits.request import is_file, module_of, read_request
-from mendgraph.nodes.execute_tools.files.text_files import BOM, unstorable, with_newline
+from mendgraph.nodes.execute_tools.files.text_files import BOM, to_unix, unstorable, with_newline
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext
 from mendgraph.nodes.execute_tools.tools.saving import LoadedText, load_current, load_text, save_text, shown_unread
 from mendgraph.nodes.language.names import IS_TEST
@@ -26,6 +28,9 @@ def edit(context: ToolContext, path: str, content: str) -> ToolAnswer:
     if problem:
         return invalid(problem)
     before = load_current(context, path)
+    hunks = hunks_in(content, path)
+    if hunks is not None:
+        return _apply(context, path, before, hunks)
     content += "".join(_brought(context, path, content, before))
     if isinstance(before, LoadedText):
         return _edit(context, before, content)
@@ -64,6 +69,35 @@ def _edit(context: ToolContext, before: LoadedText, content: str) -> ToolAnswer:
     if merged.renamed_uses:
         data["renamed_uses"] = merged.renamed_uses
     return _save(context, before.path, merged.text, before, **data)
+
+
+def _apply(
+    context: ToolContext, path: str, before: LoadedText | ToolError, hunks: tuple[Hunk, ...] | PatchError
+) -> ToolAnswer:
+    """Make an edit that is written in another notation, exactly, or say in which line of the block it does not fit.
+
+    As in apply_patch, its old lines prove that the model knows the file.
+    """
+    if isinstance(hunks, PatchError):
+        return invalid(_in_block(hunks))
+    loaded = before if isinstance(before, LoadedText) else None
+    is_new = isinstance(before, ToolError) and before.code is ToolErrorCode.NOT_FOUND
+    if isinstance(before, ToolError) and not (is_new and not any(each.old for each in hunks)):
+        return before
+    text = loaded.file.text if loaded else ""
+    patched = apply_hunks(text, hunks, path)
+    if isinstance(patched, PatchError):
+        return invalid(_in_block(patched), *patched.suggestions)
+    if patched.inexact:
+        return invalid(f"The lines of the block differ from those of {quoted(path)} in spaces. Copy them exactly.")
+    if patched.text == text:
+        return _unchanged(identical(quoted(path)))
+    action = "edited" if loaded else "created"
+    return save_text(context, path, patched.text, loaded, changed=[], action=action, content=to_unix(patched.text))
+
+
+def _in_block(problem: PatchError) -> str:
+    return f"Line {problem.line} of the block: {problem.message}"
 
 
 def _replace(context: ToolContext, before: LoadedText, content: str) -> ToolAnswer:

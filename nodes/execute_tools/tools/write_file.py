@@ -6,6 +6,7 @@ from typing import Final
 from pydantic import Field
 
 from mendgraph.nodes.execute_tools.edits.diffs import NO_FILE, Version, file_change
+from mendgraph.nodes.execute_tools.edits.losses import why_lossy
 from mendgraph.nodes.execute_tools.files.text_files import (
     BOM,
     TextForm,
@@ -51,6 +52,8 @@ def _overwrite(context: ToolContext, arguments: WriteFileArguments, before: savi
         return invalid(f"{before.name} already has exactly this content, so there is nothing to write.")
     if before.path not in context.files_read:
         return saving.shown_unread(context, before)
+    if loss := why_lossy(before.file.text, text):
+        return invalid(f"The content is not all of {before.name}: {loss}. Send the whole text, or use edit_file.")
     refusal = saving.outdated(context, before.path, before.version)
     return refusal or _save(context, arguments, text, before)
 

@@ -96,7 +96,7 @@ NO_STATUS = httpx2.Request("POST", URL)
         (
             status(429, error("no credit", "insufficient_quota")),
             "authentication",
-            f"{URL} refuses the key: check OPENAI_API_KEY (no credit).",
+            f"The account at {URL} has no credit left (no credit). Is its billing set up? The key is not wrong.",
         ),
         (status(429, error("slow\ndown")), "rate_limited", f"{URL} says: too many requests (slow)."),
         (

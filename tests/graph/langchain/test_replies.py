@@ -85,7 +85,7 @@ def replied(*messages: AIMessage) -> ModelReply | None:
     [
         ({"finish_reason": "tool_calls", "model_name": "m"}, FinishReason.TOOL_CALLS),
         ({"stop_reason": "max_tokens", "model": "m"}, FinishReason.LENGTH),
-        ({"stopReason": "guardrail", "model_name": "m"}, None),
+        ({"stopReason": "guardrail_intervened", "model_name": "m"}, FinishReason.CONTENT_FILTER),
         ({"status": "incomplete", "incomplete_details": {"reason": "content_filter"}}, FinishReason.CONTENT_FILTER),
         ({"model_provider": "openai", "model_name": "m"}, None),
     ],
@@ -102,19 +102,19 @@ def test_each_provider_says_in_its_own_place_why_a_reply_ended(
 FINISHES: dict[FinishReason | None, tuple[str, ...]] = {
     FinishReason.STOP: (
         *("stop", "STOP", "end_turn", "eos", "eos_token", "stop_sequence", "stop-sequence", "complete", "completed"),
-        *("FINISH_REASON_STOP", "MALFORMED_FUNCTION_CALL"),
+        *("FINISH_REASON_STOP", "MALFORMED_FUNCTION_CALL", "end", "OTHER", "unknown"),
     ),
-    FinishReason.TOOL_CALLS: ("tool_calls", "function_call", "tool_use"),
+    FinishReason.TOOL_CALLS: ("tool_calls", "function_call", "tool_use", "tool_call", "function_calls"),
     FinishReason.LENGTH: (
         *("length", "max_tokens", "MAX_TOKENS", "model_length", "max_output_tokens", "incomplete"),
         "model_context_window_exceeded",
     ),
     FinishReason.CONTENT_FILTER: (
         *("content_filter", "content-filter", "SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII"),
-        "content_filtered",
+        *("content_filtered", "sensitive"),
     ),
     FinishReason.REFUSAL: ("refusal",),
-    None: ("error", "OTHER", "unknown"),
+    None: ("error", "aborted"),
 }
 
 
@@ -123,6 +123,14 @@ FINISHES: dict[FinishReason | None, tuple[str, ...]] = {
 def test_word_for_the_end_of_a_reply_has_one_meaning(word: str, finish: FinishReason | None, name: str) -> None:
     reply = replied(chunk("Hi", response_metadata={name: word, "model_provider": "p"}))
     assert (None if reply is None else reply.finish_reason) == finish
+
+
+@pytest.mark.parametrize(("arguments", "whole"), [('{"path": "a"}', True), ("", False), ('{"path": "a', False)])
+def test_with_an_unknown_word_a_reply_is_complete_if_its_calls_are(arguments: str, whole: bool) -> None:
+    call = tool_call_chunk(name="read", args=arguments, id="c", index=0)
+    reply = replied(chunk(tool_call_chunks=[call], response_metadata={"finish_reason": "wat", "model_provider": "p"}))
+    assert (reply is not None) is whole
+    assert reply is None or reply.finish_reason is FinishReason.TOOL_CALLS
 
 
 @pytest.mark.parametrize("word", ["stop", "tool_calls", "length"])

@@ -149,6 +149,7 @@ INVENTING = Say('tool: read_file({"path": "a.py"})\ntool_result({"ok":true,"data
 
 
 PRINTED = Say('```json\n{"name": "read_file", "arguments": {"path": "a.py"}}\n```')
+PRINTED_B, PRINTED_C = (Say(PRINTED.text.replace("a.py", name)) for name in ("b.py", "c.py"))
 BROKEN = Say('tool: reed({"path": "a.py"})')
 READ = use(("read_file", {"path": "a.py"}))
 
@@ -170,13 +171,27 @@ def heard(folder: Path, *replies: Use | Say, **context: Any) -> tuple[list[tuple
     ("replies", "told", "mended"),
     [
         ((READ, DONE), [], {}),
-        ((PRINTED, DONE), [("reply.rescued", {"dialect": "json"})], {"replies_rescued": 1}),
+        (
+            (PRINTED, DONE),
+            [("reply.rescued", {"format": "json"})],
+            {"replies_rescued": 1, "replies_in_format": {"json": 1}},
+        ),
         ((INVENTING, DONE), [("reply.cut", {})], {"replies_cut": 1}),
         ((BROKEN, READ, DONE), [], {"replies_asked_again": 1}),
         (
             (BROKEN, INVENTING, PRINTED, DONE),
-            [("reply.cut", {}), ("reply.rescued", {"dialect": "json"})],
-            {"replies_rescued": 1, "replies_asked_again": 1, "replies_cut": 1},
+            [("reply.cut", {}), ("reply.rescued", {"format": "json"})],
+            {
+                "replies_rescued": 1,
+                "replies_asked_again": 1,
+                "replies_cut": 1,
+                "replies_in_format": {"json": 1},
+            },
+        ),
+        (
+            (PRINTED, PRINTED_B, PRINTED_C, DONE),
+            [("reply.rescued", {"format": "json"})] * 2,
+            {"replies_rescued": 3, "replies_in_format": {"json": 3}},
         ),
         ((BROKEN,) * 4, [], {"replies_asked_again": 3}),
     ],
@@ -185,7 +200,7 @@ def heard(folder: Path, *replies: Use | Say, **context: Any) -> tuple[list[tuple
 def test_what_had_to_be_mended_is_told_and_counted(
     replies: tuple[Use | Say, ...],
     told: list[tuple[str, JsonMap]],
-    mended: dict[str, int],
+    mended: JsonMap,
     read_ahead: bool,
     tmp_path: Path,
 ) -> None:

@@ -11,7 +11,7 @@ from mendgraph.graph.machine.tool_runtime import ToolRuntime, reply_reader
 from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
 from mendgraph.nodes.language.history import settle_exchange
 from mendgraph.nodes.parse.answers import TurnFacts
-from mendgraph.nodes.parse.reading import Reader, rescue
+from mendgraph.nodes.parse.reading import Reader, read_reply
 from mendgraph.nodes.records import (
     CallResult,
     ChangeKind,
@@ -104,14 +104,14 @@ def test_an_answer_is_held_against_this_turn(given: AgentState, changed: dict[st
 
 
 def reader(**fields: Any) -> Reader:
-    return reply_reader(GATEWAY, state(TASK, **{"profile": Profile(), **fields}), told=False)
+    return reply_reader(GATEWAY, state(TASK, **{"profile": Profile(), **fields}))
 
 
-def test_a_rescued_edit_in_block_form_is_the_whole_work_and_checked() -> None:
-    edit = '{"name": "write_file", "arguments": {"path": "a.py", "content": "x = 1"}}'
-    assert [each.tool for each in rescue(reader(profile=BLOCKS), edit, 4)] == [
+def test_an_edit_in_another_format_is_in_the_block_form_the_whole_work_and_checked() -> None:
+    edit = ModelReply(text='{"name": "write_file", "arguments": {"path": "a.py", "content": "x = 1"}}')
+    assert [each.tool for each in read_reply(edit, 4, reader(profile=BLOCKS)).items] == [
         "write_file",
         "run_checks",
         "final_answer",
     ]
-    assert [each.tool for each in rescue(reader(), edit, 4)] == ["write_file"]
+    assert [each.tool for each in read_reply(edit, 4, reader()).items] == ["write_file"]

@@ -67,6 +67,16 @@ def test_a_run_is_one_trace_whichever_way_it_is_run(
     assert str(conversation).split("|")[0] == "t"  # what follows is the place in a parent graph
 
 
+def test_the_format_of_a_call_is_an_attribute_of_its_tool_s_span(tmp_path: Path, told: Told) -> None:
+    write_files(tmp_path, {"a.txt": "one\n"})
+    printed = Say('<tool_call>{"name": "read_file", "arguments": {"path": "a.txt"}}</tool_call>')
+    with ScriptedServer([printed, DONE]) as server:
+        run_task("Look.", context(tmp_path, server.base_url), thread_id="t")
+    assert [(span.attributes or {}).get("mendgraph.tool.call_format") for span in told.spans] == [
+        *(None, None, "hermes", None)
+    ]
+
+
 def test_what_is_told_of_a_run(tmp_path: Path, told: Told) -> None:
     write_files(tmp_path, {"a.txt": "one\n"})
     with ScriptedServer([READ, DONE]) as server:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from mendgraph.graph.terminal.screen import VisibleText
-from mendgraph.nodes.language.dialects import read_blocks
+from mendgraph.nodes.language.blocks import read_blocks
+from mendgraph.nodes.language.formats.table import FORMATS
 
 TOOLS = frozenset({"read_file", "edit_file", "edit_blocks"})
 HIDDEN_WORD = "HIDDEN"
@@ -40,6 +41,8 @@ CALL_FORMS = [
     f"```json\n{JSON_CALL}\n```\n",
     f"<tool_call>\n{JSON_CALL}\n</tool_call>",
     '<tool: read_file({"path": "HIDDEN"})>',
+    *(each.example("read_file", {"path": "HIDDEN"}) for each in FORMATS),
+    *(f"<function_calls>\n{each.example('read_file', {'path': 'HIDDEN'})}" for each in FORMATS[:3]),
 ]
 PROSE_FORMS = [
     "",
@@ -51,7 +54,8 @@ PROSE_FORMS = [
     "~~~\n```\nstill code\n~~~\nDone.",
     "`code` is inline.\n``` `x` ```\n",
     "```python\nno end",
-    '{"name": "nobody", "arguments": {}}',
+    '{"name": "nobody", "version": 1}',
+    "A <tool_call> tag, `<tool_call>` and <|python",
     '{"a": 1}\n[1, 2]\n<table>\n',
     '{"na',
 ]

@@ -178,7 +178,6 @@ def nested(levels: int) -> JsonMap:
 @pytest.mark.parametrize(
     ("schema", "reason"),
     [
-        ({"$ref": "https://x.org/x.json"}, "a schema that cannot be used: its reference 'https://x.org/x.json' leads"),
         ({"properties": {"a": {"maximum": 2**70}}}, "a schema that cannot be used: Integer exceeds 64-bit range"),
         ({"type": "string"}, "a schema that cannot be used: its type has to be 'object'"),
         ({"properties": {"a\nb": {}}}, "a schema that cannot be used: it has the unreadable name 'a b'"),
@@ -187,10 +186,14 @@ def nested(levels: int) -> JsonMap:
         ({"properties": nested(20)}, "a schema that cannot be used: it is nested more than 32 levels deep"),
     ],
 )
-def test_a_hostile_schema_is_refused_by_name(tmp_path: Path, schema: dict[str, Any], reason: str) -> None:
-    found = load_mcp_tools_sync({"s": program(tmp_path, "", named("t", inputSchema=schema))})
-    assert isinstance(found, ToolError)
-    assert found.message.startswith(f"The tool 's__t' has {reason}")
+def test_a_hostile_schema_makes_its_tool_alone_unavailable(tmp_path: Path, schema: dict[str, Any], reason: str) -> None:
+    tools = load_mcp_tools_sync({"s": program(tmp_path, "", named("t", inputSchema=schema), named("u"))})
+    assert not isinstance(tools, ToolError)
+    refused, other = tools
+    assert other.description == "Echoes."
+    assert refused.description.startswith(f"Not available. The tool 's__t' has {reason}")
+    answer = refused.run(None, None)  # type: ignore[arg-type] # which it does not look at
+    assert (answer.code, f"Not available. {answer.message}") == (ToolErrorCode.UNAVAILABLE, refused.description)
 
 
 def test_a_list_without_an_end_is_refused(tmp_path: Path) -> None:

@@ -44,28 +44,18 @@ def healed(
     items: list[ToolCall | CallError] | None = None,
     protocol: Protocol = Protocol.TEXT,
     **state: Any,
-) -> tuple[dict[str, Any], list[tuple[str, int]]]:
-    """The node's update, and what it asked to be rescued."""
-    asked: list[tuple[str, int]] = []
-
-    def rescue(text: str, step: int) -> list[ToolCall | CallError]:
-        asked.append((text, step))
-        return items or []
-
-    full = HealState(reply=reply, errors=[error(kind)], profile=Profile(protocol=protocol), step=3)
-    return heal({**full, **state}, CONFIG, rescue), asked  # type: ignore[typeddict-item] # a table of partial states
+) -> dict[str, Any]:
+    """The node's update."""
+    full = HealState(reply=reply, items=items or [], errors=[error(kind)], profile=Profile(protocol=protocol))
+    return heal({**full, **state}, CONFIG)  # type: ignore[typeddict-item] # a table of partial states
 
 
-@pytest.mark.parametrize(
-    ("protocol", "text"),
-    [(Protocol.TEXT, 'tool: read_file({"path": "a"})\ntool: read_file({})'), (Protocol.NATIVE, "")],
-)
-def test_a_call_in_another_form_is_read_as_it_is(protocol: Protocol, text: str) -> None:
-    reply = ModelReply(text=DIALECT, input_tokens=7)
-    update, asked = healed(
+@pytest.mark.parametrize("protocol", Protocol)
+def test_a_call_that_was_read_in_another_format_runs(protocol: Protocol) -> None:
+    reply = ModelReply(text="I look.", input_tokens=7)
+    update = healed(
         Kind.MISSING_TOOL_PREFIX, reply, [CALL, BROKEN], protocol, corrections=[correction()], healing_attempts=[]
     )
-    assert asked == [(DIALECT, 3)]
     assert update == {
         "reading": Reading.CALLS,
         "items": [CALL, BROKEN],
@@ -73,19 +63,12 @@ def test_a_call_in_another_form_is_read_as_it_is(protocol: Protocol, text: str) 
         "corrections": [],
         "verdicts": [],
         "results": [],
-        "reply": ModelReply(text=text, input_tokens=7),
     }
 
 
-def test_of_several_errors_none_is_read_as_it_is() -> None:
-    several = [error(Kind.MISSING_TOOL_PREFIX)] * 2
-    update, asked = healed(Kind.MISSING_TOOL_PREFIX, ModelReply(text=DIALECT), [CALL], errors=several)
-    assert (asked, "items" in update) == ([], False)
-
-
 @pytest.mark.parametrize("items", [[], [BROKEN]])
-def test_what_cannot_be_rescued_is_asked_for_again(items: list[ToolCall | CallError]) -> None:
-    update, _ = healed(Kind.MISSING_TOOL_PREFIX, ModelReply(text=DIALECT), items)
+def test_what_cannot_be_read_is_asked_for_again(items: list[ToolCall | CallError]) -> None:
+    update = healed(Kind.MISSING_TOOL_PREFIX, ModelReply(text=DIALECT), items)
     prompt = generate_corrective_prompt([error(Kind.MISSING_TOOL_PREFIX)], DIALECT, CONFIG, protocol="text")
     assert update == {
         "corrections": [Correction(reply=DIALECT, prompt=prompt)],
@@ -96,7 +79,7 @@ def test_what_cannot_be_rescued_is_asked_for_again(items: list[ToolCall | CallEr
 def test_a_correction_is_added_to_those_before() -> None:
     first = HealingAttempt(0, "before", [error(Kind.EMPTY_REPLY)], "Fix it.")
     calls = (RawCall(call_id="x", tool="f", arguments="{"), RawCall(call_id="y", tool="g", arguments="{}"))
-    update, _ = healed(
+    update = healed(
         Kind.INVALID_ARGUMENTS,
         ModelReply(calls=calls),
         protocol=Protocol.NATIVE,
@@ -124,16 +107,16 @@ def test_the_reminder_speaks_of_lines_only_to_a_model_that_writes_them(
     profile: Profile, line: str, manner: Manner
 ) -> None:
     errors = [ExtractionError(Kind.TRUNCATED_REPLY, 1, line, "Cut.")]
-    update, _ = healed(Kind.TRUNCATED_REPLY, ModelReply(text="x"), profile=profile, errors=errors)
+    update = healed(Kind.TRUNCATED_REPLY, ModelReply(text="x"), profile=profile, errors=errors)
     assert update["corrections"][0].prompt == generate_corrective_prompt(errors, "x", CONFIG, protocol=manner)
 
 
 def test_an_unfounded_answer_is_met_once_and_then_ends_the_run() -> None:
     facts = ExtractionError(Kind.UNFOUNDED_CLAIM, 0, "Fixed.", "No file was changed.")
-    update, _ = healed(Kind.UNFOUNDED_CLAIM, ModelReply(text="Fixed."), errors=[facts], corrections=[correction()])
+    update = healed(Kind.UNFOUNDED_CLAIM, ModelReply(text="Fixed."), errors=[facts], corrections=[correction()])
     first = HealingAttempt(0, "Fixed.", [facts], "No file was changed.")
     met = Correction(reply="Fixed.", prompt="No file was changed.", claim=True)
     assert update == {"corrections": [correction(), met], "healing_attempts": [first]}
-    again, _ = healed(Kind.UNFOUNDED_CLAIM, ModelReply(text="Fixed."), errors=[facts], healing_attempts=[first])
+    again = healed(Kind.UNFOUNDED_CLAIM, ModelReply(text="Fixed."), errors=[facts], healing_attempts=[first])
     assert list(again) == ["stop"]
     assert again["stop"].reason is StopReason.NOTHING_CHANGED

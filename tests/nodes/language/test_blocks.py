@@ -2,7 +2,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from mendgraph.nodes.language.dialects import EDIT_TOOL, EXAMPLE_EDITS, read_blocks
+from mendgraph.nodes.language.blocks import EDIT_TOOL, EXAMPLE_EDITS, read_blocks
 from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, ToolInvocation
 
 CODE = "def add(a, b):\n    return a + b\n"

@@ -1,7 +1,7 @@
 import pytest
 
 from mendgraph.nodes.language.text_protocol import ArgumentProblem, ReadCall, decode_arguments
-from mendgraph.nodes.parse.reading import read_native_calls
+from mendgraph.nodes.parse.native_calls import read_native_calls
 from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, RawCall, ToolInvocation
 
 INVALID = ExtractionErrorType.INVALID_JSON_SYNTAX
@@ -82,14 +82,20 @@ def raw(call_id: str, tool: str = "list_files", arguments: str = "{}") -> RawCal
             ),
         ),
         (
-            raw("a", "read_file", "null"),
+            raw("a", "read_file", "7"),
             "read_file",
             ExtractionError(
                 ExtractionErrorType.INVALID_JSON_SYNTAX,
                 0,
-                "read_file(null)",
-                'The arguments must be one JSON object such as {"param": "value"}, not null.',
+                "read_file(7)",
+                'The arguments must be one JSON object such as {"param": "value"}, not a number.',
             ),
+        ),
+        (raw("a", "list_files", "null"), "list_files", ToolInvocation("list_files", {}, 0)),
+        (raw("a", "read_file", '"{\\"path\\": \\"a\\"}"'), "read_file", ToolInvocation("read_file", {"path": "a"}, 0)),
+        *(
+            (raw("a", name, '{"path": "a"}'), "read_file", ToolInvocation("read_file", {"path": "a"}, 0))
+            for name in ("functions.read_file:0", "default_api.read_file", "read_file<|channel|>commentary")
         ),
     ],
 )
@@ -97,6 +103,16 @@ def test_one_call_is_an_invocation_or_a_typed_error(
     call: RawCall, tool: str, outcome: ToolInvocation | ExtractionError
 ) -> None:
     assert read_native_calls([call], NATIVE_TOOLS) == [ReadCall(tool, call.arguments, outcome, call_id="a")]
+
+
+def test_calls_that_an_endpoint_has_merged_into_one_are_several() -> None:
+    calls = read_native_calls([raw("a", "read_file", '{"path": "a"}{"path": "b"}')], NATIVE_TOOLS, "call_4")
+    assert [(call.call_id, call.outcome.args) for call in calls if isinstance(call.outcome, ToolInvocation)] == [
+        ("a", {"path": "a"}),
+        ("call_4_1", {"path": "b"}),
+    ]
+    [broken] = read_native_calls([raw("a", "read_file", '{"path": "a"}{"path"')], NATIVE_TOOLS)
+    assert isinstance(broken.outcome, ExtractionError)
 
 
 @pytest.mark.parametrize(

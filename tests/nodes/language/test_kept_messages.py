@@ -199,6 +199,14 @@ FENCED = "page.html\n```html\n<think>\nx\n</think>\n```"
         (f"Let me see.\n{SAID}\n</think>\n\n{CALL}", CALL, f"Let me see.\n{SAID}"),
         (f"<think>A fence:\n```\nopen</think>\n{CALL}", CALL, "A fence:\n```\nopen"),
         ("<think>a [/THINK] b</thinking> c</think>d", "d", "a [/THINK] b</thinking> c"),
+        ("<seed:think>Hm.</seed:think>It adds.", "It adds.", "Hm."),
+        ("<reasoning>Hm.</reasoning>\nIt adds.<|im_end|>\n", "It adds.", "Hm."),
+        (
+            "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>It adds.<|return|>",
+            "It adds.",
+            "Hm.",
+        ),
+        ("It adds.<|im_end|>", "It adds.", ""),
     ],
 )
 def test_thoughts_are_taken_from_the_text(text: str, said: str, reasoning: str) -> None:

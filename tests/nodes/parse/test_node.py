@@ -1,11 +1,14 @@
+import json
+
 import pytest
 
-from mendgraph.nodes.language.dialects import EXAMPLE_EDITS, describe_dialect
+from mendgraph.nodes.language.blocks import EXAMPLE_EDITS
 from mendgraph.nodes.parse.answers import TurnFacts
 from mendgraph.nodes.parse.node import ParseState, parse
 from mendgraph.nodes.parse.reading import Reader, ReplyReading
 from mendgraph.nodes.records import (
     Answer,
+    CallError,
     Correction,
     ExtractionError,
     ExtractionErrorType as Kind,
@@ -17,7 +20,7 @@ from mendgraph.nodes.records import (
     Reading,
     ToolCall,
 )
-from tests.nodes.parse.readings import BLOCKS, NATIVE, NATIVE_BLOCKS, malformed, raw
+from tests.nodes.parse.readings import BLOCKS, NATIVE, NATIVE_BLOCKS, REGISTRY, raw
 
 READER = Reader(Profile(), frozenset({"read_file"}), lambda _, arguments: arguments, lambda _: [])
 CALL = ToolCall(
@@ -133,17 +136,21 @@ def parsed(how: Reader, text: str = "", *calls: RawCall) -> ReplyReading:
 
 @pytest.mark.parametrize("how", [BLOCKS, NATIVE_BLOCKS], ids=["text", "native"])
 @pytest.mark.parametrize(
-    ("text", "dialect"),
+    ("text", "form", "tools"),
     [
-        ('```json\n{"name": "read_file", "arguments": {"path": "a.py"}}\n```', "json"),
-        ('I will read it first:\n```json\n{"name": "read_file", "arguments": {"path": "a.py"}}\n```', "json"),
-        ('```python\nread_file(path="a.py")\n```', "python_call"),
-        ('final_answer(answer="It adds.")', "python_call"),
+        ('```json\n{"name": "read_file", "arguments": {"path": "a.py"}}\n```', "json", ["read_file"]),
+        ('I will read it:\n```json\n{"name": "read_file", "arguments": {"path": "a.py"}}\n```', "json", ["read_file"]),
+        ('```python\nread_file(path="a.py")\n```', "tool_code", [""]),
+        ('final_answer(answer="It adds.")', "tool_code", [""]),
     ],
 )
-def test_a_block_that_is_a_call_in_another_form_is_no_edit(how: Reader, text: str, dialect: str) -> None:
-    details = describe_dialect(dialect)
-    assert parsed(how, text) == malformed(Kind.MISSING_TOOL_PREFIX, text, details)
+def test_a_block_that_is_a_call_in_another_format_is_no_edit(
+    how: Reader, text: str, form: str, tools: list[str]
+) -> None:
+    read = parsed(how, text)
+    assert (read.reading, [item.tool for item in read.items]) == (Reading.MALFORMED, tools)
+    assert [error.error_type for error in read.errors] == [Kind.MISSING_TOOL_PREFIX]
+    assert f"the format '{form}'" in read.errors[0].details
 
 
 def test_definitions_are_no_call_although_they_use_a_tools_name() -> None:
@@ -164,3 +171,35 @@ def test_an_example_that_comes_back_is_held_against_the_request() -> None:
     for text, turn in ((example, said), (example, unsaid), (other, unsaid)):
         assert parsed(how._replace(turn=turn), text).reading is Reading.MALFORMED
     assert parsed(how._replace(turn=said), other).reading is Reading.CALLS
+
+
+# --- Arguments that fit in one shape
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "fitting"),
+    [
+        ("read_file", {"path": "a.py", "limit": None, "start_line": None}, {"path": "a.py"}),
+        ("read_file", {"path": "a.py", "limit": "3"}, {"path": "a.py", "limit": 3}),
+        ("read_file", {"arguments": {"path": "a.py"}}, {"path": "a.py"}),
+        ("read_file", {"arguments": '{"path": "a.py"}'}, {"path": "a.py"}),
+        ("run_command", {"argv": '["ls", "-l"]', "cwd": None}, {"argv": ["ls", "-l"]}),
+        ("update_plan", {"steps": '[{"title": "look"}]'}, {"steps": [{"title": "look"}]}),
+        ("read_file", {"path": None}, None),
+        ("read_file", {"arguments": {"file": "a.py"}}, None),
+        ("run_command", {"argv": "ls -l"}, None),
+    ],
+)
+def test_arguments_are_read_in_the_one_shape_that_fits_their_tool(
+    tool: str, arguments: JsonMap, fitting: JsonMap | None
+) -> None:
+    schemas = {spec.name: spec.parameters for spec in REGISTRY.specs()}
+    how = NATIVE._replace(schema_of=schemas.__getitem__)
+    [item] = parsed(how, "", raw(tool, json.dumps(arguments), "a")).items
+    if fitting is None:
+        assert isinstance(item, CallError)
+        assert item.error.error_type is Kind.INVALID_ARGUMENTS
+        return
+    assert isinstance(item, ToolCall)
+    assert item.arguments == REGISTRY.validate(tool, fitting)
+    assert item.arguments == REGISTRY.validate(tool, json.loads(item.raw_arguments)) or "arguments" not in arguments

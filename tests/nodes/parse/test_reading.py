@@ -4,9 +4,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mendgraph.nodes.language.dialects import describe_dialect
 from mendgraph.nodes.parse.answers import NOTHING_DONE, TurnFacts
-from mendgraph.nodes.parse.reading import Reader, ReplyReading, cut_invented, read_reply
+from mendgraph.nodes.parse.reading import Reader, ReplyReading, read_reply
+from mendgraph.nodes.parse.written_calls import cut_invented
 from mendgraph.nodes.records import (
     Answer,
     CallError,
@@ -81,10 +81,15 @@ def test_lines_and_native_calls_of_one_reply_are_all_read() -> None:
 
 
 @EITHER
-def test_a_call_in_another_form_is_not_taken_for_the_answer(how: Reader) -> None:
-    text = '```json\n{"name": "read_file", "arguments": {"path": "a.py"}}\n```'
-    details = describe_dialect("json")
-    assert read(how, text) == malformed(Kind.MISSING_TOOL_PREFIX, text, details)
+def test_a_call_in_another_format_is_left_to_heal_with_what_the_history_has_of_it(how: Reader) -> None:
+    text = 'I look.\n```json\n{"name": "read_file", "arguments": {"path": "a.py"}}\n```'
+    found = read(how, text)
+    assert (found.reading, [error.error_type for error in found.errors]) == (
+        Reading.MALFORMED,
+        [Kind.MISSING_TOOL_PREFIX],
+    )
+    assert found.items == [reading_file(line=2).model_copy(update={"format": "json"})]
+    assert found.text == ("I look." if how is NATIVE else f"I look.\n{GOOD}")
 
 
 def test_malformed_calls_keep_their_places_among_the_others() -> None:
@@ -221,11 +226,18 @@ def judged(found: ReplyReading) -> list[tuple[str, str, Any]]:
 TURNS = st.sampled_from([TurnFacts(), IDLE, CHANGED, TurnFacts(request="Fix it.", configured=True, insistent=True)])
 
 
+NO_ARGUMENTS = {"": "{}", "null": "{}"}
+"""How a native call says that it has none, and how a line does."""
+
+
 @settings(max_examples=30)
 @given(CALLS, TURNS)
 def test_both_protocols_judge_the_same_calls_alike(calls: list[tuple[str, str]], turn: TurnFacts) -> None:
     native = read(NATIVE._replace(turn=turn), "", *(raw(tool, arguments) for tool, arguments in calls))
-    text = read(TEXT._replace(turn=turn), "\n".join(f"tool: {tool}({arguments or '{}'})" for tool, arguments in calls))
+    text = read(
+        TEXT._replace(turn=turn),
+        "\n".join(f"tool: {tool}({NO_ARGUMENTS.get(arguments, arguments)})" for tool, arguments in calls),
+    )
     assert judged(text) == judged(native)
     assert (text.reading, text.answer) == (native.reading, native.answer)
     assert [error.error_type for error in text.errors] == [error.error_type for error in native.errors]
@@ -239,7 +251,8 @@ def test_any_reply_can_be_read(reply: ModelReply, how: Reader, turn: TurnFacts) 
     good = [item for item in found.items if isinstance(item, ToolCall)]
     assert (found.reading is Reading.MALFORMED) is bool(found.errors)
     assert (found.reading is Reading.ANSWER) is (found.answer is not None)
-    assert (found.reading is Reading.CALLS) is bool(good and found.answer is None)
+    foreign = bool(good) and all(item.format for item in good if not item.implied)
+    assert (found.reading is Reading.CALLS) is bool(good and found.answer is None and not foreign)
     tools = [item.tool for item in found.items]
     assert tools.count("run_checks") == (turn.checked or turn.configured) * (found.reading is Reading.CALLS) * (
         "final_answer" in [item.tool for item in good]
@@ -268,17 +281,19 @@ def test_a_file_s_new_text_may_hold_what_looks_like_a_call(request_text: str) ->
     assert [item.raw_arguments for item in found.items if item.tool == "edit_blocks"] == [DOCS] * len(edits)
 
 
-def test_a_call_that_stands_in_the_text_beside_others_is_told() -> None:
-    text = 'It needs\n```json\n{"name": "read_file", "arguments": {"path": "a.py"}}\n```\nas well.'
+def test_a_call_that_stands_in_the_text_beside_native_ones_runs_once() -> None:
+    text = 'It needs\n```json\n{"name": "read_file", "arguments": {"path": "a.py"}}\n```'
     other = raw("read_file", '{"path": "b.py"}', "x")
-    told = read(NATIVE, text, other)
-    assert [(item.call_id, item.tool, type(item)) for item in told.items] == [
+    both = read(NATIVE, text, other)
+    assert [(item.call_id, item.tool, type(item)) for item in both.items] == [
         ("x", "read_file", ToolCall),
-        ("call_3_0", "read_file", CallError),
+        ("call_3_0", "read_file", ToolCall),
     ]
+    assert (both.reading, both.text) == (Reading.CALLS, "It needs")
     assert [item.call_id for item in read(NATIVE, text, raw("read_file", '{"path": "a.py"}', "x")).items] == ["x"]
     broken = read(NATIVE, text.replace('a.py"}}', 'a.py"'), other)
     assert [type(item) for item in broken.items] == [ToolCall, CallError]
+    assert [item.call_id for item in read(NATIVE, f"{text}\nas well.", other).items] == ["x"]
 
 
 def test_an_unknown_tool_is_told_of_the_tools_that_are_offered() -> None:
@@ -289,7 +304,7 @@ def test_an_unknown_tool_is_told_of_the_tools_that_are_offered() -> None:
 
 def test_a_call_in_another_form_under_the_name_of_a_file_is_no_text_of_it() -> None:
     said = 'I will read `calc.py`:\n```json\n{"name": "read_file", "arguments": {"path": "calc.py"}}\n```'
-    assert [error.error_type for error in read(BLOCKS, said).errors] == [Kind.MISSING_TOOL_PREFIX]
+    assert [item.tool for item in read(BLOCKS, said).items] == ["read_file"]
 
 
 LISTING = "tool: list_files({})"
@@ -300,7 +315,9 @@ WRITE = '{"name": "write_file", "arguments": {"path": "a.md", "content": "x\n' +
 def test_what_a_call_in_another_form_writes_never_runs(how: Reader) -> None:
     beside = read(how, f"{GOOD}\nThen:\n```json\n{WRITE}\n```\n{GOOD}").items
     kinds = [item.error.error_type if isinstance(item, CallError) else item.tool for item in beside]
-    assert kinds == ["read_file", Kind.MISSING_TOOL_PREFIX, "read_file"]
+    assert kinds == ["read_file", "write_file", "read_file"]
+    quoted = read(how, f"{GOOD}\nThen:\n```json\n{WRITE}\n```\nas said.").items
+    assert [item.tool for item in quoted] == ["read_file"]
 
 
 @pytest.mark.parametrize("tool", ["edit_blocks", "write_file", "read_file"])

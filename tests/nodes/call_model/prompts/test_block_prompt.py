@@ -9,7 +9,7 @@ from mendgraph.nodes.call_model.prompts.block_prompt import bounded_request, est
 from mendgraph.nodes.call_model.prompts.profiles import SMALL_STOP
 from mendgraph.nodes.call_model.prompts.prompt import Prompt, describe_tool, native_tool
 from mendgraph.nodes.call_model.prompts.turn_view import TurnView
-from mendgraph.nodes.language.dialects import render_file
+from mendgraph.nodes.language.blocks import render_file
 from mendgraph.nodes.language.history import settle_exchange, written_here
 from mendgraph.nodes.records import (
     CallResult,

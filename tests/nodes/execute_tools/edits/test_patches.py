@@ -382,3 +382,35 @@ def test_a_diff_of_any_lines_gives_the_new_text_or_is_refused(old: list[str], ne
 def test_a_closing_bracket_does_not_end_the_block() -> None:
     text = "def f(\n    a,\n) -> int:\n    x = 1\n\n\ndef g():\n    x = 1\n"
     assert text_after(text, "@@ def f(\n-    x = 1\n+    x = 2\n") == text.replace("x = 1", "x = 2", 1)
+
+
+# --- What codex bears as well
+
+
+@pytest.mark.parametrize(
+    ("text", "body", "result"),
+    [
+        ("a\nb\n", "-a\n+x\n b\n \n", "x\nb\n"),
+        ("say “hi” \u2013 now\nb\n", ' say "hi" - now\n-b\n+c\n', "say “hi” \u2013 now\nc\n"),
+        ('say "hi"\nb\n', " say “hi”\n-b\n+c\n", 'say "hi"\nc\n'),
+        ("a\r\nb\nc\n", "-a\n+x\n b\n", "x\r\nb\nc\n"),
+        ("a\nb\r\nc\r\n", "-a\n+x\n b\n+y\n", "x\nb\r\ny\r\nc\r\n"),
+    ],
+)
+def test_an_empty_last_line_typographic_characters_and_the_ends_of_replaced_lines(
+    text: str, body: str, result: str
+) -> None:
+    assert text_after(text, body) == result
+
+
+def test_lines_that_are_alike_in_two_places_are_refused() -> None:
+    assert "do not occur" in error_of("“a”\nb\n„a“\nb\n", ' "a"\n-b\n+c\n').message
+
+
+@pytest.mark.parametrize("start", ["<<EOF", "<<'EOF'", 'apply_patch <<"EOF"'])
+def test_a_patch_may_stand_in_a_here_document(start: str) -> None:
+    body = "*** Begin Patch\n*** Delete File: a.py\n*** End Patch\n"
+    files = parse_patch(f"{start}\n{body}EOF\n")
+    assert not isinstance(files, PatchError)
+    assert [file.path for file in files] == ["a.py"]
+    assert isinstance(parse_patch(f"{start}\n{body}"), PatchError)

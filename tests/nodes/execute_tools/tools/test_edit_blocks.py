@@ -302,3 +302,68 @@ def test_a_file_that_was_not_read_is_shown_before_anything_is_taken_out_of_it(be
     assert (shown.result.data["content"], bench.bytes_of("calc.py").decode()) == (CALC, CALC)
     added = edit_blocks.s(replace(context, task=""), path="calc.py", content="def half(a):\n    return a / 2\n")
     assert added.result.data["changed"] == ["half"]
+
+
+# --- Edits in the notation of another harness
+
+MENDED = CALC.replace("a - b", "a + b", 1)
+HUNK = " def add(a, b):\n-    return a - b\n+    return a + b\n \n"
+OLD, NEW = "def add(a, b):\n    return a - b\n", "def add(a, b):\n    return a + b\n"
+SEARCH = f"<<<<<<< SEARCH\n{OLD}=======\n{NEW}>>>>>>> REPLACE\n"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        SEARCH,
+        f"calc.py\n{SEARCH}",
+        f"--- a/calc.py\n+++ b/calc.py\n@@ -1,3 +1,3 @@\n{HUNK}",
+        f"diff --git a/calc.py b/calc.py\nindex 1..2 100644\n--- a/calc.py\n+++ b/calc.py\n@@ -9,3 +9,3 @@ x\n{HUNK}",
+        f"@@ -1,3 +1,3 @@\n{HUNK}",
+        f"*** Begin Patch\n*** Update File: calc.py\n@@ def add(a, b):\n{HUNK}*** End Patch\n",
+    ],
+)
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_an_edit_in_another_notation_is_made_exactly(bench: Bench, content: str, newline: str) -> None:
+    bench.put({"calc.py": CALC.replace("\n", newline)})
+    data = bench.data(edit_blocks, path="calc.py", content=content)
+    assert bench.bytes_of("calc.py") == MENDED.replace("\n", newline).encode()
+    assert (data["action"], data["content"]) == ("edited", MENDED)
+
+
+def test_several_search_blocks_are_made_in_order_and_a_new_file_by_what_is_added(bench: Bench) -> None:
+    bench.put({"a.txt": "one\ntwo\nthree\n"})
+    blocks = "".join(f"<<<<<<< SEARCH\n{old}\n=======\n{old}!\n>>>>>>> REPLACE\n\n" for old in ("one", "three"))
+    bench.data(edit_blocks, path="a.txt", content=blocks)
+    assert bench.bytes_of("a.txt") == b"one!\ntwo\nthree!\n"
+    bench.data(edit_blocks, path="b.txt", content="--- /dev/null\n+++ b/b.txt\n@@ -0,0 +1,2 @@\n+one\n+two\n")
+    bench.data(edit_blocks, path="c.txt", content="*** Begin Patch\n*** Add File: c.txt\n+one\n*** End Patch\n")
+    assert (bench.bytes_of("b.txt"), bench.bytes_of("c.txt")) == (b"one\ntwo\n", b"one\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (SEARCH.replace("a - b", "a * b"), "Line 1 of the block: the lines of this hunk do not occur in 'calc.py'."),
+        (SEARCH.replace("def add(a, b):\n", ""), "Line 1 of the block: this hunk fits in several places of 'calc.py'"),
+        (SEARCH.replace("a - b\n", "a - b  \n"), "differ from those of 'calc.py' in spaces"),
+        (SEARCH.replace(">>>>>>> REPLACE\n", ""), "Line 1 of the block: this block has no end"),
+        (f"{SEARCH}and more\n", "Line 8 of the block: here a block begins"),
+        (f"--- a/util.py\n+++ b/util.py\n@@ -1,3 +1,3 @@\n{HUNK}", "this block is for 'calc.py' alone"),
+        (f"*** Begin Patch\n*** Update File: util.py\n@@\n{HUNK}*** End Patch\n", "this block is for 'calc.py' alone"),
+        ("*** Begin Patch\n*** Delete File: calc.py\n*** End Patch\n", "this block is for 'calc.py' alone"),
+        (f"*** Begin Patch\n*** Update File: calc.py\n@@\n{HUNK}", "a patch ends with '*** End Patch'"),
+    ],
+)
+def test_an_edit_in_another_notation_that_does_not_fit_changes_nothing(
+    bench: Bench, content: str, message: str
+) -> None:
+    bench.put({"calc.py": CALC})
+    assert message in bench.error(edit_blocks, path="calc.py", content=content).message
+    assert bench.bytes_of("calc.py") == CALC.encode()
+
+
+def test_the_text_of_a_file_that_is_a_diff_stays_one(bench: Bench) -> None:
+    diff = f"--- a/calc.py\n+++ b/calc.py\n@@ -1,3 +1,3 @@\n{HUNK}"
+    bench.data(edit_blocks, path="fix.patch", content=diff)
+    assert bench.bytes_of("fix.patch") == diff.encode()

@@ -129,3 +129,25 @@ def test_what_is_not_added(bench: Bench, path: str, content: str, code: ToolErro
     assert (error.code, error.message) == (code, message)
     assert sorted(each.name for each in bench.root.rglob("*")) == [".env", "a", "binary"]
     assert bench.bytes_of("a") == b"same\n"
+
+
+LONG = "".join(f"line {number}\n" for number in range(1, 41))
+
+
+@pytest.mark.parametrize("placeholder", ["# ... rest of the code remains unchanged ...", "...", "// existing code"])
+def test_a_placeholder_in_place_of_most_of_a_file_is_refused_with_the_lines_that_would_be_lost(
+    bench: Bench, placeholder: str
+) -> None:
+    bench.put({"a.txt": LONG})
+    bench.data(read_file, path="a.txt")
+    error = bench.error(write_file, path="a.txt", content=f"line 1!\nline 2\n{placeholder}\n")
+    assert f"it says `{placeholder}` and loses 39 of 40 lines, from line 1 to line 40" in error.message
+    assert bench.bytes_of("a.txt") == LONG.encode()
+
+
+def test_the_loss_decides_and_not_the_sentence_alone(bench: Bench) -> None:
+    bench.put({"a.txt": LONG, "b.txt": "...\n" + LONG})
+    for path, content in (("a.txt", LONG + "...\n"), ("a.txt", "line 1\n"), ("b.txt", "...\nline 1\n")):
+        bench.data(read_file, path=path)
+        bench.data(write_file, path=path, content=content)
+        assert bench.bytes_of(path) == content.encode()

@@ -1,0 +1,14 @@
+"""The table of all tool-call formats. A new format is one entry: a class of its own, or a row of a class."""
+
+from typing import Final
+
+from mendgraph.nodes.language.formats.call_format import CallFormat
+from mendgraph.nodes.language.formats.json_calls import MARKED_JSON, PLAIN_JSON
+from mendgraph.nodes.language.formats.named_json import NAMED_JSON
+from mendgraph.nodes.language.formats.python_calls import PYTHON
+from mendgraph.nodes.language.formats.tagged import TAGGED
+
+FORMATS: Final[tuple[CallFormat, ...]] = (*MARKED_JSON, *TAGGED, *NAMED_JSON, *PYTHON, *PLAIN_JSON)
+"""Tried in this order where two begin alike."""
+
+FORMAT_OF: Final = {each.name: each for each in FORMATS}

@@ -1,0 +1,191 @@
+"""The calls that stand in the text of a reply: `tool:` lines and calls in any other format, and what was invented.
+
+Complete calls of known tools run as they are. A call is malformed, and is asked for again, where it cannot be read in
+exactly one way, where it stands byte for byte in a text that the model was shown, and behind results that the model
+has invented. Quotations are no calls.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from mendgraph.nodes.language.formats.call_format import Markup, ToolSchemas
+from mendgraph.nodes.language.formats.recognition import ROLE_LINE, masked, recognise, without_markup
+from mendgraph.nodes.language.formats.table import FORMAT_OF
+from mendgraph.nodes.language.history import without_thoughts
+from mendgraph.nodes.language.text_protocol import (
+    RESULT_MARK,
+    ReadCall,
+    extract_in_order,
+    fence_after,
+    unknown_tool_details,
+)
+from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, FinishReason, ModelReply, ToolInvocation
+
+_QUOTE_IT: Final = "An answer quotes calls in a code fence, between sentences."
+_SHOWN: Final = "it stands in a file, page or result that you were shown"
+_INVENTED: Final = "it stands behind a result that was not given by a tool"
+_ONLY_QUOTED: Final = "it stands in a code fence, where calls are quoted"
+_MOST_CHECKED: Final = 100
+"""Calls that are compared with what the model was shown; no reply runs so many."""
+
+
+class Written(NamedTuple):
+    """The calls of a text in order, malformed ones among them, and its prose. `quotes` names the format of a quotation.
+
+    `last_calls` are those with nothing but white space between them and behind them.
+    """
+
+    calls: list[ReadCall]
+    prose: str
+    quotes: str = ""
+    last_calls: list[ReadCall] = []  # noqa: RUF012 - never changed
+
+
+def read_written(
+    text: str, tools: ToolSchemas, texts: Callable[[], Sequence[str]] = lambda: (), *, answered: bool
+) -> Written:
+    """Read a text. Beside a final answer (`answered`, or a line outside of fences) what stands in fences is quoted."""
+    markups = recognise(text, tools)
+    plain = masked(text, markups) if markups else text
+    lines = extract_in_order(plain, tools.names, fenced=False)
+    answered = answered or any(call.tool == "final_answer" for call in lines)
+    if not answered:
+        lines = extract_in_order(plain, tools.names)
+    if not markups:
+        return Written(lines, text)
+
+    if answered:
+        markups = [each for each in markups if not text.startswith(("```", "~~~"), each.start)]
+    calls = [each for each in markups if not each.quoted]
+    quotes = next((each.format for each in markups if each.quoted), "")
+    invented = _invention(text, markups, tools.names)
+    prose = without_markup(text[:invented], [each for each in calls if invented is None or each.start < invented])
+    if quotes and not calls and not lines and not plain.strip():
+        calls = [each._replace(quoted=False, problem=_ONLY_QUOTED) for each in markups]
+
+    refused = _shown_calls(text, calls, texts)
+    foreign: list[ReadCall] = []
+    first_of_last, at, line = 0, 0, 1
+    for each in calls:
+        if text[at : each.start].strip():
+            first_of_last = len(foreign)
+        line += text.count("\n", at, each.start)
+        reason = _INVENTED if invented is not None and each.start > invented else ""
+        reason = reason or (_SHOWN if each.start in refused else each.problem)
+        foreign += _read_calls(each, text, line, tools, reason)
+        at, line = each.end, line + text.count("\n", each.start, each.end)
+    last_calls = [] if text[at:].strip() else foreign[first_of_last:]
+    both = sorted([*lines, *foreign], key=lambda call: call.line_number) if lines else foreign
+    return Written(both, prose, quotes, last_calls)
+
+
+def _read_calls(markup: Markup, text: str, line: int, tools: ToolSchemas, reason: str) -> Iterator[ReadCall]:
+    content = text[markup.start : markup.start + 200]
+    form = FORMAT_OF.get(markup.format)
+    if reason:
+        named = f"in the format '{markup.format}' " if form else ""
+        details = f"The tool call {named}does not run: {reason}. Nothing of it was executed. {_QUOTE_IT}"
+        if form and markup.problem:
+            details += f" {form.reminder}"
+        tool = next((call.tool for call in markup.calls), "")
+        error = ExtractionError(ExtractionErrorType.MISSING_TOOL_PREFIX, line, content, details)
+        yield ReadCall(tool, content, error, format=markup.format or "unknown")
+        return
+    for call in markup.calls:
+        raw = json.dumps(call.arguments, ensure_ascii=False)
+        outcome: ToolInvocation | ExtractionError = ToolInvocation(call.tool, call.arguments, line)
+        if call.tool not in tools.names:
+            details = unknown_tool_details(call.tool, tools.names)
+            outcome = ExtractionError(ExtractionErrorType.UNKNOWN_TOOL_NAME, line, content, details)
+        yield ReadCall(call.tool, raw, outcome, format=markup.format)
+
+
+def _shown_calls(text: str, calls: Sequence[Markup], texts: Callable[[], Sequence[str]]) -> set[int]:
+    """Where the markup begins that stands in a text that the model was shown, or that such a text may have begun.
+
+    Of a raw value it is not known where it ends if what stands between two values was shown: all of them are refused.
+    """
+    written = [each for each in calls if each.calls][:_MOST_CHECKED]
+    shown = "\0".join(texts()) if written else ""
+    if not shown:
+        return set()
+    places = [place for each in written for call in each.calls for place in call.values]
+    joints = [text[end:start].strip() for (_, end), (start, _) in pairwise(places)]
+    if any(joint and joint in shown for joint in joints):
+        return {each.start for each in written if any(call.values for call in each.calls)}
+    refused = set()
+    for each in written:
+        last = max((end for call in each.calls for _, end in call.values), default=each.end)
+        if text[each.start : last].strip() in shown:
+            refused.add(each.start)
+    return refused
+
+
+def with_lines(prose: str, calls: Sequence[ReadCall]) -> str:
+    """The text of a reply for the history in the text protocol: its prose, then a line for each call."""
+    return "\n".join(filter(None, [prose, *(f"tool: {call.tool}({call.raw_arguments})" for call in calls)]))
+
+
+def on_their_lines(prose: str, calls: Sequence[ReadCall]) -> list[ReadCall]:
+    """The calls with the numbers of the lines that `with_lines` gives them."""
+    line = len(prose.splitlines()) + 1
+    placed = []
+    for call in calls:
+        placed.append(call._replace(outcome=call.outcome._replace(line_number=line)))
+        line += max(1, len(call.raw_arguments.splitlines()))
+    return placed
+
+
+# --- A reply without what the model invented after its calls: results, and the next words of a person
+
+
+def kept_part(reply: ModelReply, known_tools: frozenset[str]) -> ModelReply:
+    """The reply up to where it begins to invent; the same object where it does not, or where calls follow.
+
+    Where the token limit cut what was invented, all of what is kept is there.
+    """
+    if reply.calls or not reply.text:
+        return reply
+    kept = cut_invented(reply.text, known_tools)
+    if kept == reply.text:
+        return reply
+    finish = FinishReason.STOP if reply.finish_reason is FinishReason.LENGTH else reply.finish_reason
+    return reply.model_copy(update={"text": kept.rstrip(), "finish_reason": finish})
+
+
+def was_cut(said: ModelReply, kept: ModelReply) -> bool:
+    """Whether the reply that was kept ends earlier than the one that was said, its thoughts left aside."""
+    return kept.text != without_thoughts(said).text
+
+
+def cut_invented(text: str, known_tools: frozenset[str]) -> str:
+    """The reply up to the line where it begins to invent; the time is linear.
+
+    A `tool_result(` line always begins it. After a call, in any format, so does the beginning of another role's
+    message: `user:`, `### User`, `<|im_start|>`. What stands in a call or a code fence is content. A reply that goes on
+    to call is left whole: its calls get errors.
+    """
+    markups = recognise(text, ToolSchemas(known_tools))
+    place = _invention(text, markups, known_tools)
+    if place is None or any(each.start > place and not each.quoted for each in markups):
+        return text
+    return text[:place]
+
+
+def _invention(text: str, markups: Sequence[Markup], known_tools: frozenset[str]) -> int | None:
+    """Where a reply begins to invent."""
+    plain = masked(text, markups) if markups else text
+    ends = {call.line_number: call.end_line for call in extract_in_order(plain, known_tools)}
+    first_end = next((each.end for each in markups if not each.quoted), len(text))
+    at, inside, fence, called = 0, 0, "", False
+    for number, line in enumerate(plain.splitlines(keepends=True), start=1):
+        inside = ends.get(number, inside)
+        called = called or number in ends or at + len(line) > first_end
+        if number > inside:
+            before, fence = fence, fence_after(line, fence)
+            if not (before or fence) and (line.startswith(RESULT_MARK) or (called and ROLE_LINE.match(line))):
+                return at + len(line) - len(line.lstrip())
+        at += len(line)
+    return None

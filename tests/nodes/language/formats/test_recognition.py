@@ -1,0 +1,261 @@
+"""What of a reply is a call that runs, one that is asked for again, or a part of an answer."""
+
+import json
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from mendgraph.nodes.language.formats.call_format import ToolSchemas
+from mendgraph.nodes.language.formats.recognition import recognise
+from mendgraph.nodes.parse.written_calls import read_written
+from mendgraph.nodes.records import ToolInvocation
+
+KNOWN = frozenset({"read_file", "edit_file", "multi_edit", "write_file", "list_files"})
+TOOLS = ToolSchemas(KNOWN)
+
+JSON_CALL = '{"name": "read_file", "arguments": {"path": "a.py"}}'
+LIST = '[{"tool": "read_file", "args": {}}, {"tool": "edit_file", "args": {"path": "b"}}]'
+FENCED = f"```json\n{JSON_CALL}\n```"
+TAGGED = f"<tool_call>\n{JSON_CALL}\n</tool_call>"
+PYTHON_CALL = 'read_file(path="a.py")'
+PYTHON_FENCED = f"```python\n{PYTHON_CALL}\n```"
+READ: tuple[str, dict[str, Any]] = ("read_file", {"path": "a.py"})
+EDIT_CALL = '{"name": "edit_file", "arguments": {"new_str": "```\nx\n```"}}'
+EDIT: tuple[str, dict[str, Any]] = ("edit_file", {"new_str": "```\nx\n```"})
+
+READABLE = [
+    (JSON_CALL, [READ]),
+    (f"\n  {JSON_CALL}\n", [READ]),
+    (FENCED, [READ]),
+    (f"~~~ JSON title\r\n{JSON_CALL}\r\n~~~", [READ]),
+    (f"```json\n{JSON_CALL}", [READ]),
+    (f"Action:\n{JSON_CALL}", [READ]),
+    (f"Action:\n{FENCED}", [READ]),
+    (LIST, [("read_file", {}), ("edit_file", {"path": "b"})]),
+    (EDIT_CALL, [EDIT]),
+    (f"```json\n{EDIT_CALL}\n```", [EDIT]),
+    (f"{JSON_CALL}\n{JSON_CALL}", [READ, READ]),
+    (f"{FENCED}\n\n{FENCED}", [READ, READ]),
+    ('{"name": "read_file", "arguments": {"path": "a.py",},}', [READ]),
+    (TAGGED, [READ]),
+    (f"<tool_call>{JSON_CALL}</tool_call>\n<tool_call>{JSON_CALL}</tool_call>", [READ, READ]),
+    (f"{TAGGED}\nThat is all.", [READ]),
+    ("<function=read_file>\n<parameter=path>\na.py\n</parameter>\n</function>", [READ]),
+    ('[TOOL_CALLS] [{"name": "list_files"}]', [("list_files", {})]),
+    ('<function=read_file>{"path": "a.py"}', [READ]),
+    (f"[{PYTHON_CALL}]", [READ]),
+    (f"```tool_code\n{PYTHON_CALL}\n```", [READ]),
+    ('read_file({"path": "a.py"})', [READ]),
+    ('{tool: "read_file", args: {"path": "a.py"}, terminal: false}', [READ]),
+    (f"Done {JSON_CALL}", [READ]),
+]
+
+ASKED_AGAIN = [
+    "I will read it.\nread_file({}\n",
+    '{"name": "edit_file", "arguments": {"path": "a", "path": "b"}}',
+    '{"name": "edit_file", "arguments": {"new_str": "x',
+    '{"name": "edit_file", "arguments": {"new_str": "x"}',
+    '```json\n{"name": "edit_file", "arguments": {"new_str": "x\n```\nThis edits.',
+    '{"name": "read_file", "arguments": "a.py"}',
+    '{"name": "read_file", "arguments": {}, "because": "I want to"}',
+    '[{"name": "read_file", "arguments": {}}, {"name": "nope", "arguments": {}}]',
+    '<tool_call>{"name": "nope", "arguments": {}}</tool_call>',
+    '{"name": "nope", "arguments": {}}',
+    '{tool: "nope", args: {}, terminal: true}',
+    "<tool_call>\nread the file\n</tool_call>",
+    '[TOOL_CALLS] [{"name": "read_file"',
+    "<|python_tag|>print(1)",
+    "Action: read_file\nAction Input: a.py",
+    "<tool: nope({})>",
+    'I use {"name": "read_file", "arguments": {"path": "a.py"}} for it.',
+    'read_file({"path": "a.py"})\nThis reads the file.',
+    'read_file({"path": a.py})',
+    '```\nread_file({"path": "a.py"})\n```',
+    PYTHON_CALL,
+    PYTHON_FENCED,
+    "Action: read_file('a.py')",
+    'read_file(path="a.py", limit=count)',
+    f"[{PYTHON_CALL}]\nreads it.",
+    f"```xml\n{TAGGED}\n```",
+]
+
+QUOTING_ANSWERS = [
+    f"```json\n{JSON_CALL}\n```\nThis reads the file.",
+    f"{FENCED}\nAlternatively:\n{FENCED}\nDone.",
+    f"calls.json\n{FENCED}",
+    f"I will write it:\n```json calls.json\n{JSON_CALL}\n```",
+    f"The file holds\n{FENCED}\nwhich is a call.",
+    f"The file holds\n```\n{TAGGED}\n```\nand no more.",
+    f"A Hermes call is:\n```xml\n{TAGGED}\n```",
+    "It is:\n```\n<function=read_file>\n<parameter=path>\na\n</parameter>\n</function>\n```",
+]
+
+ANSWERS = [
+    'deploy({"path": "a.py"})',
+    'Call read_file({"path": "a.py"}) to read it.',
+    "read_file(path)",
+    'read_file(path="a.py") gives the text of the file.',
+    "",
+    "The bug is fixed.",
+    "Use `tool: read_file({})` or <tool_call> tags.",
+    f"Write `{TAGGED}` for it.",
+    "Action: none is needed.",
+    '{"name": "read_file", "version": "1.0"}',
+    '{"name": "mendgraph", "dependencies": {}}',
+    f"```python\n{JSON_CALL}\n```\nis data.",
+    f"> {JSON_CALL}",
+    f"It is:\n\n    {JSON_CALL}\n\nas said.",
+    '```python\nprint("tool: read_file({})")\n```',
+    f"```python\ntext = {PYTHON_CALL}\n```",
+    f"tools.py\n```python\nprint({PYTHON_CALL})\n```",
+    f"1. `{PYTHON_CALL}` reads it.\n2. `list_files()` lists them.",
+    "<table>\n<tr><td>1</td></tr>\n</table>",
+    "[]",
+    "{}",
+    "[1, 2]",
+    "```\n```",
+]
+
+
+def calls_of(text: str) -> list[tuple[str, dict[str, Any]]]:
+    """The calls that run; [] where a part of the reply is asked for again."""
+    outcomes = [call.outcome for call in read_written(text, TOOLS, answered=False).calls]
+    return [each[:2] for each in outcomes if isinstance(each, ToolInvocation)]
+
+
+def errors_of(text: str) -> list[str]:
+    calls = read_written(text, TOOLS, answered=False).calls
+    return [call.outcome.details for call in calls if not isinstance(call.outcome, ToolInvocation)]
+
+
+@pytest.mark.parametrize(("text", "calls"), READABLE)
+def test_complete_calls_are_read_after_prose_and_alone(text: str, calls: list[tuple[str, dict[str, Any]]]) -> None:
+    for reply in (text, f"I look into it.\n\n{text}"):
+        assert (calls_of(reply), errors_of(reply)) == (calls, [])
+
+
+@pytest.mark.parametrize("text", ASKED_AGAIN)
+def test_a_call_that_cannot_be_read_in_one_way_is_asked_for_again(text: str) -> None:
+    assert errors_of(text)
+
+
+@pytest.mark.parametrize("text", QUOTING_ANSWERS)
+def test_a_quoted_call_is_part_of_an_answer(text: str) -> None:
+    written = read_written(text, TOOLS, answered=False)
+    assert (written.calls, bool(written.quotes)) == ([], True)
+
+
+@pytest.mark.parametrize("text", ANSWERS)
+def test_an_answer_stays_an_answer(text: str) -> None:
+    assert read_written(text, TOOLS, answered=False).calls == []
+
+
+PARAGRAPHS = st.sampled_from(
+    [
+        "# mendgraph",
+        "## How a call looks",
+        "A model calls a tool by its name.",
+        "The text protocol has one line for each call, for example:",
+        "In the native protocol the same call is:",
+        "- `read_file`: reads a file\n- `edit_file`: changes one",
+        "You can send several calls in one reply.",
+        "Other models print JSON, and the first thing they print is this:",
+        "See `calls.json`:",
+        "| form | read |\n|---|---|\n| JSON | yes |",
+    ]
+)
+QUOTES = st.sampled_from(
+    [FENCED, f"```\n{TAGGED}\n```", PYTHON_FENCED, "```\ntool: read_file({})\n```", f"    {JSON_CALL}", f"> {TAGGED}"]
+)
+
+
+@given(st.lists(PARAGRAPHS | QUOTES, max_size=6), PARAGRAPHS)
+def test_a_text_that_quotes_calls_never_runs_them(parts: list[str], paragraph: str) -> None:
+    assert calls_of("\n\n".join([*parts, paragraph])) in ([], [("read_file", {})] * "".join(parts).count("tool:"))
+
+
+CALL = ToolInvocation("read_file", {"path": "a.py"}, 1)
+ARGUMENTS = '{"path": "a.py"}'
+
+
+@pytest.mark.parametrize("name", ["name", "tool", "function", "action", "tool_name"])
+@pytest.mark.parametrize("arguments", ["arguments", "parameters", "args", "input", "action_input"])
+def test_a_call_goes_by_many_names(name: str, arguments: str) -> None:
+    assert calls_of(f'{{"{name}": "read_file", "{arguments}": {ARGUMENTS}}}') == [CALL[:2]]
+    assert calls_of(f'{{"{arguments}": {ARGUMENTS}, "{name}": "read_file"}}') == [CALL[:2]]
+
+
+@pytest.mark.parametrize(
+    ("body", "calls"),
+    [
+        (f'{{"function": {JSON_CALL}}}', [READ]),
+        (f'{{"type": "function", "id": "call_1", "function": {JSON_CALL}}}', [READ]),
+        (f'{{"name": "read_file", "arguments": {json.dumps(ARGUMENTS)}}}', [READ]),
+        (JSON_CALL.replace("a.py", "a\nb"), [("read_file", {"path": "a\nb"})]),
+        (f"<tools>\n[{JSON_CALL}]\n</tools>\n{TAGGED}", [READ, READ]),
+        (TAGGED.replace("a.py", "</tool_call>"), [("read_file", {"path": "</tool_call>"})]),
+        ("[1]", []),
+        ('{"name": ["read_file"], "arguments": {}}', []),
+        ('{"name": "read_file", "arguments": "{\\"path\\": "}', []),
+        ('{"name": "read_file", "tool": "read_file", "arguments": {}}', []),
+        ('{"type": "message", "name": "read_file", "arguments": {}}', []),
+    ],
+)
+def test_json_is_read_where_it_is_whole(body: str, calls: list[tuple[str, dict[str, Any]]]) -> None:
+    assert calls_of(body) == calls
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        *(
+            "{",
+            "[",
+            '{"a":',
+            "{}",
+            "<tool_call>",
+            "read_file(",
+            "<function=read_file>",
+            "<function=read_file><parameter=a>",
+        ),
+        *(
+            '{"name": "read_file", "arguments": ',
+            '{"name": "x",\n',
+            "<read_file><a>",
+            "[read_file(",
+            '<invoke name="a">',
+        ),
+        *("```\n<tool_call>\n", "<|tool_call>call:a{b:", "<arg_key>", '<tool_call>{"name": "a", "arguments": {}}'),
+        *(
+            "tool: read_file({\n",
+            "<tool_call>a<arg_key>",
+            "✿FUNCTION✿",
+            "<｜tool▁call▁begin｜>",
+            "`<tool_call>",
+            "a <tool_call> b",
+        ),
+    ],
+)
+def test_the_time_for_a_hostile_reply_grows_with_its_length(unit: str) -> None:
+    small, large = (steps_of(unit * (size // len(unit))) for size in (2_000, 8_000))
+    assert large <= 6 * small + 2_000
+
+
+def steps_of(text: str) -> int:
+    """The lines of Python that reading this text takes."""
+    steps = 0
+
+    def count(_: Any, event: str, __: Any) -> Any:
+        nonlocal steps
+        steps += event == "line"
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        recognise(text, TOOLS)
+    finally:
+        sys.settrace(before)
+    return steps
