@@ -371,7 +371,7 @@ class Verdict(Record):
     """Guard's answer about one call. `rule` names what decided; `error` is what the model sees when denied.
 
     `blocked` is what a person sees of a change that file rules deny, as `format_guardrail_violations` writes it, and
-    `refused` is told where a person did not allow a call, before its name: "you refused".
+    `refused` is what a person reads of a call that was not allowed, before its name: "you refused".
     `pins` are the only changes that a person allowed, (path, hash of the file then, mark), and None allows any;
     `edited` are the arguments that the person changed.
     """
@@ -430,7 +430,7 @@ class LoopRecord(Record):
     """Loop control's memory: for each step, oldest first, the signatures of its calls.
 
     `failed_tries` are steps in a row whose edits or checks failed, `missed` the files of the turn's edits that missed.
-    `verified` is what the checks since the last change came to, `refused` the changes that nobody allowed, in words.
+    `verified` is what the checks since the last change came to, `refused` the calls that were not allowed, in words.
     """
 
     recent: tuple[tuple[str, ...], ...] = ()
@@ -518,7 +518,8 @@ class Outcome(Record):
     """How a run ended; set exactly once in a turn, by `stop/`. `answer` is "" and `value` None unless FINISHED.
 
     `message` is for people. Where files were changed it names them and says what `verified` says: "Changed cart.py; 2
-    tests pass." Without a change it is the answer, or why the run ended. `marks` are what else it says of single files.
+    tests pass." Without a change it is the answer, or why the run ended. `marks` are what else it says of single files,
+    `refused` the calls that would have changed or reached something, and were not allowed, each with the reason.
     `restored` are files that are as before the turn, as its work failed: `mendgraph apply` puts its changes back.
     `quotes` marks an answer that shows a tool call, which did not run, by the format of the call.
     """
@@ -531,6 +532,7 @@ class Outcome(Record):
     value: Any = None
     changed_files: tuple[str, ...] = ()
     marks: tuple[Mark, ...] = ()
+    refused: tuple[str, ...] = ()
     restored: tuple[str, ...] = ()
     verified: Verification = Verification()
     usage: JsonMap = Field(default_factory=dict, repr=False)

@@ -24,6 +24,7 @@ Run = Callable[[Obedient, Layout, list[object]], Ended]
 MODULES = {
     "plain loop": ("plain_loop", "run"),
     "ours": ("ours", "run_defaults"),
+    "ours, strict": ("ours", "run_strict"),
     "ours, paths": ("ours", "run_paths"),
     "ours, programs": ("ours", "run_programs"),
     "ours, network": ("ours", "run_network"),

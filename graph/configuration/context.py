@@ -309,6 +309,16 @@ class AgentContext(Record):
         protects=True,
         option="--writable PATH",
     )
+    strict: bool = _setting(
+        False,
+        "For untrusted repositories: files that run later, manifests, tests, documents and deletions only by their"
+        " path in the request; programs change no file.",
+        trust="on",
+        option="--strict/--no-strict",
+    )
+    request_permits: bool = _setting(
+        True, "A request that names a protected file allows its change; not in Actions, batches, servers.", trust="off"
+    )
     offer: Literal["few", "all"] = _setting(
         "few", "Tools that the model is told of. few: what most tasks need, in the fewest tokens.", trust="any"
     )

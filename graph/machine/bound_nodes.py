@@ -4,6 +4,7 @@ Each method is one node: it takes the node's slice of the state with the turn's 
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import copy
@@ -27,7 +28,7 @@ from mendgraph.graph.configuration.narrowing import (
     given_context,
     run_id_of,
 )
-from mendgraph.graph.machine.guard_runtime import is_judged_by_words, judge_calls, wishes_of, with_known_files
+from mendgraph.graph.machine.guard_runtime import is_judged_by_words, judge_calls, with_known_files
 from mendgraph.graph.machine.memory import Memory, Note
 from mendgraph.graph.machine.model_runtime import ModelRuntime, Prepared, book_thread
 from mendgraph.graph.machine.run_records import REQUEST_ID
@@ -48,8 +49,9 @@ from mendgraph.nodes.execute_tools.policy.alerts import Alert, Vitals, observe_c
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.step import Execution
 from mendgraph.nodes.guard.policy import edited_result, judge_workspace
+from mendgraph.nodes.guard.scope import unnamed
 from mendgraph.nodes.heal.node import heal
-from mendgraph.nodes.language.history import without_media
+from mendgraph.nodes.language.history import asked_in, without_media
 from mendgraph.nodes.language.project_notes import most_bytes
 from mendgraph.nodes.loop_check.node import check
 from mendgraph.nodes.loop_check.repetition import signature_of
@@ -163,7 +165,7 @@ class BoundNodes:
         problem = root.message if isinstance(root, ToolError) else self._context_problem(context, root)
         problem = problem if isinstance(given, AgentContext) else given
         folder = {} if isinstance(root, ToolError) else {"workspace": root}
-        context = context.model_copy(update={"system_prompt": "", **folder})
+        context = context.model_copy(update={"system_prompt": "", **folder, **self._of_strangers(runtime)})
         run_id = run_id_of(runtime) or state.get("run_id") or uuid4().hex
         memory = Memory(runtime.store, context.workspace) if context.memory and not problem else None
         if isinstance(remembered := memory.notes() if memory else [], ToolError):
@@ -390,7 +392,8 @@ class BoundNodes:
             return state
         marks = marks_of(self._tools.workspace(state["context"]), changes)
         left = [path for path, (_, new) in changes.items() if new]
-        marks += tuple(Mark(kind="not_named", path=path) for path in wishes_of(self._tools, state).unnamed(left))
+        others = unnamed(asked_in(state.get("messages") or []), left)
+        marks += tuple(Mark(kind="not_named", path=path) for path in others)
         return {**state, "loop": (state.get("loop") or LoopRecord()).model_copy(update={"marks": marks})}
 
     def _stopped(self, state: AgentState, update: Update) -> Update:
@@ -420,6 +423,12 @@ class BoundNodes:
             given = configurable_settings(get_config().get("configurable", {}))
         allowed = client_context(given, self._bound)
         return Admission(allowed, "") if isinstance(allowed, StopCause) else allowed
+
+    def _of_strangers(self, runtime: Runtime[AgentContext]) -> JsonMap:
+        """What a context has where the words of a request may be somebody's who is not the user."""
+        given: object = runtime.context
+        served = isinstance(given, Admission) or self._served or bool(runtime.server_info)
+        return {"request_permits": False} if served or os.environ.get("GITHUB_ACTIONS") else {}
 
     def _children(
         self, state: AgentState, in_loop: Callable[[Any], Any] | None = None

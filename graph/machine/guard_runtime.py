@@ -8,14 +8,14 @@ before it would change.
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Literal
 
 from langgraph.config import get_config, get_stream_writer
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.state import AgentState, Update
-from mendgraph.graph.machine.tool_runtime import ToolRuntime, foreign_to
+from mendgraph.graph.machine.tool_runtime import ToolRuntime, foreign_to, scope_of
 from mendgraph.nodes.execute_tools.edits.diffs import MAX_DIFF_CHARACTERS, MAX_DIFF_LINES, header, unified_diff
 from mendgraph.nodes.execute_tools.engine import call_tool
 from mendgraph.nodes.execute_tools.files.text_files import decode_text, why_not_text
@@ -25,27 +25,14 @@ from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.approvals import ApprovalRequest, GuardUpdate, Hands, Preview, ShownPreview
 from mendgraph.nodes.guard.node import judge_step
 from mendgraph.nodes.guard.policy import GuardConfig, judge_path, judge_reply, paths_of_call, plain_target
-from mendgraph.nodes.guard.wishes import Shown, Wishes, texts_of
-from mendgraph.nodes.language.history import asked_in, last_request, results_in
+from mendgraph.nodes.language.history import last_request
 from mendgraph.nodes.loop_check.repetition import signature_of
-from mendgraph.nodes.records import (
-    CallError,
-    Effect,
-    JsonMap,
-    LoopRecord,
-    Plan,
-    ToolCall,
-    ToolError,
-    ToolErrorCode,
-    Verdict,
-)
+from mendgraph.nodes.records import CallError, Effect, JsonMap, LoopRecord, Plan, ToolCall, Verdict
 
 SECONDS = 10.0
 """How long one call may be thought about."""
 
 _LONGEST_ARGUMENT = 2_000
-_PRINT = frozenset({"run_command", "run_checks"})
-"""Programs name files that are there with each failure; an error of any tool names what was asked for."""
 _CUT = "[... "
 """How the line begins that says how much is not shown; no other line of a diff does."""
 
@@ -62,14 +49,15 @@ def with_known_files(tools: ToolRuntime, context: AgentContext, update: Update) 
 def judge_calls(tools: ToolRuntime, state: AgentState) -> GuardUpdate:
     """Judge the calls of one reply, and ask a person where that is needed."""
     context, refused = state["context"], partial(tools.report_refused, state, get_stream_writer())
+    scope = scope_of(state)
     config = GuardConfig(
         mode=context.mode,
         root=context.workspace,
-        rules=tools.rules(context),
+        rules=tools.rules(context, scope),
         allowed=tools.names(context),
         paths_of=tools.paths_of,
         leads_to=partial(tools.leads_to, context, observe=refused),
-        wishes=wishes_of(tools, state),
+        scope=scope,
     )
     overrides = state.get("loop", LoopRecord()).overrides
     signature = partial(signature_of, root=context.workspace)
@@ -87,7 +75,6 @@ def judge_calls(tools: ToolRuntime, state: AgentState) -> GuardUpdate:
             thread=str(get_config()["configurable"].get("thread_id") or state.get("run_id", "")),
             grants=state.get("grants") or (),
             known=state.get("known_files") or {},
-            wishes=config.wishes,
         )
 
     return judge_step(state, judge, tools.specs, hands)
@@ -104,38 +91,6 @@ def is_judged_by_words(tools: ToolRuntime, state: AgentState) -> bool:
         if any(each is None or judge_path(each, for_write=False, rules=tools.rules(context)) for each in targets):
             return False
     return not state.get("loop", LoopRecord()).overrides
-
-
-def wishes_of(tools: ToolRuntime, state: AgentState) -> Wishes:
-    """What tells whose wish a change of this run is."""
-    context, messages = state["context"], state.get("messages") or []
-
-    def held(path: str) -> str | None:
-        found = tools.workspace(context).read_file(path)
-        if isinstance(found, ToolError):
-            return None if found.code is ToolErrorCode.NOT_FOUND else ""
-        return found.data.decode(errors="replace")
-
-    def real(path: str) -> str:
-        found = tools.leads_to(context, path, True)
-        usable = isinstance(found, str) and tools.workspace(context).denied(found, for_write=True) is None
-        return str(found) if usable else path  # a rule that refuses it says so itself
-
-    def texts() -> Iterator[Shown]:
-        yield from ((notes.path, notes.text, "all") for notes in state.get("notes") or ())
-        for result in results_in(messages):
-            tool, spec = str(result.get("tool")), tools.specs.get(str(result.get("tool")))
-            if spec is None or spec.effect is not Effect.WRITE:  # which show what the model itself has written
-                names = "none" if not result.get("ok") else "new" if tool in _PRINT else "all"
-                yield from texts_of(result.get("data", result.get("error")), tool, names)
-
-    return Wishes(
-        request=lambda: "\n".join([asked_in(messages), *(state.get("system_prompt") or ()), *context.writable_paths]),
-        texts=cache(lambda: [*texts()]),
-        held=cache(held),
-        real=real,
-        made=lambda path: any(each.path == path and not each.sha256_before for each in state.get("changes") or ()),
-    )
 
 
 class Previewer:

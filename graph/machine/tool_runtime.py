@@ -59,10 +59,11 @@ from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.execute_tools.tools.about_run import remember
 from mendgraph.nodes.execute_tools.tools.read_file import read_file, read_skill
 from mendgraph.nodes.execute_tools.trace import RunLog, TraceEvent, TraceSink
-from mendgraph.nodes.guard.file_rules import OWN_SETTINGS_RULE, FileGuardrailRule, writable_rule
+from mendgraph.nodes.guard.file_rules import FileGuardrailRule, writable_rule
 from mendgraph.nodes.guard.policy import edited_result, is_hidden, judge_content, results_of_denied
+from mendgraph.nodes.guard.scope import Scope, is_guarded, scope_rule
 from mendgraph.nodes.heal.healing import is_unfounded
-from mendgraph.nodes.language.history import is_request, last_request, results_in, texts_in
+from mendgraph.nodes.language.history import asked_in, is_request, last_request, results_in, texts_in
 from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.language.project_notes import SkillFolder
 from mendgraph.nodes.parse.answers import ResponseFormat, TurnFacts, answer_problems
@@ -136,7 +137,7 @@ class ToolRuntime:
         self.words = WrittenLiterals(self._redactor.now)
         self.records = WorkspaceRecords()
         self._memory = PolicyMemory(monotonic_s, BreakerConfig())
-        self._opened: dict[tuple[str, CommandRules | CheckRules], Any] = {}
+        self._opened: dict[tuple[str, CommandRules | CheckRules, frozenset[str]], Any] = {}
         self._executed = tuple(dict.fromkeys(name for each in given for name in each.executes))
         self._has_remote_tools = any(each.remote for each in given)
         self._servers: dict[str, McpServers] = {}
@@ -207,10 +208,12 @@ class ToolRuntime:
         except Exception:  # noqa: BLE001 - a user's function may fail in any way, and none of them opens the way
             return (_NO_PATH,)
 
-    def workspace(self, context: AgentContext, observe: Callable[[JsonMap], None] | None = None) -> Workspace:
-        """The only access to the files of the run."""
+    def workspace(
+        self, context: AgentContext, observe: Callable[[JsonMap], None] | None = None, scope: Scope | None = None
+    ) -> Workspace:
+        """The only access to the files of the run; calls of the model change them within a `scope`."""
         extensions = frozenset(context.allowed_extensions)
-        return judged_workspace(context.workspace, self.rules(context), observe, extensions)
+        return judged_workspace(context.workspace, self.rules(context, scope), observe, extensions)
 
     def leads_to(
         self, context: AgentContext, path: str, for_write: bool, *, observe: Callable[[JsonMap], None] | None = None
@@ -227,10 +230,10 @@ class ToolRuntime:
         sink = TraceSink(state.get("run_id", ""), step, forward=partial(_forward, write), redactor=self.redactor())
         sink.emit("sandbox.refused", decision)
 
-    def commands(self, context: AgentContext) -> Commands | ToolError | None:
+    def commands(self, context: AgentContext, scope: Scope | None = None) -> Commands | ToolError | None:
         """What may be started; None where nothing may, and why it cannot where no sandbox starts.
 
-        The same one for the same workspace and rules: it remembers what it has to hide.
+        The same one for the same workspace, rules and `scope`: it remembers what it has to hide.
         """
         if not context.allowed_programs or context.writable_paths:
             return None
@@ -242,7 +245,10 @@ class ToolRuntime:
             protected=(*records_folders(), *user_places(), *self._executed),
             sandbox=context.sandbox,
         )
-        return self._kept(open_commands, context, rules)
+        names = scope.names if scope is not None else frozenset[str]()
+        guarded = partial(is_guarded, scope=Scope(names))
+        opened = self._kept(partial(open_commands, guarded=guarded), context, rules, names)
+        return opened.read_only({}, {}) if context.strict and isinstance(opened, Commands) else opened
 
     def checks(self, context: AgentContext) -> Checks | ToolError | None:
         """What the work of the run is judged by; None where nothing is, and why it cannot where no sandbox starts."""
@@ -262,9 +268,10 @@ class ToolRuntime:
         open_it: Callable[[str, Rules, Callable[[str], bool], ContentJudge], Opened | ToolError],
         context: AgentContext,
         rules: Rules,
+        names: frozenset[str] = frozenset(),
     ) -> Opened | ToolError:
         """What was opened for this workspace and these rules; no program sees what guard denies, by name or content."""
-        key = (context.workspace, rules)
+        key = (context.workspace, rules, names)
         if key in self._opened:
             known: Opened = self._opened[key]
             return known
@@ -400,15 +407,17 @@ class ToolRuntime:
         tool = self.registry.get(name)
         return tool is not None and tool.child
 
-    def rules(self, context: AgentContext) -> tuple[FileGuardrailRule, ...]:
-        """The file rules of the run.
+    def rules(self, context: AgentContext, scope: Scope | None = None) -> tuple[FileGuardrailRule, ...]:
+        """The file rules of the run, with those of what the model may change where its `scope` is given.
 
-        The agent's settings and what its MCP servers execute stay as they are, its records in the workspace are denied.
+        What the run's MCP servers execute stays as it is, its records in the workspace are denied. In mode "ask" a
+        person decides of what is protected.
         """
         own = own_rules(context.workspace, records_folders(), user_places())
         executed = executed_rules(context.workspace, self._executed) if self._executed else ()
         writable = (writable_rule(context.writable_paths),) if context.writable_paths else ()
-        return (*self._rules, OWN_SETTINGS_RULE, *own, *executed, *writable)
+        protected = (scope_rule(scope),) if scope is not None and context.mode != "ask" else ()
+        return (*self._rules, *own, *executed, *writable, *protected)
 
     def _servers_of(self, run_id: str) -> "McpServers | None":
         """The MCP servers of a thread, which its children share; none is started before it is called."""
@@ -439,14 +448,14 @@ class ToolRuntime:
         # A thread may go on in another workspace; what it has kept stays with the one that it was found in.
         kept = f"results-{sha256(context.workspace.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
         return ToolContext(
-            workspace=self.workspace(context, partial(sink.emit, "sandbox.refused")),
+            workspace=self.workspace(context, partial(sink.emit, "sandbox.refused"), scope_of(state)),
             files_read=state.get("files_read", {}),
             plan=state.get("plan") or Plan(),
             timeout_s=context.tool_timeout_s,
             max_lines=context.read_max_lines,
             seconds_left=inf if limit is None else limit - spending.seconds,
             kept=Artifacts(join(folder, kept)) if isinstance(folder, str) else None,
-            commands=self.commands(context),
+            commands=self.commands(context, scope_of(state)),
             network=network,
             scope=scope,
             syntax_gate=context.syntax_gate,
@@ -484,6 +493,13 @@ def _run_row(
 
 def _run_log(folder: str | ToolError | None, redactor: Redactor, run_id: str) -> RunLog:
     return RunLog(AuditLog(folder) if isinstance(folder, str) else None, redactor, run_id)
+
+
+def scope_of(state: AgentState) -> Scope:
+    """What the calls of a run may change without asking, by what a person typed in its thread."""
+    context = state["context"]
+    request = asked_in(state.get("messages") or []) if context.request_permits else ""
+    return Scope.of(request, context.writable_paths, strict=context.strict, root=context.workspace)
 
 
 def foreign_to(state: AgentState) -> frozenset[str]:

@@ -22,14 +22,9 @@ from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder, wor
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock
 from mendgraph.nodes.execute_tools.store.user_files import user_skill_folders
 from mendgraph.nodes.execute_tools.trace import TraceSink
-from mendgraph.nodes.guard.file_rules import (
-    DEFAULT_GUARDRAIL_RULES,
-    FileGuardrailRule,
-    executed_rule,
-    folded_parts,
-    runs_later,
-)
+from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule, executed_rule, folded_parts
 from mendgraph.nodes.guard.policy import judge_content, judge_path
+from mendgraph.nodes.guard.scope import runs_later
 from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.language.project_notes import SKILL_FILE, SKILL_FOLDERS, SkillFolder
 from mendgraph.nodes.records import FileChange, JsonMap, Mark, ToolError, ToolErrorCode

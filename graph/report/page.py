@@ -307,11 +307,10 @@ def _last_end(run: ListedRun, history: History, course: Course, texts: Texts) ->
     last: Outcome | None = ends[-1] if ends else history.values.get("outcome")
     if last is not None and last.reason.value == run.reason:
         return _end(last, texts)
-    told = {"kind": run.kind, "reason": run.reason, "look": _LOOKS.get(run.kind, "warn")}
-    nothing: JsonMap = {"diagnostics": [], "value": [], "ran": [], "advice": ""}
-    nothing["answer"] = None if run.answer == run.message else texts.shown(run.answer)
-    changed = [texts.line(path, 500) for path in run.changed]
-    return {**told, **nothing, "message": texts.shown(run.message), "changed": changed}
+    told: JsonMap = {name: [] for name in ("diagnostics", "value", "ran", "refused")}
+    told |= {"kind": run.kind, "reason": run.reason, "look": _LOOKS.get(run.kind, "warn"), "advice": ""}
+    told |= {"message": texts.shown(run.message), "changed": [texts.line(path, 500) for path in run.changed]}
+    return told | {"answer": None if run.answer == run.message else texts.shown(run.answer)}
 
 
 def _end(outcome: Outcome, texts: Texts) -> JsonMap:
@@ -324,6 +323,7 @@ def _end(outcome: Outcome, texts: Texts) -> JsonMap:
         "diagnostics": [texts.line(each, 1_000) for each in outcome.diagnostics],
         "value": [] if outcome.value is None else texts.fields({"value": outcome.value}),
         "ran": [texts.line(each, 500) for each in (*outcome.verified.ran, *outcome.verified.lines)],
+        "refused": [texts.line(each, 500) for each in outcome.refused],
         "answer": None if outcome.answer == outcome.message else texts.shown(outcome.answer),
         "changed": [texts.line(path, 500) + " (deleted)" * (path in gone) for path in outcome.changed_files],
         "advice": texts.line(outcome.how_to_go_on, 2_000),

@@ -212,8 +212,8 @@ class BatchProgress:
         if not self._is_live or not self._out.is_terminal:
             self._out.file.write(f"{line}\n")
             self._out.file.flush()
-        if self._is_live and result.is_final and result.kind is not OutcomeKind.FINISHED:
-            style = "bold yellow" if result.kind is OutcomeKind.BUDGET_STOP else "bold red"
+        if self._is_live and result.is_final and (result.refused or result.kind is not OutcomeKind.FINISHED):
+            style = "bold red" if result.kind is OutcomeKind.SYSTEM_ERROR else "bold yellow"
             self._err.print(line, style=style, markup=False, highlight=False)
         self._show()
 

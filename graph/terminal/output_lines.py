@@ -117,6 +117,7 @@ def pull_request(
     parts = {
         "What was asked": _quoted(task),
         "What was changed": _quoted("\n".join(files) or "no file"),
+        **({"What was refused": _quoted("\n".join(result.outcome.refused))} if result.outcome.refused else {}),
         "How it ended, and what was checked": _quoted("\n".join(line.text for line in outcome_lines(result.outcome))),
         "What the model says": _quoted(result.answer or "(nothing)"),
         "What it used": _quoted("\n".join(line.text for line in used)),

@@ -13,15 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import PurePath
 from typing import Any, Final, Literal, NamedTuple, NotRequired, Required, cast, get_args
 from urllib.parse import urlsplit
 
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
-from mendgraph.nodes.guard.file_rules import PROJECT_CONFIG_RULE
 from mendgraph.nodes.guard.policy import Item, denied, shown
-from mendgraph.nodes.guard.wishes import Wishes
+from mendgraph.nodes.guard.scope import PROJECT_CONFIG_RULE, why_asked
 from mendgraph.nodes.language.display import fenced, inline_code
 from mendgraph.nodes.records import (
     CallResult,
@@ -246,7 +246,7 @@ class Hands:
 
     `ask` shows a request and gives the answer. `judge` judges an edited call anew, `validate` gives arguments in
     canonical form or what is wrong with them. `known` are the hashes of files when the reply was read, by path, and
-    `grants` what was allowed before. `wishes` tell why a change is asked for each time.
+    `grants` what was allowed before.
     """
 
     ask: Callable[[ApprovalRequest], object]
@@ -256,7 +256,6 @@ class Hands:
     thread: str = ""
     grants: Sequence[Grant] = ()
     known: Mapping[str, str] = field(default_factory=dict)
-    wishes: Wishes = field(default_factory=Wishes)
 
 
 @dataclass
@@ -322,7 +321,8 @@ def _waiting(settled: Settled, specs: Mapping[str, ToolSpec], hands: Hands) -> d
     found: dict[int, _Waiting] = {}
     for index, call in calls.items():
         preview, spec, verdict = previews.get(index, NO_PREVIEW), specs[call.tool], settled.verdicts[index]
-        why = hands.wishes.why(call, spec, preview.names)
+        writes = spec.effect is Effect.WRITE
+        why = next(filter(None, (why_asked(PurePath(name)) for name in preview.names if writes)), "")
         rule = PROJECT_CONFIG_RULE.name if why else verdict.rule
         verdict = verdict.model_copy(update={"path": (*preview.names, verdict.path)[0], "rule": rule})
         grant = grant_for(hands.thread, rule, call, spec)

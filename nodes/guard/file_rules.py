@@ -3,8 +3,7 @@
 The five default rules are the specification's, hardened: names are compared folded, so `.ENV`, `.env.` and `.e<zero
 width>nv` are all `.env`, and a backup (`.env~`, `server.key.bak`) counts as what it copies. The rules look at names
 only, so they hold for files that do not exist yet; of some secrets only a file's content tells. The disk is asked only
-to follow links: by `is_system_path` for a `Path`, and by `create_protected_edit_file_tool`'s tool. `.envrc` is project
-configuration: direnv runs it only after a person has allowed its exact content.
+to follow links: by `is_system_path` for a `Path`, and by `create_protected_edit_file_tool`'s tool.
 
 Which files hold secrets stands in one table. A pattern is in lower case and matches the end of a path, part by part,
 with or without a dot in front. `name/` stands for a folder and all below it. `*` stands for any characters of one part,
@@ -14,7 +13,6 @@ are the files that exist to hold secrets, not code and ordinary settings that ma
 
 import posixpath
 import re
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -199,32 +197,6 @@ a secret of Terraform's: *.tfvars, *.tfvars.json, .terraformrc, terraform.rc
 """)
 """Ordinary settings that hold a secret at times, which their content says: without one they are like any file."""
 
-RUNS_LATER: Final = NameTable("""
-what git runs or follows: .husky/, .githooks/, .pre-commit-config.yaml, .lefthook.yml, .gitmodules
-what CI runs: .github/, .gitlab-ci.yml, .gitlab/, .circleci/, .travis.yml, jenkinsfile, azure-pipelines.yml
-what CI runs: bitbucket-pipelines.yml, .drone.yml, .woodpecker/, .buildkite/, .gitea/, .forgejo/
-what an editor runs or follows: .vscode/, .idea/, .zed/, .devcontainer/, .devcontainer.json, *.code-workspace
-what an agent follows: agents.md, claude.md, claude.local.md, gemini.md, copilot-instructions.md, skill.md, .agents/
-what an agent follows: .claude/, .codex/, .cursor/, .gemini/, .windsurf/, .clinerules/, .roo/, .cursorrules
-what an agent follows: .windsurfrules, .aider.conf.yml, .mendgraph.toml, .mcp.json, mcp.json, mcp_config.json
-what a shell runs: .envrc, .bashrc, .bash_profile, .bash_login, .profile, .zshrc, .zshenv, .zprofile, .zlogin
-what Python or a tool of it runs: sitecustomize.py, usercustomize.py, *.pth, conftest.py, setup.py, noxfile.py
-what Python or a tool of it runs: tests/__init__.py, test/__init__.py, venv/, site-packages/
-what a build runs: dockerfile, dockerfile.*, *.dockerfile, containerfile, docker-compose*.yml, docker-compose*.yaml
-what a build runs: compose.yml, compose.yaml, makefile, gnumakefile, *.mk, justfile, rakefile, node_modules/
-""")
-"""What `runs_later` is made from."""
-
-MANIFESTS: Final = NameTable("""
-what is installed: pyproject.toml, requirements*.txt, requirements*.in, requirements/*.txt, constraints*.txt
-what is installed: setup.cfg, pipfile, package.json, cargo.toml, go.mod, gemfile, composer.json, environment.yml
-what is installed: *.lock, *-lock.json, *-lock.yaml, npm-shrinkwrap.json, go.sum
-how tests run: tox.ini, pytest.ini, .pytest.ini
-""")
-"""What is installed with a project and how its tests run: like `RUNS_LATER`, but named in many a README file."""
-
-_PLAIN_CONFIG: Final = NameTable("settings: config.yaml, config.yml, settings.py, *.toml")
-
 _ANY_CONTENT: Final = frozenset({"json", "txt", "yaml", "yml", "asc", "conf", "cfg", "config"})
 """Extensions of files that may hold a key under any name, as those without one may."""
 _KEY: Final = re.compile(
@@ -350,32 +322,6 @@ def is_sensitive_config(path: Path) -> bool:
     return SENSITIVE_FILES.held(path) is not None or PACKAGE_LOGINS.held(path) is not None
 
 
-def is_project_config(path: PurePath) -> bool:
-    """Is this project configuration, or a file that other programs run later (editors, hooks, agents, CI)?
-
-    Source: spec 1 section 3, threat model (`config.yaml`, `settings.py`, `*.toml`).
-    """
-    return any(table.held(path) is not None for table in (RUNS_LATER, MANIFESTS, _PLAIN_CONFIG))
-
-
-def runs_later(path: PurePath, *, new: bool = False) -> bool:
-    """Does a change of this file of the workspace run code later, or steer tools and agents? `path` is relative to it.
-
-    A file that is `new` does so too where it takes the place of a module of the standard library. Of manifests and lock
-    files (`MANIFESTS`) the answer is no.
-    """
-    return bool(what_runs_later(path, new=new))
-
-
-def what_runs_later(path: PurePath, *, new: bool = False) -> str:
-    """What such a file is, as `RUNS_LATER` says it; "" for any other."""
-    parts = folded_parts(path)
-    file = "/".join(parts[parts[:1] == ("src",) :])
-    module = file.endswith(".py") and file.removesuffix(".py").removesuffix("/__init__")
-    taken = new and module in sys.stdlib_module_names
-    return RUNS_LATER.held(path) or ("what Python imports in place of a module of its own" if taken else "")
-
-
 def is_readable_template(path: Path) -> bool:
     """Is this an environment file without secrets? It may be read, though not edited."""
     return folded_parts(path)[-1:] in {(name,) for name in _READABLE_TEMPLATES}
@@ -393,9 +339,6 @@ DEFAULT_GUARDRAIL_RULES: tuple[FileGuardrailRule, ...] = (
     FileGuardrailRule("git_internal", "Git internal files", is_git_internal),
     FileGuardrailRule("sensitive_config", "Sensitive configuration files", is_sensitive_config),
 )
-
-PROJECT_CONFIG_RULE = FileGuardrailRule("project_config", "Project configuration files", is_project_config)
-"""Not a default rule: it never blocks, it asks a person where one can be asked."""
 
 
 def check_file_guardrails(
@@ -497,12 +440,16 @@ def is_own_settings(path: Path) -> bool:
 
 
 OWN_SETTINGS_RULE: Final = FileGuardrailRule("own_settings", "Settings of the agent itself", is_own_settings)
-"""Holds for every run beside its other rules, and for changes alone: what the file says is no secret."""
+"""For files that are used without a run, and for changes alone; a run has `scope_rules`."""
+
+
+class ChangeCheck:
+    """A rule's check that holds for changes alone."""
 
 
 @dataclass(frozen=True)
-class _Outside:
-    """A check: whether a path is none of these, and below none. It holds for changes alone."""
+class _Outside(ChangeCheck):
+    """A check: whether a path is none of these, and below none."""
 
     places: frozenset[tuple[str, ...]]
 
@@ -519,8 +466,8 @@ def writable_rule(paths: tuple[str, ...]) -> FileGuardrailRule:
 
 
 @dataclass(frozen=True)
-class _Executed:
-    """A check: whether a path is one of these, or below one. It holds for changes alone."""
+class _Executed(ChangeCheck):
+    """A check: whether a path is one of these, or below one."""
 
     places: frozenset[tuple[str, ...]]
 
@@ -545,4 +492,4 @@ def outside(paths: Sequence[str], places: Sequence[str]) -> list[str]:
 
 def is_for_changes(rule: FileGuardrailRule) -> bool:
     """Whether the rule says nothing of reading."""
-    return rule is OWN_SETTINGS_RULE or isinstance(rule.check, _Outside | _Executed)
+    return rule is OWN_SETTINGS_RULE or isinstance(rule.check, ChangeCheck)

@@ -11,11 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import zip_longest
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Final, Literal
 
-from mendgraph.nodes.guard import file_rules
-from mendgraph.nodes.guard.wishes import LED_BY_TEXT, Wishes
+from mendgraph.nodes.guard import file_rules, scope as scopes
 from mendgraph.nodes.language.names import is_reference, names_elsewhere
 from mendgraph.nodes.records import (
     CHANGING,
@@ -133,6 +132,7 @@ _ASKED: Final = {
 }
 """The rules by which mode `ask` puts calls to a person."""
 
+_NOT_NAMED: Final = "; not named by the user"
 _SENSITIVE: Final = "sensitive_config"
 
 
@@ -141,8 +141,8 @@ class GuardConfig:
     """What a run may do. `root` is the absolute real name of the workspace; without one, no path is allowed.
 
     `allowed` are the tools of the run's role, None means all. `paths_of` gives the paths that a call names beside its
-    path fields, as inside a patch. `leads_to` is asked of names that do not plainly lie below `root`. `wishes` tell
-    in mode "auto" whose wish a change is.
+    path fields, as inside a patch. `leads_to` is asked of names that do not plainly lie below `root`. `scope` says in
+    mode "auto" what may be taken away; what else may be changed says one of the `rules`.
     """
 
     mode: Mode
@@ -151,7 +151,7 @@ class GuardConfig:
     rules: Rules = file_rules.DEFAULT_GUARDRAIL_RULES
     allowed: frozenset[str] | None = None
     paths_of: PathsOf = lambda _: ()
-    wishes: Wishes = field(default_factory=Wishes)
+    scope: scopes.Scope = field(default_factory=scopes.Scope)
 
 
 def judge_reply(
@@ -201,8 +201,8 @@ def judge_call(
             return target
         targets.append(target)
     refused = _judge_files(targets, spec, config.rules)
-    if refused is None and config.mode == "auto" and (led := config.wishes.led(call, spec, targets)):
-        refused = _refuse_led(*led)
+    if refused is None and spec.effect is Effect.WRITE and config.mode == "auto":
+        refused = _judge_deletions(call, targets, config.scope)
     return refused or _judge_mode(targets, spec, config.mode)
 
 
@@ -279,6 +279,9 @@ def _judge_files(targets: Sequence[str], spec: ToolSpec, rules: Rules) -> Verdic
         violations = _violations(target, rules, for_write=for_write)
         if violations:
             told = tuple(violation._replace(file_path=shown(target)) for violation in violations)
+            description = violations[0].rule_description
+            reason = _reason(violations, target) or f"{description[:1].lower()}{description[1:]}"
+            unnamed = _NOT_NAMED if violations[0].rule_name == scopes.PROTECTED_RULE else ""
             return Verdict(
                 kind=VerdictKind.DENY,
                 rule=violations[0].rule_name,
@@ -287,17 +290,23 @@ def _judge_files(targets: Sequence[str], spec: ToolSpec, rules: Rules) -> Verdic
                 blocked=file_rules.format_guardrail_violations(file_rules.GuardrailResult(False, told))
                 if for_write
                 else "",
+                refused=refused_words(reason + unnamed) if for_write else "",
             )
     return None
 
 
-def _refuse_led(path: str, kind: str, where: str) -> Verdict:
-    asked = f"is asked for in {shown(where)}, and " if where else "is changed only where it is asked for: "
-    message = (
-        f"Not done: {shown(path)} ({kind}) {asked}the request does not name it."
-        " Go on without it and say so: name the file in your request to allow it."
-    )
-    return denied(LED_BY_TEXT, ToolErrorCode.PERMISSION_DENIED, message, path=path)
+def _judge_deletions(call: ToolCall, targets: Sequence[str], scope: scopes.Scope) -> Verdict | None:
+    for target in targets:
+        if reason := scope.deletion(call, target):
+            message = f"{shown(target)} may be deleted only where the request names it. Go on without that, and say so."
+            verdict = denied("strict", ToolErrorCode.PERMISSION_DENIED, message, path=target)
+            return verdict.model_copy(update={"refused": refused_words(reason + _NOT_NAMED)})
+    return None
+
+
+def refused_words(reason: str) -> str:
+    """What a person reads of a refused call before its name."""
+    return f"refused ({reason}):"
 
 
 def _judge_mode(targets: Sequence[str], spec: ToolSpec, mode: Mode) -> Verdict:
@@ -305,8 +314,8 @@ def _judge_mode(targets: Sequence[str], spec: ToolSpec, mode: Mode) -> Verdict:
     if spec.effect not in _ASKED or mode == "auto" or (mode == "read-only" and spec.effect not in CHANGING):
         return Verdict(kind=VerdictKind.ALLOW, path=path)
     if mode == "ask":
-        config = spec.effect is Effect.WRITE and any(file_rules.is_project_config(Path(target)) for target in targets)
-        rule = file_rules.PROJECT_CONFIG_RULE.name if config else _ASKED[spec.effect]
+        config = spec.effect is Effect.WRITE and any(scopes.why_asked(PurePath(target)) for target in targets)
+        rule = scopes.PROJECT_CONFIG_RULE.name if config else _ASKED[spec.effect]
         return Verdict(kind=VerdictKind.ASK, rule=rule, path=path)
     message = f"This run may look at files but not change them, so {spec.name} is refused. Answer without changes."
     return denied("read_only", ToolErrorCode.PERMISSION_DENIED, message, path=path)
@@ -350,9 +359,17 @@ def _violated(target: str, rules: Rules, *, for_write: bool) -> tuple[file_rules
 
 def _error_of(violations: Sequence[file_rules.GuardrailViolation], target: str) -> ToolError:
     reasons = "; ".join(violation.message for violation in violations)
+    reason = _reason(violations, target)
+    place = f"{shown(target)}: {reason}" if reason else shown(target)
+    remedy = "Go on without this file" + ", and say so" * (violations[0].rule_name == scopes.PROTECTED_RULE)
+    return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=f"{reasons} ({place}). {remedy}.")
+
+
+def _reason(violations: Sequence[file_rules.GuardrailViolation], target: str) -> str:
+    """What the tables say of a file that is denied; "" for nothing."""
     path = PurePath(target)
-    held = (
-        file_rules.KEY_FILES.held(path) or file_rules.SENSITIVE_FILES.held(path) or file_rules.PACKAGE_LOGINS.held(path)
-    )
-    place = f"{shown(target)}: {held}" if held else shown(target)
-    return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=f"{reasons} ({place}). Go on without this file.")
+    tables = (file_rules.KEY_FILES, file_rules.SENSITIVE_FILES, file_rules.PACKAGE_LOGINS)
+    held = next(filter(None, (table.held(path) for table in tables)), None)
+    if held is None and violations[0].rule_name == scopes.PROTECTED_RULE:
+        held = scopes.Scope(strict=True).protection(target)
+    return held or ""

@@ -16,7 +16,7 @@ import json
 import posixpath
 from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -29,6 +29,7 @@ from mendgraph.nodes.records import (
     CallError,
     CallResult,
     EditForm,
+    Effect,
     FileChange,
     JsonMap,
     LoopRecord,
@@ -339,18 +340,30 @@ class LoopState(TypedDict, total=False):
     profile: Profile
 
 
+_ACTING: Final = CHANGING | {Effect.NETWORK}
+_REFUSALS: Final = frozenset({ToolErrorCode.PERMISSION_DENIED, ToolErrorCode.APPROVAL_REQUIRED})
+
+
 def with_account(
     record: LoopRecord, state: LoopState, specs: Mapping[str, ToolSpec], changed: Sequence[str]
 ) -> LoopRecord:
-    """The record with what the checks before the answer say of all `changed` files, and the changes nobody allowed."""
+    """The record with what the checks before the answer say of all `changed` files, and the calls that were refused."""
     items, verified, refused = state.get("items", []), record.verified, list(record.refused)
-    for item, result in zip(items, state.get("results", []), strict=True):
+    verdicts = state.get("verdicts", [])
+    for place, (item, result) in enumerate(zip(items, state.get("results", []), strict=True)):
         verified = None if result.changes else verified
         if isinstance(item, ToolCall) and item.implied and not specs[item.tool].terminal:
             verified = verification(item, result.result, changed) or verified
-    for item, verdict in zip(items, state.get("verdicts", []), strict=False):
-        if isinstance(item, ToolCall) and verdict.refused and specs[item.tool].effect in CHANGING:
-            refused.append(f"{verdict.refused} {item.tool} {target_words(item.arguments)}".rstrip())
+
+        renamed = result.result.data.get("set_aside", ())
+        refused += (f"refused (a protected name; not named by the user), so it is called {path}" for path in renamed)
+
+        error = result.result.error
+        if not isinstance(item, ToolCall) or item.tool not in specs or error is None:
+            continue
+        if specs[item.tool].effect in _ACTING and error.code in _REFUSALS:
+            words = verdicts[place].refused if place < len(verdicts) else ""
+            refused.append(f"{words or 'refused:'} {item.tool} {target_words(item.arguments)}".rstrip())
     return record.model_copy(update={"verified": verified, "refused": tuple(dict.fromkeys(refused))})
 
 

@@ -80,6 +80,7 @@ def stopped(
         diagnostics=cause.diagnostics,
         changed_files=files,
         marks=marks,
+        refused=loop.refused,
         restored=tuple(restored),
         verified=verified,
         usage=usage,
@@ -116,7 +117,7 @@ def changes_words(
         failed = verified.kind == "contradicted"
         said = ["its checks fail" if failed else "not checked", reason if failed else reason[:1].lower() + reason[1:]]
         checked = [": ".join(filter(None, said))]
-    return "; ".join([_deeds(files, marks), *checked, *refused]) + "."
+    return "; ".join([_deeds(files, marks), *checked, *[listed(refused)] * bool(refused)]) + "."
 
 
 def _deeds(files: Sequence[str], marks: Sequence[Mark]) -> str:

@@ -149,7 +149,7 @@ def test_no_tool_changes_the_agents_own_settings_whatever_notes_say(
     (root / "link.toml").symlink_to(".mendgraph.toml")
     script = [message_of(use((tool, arguments)), Protocol.NATIVE)] * 2  # the first write may only show the file
     sent, _ = work(root, script=script, protocol="native")
-    assert "own_settings" in sent[2][-1]
+    assert "Blocked by rule 'protected'" in sent[2][-1]
     assert {path.name for path in root.iterdir()} == {"AGENTS.md", "a.txt", ".mendgraph.toml", "link.toml"}
     assert (root / ".mendgraph.toml").read_text() == settings
 

@@ -4,6 +4,7 @@ from tests.scenarios.endings import ENDINGS
 from tests.scenarios.ordinary_work import ORDINARY_WORK
 from tests.scenarios.permissions import PERMISSIONS
 from tests.scenarios.scenario import Scenario
+from tests.scenarios.scope import SCOPE
 from tests.scenarios.unusable_replies import UNUSABLE_REPLIES
 
-SCENARIOS: tuple[Scenario, ...] = (*ORDINARY_WORK, *UNUSABLE_REPLIES, *PERMISSIONS, *ENDINGS)
+SCENARIOS: tuple[Scenario, ...] = (*ORDINARY_WORK, *UNUSABLE_REPLIES, *PERMISSIONS, *SCOPE, *ENDINGS)

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mendgraph.nodes.guard.file_rules import (
-    PROJECT_CONFIG_RULE,
     FileGuardrailRule,
     GuardrailResult,
     GuardrailViolation,
@@ -16,6 +15,7 @@ from mendgraph.nodes.guard.file_rules import (
     create_protected_edit_file_tool,
     format_guardrail_violations,
 )
+from mendgraph.nodes.guard.scope import PROJECT_CONFIG_RULE
 from tests.specs import document_1
 from tests.specs.same_values import plain
 

@@ -59,6 +59,11 @@ def run_paths(mind: Obedient, layout: Layout, conversation: list[object]) -> End
     return _run(mind, layout, conversation, {"writable_paths": tuple(sorted(files))})
 
 
+def run_strict(mind: Obedient, layout: Layout, conversation: list[object]) -> Ended:
+    """With `--strict`."""
+    return _run(mind, layout, conversation, {"strict": True})
+
+
 def call_of(step: Step) -> Call | None:
     """The step as a call of one of our tools."""
     path = {"path": step.target}

@@ -92,6 +92,7 @@ def _worked(order: tasks.WorkOrder, copy: Copy, outcome: Outcome, *, resumed: bo
         value=outcome.value,
         changed=outcome.changed_files if isinstance(ran, ToolError) else ran.files,
         restored=outcome.restored,
+        refused=outcome.refused,
         verified=outcome.verified,
         patch_sha256=sha256(patch).hexdigest() if patch else "",
         usage=_usage(outcome.usage),
@@ -184,6 +185,8 @@ def context_of(order: tasks.WorkOrder, root: str) -> AgentContext | ToolError:
     """What the user allows, within the task's own limits; INVALID_ARGUMENT says what refuses the task its run."""
     try:
         allowed = AgentContext.model_validate_json(order.context)
-        return AgentContext(**{**allowed.model_dump(), **order.task.limits, "workspace": root})
+        return AgentContext(
+            **{**allowed.model_dump(), **order.task.limits, "workspace": root, "request_permits": False}
+        )
     except ValidationError as error:
         return invalid(f"The task's settings do not fit together ({tasks.problems_of(error)[0]}).")

@@ -152,11 +152,16 @@ class CommandResult:
 
 
 def open_commands(
-    root: str, rules: CommandRules, denied: workspace_cover.Denied, contents: ContentJudge = lambda _: None
+    root: str,
+    rules: CommandRules,
+    denied: workspace_cover.Denied,
+    contents: ContentJudge = lambda _: None,
+    guarded: workspace_cover.Denied = lambda _: False,
 ) -> "Commands | ToolError":
     """The commands of a run in the workspace `root`; UNAVAILABLE, with reason and remedy, where no sandbox starts.
 
-    `denied` says which workspace-relative names no program may see, `contents` which files for what they hold.
+    `denied` says which workspace-relative names no program may see, `contents` which files for what they hold, and
+    `guarded` which names no program may change: where one of them makes such a name, it is renamed afterwards.
     """
     if isinstance(sandbox := choose_sandbox(rules.sandbox), ToolError):
         return sandbox
@@ -176,6 +181,7 @@ def open_commands(
         _paths=JudgedPaths(real, lambda name, _: _judged(remembered, name)),
         _readable=readable,
         _protected=_names_below(real, rules.protected),
+        _guarded=functools.lru_cache(_REMEMBERED)(guarded),
         sandbox=sandbox,
     )
 
@@ -218,6 +224,7 @@ class Commands:
     _readable: tuple[str, ...]
     sandbox: Sandbox
     _protected: tuple[str, ...] = ()
+    _guarded: workspace_cover.Denied = lambda _: False
     scope: CancellationScope = field(default_factory=CancellationScope)
     given: Mapping[str, bytes] = field(default_factory=dict)
     looks_only: bool = False
@@ -283,7 +290,7 @@ class Commands:
                 protection.enter_context(workspace_cover.kept_settings(root, self._protected))
                 workspace_cover.make_protected_folders(root, self._protected)
             before = problem or workspace_cover.find_cover(
-                root, self._denied, started + limit, self._holds, self._protected
+                root, self._denied, started + limit, self._holds, self._protected, self._guarded
             )
             if isinstance(before, ToolError):
                 return before
@@ -294,6 +301,8 @@ class Commands:
                 return beside
             with ExitStack() as handles:
                 view = replace(self._view(root, before, beside, handles), cwd=self._absolute(folder), readable=readable)
+                if not self.looks_only:
+                    protection.callback(workspace_cover.set_aside, root, self._guarded, before.guarded)
                 return self._wait(view, command, started, limit)
 
     def _wait(self, view: View, command: Sequence[str], started: float, limit: float) -> CommandResult | ToolError:

@@ -10,7 +10,7 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -67,7 +67,8 @@ class Cover:
     """Names below the workspace: `repositories` and `settings` to be read-only; denied `files` and `folders` hidden.
 
     `texts` are files of repositories that may hold logins, see `repository_texts`. `pinned` are the folders above what
-    is read-only, outermost first. None of them may be moved away: another one could take its place.
+    is read-only, outermost first. None of them may be moved away: another one could take its place. `guarded` are the
+    guarded names that exist, with the numbers and times of their files.
     """
 
     repositories: list[str] = field(default_factory=list)
@@ -76,6 +77,7 @@ class Cover:
     settings: list[str] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     pinned: list[str] = field(default_factory=list)
+    guarded: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 class HeldSecrets:
@@ -127,13 +129,15 @@ def find_cover(
     deadline: float,
     holds: Holds = lambda *_: False,
     protected: Sequence[str] = (),
+    guarded: Denied = lambda _: False,
 ) -> Cover | ToolError:
     """What is to be covered now; TIMEOUT at `deadline` (of the monotonic clock), UNAVAILABLE where it is too much.
 
     `holds` says which files are denied for what they hold (see `HeldSecrets`). `protected` names can be neither made
-    nor changed, see `make_protected_folders`.
+    nor changed, see `make_protected_folders`. `guarded` names stay as they are where they exist; for others see
+    `set_aside`.
     """
-    search = _Search(denied, deadline, holds, protected)
+    search = _Search(denied, deadline, holds, protected, guarded)
     try:
         with closing(open_beneath(root_fd, (), os.O_RDONLY)) as top:
             search.look(top, "", 0)
@@ -176,8 +180,10 @@ class _GivenUpError(Exception):
 
 
 class _Search:
-    def __init__(self, denied: Denied, deadline: float, holds: Holds, protected: Sequence[str]) -> None:
-        self._denied, self._deadline, self._holds = denied, deadline, holds
+    def __init__(
+        self, denied: Denied, deadline: float, holds: Holds, protected: Sequence[str], guarded: Denied
+    ) -> None:
+        self._denied, self._deadline, self._holds, self._guarded = denied, deadline, holds, guarded
         self._protected, self._protected_folders = {*protected}, tuple(f"{name}/" for name in protected)
         self.cover = Cover()
         self._seen: list[str] = []
@@ -195,6 +201,9 @@ class _Search:
 
         for entry in entries:
             name, is_folder = f"{prefix}{entry.name}", entry.is_dir(follow_symlinks=False)
+            is_guarded = self._guarded(name)
+            if is_guarded:
+                self.cover.guarded[name] = _version(entry.stat(follow_symlinks=False))
             if entry.is_symlink():
                 continue
             if not is_folder and not entry.is_file(follow_symlinks=False):
@@ -203,7 +212,7 @@ class _Search:
             below = inside or self._judge(folder_fd, entry, name, is_folder=is_folder)
             if is_folder:
                 self._enter(folder_fd, entry, name, depth, below)
-            elif below or name in self._protected or name.startswith(self._protected_folders):
+            elif below or is_guarded or name in self._protected or name.startswith(self._protected_folders):
                 self._note(entry)
                 if inside == "shown":
                     self._look_at_repository_file(entry, name)
@@ -235,12 +244,15 @@ class _Search:
             listed, below = cover.repositories, "shown"
         elif self._is_denied(name) or (not is_folder and self._holds(folder_fd, entry, name)):
             listed = cover.folders if is_folder else cover.files
-        elif entry.name == SETTINGS_FILE:  # what the agent is set by stays as it is, under all of its names
+        elif entry.name == SETTINGS_FILE or self._is_outermost_guarded(name):  # it stays as it is, under all its names
             listed, below = cover.settings, "" if is_folder else "shown"
         else:
             return ""
         self._list(listed, name)
         return below
+
+    def _is_outermost_guarded(self, name: str) -> bool:
+        return self._guarded(name) and not any(map(self._guarded, folders_above(name)))
 
     def _list(self, listed: list[str], name: str) -> None:
         listed.append(name)
@@ -287,6 +299,11 @@ class _Search:
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
+
+
+def _version(status: os.stat_result) -> tuple[int, int]:
+    """What tells a file from another one that takes its name, also where that gets its number."""
+    return status.st_ino, status.st_ctime_ns
 
 
 def _too_much() -> ToolError:
@@ -400,7 +417,7 @@ def _line_of(folder: str, name: str) -> str:
 
 
 UNTRUSTED: Final = ".untrusted"
-"""The end of the name of what a command, or somebody else meanwhile, has made in place of settings. Nobody reads it."""
+"""The end of the name of what a command, or somebody else meanwhile, has made under a name that it may not have."""
 
 
 @contextmanager
@@ -418,6 +435,19 @@ def kept_settings(root_fd: int, protected: Sequence[str] = ()) -> Iterator[None]
             if identity is not None and _unmounted(root_fd, name) != identity:
                 with suppress(OSError):
                     os.rename(name, f"{name}{UNTRUSTED}", src_dir_fd=root_fd, dst_dir_fd=root_fd)
+
+
+def set_aside(root_fd: int, guarded: Denied, before: Mapping[str, tuple[int, int]]) -> None:
+    """Rename what a command has made under a guarded name; `before` are those that existed, see `Cover`."""
+    for folder, folders, files, handle in os.fwalk(".", dir_fd=root_fd):
+        place = folder.removeprefix(".").removeprefix("/")
+        prefix = f"{place}/" if place else ""
+        found = {own: f"{prefix}{own}" for own in (*folders, *files) if guarded(f"{prefix}{own}")}
+        folders[:] = [own for own in folders if own != GIT_DIRECTORY and own not in found]
+        for own, name in found.items():
+            with suppress(OSError):
+                if _version(os.stat(own, dir_fd=handle, follow_symlinks=False)) != before.get(name):
+                    os.rename(own, f"{own}{UNTRUSTED}", src_dir_fd=handle, dst_dir_fd=handle)
 
 
 def _unmounted(root_fd: int, name: str) -> int | None:

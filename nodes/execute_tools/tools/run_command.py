@@ -7,6 +7,7 @@ from pydantic import Field
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.processes.command_changes import CommandChanges, Unwatched, watched
 from mendgraph.nodes.execute_tools.processes.commands import CommandResult, last_words, output_text
+from mendgraph.nodes.execute_tools.processes.workspace_cover import UNTRUSTED
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolArguments, ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.tools.saving import file_changes, shown
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult
@@ -73,7 +74,8 @@ def _changed_files(changes: CommandChanges | Unwatched) -> JsonMap:
     if isinstance(changes, Unwatched):
         return {"changed_files": f"not tracked: {changes.reason}"}
     names = _names(changes)
-    return {"changed_files": names} if names else {}
+    set_aside = [each.path for each in changes.files if f"{UNTRUSTED}/" in f"{each.path}/"]
+    return ({"changed_files": names} if names else {}) | ({"set_aside": set_aside} if set_aside else {})
 
 
 def _names(changes: CommandChanges) -> list[str]:

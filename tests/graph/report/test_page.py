@@ -350,11 +350,13 @@ def test_end_of_a_run_has_its_look(kind: OutcomeKind, look: str) -> None:
     assert (end.kind, end.look) == (kind.value, look)
 
 
-def test_end_tells_which_of_the_changed_files_are_gone() -> None:
+def test_end_tells_which_of_the_changed_files_are_gone_and_what_was_refused() -> None:
     marks = (Mark(kind="deleted", path="a.py"), Mark(kind="tests_deleted", path="b.py"), Mark(kind="large", path="c"))
-    outcome = OUTCOME.model_copy(update={"changed_files": ("a.py", "b.py", "c"), "marks": marks})
+    facts = {"changed_files": ("a.py", "b.py", "c"), "marks": marks, "refused": ("refused: run_command rm a",)}
+    outcome = OUTCOME.model_copy(update=facts)
     (end,) = seen(told=history(visit("FINISHED", "__end__", after={"outcome": outcome}))).turns[0].ends
     assert end.changed == ["a.py (deleted)", "b.py (deleted)", "c"]
+    assert end.refused == ["refused: run_command rm a"]
     assert (end.diagnostics, end.ran, end.advice) == (["looked twice"], ["pytest: 2 tests"], "Send more.")
 
 

@@ -255,6 +255,12 @@ def test_pull_request_quotes_whatever_others_said() -> None:
     ]
 
 
+def test_pull_request_has_a_part_for_what_was_refused() -> None:
+    refused = ("refused (a test; not named by the user): edit_file test_a.py",)
+    text = pull_request("Fix a.py", "abc123", [], ended(answer="Done.", refused=refused), [], [])
+    assert f"## What was refused\n\n```text\n{refused[0]}\n```" in text
+
+
 def test_text_in_a_pull_request_is_cut_at_eight_thousand_characters() -> None:
     text = pull_request("x" * 8_000, "abc123", [], ended(answer="y" * 8_001), [], [])
     assert "x" * 8_000 in text

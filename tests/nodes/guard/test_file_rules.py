@@ -21,12 +21,11 @@ from mendgraph.nodes.guard.file_rules import (
     is_git_internal,
     is_own_settings,
     is_private_key,
-    is_project_config,
     is_sensitive_config,
     is_system_path,
-    runs_later,
 )
 from mendgraph.nodes.guard.policy import judge_path
+from mendgraph.nodes.guard.scope import is_project_config, runs_later
 from mendgraph.nodes.records import ToolErrorCode
 
 BLOCKED = {

@@ -8,22 +8,21 @@ import pytest
 from mendgraph.nodes.guard.file_rules import (
     DEFAULT_GUARDRAIL_RULES,
     KEY_FILES,
-    MANIFESTS,
     PACKAGE_LOGINS,
-    RUNS_LATER,
     SENSITIVE_FILES,
     NameTable,
-    is_project_config,
-    runs_later,
 )
 from mendgraph.nodes.guard.policy import judge_path
+from mendgraph.nodes.guard.scope import MANIFESTS, PROTECTED, RUNS_LATER, WIDE, Scope, is_project_config, runs_later
 
 NAMES: dict[str, list[str]] = tomllib.loads(Path(__file__).with_name("guarded_names.toml").read_text(encoding="utf-8"))
 PATTERNS = {
     "secret": (*KEY_FILES.patterns, *SENSITIVE_FILES.patterns),
     "login": PACKAGE_LOGINS.patterns,
+    "protected": PROTECTED.patterns,
     "runs_later": RUNS_LATER.patterns,
     "manifest": MANIFESTS.patterns,
+    "wide": WIDE.patterns,
 }
 
 
@@ -51,13 +50,20 @@ def test_login_of_a_package_index_is_read_by_its_content_and_never_written() -> 
     ]
 
 
-def test_file_that_runs_later_is_known_and_is_project_configuration() -> None:
-    names = [PurePosixPath("a", name) for name in NAMES["runs_later"]]
-    assert [str(name) for name in names if not runs_later(name)] == []
-    assert [str(name) for name in names if not is_project_config(name)] == []
-
-
-def test_manifest_is_project_configuration_and_does_not_run_later() -> None:
-    names = [PurePosixPath("a", name) for name in NAMES["manifest"]]
-    assert [str(name) for name in names if runs_later(name)] == []
-    assert [str(name) for name in names if not is_project_config(name)] == []
+@pytest.mark.parametrize(
+    ("kind", "protected", "marked", "asked"),
+    [
+        ("protected", True, True, True),
+        ("runs_later", False, True, True),
+        ("manifest", False, False, True),
+        ("wide", False, False, False),
+    ],
+)
+def test_name_of_a_table_is_protected_marked_asked_for_and_out_of_a_strict_scope(
+    kind: str, protected: bool, marked: bool, asked: bool
+) -> None:
+    names = [PurePosixPath("a", name) for name in NAMES[kind]]
+    assert [str(name) for name in names if bool(Scope().protection(str(name))) is not protected] == []
+    assert [str(name) for name in names if runs_later(name) is not marked] == []
+    assert [name.name for name in names if name.suffix != ".toml" and is_project_config(name) is not asked] == []
+    assert [str(name) for name in names if not Scope(strict=True).protection(str(name))] == []

@@ -37,7 +37,7 @@ ASK = GuardConfig(mode="ask", root="/home/dev/project", leads_to=lambda path, _:
 BLOCKED = "Blocked by rule 'env_file': Environment variable files (.env). Go on without this file."
 ENV_DENIED = denied("env_file", ToolErrorCode.PERMISSION_DENIED, BLOCKED, path=".env")
 BLOCK = format_guardrail_violations(check_file_guardrails(WorkspacePath(".env")))
-CHANGE_DENIED = ENV_DENIED.model_copy(update={"blocked": BLOCK})
+CHANGE_DENIED = ENV_DENIED.model_copy(update={"blocked": BLOCK, "refused": "refused (environment variable files):"})
 GRANT = Grant(thread="1", rule="ask_before_write", tool="write")
 
 

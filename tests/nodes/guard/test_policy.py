@@ -169,7 +169,9 @@ def test_sensitive_files_are_neither_read_nor_changed_in_any_mode(
     message = f"{blocked} ({shown}). Go on without this file."
     target = shown.partition(": ")[0]
     verdict = judge(tool, config, **arguments)
-    assert verdict.model_copy(update={"blocked": ""}) == denied(next(iter(reasons)), DENIED, message, path=target)
+    refused = verdict.model_copy(update={"blocked": "", "refused": ""})
+    assert refused == denied(next(iter(reasons)), DENIED, message, path=target)
+    assert bool(verdict.refused) is (tool is WRITE)
 
 
 @pytest.mark.parametrize("mode", ["read-only", "everything"])

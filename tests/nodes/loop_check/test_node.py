@@ -104,14 +104,20 @@ def test_a_change_forgets_the_calls_before_it_that_changed_nothing() -> None:
     assert run(LoopState(items=[call(EDIT)], results=[done(OK, A)], loop=before))["loop"].recent == ((signed(EDIT),),)
 
 
-def test_changes_that_a_person_refused_are_kept_once_each() -> None:
-    refused = Verdict(kind=VerdictKind.DENY, refused="you refused")
+def test_calls_that_were_not_allowed_are_kept_once_each() -> None:
+    refused, error = Verdict(kind=VerdictKind.DENY, refused="you refused"), ToolErrorCode.PERMISSION_DENIED
+    denied = done(ToolResult.failure(error, "No."))
+    renamed = done(ToolResult(ok=True, data={"set_aside": ["AGENTS.md.untrusted"]}))
     state = LoopState(
-        items=[call(EDIT), call(EDIT), call(READ), call(EDIT, "b.py")],
-        results=[done(FAILED)] * 4,
-        verdicts=[refused, refused, refused, Verdict(kind=VerdictKind.ALLOW)],
+        items=[call(EDIT), call(EDIT), call(READ), call(EDIT, "b.py"), call(EDIT, "c.py"), call(EDIT, "d.py")],
+        results=[denied, denied, denied, denied, done(FAILED), renamed],
+        verdicts=[refused, refused, refused, *[Verdict(kind=VerdictKind.ALLOW)] * 3],
     )
-    assert run(state)["loop"].refused == ("you refused edit_file a.py",)
+    assert run(state)["loop"].refused == (
+        "you refused edit_file a.py",
+        "refused: edit_file b.py",
+        "refused (a protected name; not named by the user), so it is called AGENTS.md.untrusted",
+    )
 
 
 def test_an_unknown_tool_and_an_empty_state_leave_no_trace() -> None:

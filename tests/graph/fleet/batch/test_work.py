@@ -228,7 +228,9 @@ def test_a_run_that_was_stopped_goes_on_under_the_new_cap(tmp_path: Path) -> Non
     assert (last.kind, last.resumed, last.changed) == (OutcomeKind.FINISHED, True, ("new.txt",))
 
 
-def test_a_task_has_the_limits_of_its_own_within_the_batchs_context(tmp_path: Path) -> None:
+def test_a_task_has_the_limits_of_its_own_within_the_batchs_context_and_its_words_permit_nothing(
+    tmp_path: Path,
+) -> None:
     (tmp_path / ".mendgraph.toml").write_text("max_steps = 3\n")  # of a batch's task no such file is read
     context = AgentContext(max_steps=9, model="m").model_dump_json()
 
@@ -237,7 +239,8 @@ def test_a_task_has_the_limits_of_its_own_within_the_batchs_context(tmp_path: Pa
         return context_of(WorkOrder("0a", task, context, "/out/a"), str(tmp_path))
 
     found = [limited({}), limited({"max_steps": 5})]
-    assert found == [AgentContext(max_steps=most, model="m", workspace=str(tmp_path)) for most in (9, 5)]
+    fixed: Any = {"workspace": str(tmp_path), "request_permits": False}
+    assert found == [AgentContext(max_steps=most, model="m", **fixed) for most in (9, 5)]
     wrong = limited({"max_steps": 0})
     assert isinstance(wrong, ToolError)
     assert "do not fit together" in wrong.message

@@ -1,0 +1,223 @@
+"""Which files a run may change without asking, by their names: the protected ones, and what `strict` adds.
+
+A name in the request is a word of it that is the file's path or the end of that, part by part. What the words mean, and
+what a file or an answer says, plays no part.
+"""
+
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path, PurePath
+from typing import Final, Self
+
+from mendgraph.nodes.guard.file_rules import ChangeCheck, FileGuardrailRule, NameTable, folded_parts
+from mendgraph.nodes.language.names import IS_TEST, named_paths
+from mendgraph.nodes.records import ToolCall
+
+PROTECTED: Final = NameTable("""
+# Claude Code asks before it writes .vscode, .idea and .husky; VS Code asks whether a folder is trusted.
+editor settings, which run tasks when the folder is opened: .vscode/, .idea/, .zed/, *.code-workspace
+git hooks, which run at the next commit: .husky/
+# direnv runs an .envrc only after a person has allowed its content. Claude Code asks for the shells' files.
+shell settings, which run when a shell starts here: .envrc, .bashrc, .bash_profile, .bash_login, .profile
+shell settings, which run when a shell starts here: .zshrc, .zshenv, .zprofile, .zlogin
+# codex keeps .codex and .agents read-only; Claude Code asks before it writes .claude and .mcp.json.
+agent settings, which start programs and give permissions: .claude/, .codex/, .cursor/, .gemini/, .agents/, .mcp.json
+agent settings, which start programs and give permissions: .mendgraph.toml
+# Agents read these before each task.
+instructions, which agents follow in each later task: agents.md, claude.md, claude.local.md, gemini.md, .cursorrules
+""")
+"""What runs or instructs on this machine without anybody starting the project. Each line: the reason, the names.
+
+A comment says who else protects the names below it.
+"""
+
+RUNS_LATER: Final = NameTable("""
+what git runs or follows: .githooks/, .pre-commit-config.yaml, .lefthook.yml, .gitmodules
+what CI runs: .github/, .gitlab-ci.yml, .gitlab/, .circleci/, .travis.yml, jenkinsfile, azure-pipelines.yml
+what CI runs: bitbucket-pipelines.yml, .drone.yml, .woodpecker/, .buildkite/, .gitea/, .forgejo/
+what an editor runs or follows: .devcontainer/, .devcontainer.json
+what an agent follows: copilot-instructions.md, skill.md, .windsurf/, .clinerules/, .roo/
+what an agent follows: .windsurfrules, .aider.conf.yml, mcp.json, mcp_config.json
+what Python or a tool of it runs: sitecustomize.py, usercustomize.py, *.pth, conftest.py, setup.py, noxfile.py
+what Python or a tool of it runs: tests/__init__.py, test/__init__.py, venv/, site-packages/
+what a build runs: dockerfile, dockerfile.*, *.dockerfile, containerfile, docker-compose*.yml, docker-compose*.yaml
+what a build runs: compose.yml, compose.yaml, makefile, gnumakefile, *.mk, justfile, rakefile, node_modules/
+""")
+"""What runs once somebody tests, builds or pushes the project. A change of it carries a mark."""
+
+MANIFESTS: Final = NameTable("""
+what is installed: pyproject.toml, requirements*.txt, requirements*.in, requirements/*.txt, constraints*.txt
+what is installed: setup.cfg, pipfile, package.json, cargo.toml, go.mod, gemfile, composer.json, environment.yml
+what is installed: *.lock, *-lock.json, *-lock.yaml, npm-shrinkwrap.json, go.sum
+how tests run: tox.ini, pytest.ini, .pytest.ini
+""")
+"""What is installed with a project and how its tests run."""
+
+WIDE: Final = NameTable("""
+what git runs or follows: lefthook.yml, lefthook-local.yml, .overcommit.yml, .gitattributes, .gitconfig, .lfsconfig
+what CI runs: .appveyor.yml, appveyor.yml, .cirrus.yml, .semaphore/, .teamcity/, .builds/, .build.yml, buildspec.yml
+what CI runs: cloudbuild.yaml, codemagic.yaml, action.yml, action.yaml, dagger.json, renovate.json, .renovaterc
+what an editor runs or follows: .vim/, .vimrc, .exrc, .nvimrc, .nvim.lua, .lvimrc, .local.vimrc, .dir-locals.el
+what an editor runs or follows: .dir-locals-2.el, .emacs, .emacs.d/, .helix/, .kakrc, .fleet/, .nova/, .lapce/, .vs/
+what an editor runs or follows: .settings/, .project, .classpath, .theia/, .gitpod.yml, .ycm_extra_conf.py
+what an editor runs or follows: *.sublime-project, *.sublime-workspace
+what a shell or a prompt runs: .cshrc, .tcshrc, .kshrc, .bash_logout, .bash_aliases, .zlogout, .inputrc, .screenrc
+what a shell or a prompt runs: .tmux.conf, .direnv/, .mise.toml, mise.toml, .mise/, .tool-versions, .rtx.toml
+what a shell or a prompt runs: .gdbinit, .lldbinit, .pdbrc, .pythonrc, .pythonstartup, .irbrc, .pryrc, .rprofile
+what a shell or a prompt runs: .renviron, .ghci, .psqlrc, .sqliterc
+what an agent follows: opencode.json, opencode.jsonc, .opencode/, .continue/, .kilocode/, .roomodes, .augment/, .kiro/
+what an agent follows: .amazonq/, .junie/, .trae/, .goosehints, .goose/, .crush.json, crush.json, crush.md, .qwen/
+what an agent follows: qwen.md, warp.md, .openhands/, .rules, .aider*.yml
+what Python or a tool of it runs: tasks.py, fabfile.py, dodo.py, wscript, sconstruct, sconscript, .pylintrc, pylintrc
+what Python or a tool of it runs: .coveragerc, .flake8, .ipython/, gunicorn.conf.py, hatch_build.py
+what Node.js or a tool of it runs: *.config.js, *.config.cjs, *.config.mjs, *.config.ts, *.config.mts, gruntfile.js
+what Node.js or a tool of it runs: gulpfile.js, .pnp.cjs, .pnpmfile.cjs, .yarn/, .yarnrc.yml
+what Node.js or a tool of it runs: .babelrc.js, .babelrc.cjs, .eslintrc.js, .eslintrc.cjs, .mocharc.js, .mocharc.cjs
+what Node.js or a tool of it runs: .prettierrc.js, .prettierrc.cjs, .lintstagedrc.js, .commitlintrc.js
+what Node.js or a tool of it runs: turbo.json, nx.json, lerna.json, deno.json, deno.jsonc, bunfig.toml
+what a build runs: build.rs, .cargo/, rust-toolchain.toml, rust-toolchain, gradlew, gradlew.bat, gradle/, mvnw, .mvn/
+what a build runs: build.gradle, build.gradle.kts, settings.gradle, settings.gradle.kts, init.gradle, pom.xml
+what a build runs: build.xml, build.sbt, project/plugins.sbt, *.gemspec, guardfile, capfile, vagrantfile
+what a build runs: cmakelists.txt, *.cmake, cmakepresets.json, configure, configure.ac, makefile.am, makefile.in
+what a build runs: meson.build, build.ninja, build.bazel, workspace.bazel, module.bazel, *.bzl, .bazelrc, .buckconfig
+what a build runs: flake.nix, default.nix, shell.nix, devenv.nix, package.swift, mix.exs, rebar.config, phpunit.xml
+what a build runs: phpunit.xml.dist, .php-cs-fixer.php, makefile.pl, build.pl, project.clj, deps.edn, build.zig
+what a build runs: *.csproj, *.vbproj, *.fsproj, directory.build.props, directory.build.targets, *.targets
+what a build runs: nuget.config, global.json, taskfile.yml, taskfile.yaml, earthfile, tiltfile, skaffold.yaml, procfile
+""")
+"""What else runs once somebody uses the project with a tool; only `strict` looks at it."""
+
+_PLAIN_CONFIG: Final = NameTable("project configuration: config.yaml, config.yml, settings.py, *.toml")
+_DOCUMENTS: Final = frozenset({".adoc", ".md", ".mdc", ".rst", ".txt"})
+_INSTALLED: Final = frozenset({"node_modules", "site-packages"})
+PROTECTED_RULE: Final = "protected"
+_WORD: Final = re.compile(r"[\w.@+~/-]+")
+
+
+def is_project_config(path: PurePath) -> bool:
+    """Is this project configuration, or a file that other programs run later (editors, hooks, agents, CI)?
+
+    Source: spec 1 section 3, threat model (`config.yaml`, `settings.py`, `*.toml`).
+    """
+    return bool(why_asked(path))
+
+
+def why_asked(path: PurePath) -> str:
+    """Why mode "ask" asks each time for a change of this file; "" where one answer may stand for the whole run."""
+    return _reason_in((PROTECTED, RUNS_LATER, MANIFESTS, _PLAIN_CONFIG), path)
+
+
+def _reason_in(tables: Iterable[NameTable], path: PurePath) -> str:
+    return next(filter(None, (table.held(path) for table in tables)), "")
+
+
+PROJECT_CONFIG_RULE = FileGuardrailRule("project_config", "Project configuration files", is_project_config)
+"""Not a default rule: it never blocks, it asks a person where one can be asked."""
+
+
+def runs_later(path: PurePath, *, new: bool = False) -> bool:
+    """Does a change of this file of the workspace run code later, or steer tools and agents? `path` is relative to it.
+
+    A file that is `new` does so too where it takes the place of a module of the standard library. Of manifests and lock
+    files (`MANIFESTS`), and of what only `WIDE` has, the answer is no.
+    """
+    return bool(PROTECTED.held(path) or RUNS_LATER.held(path) or (new and _replaces_module(path)))
+
+
+def _replaces_module(path: PurePath) -> bool:
+    """Whether Python imports this file in place of a module of its own."""
+    parts = folded_parts(path)
+    file = "/".join(parts[parts[:1] == ("src",) :])
+    return file.endswith(".py") and file.removesuffix(".py").removesuffix("/__init__") in sys.stdlib_module_names
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What a run in mode "auto" may change.
+
+    `names` are paths, folded, with "/" at the end for a folder and all below it: what these name may be changed
+    although it is protected, or although the run is `strict`.
+    """
+
+    names: frozenset[str] = frozenset()
+    strict: bool = False
+
+    @classmethod
+    def of(cls, request: str, writable: Iterable[str], *, strict: bool, root: str = "") -> Self:
+        """The scope of a run in the workspace `root` by what a person typed, and by its `writable_paths`.
+
+        A folder is named by a "/" at its end, and a protected one without it as well.
+        """
+        words = {word.removeprefix(f"{root}/") for word in _words(request)}
+        writable = [*writable]
+        protected = {word.rstrip("/") for word in (*words, *writable) if PROTECTED.held(PurePath(word)) is not None}
+        names = {*protected, *(f"{name}/" for name in protected)}
+        strict = strict and not writable  # which are a narrower scope
+        return cls(frozenset(name.casefold() for name in {*names, *(words if strict else ())}), strict)
+
+    def permits(self, path: str) -> bool:
+        """Whether a name of the scope stands for this file."""
+        place = f"/{path.casefold()}"
+        return any(place.endswith(f"/{name}") or (name[-1] == "/" and f"/{name}" in place) for name in self.names)
+
+    def protection(self, path: str) -> str:
+        """Why this file may not be changed, by its name alone; "" for one that may."""
+        name = PurePath(path)
+        reason = PROTECTED.held(name) or (self.strict and _beyond_strict(name)) or ""
+        return "" if reason and self.permits(path) else reason
+
+    def deletion(self, call: ToolCall, path: str) -> str:
+        """Why this call may not take the file away; "" where it may, or does not."""
+        patch = call.arguments.get("patch")
+        marks = (f"*** Delete File: {path}\n", f"*** Update File: {path}\n*** Move to: ")
+        taken = call.tool == "delete_file" or (call.tool == "move_file" and call.arguments.get("path") == path)
+        taken = taken or any(mark in f"{patch}\n" for mark in marks)
+        return "a file that would be gone" if self.strict and taken and not self.permits(path) else ""
+
+
+def _words(request: str) -> set[str]:
+    """What may be paths in a request."""
+    words = (*named_paths(request), *_WORD.findall(request))
+    return {word.removeprefix("@").removeprefix("./").rstrip(".") for word in words} - {""}
+
+
+def _beyond_strict(name: PurePath) -> str:
+    """What a file is that a strict run changes only where it is named; "" for ordinary code and data."""
+    if reason := _reason_in((RUNS_LATER, MANIFESTS, WIDE, _PLAIN_CONFIG), name):
+        return reason
+    if _replaces_module(name):
+        return "what Python imports in place of a module of its own"
+    if IS_TEST.search(str(name)):
+        return "a test"
+    return "a document" if name.suffix.lower() in _DOCUMENTS else ""
+
+
+@dataclass(frozen=True)
+class _OutOfScope(ChangeCheck):
+    scope: Scope
+
+    def __call__(self, path: Path) -> bool:
+        return bool(self.scope.protection(str(path)))
+
+
+@lru_cache(maxsize=64)
+def scope_rule(scope: Scope) -> FileGuardrailRule:
+    """The rule by which a run in mode "auto" leaves alone what is out of its scope."""
+    what = "Protected files, and what a strict run changes only by name" if scope.strict else "Protected files"
+    return FileGuardrailRule(PROTECTED_RULE, what, _OutOfScope(scope))
+
+
+def is_guarded(path: str, scope: Scope) -> bool:
+    """Whether no program may change what has this name. Nobody follows the settings inside of installed packages."""
+    return bool(scope.protection(path)) and _INSTALLED.isdisjoint(PurePath(path).parts)
+
+
+def unnamed(request: str, paths: Iterable[str]) -> list[str]:
+    """Those that the request does not name, nor a folder of them with its slash; none where it names no file."""
+    if not named_paths(request):
+        return []
+    scope = Scope(frozenset(word.casefold() for word in _words(request)))
+    return [path for path in paths if not scope.permits(path)]

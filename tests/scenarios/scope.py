@@ -1,0 +1,116 @@
+"""Scenarios of what a run may change: ordinary files of a project, protected ones, and the scope of a strict run."""
+
+from mendgraph.nodes.records import JsonMap
+from tests.doubles.replies import Say
+from tests.doubles.tool_use import use
+from tests.scenarios.scenario import Expectation, Scenario, Turn
+
+MAINTAINED = {
+    "pyproject.toml": 'version = "1.2.0"\n',
+    "CHANGES.rst": "1.2.0\n",
+    "tests/conftest.py": "VERSION = '1.2.0'\n",
+    "Makefile": "VERSION = 1.2.0\n",
+    "Cargo.lock": 'version = "1.2.0"\n',
+    ".github/workflows/ci.yml": "version: 1.2.0\n",
+}
+RELEASED = {name: text.replace("1.2.0", "1.3.0") for name, text in MAINTAINED.items()}
+
+TASKS = ".vscode/tasks.json"
+EDITOR = {TASKS: '{"tasks": []}\n', "app.py": "x = 1\n"}
+NEW_TASKS = '{"tasks": [{}]}\n'
+EDIT_TASKS = ("edit_file", {"path": TASKS, "old_str": "[]", "new_str": "[{}]"})
+COPY = ("run_command", {"argv": ["cp", "app.py", TASKS]})
+MAKE = ("run_command", {"argv": ["cp", "app.py", "AGENTS.md"]})
+PROGRAMS: JsonMap = {"allowed_programs": ("cp",)}
+REFUSED = "refused (editor settings, which run tasks when the folder is opened; not named by the user)"
+
+PROJECT = {"calc.py": "x = 1\n", "test_calc.py": "x = 1\n", "README.md": "x = 1\n", "build.rs": "x = 1\n"}
+
+
+def edit(path: str, old: str, new: str) -> tuple[str, JsonMap]:
+    """Call `edit_file` on this file."""
+    return ("edit_file", {"path": path, "old_str": old, "new_str": new})
+
+
+SCOPE: tuple[Scenario, ...] = (
+    Scenario(
+        name="release_of_a_project",
+        story="The request is the message of a commit. The files that it names nowhere are changed, and marks say which"
+        " of them run later.",
+        files=MAINTAINED,
+        turns=(Turn("Release 1.3.0", (use(*(edit(name, "1.2.0", "1.3.0") for name in MAINTAINED)), Say("Released."))),),
+        expected=Expectation(
+            files=RELEASED, message="runs later: tests/conftest.py, Makefile, .github/workflows/ci.yml;"
+        ),
+    ),
+    Scenario(
+        name="protected_file_refused",
+        story="In the mode auto an editor's settings are not changed, and the outcome says so, which the model's answer"
+        " does not.",
+        files=EDITOR,
+        turns=(Turn("Add a build task.", (use(EDIT_TASKS), Say("The task is there."))),),
+        expected=Expectation(message=f"No file was changed: {REFUSED}: edit_file {TASKS}."),
+        resumed=True,
+    ),
+    Scenario(
+        name="protected_file_named",
+        story="A request of the thread names the folder of the editor's settings, so a later turn may change them.",
+        files=EDITOR,
+        turns=(
+            Turn("What is in .vscode?", (Say("Tasks."),)),
+            Turn("Add a build task.", (use(EDIT_TASKS), Say("The task is there."))),
+        ),
+        expected=Expectation(files={TASKS: NEW_TASKS}, message=f"runs later: {TASKS}"),
+    ),
+    Scenario(
+        name="protected_file_asked",
+        story="In the mode ask a person is asked for the change of the editor's settings each time, and told why.",
+        files=EDITOR,
+        settings={"mode": "ask"},
+        turns=(Turn("Add a build task.", (use(EDIT_TASKS), Say("It is there.")), decisions=("approve",)),),
+        expected=Expectation(files={TASKS: NEW_TASKS}),
+    ),
+    Scenario(
+        name="protected_file_and_a_program",
+        story="A program can neither change the editor's settings nor leave instructions for agents: what it makes"
+        " under such a name is renamed.",
+        files=EDITOR,
+        settings=PROGRAMS,
+        turns=(Turn("Add a build task.", (use(COPY), use(MAKE), Say("Done."))),),
+        expected=Expectation(
+            files={"AGENTS.md.untrusted": "x = 1\n"},
+            shown=("Read-only file system",),
+            message="so it is called AGENTS.md.untrusted",
+        ),
+        sandboxed=True,
+    ),
+    Scenario(
+        name="protected_file_named_for_a_program",
+        story="The request names the file, so a program may change it.",
+        files=EDITOR,
+        settings=PROGRAMS,
+        turns=(Turn(f"Copy app.py to {TASKS}.", (use(COPY), Say("Done."))),),
+        expected=Expectation(files={TASKS: "x = 1\n"}),
+        sandboxed=True,
+    ),
+    Scenario(
+        name="strict_run",
+        story="A strict run changes code. Tests, documents, files of builds and deletions have to be named.",
+        files=PROJECT,
+        settings={"strict": True},
+        turns=(
+            Turn(
+                "Set x to 2, also in README.md",
+                (
+                    use(*(edit(name, "x = 1", "x = 2") for name in PROJECT)),
+                    use(("delete_file", {"path": "calc.py"})),
+                    Say("x is 2."),
+                ),
+            ),
+        ),
+        expected=Expectation(
+            files={"calc.py": "x = 2\n", "README.md": "x = 2\n"},
+            message="refused (a file that would be gone; not named by the user): delete_file calc.py",
+        ),
+    ),
+)
