@@ -8,12 +8,11 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     BeforeValidator,
     ConfigDict,
-    Field,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
@@ -21,6 +20,7 @@ from pydantic import (
     model_validator,
 )
 
+from mendgraph.graph.configuration.settings import MOST, Setting, limit, setting
 from mendgraph.nodes.call_model.budget import APILimits
 from mendgraph.nodes.call_model.endpoint import ModelOptions, models_in_order
 from mendgraph.nodes.call_model.ledger import Price, RunLimits, account_problem
@@ -45,9 +45,6 @@ else:
 
 MAX_CALLS_PER_TURN_LIMIT = 1_000
 """The most calls that a context may allow in one turn; the machine's recursion limit follows from it."""
-
-MOST = 2**53
-"""The largest count that a context may hold: JSON and the checkpoints hold it exactly."""
 
 REPLY_TOKENS = 2_048
 """Output tokens of one reply, where nobody says how many."""
@@ -78,84 +75,47 @@ def _names_in(value: object) -> Iterator[str]:
             yield from _names_in(each)
 
 
-class Setting(NamedTuple):
-    """What else there is to know of a field, beside its type, default, bounds and description.
-
-    `trust` says when a workspace's own file may set it although the user does not trust the file: the name of a rule
-    in `mendgraph.graph.configuration.loading`, or the values in order, the strictest one first; "" is never. `protects`
-    says that the user relies on the value, such as on checks: that file may then make it neither more nor less.
-    `option` is the option of the command line, with its metavar, "" where there is none; `choices` are its values where
-    the field takes more.
-    """
-
-    trust: str | tuple[str | None, ...] = ""
-    option: str = ""
-    choices: tuple[str, ...] = ()
-    protects: bool = False
-
-
-def _setting(
-    default: Any,
-    description: str,
-    *,
-    trust: str | tuple[str | None, ...] = "",
-    option: str = "",
-    choices: tuple[str, ...] = (),
-    protects: bool = False,
-    **bounds: Any,
-) -> Any:
-    """A field of `AgentContext`: all that there is to know of it."""
-    made = Field(default, description=description, **bounds)
-    made.metadata.append(Setting(trust, option, choices, protects))
-    return made
-
-
-def _limit(default: Any, description: str, **more: Any) -> Any:
-    """The same of a limit: a count from 1 on, unless `more` has another bound; a workspace's own file may lower it."""
-    return _setting(default, description, trust="less", **({"ge": 1, "le": MOST} | more))
-
-
 class AgentContext(Record):
     """One run's permissions, model and limits. Every field has a safe default."""
 
     # What was given may hold a password, such as an address with a login, which is refused and must not be repeated.
     model_config = ConfigDict(allow_inf_nan=False, hide_input_in_errors=True)
 
-    workspace: FolderName = _setting(
+    workspace: FolderName = setting(
         ".",
         "Folder that the agent works in; '.' is where the command or the server was started. Nothing outside it "
         "is touched.",
         min_length=1,
     )
-    mode: Literal["read-only", "ask", "auto"] = _setting(
+    mode: Literal["read-only", "ask", "auto"] = setting(
         "auto",
         "read-only: no changes. ask: a person approves each change. auto: changes inside the rules.",
         trust=("read-only", "ask", "auto"),
         option="--mode",
     )
 
-    model: str | None = _setting(
+    model: str | None = setting(
         None,
         "Model: a name at the endpoint, 'provider:name' such as 'anthropic:claude-sonnet-4-6', or 'local' for the "
         "embedded one. Default: found from the environment.",
         option="--model,-m NAME",
     )
-    base_url: str | None = _setting(
+    base_url: str | None = setting(
         None,
         "Address of the OpenAI-compatible endpoint, or of the provider before the model's name. Default: "
         "OPENAI_BASE_URL, or the provider's own.",
         option="--base-url URL",
     )
-    protocol: Literal["text", "native", "auto"] = _setting(
+    protocol: Literal["text", "native", "auto"] = setting(
         "auto",
         "How calls travel. auto: text with the embedded model, native elsewhere.",
         trust="any",
         option="--protocol",
     )
-    edit_form: Literal["replace", "blocks", "patch", "auto"] = _setting(
+    edit_form: Literal["replace", "blocks", "patch", "auto"] = setting(
         "auto", "How edits are written. auto: fenced blocks with the embedded model, replace elsewhere.", trust="any"
     )
-    temperature: float | None = _setting(
+    temperature: float | None = setting(
         None,
         "Sampling temperature of the first try. Default: the model's own, and 0 for a small model.",
         trust="any",
@@ -163,34 +123,34 @@ class AgentContext(Record):
         ge=0.0,
         le=2.0,
     )
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = _setting(
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = setting(
         None,
         "How long a reasoning model thinks: none, minimal, low, medium, high, xhigh or max. Default: as it is set up.",
         trust=("none", "minimal", "low", "medium", "high", "xhigh", "max"),
         option="--reasoning-effort EFFORT",
     )
-    model_kwargs: dict[str, Any] = _setting(
+    model_kwargs: dict[str, Any] = setting(
         {}, "More settings, handed to the chat model: fields of its class, or of an endpoint's requests."
     )
-    use_responses_api: bool | None = _setting(
+    use_responses_api: bool | None = setting(
         None, "Use OpenAI's Responses API. Default: only for models of OpenAI's that have no other."
     )
-    seed: int | None = _setting(
+    seed: int | None = setting(
         None, "Sampling seed, where the endpoint honours one.", trust="any", option="--seed N", ge=0, le=2**31 - 1
     )
-    request_timeout_s: float = _setting(
+    request_timeout_s: float = setting(
         300.0, "Longest time for one model call, in seconds.", trust="less", gt=0, le=3_600
     )
-    idle_timeout_s: float = _setting(
+    idle_timeout_s: float = setting(
         120.0, "Longest silence in the middle of a reply that has begun, in seconds.", trust="less", gt=0, le=3_600
     )
-    provider_retries: int = _setting(2, "Further tries after a transient endpoint failure.", trust="less", ge=0, le=10)
-    fallback_models: tuple[str, ...] = _setting(
+    provider_retries: int = setting(2, "Further tries after a transient endpoint failure.", trust="less", ge=0, le=10)
+    fallback_models: tuple[str, ...] = setting(
         (),
         "Models to ask in turn where the model fails: 'name', 'local' or 'name @ https://host/v1'.",
         option="--fallback MODEL",
     )
-    window_tokens: int | None = _setting(
+    window_tokens: int | None = setting(
         None,
         "The model's window, input and output together. Default: by its name.",
         option="--window-tokens N",
@@ -198,199 +158,199 @@ class AgentContext(Record):
         le=MOST,
     )
 
-    max_calls_per_session: int = _limit(100, "Model calls in one thread.")
-    max_calls_per_turn: int = _setting(
+    max_calls_per_session: int = limit(100, "Model calls in one thread.")
+    max_calls_per_turn: int = setting(
         10, "Model calls in one turn.", trust="less", option="--max-calls N", ge=1, le=MAX_CALLS_PER_TURN_LIMIT
     )
-    max_input_tokens_per_session: int = _limit(100_000, "Input tokens in one thread.", option="--max-input-tokens N")
-    max_output_tokens_per_session: int = _limit(50_000, "Output tokens in one thread.", option="--max-output-tokens N")
-    max_input_tokens_per_turn: int | None = _limit(None, "Input tokens in one turn. Default: no limit.")
-    max_output_tokens_per_turn: int | None = _limit(None, "Output tokens in one turn. Default: no limit.")
-    max_output_tokens_per_call: int | None = _setting(
+    max_input_tokens_per_session: int = limit(100_000, "Input tokens in one thread.", option="--max-input-tokens N")
+    max_output_tokens_per_session: int = limit(50_000, "Output tokens in one thread.", option="--max-output-tokens N")
+    max_input_tokens_per_turn: int | None = limit(None, "Input tokens in one turn. Default: no limit.")
+    max_output_tokens_per_turn: int | None = limit(None, "Output tokens in one turn. Default: no limit.")
+    max_output_tokens_per_call: int | None = setting(
         None,
         "Output tokens in one reply. Default: 2,048, and for a reasoning model what the budget has left.",
         trust="shorter",
         ge=16,
         le=MOST,
     )
-    max_steps: int | None = _limit(None, "Rounds of tool calls in one turn. Default: no limit.", option="--max-steps N")
-    max_steps_soft: bool = _setting(False, "Only report when max_steps is passed, instead of stopping.", trust="off")
-    max_seconds: float | None = _limit(
+    max_steps: int | None = limit(None, "Rounds of tool calls in one turn. Default: no limit.", option="--max-steps N")
+    max_steps_soft: bool = setting(False, "Only report when max_steps is passed, instead of stopping.", trust="off")
+    max_seconds: float | None = limit(
         None, "Seconds in model calls and tools in one turn.", option="--max-seconds S", ge=0.1
     )
-    max_cost_usd: float | None = _limit(
+    max_cost_usd: float | None = limit(
         None, "USD in one thread; the model needs a known price.", option="--max-cost-usd USD", ge=LEAST_USD
     )
-    max_tokens_per_day: int | None = _limit(
+    max_tokens_per_day: int | None = limit(
         None,
         "Input and output tokens in one UTC day, in all workspaces. Default: no limit.",
         option="--max-tokens-per-day N",
     )
-    max_cost_usd_per_day: float | None = _limit(
+    max_cost_usd_per_day: float | None = limit(
         None,
         "USD in one UTC day, in all workspaces. Default: no limit.",
         option="--max-cost-usd-per-day USD",
         ge=LEAST_USD,
     )
-    account: str = _setting(
+    account: str = setting(
         "", "Whose spending this is, for limits over many runs: a project, a batch or a user.", option="--account NAME"
     )
-    account_days: bool = _setting(
+    account_days: bool = setting(
         False, "Count the limits of a day against this account's runs alone, instead of all runs.", trust="off"
     )
-    max_tokens_per_account: int | None = _limit(
+    max_tokens_per_account: int | None = limit(
         None,
         "Input and output tokens that the account may ever use. Default: no limit.",
         option="--max-tokens-per-account N",
     )
-    max_cost_usd_per_account: float | None = _limit(
+    max_cost_usd_per_account: float | None = limit(
         None,
         "USD that the account may ever use. Default: no limit.",
         option="--max-cost-usd-per-account USD",
         ge=LEAST_USD,
     )
-    usd_per_million_input: float | None = _setting(
+    usd_per_million_input: float | None = setting(
         None, "Price of a million input tokens, in USD. Default: as the price list has it.", ge=0
     )
-    usd_per_million_output: float | None = _setting(
+    usd_per_million_output: float | None = setting(
         None, "Price of a million output tokens, in USD. Default: as the price list has it.", ge=0
     )
-    usd_per_million_cached_input: float | None = _setting(
+    usd_per_million_cached_input: float | None = setting(
         None, "Price of a million input tokens from the endpoint's cache. Default: like other input.", ge=0
     )
-    usd_per_million_cache_write: float | None = _setting(
+    usd_per_million_cache_write: float | None = setting(
         None, "Price of a million input tokens written into its cache. Default: like other input.", ge=0
     )
 
-    max_healing_attempts: int = _setting(3, "Corrections in a row for malformed calls.", trust="less", ge=0, le=20)
-    max_schema_repairs: int = _setting(
+    max_healing_attempts: int = setting(3, "Corrections in a row for malformed calls.", trust="less", ge=0, le=20)
+    max_schema_repairs: int = setting(
         2, "Corrections in a row for arguments that do not fit.", trust="less", ge=0, le=20
     )
-    repeat_window: int = _setting(3, "Actions that loop control looks back on.", ge=2, le=50)
-    loop_repeat_threshold: int = _setting(
+    repeat_window: int = setting(3, "Actions that loop control looks back on.", ge=2, le=50)
+    loop_repeat_threshold: int = setting(
         3, "Identical actions in the window that are a loop.", trust="less", ge=2, le=50
     )
-    loop_override_retries: int = _setting(
+    loop_override_retries: int = setting(
         1, "Refused repeats of a loop that end the run; 0 ends it at the loop itself.", trust="less", ge=0, le=50
     )
-    read_max_lines: int = _limit(500, "Most lines of a file that one read_file shows.")
-    tool_timeout_s: float = _setting(30.0, "Longest time for one tool call, in seconds.", trust="less", gt=0, le=3_600)
-    tool_timeouts_s: dict[str, PositiveFloat] = _setting(
+    read_max_lines: int = limit(500, "Most lines of a file that one read_file shows.")
+    tool_timeout_s: float = setting(30.0, "Longest time for one tool call, in seconds.", trust="less", gt=0, le=3_600)
+    tool_timeouts_s: dict[str, PositiveFloat] = setting(
         {},
         "Longest time for one call of the tools named here, in seconds, instead of tool_timeout_s.",
         trust="times",
         protects=True,
     )
-    tool_retries: int = _setting(1, "Further tries of a tool that says it may succeed then.", trust="less", ge=0, le=10)
-    tool_retry_backoff_s: float = _setting(0.5, "Seconds before the first retry of a tool.", ge=0, le=60)
-    tool_quotas: dict[str, NonNegativeInt] = _setting(
+    tool_retries: int = setting(1, "Further tries of a tool that says it may succeed then.", trust="less", ge=0, le=10)
+    tool_retry_backoff_s: float = setting(0.5, "Seconds before the first retry of a tool.", ge=0, le=60)
+    tool_quotas: dict[str, NonNegativeInt] = setting(
         {}, "Most calls in one turn of the tools named here.", trust="limits"
     )
-    tool_calls_per_minute: dict[str, PositiveInt] = _setting(
+    tool_calls_per_minute: dict[str, PositiveInt] = setting(
         {}, "Most calls in a minute of the tools named here.", trust="limits"
     )
-    role: str | None = _setting(
+    role: str | None = setting(
         None,
         "Which tools may be used: reader, editor, operator, or a role of yours. Default: all.",
         trust=("reader", "editor", "operator", None),
         option="--role ROLE",
         choices=("reader", "editor", "operator"),
     )
-    delegation: bool = _setting(
+    delegation: bool = setting(
         False,
         "Offer the tool delegate: children of the run work on parts of the task, within its budget.",
         trust="off",
         option="--delegate",
     )
-    writable_paths: tuple[str, ...] = _setting(
+    writable_paths: tuple[str, ...] = setting(
         (),
         "Files and folders that may be changed; then no programs run. Default: all that the rules allow.",
         trust="places",
         protects=True,
         option="--writable PATH",
     )
-    strict: bool = _setting(
+    strict: bool = setting(
         False,
         "For untrusted repositories: files that run later, manifests, tests, documents and deletions only by their"
         " path in the request; programs change no file.",
         trust="on",
         option="--strict/--no-strict",
     )
-    request_permits: bool = _setting(
+    request_permits: bool = setting(
         True, "A request that names a protected file allows its change; not in Actions, batches, servers.", trust="off"
     )
-    offer: Literal["few", "all"] = _setting(
+    offer: Literal["few", "all"] = setting(
         "few", "Tools that the model is told of. few: what most tasks need, in the fewest tokens.", trust="any"
     )
-    allowed_programs: tuple[str, ...] = _setting(
+    allowed_programs: tuple[str, ...] = setting(
         (),
         "Programs that run_command may start, in a sandbox without network. Default: no commands.",
         trust="part",
         option="--allow-program NAME",
     )
-    readable_folders: tuple[str, ...] = _setting(
+    readable_folders: tuple[str, ...] = setting(
         (),
         "Folders outside the workspace that commands may read, such as a language's own installation.",
         trust="part",
         protects=True,
     )
-    sandbox: Literal["auto", "bubblewrap", "landlock", "container"] = _setting(
+    sandbox: Literal["auto", "bubblewrap", "landlock", "container"] = setting(
         "auto",
         "What keeps programs apart from this machine. auto: the first that starts. landlock: without user namespaces,"
         " on a copy of the workspace. container: the container around it, which a program may change as a whole.",
         option="--sandbox",
     )
-    allowed_hosts: tuple[str, ...] = _setting(
+    allowed_hosts: tuple[str, ...] = setting(
         (),
         "Hosts that http_get may ask: docs.python.org, *.example.com, host:8080. Default: no network.",
         trust="part",
         option="--allow-host HOST",
     )
-    allowed_private_hosts: tuple[str, ...] = _setting(
+    allowed_private_hosts: tuple[str, ...] = setting(
         (),
         "Those of allowed_hosts that may have a private address, such as a company's server.",
         trust="part",
         option="--allow-private-host HOST",
     )
-    http_max_bytes: int = _limit(1_000_000, "Bytes of one document.")
-    http_timeout_s: float = _setting(
+    http_max_bytes: int = limit(1_000_000, "Bytes of one document.")
+    http_timeout_s: float = setting(
         20.0, "Seconds for one http_get, redirects included.", trust="less", gt=0, le=3_600
     )
-    allowed_extensions: tuple[str, ...] = _setting(
+    allowed_extensions: tuple[str, ...] = setting(
         (),
         "Kinds of files that may be used, such as .py or .md. Default: all that the rules allow.",
         trust="extensions",
     )
-    evidence: bool = _setting(
+    evidence: bool = setting(
         True,
         "Run examples of docstrings and the request, and the project's tests, in a read-only sandbox.",
         trust="off",
         protects=True,
         option="--evidence/--no-evidence",
     )
-    checks: tuple[str, ...] = _setting(
+    checks: tuple[str, ...] = setting(
         (),
         "Commands that must succeed before a run is FINISHED, such as 'pytest -q'; in the same sandbox. What failed"
         " already is told and does not count, unless the task is about it.",
         option="--check COMMAND",
     )
-    checks_timeout_s: float = _setting(
+    checks_timeout_s: float = setting(
         60.0, "Longest time for one of the checks, in seconds.", trust="less", protects=True, gt=0, le=3_600
     )
-    require_checks: bool = _setting(
+    require_checks: bool = setting(
         False,
         "End a run whose changes nothing could check as not_checked (exit code 5), not as FINISHED.",
         trust="on",
         option="--require-checks/--no-require-checks",
     )
-    max_failed_tries: int = _setting(
+    max_failed_tries: int = setting(
         4,
         "Tries in a row whose edits or checks may fail before the run ends. In the block form it ends after 4 at most.",
         trust="less",
         ge=1,
         le=100,
     )
-    keep_failed_edits: bool = _setting(
+    keep_failed_edits: bool = setting(
         False,
         "Leave the changes of a run that ends as edits_failed or checks_failed in the files. Default: they are taken "
         "back, and kept with the run for `mendgraph apply`.",
@@ -398,38 +358,38 @@ class AgentContext(Record):
         protects=True,
         option="--keep-failed-edits",
     )
-    read_ahead: bool = _setting(True, "Read the files that the request names before the model is asked.", trust="any")
-    project_notes: bool = _setting(
+    read_ahead: bool = setting(True, "Read the files that the request names before the model is asked.", trust="any")
+    project_notes: bool = setting(
         True,
         "Tell the model, where it is no small one, what the workspace's AGENTS.md or CLAUDE.md says, and which skills"
         " the workspace and you have.",
         trust="off",
         option="--project-notes/--no-project-notes",
     )
-    memory: bool = _setting(
+    memory: bool = setting(
         False,
         "Let the model, where it is no small one, keep notes for later runs in this workspace, and tell it those of"
         " earlier ones.",
         trust="off",
         option="--memory/--no-memory",
     )
-    syntax_gate: Literal["off", "report", "refuse"] = _setting(
+    syntax_gate: Literal["off", "report", "refuse"] = setting(
         "report",
         "An edit that breaks the syntax of a Python, JSON, TOML or YAML file. report: the model is told.",
         trust=("refuse", "report", "off"),
     )
-    keep_days: float | None = _setting(
+    keep_days: float | None = setting(
         None, "Days after which runs are removed automatically, with all that is kept of them. Default: never.", ge=1
     )
-    keep_runs: int | None = _setting(
+    keep_runs: int | None = setting(
         None, "Runs of a workspace that are kept; older ones are removed automatically. Default: all.", ge=1, le=MOST
     )
-    keep_mb: int | None = _setting(
+    keep_mb: int | None = setting(
         None, "MB of checkpoints of a workspace that are kept, in the same way. Default: all.", ge=1, le=MOST
     )
-    audit: bool = _setting(True, "Keep a log of all calls in the run's own folder.", trust="on")
-    system_prompt: str = _setting("", "Words of your own for the system prompt, said after those that tools need.")
-    response_format: dict[str, Any] | None = _setting(
+    audit: bool = setting(True, "Keep a log of all calls in the run's own folder.", trust="on")
+    system_prompt: str = setting("", "Words of your own for the system prompt, said after those that tools need.")
+    response_format: dict[str, Any] | None = setting(
         None, "JSON schema of a value that the answer must have beside its text. Default: any text is an answer."
     )
 

@@ -17,7 +17,8 @@ import annotated_types
 import typer
 from typer.core import TyperGroup
 
-from mendgraph.graph.configuration.context import MOST, SETTINGS, AgentContext
+from mendgraph.graph.configuration.context import SETTINGS, AgentContext
+from mendgraph.graph.configuration.settings import MOST
 from mendgraph.graph.terminal.process_end import MEANINGS
 
 MIN_CALLS_PER_SESSION = 100

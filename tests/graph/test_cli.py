@@ -14,7 +14,7 @@ import pytest
 import typer
 
 from mendgraph.graph import cli
-from mendgraph.graph.configuration.context import MOST
+from mendgraph.graph.configuration.settings import MOST
 from mendgraph.graph.fleet.serving.admission import open_admitter
 from mendgraph.graph.fleet.serving.tenants import token_hash
 from mendgraph.graph.runs.runs import ListedRun, list_runs
