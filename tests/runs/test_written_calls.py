@@ -1,7 +1,7 @@
 """A call that a model writes into its text is run or told to it, wherever it stands: no answer, and never dropped.
 
-The same holds in both protocols, for a `tool:` line and for a JSON call. Beside a final answer, calls in code fences
-are quoted.
+The same holds in both protocols, for a `tool:` line and for a JSON call. A JSON call in a code fence is quoted where
+prose follows it, and beside a final answer all calls in code fences are.
 """
 
 import json
@@ -43,6 +43,10 @@ POSITIONS = {
     "an unclosed fence": "This shows the file.\n```\n{call}",
     "in the middle of a fence": "It is so:\n```\nfirst\n{call}\nlast\n```\nAnd so on.",
 }
+
+
+QUOTED = frozenset({"before prose", "between prose", "two fences", "beside a plain call", "in the middle of a fence"})
+"""Where prose follows the fence, or the fence holds more than the call."""
 
 
 @dataclass
@@ -122,6 +126,11 @@ def test_a_call_in_a_fence_is_run_or_told(tmp_path: Path, position: str, form: s
     run = play(tmp_path, protocol, [reply_at(position, form, protocol)])
     ran = [arguments["path"] for tool, arguments, said in run.calls if tool == "read_file" and said == "ok"]
     told = [said for _, _, said in run.calls if said != "ok"] + run.prompts
+    if form == JSON and position in QUOTED:
+        beside = position == "beside a plain call"
+        assert (ran, told) == (["b.py"] * beside, [])
+        assert (run.outcome.kind, run.outcome.quotes) == (OutcomeKind.FINISHED, "" if beside else "json")
+        return
     assert "a.py" in ran or told
     if position == "two fences":
         assert "notes.md" in ran or told
