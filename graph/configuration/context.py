@@ -313,9 +313,7 @@ class AgentContext(Record):
         option="--allow-private-host HOST",
     )
     http_max_bytes: int = limit(1_000_000, "Bytes of one document.")
-    http_timeout_s: float = setting(
-        20.0, "Seconds for one http_get, redirects included.", trust="less", gt=0, le=3_600
-    )
+    http_timeout_s: float = setting(20.0, "Seconds for one http_get, redirects included.", trust="less", gt=0, le=3_600)
     allowed_extensions: tuple[str, ...] = setting(
         (),
         "Kinds of files that may be used, such as .py or .md. Default: all that the rules allow.",
