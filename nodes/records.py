@@ -519,7 +519,7 @@ class Outcome(Record):
 
     `message` is for people. Where files were changed it names them and says what `verified` says: "Changed cart.py; 2
     tests pass." Without a change it is the answer, or why the run ended. `marks` are what else it says of single files,
-    `refused` the calls that were not allowed, each with the reason. `quotes` is the format of a call that it only shows.
+    `refused` the calls that were not allowed, each with the reason. `quotes` is the format of a call that it shows.
     `restored` are files that are as before the turn, as its work failed: `mendgraph apply` puts its changes back.
     """
 
