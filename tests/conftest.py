@@ -29,7 +29,7 @@ pytest_plugins = ["tests.runs.studio", "tests.runs.servers"]
 SERVED = ("tests/browser/", "tests/runs/test_studio.py", "tests/runs/test_servers.py")
 """The tests of those servers, which take seconds to start."""
 
-FOREIGN_SETTINGS = ("OPENAI_", "LANGCHAIN_", "LANGSMITH_", "LANGGRAPH_", "HF_", "MENDGRAPH_", "OTEL_")
+FOREIGN_SETTINGS = ("GITHUB_ACTIONS", "OPENAI_", "LANGCHAIN_", "LANGSMITH_", "LANGGRAPH_", "HF_", "MENDGRAPH_", "OTEL_")
 TERMINAL_SETTINGS = ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "PYTHONPATH", "CLICOLOR_FORCE")
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 LACKS: dict[str, tuple[str, str, object]] = {"bubblewrap": ("processes.bubblewrap", "PROGRAM_FOLDERS", ())}

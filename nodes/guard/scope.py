@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePath
 from typing import Final, Self
+from unicodedata import normalize
 
 from mendgraph.nodes.guard.file_rules import ChangeCheck, FileGuardrailRule, NameTable, folded_parts
 from mendgraph.nodes.language.names import IS_TEST, named_paths
@@ -151,16 +152,16 @@ class Scope:
 
         A folder is named by a "/" at its end, and a protected one without it as well.
         """
-        words = {word.removeprefix(f"{root}/") for word in _words(request)}
+        words = {word.removeprefix(f"{root}/") for word in _words(request)} - {""}
         writable = [*writable]
         protected = {word.rstrip("/") for word in (*words, *writable) if PROTECTED.held(PurePath(word)) is not None}
         names = {*protected, *(f"{name}/" for name in protected)}
         strict = strict and not writable  # which are a narrower scope
-        return cls(frozenset(name.casefold() for name in {*names, *(words if strict else ())}), strict)
+        return cls(frozenset(map(_plain, {*names, *(words if strict else ())})), strict)
 
     def permits(self, path: str) -> bool:
         """Whether a name of the scope stands for this file."""
-        place = f"/{path.casefold()}"
+        place = f"/{_plain(path)}"
         return any(place.endswith(f"/{name}") or (name[-1] == "/" and f"/{name}" in place) for name in self.names)
 
     def protection(self, path: str) -> str:
@@ -180,8 +181,13 @@ class Scope:
 
 def _words(request: str) -> set[str]:
     """What may be paths in a request."""
-    words = (*named_paths(request), *_WORD.findall(request))
+    whole = (word.strip("`'\",;:!?<>") for word in request.split())  # a path may have brackets, as routes do
+    words = (*named_paths(request), *_WORD.findall(request), *whole)
     return {word.removeprefix("@").removeprefix("./").rstrip(".") for word in words} - {""}
+
+
+def _plain(path: str) -> str:
+    return normalize("NFC", path).casefold()
 
 
 def _beyond_strict(name: PurePath) -> str:
@@ -219,5 +225,5 @@ def unnamed(request: str, paths: Iterable[str]) -> list[str]:
     """Those that the request does not name, nor a folder of them with its slash; none where it names no file."""
     if not named_paths(request):
         return []
-    scope = Scope(frozenset(word.casefold() for word in _words(request)))
+    scope = Scope(frozenset(map(_plain, _words(request))))
     return [path for path in paths if not scope.permits(path)]

@@ -55,6 +55,20 @@ def test_strict_run_may_change_code_and_what_is_below_a_folder_that_is_named_wit
     assert scope("Fix docs", strict=True).protection("docs/api/cart.md") != ""
 
 
+@pytest.mark.parametrize(
+    ("request_", "path"),
+    [
+        (f"Mend a.md in {ROOT}/", "a.md"),
+        ("Fix `app/[slug]/(shop)/$id.test.ts`, please", "app/[slug]/(shop)/$id.test.ts"),
+        ('Mend "docs/my notes.md".', "docs/my notes.md"),
+        ("Mend docs/u\u0308ber.md", "docs/\u00fcber.md"),
+    ],
+)
+def test_path_with_unusual_characters_is_named(request_: str, path: str) -> None:
+    assert scope("Mend it", strict=True).protection(path) != ""
+    assert scope(request_, strict=True).protection(path) == ""
+
+
 PATCH = "*** Begin Patch\n*** Delete File: a.py\n*** Update File: b.py\n*** Move to: c.py\n@@\n-x\n+y\n*** End Patch"
 
 
