@@ -22,6 +22,7 @@ from itertools import islice, takewhile
 from typing import Final, NamedTuple, TypeAlias
 
 from mendgraph.nodes.execute_tools.edits.exact_edits import Shift, Tier, line_places, nearest_region
+from mendgraph.nodes.execute_tools.edits.look_alikes import TYPOGRAPHY, unescaped
 from mendgraph.nodes.execute_tools.files.text_files import dominant_newline, to_unix
 from mendgraph.nodes.records import quoted
 
@@ -37,15 +38,6 @@ MOST_HEADERS: Final = 10
 _SHOWN = 80
 """Characters of a line that a message repeats."""
 _HEREDOC: Final = re.compile(r"(?:apply_patch\s+)?<<-?(?P<quote>['\"]?)(?P<word>\w+)(?P=quote)")
-_TYPOGRAPHY: Final = str.maketrans(
-    {
-        **dict.fromkeys("\u2018\u2019\u201a\u201b", "'"),
-        **dict.fromkeys("\u201c\u201d\u201e\u201f", '"'),
-        **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"),
-        **dict.fromkeys("\u00a0\u2002\u2003\u2009\u202f", " "),
-    }
-)
-"""Quotes, dashes and spaces that a model writes in place of plain ones, or the other way round. Source: codex."""
 _UNIFIED = re.compile(r"-\d+(?:,\d+)? \+\d+(?:,\d+)? @@\s?(?P<rest>.*)")
 
 
@@ -344,18 +336,27 @@ class _File:
                     at, shift = places[0]
                     several = len(places) > 1
                     return self._ambiguous(hunk, [at for at, _ in places]) if several else _Found(at, tier, shift)
-        return self._alike(hunk, done) or self._miss(hunk, done)
+        return self._alike(hunk, done) or self._unescaped(hunk, done) or self._miss(hunk, done)
 
     def _alike(self, hunk: Hunk, done: int) -> _Found | None:
         """The one place that a hunk fits without the empty line at its end, or but for typographic characters."""
         shorter = hunk.lines[:-1] if hunk.lines[-1] == (" ", "") else hunk.lines
-        plain = [line.translate(_TYPOGRAPHY) for line in self.lines]
-        old = [text.translate(_TYPOGRAPHY) for sign, text in shorter if sign != "+"]
+        plain = [line.translate(TYPOGRAPHY) for line in self.lines]
+        old = [text.translate(TYPOGRAPHY) for sign, text in shorter if sign != "+"]
         places = [at for at, _ in islice(line_places(plain, old, Tier.EXACT, done), 2)] if old else []
         if len(places) != 1:
             return None
         exact = self.lines[places[0] : places[0] + len(old)] == [text for sign, text in shorter if sign != "+"]
         return _Found(places[0], Tier.EXACT if exact else Tier.TRAILING_BLANKS, lines=shorter)
+
+    def _unescaped(self, hunk: Hunk, done: int) -> _Found | PatchError | None:
+        """The one place that a hunk fits where its escapes stand for characters; None where it has none."""
+        old = "\n".join(hunk.old)
+        lines = tuple((sign, unescaped(text, old)) for sign, text in hunk.lines)
+        if lines == hunk.lines:
+            return None
+        found = self.place(hunk._replace(lines=lines), done)
+        return found if isinstance(found, PatchError) else found._replace(lines=found.lines or lines)
 
     def _scopes(self, hunk: Hunk) -> list[tuple[int, int]] | PatchError:
         """The lines that the headers lead to, each from the last header's line on; without any, the file."""
@@ -399,13 +400,13 @@ class _File:
         return PatchError(hunk.line, message)
 
     def _miss(self, hunk: Hunk, done: int) -> PatchError:
-        region = nearest_region("\n".join(self.lines), "\n".join(hunk.old))
+        region = nearest_region("\n".join(self.lines), "\n".join(hunk.old), "the hunk")
         where = f" from line {done + 1} on, after the hunk before" if done else ""
         message = f"the lines of this hunk do not occur in {quoted(self.path)}{where}. "
         if region is None:
             return PatchError(hunk.line, f"{message}Nothing in it is near: read_file it first.")
-        message += f"The nearest lines are {region.first}-{region.last}: the suggestion shows them as they are."
-        return PatchError(hunk.line, message, (region.text,))
+        near = f"The nearest lines are {region.first}-{region.last}: the suggestion shows them as they are."
+        return PatchError(hunk.line, message + (region.difference or near), (region.text,))
 
 
 def _indent(line: str) -> str:
