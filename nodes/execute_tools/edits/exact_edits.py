@@ -12,7 +12,7 @@ from enum import StrEnum
 from itertools import accumulate, islice
 from typing import Final, NamedTuple
 
-from mendgraph.nodes.execute_tools.edits.look_alikes import escaped, look_alike, unescaped
+from mendgraph.nodes.execute_tools.edits.look_alikes import escaped, escapes_in, look_alike, unescaped
 from mendgraph.nodes.execute_tools.files.text_files import BOM, count_lines, dominant_newline, to_unix, with_newline
 from mendgraph.nodes.execute_tools.secrets.redact import first_words, masked_blocks
 from mendgraph.nodes.language.text_protocol import MISSED
@@ -189,8 +189,15 @@ def find_loosely(text: str, wanted: str, replacement: str) -> Match | None:
         spots = tuple(_spot(written, starts, at, len(block), ended=wanted.endswith("\n")) for at, _ in found)
         if spots[0].end == len(text) and written[-1] and wanted.endswith("\n") and indented is not None:
             indented = indented.removesuffix("\n")
+        there = _first_indent(text[spots[0].start :])
+        if replacement.strip() and there == _first_indent(replacement) != _first_indent(wanted):
+            return None  # two readings: indented as the file is, or deeper than the text that it replaces
         return None if indented is None else Match(tier, spots, indented)
     return None
+
+
+def _first_indent(text: str) -> str:
+    return _indent(text.lstrip("\r\n").split("\n")[0])
 
 
 def _spot(written: Sequence[str], starts: Sequence[int], at: int, count: int, *, ended: bool) -> Spot:
@@ -285,9 +292,9 @@ def _find(text: str, name: str, old_str: str, new_str: str, *, replace_all: bool
         remedy = "add lines around it until it occurs once, or set replace_all"
         return invalid(f"old_str occurs {_occurrences(spots, name)}: {remedy}.")
     loose = find_loosely(text, wanted, new)
-    if loose is None and unescaped(wanted, wanted) != wanted:
-        old, new = unescaped(wanted, wanted), unescaped(new, wanted)
-        return _find(text, name, old, new, replace_all=replace_all)
+    escapes = escapes_in(wanted) if loose is None else frozenset[str]()
+    if escapes:
+        return _find(text, name, unescaped(wanted, escapes), unescaped(new, escapes), replace_all=replace_all)
     if loose is None:
         return _miss(text, name, old_str, new_str)
     if len(loose.spots) == 1:

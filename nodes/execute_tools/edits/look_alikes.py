@@ -5,7 +5,8 @@ their place. Pure.
 """
 
 import re
-from itertools import accumulate
+from collections.abc import Collection
+from itertools import accumulate, pairwise
 from posixpath import commonprefix
 from typing import Final, NamedTuple
 from unicodedata import combining, name, normalize
@@ -24,6 +25,7 @@ TYPOGRAPHY: Final = str.maketrans(
 _INVISIBLE: Final = re.compile("[\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufe00-\ufe0f\ufeff]")
 _ESCAPE: Final = re.compile(r"\\u([0-9a-fA-F]{4})")
 _MOST_DIFFERENCES: Final = 5
+_MOST_NAMES: Final = 3
 
 
 class LookAlike(NamedTuple):
@@ -47,15 +49,15 @@ def look_alike(text: str, wanted: str, source: str) -> LookAlike | None:
     here = _clusters(to_unix(wanted))
     column = at - plain_text.rfind("\n", 0, at) - 1
     ends = accumulate(len(_plain(cluster)) for cluster in there)
-    start = next(index for index, end in enumerate(ends) if end > column)
+    start = next((index for index, end in enumerate(ends) if end > column), len(there))
 
     differences: list[str] = []
     line = first + 1
     for theirs, ours in [("", here[0]), *zip(there[start:], here[1:], strict=False)]:
+        line += theirs.startswith("\n")
         shared = len(commonprefix([theirs, ours]))
         if theirs != ours:
             differences.append(f"line {line} has {_names(theirs[shared:])} where {source} has {_names(ours[shared:])}")
-        line += theirs == "\n"
     if not differences:
         return None
     listed = list(dict.fromkeys(differences))
@@ -68,13 +70,15 @@ def escaped(text: str) -> str:
     return "".join(map(_escaped_cluster, _clusters(text)))
 
 
-def unescaped(text: str, old: str) -> str:
-    """The text with the characters that `old` holds as escapes in place of those escapes."""
-    for digits in set(_ESCAPE.findall(old)):
-        character = chr(int(digits, 16))
-        if not character.isascii() and not "\ud800" <= character <= "\udfff":
-            text = text.replace(f"\\u{digits}", character)
-    return text
+def escapes_in(text: str) -> frozenset[str]:
+    """The escapes in a text that stand for characters beyond ASCII."""
+    codes = {escape[0]: int(escape[1], 16) for escape in _ESCAPE.finditer(text)}
+    return frozenset(escape for escape, code in codes.items() if code > 127 and not 0xD800 <= code <= 0xDFFF)
+
+
+def unescaped(text: str, escapes: Collection[str]) -> str:
+    """The text with characters in place of these escapes."""
+    return _ESCAPE.sub(lambda escape: chr(int(escape[1], 16)) if escape[0] in escapes else escape[0], text)
 
 
 def _plain(text: str) -> str:
@@ -83,13 +87,13 @@ def _plain(text: str) -> str:
 
 def _clusters(text: str) -> list[str]:
     """The characters of a text, each with the marks and invisible ones behind it; before the first one, "" or those."""
-    clusters = [""]
-    for character in text:
-        if combining(character) or _INVISIBLE.match(character) or "\u1160" <= character <= "\u11ff":
-            clusters[-1] += character
-        else:
-            clusters.append(character)
-    return clusters
+    starts = [at for at, character in enumerate(text) if not _continues(character)]
+    return [text[start:end] for start, end in pairwise([0, *starts, len(text)])]
+
+
+def _continues(character: str) -> bool:
+    jamo = "\u1160" <= character <= "\u11ff"
+    return jamo or combining(character) > 0 or _INVISIBLE.match(character) is not None
 
 
 def _escaped_cluster(cluster: str) -> str:
@@ -103,7 +107,8 @@ def _escape(character: str) -> str:
 
 def _names(text: str) -> str:
     plain = {"": "nothing", " ": "a space"}
-    return plain.get(text) or " + ".join(map(_name, text))
+    more = ["more"] if len(text) > _MOST_NAMES else []
+    return plain.get(text) or " + ".join([*map(_name, text[:_MOST_NAMES]), *more])
 
 
 def _name(character: str) -> str:

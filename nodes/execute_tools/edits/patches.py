@@ -22,7 +22,7 @@ from itertools import islice, takewhile
 from typing import Final, NamedTuple, TypeAlias
 
 from mendgraph.nodes.execute_tools.edits.exact_edits import Shift, Tier, line_places, nearest_region
-from mendgraph.nodes.execute_tools.edits.look_alikes import TYPOGRAPHY, unescaped
+from mendgraph.nodes.execute_tools.edits.look_alikes import TYPOGRAPHY, escapes_in, unescaped
 from mendgraph.nodes.execute_tools.files.text_files import dominant_newline, to_unix
 from mendgraph.nodes.records import quoted
 
@@ -37,7 +37,7 @@ MOVE: Final = "*** Move to:"
 MOST_HEADERS: Final = 10
 _SHOWN = 80
 """Characters of a line that a message repeats."""
-_HEREDOC: Final = re.compile(r"(?:apply_patch\s+)?<<-?(?P<quote>['\"]?)(?P<word>\w+)(?P=quote)")
+_HEREDOC: Final = re.compile(r"(?:apply_?patch\s+)?<<-?(?P<quote>['\"]?)(?P<word>\w+)(?P=quote)")
 _UNIFIED = re.compile(r"-\d+(?:,\d+)? \+\d+(?:,\d+)? @@\s?(?P<rest>.*)")
 
 
@@ -351,10 +351,10 @@ class _File:
 
     def _unescaped(self, hunk: Hunk, done: int) -> _Found | PatchError | None:
         """The one place that a hunk fits where its escapes stand for characters; None where it has none."""
-        old = "\n".join(hunk.old)
-        lines = tuple((sign, unescaped(text, old)) for sign, text in hunk.lines)
-        if lines == hunk.lines:
+        escapes = escapes_in("\n".join(hunk.old))
+        if not escapes:
             return None
+        lines = tuple((sign, unescaped(text, escapes)) for sign, text in hunk.lines)
         found = self.place(hunk._replace(lines=lines), done)
         return found if isinstance(found, PatchError) else found._replace(lines=found.lines or lines)
 

@@ -131,6 +131,14 @@ def test_a_miss_for_a_look_alike_names_it_and_its_suggestion_is_taken(bench: Ben
     assert bench.bytes_of("a.md") == f"head\r\n- {line}! \\u2603\r\n".encode()
 
 
+def test_an_invisible_character_at_the_start_of_a_line_is_named_with_that_line(bench: Bench) -> None:
+    bench.put({"a.md": "a\n\ufeffb\nc\u00a0d\n"})
+    bench.data(read_file, path="a.md")
+    error = bench.error(edit_file, path="a.md", old_str="a\nb\nc d", new_str="x")
+    assert "lines 1-3, but line 2 has U+FEFF ZERO WIDTH NO-BREAK SPACE where old_str has nothing" in error.message
+    assert "line 3 has U+00A0" in error.message
+
+
 def test_a_miss_for_many_look_alikes_names_five_and_their_lines(bench: Bench) -> None:
     bench.put({"a.md": "a\u00a0b\nc\u00a0d\u00a0e\n" + "\u201cf\u201d\n\u2018g\u2019\n"})
     bench.data(read_file, path="a.md")
@@ -273,3 +281,12 @@ def test_the_loosest_match_is_told(bench: Bench) -> None:
     data = bench.data(multi_edit, path="calc.py", edits=edits)
     assert data == {"path": "calc.py", "edits": 2, "replacements": 2, "lines_changed": 2, "matched": "indentation"}
     assert bench.bytes_of("calc.py") == CALC.replace("add", "plus").replace("def sub", "def minus").encode()
+
+
+def test_a_miss_for_very_many_invisible_characters_is_told_briefly(bench: Bench) -> None:
+    bench.put({"a.md": "a" + "\u200b" * 500_000 + "b\n"})
+    bench.data(read_file, path="a.md")
+    error = bench.error(edit_file, path="a.md", old_str="ab", new_str="x")
+    assert error.message.count("ZERO WIDTH SPACE") == 3
+    assert "ZERO WIDTH SPACE + more where old_str has nothing" in error.message
+    assert len(error.suggestions[0]) < 20_000
