@@ -83,7 +83,7 @@ def nearest_region(text: str, wanted: str, source: str = "old_str") -> Region | 
     `source` is the name of `wanted` in the sentence.
     """
     if alike := look_alike(text, wanted, source):
-        shown = escaped(_shown(text, alike.first - 1, alike.last))
+        shown = escaped(shown_lines(text, alike.first - 1, alike.last))
         difference = (
             f"It looks like lines {alike.first}-{alike.last}, but {alike.differences}: copy them from the suggestion,"
             " which writes such characters as escapes; so may the edit."
@@ -101,10 +101,11 @@ def nearest_region(text: str, wanted: str, source: str = "old_str") -> Region | 
         return None
     first = max(0, near[2] - offset)
     last = min(first + len(wanted_lines), len(lines))
-    return Region(first + 1, last, _shown(text, first, last))
+    return Region(first + 1, last, shown_lines(text, first, last))
 
 
-def _shown(text: str, first: int, last: int) -> str:
+def shown_lines(text: str, first: int, last: int) -> str:
+    """The lines `first` to `last` of a text, counted from 0, the last one excluded, as a message shows them."""
     lines = masked_blocks(text).split("\n")[first : min(last, first + MAX_REGION_LINES)]
     return first_words("\n".join(line.removesuffix("\r") for line in lines), MAX_REGION_CHARACTERS)
 

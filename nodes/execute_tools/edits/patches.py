@@ -21,7 +21,7 @@ from difflib import unified_diff
 from itertools import islice, takewhile
 from typing import Final, NamedTuple, TypeAlias
 
-from mendgraph.nodes.execute_tools.edits.exact_edits import Shift, Tier, line_places, nearest_region
+from mendgraph.nodes.execute_tools.edits.exact_edits import Shift, Tier, line_places, nearest_region, shown_lines
 from mendgraph.nodes.execute_tools.edits.look_alikes import TYPOGRAPHY, escapes_in, unescaped
 from mendgraph.nodes.execute_tools.files.text_files import dominant_newline, to_unix
 from mendgraph.nodes.records import quoted
@@ -249,10 +249,14 @@ _HEADER_FITS: Final[tuple[Callable[[str, str], bool], ...]] = (
 
 
 class Patched(NamedTuple):
-    """The text after all hunks, and how many of them were found only by leaving spaces out of account."""
+    """The text after all hunks, and how many of them were found only by leaving spaces out of account.
+
+    `first` says of the first of those where it stands in the patch, and shows the lines that it is for.
+    """
 
     text: str
     inexact: int
+    first: PatchError | None = None
 
 
 def apply_hunks(text: str, hunks: Sequence[Hunk], path: str) -> Patched | PatchError:
@@ -264,10 +268,14 @@ def apply_hunks(text: str, hunks: Sequence[Hunk], path: str) -> Patched | PatchE
     file, newline = _File(text, path), dominant_newline(text)
     lines: list[tuple[str, str]] = []
     done = inexact = 0
+    first: PatchError | None = None
     for hunk in hunks:
         found = file.place(hunk, done)
         if isinstance(found, PatchError):
             return found
+        if found.tier is not Tier.EXACT:
+            first = first or _inexact(text, hunk, found.at, path)
+            inexact += 1
         lines += file.ended[done : found.at]
         done = found.at
         ending = newline
@@ -278,11 +286,17 @@ def apply_hunks(text: str, hunks: Sequence[Hunk], path: str) -> Patched | PatchE
             ending = file.ended[done][1] or newline if sign == "-" else newline
             lines += file.ended[done : done + 1] * (sign == " ")
             done += 1
-        inexact += found.tier is not Tier.EXACT
     lines += file.ended[done:]
     last = newline if text.endswith("\n") or not text else ""
     ends = [*((end or newline) for _, end in lines[:-1]), (lines[-1][1] or last) if last and lines else ""]
-    return Patched("".join(line + end for (line, _), end in zip(lines, ends, strict=False)), inexact)
+    return Patched("".join(line + end for (line, _), end in zip(lines, ends, strict=False)), inexact, first)
+
+
+def _inexact(text: str, hunk: Hunk, at: int, path: str) -> PatchError:
+    last = at + len(hunk.old)
+    there = f"lines {at + 1}-{last} of {quoted(path)}"
+    message = f"its lines differ from {there} in spaces, quotes or dashes: copy those from the suggestion."
+    return PatchError(hunk.line, message, (shown_lines(text, at, last),))
 
 
 def hunks_between(before: str, after: str) -> list[Hunk]:

@@ -239,7 +239,7 @@ def test_bytes_outside_of_the_change_are_kept(text: str, body: str, result: str)
     ],
 )
 def test_spaces_around_lines_matter_only_where_nothing_else_fits(text: str, body: str, result: str) -> None:
-    assert apply(text, body) == Patched(result, 1)
+    assert apply(text, body)[:2] == (result, 1)
 
 
 @pytest.mark.parametrize(

@@ -350,7 +350,10 @@ def test_several_search_blocks_are_made_in_order_and_a_new_file_by_what_is_added
     [
         (SEARCH.replace("a - b", "a * b"), "Line 1 of the block: the lines of this hunk do not occur in 'calc.py'."),
         (SEARCH.replace("def add(a, b):\n", ""), "Line 1 of the block: this hunk fits in several places of 'calc.py'"),
-        (SEARCH.replace("a - b\n", "a - b  \n"), "differ from those of 'calc.py' in spaces"),
+        (
+            SEARCH.replace("a - b\n", "a - b  \n"),
+            "Line 1 of the block: its lines differ from lines 1-2 of 'calc.py' in spaces, quotes or dashes",
+        ),
         (SEARCH.replace(">>>>>>> REPLACE\n", ""), "Line 1 of the block: this block has no end"),
         (f"{SEARCH}and more\n", "Line 8 of the block: here a block begins"),
         (f"util.py\n{SEARCH}", "Line 1 of the block: here a block begins"),
@@ -373,6 +376,19 @@ def test_an_edit_in_another_notation_that_does_not_fit_changes_nothing(
     bench.put({"calc.py": CALC})
     assert message in bench.error(edit_blocks, path="calc.py", content=content).message
     assert bench.bytes_of("calc.py") == CALC.encode()
+
+
+def test_a_block_that_differs_in_spaces_is_refused_with_the_lines_as_they_are(bench: Bench) -> None:
+    bench.put({"a.txt": "one\n\ttwo\n\tthree\n"})
+    block = (
+        "<<<<<<< SEARCH\none\n=======\n1\n>>>>>>> REPLACE\n<<<<<<< SEARCH\ntwo\nthree\n=======\n2\n>>>>>>> REPLACE\n"
+    )
+    error = bench.error(edit_blocks, path="a.txt", content=block)
+    assert error.message == (
+        "Line 6 of the block: its lines differ from lines 2-3 of 'a.txt' in spaces, quotes or dashes: copy those"
+        " from the suggestion."
+    )
+    assert error.suggestions == ("\ttwo\n\tthree",)
 
 
 def test_a_heading_in_a_search_block_is_no_separator(bench: Bench) -> None:
