@@ -12,6 +12,7 @@ from enum import StrEnum
 from itertools import accumulate, islice
 from typing import Final, NamedTuple
 
+from mendgraph.nodes.execute_tools.edits.look_alikes import escaped, escapes_in, look_alike, unescaped
 from mendgraph.nodes.execute_tools.files.text_files import BOM, count_lines, dominant_newline, to_unix, with_newline
 from mendgraph.nodes.execute_tools.secrets.redact import first_words, masked_blocks
 from mendgraph.nodes.language.text_protocol import MISSED
@@ -65,15 +66,29 @@ _LINE_SCORE = 60.0
 
 
 class Region(NamedTuple):
-    """Lines of a file, `first` to `last` counted from 1, as they are; those of a private key are marks."""
+    """Lines of a file, `first` to `last` counted from 1, as they are; those of a private key are marks.
+
+    With a `difference`, a whole sentence, they hold what is wanted but for characters that `text` has as escapes.
+    """
 
     first: int
     last: int
     text: str
+    difference: str = ""
 
 
-def nearest_region(text: str, wanted: str) -> Region | None:
-    """The lines of `text` that look most like `wanted`, told by its longest line; None if nothing is near."""
+def nearest_region(text: str, wanted: str, source: str = "old_str") -> Region | None:
+    """The lines of `text` that look most like `wanted`, told by its longest line; None if nothing is near.
+
+    `source` is the name of `wanted` in the sentence.
+    """
+    if alike := look_alike(text, wanted, source):
+        shown = escaped(shown_lines(text, alike.first - 1, alike.last))
+        difference = (
+            f"It looks like lines {alike.first}-{alike.last}, but {alike.differences}: copy them from the suggestion,"
+            " which writes such characters as escapes; so may the edit."
+        )
+        return Region(alike.first, alike.last, shown, difference)
     from rapidfuzz import fuzz, process
 
     wanted_lines = to_unix(wanted).strip("\n").split("\n")[:MAX_REGION_LINES]
@@ -86,8 +101,13 @@ def nearest_region(text: str, wanted: str) -> Region | None:
         return None
     first = max(0, near[2] - offset)
     last = min(first + len(wanted_lines), len(lines))
-    told = "\n".join(line.removesuffix("\r") for line in masked_blocks(text).split("\n")[first:last])
-    return Region(first + 1, last, first_words(told, MAX_REGION_CHARACTERS))
+    return Region(first + 1, last, shown_lines(text, first, last))
+
+
+def shown_lines(text: str, first: int, last: int) -> str:
+    """The lines `first` to `last` of a text, counted from 0, the last one excluded, as a message shows them."""
+    lines = masked_blocks(text).split("\n")[first : min(last, first + MAX_REGION_LINES)]
+    return first_words("\n".join(line.removesuffix("\r") for line in lines), MAX_REGION_CHARACTERS)
 
 
 _BLANKS: Final = " \t\r"
@@ -170,8 +190,15 @@ def find_loosely(text: str, wanted: str, replacement: str) -> Match | None:
         spots = tuple(_spot(written, starts, at, len(block), ended=wanted.endswith("\n")) for at, _ in found)
         if spots[0].end == len(text) and written[-1] and wanted.endswith("\n") and indented is not None:
             indented = indented.removesuffix("\n")
+        there = _first_indent(text[spots[0].start :])
+        if replacement.strip() and there == _first_indent(replacement) != _first_indent(wanted):
+            return None  # two readings: indented as the file is, or deeper than the text that it replaces
         return None if indented is None else Match(tier, spots, indented)
     return None
+
+
+def _first_indent(text: str) -> str:
+    return _indent(text.lstrip("\r\n").split("\n")[0])
 
 
 def _spot(written: Sequence[str], starts: Sequence[int], at: int, count: int, *, ended: bool) -> Spot:
@@ -266,6 +293,9 @@ def _find(text: str, name: str, old_str: str, new_str: str, *, replace_all: bool
         remedy = "add lines around it until it occurs once, or set replace_all"
         return invalid(f"old_str occurs {_occurrences(spots, name)}: {remedy}.")
     loose = find_loosely(text, wanted, new)
+    escapes = escapes_in(wanted) if loose is None else frozenset[str]()
+    if escapes:
+        return _find(text, name, unescaped(wanted, escapes), unescaped(new, escapes), replace_all=replace_all)
     if loose is None:
         return _miss(text, name, old_str, new_str)
     if len(loose.spots) == 1:
@@ -288,5 +318,5 @@ def _miss(text: str, name: str, old_str: str, new_str: str) -> ToolError:
     region = nearest_region(text, old_str)
     if region is None:
         return invalid(f"{MISSED} {name}.{applied or ' Nothing in it is near: read_file it first.'}")
-    near = f" The nearest lines are {region.first}-{region.last}: take old_str from the suggestion, which shows them."
-    return invalid(f"{MISSED} {name}.{applied}{near}", region.text)
+    near = f"The nearest lines are {region.first}-{region.last}: take old_str from the suggestion, which shows them."
+    return invalid(f"{MISSED} {name}.{applied} {region.difference or near}", region.text)

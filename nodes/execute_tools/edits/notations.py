@@ -25,10 +25,14 @@ from mendgraph.nodes.records import quoted
 _SEARCH: Final = re.compile(r"<{5,9} ?SEARCH>?")
 _MIDDLE: Final = re.compile(r"={5,9}")
 _REPLACE: Final = re.compile(r">{5,9} ?REPLACE")
-_HUNK: Final = re.compile(r"@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@")
+_MARKER: Final = re.compile(r"(?:<{5,9} ?SEARCH|>{5,9} ?REPLACE)\b")
+_LINE_HINT: Final = re.compile(r":(?:start|end)_line: ?\d+")
+"""What Roo writes below the first marker. Line numbers say nothing, and never belong to the new text."""
+_HUNK: Final = re.compile(r"@@ (?:-\d+(?:,\d+)? \+\d+(?:,\d+)?|\.\.\.) @@")
 _FILE_LINE: Final = re.compile(r"(?:diff --git|index|(?:new|deleted) file mode|---|\+\+\+)(?: |\Z)")
-_NEXT_FILE: Final = ("diff --git ", "--- a/")
 _NO_NEWLINE: Final = "\\ No newline at end of file"
+_MOST_LINES_BEFORE: Final = 2
+"""Lines before the first marker that belong to an edit, such as a name; below more of them it is part of a text."""
 
 
 def hunks_in(text: str, path: str) -> tuple[Hunk, ...] | PatchError | None:
@@ -38,8 +42,9 @@ def hunks_in(text: str, path: str) -> tuple[Hunk, ...] | PatchError | None:
     lines = to_unix(text).split("\n")
     start = next((at for at, line in enumerate(lines) if line.strip() and line.strip() != path), len(lines))
     first = lines[start].strip() if start < len(lines) else ""
-    if _SEARCH.fullmatch(first):
-        return _searched(lines, start)
+    marker = next((at for at, line in enumerate(lines) if _MARKER.match(line.strip())), len(lines))
+    if marker < len(lines) and sum(1 for line in lines[:marker] if line.strip()) <= _MOST_LINES_BEFORE:
+        return _searched(lines, path)
     if first == BEGIN:
         return _patched("\n".join(lines), path)
     if _HUNK.match(first) or (_FILE_LINE.match(first) and any(map(_HUNK.match, lines))):
@@ -47,39 +52,65 @@ def hunks_in(text: str, path: str) -> tuple[Hunk, ...] | PatchError | None:
     return None
 
 
-def _searched(lines: Sequence[str], start: int) -> tuple[Hunk, ...] | PatchError:
-    """Aider's blocks, one behind the other."""
+def _searched(lines: Sequence[str], path: str) -> tuple[Hunk, ...] | PatchError:
+    """Aider's blocks, one behind the other, perhaps with the name of the file before each."""
     hunks: list[Hunk] = []
-    parts: list[tuple[str, str]] = []
-    sign, first = "", start
-    for number, line in enumerate(lines[start:], start=start + 1):
+    block: list[str] = []
+    first = 0
+    for number, line in enumerate(lines, start=1):
         mark = line.strip()
-        if not sign and _SEARCH.fullmatch(mark):
-            sign, first, parts = "-", number, []
-        elif sign == "-" and _MIDDLE.fullmatch(mark):
-            sign = "+"
-        elif sign == "+" and _REPLACE.fullmatch(mark):
-            hunks.append(Hunk((), tuple(parts), ends_file=False, line=first))
-            sign = ""
-        elif sign:
-            parts.append((sign, line))
-        elif mark:
+        if first and _REPLACE.fullmatch(mark):
+            parts = _sides(block, first)
+            if isinstance(parts, PatchError):
+                return parts
+            hunks.append(Hunk((), parts, ends_file=False, line=first))
+            first = 0
+        elif first and not _MARKER.match(mark):
+            block.append(line)
+        elif not first and _SEARCH.fullmatch(mark):
+            first, block = number, []
+        elif mark.strip(".`") and (first or basename(mark) != basename(path)):
             return PatchError(number, "here a block begins, with '<<<<<<< SEARCH', or the edit ends.")
-    if sign:
+    if first:
         return PatchError(first, "this block has no end: it needs '=======' and then '>>>>>>> REPLACE'.")
     return tuple(hunks)
+
+
+def _sides(block: Sequence[str], first: int) -> tuple[tuple[str, str], ...] | PatchError:
+    """The lines between the markers, signed; `first` is the number of the marker above them."""
+    hints = 0
+    while hints < len(block) and _LINE_HINT.fullmatch(block[hints].strip()):
+        hints += 1
+    if hints and hints < len(block) and block[hints].strip() == "-------":
+        hints += 1
+    lines = block[hints:]
+
+    middles = [at for at, line in enumerate(lines) if _MIDDLE.fullmatch(line.strip())]
+    usual = [at for at in middles if lines[at].strip() == "======="]
+    if len(usual) == 1:
+        middles = usual
+    if len(middles) != 1:
+        return PatchError(first, f"one line '=======' parts the old text from the new, and here are {len(middles)}.")
+    for at, line in enumerate(lines, start=first + hints + 1):
+        if _LINE_HINT.fullmatch(line.strip()):
+            return PatchError(at, "line numbers belong directly below '<<<<<<< SEARCH'.")
+    return tuple(("-" if at < middles[0] else "+", line) for at, line in enumerate(lines) if at != middles[0])
 
 
 def _unified(lines: Sequence[str], start: int, path: str) -> tuple[Hunk, ...] | PatchError:
     """A unified diff, whose line numbers say nothing; lines of it keep their numbers."""
     first = next(at for at, line in enumerate(lines) if _HUNK.match(line.strip()))
-    named = [line.split("\t")[0].strip() for line in lines[start:first] if line.startswith("+++ ")]
-    later = [at for at in range(first, len(lines)) if lines[at].startswith(_NEXT_FILE)]
+    named = [line[4:].split("\t")[0].strip() for line in lines[start:first] if line.startswith("+++ ")]
+    later = [at for at in range(first, len(lines)) if _begins_file(lines[at : at + 2])]
     if later or any(basename(name) != basename(path) for name in named):
         return _of_other_files(later[0] + 1 if later else start + 1, path)
     hunks = ("@@" if _HUNK.match(line) else line for line in lines[first:] if line != _NO_NEWLINE)
     head = [*[""] * max(0, first - len((BEGIN, UPDATE))), BEGIN, f"{UPDATE} {path}"]
     return _patched("\n".join([*head, *hunks, END]), path)
+
+
+def _begins_file(lines: Sequence[str]) -> bool:
+    return lines[0].startswith("diff --git ") or [line[:4] for line in lines] == ["--- ", "+++ "]
 
 
 def _patched(patch: str, path: str) -> tuple[Hunk, ...] | PatchError:

@@ -21,7 +21,8 @@ from difflib import unified_diff
 from itertools import islice, takewhile
 from typing import Final, NamedTuple, TypeAlias
 
-from mendgraph.nodes.execute_tools.edits.exact_edits import Shift, Tier, line_places, nearest_region
+from mendgraph.nodes.execute_tools.edits.exact_edits import Shift, Tier, line_places, nearest_region, shown_lines
+from mendgraph.nodes.execute_tools.edits.look_alikes import TYPOGRAPHY, escapes_in, unescaped
 from mendgraph.nodes.execute_tools.files.text_files import dominant_newline, to_unix
 from mendgraph.nodes.records import quoted
 
@@ -36,16 +37,7 @@ MOVE: Final = "*** Move to:"
 MOST_HEADERS: Final = 10
 _SHOWN = 80
 """Characters of a line that a message repeats."""
-_HEREDOC: Final = re.compile(r"(?:apply_patch\s+)?<<-?(?P<quote>['\"]?)(?P<word>\w+)(?P=quote)")
-_TYPOGRAPHY: Final = str.maketrans(
-    {
-        **dict.fromkeys("\u2018\u2019\u201a\u201b", "'"),
-        **dict.fromkeys("\u201c\u201d\u201e\u201f", '"'),
-        **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"),
-        **dict.fromkeys("\u00a0\u2002\u2003\u2009\u202f", " "),
-    }
-)
-"""Quotes, dashes and spaces that a model writes in place of plain ones, or the other way round. Source: codex."""
+_HEREDOC: Final = re.compile(r"(?:apply_?patch\s+)?<<-?(?P<quote>['\"]?)(?P<word>\w+)(?P=quote)")
 _UNIFIED = re.compile(r"-\d+(?:,\d+)? \+\d+(?:,\d+)? @@\s?(?P<rest>.*)")
 
 
@@ -257,10 +249,14 @@ _HEADER_FITS: Final[tuple[Callable[[str, str], bool], ...]] = (
 
 
 class Patched(NamedTuple):
-    """The text after all hunks, and how many of them were found only by leaving spaces out of account."""
+    """The text after all hunks, and how many of them were found only by leaving spaces out of account.
+
+    `first` says of the first of those where it stands in the patch, and shows the lines that it is for.
+    """
 
     text: str
     inexact: int
+    first: PatchError | None = None
 
 
 def apply_hunks(text: str, hunks: Sequence[Hunk], path: str) -> Patched | PatchError:
@@ -272,10 +268,14 @@ def apply_hunks(text: str, hunks: Sequence[Hunk], path: str) -> Patched | PatchE
     file, newline = _File(text, path), dominant_newline(text)
     lines: list[tuple[str, str]] = []
     done = inexact = 0
+    first: PatchError | None = None
     for hunk in hunks:
         found = file.place(hunk, done)
         if isinstance(found, PatchError):
             return found
+        if found.tier is not Tier.EXACT:
+            first = first or _inexact(text, hunk, found.at, path)
+            inexact += 1
         lines += file.ended[done : found.at]
         done = found.at
         ending = newline
@@ -286,11 +286,17 @@ def apply_hunks(text: str, hunks: Sequence[Hunk], path: str) -> Patched | PatchE
             ending = file.ended[done][1] or newline if sign == "-" else newline
             lines += file.ended[done : done + 1] * (sign == " ")
             done += 1
-        inexact += found.tier is not Tier.EXACT
     lines += file.ended[done:]
     last = newline if text.endswith("\n") or not text else ""
     ends = [*((end or newline) for _, end in lines[:-1]), (lines[-1][1] or last) if last and lines else ""]
-    return Patched("".join(line + end for (line, _), end in zip(lines, ends, strict=False)), inexact)
+    return Patched("".join(line + end for (line, _), end in zip(lines, ends, strict=False)), inexact, first)
+
+
+def _inexact(text: str, hunk: Hunk, at: int, path: str) -> PatchError:
+    last = at + len(hunk.old)
+    there = f"lines {at + 1}-{last} of {quoted(path)}"
+    message = f"its lines differ from {there} in spaces, quotes or dashes: copy those from the suggestion."
+    return PatchError(hunk.line, message, (shown_lines(text, at, last),))
 
 
 def hunks_between(before: str, after: str) -> list[Hunk]:
@@ -344,18 +350,27 @@ class _File:
                     at, shift = places[0]
                     several = len(places) > 1
                     return self._ambiguous(hunk, [at for at, _ in places]) if several else _Found(at, tier, shift)
-        return self._alike(hunk, done) or self._miss(hunk, done)
+        return self._alike(hunk, done) or self._unescaped(hunk, done) or self._miss(hunk, done)
 
     def _alike(self, hunk: Hunk, done: int) -> _Found | None:
         """The one place that a hunk fits without the empty line at its end, or but for typographic characters."""
         shorter = hunk.lines[:-1] if hunk.lines[-1] == (" ", "") else hunk.lines
-        plain = [line.translate(_TYPOGRAPHY) for line in self.lines]
-        old = [text.translate(_TYPOGRAPHY) for sign, text in shorter if sign != "+"]
+        plain = [line.translate(TYPOGRAPHY) for line in self.lines]
+        old = [text.translate(TYPOGRAPHY) for sign, text in shorter if sign != "+"]
         places = [at for at, _ in islice(line_places(plain, old, Tier.EXACT, done), 2)] if old else []
         if len(places) != 1:
             return None
         exact = self.lines[places[0] : places[0] + len(old)] == [text for sign, text in shorter if sign != "+"]
         return _Found(places[0], Tier.EXACT if exact else Tier.TRAILING_BLANKS, lines=shorter)
+
+    def _unescaped(self, hunk: Hunk, done: int) -> _Found | PatchError | None:
+        """The one place that a hunk fits where its escapes stand for characters; None where it has none."""
+        escapes = escapes_in("\n".join(hunk.old))
+        if not escapes:
+            return None
+        lines = tuple((sign, unescaped(text, escapes)) for sign, text in hunk.lines)
+        found = self.place(hunk._replace(lines=lines), done)
+        return found if isinstance(found, PatchError) else found._replace(lines=found.lines or lines)
 
     def _scopes(self, hunk: Hunk) -> list[tuple[int, int]] | PatchError:
         """The lines that the headers lead to, each from the last header's line on; without any, the file."""
@@ -399,13 +414,13 @@ class _File:
         return PatchError(hunk.line, message)
 
     def _miss(self, hunk: Hunk, done: int) -> PatchError:
-        region = nearest_region("\n".join(self.lines), "\n".join(hunk.old))
+        region = nearest_region("\n".join(self.lines), "\n".join(hunk.old), "the hunk")
         where = f" from line {done + 1} on, after the hunk before" if done else ""
         message = f"the lines of this hunk do not occur in {quoted(self.path)}{where}. "
         if region is None:
             return PatchError(hunk.line, f"{message}Nothing in it is near: read_file it first.")
-        message += f"The nearest lines are {region.first}-{region.last}: the suggestion shows them as they are."
-        return PatchError(hunk.line, message, (region.text,))
+        near = f"The nearest lines are {region.first}-{region.last}: the suggestion shows them as they are."
+        return PatchError(hunk.line, message + (region.difference or near), (region.text,))
 
 
 def _indent(line: str) -> str:

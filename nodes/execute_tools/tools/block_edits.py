@@ -79,7 +79,7 @@ def _apply(
     As in apply_patch, its old lines prove that the model knows the file.
     """
     if isinstance(hunks, PatchError):
-        return invalid(_in_block(hunks))
+        return _refused(hunks)
     loaded = before if isinstance(before, LoadedText) else None
     is_new = isinstance(before, ToolError) and before.code is ToolErrorCode.NOT_FOUND
     if isinstance(before, ToolError) and not (is_new and not any(each.old for each in hunks)):
@@ -87,17 +87,17 @@ def _apply(
     text = loaded.file.text if loaded else ""
     patched = apply_hunks(text, hunks, path)
     if isinstance(patched, PatchError):
-        return invalid(_in_block(patched), *patched.suggestions)
-    if patched.inexact:
-        return invalid(f"The lines of the block differ from those of {quoted(path)} in spaces. Copy them exactly.")
+        return _refused(patched)
+    if patched.first:
+        return _refused(patched.first)
     if patched.text == text:
         return _unchanged(identical(quoted(path)))
     action = "edited" if loaded else "created"
     return save_text(context, path, patched.text, loaded, changed=[], action=action, content=to_unix(patched.text))
 
 
-def _in_block(problem: PatchError) -> str:
-    return f"Line {problem.line} of the block: {problem.message}"
+def _refused(problem: PatchError) -> ToolError:
+    return invalid(f"Line {problem.line} of the block: {problem.message}", *problem.suggestions)
 
 
 def _replace(context: ToolContext, before: LoadedText, content: str) -> ToolAnswer:

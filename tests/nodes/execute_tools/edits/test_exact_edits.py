@@ -28,12 +28,12 @@ CODE = "def add(a, b):\r\n    return a - b\r\n\r\n\r\ndef sub(a, b):\r\n    retu
     ],
 )
 def test_the_nearest_lines_are_shown_as_they_are(wanted: str, best: tuple[int, int, str] | None) -> None:
-    assert nearest_region(CODE, wanted) == best
+    assert nearest_region(CODE, wanted) == (best and (*best, ""))
 
 
 def test_the_lines_of_a_private_key_are_marks() -> None:
     lines = f'KEY = """{BLOCKS[0]}"""\r\nlimit = 10\r\n'
-    assert nearest_region(lines, f"{BASE64[:-3]}x\n{BASE64[::-1]}") == (2, 3, f"{MARK}\n{MARK}")
+    assert nearest_region(lines, f"{BASE64[:-3]}x\n{BASE64[::-1]}") == (2, 3, f"{MARK}\n{MARK}", "")
 
 
 CLASS = "class A:\n    def f(self):\n        return 1\n\n    def g(self):\n        return 2\n"
@@ -56,6 +56,7 @@ BLANKS, INDENT = Tier.TRAILING_BLANKS, Tier.INDENTATION
             CLASS.replace("return 1", "x = 3\n\n        return x"),
         ),
         ("  a\n    b  \nc", "a \n  b", "x", INDENT, "  x\nc"),
+        ("a\nb\n", "  a\n", "", INDENT, "b\n"),
     ],
 )
 def test_one_place(text: str, wanted: str, replacement: str, tier: Tier, result: str) -> None:
@@ -74,6 +75,7 @@ def test_one_place(text: str, wanted: str, replacement: str, tier: Tier, result:
         (CLASS, "  def g(self):\n     return 2", "x"),
         ("a = [1, 2]\n", "a = [1,2]", "x"),
         ("a\n  b\n", "   a\n     b", "  less indented"),
+        ("  a\n\n  b\n", "\nb\n", "\n  as the file, or deeper\n"),
     ],
 )
 def test_nowhere(text: str, wanted: str, replacement: str) -> None:

@@ -239,7 +239,7 @@ def test_bytes_outside_of_the_change_are_kept(text: str, body: str, result: str)
     ],
 )
 def test_spaces_around_lines_matter_only_where_nothing_else_fits(text: str, body: str, result: str) -> None:
-    assert apply(text, body) == Patched(result, 1)
+    assert apply(text, body)[:2] == (result, 1)
 
 
 @pytest.mark.parametrize(
@@ -407,7 +407,7 @@ def test_lines_that_are_alike_in_two_places_are_refused() -> None:
     assert "do not occur" in error_of("“a”\nb\n„a“\nb\n", ' "a"\n-b\n+c\n').message
 
 
-@pytest.mark.parametrize("start", ["<<EOF", "<<'EOF'", 'apply_patch <<"EOF"'])
+@pytest.mark.parametrize("start", ["<<EOF", "<<'EOF'", 'apply_patch <<"EOF"', "applypatch <<EOF"])
 def test_a_patch_may_stand_in_a_here_document(start: str) -> None:
     body = "*** Begin Patch\n*** Delete File: a.py\n*** End Patch\n"
     files = parse_patch(f"{start}\n{body}EOF\n")

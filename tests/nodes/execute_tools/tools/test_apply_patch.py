@@ -181,3 +181,26 @@ def test_one_file_that_cannot_be_changed_leaves_all_as_they_were(
 def test_what_is_no_patch(bench: Bench, text: str, message: str) -> None:
     error = bench.error(apply_patch, patch=text)
     assert (error.code, error.message) == (INVALID, message)
+
+
+def test_a_hunk_that_misses_for_look_alikes_names_them_and_may_write_them_as_escapes(bench: Bench) -> None:
+    bench.put({"a.md": "head\na\u200bb\u2019s\nGru\u0308n\n"})
+    error = bench.error(apply_patch, patch=patch("*** Update File: a.md\n@@\n-ab's\n+x\n Gr\u00fcn\n"))
+    assert error.message == (
+        "Line 3 of the patch: the lines of this hunk do not occur in 'a.md'. It looks like lines 2-3, but line 2 has"
+        " U+200B ZERO WIDTH SPACE where the hunk has nothing, line 2 has U+2019 RIGHT SINGLE QUOTATION MARK where the"
+        " hunk has \"'\", line 3 has 'u' + U+0308 COMBINING DIAERESIS where the hunk has U+00FC LATIN SMALL LETTER U"
+        " WITH DIAERESIS: copy them from the suggestion, which writes such characters as escapes; so may the edit."
+    )
+    assert error.suggestions == ("a\\u200bb\\u2019s\nGru\\u0308n",)
+
+    first, second = error.suggestions[0].split("\n")
+    body = f"*** Update File: a.md\n@@\n-{first}\n+{first}, \\u2603\n {second}\n"
+    bench.data(apply_patch, patch=patch(body))
+    assert bench.bytes_of("a.md") == "head\na\u200bb\u2019s, \\u2603\nGru\u0308n\n".encode()
+
+
+def test_a_hunk_whose_escapes_fit_in_two_places_is_refused_with_both(bench: Bench) -> None:
+    bench.put({"a.md": "a\u200bb\nx\na\u200bb\n"})
+    error = bench.error(apply_patch, patch=patch("*** Update File: a.md\n@@\n-a\\u200bb\n+c\n"))
+    assert "fits in several places of 'a.md', at lines 1, 3" in error.message

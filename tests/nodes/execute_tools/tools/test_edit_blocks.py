@@ -317,6 +317,10 @@ SEARCH = f"<<<<<<< SEARCH\n{OLD}=======\n{NEW}>>>>>>> REPLACE\n"
     [
         SEARCH,
         f"calc.py\n{SEARCH}",
+        f"```\nsrc/calc.py\n{SEARCH}...\n```\n",
+        SEARCH.replace("SEARCH\n", "SEARCH\n:start_line:1\n:end_line: 2\n-------\n"),
+        f"--- calc.py\n+++ calc.py\n@@ ... @@\n{HUNK}",
+        f"@@ ... @@\n{HUNK}",
         f"--- a/calc.py\n+++ b/calc.py\n@@ -1,3 +1,3 @@\n{HUNK}",
         f"diff --git a/calc.py b/calc.py\nindex 1..2 100644\n--- a/calc.py\n+++ b/calc.py\n@@ -9,3 +9,3 @@ x\n{HUNK}",
         f"@@ -1,3 +1,3 @@\n{HUNK}",
@@ -346,9 +350,20 @@ def test_several_search_blocks_are_made_in_order_and_a_new_file_by_what_is_added
     [
         (SEARCH.replace("a - b", "a * b"), "Line 1 of the block: the lines of this hunk do not occur in 'calc.py'."),
         (SEARCH.replace("def add(a, b):\n", ""), "Line 1 of the block: this hunk fits in several places of 'calc.py'"),
-        (SEARCH.replace("a - b\n", "a - b  \n"), "differ from those of 'calc.py' in spaces"),
+        (
+            SEARCH.replace("a - b\n", "a - b  \n"),
+            "Line 1 of the block: its lines differ from lines 1-2 of 'calc.py' in spaces, quotes or dashes",
+        ),
         (SEARCH.replace(">>>>>>> REPLACE\n", ""), "Line 1 of the block: this block has no end"),
         (f"{SEARCH}and more\n", "Line 8 of the block: here a block begins"),
+        (f"util.py\n{SEARCH}", "Line 1 of the block: here a block begins"),
+        (SEARCH.replace("SEARCH", "SEARCH>>"), "Line 1 of the block: here a block begins"),
+        (f"=======\n{SEARCH}", "Line 1 of the block: here a block begins"),
+        (SEARCH.replace("=======\n", "=======\n<<<<<<< SEARCH\n"), "Line 5 of the block: here a block begins"),
+        (SEARCH + SEARCH.replace("=======", "===\n\n==="), "here are 0"),
+        (SEARCH.replace(NEW, f"{NEW}=======\n{NEW}"), "Line 1 of the block: one line '=======' parts the old text"),
+        (SEARCH.replace(NEW, f":start_line:1\n{NEW}"), "Line 5 of the block: line numbers belong directly below"),
+        (f"--- calc.py\n+++ calc.py\n@@ ... @@\n{HUNK}--- util.py\n+++ util.py\n@@ ... @@\n{HUNK}", "Line 8 of"),
         (f"--- a/util.py\n+++ b/util.py\n@@ -1,3 +1,3 @@\n{HUNK}", "this block is for 'calc.py' alone"),
         (f"*** Begin Patch\n*** Update File: util.py\n@@\n{HUNK}*** End Patch\n", "this block is for 'calc.py' alone"),
         ("*** Begin Patch\n*** Delete File: calc.py\n*** End Patch\n", "this block is for 'calc.py' alone"),
@@ -361,6 +376,32 @@ def test_an_edit_in_another_notation_that_does_not_fit_changes_nothing(
     bench.put({"calc.py": CALC})
     assert message in bench.error(edit_blocks, path="calc.py", content=content).message
     assert bench.bytes_of("calc.py") == CALC.encode()
+
+
+def test_a_block_that_differs_in_spaces_is_refused_with_the_lines_as_they_are(bench: Bench) -> None:
+    bench.put({"a.txt": "one\n\ttwo\n\tthree\n"})
+    block = (
+        "<<<<<<< SEARCH\none\n=======\n1\n>>>>>>> REPLACE\n<<<<<<< SEARCH\ntwo\nthree\n=======\n2\n>>>>>>> REPLACE\n"
+    )
+    error = bench.error(edit_blocks, path="a.txt", content=block)
+    assert error.message == (
+        "Line 6 of the block: its lines differ from lines 2-3 of 'a.txt' in spaces, quotes or dashes: copy those"
+        " from the suggestion."
+    )
+    assert error.suggestions == ("\ttwo\n\tthree",)
+
+
+def test_a_heading_in_a_search_block_is_no_separator(bench: Bench) -> None:
+    bench.put({"a.md": "Title\n=====\ntext\n"})
+    block = "<<<<<<< SEARCH\nTitle\n=====\n=======\nTitles\n======\n>>>>>>> REPLACE\n"
+    bench.data(edit_blocks, path="a.md", content=block)
+    assert bench.bytes_of("a.md") == b"Titles\n======\ntext\n"
+
+
+def test_search_blocks_far_below_the_start_of_a_text_are_part_of_it(bench: Bench) -> None:
+    guide = f"# Edits\n\nA block:\n\n    as this one\n\n{SEARCH}"
+    bench.data(edit_blocks, path="guide.md", content=guide)
+    assert bench.bytes_of("guide.md") == guide.encode()
 
 
 def test_the_text_of_a_file_that_is_a_diff_stays_one(bench: Bench) -> None:

@@ -90,6 +90,74 @@ def test_a_miss_shows_the_nearest_lines(bench: Bench) -> None:
     assert (error.message, error.suggestions) == (MISS + near, ("def add(a, b):\n    return a - b",))
 
 
+LOOK_ALIKES = {
+    "a =\u00a010": ("a = 10", "U+00A0 NO-BREAK SPACE where old_str has a space", "a =\\u00a010"),
+    "14\u202f000": ("14 000", "U+202F NARROW NO-BREAK SPACE where old_str has a space", "14\\u202f000"),
+    "14\u2009000": ("14 000", "U+2009 THIN SPACE where old_str has a space", "14\\u2009000"),
+    "ab\u200bc": ("abc", "U+200B ZERO WIDTH SPACE where old_str has nothing", "ab\\u200bc"),
+    "Do\u00adnau": ("Donau", "U+00AD SOFT HYPHEN where old_str has nothing", "Do\\u00adnau"),
+    "a = \ufeff1": ("a = 1", "U+FEFF ZERO WIDTH NO-BREAK SPACE where old_str has nothing", "a = \\ufeff1"),
+    "It\u2019s": ("It's", 'U+2019 RIGHT SINGLE QUOTATION MARK where old_str has "\'"', "It\\u2019s"),
+    "1\u20132": ("1-2", "U+2013 EN DASH where old_str has '-'", "1\\u20132"),
+    "1\u20142": ("1-2", "U+2014 EM DASH where old_str has '-'", "1\\u20142"),
+    "\u26a0\ufe0f Alarm": (
+        "\u26a0 Alarm",
+        "U+FE0F VARIATION SELECTOR-16 where old_str has nothing",
+        "\u26a0\\ufe0f Alarm",
+    ),
+    "Gru\u0308n": (
+        "Gr\u00fcn",
+        "'u' + U+0308 COMBINING DIAERESIS where old_str has U+00FC LATIN SMALL LETTER U WITH DIAERESIS",
+        "Gru\\u0308n",
+    ),
+    "It's": ("It\u2019s", '"\'" where old_str has U+2019 RIGHT SINGLE QUOTATION MARK', "It's"),
+}
+
+
+@pytest.mark.parametrize("line", LOOK_ALIKES)
+def test_a_miss_for_a_look_alike_names_it_and_its_suggestion_is_taken(bench: Bench, line: str) -> None:
+    old, difference, suggestion = LOOK_ALIKES[line]
+    bench.put({"a.md": f"head\r\n- {line}!\r\n"})
+    bench.data(read_file, path="a.md")
+
+    error = bench.error(edit_file, path="a.md", old_str=old, new_str="x")
+    place = f" It looks like lines 2-2, but line 2 has {difference}: copy them from the suggestion, which"
+    escapes = " writes such characters as escapes; so may the edit."
+    assert error.message == "old_str does not occur in 'a.md'." + place + escapes
+    assert error.suggestions == (f"- {suggestion}!",)
+    assert bench.bytes_of("a.md") == f"head\r\n- {line}!\r\n".encode()
+
+    bench.data(edit_file, path="a.md", old_str=error.suggestions[0], new_str=f"{error.suggestions[0]} \\u2603")
+    assert bench.bytes_of("a.md") == f"head\r\n- {line}! \\u2603\r\n".encode()
+
+
+def test_an_invisible_character_at_the_start_of_a_line_is_named_with_that_line(bench: Bench) -> None:
+    bench.put({"a.md": "a\n\ufeffb\nc\u00a0d\n"})
+    bench.data(read_file, path="a.md")
+    error = bench.error(edit_file, path="a.md", old_str="a\nb\nc d", new_str="x")
+    assert "lines 1-3, but line 2 has U+FEFF ZERO WIDTH NO-BREAK SPACE where old_str has nothing" in error.message
+    assert "line 3 has U+00A0" in error.message
+
+
+def test_a_miss_for_many_look_alikes_names_five_and_their_lines(bench: Bench) -> None:
+    bench.put({"a.md": "a\u00a0b\nc\u00a0d\u00a0e\n" + "\u201cf\u201d\n\u2018g\u2019\n"})
+    bench.data(read_file, path="a.md")
+    message = bench.error(edit_file, path="a.md", old_str="a b\nc d e\n\"f\"\n'g'", new_str="x").message
+    assert message.count("where old_str has") == 5
+    assert "lines 1-4, but line 1 has U+00A0" in message
+    assert 'line 4 has U+2018 LEFT SINGLE QUOTATION MARK where old_str has "\'", and more: copy' in message
+
+
+def test_an_escape_is_a_character_only_where_the_text_is_nowhere_as_it_is(bench: Bench) -> None:
+    bench.put({"a.py": 'a = "\\u00a0"\nb = "\u00a0"\nc = "\u00a0\u00ad"\n'})
+    bench.data(edit_file, path="a.py", old_str='"\\u00a0"', new_str='"\\u00a0\\u00a0"')
+    assert bench.bytes_of("a.py") == 'a = "\\u00a0\\u00a0"\nb = "\u00a0"\nc = "\u00a0\u00ad"\n'.encode()
+    error = bench.error(edit_file, path="a.py", old_str='= "\\u00A0', new_str="x")
+    assert error.message.startswith("old_str occurs 2 times in 'a.py', at lines 2, 3")
+    bench.data(edit_file, path="a.py", old_str='b = "\\u00A0"', new_str='b = "\\u00A0\\u00ad"')
+    assert bench.bytes_of("a.py").splitlines()[1] == 'b = "\u00a0\\u00ad"'.encode()
+
+
 def test_an_edit_that_breaks_the_syntax_says_so_or_is_refused(bench: Bench) -> None:
     bench.put({"calc.py": CALC})
     broken = "no longer parses as Python: line 5: '(' was never closed"
@@ -213,3 +281,12 @@ def test_the_loosest_match_is_told(bench: Bench) -> None:
     data = bench.data(multi_edit, path="calc.py", edits=edits)
     assert data == {"path": "calc.py", "edits": 2, "replacements": 2, "lines_changed": 2, "matched": "indentation"}
     assert bench.bytes_of("calc.py") == CALC.replace("add", "plus").replace("def sub", "def minus").encode()
+
+
+def test_a_miss_for_very_many_invisible_characters_is_told_briefly(bench: Bench) -> None:
+    bench.put({"a.md": "a" + "\u200b" * 500_000 + "b\n"})
+    bench.data(read_file, path="a.md")
+    error = bench.error(edit_file, path="a.md", old_str="ab", new_str="x")
+    assert error.message.count("ZERO WIDTH SPACE") == 3
+    assert "ZERO WIDTH SPACE + more where old_str has nothing" in error.message
+    assert len(error.suggestions[0]) < 20_000
