@@ -233,7 +233,16 @@ def test_every_command_that_is_named_is_there() -> None:
 # --- Names
 
 
-OF_USERS: Final = {"prices.toml", "config.toml", "AGENTS.md", "CLAUDE.md", "SKILL.md", "package.json", "Cargo.toml"}
+OF_USERS: Final = {
+    "prices.toml",
+    "config.toml",
+    "AGENTS.md",
+    "CLAUDE.md",
+    "GEMINI.md",
+    "SKILL.md",
+    "package.json",
+    "Cargo.toml",
+}
 """Files that users have, not we."""
 
 

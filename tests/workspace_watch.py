@@ -47,7 +47,7 @@ _NONE: Final = -1
 _Arguments = tuple[tuple[int, int], ...]
 _EVENTS: Final[dict[str, _Arguments]] = {
     **dict.fromkeys(("open", "os.listdir", "os.scandir", "os.truncate", "os.chdir", "os.posix_spawn"), ((0, _NONE),)),
-    **dict.fromkeys(("os.walk", "os.fwalk", "glob.glob", "tempfile.mkstemp", "tempfile.mkdtemp"), ((0, _NONE),)),
+    **dict.fromkeys(("os.walk", "glob.glob", "tempfile.mkstemp", "tempfile.mkdtemp"), ((0, _NONE),)),
     **dict.fromkeys(("os.getxattr", "os.setxattr", "os.listxattr", "os.removexattr"), ((0, _NONE),)),
     **dict.fromkeys(("pathlib.Path.glob", "pathlib.Path.rglob", "sqlite3.connect", "shutil.chown"), ((0, _NONE),)),
     **dict.fromkeys(("shutil.move", "shutil.copytree", "shutil.copyfile", "shutil.copymode"), ((0, _NONE), (1, _NONE))),
@@ -56,6 +56,7 @@ _EVENTS: Final[dict[str, _Arguments]] = {
     **dict.fromkeys(("os.mkdir", "os.chmod"), ((0, 2),)),
     **dict.fromkeys(("os.chown", "os.utime"), ((0, 3),)),
     **dict.fromkeys(("os.rename", "os.link"), ((0, 2), (1, 3))),
+    "os.fwalk": ((0, 4),),
     "os.symlink": ((1, 2),),  # the first is a text that is not looked up
     "subprocess.Popen": ((0, _NONE), (1, _NONE), (2, _NONE)),
 }
@@ -99,7 +100,7 @@ class Watch:
             return
         for place, handle in places:
             value = arguments[place] if place < len(arguments) else None
-            by_handle = handle != _NONE and arguments[handle] != _NONE
+            by_handle = handle != _NONE and arguments[handle] not in {_NONE, None}
             for path in value if isinstance(value, list | tuple) else (value,):
                 if isinstance(path, str | bytes | os.PathLike):
                     self._note(event, os.fsdecode(path), by_handle=by_handle)

@@ -396,7 +396,7 @@ def test_verdicts_healing_and_loops_are_told_in_words(studio: Studio, tmp_path: 
         ("env_file", ".env", "permission_denied")
     }
     [healing] = seen[-1]["healing_attempts"]
-    assert "MISSING_TOOL_PREFIX" in healing["corrective_prompt"]
+    assert "MISSING_CLOSING_PAREN" in healing["corrective_prompt"]
     assert healing["errors"][0]["line_content"] == "tool: read_file({"
     loops = dict.fromkeys(values["loop"]["verdict"] for values in seen if values.get("loop"))
     assert list(loops) == ["fresh", "override"]
