@@ -125,8 +125,10 @@ def test_program_leaves_no_new_protected_name_in_any_folder(root: Path) -> None:
     )
     result = run(root, "Fix a.py", program("sh", "-c", script), allowed_programs=("sh",))
     files = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
-    assert files >= {"web/.vscode.untrusted/tasks.json", ".envrc.untrusted", "GEMINI.md.untrusted"}
-    assert files.isdisjoint({"web/.vscode/tasks.json", ".envrc", "GEMINI.md"})
+    assert files >= {".envrc.untrusted", "GEMINI.md.untrusted"}
+    assert any(name.endswith("/.vscode.untrusted/tasks.json") for name in files)  # the folder may have moved
+    assert files.isdisjoint({f"{folder}/.vscode/tasks.json" for folder in ("web", "w")})
+    assert files.isdisjoint({".envrc", "GEMINI.md", "w/CLAUDE.md"})
     assert (root / "web/CLAUDE.md").read_text() == "Old.\n"
     assert (root / "node_modules/.idea").exists()
     assert any(".envrc.untrusted" in words for words in result.outcome.refused)
