@@ -1,6 +1,8 @@
 """What a run may change: what a person has typed in the thread permits it, and nobody else's words do."""
 
 import os
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.events import Asked, Denied
 from mendgraph.graph.runs.run import RunResult, Session
+from mendgraph.nodes.execute_tools.processes.backends import sandbox_problem
 from mendgraph.nodes.records import JsonMap, Protocol
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
@@ -132,6 +135,29 @@ def test_program_leaves_no_new_protected_name_in_any_folder(root: Path) -> None:
     assert (root / "web/CLAUDE.md").read_text() == "Old.\n"
     assert (root / "node_modules/.idea").exists()
     assert any(".envrc.untrusted" in words for words in result.outcome.refused)
+
+
+@pytest.mark.skipif(
+    sandbox_problem("bubblewrap") is not None, reason="the program sees changes of others in bubblewrap"
+)
+def test_protected_file_that_a_person_edits_while_a_program_runs_stays(root: Path) -> None:
+    write_files(root, {"CLAUDE.md": "Old.\n", ".vscode/tasks.json": "{}\n"})
+
+    def edit() -> None:
+        while not (root / "up").exists():
+            time.sleep(0.01)
+        (root / "CLAUDE.md").write_text("New.\n")
+        (root / "new").write_text("[]\n")
+        (root / "new").replace(root / ".vscode/tasks.json")
+        (root / "go").touch()
+
+    person = threading.Thread(target=edit)
+    person.start()
+    script = "touch up; while [ ! -e go ]; do sleep 0.01; done"
+    run(root, "Fix a.py", program("sh", "-c", script), allowed_programs=("sh",), sandbox="bubblewrap")
+    person.join()
+    assert (root / "CLAUDE.md").read_text() == "New.\n"
+    assert (root / ".vscode/tasks.json").read_text() == "[]\n"
 
 
 @needs_sandbox

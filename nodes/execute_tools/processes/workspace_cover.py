@@ -68,7 +68,7 @@ class Cover:
 
     `texts` are files of repositories that may hold logins, see `repository_texts`. `pinned` are the folders above what
     is read-only, outermost first. None of them may be moved away: another one could take its place. `guarded` are the
-    guarded names that exist, with the numbers and times of their files.
+    guarded names that exist: a link with its number and time, None for what is made read-only.
     """
 
     repositories: list[str] = field(default_factory=list)
@@ -77,7 +77,7 @@ class Cover:
     settings: list[str] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     pinned: list[str] = field(default_factory=list)
-    guarded: dict[str, tuple[int, int]] = field(default_factory=dict)
+    guarded: dict[str, tuple[int, int] | None] = field(default_factory=dict)
 
 
 class HeldSecrets:
@@ -203,7 +203,8 @@ class _Search:
             name, is_folder = f"{prefix}{entry.name}", entry.is_dir(follow_symlinks=False)
             is_guarded = self._guarded(name)
             if is_guarded:
-                self.cover.guarded[name] = _version(entry.stat(follow_symlinks=False))
+                is_link = entry.is_symlink()
+                self.cover.guarded[name] = _version(entry.stat(follow_symlinks=False)) if is_link else None
             if entry.is_symlink():
                 continue
             if not is_folder and not entry.is_file(follow_symlinks=False):
@@ -437,14 +438,19 @@ def kept_settings(root_fd: int, protected: Sequence[str] = ()) -> Iterator[None]
                     os.rename(name, f"{name}{UNTRUSTED}", src_dir_fd=root_fd, dst_dir_fd=root_fd)
 
 
-def set_aside(root_fd: int, guarded: Denied, before: Mapping[str, tuple[int, int]]) -> None:
-    """Rename what a command has made under a guarded name; `before` are those that existed, see `Cover`."""
+def set_aside(root_fd: int, guarded: Denied, before: Mapping[str, tuple[int, int] | None]) -> None:
+    """Rename what a command has made under a guarded name; `before` are those that existed, see `Cover`.
+
+    What was made read-only no command has changed, so a change of it is somebody else's, and stays.
+    """
     for folder, folders, files, handle in os.fwalk(".", dir_fd=root_fd):
         place = folder.removeprefix(".").removeprefix("/")
         prefix = f"{place}/" if place else ""
         found = {own: f"{prefix}{own}" for own in (*folders, *files) if guarded(f"{prefix}{own}")}
         folders[:] = [own for own in folders if own != GIT_DIRECTORY and own not in found]
         for own, name in found.items():
+            if name in before and before[name] is None:
+                continue
             with suppress(OSError):
                 if _version(os.stat(own, dir_fd=handle, follow_symlinks=False)) != before.get(name):
                     os.rename(own, f"{own}{UNTRUSTED}", src_dir_fd=handle, dst_dir_fd=handle)
