@@ -17,7 +17,7 @@ Source: docs.anthropic.com, tool use: up to 530 tokens.
 """
 
 MOST_WORDS_PER_TOKEN: Final = 2
-MOST_BYTES_PER_TOKEN: Final = 8  # no text of a conversation has more; a count that says so is not believed
+MOST_BYTES_PER_TOKEN: Final = 8  # ordinary text and code have fewer; an estimate of a conversation takes no more
 SHRINK_MARGIN: Final = 1.1  # what is left after something was taken out may be denser than the whole was
 MOST_TOKENS: Final = 10**12  # more than any request has, and few enough that sums of it can be stored
 

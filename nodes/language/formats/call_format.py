@@ -140,6 +140,21 @@ def head_pattern(pattern: str) -> re.Pattern[str]:
     return re.compile(_BEFORE + pattern, re.DOTALL)
 
 
+def read_head(
+    pattern: re.Pattern[str], text: str, position: int, tools: ToolSchemas, *, known: bool
+) -> tuple[str, int] | None:
+    """The tool that the beginning of a call names, and where that ends; None for another format.
+
+    With `known` the beginning alone tells no call, and the tool has to be a known one.
+    """
+    match = pattern.match(text, position)
+    if match is None:
+        return None
+
+    tool = tools.plain_name(match["tool"])
+    return (tool, match.end()) if tool in tools.names or not known else None
+
+
 def marker_pattern(marker: str, tools: str = "") -> str:
     """A marker as a pattern, with `tools` for a name. White space is free behind a bracket and where there is some."""
     literal = re.escape(marker.replace("{tool}", "\0")).replace(r"\{", r"\{\s*+").replace(r"\ ", r"\s*+")

@@ -16,6 +16,7 @@ from mendgraph.nodes.language.formats.call_format import (
     head_pattern,
     incomplete,
     json_value,
+    read_head,
     skip_space,
 )
 from mendgraph.nodes.language.formats.json_calls import NOT_WHOLE
@@ -54,14 +55,12 @@ class NamedJson(CallFormat):
 
     def read(self, text: str, position: int, tools: ToolSchemas) -> Markup | None:
         """The name and the JSON; the end mark may be missing."""
-        head = self._head.match(text, position)
+        head = read_head(self._head, text, position, tools, known=self.weak)
         if head is None:
             return None
-        tool = tools.plain_name(head["tool"])
-        if self.weak and tool not in tools.names:
-            return None
 
-        value = json_value(text, head.end())
+        tool, at = head
+        value = json_value(text, at)
         if value is None or not isinstance(value[0], dict):
             return incomplete(text, position, NOT_WHOLE)
         arguments, end = value

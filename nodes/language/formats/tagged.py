@@ -15,6 +15,7 @@ from mendgraph.nodes.language.formats.call_format import (
     as_raw,
     head_pattern,
     incomplete,
+    read_head,
     skip_space,
 )
 from mendgraph.nodes.records import JsonMap
@@ -55,16 +56,13 @@ class TaggedParameters(CallFormat):
 
     def read(self, text: str, position: int, tools: ToolSchemas) -> Markup | None:
         """One call; each value and the call have to end with their marks."""
-        head = self._head.match(text, position)
+        head = read_head(self._head, text, position, tools, known=self.known)
         if head is None:
             return None
-        tool = tools.plain_name(head["tool"])
-        if self.known and tool not in tools.names:
-            return None
 
+        tool, at = head
         arguments: JsonMap = {}
         values: list[tuple[int, int]] = []
-        at = head.end()
         while opening := self._opening.match(text, skip_space(text, at)):
             key = opening["key"].strip()
             closing = self._closing(key).search(text, opening.end())
