@@ -16,7 +16,16 @@ from importlib import metadata
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    AliasPath,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+)
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, forms_of, known_values, without_spans
@@ -27,6 +36,9 @@ from mendgraph.nodes.records import JsonMap, Record, ToolError, ToolErrorCode, i
 HOST: Final = "http://llm.test"
 """What stands in a cassette for the endpoint's own host. Source: RFC 2606, section 2: `.test` is nobody's."""
 
+FOREIGN_OPTION: Final = "--mendgraph-foreign"
+"""The option of pytest with which cassettes of vcrpy and pydantic-ai are replayed."""
+
 VERSION: Final = 1
 """vcrpy's number of the layout."""
 
@@ -36,6 +48,9 @@ MOST_BYTES: Final = 32 * 1024 * 1024
 REQUEST_HEADERS: Final = frozenset({"content-type", "accept"})
 RESPONSE_HEADERS: Final = frozenset({"content-type", "retry-after"})
 """The headers that a cassette keeps: what decides how a client reads the answer, and nothing that tells who asked."""
+
+RECORDED_HEADERS: Final = RESPONSE_HEADERS | {"content-encoding"}
+"""Those of a response that vcrpy has recorded: its body may still be packed."""
 
 SCRUBBED: Final = "SCRUBBED"
 _SHAPES: Final = Redactor()
@@ -70,8 +85,11 @@ class CassetteFile(Record):
     exchanges: tuple[Exchange, ...] = ()
 
 
-def parse(text: str, name: str = "the cassette") -> CassetteFile | ToolError:
-    """Read the text of a cassette file; `name` is what an error calls it."""
+def parse(text: str, name: str = "the cassette", *, foreign: bool = False) -> CassetteFile | ToolError:
+    """Read the text of a cassette file; `name` is what an error calls it.
+
+    `foreign`: a file that vcrpy, pytest-recording or pydantic-ai has recorded is read as well.
+    """
     if not text.strip():
         return _unreadable(name, "is empty")
     document = read_yaml(text)
@@ -81,6 +99,10 @@ def parse(text: str, name: str = "the cassette") -> CassetteFile | ToolError:
     other = _other_version(document, name)
     if other is not None:
         return other
+    if _is_foreign(document):
+        if not foreign:
+            return _unreadable(name, f"was recorded by another project: replay it with `pytest {FOREIGN_OPTION}`", "")
+        document = {"version": VERSION, **document, "recorded_from": "another project"}
     cassette = _cassette_of(document)
     return _unreadable(name, cassette) if isinstance(cassette, str) else cassette
 
@@ -178,10 +200,16 @@ _Headers = Annotated[
         lambda value: {name.lower(): _joined(each) for name, each in value.items()} if isinstance(value, dict) else {}
     ),
 ]
-_Bytes = Annotated[
-    bytes,
-    BeforeValidator(lambda value: value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value or b""),
-]
+
+
+def _as_bytes(value: Any) -> Any:
+    """A body as it was sent; pydantic-ai keeps JSON as a value of YAML."""
+    if isinstance(value, dict | list):
+        value = json.dumps(value, ensure_ascii=False)
+    return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value or b""
+
+
+_Bytes = Annotated[bytes, BeforeValidator(_as_bytes)]
 
 
 class _Interaction(BaseModel):
@@ -193,11 +221,15 @@ class _Interaction(BaseModel):
     path: Annotated[str, AfterValidator(lambda uri: urlsplit(uri).path)] = Field(
         validation_alias=AliasPath("request", "uri")
     )
-    request: _Bytes = Field(b"", validation_alias=AliasPath("request", "body"))
+    request: _Bytes = Field(
+        b"", validation_alias=AliasChoices(AliasPath("request", "body"), AliasPath("request", "parsed_body"))
+    )
     request_headers: _Headers = Field(default={}, validation_alias=AliasPath("request", "headers"))
     status: int = Field(ge=100, le=999, validation_alias=AliasPath("response", "status", "code"))
     headers: _Headers = Field(default={}, validation_alias=AliasPath("response", "headers"))
-    response: _Bytes = Field(validation_alias=AliasPath("response", "body", "string"))
+    response: _Bytes = Field(
+        validation_alias=AliasChoices(AliasPath("response", "body", "string"), AliasPath("response", "parsed_body"))
+    )
 
 
 class _Document(BaseModel):
@@ -220,6 +252,13 @@ def _other_version(document: Any, name: str) -> ToolError | None:
     return _unreadable(name, f"was written by an older mendgraph {versions}")
 
 
+def _is_foreign(document: Any) -> bool:
+    """Whether another project has recorded the document: neither of our two lines is there."""
+    if not isinstance(document, dict) or "interactions" not in document:
+        return False
+    return document.keys().isdisjoint({"recorded_from", "settings"})
+
+
 def _cassette_of(document: Any) -> CassetteFile | str:
     """The cassette, or in words what is wrong with the document, and where."""
     try:
@@ -228,16 +267,23 @@ def _cassette_of(document: Any) -> CassetteFile | str:
         first = error.errors(include_input=False, include_url=False)[0]
         place = ".".join(map(str, first["loc"])) or "the top level"
         return f"is no cassette of version {VERSION}: {first['msg']} in {place}"
-    exchanges = tuple(Exchange(**each.model_dump()) for each in found.interactions)
+    exchanges = tuple(map(_exchange_of, found.interactions))
     return CassetteFile(recorded_from=found.recorded_from, settings=found.settings, exchanges=exchanges)
+
+
+def _exchange_of(interaction: _Interaction) -> Exchange:
+    """The exchange with the headers that a cassette keeps: another project may have kept all of them."""
+    headers = only_headers(interaction.headers, RECORDED_HEADERS)
+    request_headers = only_headers(interaction.request_headers, REQUEST_HEADERS)
+    return Exchange(**{**interaction.model_dump(), "headers": headers, "request_headers": request_headers})
 
 
 def _joined(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
-def _unreadable(name: str, problem: str) -> ToolError:
-    return invalid(f"{name} {problem[:_LONGEST]}: {_REMEDY}")
+def _unreadable(name: str, problem: str, remedy: str = f": {_REMEDY}") -> ToolError:
+    return invalid(f"{name} {problem[:_LONGEST]}{remedy}")
 
 
 # --- Writing

@@ -279,8 +279,11 @@ class RecordedCassette(Cassette):
         return ForwardingServer(self.base_url, self.api_key)
 
 
-def load(path: str, name: str) -> cassette_file.CassetteFile | str:
-    """The cassette to replay, or in words why it cannot be; one that holds secrets is refused."""
+def load(path: str, name: str, *, foreign: bool = False) -> cassette_file.CassetteFile | str:
+    """The cassette to replay, or in words why it cannot be; one that holds secrets is refused.
+
+    `foreign`: it may be recorded by another project.
+    """
     text = cassette_file.read_text(path, name)
     if isinstance(text, ToolError):
         missing = text.code is ToolErrorCode.NOT_FOUND
@@ -290,7 +293,7 @@ def load(path: str, name: str) -> cassette_file.CassetteFile | str:
         places = ", ".join(f"line {line} holds a secret" for line in found[:5])
         remedy = "Revoke it, remove it from the file and its history, and record again"
         return f"{name} is not played: {places}. {remedy}"
-    cassette = cassette_file.parse(text, name)
+    cassette = cassette_file.parse(text, name, foreign=foreign)
     return cassette.message if isinstance(cassette, ToolError) else cassette
 
 

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from email import message_from_bytes
 from functools import partial
 from threading import Lock
 from typing import Any, Final
@@ -35,7 +36,7 @@ class Player:
         self.cassette = cassette
         self.misses: list[str] = []
         self._name, self._version = name, version
-        self._bodies = [canonical(exchange.request) for exchange in cassette.exchanges]
+        self._bodies = [canonical(cassette_file.scrubbed(exchange.request)) for exchange in cassette.exchanges]
         self._played = [False] * len(cassette.exchanges)
         self._lock = Lock()
 
@@ -138,26 +139,54 @@ def difference(recorded: bytes, sent: bytes) -> list[str]:
 
 
 def canonical(body: bytes) -> str | bytes:
-    """The same for two bodies that say the same: JSON with its keys in order; a body that is no JSON, as it is.
+    """The same for two bodies that say the same: JSON with its keys in order, the parts of a form; others as they are.
 
     As text, since in Python `1`, `1.0` and `True` are equal.
     """
-    try:
-        return json.dumps(json.loads(body), sort_keys=True)
-    except (ValueError, RecursionError):
-        return body
+    value = parsed(body)
+    return body if isinstance(value, str | bytes) else json.dumps(value, sort_keys=True, default=repr)
 
 
 def parsed(body: bytes) -> Any:
-    """A body as JSON; where it is none, its text; where it is no text, its bytes."""
+    """A body as JSON, or the parts of a multipart form; where it is none of both, its text, else its bytes."""
     try:
         return json.loads(body) if body else None
     except (ValueError, RecursionError):
         pass
+    if parts := _form_parts(body):
+        return parts
+    return _text_or_bytes(body)
+
+
+_BOUNDARY: Final = re.compile(rb"\A--([^\r\n]{1,70})\r\n")
+"""The first line of a multipart form. Source: RFC 2046, section 5.1.1. Clients choose the boundary at random."""
+
+
+def _form_parts(body: bytes) -> JsonMap:
+    """The parts of a multipart form by their names, in order; empty where the body is no whole form.
+
+    Each is a list, as names may repeat, of its file's name, its type and its content.
+    """
+    first = _BOUNDARY.match(body)
+    if first is None or not body.rstrip().endswith(b"--" + first[1] + b"--"):
+        return {}
+    kind = b'Content-Type: multipart/form-data; boundary="' + first[1] + b'"\r\n\r\n'
+    parts: dict[str, list[Any]] = {}
+    for part in message_from_bytes(kind + body).walk():
+        if part.is_multipart():
+            continue
+        name = str(part.get_param("name", "", "content-disposition"))
+        content = part.get_payload(decode=True)
+        content = _text_or_bytes(content) if isinstance(content, bytes) else content
+        parts.setdefault(name, []).append([part.get_filename(), part.get_content_type(), content])
+    return parts
+
+
+def _text_or_bytes(content: bytes) -> str | bytes:
     try:
-        return body.decode()
+        return content.decode()
     except UnicodeDecodeError:
-        return body
+        return content
 
 
 def conversation(body: Any) -> list[JsonMap]:
@@ -296,14 +325,14 @@ def recorded(base_url: str = "", *, scrub: Scrub = cassette_file.scrubbed, skip:
 
 def exchange_of(request: Any, response: JsonMap, base_url: str, scrub: Scrub) -> cassette_file.Exchange:
     """What vcrpy has heard as ours, without the host, the query, secrets and whatever a header might give away."""
-    keys, kept = _keys_of(request), {*cassette_file.RESPONSE_HEADERS, "content-encoding"}  # where it stays packed
+    keys = _keys_of(request)
     return cassette_file.Exchange(
         method=request.method.upper(),  # google-genai writes it small where aiohttp speaks for it
         path=recorded_path(request.uri, base_url),
         request=cassette_file.scrubbed(scrub(_body_of(request)), keys),
         request_headers=cassette_file.only_headers(request.headers, cassette_file.REQUEST_HEADERS),
         status=response["status"]["code"],
-        headers=cassette_file.only_headers(response["headers"], kept),
+        headers=cassette_file.only_headers(response["headers"], cassette_file.RECORDED_HEADERS),
         response=cassette_file.scrubbed(scrub(response["body"].get("string") or b""), keys),
     )
 
@@ -361,11 +390,13 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
 
 
 def _asks_a_model(request: Any) -> bool:
-    """Whether it is a JSON object that holds a conversation, or an input for a model that it names."""
+    """Whether it holds a conversation, or an input or a file for a model that it names."""
     body = parsed(_body_of(request)) if request.method.upper() == "POST" else None
     if not isinstance(body, dict):
         return False
-    return any(isinstance(body.get(key), list) for key in CONVERSATIONS) or {"model", "input"} <= body.keys()
+    return any(isinstance(body.get(key), list) for key in CONVERSATIONS) or (
+        "model" in body and not body.keys().isdisjoint({"input", "file"})
+    )
 
 
 def _body_of(request: Any) -> bytes:

@@ -35,9 +35,13 @@ _NAMES: Final = "one marker of one test may give one, of letters, digits, '.', '
 class CassetteSession:
     """The account of one session, or of one worker of it."""
 
-    def __init__(self, root: str, folder: str, mode: str) -> None:
-        """`folder` has the cassettes; `mode` is "all", "missing" or "" for replay."""
+    def __init__(self, root: str, folder: str, mode: str, *, foreign: bool = False) -> None:
+        """`folder` has the cassettes; `mode` is "all", "missing" or "" for replay.
+
+        `foreign`: cassettes of other projects are replayed as well.
+        """
         self.root, self.folder, self.mode = root, folder, mode
+        self._foreign = foreign
         self.recorded: list[str] = []
         self._owners: dict[str, str] = {}
 
@@ -66,7 +70,7 @@ class CassetteSession:
                 return _fail(f"{shown} cannot be recorded: {found}") if isinstance(found, str) else found
 
             return fixture.RecordedCassette(path, shown, find)
-        cassette = fixture.load(path, shown)
+        cassette = fixture.load(path, shown, foreign=self._foreign)
         if isinstance(cassette, str):
             _fail(cassette)
         return fixture.ReplayedCassette(path, shown, cassette, hosts)
@@ -123,6 +127,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     options: dict[str, Any] = {"action": "store_const", "dest": "mendgraph_record", "default": ""}
     group.addoption(_OPTION, f"{_OPTION}=all", const="all", help="record the selected tests' cassettes anew", **options)
     group.addoption(f"{_OPTION}=missing", const="missing", help="record those that do not exist yet", **options)
+    foreign = "also replay cassettes that vcrpy, pytest-recording or pydantic-ai has recorded"
+    group.addoption("--mendgraph-foreign", action="store_true", help=foreign)
     parser.addini("mendgraph_cassettes", "folder of the cassettes, relative to the root directory", default="cassettes")
 
 
@@ -131,7 +137,8 @@ def pytest_configure(config: pytest.Config) -> None:
     marker = f"{FIXTURE}(name=<the test's>, *, base_url, model, protocol, edit_form, allow_hosts)"
     config.addinivalue_line("markers", f"{marker}: replay the test's conversation with a model, or record it")
     folder = os.path.join(config.rootpath, config.getini("mendgraph_cassettes"))
-    config.stash[_SESSION] = CassetteSession(str(config.rootpath), folder, config.getoption("mendgraph_record"))
+    mode, foreign = config.getoption("mendgraph_record"), config.getoption("mendgraph_foreign")
+    config.stash[_SESSION] = CassetteSession(str(config.rootpath), folder, mode, foreign=foreign)
 
 
 @pytest.fixture

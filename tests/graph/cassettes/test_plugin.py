@@ -290,3 +290,93 @@ def test_two_tests_of_one_name_do_not_share_a_cassette(tmp_path: Path) -> None:
     told = "kept/a/d.yaml is also the cassette of a.py::b: give one of the two another name"
     assert refusal(account, second) == told
     assert refusal(account, first).startswith("there is no cassette kept/a/d.yaml: ")
+
+
+OTHERS = """\
+import httpx2
+
+def test_one(mendgraph_cassette):
+    body = {"model": "m", "messages": [{"role": "user", "content": "one"}]}
+    reply = httpx2.post("https://api.openai.com/v1/chat/completions", json=body)
+    assert reply.json()["choices"][0]["message"]["content"] == "Hello"
+"""
+VCRPY = """\
+interactions:
+- request:
+    body: '{"messages": [{"content": "one", "role": "user"}], "model": "m"}'
+    headers: {Host: [api.openai.com], User-Agent: [OpenAI/Python]}
+    method: POST
+    uri: https://api.openai.com/v1/chat/completions
+  response:
+    body: {string: '{"choices": [{"message": {"content": "Hello"}}]}'}
+    headers: {Content-Type: [application/json], Content-Length: ['9999'], Set-Cookie: [a]}
+    status: {code: 200, message: OK}
+version: 1
+"""
+PYDANTIC_AI = """\
+interactions:
+- request:
+    headers: {accept: [application/json], content-type: [application/json], host: [api.openai.com]}
+    method: POST
+    parsed_body:
+      messages: [{content: one, role: user}]
+      model: m
+    uri: https://api.openai.com/v1/chat/completions
+  response:
+    headers: {content-type: [application/json], transfer-encoding: [chunked]}
+    parsed_body:
+      choices: [{message: {content: Hello}}]
+    status: {code: 200, message: OK}
+version: 1
+"""
+
+
+@pytest.mark.parametrize("text", [VCRPY, PYDANTIC_AI], ids=["vcrpy", "pydantic-ai"])
+def test_cassette_of_another_project_with_its_option_is_replayed(
+    pytester: pytest.Pytester, run: Run, text: str
+) -> None:
+    pytester.makepyfile(test_it=OTHERS)
+    path = pytester.path / FILE
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    run("--mendgraph-foreign").assert_outcomes(passed=1)
+
+
+def test_cassette_of_another_project_without_the_option_is_refused_with_it(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(test_it=OTHERS)
+    path = pytester.path / FILE
+    path.parent.mkdir(parents=True)
+    path.write_text(VCRPY)
+    result = run()
+    result.assert_outcomes(errors=1)
+    refusal = f"{FILE} was recorded by another project: replay it with `pytest --mendgraph-foreign`"
+    result.stdout.fnmatch_lines([refusal])
+
+
+UPLOADING = """\
+import httpx2
+
+def upload(cassette, word):
+    url = f"{cassette.base_url}/audio/transcriptions"
+    return httpx2.post(url, files={"file": ("a.wav", bytes(range(256)), "audio/wav")}, data={"model": word}).text
+
+def test_one(mendgraph_cassette):
+    upload(mendgraph_cassette, "whisper-1")
+"""
+
+
+@pytest.mark.usefixtures("endpoint")
+def test_upload_of_a_form_with_another_boundary_is_replayed(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(test_it=UPLOADING)
+    run("--mendgraph-record").assert_outcomes(passed=1)
+    run().assert_outcomes(passed=1)
+
+
+@pytest.mark.usefixtures("endpoint")
+def test_upload_of_a_form_with_another_part_names_the_part(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(test_it=UPLOADING)
+    run("--mendgraph-record").assert_outcomes(passed=1)
+    pytester.makepyfile(test_it=UPLOADING.replace("whisper-1", "whisper-2"))
+    result = run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*model[[]0][[]2]: recorded 'whisper-1', sent 'whisper-2'*"])
