@@ -25,6 +25,7 @@ from mendgraph.graph.langchain.run_middleware import (
     Heard,
     ModelCallMiddleware,
     Send,
+    StoppingMiddleware,
     ToolAnswer,
 )
 from mendgraph.graph.spending.store import SpendingStore
@@ -51,7 +52,7 @@ class _BudgetState(AgentState[Any]):
     mendgraph_budget: NotRequired[Annotated[dict[str, Any], PrivateStateAttr]]
 
 
-class BudgetMiddleware(ModelCallMiddleware):
+class BudgetMiddleware(ModelCallMiddleware, StoppingMiddleware):
     """Limits on the calls, tokens and money of an agent; no call is sent that does not fit into them.
 
     Before a call is sent, its estimated input and the most that it may answer are reserved; afterwards it counts as the

@@ -65,18 +65,18 @@ class StoppingMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any])
         message = AIMessage(str(error), response_metadata={"stop": cause.model_dump(mode="json")})
         return {"messages": [message], "jump_to": "end"}
 
-
-class ModelCallMiddleware(StoppingMiddleware):
-    """The same around model calls."""
-
-    async def answer(self, request: Asked, send: Send, heard: "Heard", apart: Apart) -> Given:
-        """Answer a request by what `send` gives for it, or for others, or for none. `apart` runs what may wait."""
-        raise NotImplementedError
-
     def stopped(self, cause: records.StopCause, **update: Any) -> Given:
         """What ends the run in place of a reply."""
         end = self.end(cause)
         return Given(Answered(end.pop("messages")), Command(update=end | update))
+
+
+class ModelCallMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]):
+    """Middleware around model calls, written once for sync and async agents."""
+
+    async def answer(self, request: Asked, send: Send, heard: "Heard", apart: Apart) -> Given:
+        """Answer a request by what `send` gives for it, or for others, or for none. `apart` runs what may wait."""
+        raise NotImplementedError
 
     def wrap_model_call(self, request: Asked, handler: Callable[[Asked], Answered]) -> Given:
         """Answer a request; nothing is waited for in an event loop."""
@@ -107,7 +107,8 @@ class Heard(BaseCallbackHandler):
 
     def __init__(self) -> None:
         self._growing: dict[UUID, ReplyAssembly] = {}
-        self._last: tuple[Any, ReplyAssembly] | None = None
+        self._message: Any = None
+        self._assembly: ReplyAssembly | None = None
 
     def on_llm_new_token(self, *_: Any, chunk: Any = None, run_id: UUID, **__: Any) -> None:
         """Take a part, where it is one of a chat model."""
@@ -115,15 +116,19 @@ class Heard(BaseCallbackHandler):
             self._growing.setdefault(run_id, ReplyAssembly()).take(message)
 
     def on_llm_end(self, response: Any, *, run_id: UUID, **_: Any) -> None:
-        """Remember which message the parts became."""
-        if grown := self._growing.pop(run_id, None):
-            self._last = getattr(response.generations[0][0], "message", None), grown
+        """Remember the message, and the parts that became it where it was streamed."""
+        self._message = getattr(response.generations[0][0], "message", None)
+        self._assembly = self._growing.pop(run_id, None)
+
+    def is_reply(self, response: Answered) -> bool:
+        """Whether the message of a response is what the model sent last, and not one that middleware put there."""
+        return self._message is response.result[0]
 
     def reply(self, response: Answered) -> records.ModelReply:
         """The reply in a response, its arguments to the letter. Not every model says that it has ended."""
         message, assembly = response.result[0], ReplyAssembly()
-        if self._last is not None and self._last[0] is message:
-            assembly = self._last[1]
+        if self._assembly and self.is_reply(response):
+            assembly = self._assembly
         elif isinstance(message, AIMessage):
             assembly.take(message)
         if (reply := assembly.reply(0.0)) is None:
@@ -271,7 +276,7 @@ def _with_notice(result: ToolMessage, notice: records.JsonMap) -> ToolMessage:
 _NATIVE: Final = records.Profile(protocol=records.Protocol.NATIVE)
 
 
-class HealingMiddleware(ModelCallMiddleware):
+class HealingMiddleware(ModelCallMiddleware, StoppingMiddleware):
     """Repairs malformed replies or has the model send them again; what is malformed never runs.
 
     Malformed is a reply that was cut at its token limit or is empty, and a call whose arguments are no JSON or do not

@@ -12,14 +12,16 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Final, NotRequired
 
 from langchain.agents.middleware import types
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
 from langgraph.types import Command
 
-from mendgraph.nodes.begin_turn.turn_start import scrubbed
+from mendgraph.graph.langchain.run_middleware import Apart, Asked, Given, Heard, ModelCallMiddleware, Send
+from mendgraph.nodes.begin_turn.turn_start import HIDDEN_NAME, scrubbed
 from mendgraph.nodes.execute_tools.engine import Engine
 from mendgraph.nodes.execute_tools.environment import effect_by_name, json_like
 from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, open_checks
@@ -37,7 +39,7 @@ from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, is_readabl
 from mendgraph.nodes.guard.policy import Rules, is_hidden, judge_content, judge_path, workspace_relative
 from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_request, last_request, without_secrets
 from mendgraph.nodes.loop_check.repetition import MAX_FAILED_TRIES, verification
-from mendgraph.nodes.parse.answers import MOST_CHECKED, NOTHING_HAPPENED, TurnFacts, unfounded
+from mendgraph.nodes.parse.answers import MOST_CHECKED
 from mendgraph.nodes.records import Effect, JsonMap, ToolCall, ToolError, ToolErrorCode, Verification
 
 Answer = ToolMessage | Command[Any]
@@ -127,24 +129,43 @@ class RedactionMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]
 
     def wrap_tool_call(self, request: types.ToolCallRequest, handler: Handler) -> Answer:
         """Run the tool, and clean its result."""
-        return self._clean(handler(request))
+        clean: Answer = self._clean(handler(request))
+        return clean
 
     async def awrap_tool_call(self, request: types.ToolCallRequest, handler: AsyncHandler) -> Answer:
         """The same for an async agent."""
-        return self._clean(await handler(request))
+        clean: Answer = self._clean(await handler(request))
+        return clean
 
-    def _clean(self, answer: Answer) -> Answer:
+    def _clean(self, answer: Any) -> Any:
+        """What a tool has returned, without secrets: a message, a command, or a list of them."""
+        if isinstance(answer, list | tuple):
+            return type(answer)(map(self._clean, answer))
         if isinstance(answer, Command):
-            update = answer.update
-            if not isinstance(update, dict) or not isinstance(said := update.get("messages"), list):
-                return answer
-            messages = [self._clean(each) if isinstance(each, ToolMessage) else each for each in said]
-            return replace(answer, update={**update, "messages": messages})
-        content, told = answer.content, json_like(answer.artifact)
+            return self._clean_command(answer)
+        if isinstance(answer, BaseMessage):
+            return self._clean_message(answer)
+        return self._redactor.content(answer) if isinstance(answer, dict | str) else answer
+
+    def _clean_command(self, command: Command[Any]) -> Command[Any]:
+        update = command.update
+        if isinstance(update, dict) and "messages" in update:
+            update = {**update, "messages": self._clean(update["messages"])}
+        elif isinstance(update, list | tuple):
+            update = [(key, self._clean(value) if key == "messages" else value) for key, value in update]
+        return replace(command, update=update)
+
+    def _clean_message(self, message: BaseMessage) -> BaseMessage:
+        content = message.content
         blocks = without_secrets({"content": [content] if isinstance(content, str) else content}, self._redactor.text)
-        safe = self._redactor.content(told)
-        clean = blocks["content"][0] if isinstance(content, str) else blocks["content"]
-        return answer.model_copy(update={"content": clean, "artifact": answer.artifact if safe == told else safe})
+        clean: dict[str, Any] = {"content": blocks["content"][0] if isinstance(content, str) else blocks["content"]}
+        if message.name and self._redactor.text(message.name) != message.name:
+            clean["name"] = HIDDEN_NAME
+        if isinstance(message, ToolMessage):
+            artifact = json_like(message.artifact)
+            safe = self._redactor.content(artifact)
+            clean["artifact"] = message.artifact if safe == artifact else safe
+        return message.model_copy(update=clean)
 
 
 _MOST_TURNS: Final = 64  # turns at once whose files at their beginning are remembered, up to 50 MB of texts each
@@ -160,13 +181,14 @@ class EvidenceState(types.AgentState[Any]):
     evidence: NotRequired[Annotated[JsonMap, types.PrivateStateAttr]]
 
 
-class EvidenceMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]):
+class EvidenceMiddleware(ModelCallMiddleware):
     """Runs what shows whether the work is right when an agent ends, and sends a failure back to the model.
 
     The workspace is looked at when a turn begins and when it ends, so it does not matter by which tools the agent
     changes files. Of changed files the examples of docstrings and of the request, the project's tests, and `checks`
-    are run, in a sandbox that changes nothing; what failed before the turn does not count. An answer that says that
-    something was changed where no file was is sent back as well. With the fourth failure the agent ends as it is.
+    are run, in a sandbox that changes nothing; what failed before the turn does not count. With the fourth failure the
+    agent ends as it is. An agent that something else ends is not sent back: a limit, a guardrail, a filter that
+    replaces the model's answer, or other middleware that jumps to the end.
 
     The state's `verified` has the fields of `Outcome.verified`: `kind` is "passed", with what was run in `ran` and the
     changed lines that it executed in `lines`; "contradicted", with what failed as `reason`; or "none", with the
@@ -206,36 +228,43 @@ class EvidenceMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any])
             self._before[turn] = watch.snapshot(self._paths, self._index, _LIMITS, monotonic_s() + _LIMITS.before_s)
             if len(self._before) > _MOST_TURNS:
                 self._before.popitem(last=False)
-        return {"evidence": {"turn": turn, "tries": 0}}
+        return {"evidence": {"turn": turn, "tries": 0, "request": _request_id(state["messages"]), "answer": ""}}
 
     async def abefore_agent(self, state: Any, runtime: Any) -> dict[str, Any]:
         """The same for an async agent, in a thread."""
         return await asyncio.to_thread(self.before_agent, state, runtime)
 
+    async def answer(self, request: Asked, send: Send, heard: Heard, apart: Apart) -> Given:  # noqa: ARG002
+        """Remember what the model itself has answered."""
+        response = await send(request)
+        state: Any = request.state
+        turn = state.get("evidence")
+        if turn is None:
+            return Given(response)
+        answer = _digest(response.result[0]) if heard.is_reply(response) else ""
+        return Given(response, Command(update={"evidence": {**turn, "answer": answer}}))
+
     @types.hook_config(can_jump_to=["model"])
     def after_agent(self, state: Any, runtime: Any) -> dict[str, Any]:  # noqa: ARG002 - LangChain's
-        """Judge the answer: the record for the state, and what is wrong, for the model."""
-        turn, tries = state["evidence"]["turn"], state["evidence"]["tries"]
+        """Judge the changes: the record for the state, and what is wrong, for the model."""
+        turn, messages = state.get("evidence"), state["messages"]
+        if turn is None or not _is_turn(turn, messages):
+            return {"verified": Verification(reason=_FORGOTTEN.reason).model_dump(mode="json")}
+
         with self._index.turn:
-            changes = watch.changed(self._paths, self._index, _LIMITS, self._before.get(turn, _FORGOTTEN))
-        messages, told = state["messages"], ""
-        answer = next((each.text for each in reversed(messages) if isinstance(each, AIMessage)), "")
-        request, verified = last_request(messages), Verification()
+            changes = watch.changed(self._paths, self._index, _LIMITS, self._before.get(turn["turn"], _FORGOTTEN))
+        verified = Verification()
         if isinstance(changes, watch.Unwatched):
             verified = Verification(reason=changes.reason)
         elif files := tuple(each for each in changes.files if "__pycache__" not in each.path.split("/")):
-            verified = self._verified(files, request)
-            told = _FAILED.format(reason=verified.reason) if verified.kind == "contradicted" else ""
-        else:
-            first = sum(map(is_request, messages)) == 1
-            told = unfounded(answer, TurnFacts(request, met=tries, first=lambda: first)) or ""
-            if told.startswith(NOTHING_HAPPENED):
-                verified = Verification(kind="contradicted", reason=NOTHING_HAPPENED)
+            verified = self._verified(files, last_request(messages))
         update: dict[str, Any] = {"verified": verified.model_dump(mode="json")}
-        if told and tries + 1 < MAX_FAILED_TRIES:
-            said = HumanMessage(told, name=RESULT_MESSAGE_NAME)
-            return {**update, "evidence": {"turn": turn, "tries": tries + 1}, "messages": [said], "jump_to": "model"}
-        self._before.pop(turn, None)
+
+        tries = turn["tries"] + 1
+        if verified.kind == "contradicted" and tries < MAX_FAILED_TRIES and _is_answer_of_model(turn, state):
+            failure = HumanMessage(_FAILED.format(reason=verified.reason), name=RESULT_MESSAGE_NAME)
+            return {**update, "evidence": {**turn, "tries": tries}, "messages": [failure], "jump_to": "model"}
+        self._before.pop(turn["turn"], None)
         return update
 
     @types.hook_config(can_jump_to=["model"])
@@ -250,3 +279,26 @@ class EvidenceMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any])
         call = ToolCall(call_id="", tool="run_checks", arguments={"paths": paths[:MOST_CHECKED]}, raw_arguments="")
         context = replace(self._context, task=request, changes=changes, backup=kept.get)
         return verification(call, self._engine.run_sync(call, context).result, paths) or Verification()
+
+
+def _request_id(messages: Sequence[AnyMessage]) -> str | None:
+    """The id of the last message of a person."""
+    return next((each.id for each in reversed(messages) if is_request(each)), None)
+
+
+def _is_turn(turn: JsonMap, messages: Sequence[AnyMessage]) -> bool:
+    """Whether the turn that is remembered is the one that ends: its request is the last, or is summarized."""
+    request = turn["request"]
+    return _request_id(messages) == request or all(each.id != request for each in messages)
+
+
+def _is_answer_of_model(turn: JsonMap, state: Any) -> bool:
+    """Whether the agent ends with what the model itself has answered, word for word."""
+    last = next((each for each in reversed(state["messages"]) if isinstance(each, AIMessage)), None)
+    if last is None or (last.tool_calls and state.get("structured_response") is None):
+        return False
+    return bool(turn["answer"] == _digest(last))
+
+
+def _digest(message: BaseMessage) -> str:
+    return sha256(message.text.encode("utf-8", "surrogatepass")).hexdigest()

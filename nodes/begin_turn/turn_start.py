@@ -7,7 +7,7 @@ came to that was cut off before the new request.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from typing_extensions import TypedDict
@@ -191,15 +191,29 @@ def scrubbed(messages: Sequence[AnyMessage], text: Callable[[str], str]) -> list
     return clean if any(new is not old for new, old in zip(clean, messages, strict=True)) else None
 
 
+HIDDEN_NAME: Final = "redacted"
+"""Stands for the name of a message that holds a secret: endpoints allow no spaces in one."""
+
+_WORDS: Final = frozenset({"text", "filename", "title"})
+"""What is written in words in a part of a message; the other values are data and identifiers."""
+
+
 def _scrubbed(message: HumanMessage, text: Callable[[str], str]) -> HumanMessage:
     def clean(part: Any) -> Any:
         if isinstance(part, str):
             return text(storable(part))
-        return {**part, "text": clean(part["text"])} if isinstance(part.get("text"), str) else part
+        words = {key: clean(part[key]) for key in _WORDS & part.keys() if isinstance(part[key], str)}
+        if isinstance(part.get("file"), dict):  # OpenAI's form of a file
+            words["file"] = clean(part["file"])
+        return {**part, **words}
 
-    content = message.content
+    content, name = message.content, message.name
     content = clean(content) if isinstance(content, str) else [clean(part) for part in content]
-    return message if content == message.content else message.model_copy(update={"content": content})
+    if name and clean(name) != name:
+        name = HIDDEN_NAME
+    if (content, name) == (message.content, message.name):
+        return message
+    return message.model_copy(update={"content": content, "name": name})
 
 
 def read_notes(known: Sequence[ProjectNotes], request: str, files: Files, using: TurnResources) -> dict[str, Any]:

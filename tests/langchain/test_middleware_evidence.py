@@ -4,18 +4,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import openai
 import pytest
+from langchain.agents.middleware import AgentMiddleware, ModelCallLimitMiddleware, hook_config
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from mendgraph import EvidenceMiddleware
+from mendgraph import BudgetMiddleware, EvidenceMiddleware
+from tests.doubles.replies import Status
 from tests.doubles.scripted_server import Calls, Say, ScriptedServer
 from tests.langchain.coders import THREAD, FilesystemBackend, asked, called, coder, deep_coder
 from tests.sandboxes import needs_sandbox
 
 TASK = "Repair add in calc.py: it has to add."
 TEST = "from calc import add\n\n\ndef test_add():\n    assert add(2, 3) == 5\n"
-NOTHING = "No file was changed, so what this answer says has not happened."
+FORGOTTEN = {
+    "kind": "none",
+    "ran": [],
+    "lines": [],
+    "reason": "the files at the beginning of this turn are not known to this process",
+}
 PASSED = {"kind": "passed", "ran": ["unittest test_calc.py: 1 test"], "lines": ["calc.py:2"], "reason": ""}
 DONE = Say("I repaired add.")
 both = pytest.mark.parametrize("loop", [False, True], ids=["sync", "async"])
@@ -65,18 +73,90 @@ def test_a_deep_agent_is_judged_by_what_its_own_tools_changed(root: Path) -> Non
     assert (len(told(state)), state["verified"]) == (1, PASSED)
 
 
-@both
-def test_a_change_that_was_not_made_is_contradicted_after_four_answers(root: Path, loop: bool) -> None:
-    with ScriptedServer([DONE] * 5) as server:
-        state = asked(coder(server, root, EvidenceMiddleware(str(root))), TASK, loop)
-        assert (len(server.requests), len(told(state))) == (4, 3)
-    assert state["verified"] == {"kind": "contradicted", "ran": [], "lines": [], "reason": NOTHING}
-
-
-def test_a_question_and_its_answer_are_left_alone(root: Path) -> None:
-    with ScriptedServer([called(("read_file", {"path": "calc.py"})), Say("It subtracts.")]) as server:
-        state = asked(coder(server, root, EvidenceMiddleware(str(root))), "What does add in calc.py do?")
+def test_answer_without_a_changed_file_is_not_judged(root: Path) -> None:
+    with ScriptedServer([DONE]) as server:
+        state = asked(coder(server, root, EvidenceMiddleware(str(root))), TASK)
     assert (told(state), state["verified"]["kind"], state["verified"]["reason"]) == ([], "none", "")
+
+
+class Guardrail(AgentMiddleware[Any, Any, Any]):
+    """Ends the agent in a hook of one name, with words of its own where there are any."""
+
+    def __init__(self, hook: str, words: str = "", same_id: bool = False) -> None:
+        super().__init__()
+        self._hook, self._words, self._same_id = hook, words, same_id
+
+    @hook_config(can_jump_to=["end"])
+    def before_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:  # noqa: ARG002
+        """End before the second call."""
+        return self._end(state) if self._hook == "before_model" and len(state["messages"]) > 1 else None
+
+    @hook_config(can_jump_to=["end"])
+    def after_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:  # noqa: ARG002
+        """End after the answer."""
+        return self._end(state) if self._hook == "after_model" and not state["messages"][-1].tool_calls else None
+
+    def after_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:  # noqa: ARG002
+        """Replace the answer."""
+        return self._end(state) if self._hook == "after_agent" else None
+
+    def _end(self, state: Any) -> dict[str, Any]:
+        jump = {} if self._hook == "after_agent" else {"jump_to": "end"}
+        if not self._words:
+            return jump
+        return {**jump, "messages": [AIMessage(self._words, id=state["messages"][-1].id if self._same_id else None)]}
+
+
+ENDS: dict[str, Any] = {
+    "a filter before the model": lambda: Guardrail("before_model"),
+    "a filter before the model, with words": lambda: Guardrail("before_model", "I stop here."),
+    "a filter that adds its answer": lambda: Guardrail("after_model", "I cannot say that."),
+    "a filter that replaces the answer": lambda: Guardrail("after_model", "I cannot say that.", same_id=True),
+    "a filter at the end": lambda: Guardrail("after_agent", "I cannot say that.", same_id=True),
+    "a budget": lambda: BudgetMiddleware(max_calls_per_turn=1),
+    "a limit of LangChain": lambda: ModelCallLimitMiddleware(run_limit=1),
+}
+
+
+@needs_sandbox
+@pytest.mark.parametrize(
+    ("end", "first"),
+    # Hooks at the end run in reverse: one that stands before ours has not ended the agent yet.
+    [(end, first) for end in ENDS for first in (True, False) if not (first and end == "a filter at the end")],
+)
+@both
+def test_agent_that_other_middleware_has_ended_is_not_continued(root: Path, end: str, first: bool, loop: bool) -> None:
+    stack = [ENDS[end](), EvidenceMiddleware(str(root))]
+    with ScriptedServer([saved("a * b"), DONE, Say("The model was asked again.")]) as server:
+        state = asked(coder(server, root, *(stack if first else stack[::-1])), TASK, loop)
+        assert len(server.requests) <= 2
+    assert (told(state), state["verified"]["kind"]) == ([], "contradicted")
+
+
+def test_turn_that_a_filter_ends_before_it_began_is_not_judged(root: Path) -> None:
+    class Filter(AgentMiddleware[Any, Any, Any]):
+        @hook_config(can_jump_to=["end"])
+        def before_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:  # noqa: ARG002
+            refused = "forbidden" in state["messages"][-1].text
+            return {"messages": [AIMessage("I cannot.")], "jump_to": "end"} if refused else None
+
+    with ScriptedServer([saved("a * b"), Status(500)]) as server:
+        parts = [Filter(), EvidenceMiddleware(str(root))]
+        agent = coder(server, root, *parts, checkpointer=InMemorySaver())
+        with pytest.raises(openai.InternalServerError):
+            asked(agent, TASK)
+        state = asked(agent, "forbidden")
+    assert (state["messages"][-1].text, state["verified"]) == ("I cannot.", FORGOTTEN)
+
+
+def test_thread_that_began_without_it_ends_unjudged(root: Path) -> None:
+    with ScriptedServer([Say("Hello.")]) as server:
+        saver = InMemorySaver()
+        agent = coder(server, root, EvidenceMiddleware(str(root)), checkpointer=saver)
+        said = [HumanMessage("Hi."), AIMessage("Hello.")]
+        agent.update_state(THREAD, {"messages": said}, as_node="model")
+        state = agent.invoke(None, THREAD)
+    assert state["verified"] == FORGOTTEN
 
 
 @needs_sandbox
@@ -116,8 +196,8 @@ def test_a_turn_that_another_process_goes_on_with_is_not_judged(root: Path) -> N
 
 def test_beginning_of_sixty_four_turns_at_once_is_remembered(root: Path) -> None:
     middleware = EvidenceMiddleware(str(root))
-    turns = [middleware.before_agent({}, None) for _ in range(65)]
-    said = [HumanMessage("What is it?"), AIMessage("A module.")]
+    said = [HumanMessage("What is it?", id="1"), AIMessage("A module.")]
+    turns = [middleware.before_agent({"messages": said[:1]}, None) for _ in range(65)]
     ends = [middleware.after_agent({**turn, "messages": said}, None) for turn in turns]
     reasons = [end["verified"]["reason"] for end in ends]
     assert reasons == ["the files at the beginning of this turn are not known to this process", *[""] * 64]

@@ -1,16 +1,19 @@
 """`FileRulesMiddleware` and `RedactionMiddleware`, each beside the same agent without it."""
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
-from langchain_core.messages import ToolMessage
+from langchain.agents import create_agent
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
 from mendgraph import FileRulesMiddleware, RedactionMiddleware, serializer
 from mendgraph.nodes.guard.file_rules import FileGuardrailRule
 from tests.doubles.scripted_server import Say, ScriptedServer
+from tests.langchain.agents import chat
 from tests.langchain.coders import FilesystemBackend, asked, called, coder, deep_coder, seen
 
 KEY = "sk-proj-" + "aB3dE5gH7jK9mN1pQ3sT5vX7z" * 2
@@ -154,3 +157,46 @@ def test_the_environments_secrets_are_known_and_artifacts_are_cleaned(monkeypatc
     )
     kept: Any = ToolMessage([{"type": "text", "text": "plain"}], tool_call_id="1", artifact=object())
     assert redaction.wrap_tool_call(None, lambda _: kept).artifact is kept.artifact  # type: ignore[arg-type,union-attr]
+
+
+RETURNS: dict[str, Any] = {
+    "a list of messages": lambda call_id: [ToolMessage(KEY, tool_call_id=call_id)],
+    "a list of commands": lambda call_id: [
+        Command(update={"messages": [ToolMessage(KEY, tool_call_id=call_id)]}),
+        Command(update={"messages": [HumanMessage(f"Note: {KEY}")]}),
+    ],
+    "a message as a dict": lambda call_id: Command(
+        update={"messages": [{"role": "tool", "content": KEY, "tool_call_id": call_id}]}
+    ),
+    "the message of a model": lambda call_id: Command(
+        update={"messages": [ToolMessage("Noted.", tool_call_id=call_id), AIMessage(f"Note: {KEY}")]}
+    ),
+    "a name": lambda call_id: ToolMessage("Noted.", tool_call_id=call_id, name=KEY),
+}
+
+
+@pytest.mark.parametrize("form", RETURNS)
+def test_secret_in_each_form_that_a_tool_returns_is_taken_out(form: str) -> None:
+    @tool
+    def note(call_id: Annotated[str, InjectedToolCallId]) -> Any:
+        """Note it."""
+        return RETURNS[form](call_id)
+
+    def run(*middleware: Any) -> bool:
+        with ScriptedServer([called(("note", {})), Say("Done.")]) as server:
+            agent = create_agent(chat(server), [note], middleware=list(middleware))
+            state = asked(agent, "Note it.")
+            return KEY in seen(server) or KEY in str(state["messages"])
+
+    assert (run(), run(RedactionMiddleware())) == (True, False)
+
+
+def test_secret_in_a_name_of_a_person_or_file_is_taken_out() -> None:
+    parts: list[Any] = [
+        {"type": "text", "text": "Read it."},
+        {"type": "file", "file": {"filename": f"{KEY}.pdf", "file_data": "data:application/pdf;base64,YQ=="}},
+    ]
+    with ScriptedServer([Say("Done.")]) as server:
+        agent = create_agent(chat(server), [], middleware=[RedactionMiddleware()])
+        agent.invoke({"messages": [HumanMessage(parts, name=KEY)]})
+        assert KEY not in seen(server)
