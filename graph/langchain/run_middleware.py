@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any, Final, Literal, NotRequired
 from uuid import UUID
@@ -107,8 +107,13 @@ class Heard(BaseCallbackHandler):
 
     def __init__(self) -> None:
         self._growing: dict[UUID, ReplyAssembly] = {}
+        self.offered: frozenset[str] = frozenset()
         self._message: Any = None
         self._assembly: ReplyAssembly | None = None
+
+    def on_chat_model_start(self, *_: Any, invocation_params: records.JsonMap | None = None, **__: Any) -> None:
+        """Remember which tools the model is offered: middleware between may have added some."""
+        self.offered = frozenset(_tool_names((invocation_params or {}).get("tools") or ()))
 
     def on_llm_new_token(self, *_: Any, chunk: Any = None, run_id: UUID, **__: Any) -> None:
         """Take a part, where it is one of a chat model."""
@@ -134,6 +139,17 @@ class Heard(BaseCallbackHandler):
         if (reply := assembly.reply(0.0)) is None:
             assembly.finish_reason = "stop"
         return reply or assembly.reply(0.0) or records.ModelReply()
+
+
+def _tool_names(tools: Iterable[Any]) -> Iterator[str]:
+    """The names in a request's list of tools, in the forms of OpenAI, Anthropic, Google and Bedrock."""
+    for each in tools:
+        if not isinstance(each, dict):
+            continue
+        yield from _tool_names(each.get("function_declarations") or ())
+        named = next((each[key] for key in ("function", "toolSpec") if isinstance(each.get(key), dict)), each)
+        if isinstance(named.get("name"), str):
+            yield named["name"]
 
 
 @contextmanager
@@ -274,6 +290,8 @@ def _with_notice(result: ToolMessage, notice: records.JsonMap) -> ToolMessage:
 # --- Healing
 
 _NATIVE: Final = records.Profile(protocol=records.Protocol.NATIVE)
+_WORDS: Final = frozenset({"text", "thinking", "redacted_thinking", "reasoning", "refusal", "tool_use", "tool_call"})
+"""The types of the blocks that are read."""
 
 
 class HealingMiddleware(ModelCallMiddleware, StoppingMiddleware):
@@ -307,17 +325,19 @@ class HealingMiddleware(ModelCallMiddleware, StoppingMiddleware):
 
     async def answer(self, request: Asked, send: Send, heard: Heard, apart: Apart) -> Given:  # noqa: ARG002
         """The nodes `parse` and `heal`, with each reply between them."""
-        reader = _reader(request)
         state: Any = {"profile": _NATIVE, "step": len(request.state["messages"]), "corrections": []}
         while True:
             failed = [(AIMessage(each.reply or "(empty)"), HumanMessage(each.prompt)) for each in state["corrections"]]
             messages = [*request.messages, *(each for pair in failed for each in pair)]
             response = await send(request.override(messages=messages))
             reply = heard.reply(response)
-            if response.structured_response is not None and reply.finish_reason is not records.FinishReason.LENGTH:
+            is_cut = reply.finish_reason is records.FinishReason.LENGTH
+            if response.structured_response is not None and not is_cut:
+                return Given(response)
+            if not (reply.text or reply.calls or is_cut) and _has_other_content(response.result[0]):
                 return Given(response)
             state |= {"reply": reply}
-            state |= parse(state, reader)
+            state |= parse(state, _reader(request, heard))
             if state["reading"] is records.Reading.MALFORMED:
                 state |= heal(state, self._config)
             if "stop" in state:
@@ -326,7 +346,8 @@ class HealingMiddleware(ModelCallMiddleware, StoppingMiddleware):
                 return Given(_rewritten(response, state["items"], state["reply"]))
 
 
-def _reader(request: Asked) -> Reader:
+def _reader(request: Asked, heard: Heard) -> Reader:
+    """What reads a reply to the request: the tools that the model was offered, and how each judges its arguments."""
     tools = {each.name: each for each in request.tools if isinstance(each, BaseTool)}
     others = [each.get("function", each).get("name") for each in request.tools if isinstance(each, dict)]
     wanted = request.response_format
@@ -335,18 +356,12 @@ def _reader(request: Asked) -> Reader:
         others += [each.name for each in wanted.schema_specs]
 
     def validate(name: str, arguments: records.JsonMap) -> records.JsonMap | list[str]:
-        schema = tools[name].tool_call_schema if name in tools else None
-        if isinstance(schema, type) and issubclass(schema, BaseModel):
-            try:
-                schema.model_validate(arguments)
-            except ValidationError as error:
-                return describe_errors(error, schema)
-        return arguments
+        return _problems(tools[name], arguments) or arguments if name in tools else arguments
 
     def schema_of(name: str) -> records.JsonMap:
         return convert_to_openai_tool(tools[name])["function"]["parameters"] if name in tools else {}
 
-    known = frozenset([*tools, *filter(None, others)])
+    known = frozenset([*tools, *filter(None, others), *heard.offered])
     return Reader(
         _NATIVE,
         known,
@@ -355,6 +370,41 @@ def _reader(request: Asked) -> Reader:
         schema_of=schema_of,
         texts=lambda: texts_in(results_in(request.messages)),
     )
+
+
+def _problems(tool: BaseTool, arguments: records.JsonMap) -> list[str]:
+    """What is wrong with arguments, as the tool itself validates them.
+
+    Nothing where the tool answers for that itself, or where the values that LangGraph injects are all that is missing.
+    """
+    schema, shown = tool.args_schema, tool.tool_call_schema
+    if tool.handle_validation_error or not isinstance(schema, type) or not issubclass(schema, BaseModel):
+        return []
+    try:
+        schema.model_validate(arguments)
+    except ValidationError as error:
+        names = _argument_names(shown)
+        injected = _argument_names(schema) - names
+        return describe_errors(error, sorted(names), but=injected)
+    except Exception:  # noqa: BLE001 - a validator may fail in any way, and does so again when the tool runs
+        return []
+    return []
+
+
+def _argument_names(schema: Any) -> set[str]:
+    """The names by which the fields of a model are given."""
+    if not isinstance(schema, type) or not issubclass(schema, BaseModel):
+        return set()
+    aliases = {each.alias for each in schema.model_fields.values() if each.alias}
+    return aliases | schema.model_fields.keys()
+
+
+def _has_other_content(message: Any) -> bool:
+    """Whether a message without text holds something else that is meant: an image, audio, or a pause."""
+    if message.response_metadata.get("stop_reason") == "pause_turn" or message.additional_kwargs.get("audio"):
+        return True
+    blocks = message.content if isinstance(message.content, list) else []
+    return any(isinstance(each, dict) and each.get("type") not in _WORDS for each in blocks)
 
 
 def _rewritten(

@@ -219,7 +219,9 @@ def _answer(name: str, made: Any) -> ToolAnswer:
 def _failure(given: BaseTool, arguments: type[BaseModel], error: Exception) -> ToolError:
     name = given.name
     if isinstance(error, ValidationError) and error.title == given.get_input_schema().__name__:  # no other model's
-        return invalid(f"The arguments of {name} do not fit: {'; '.join(describe_errors(error, arguments))}.")
+        return invalid(
+            f"The arguments of {name} do not fit: {'; '.join(describe_errors(error, [*arguments.model_fields]))}."
+        )
     if isinstance(error, GraphBubbleUp):
         return invalid(f"{name} called interrupt(), which no tool can here: mode ask has a person approve its calls.")
     return ToolError(code=ToolErrorCode.IO_ERROR, message=f"{name} failed: {error}")

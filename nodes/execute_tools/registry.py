@@ -6,7 +6,7 @@ Its arguments look to a model like a plain JSON schema, and their errors are pla
 import asyncio
 import inspect
 import warnings
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from math import inf
@@ -154,7 +154,7 @@ class Tool:
         try:
             canonical = self._parse(arguments).model_dump(mode="json")
         except ValidationError as error:
-            return describe_errors(error, self.arguments)
+            return describe_errors(error, [*self.arguments.model_fields])
         except Exception as error:  # noqa: BLE001 - a user's validator may fail in any way, and none ends the run
             return [f"the arguments could not be checked ({type(error).__name__}: {error})"]
         return values_without_json_form(canonical) or canonical
@@ -475,11 +475,14 @@ def _referred(schema: Mapping[str, Any], reference: Any) -> Mapping[str, Any]:
     return found
 
 
-def describe_errors(error: ValidationError, model: type[BaseModel]) -> list[str]:
-    """One sentence for each mistake: where it is and what is wanted there."""
-    names = tuple(model.model_fields)
-    found = error.errors(include_url=False, include_context=False, include_input=False)
-    return [_sentence(each["type"], each["loc"], each["msg"], names) for each in found[:MOST_ERRORS]]
+def describe_errors(error: ValidationError, names: Sequence[str], *, but: Collection[str] = ()) -> list[str]:
+    """One sentence for each mistake: where it is and what is wanted there.
+
+    `names` are the arguments that there are; mistakes in those of `but` are left out.
+    """
+    errors = error.errors(include_url=False, include_context=False, include_input=False)
+    errors = [each for each in errors if not each["loc"] or each["loc"][0] not in but]
+    return [_sentence(each["type"], each["loc"], each["msg"], names) for each in errors[:MOST_ERRORS]]
 
 
 def values_without_json_form(arguments: JsonMap) -> list[str]:

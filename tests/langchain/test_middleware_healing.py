@@ -2,11 +2,15 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from langchain.agents import create_agent
-from pydantic import BaseModel
+from langchain.agents.middleware import AgentMiddleware
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage
+from langchain_core.tools import InjectedToolCallId, StructuredTool
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from mendgraph import AgentStoppedError, HealingMiddleware
 from mendgraph.nodes.records import StopReason
@@ -125,3 +129,107 @@ def test_a_deep_agent_writes_the_whole_file(loop: bool) -> None:
 def test_a_negative_number_is_told() -> None:
     with pytest.raises(ValueError, match="0 or more"):
         HealingMiddleware(max_healing_attempts=-1)
+
+
+class Split(BaseModel):
+    tags: list[str]
+
+    @field_validator("tags", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        return value.split(",") if isinstance(value, str) else value
+
+
+class Renamed(BaseModel):
+    path: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rename(cls, value: Any) -> Any:
+        return {"path": value["file_path"]} if "file_path" in value else value
+
+
+class Aliased(BaseModel):
+    user: str = Field(alias="userId")
+
+
+class Injected(BaseModel):
+    path: str
+    call_id: Annotated[str, InjectedToolCallId]
+
+
+@pytest.mark.parametrize(
+    ("schema", "arguments"),
+    [
+        (Split, '{"tags": "a,b"}'),
+        (Renamed, '{"file_path": "a"}'),
+        (Aliased, '{"userId": "1"}'),
+        (Injected, '{"path": "a"}'),
+    ],
+)
+def test_arguments_that_the_tool_takes_are_not_asked_again(schema: type[BaseModel], arguments: str) -> None:
+    save = StructuredTool(name="save", description="Save.", args_schema=schema, func=lambda **_: "saved")
+    with ScriptedServer([Calls([("save", arguments)]), Say("Done.")]) as server:
+        messages = ask(agent(server, HealingMiddleware(), tools=[save]))
+    assert [each.text for each in messages if each.type == "tool"] == ["saved"]
+
+
+@pytest.mark.parametrize("schema", [Split, Injected])
+def test_arguments_that_the_tool_refuses_are_asked_again(schema: type[BaseModel]) -> None:
+    save = StructuredTool(name="save", description="Save.", args_schema=schema, func=lambda **_: "saved")
+    with ScriptedServer([Calls([("save", "{}")]), Say("Done.")]) as server:
+        ask(agent(server, HealingMiddleware(), tools=[save]))
+        correction = server.requests[1]["messages"][-1]["content"]
+    assert "field required" in correction
+    assert "call_id" not in correction
+
+
+def test_refusal_that_the_tool_words_itself_is_left_to_it() -> None:
+    save = StructuredTool(
+        name="save",
+        description="Save.",
+        args_schema=Split,
+        func=lambda **_: "saved",
+        handle_validation_error="My words.",
+    )
+    with ScriptedServer([Calls([("save", "{}")]), Say("Done.")]) as server:
+        messages = ask(agent(server, HealingMiddleware(), tools=[save]))
+    assert [each.text for each in messages if each.type == "tool"] == ["My words."]
+
+
+@both
+def test_tool_that_inner_middleware_adds_is_known(loop: bool, files: dict[str, str], write: Any) -> None:
+    added = StructuredTool.from_function(write)
+
+    class Adding(AgentMiddleware[Any, Any, Any]):
+        def wrap_model_call(self, request: Any, handler: Any) -> Any:
+            return handler(request.override(tools=[*request.tools, added]))
+
+        async def awrap_model_call(self, request: Any, handler: Any) -> Any:
+            return await handler(request.override(tools=[*request.tools, added]))
+
+        def wrap_tool_call(self, request: Any, handler: Any) -> Any:
+            return handler(request.override(tool=added))
+
+        async def awrap_tool_call(self, request: Any, handler: Any) -> Any:
+            return await handler(request.override(tool=added))
+
+    with ScriptedServer([Calls([("write", WRITE)]), Say("Done.")]) as server:
+        ask(agent(server, HealingMiddleware(), Adding()), loop)
+    assert files == {"a.py": WHOLE}
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        AIMessage([{"type": "image_url", "image_url": {"url": "data:image/png;base64,YQ=="}}]),
+        AIMessage("", additional_kwargs={"audio": {"id": "1", "data": "YQ=="}}),
+        AIMessage([{"type": "server_tool_use", "id": "1", "name": "web_search", "input": {}}]),
+        AIMessage("", response_metadata={"stop_reason": "pause_turn"}),
+    ],
+    ids=["image", "audio", "tool of the provider", "pause"],
+)
+def test_good_reply_without_text_is_left_alone(reply: AIMessage) -> None:
+    model = GenericFakeChatModel(messages=iter([reply]))
+    messages = ask(create_agent(model, [], middleware=[HealingMiddleware()]))
+    assert messages[-1].content == reply.content
