@@ -201,6 +201,7 @@ FOREIGN: Final = frozenset(
         "--disable-usage-stats",
         "--plan",
         "--code",
+        "--mendgraph-foreign",
         "--gitleaks",
         "--directory",
         "--agent",
