@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from contextlib import aclosing, closing, contextmanager, nullcontext
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, Union, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, SupportsIndex, TypedDict, Union, Unpack, cast
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage, SystemMessage
@@ -25,6 +25,7 @@ from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import get_runtime
 from langgraph.store.base import BaseStore
+from langgraph.types import Command
 from pydantic import SecretStr
 
 from mendgraph.graph.configuration.context import MAX_CALLS_PER_TURN_LIMIT, AgentContext
@@ -115,8 +116,30 @@ class AgentGraph(Machine):
         thread = (config.get("configurable") or {}).get("thread_id")
         return partial(run_observer, str(thread or ""), self.scrub)
 
+    def __copy__(self) -> "AgentGraph":
+        """Another graph with the same parts, to which something may be set."""
+        other = type(self).__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def __deepcopy__(self, _: Any) -> "AgentGraph":
+        """The graph itself, which keeps nothing of a run: a copy would share its model and its checkpointer."""
+        return self
+
+    def __reduce_ex__(self, _: SupportsIndex) -> Any:
+        """Refuse pickling with its reason."""
+        raise TypeError(
+            "A built graph cannot be pickled: it holds your model, your tools and open connections."
+            " Call build_graph in the other process."
+        )
+
     def _clean(self, given: Any) -> Any:
         """What is given, its messages without secrets: LangChain's callbacks hear of them before any node does."""
+        if isinstance(given, Command) and given.goto:
+            raise ValueError(
+                "Command(goto=...) cannot begin a run in the middle of the machine: each step needs what the one before"
+                ' it has decided. Send {"messages": [...]}, or Command(resume=...) to answer an interrupt.'
+            )
         messages = given.get("messages") if isinstance(given, dict) else None
         if not isinstance(messages, list) or not all(isinstance(each, BaseMessage) for each in messages):
             return given

@@ -1,7 +1,9 @@
 """What `build_graph` takes: a checkpointer, a model, tools and rules of your own; and asking a person."""
 
 import asyncio
+import copy
 import json
+import pickle
 import re
 from pathlib import Path
 from typing import Any
@@ -244,3 +246,30 @@ def test_a_person_may_stop_the_run(folder: Path) -> None:
     assert (ended["outcome"].kind, ended["outcome"].reason) == (OutcomeKind.BUDGET_STOP, StopReason.CANCELLED)
     assert (asking.changed, len(asking.model.calls)) == ({}, 1)
     assert history_problems(ended["messages"], Protocol.NATIVE) == []
+
+
+# --- Copies, and entering in the middle
+
+
+def test_copy_of_a_built_graph_runs_on_the_same_thread(folder: Path) -> None:
+    machine = build_graph(InMemorySaver(), model=told(DONE, DONE), context=AgentContext(workspace=str(folder)))
+    machine.invoke(ask(), THREAD)
+    for each in (copy.copy(machine), copy.deepcopy({"graph": machine})["graph"]):
+        assert each.get_state(THREAD).values["outcome"].kind is OutcomeKind.FINISHED
+    assert copy.deepcopy(machine).invoke(ask("Again."), THREAD)["outcome"].kind is OutcomeKind.FINISHED
+
+
+def test_pickling_a_built_graph_is_refused_with_its_reason() -> None:
+    with pytest.raises(TypeError, match=r"cannot be pickled: .* Call build_graph in the other process"):
+        pickle.dumps(build_graph(model=told(DONE)))
+
+
+@pytest.mark.parametrize("node", ["execute_tools", "begin_turn"])
+def test_command_that_goes_to_a_node_is_refused_with_its_reason(folder: Path, node: str) -> None:
+    machine = build_graph(InMemorySaver(), model=told(DONE), context=AgentContext(workspace=str(folder)))
+    command: Any = Command(goto=node, update=ask())
+    problem = r"cannot begin a run in the middle of the machine"
+    with pytest.raises(ValueError, match=problem):
+        machine.invoke(command, THREAD)
+    with pytest.raises(ValueError, match=problem):
+        asyncio.run(machine.ainvoke(command, THREAD))
