@@ -17,7 +17,8 @@ import typer
 from mendgraph.graph.runs.run_words import chat_command
 from mendgraph.graph.terminal import batch_command, options as opt, process_end, run_commands, setup_commands
 from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, by_whom, found
-from mendgraph.nodes.language.display import how_to_add, one_line, short_id
+from mendgraph.nodes.language.display import one_line, short_id
+from mendgraph.nodes.language.installation import how_to_add
 
 if TYPE_CHECKING:
     from mendgraph.graph.terminal.turns import Setup
@@ -199,6 +200,8 @@ def serve(
         typer.echo(f"token, for the user alone:   {token}")
         typer.echo(f'line for the tenants file:   token_sha256 = ["{token_hash(token)}"]')
         return 0
+    if any(find_spec(name) is None for name in ("aegra_api", "greenlet", "psycopg")):
+        raise RefusedError(ExitCode.USAGE_ERROR, f"`mendgraph serve` needs {how_to_add('serve')}")
     from mendgraph.graph.fleet.serving.admission import CannotServeError
     from mendgraph.graph.fleet.serving.engine import run_server
 

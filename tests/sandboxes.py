@@ -1,6 +1,7 @@
 """The sandboxes of this machine in tests: what is skipped without one, and a machine on which none starts."""
 
 import os
+import re
 from contextlib import suppress
 
 import pytest
@@ -16,10 +17,10 @@ def set_sandbox_problem(monkeypatch: pytest.MonkeyPatch, problem: str | None) ->
         monkeypatch.setattr(type(backend()), "problem", lambda _: problem)
 
 
-def without_sandbox_line(err: str) -> str:
-    """What follows the first line of a run, which names the sandbox of its programs."""
+def without_first_line(err: str) -> str:
+    """What follows the first line of a run, which names the model, its limits and the sandbox of its programs."""
     first, _, rest = err.partition("\n")
-    return rest if first.startswith("mendgraph: programs run in the sandbox ") else err
+    return rest if re.match("mendgraph: (model|programs run in) ", first) else err
 
 
 def open_handles() -> int:

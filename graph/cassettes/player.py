@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, urlsplit
 from mendgraph.graph.cassettes import cassette_file
 from mendgraph.nodes.execute_tools.secrets.keys import is_secret_key
 from mendgraph.nodes.execute_tools.secrets.redact import is_findable_key
-from mendgraph.nodes.language.display import how_to_add
+from mendgraph.nodes.language.installation import how_to_add
 from mendgraph.nodes.records import JsonMap
 
 Scrub = Callable[[bytes], bytes]

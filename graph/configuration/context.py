@@ -49,15 +49,20 @@ MAX_CALLS_PER_TURN_LIMIT = 1_000
 REPLY_TOKENS = 2_048
 """Output tokens of one reply, where nobody says how many."""
 
-UNATTENDED: Mapping[str, Any] = {
-    "mode": "auto",
-    "evidence": True,
-    "require_checks": True,
+HOSTED: Mapping[str, Any] = {
     "max_calls_per_turn": 60,
     "max_calls_per_session": 180,  # and two resumed turns
     "max_input_tokens_per_session": 3_000_000,  # a prompt of 4,000 tokens that grows by 1,500 with each of 60 calls
     "max_output_tokens_per_session": 200_000,
     "max_output_tokens_per_call": 8_192,  # a file of some 800 lines, written whole
+}
+"""The limits of the terminal for any model but the embedded one, with which a task can be finished."""
+
+UNATTENDED: Mapping[str, Any] = {
+    **HOSTED,
+    "mode": "auto",
+    "evidence": True,
+    "require_checks": True,
     "max_seconds": 3_600.0,
     "tool_timeout_s": 120.0,
     "checks_timeout_s": 300.0,

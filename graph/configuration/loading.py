@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from pydantic import ValidationError
 
 from mendgraph.graph.configuration.context import REPLY_TOKENS, SETTINGS, AgentContext
+from mendgraph.nodes.call_model.endpoint import MODEL_VARIABLE
 from mendgraph.nodes.call_model.ledger import PRICES_VARIABLE, PriceList, parse_prices
 from mendgraph.nodes.execute_tools.files.sandbox import StrPath
 from mendgraph.nodes.execute_tools.store import user_files
@@ -30,7 +31,7 @@ CONFIG_VARIABLE: Final = "MENDGRAPH_CONFIG"
 FILE_NAME: Final = "config.toml"
 CALLER: Final = "command line"
 DEFAULT: Final = "default"
-_ENVIRONMENT: Final = {"base_url": "OPENAI_BASE_URL"}
+_ENVIRONMENT: Final = {"base_url": "OPENAI_BASE_URL", "model": MODEL_VARIABLE}
 """Fields that the environment sets, which is read where the endpoint is called."""
 
 REMEDY: Final = (

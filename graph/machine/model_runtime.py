@@ -30,6 +30,7 @@ from mendgraph.nodes.call_model.endpoint import (
     ModelChoice,
     find_endpoint,
     models_in_order,
+    named_model,
 )
 from mendgraph.nodes.call_model.exchange import CallSettings
 from mendgraph.nodes.call_model.model import GuardedModel, Wait
@@ -267,7 +268,7 @@ class ModelRuntime:
         return found
 
     def _name(self, context: AgentContext) -> str | None:
-        return self._named or context.model
+        return self._named or context.model or named_model(context.base_url, os.environ)
 
     def _endpoint(self, context: AgentContext) -> Endpoint | None:
         found = find_endpoint(self._name(context), context.base_url, os.environ)

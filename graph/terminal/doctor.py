@@ -24,7 +24,15 @@ from urllib.parse import quote, urlsplit
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import load_configuration
 from mendgraph.graph.terminal.options import merged
-from mendgraph.nodes.call_model.endpoint import LOOPBACK_HOSTS, NO_KEY, USUAL_URL, Endpoint, find_endpoint
+from mendgraph.nodes.call_model.endpoint import (
+    DEFAULT_MODELS,
+    LOOPBACK_HOSTS,
+    MODEL_VARIABLE,
+    NO_KEY,
+    USUAL_URL,
+    Endpoint,
+    find_endpoint,
+)
 from mendgraph.nodes.call_model.weights import embedded_weights, weights_path
 from mendgraph.nodes.execute_tools.evidence.runners import LOOKED_FOR, Runners, find_runners
 from mendgraph.nodes.execute_tools.files.deadline import Worker
@@ -43,7 +51,8 @@ from mendgraph.nodes.execute_tools.store.database import (
 )
 from mendgraph.nodes.execute_tools.store.database_schema import FORMAT
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, data_folder, workspace_folder_path
-from mendgraph.nodes.language.display import count_of, how_to_add
+from mendgraph.nodes.language.display import count_of
+from mendgraph.nodes.language.installation import how_to_add
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure, ToolError
 
 PATIENCE_S: Final = 20.0
@@ -187,12 +196,19 @@ def _version(program: str) -> str:
 # --- Which model a run would use, why, and whether it answers
 
 
+_ADDRESS_AND_KEY: Final = ("OPENAI_BASE_URL", "OPENAI_API_KEY")
+
+
 def choice(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Finding:
     """Which endpoint a run would use, and what decided that."""
     found = _endpoint(settings, environment)
     if isinstance(found, ProviderFailure):
         return Finding(Status.PROBLEM, "no model can be chosen", found.message)
-    set_here = [name for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY") if environment.get(name, "").strip()]
+    present = [
+        name for name in (MODEL_VARIABLE, *_ADDRESS_AND_KEY, *DEFAULT_MODELS) if environment.get(name, "").strip()
+    ]
+    own = [name for name in present if name in _ADDRESS_AND_KEY]
+    set_here = present[:1] if MODEL_VARIABLE in present or not own else own
     why = f"{' and '.join(set_here)} set" if set_here else "nothing else is set"
     if settings.get("base_url") or settings.get("model"):
         why = "options or configuration name it"

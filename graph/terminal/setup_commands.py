@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from importlib.util import find_spec
@@ -14,8 +14,10 @@ from mendgraph.graph.terminal import options as opt
 from mendgraph.graph.terminal.answers import LONGEST_LINE, Line, answer, table
 from mendgraph.graph.terminal.options import options_without_a_task, options_without_events
 from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, found, loaded
+from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
 from mendgraph.nodes.call_model.weights import WeightsState, weights_path, weights_status
-from mendgraph.nodes.language.display import how_to_add, one_line, plain, usd
+from mendgraph.nodes.language.display import one_line, plain, usd
+from mendgraph.nodes.language.installation import how_to_add
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 if TYPE_CHECKING:
@@ -41,15 +43,27 @@ def configure(context: typer.Context) -> "Configuration":
 
 def settings_for(chosen: opt.Options, root: str) -> "tuple[Configuration, dict[str, Any]]":
     """What files set for a run in the folder `root`, and its settings: those that were given, above them."""
-    from mendgraph.graph.configuration.context import UNATTENDED
+    from mendgraph.graph.configuration.context import HOSTED, UNATTENDED
     from mendgraph.graph.configuration.loading import load_configuration
 
-    defaults = {} if chosen.unattended is None else UNATTENDED
-    read = loaded(load_configuration(root, workspace_file=chosen.workspace_file, defaults=defaults))
+    def load(defaults: Mapping[str, Any]) -> "Configuration":
+        return loaded(load_configuration(root, workspace_file=chosen.workspace_file, defaults=defaults))
+
+    defaults: Mapping[str, Any] = {} if chosen.unattended is None else UNATTENDED
+    read = load(defaults)
+    if not defaults and _is_hosted(opt.merged(read.values, chosen.settings)):
+        defaults = HOSTED
+        read = load(defaults)  # what a workspace's file may set is seen from the limits
     below = {**defaults, **read.values}
     if chosen.unattended is not None:  # nobody is there to be asked
         below["mode"] = UNATTENDED["mode"]
     return read, opt.merged(below, chosen.settings)
+
+
+def _is_hosted(settings: Mapping[str, Any]) -> bool:
+    """Whether another model than the embedded one answers."""
+    endpoint = find_endpoint(settings.get("model"), settings.get("base_url"), os.environ)
+    return isinstance(endpoint, Endpoint) and not endpoint.embedded
 
 
 @config_app.callback(invoke_without_command=True)

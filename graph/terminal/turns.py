@@ -232,7 +232,7 @@ class Turns:
     def _take(self, events: AsyncGenerator[Event, None], *, same_turn: bool = False) -> ExitCode:
         self._view.begin()
         self._signals.begin()
-        self._show_sandbox()
+        self._show_first_line()
         if self._status is not None:
             self._status.begin(self._used_before(), same_turn=same_turn)
         try:
@@ -343,17 +343,21 @@ class Turns:
                     last = event
         return last if isinstance(last, Asked) else None
 
-    def _show_sandbox(self) -> None:
-        """Name the sandbox of programs in the first line of a run; a run without one says later what it lacks."""
-        context = self.context
-        runs_programs = bool(context.evidence or context.checks or context.allowed_programs)
-        if self._begun or not runs_programs:
+    def _show_first_line(self) -> None:
+        """Name the model, the limits and the sandbox in the first line of a session."""
+        if self._begun:
             return
         self._begun = True
 
-        sandbox = choose_sandbox(context.sandbox)
-        if not isinstance(sandbox, ToolError):
-            self._display.err.line(f"mendgraph: programs run in the sandbox {sandbox.name}", "dim")
+        context, facts = self.context, []
+        if "model" not in self.setup.session_options:  # a program's own needs no name
+            facts.append(_model_words(context, self.setup.environment))
+        if context.evidence or context.checks or context.allowed_programs:
+            sandbox = choose_sandbox(context.sandbox)
+            if not isinstance(sandbox, ToolError):  # a run without one says later what it lacks
+                facts.append(f"programs run in the sandbox {sandbox.name}")
+        if any(facts):
+            self._display.err.line(f"mendgraph: {'; '.join(filter(None, facts))}", "dim")
 
     def _show_end(self, result: RunResult, published: Published | None = None) -> None:
         outcome = result.outcome
@@ -406,6 +410,18 @@ def _view(setup: Setup) -> RunView:
     tools = frozenset(tool.name for tool in default_tools())
     blocks = edits_in_blocks(setup.context, setup.environment, own_model="model" in setup.session_options)
     return RunView(setup.display, VisibleText(tools, blocks=blocks), setup.context.workspace)
+
+
+def _model_words(context: AgentContext, environment: Mapping[str, str]) -> str:
+    """The model and its limits; "" where the settings name none that can be used, which the run itself says."""
+    endpoint = find_endpoint(context.model, context.base_url, environment)
+    if not isinstance(endpoint, Endpoint):
+        return ""
+    name = endpoint.full_name or "the model of the endpoint"
+    if endpoint.embedded:
+        name = f"the embedded model {embedded_weights().model}"
+    calls, tokens = context.max_calls_per_turn, context.max_input_tokens_per_session
+    return one_line(f"model {name}, at most {calls:,} calls and {tokens:,} input tokens")
 
 
 def let_tools_tidy_up() -> None:

@@ -22,6 +22,21 @@ USUAL_URL: Final = "https://api.openai.com/v1"
 KEY_PREFIX: Final = "MENDGRAPH_API_KEY_"
 
 
+MODEL_VARIABLE: Final = "MENDGRAPH_MODEL"
+
+DEFAULT_MODELS: Final[Mapping[str, str]] = {
+    "OPENAI_API_KEY": "gpt-5-mini",
+    "ANTHROPIC_API_KEY": "anthropic:claude-sonnet-4-6",
+    "GEMINI_API_KEY": "google_genai:gemini-2.5-flash",
+    "GOOGLE_API_KEY": "google_genai:gemini-2.5-flash",
+    "MISTRAL_API_KEY": "mistralai:devstral-2512",
+    "DEEPSEEK_API_KEY": "deepseek:deepseek-chat",
+}
+"""The variable with a provider's key, and the model that is used where that is set and no model is named.
+
+The first one that is set counts. Each model is in the price list.
+"""
+
 PROVIDERS: Final = frozenset(
     {"anthropic", "anthropic_bedrock", "azure_ai", "azure_openai", "baseten", "bedrock", "bedrock_converse"}
     | {"bedrock_mantle_anthropic", "bedrock_mantle_openai", "cohere", "deepseek", "fireworks"}
@@ -60,11 +75,12 @@ def find_endpoint(
 ) -> Endpoint | ProviderFailure:
     """Decide on the endpoint, or say which one setting is missing.
 
-    Order: a provider before the model's name, an explicit model or endpoint, then `OPENAI_BASE_URL` and
-    `OPENAI_API_KEY`, then the embedded model.
+    Order: `model`, then `MENDGRAPH_MODEL`; then the one model of an endpoint that is named, the default model of the
+    provider whose key is set (`DEFAULT_MODELS`), and the embedded model.
     `key_variable` names the variable with the key of an endpoint that is not the run's own; where nothing is set there,
     `OPENAI_API_KEY` is taken only for the origin of `OPENAI_BASE_URL`, for which it is set.
     """
+    model = model or named_model(base_url, environment)
     provider, name = split_provider(model or "")
     if base_url and not is_address(base_url.strip()):
         return _no_address(base_url.strip())
@@ -90,13 +106,15 @@ def find_endpoint(
             "or omit the model to use the embedded one. Another provider's stands after its name: anthropic:MODEL."
         )
         return ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=message)
-    if not model and not url:
-        message = (
-            "OPENAI_API_KEY is set but no model is named: choose one of the provider's, such as `--model gpt-5-mini`, "
-            "or the embedded one with `--model local`."
-        )
-        return ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=message)
     return Endpoint(model=model or "", base_url=url, api_key=SecretStr(key or NO_KEY), key_variable=variable)
+
+
+def named_model(base_url: str | None, environment: Mapping[str, str]) -> str | None:
+    """The model of a run that names none, as the environment says; None for the endpoint's own or the embedded one."""
+    named = environment.get(MODEL_VARIABLE, "").strip()
+    if named or base_url or environment.get("OPENAI_BASE_URL", "").strip():
+        return named or None
+    return next((model for key, model in DEFAULT_MODELS.items() if environment.get(key, "").strip()), None)
 
 
 def _no_address(url: str) -> ProviderFailure:

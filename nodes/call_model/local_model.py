@@ -16,16 +16,13 @@ from typing import IO, cast
 
 from mendgraph.nodes.call_model.endpoint import EMBEDDED_WINDOW
 from mendgraph.nodes.call_model.weights import WeightsSpec, WeightsState, embedded_weights, weights_path, weights_status
-from mendgraph.nodes.language.display import how_to_add
+from mendgraph.nodes.language.installation import how_to_add
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 2.0
 SERVER_PROGRAM = (sys.executable, "-P", os.path.join(os.path.dirname(os.path.abspath(__file__)), "local_server.py"))
 
-EXTRA_MISSING = (
-    f"the embedded model needs {how_to_add('local')}; or name a hosted one with OPENAI_BASE_URL and OPENAI_API_KEY"
-)
 _NOT_READY = {
     WeightsState.ABSENT: "are not on this machine",
     WeightsState.PARTIAL: "are only partly here",
@@ -101,7 +98,8 @@ def start_local_server(
 def why_unavailable(path: str | None = None, *, spec: WeightsSpec | None = None) -> ProviderFailure | None:
     """None where the embedded model can be started; otherwise a failure that names the one command that helps."""
     if find_spec("xllamacpp") is None:
-        return _unavailable(EXTRA_MISSING)
+        hosted = "or name a hosted one with OPENAI_BASE_URL and OPENAI_API_KEY"
+        return _unavailable(f"the embedded model needs {how_to_add('local')}; {hosted}")
     state = weights_status(path, spec=spec).state
     if state is WeightsState.READY:
         return None

@@ -25,7 +25,7 @@ from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
 from mendgraph.nodes.execute_tools.registry import OpenArguments, Tool, ToolContext, plain_schema
 from mendgraph.nodes.execute_tools.tool_run import meant_or_known
 from mendgraph.nodes.execute_tools.tool_schemas import usable_schema
-from mendgraph.nodes.language.display import how_to_add
+from mendgraph.nodes.language.installation import how_to_add
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult, invalid, plain_text, quoted
 
 if TYPE_CHECKING:
@@ -53,7 +53,6 @@ DEEPEST_SCHEMA: Final = 32
 """Levels of one tool's schema; those of the servers of the MCP project have 8 at most."""
 
 _TOLD: Final = ("mimeType", "uri")  # what is said of an image, a sound or a file
-_MISSING: Final = f"MCP tools need {how_to_add('mcp')}."
 
 
 async def load_mcp_tools(
@@ -107,7 +106,7 @@ async def list_mcp_tools(
         import langchain_mcp_adapters.sessions
         import mcp
     except ImportError:
-        return ToolError(code=ToolErrorCode.UNAVAILABLE, message=_MISSING)
+        return ToolError(code=ToolErrorCode.UNAVAILABLE, message=f"MCP tools need {how_to_add('mcp')}.")
     _ = langchain_mcp_adapters, mcp
 
     resolved: list[McpServer] = []

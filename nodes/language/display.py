@@ -94,12 +94,6 @@ def usd(amount: float) -> str:
     return f"less than {LEAST_USD} USD" if 0 < amount < LEAST_USD else f"{amount:.4f} USD"
 
 
-def how_to_add(extra: str) -> str:
-    """An extra of this package by its name, and the commands that install it from the repository."""
-    installing = f"`uv sync --inexact --extra {extra}` or `pip install '.[{extra}]'`"
-    return f"the extra `{extra}`: in mendgraph's clone, run {installing}"
-
-
 def output_words(tokens: int, reasoning: int) -> str:
     """Output tokens, and how many of them were reasoning, where any were."""
     return f"{tokens:,} out" + (f" ({reasoning:,} reasoning)" if reasoning else "")

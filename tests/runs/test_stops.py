@@ -22,7 +22,7 @@ from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
 from tests.doubles.tool_use import message_of, use
 from tests.runs.stopping import mendgraph, stalled_endpoint, stopping
-from tests.sandboxes import needs_sandbox, without_sandbox_line
+from tests.sandboxes import needs_sandbox, without_first_line
 from tests.workspace_files import write_files
 
 FILES = {"a.py": "a = 1\n"}
@@ -51,7 +51,7 @@ def test_while_the_model_is_waited_for(root: Path, number: signal.Signals, by: s
     with ScriptedServer([waiting]) as server, mendgraph(root, server.base_url, "Look here.") as running:
         assert running.end() == 3
     assert (said(by) in running.out, "Too late" in running.out) == (True, False)
-    assert without_sandbox_line(running.err).startswith(stopping(by))
+    assert without_first_line(running.err).startswith(stopping(by))
     assert "How to go on: Go on from there with `mendgraph resume " in running.out
 
 
@@ -62,7 +62,7 @@ def test_while_a_reply_streams(root: Path, number: signal.Signals, by: str) -> N
         running.send(number)
         assert running.end() == 3
     assert f"hard\n{said(by)}" in running.out
-    assert without_sandbox_line(running.err).startswith(stopping(by))
+    assert without_first_line(running.err).startswith(stopping(by))
 
 
 @SIGNALS
@@ -74,7 +74,7 @@ def test_while_an_endpoint_is_left_alone(root: Path, number: signal.Signals, by:
         assert running.end() == 3
         assert len(server.requests) == 1
     assert said(by) in running.out
-    assert without_sandbox_line(running.err).startswith(stopping(by))
+    assert without_first_line(running.err).startswith(stopping(by))
 
 
 WORK = "echo > begun; while [ ! -e go ]; do sleep 0.02; done; echo > done"
@@ -128,7 +128,7 @@ def test_the_second_signal_does_not_wait_for_the_tool(
         running.wait_for_err(stopping(first))
         running.send(numbers[1])
         assert running.end() == code
-    assert without_sandbox_line(running.err).startswith(
+    assert without_first_line(running.err).startswith(
         f"{stopping(first)}mendgraph: stopped {by_whom(by)}; go on with: mendgraph resume "
     )
     assert sorted(os.listdir(root)) == ["a.py", "begun"]

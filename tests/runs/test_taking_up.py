@@ -20,7 +20,7 @@ from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import Line
 from tests.graph.runs.run_plays import DOWN, EDIT, LINES, context, cut_off, listed, played, project, tree
-from tests.sandboxes import without_sandbox_line
+from tests.sandboxes import without_first_line
 
 Run = Callable[..., tuple[int, str, str]]
 MENDED = "def add(a, b):\n    return a + b\n"
@@ -41,7 +41,7 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
         monkeypatch.setattr(cli, "_session_options", lambda: {"model": HistoryModel(lines)})
         code = cli.main(words)
         shown = capsys.readouterr()
-        return code, shown.out, without_sandbox_line(shown.err)
+        return code, shown.out, without_first_line(shown.err)
 
     assert folder.is_dir()
     return called

@@ -29,13 +29,13 @@ from mendgraph.nodes.call_model.endpoint import NO_KEY, Endpoint, find_endpoint,
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE, uses_postgres
-from mendgraph.nodes.language.display import how_to_add, one_line
+from mendgraph.nodes.language.display import one_line
+from mendgraph.nodes.language.installation import how_to_add
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode, invalid, quoted
 
 GRACE_S: Final = 30.0
 """How long tasks may take to stop after `cancel`, until their processes are ended."""
 
-EXTRA_MISSING: Final = f"Work on a Ray cluster needs {how_to_add('ray')}."
 
 _AUTH_MODE: Final = "RAY_AUTH_MODE"
 _REACHED_WITHIN_S: Final = 5.0
@@ -207,7 +207,7 @@ def _connect(address: str) -> ModuleType | ToolError:
             import ray
             from ray.exceptions import RayError
         except ImportError:
-            return invalid(EXTRA_MISSING)
+            return invalid(f"Work on a Ray cluster needs {how_to_add('ray')}.")
         problem = None if address in {"local", "auto"} else _reachable(address)
         if problem is not None:
             return problem

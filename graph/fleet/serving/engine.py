@@ -17,7 +17,7 @@ from mendgraph.graph.fleet.serving.claims import Locks
 from mendgraph.graph.fleet.serving.middleware import OURSELVES, TenantMiddleware, ask_engine
 from mendgraph.graph.fleet.serving.request_guard import App
 from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.language.display import how_to_add
+from mendgraph.nodes.language.installation import how_to_add
 from mendgraph.nodes.records import JsonMap
 
 _FOLDER: Final = Path(__file__).parent

@@ -24,7 +24,7 @@ from mendgraph.nodes.call_model import weights
 from mendgraph.nodes.call_model.ledger import Entry, RunLimits, Used
 from mendgraph.nodes.call_model.weights import Pulled, PullFailure, WeightsState, WeightsStatus
 from mendgraph.nodes.execute_tools.store.user_files import SETTINGS_FILE
-from mendgraph.nodes.language.display import how_to_add
+from mendgraph.nodes.language.installation import how_to_add
 
 TODAY = date(2026, 2, 28)
 

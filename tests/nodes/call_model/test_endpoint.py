@@ -1,7 +1,9 @@
 import pytest
 from pydantic import SecretStr
 
+from mendgraph.graph.configuration.loading import load_prices
 from mendgraph.nodes.call_model.endpoint import (
+    DEFAULT_MODELS,
     NO_KEY,
     PROVIDERS,
     Endpoint,
@@ -11,7 +13,8 @@ from mendgraph.nodes.call_model.endpoint import (
     key_variable_of,
     models_in_order,
 )
-from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
+from mendgraph.nodes.call_model.ledger import find_price
+from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure, ToolError
 
 URL = "http://127.0.0.1:8080/v1"
 OTHER = "https://llm.example/v1"
@@ -41,24 +44,40 @@ def test_the_context_comes_before_the_environment_and_the_embedded_model_last(
     assert find_endpoint(model, base_url, environment) == expected
 
 
-NO_MODEL = (
-    "OPENAI_API_KEY is set but no model is named: choose one of the provider's, such as `--model gpt-5-mini`, "
-    "or the embedded one with `--model local`."
-)
 NO_ENDPOINT = (
     "Model 'm' needs an endpoint: set OPENAI_API_KEY, or OPENAI_BASE_URL for a server of your own, "
     "or omit the model to use the embedded one. Another provider's stands after its name: anthropic:MODEL."
 )
 
 
+def test_model_without_an_endpoint_names_the_missing_setting() -> None:
+    expected = ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=NO_ENDPOINT)
+    assert find_endpoint("m", None, {}) == expected
+
+
 @pytest.mark.parametrize(
-    ("model", "environment", "message"),
-    [("m", {}, NO_ENDPOINT), (None, {"OPENAI_API_KEY": "sk-1"}, NO_MODEL)],
-    ids=["no endpoint", "no model"],
+    ("environment", "name"),
+    [
+        ({"OPENAI_API_KEY": "sk-1"}, "gpt-5-mini"),
+        ({"ANTHROPIC_API_KEY": "sk-1"}, "anthropic:claude-sonnet-4-6"),
+        ({"ANTHROPIC_API_KEY": "sk-1", "OPENAI_API_KEY": "sk-1"}, "gpt-5-mini"),
+        ({"ANTHROPIC_API_KEY": "sk-1", "OPENAI_API_KEY": " "}, "anthropic:claude-sonnet-4-6"),
+        ({"MENDGRAPH_MODEL": "gpt-5", "OPENAI_API_KEY": "sk-1", "MISTRAL_API_KEY": "k"}, "gpt-5"),
+        ({"MENDGRAPH_MODEL": "local", "OPENAI_API_KEY": "sk-1"}, "local"),
+        ({"MENDGRAPH_MODEL": "qwen3", "OPENAI_BASE_URL": OTHER}, "qwen3"),
+        ({"ANTHROPIC_API_KEY": "sk-1", "OPENAI_BASE_URL": OTHER}, ""),
+    ],
 )
-def test_the_missing_setting_is_named(model: str | None, environment: dict[str, str], message: str) -> None:
-    expected = ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=message)
-    assert find_endpoint(model, None, environment) == expected
+def test_run_that_names_no_model_uses_the_one_of_the_environment(environment: dict[str, str], name: str) -> None:
+    found = find_endpoint(None, None, environment)
+    assert isinstance(found, Endpoint)
+    assert found.full_name == name
+
+
+def test_default_models_are_in_the_price_list() -> None:
+    prices = load_prices()
+    assert not isinstance(prices, ToolError)
+    assert all(find_price(prices, model.rpartition(":")[2]) for model in DEFAULT_MODELS.values())
 
 
 @pytest.mark.parametrize("url", ["foo", "ftp://x/v1", "http://[bad", "http://h:99999", "http://h:0"])

@@ -22,7 +22,7 @@ from mendgraph.nodes.execute_tools.mcp_tools import (
     load_mcp_tools_sync,
 )
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
-from mendgraph.nodes.language.display import how_to_add
+from mendgraph.nodes.language.installation import how_to_add
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult, ToolSpec
 from tests.nodes.execute_tools.mcp_doubles import ECHO, http_server, program, running
 

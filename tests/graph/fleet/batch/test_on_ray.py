@@ -18,7 +18,7 @@ import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.batch import on_ray, work as working
-from mendgraph.graph.fleet.batch.on_ray import EXTRA_MISSING, RayExecutor, do, look, needed, ray_executor
+from mendgraph.graph.fleet.batch.on_ray import RayExecutor, do, look, needed, ray_executor
 from mendgraph.graph.fleet.batch.tasks import MOST_TRIES, BatchTask, TaskResult, Worked, WorkOrder
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE
@@ -257,7 +257,7 @@ def test_nobody_answers_or_ray_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray, "init", refuses)
     assert refused().message == "No Ray cluster could be started on this machine (no room): see the folder /tmp/ray."
     monkeypatch.setitem(sys.modules, "ray", None)
-    assert refused() == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=EXTRA_MISSING)
+    assert refused().message == "Work on a Ray cluster needs the extra `ray`: run `uv sync --inexact --extra ray`."
 
 
 LACKING = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message="The node n1 has no A_KEY.")

@@ -77,8 +77,8 @@ def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.Mo
     with pytest.raises(StoreError) as caught:
         postgres_url()
     assert str(caught.value) == (
-        "MENDGRAPH_STORE_URL names a PostgreSQL database, which needs the extra `postgres`: in mendgraph's clone, run "
-        "`uv sync --inexact --extra postgres` or `pip install '.[postgres]'`."
+        "MENDGRAPH_STORE_URL names a PostgreSQL database, which needs the extra `postgres`: "
+        "run `uv sync --inexact --extra postgres`."
     )
 
 
