@@ -12,8 +12,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import orjson
-
 from mendgraph.nodes.execute_tools.mcp_servers.connections import (
     Connection,
     ConnectionSettingsError,
@@ -22,9 +20,9 @@ from mendgraph.nodes.execute_tools.mcp_servers.connections import (
 )
 from mendgraph.nodes.execute_tools.mcp_servers.limits import McpLimitError
 from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
-from mendgraph.nodes.execute_tools.registry import OpenArguments, Tool, ToolContext, plain_schema
+from mendgraph.nodes.execute_tools.registry import OpenArguments, Tool, ToolContext, unavailable_tool
 from mendgraph.nodes.execute_tools.tool_run import meant_or_known
-from mendgraph.nodes.execute_tools.tool_schemas import usable_schema
+from mendgraph.nodes.execute_tools.tool_schemas import shown_schema
 from mendgraph.nodes.language.display import how_to_add
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult, invalid, plain_text, quoted
 
@@ -46,11 +44,8 @@ LONGEST_DESCRIPTION: Final = 1_024
 LONGEST_ERROR: Final = 2_000
 """Characters of an error that a tool answers with."""
 
-LONGEST_SCHEMA: Final = 65_536
-"""Bytes of one tool's schema."""
-
 DEEPEST_SCHEMA: Final = 32
-"""Levels of one tool's schema; those of the servers of the MCP project have 8 at most."""
+"""Levels of one tool's schema, below which it allows anything; the MCP project's servers have 8 at most."""
 
 _TOLD: Final = ("mimeType", "uri")  # what is said of an image, a sound or a file
 _MISSING: Final = f"MCP tools need {how_to_add('mcp')}."
@@ -133,7 +128,7 @@ async def list_mcp_tools(
             try:
                 tools[name] = _tool(name, server, each, effects)
             except ValueError as error:
-                tools[name] = _unavailable(name, str(error), server)
+                tools[name] = unavailable_tool(name, str(error), server.executes)
 
     problem = _problem_of_effects(effects, [*connections, *tools])
     return tuple(tools.values()) if problem is None else problem
@@ -182,17 +177,10 @@ async def _list_tools(session: "ClientSession") -> "list[types.Tool]":
 
 def _tool(name: str, server: McpServer, offered: "types.Tool", effects: Mapping[str, Effect]) -> Tool:
     """One tool. ValueError where its schema cannot be used; the text names the tool."""
-    schema, size = dict[str, Any](), 0
     try:
-        schema = plain_schema(usable_schema(_bounded(offered.inputSchema)))
-        size = len(orjson.dumps(schema))
-        problem = "" if schema["type"] == "object" else "its type has to be 'object'"
+        schema = shown_schema(_bounded(offered.inputSchema))
     except (TypeError, ValueError, RecursionError) as error:
-        problem = str(error)
-    if problem:
-        raise ValueError(f"The tool {name!r} has a schema that cannot be used: {problem}.")
-    if size > LONGEST_SCHEMA:
-        raise ValueError(f"The tool {name!r} has a schema of {size} bytes, and {LONGEST_SCHEMA} are the most.")
+        raise ValueError(f"The tool {name!r} has a schema that cannot be used: {error}.") from error
     said = plain_text(offered.description or offered.title or "", LONGEST_DESCRIPTION)
 
     async def run(context: ToolContext, arguments: OpenArguments) -> ToolResult | ToolError:
@@ -218,28 +206,14 @@ def _tool(name: str, server: McpServer, offered: "types.Tool", effects: Mapping[
     )
 
 
-def _unavailable(name: str, problem: str, server: McpServer) -> Tool:
-    """A tool that only says why it cannot be used; the others of its server can."""
-    error = ToolError(code=ToolErrorCode.UNAVAILABLE, message=problem)
-    return Tool(
-        name=name,
-        description=f"Not available. {problem}",
-        arguments=OpenArguments,
-        effect=Effect.NONE,
-        run=lambda _context, _arguments: error,
-        schema=usable_schema({}),
-        executes=server.executes,
-    )
-
-
 def _bounded(node: Any, left: int = DEEPEST_SCHEMA) -> Any:
-    """A schema with its descriptions made plain. ValueError where it is too deep or a name in it cannot be read."""
-    if left == 0:
-        raise ValueError(f"it is nested more than {DEEPEST_SCHEMA} levels deep")
+    """A schema with its descriptions made plain, open below `left` levels. ValueError where a name cannot be read."""
     if isinstance(node, list):
         return [_bounded(each, left - 1) for each in node]
     if not isinstance(node, Mapping):
         return node
+    if left <= 0:
+        return {}
 
     if odd := next((name for name in node if not name.isprintable() or len(name) > 100), ""):
         raise ValueError(f"it has the unreadable name {plain_text(odd, 100)!r}")
