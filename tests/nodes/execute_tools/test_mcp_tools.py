@@ -85,7 +85,7 @@ def invalid(message: str) -> ToolError:
 def called(tool: Tool, context: ToolContext) -> Any:
     """The text that a tool answers, or its error."""
     output = tool.s(context, a=1)
-    return output.data["text"] if isinstance(output, ToolResult) else output.result.error
+    return output.result.error or output.result.data["text"]
 
 
 def test_the_tools_of_a_real_server_are_tools_of_ours(tmp_path: Path, context: ToolContext) -> None:
@@ -108,8 +108,10 @@ def test_the_tools_of_a_real_server_are_tools_of_ours(tmp_path: Path, context: T
         return list(await asyncio.gather(add.a(context, a="x"), show.a(context)))
 
     mistaken, shown = asyncio.run(both())
-    assert mistaken.error.message.startswith("calc__add failed: Error executing tool add: 1 validation error")
-    assert shown.data == {"text": "shown", "attachments": [{"type": "image", "mimeType": "image/png"}]}
+    assert mistaken.result.error.message.startswith("calc__add failed: Error executing tool add: 1 validation error")
+    image = {"type": "image", "mimeType": "image/png", "bytes": 5}
+    assert shown.result.data == {"text": "shown", "attachments": [image]}
+    assert shown.blocks == ({"type": "image", "base64": "MTIzNDU=", "mime_type": "image/png"},)
 
 
 def test_a_server_over_http_has_tools_too(context: ToolContext) -> None:
@@ -337,6 +339,9 @@ def text(said: str) -> JsonMap:
     return {"type": "text", "text": said}
 
 
+PNG = {"type": "image", "mimeType": "image/png", "data": "iVBORw0KGgo="}
+SAID = {"type": "image", "mimeType": "image/png"}
+MP3 = {"type": "audio", "mimeType": "audio/mpeg", "data": "SUQz"}
 FILE = {"type": "resource", "resource": {"uri": "a:b", "mimeType": "text/plain", "text": "é"}}
 
 
@@ -354,7 +359,7 @@ FILE = {"type": "resource", "resource": {"uri": "a:b", "mimeType": "text/plain",
     ],
 )
 def test_an_answer_becomes_data(answer: JsonMap, data: JsonMap) -> None:
-    assert call_result("s__t", answer) == ToolResult(ok=True, data=data)
+    assert call_result("s__t", answer) == ToolOutput(ToolResult(ok=True, data=data))
 
 
 @pytest.mark.parametrize(
@@ -367,4 +372,35 @@ def test_an_answer_becomes_data(answer: JsonMap, data: JsonMap) -> None:
 )
 def test_an_error_is_bounded_and_plain(content: list[Any], message: str) -> None:
     error = ToolError(code=ToolErrorCode.IO_ERROR, message=message)
-    assert call_result("s__t", {"content": content, "isError": True}) == ToolResult(ok=False, error=error)
+    assert call_result("s__t", {"content": content, "isError": True}) == ToolOutput.failed(error)
+
+
+@pytest.mark.parametrize(
+    ("block", "attachment", "shown"),
+    [
+        (PNG, {**SAID, "bytes": 8}, ("image", "image/png")),
+        (MP3, {"type": "audio", "mimeType": "audio/mpeg", "bytes": 3}, ("audio", "audio/mp3")),
+        (
+            {"type": "resource", "resource": {"uri": "a:b", "mimeType": "image/png", "blob": "AAAA"}},
+            {"type": "resource", "mimeType": "image/png", "uri": "a:b", "bytes": 3},
+            ("image", "image/png"),
+        ),
+        (
+            {**PNG, "mimeType": "image/tiff"},
+            {"type": "image", "mimeType": "image/tiff", "bytes": 8, "left_out": "models take no data of this type"},
+            None,
+        ),
+        ({**PNG, "data": "?"}, {**SAID, "left_out": "its data is no Base64"}, None),
+        (
+            {**PNG, "data": "AAAA" * 2_000_000},
+            {**SAID, "bytes": 6_000_000, "left_out": "it has more than 5,242,880 bytes"},
+            None,
+        ),
+    ],
+)
+def test_images_and_sounds_are_shown_as_blocks_and_others_are_described(
+    block: JsonMap, attachment: JsonMap, shown: tuple[str, str] | None
+) -> None:
+    output = call_result("s__t", {"content": [block]})
+    assert output.result.data == {"text": "", "attachments": [attachment]}
+    assert [(each["type"], each["mime_type"]) for each in output.blocks or ()] == ([shown] if shown else [])
