@@ -213,7 +213,7 @@ def _read_calls(reply: ModelReply, step: int, reader: Reader) -> tuple[list[Read
     native_protocol = reader.profile.protocol is Protocol.NATIVE
     blocks = reader.profile.edit_form is EditForm.BLOCKS
     edits, prose, text = _edits(reply.text, reader) if blocks else ([], "", reply.text)
-    native = read_native_calls(reply.calls, reader.known_tools, prefix)
+    native = read_native_calls(reply.calls, reader.tools, prefix)
 
     answered = any(call.tool == ANSWER_TOOL for call in native)
     plain = native_protocol and (bool(native) or not blocks)
