@@ -77,7 +77,7 @@ def _parser() -> Iterator[Case]:
             recognise(text, ToolSchemas(TOOLS)),
             read_blocks(text, ("a.py", "src/b.py"), "mend it"),
             cut_invented(text, TOOLS),
-            read_native_calls(native, TOOLS),
+            read_native_calls(native, ToolSchemas(TOOLS)),
             is_question(text),
             claims_a_change(text),
         )

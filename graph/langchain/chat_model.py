@@ -26,7 +26,7 @@ from mendgraph.nodes.call_model.model import Call, Model
 from mendgraph.nodes.call_model.prompts.estimates import MOST_BYTES_PER_TOKEN
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.language.documents import storable
-from mendgraph.nodes.language.history import media_of
+from mendgraph.nodes.language.history import is_request, media_of
 from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply, ProviderErrorKind, ProviderFailure
 
 MOST_ADAPTATIONS: Final = 8  # what is left out of one call, one thing after the other, before its refusal is final
@@ -94,7 +94,9 @@ class ChatModel(Model):
         return said if isinstance(said, int) and said > 0 else None
 
     def takes(self, kind: str) -> bool | None:
-        """Whether the model takes content of this kind, such as "image"; None where its package does not say."""
+        """Whether the model takes content of this kind, such as "image"; None where neither its package nor it says."""
+        if kind in self.learned.refused_media:
+            return False
         said = self.profile.get({"file": "pdf_inputs"}.get(kind, f"{kind}_inputs"))
         return said if isinstance(said, bool) else None
 
@@ -110,22 +112,38 @@ class ChatModel(Model):
     async def _complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
         clock = _Clock(call.timeout_s, call.idle_timeout_s)
         adapted: list[str] = []
+        media = self.learned.refused_media
         while True:
             try:
-                request = self._request(call)
+                request = self._request(call, media)
             except Exception as error:  # noqa: BLE001 - a chat model of the user's own may fail in any way
                 return failures.describe_failure(error, self.provider)
             result = await self._made(request, call, clock, on_text)
             if not isinstance(result, Exception):
+                self.learned.refused_media |= media
                 told: JsonMap = {"adapted": tuple(adapted), "without_tools": request.without_tools}
                 if result.finish_reason is FinishReason.LENGTH:
                     told["allowed_tokens"] = request.limit
                 return result.model_copy(update=told | {"seconds": clock.seconds})
             refusal = failures.read_refusal(result)
             name = self.learned.learn(refusal, request.sent, call.max_output_tokens)
+            if not name:
+                name = self._media_to_leave_out(refusal, call, media)
+                media |= {name}
             if not name or len(adapted) >= MOST_ADAPTATIONS or clock.left() <= 0:
                 return self._failure(result, clock, call)
             adapted.append(name)
+
+    def _media_to_leave_out(self, refusal: failures.Refusal, call: Call, without: frozenset[str]) -> str:
+        """What results hold that the model may have refused, such as "image"; "" where a person's request holds it."""
+        messages = call.prompt.chat_messages
+        request = next((each for each in reversed(messages) if is_request(each)), None)
+        asked = () if request is None else media_of(request)
+        for kind in (kind for each in messages for kind in media_of(each)):
+            unknown = kind not in without and self.takes(kind) is None
+            if unknown and kind not in asked and failures.may_be_about(refusal, kind):
+                return kind
+        return ""
 
     def _failure(self, error: Exception, clock: "_Clock", call: Call) -> ProviderFailure:
         failure = failures.describe_failure(error, self.provider, begun=clock.begun)
@@ -152,11 +170,13 @@ class ChatModel(Model):
         told = _BROKEN_OFF.model_copy(update={"message": unknown}) if word else _BROKEN_OFF
         return error or failures.CallFailedError(told)
 
-    def _request(self, call: Call) -> Request:
+    def _request(self, call: Call, media: frozenset[str] = frozenset()) -> Request:
         chat, prompt, learned = self.chat(), call.prompt, self.learned
         without_tools = bool(prompt.tools) and not learned.tools and prompt.without_tools is not None
         if without_tools and prompt.without_tools is not None:
             prompt = prompt.without_tools()
+        if media:
+            prompt = prompt.without_media(media)
         fields, sent = type(chat).model_fields, {failures.STREAM}
         update: JsonMap = {"callbacks": None}
         (limit, known), allowed = limit_of(chat, self.profile), 0

@@ -353,6 +353,7 @@ class Learned:
         self.tools, self.streams = tools, streams
         self.limit_name, self._limit_names = limit_name, {limit_name}
         self.most_output: int | None = None
+        self.refused_media: frozenset[str] = frozenset()
 
     def limited(self, tokens: int) -> int:
         """The most tokens of a reply that may be asked for, of those that are wanted."""
@@ -412,6 +413,19 @@ def _mentions(text: str, name: str) -> bool:
     if "_" in name or name == "temperature":
         return re.search(rf"(?<![\w.]){word}(?!\w)", text) is not None
     return re.search(rf"['\"`]{word}['\"`]|:\s*{word}\b|^{word}:", text) is not None
+
+
+def may_be_about(refusal: Refusal, kind: str) -> bool:
+    """Whether a provider may have refused a request for what it holds of this kind, such as "image".
+
+    Many endpoints refuse the request without naming the kind; a failure of their own counts where it does.
+    """
+    if refusal.status is None or NOT_RECORDED in refusal.codes:
+        return False
+    known = _kind(refusal)
+    return known in {Kind.BAD_REQUEST, Kind.MODEL_UNAVAILABLE} or (
+        known is Kind.SERVER_ERROR and kind in refusal.message.lower()
+    )
 
 
 LESSONS: Final[dict[tuple[str, str, str], Learned]] = {}

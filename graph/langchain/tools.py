@@ -28,14 +28,15 @@ from mendgraph.nodes.execute_tools.registry import (
     ToolAnswer,
     ToolContext,
     ToolOutput,
+    argument_schema,
     describe_errors,
-    plain_schema,
     tool,
+    unavailable_tool,
 )
 from mendgraph.nodes.execute_tools.tool_run import meant_or_known
-from mendgraph.nodes.execute_tools.tool_schemas import usable_schema
+from mendgraph.nodes.execute_tools.tool_schemas import shown_schema
 from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.records import Effect, JsonMap, ToolCall, ToolError, ToolErrorCode, ToolResult, invalid
+from mendgraph.nodes.records import Effect, JsonMap, ToolCall, ToolError, ToolErrorCode, ToolResult, invalid, plain_text
 
 ACCEPTED: Final = "tools of mendgraph, tools of LangChain (@tool, StructuredTool, BaseTool), or typed functions"
 
@@ -100,11 +101,12 @@ def _adapted(given: BaseTool, effects: Mapping[str, Effect]) -> Tool:
     try:
         given = _undumped(given)
         (arguments, schema), node = _arguments(given), ToolNode([given])
-    except Exception as error:
-        raise ValueError(f"tools: {name!r} has a schema that cannot be used: {error}") from error
+    except Exception as error:  # noqa: BLE001 - a schema of the user's own may fail in any way
+        return unavailable_tool(
+            name, f"The tool {name!r} has a schema that cannot be used: {plain_text(str(error), 500)}"
+        )
     paths = tuple(metadata.get("path_fields", ()))
-    known = schema["properties"] if schema else arguments.model_fields
-    if unknown := [each for each in paths if each not in known]:
+    if unknown := [each for each in paths if each not in schema["properties"]]:
         raise ValueError(f"tools: {name!r} has no argument {unknown[0]!r}, which its path_fields name.")
 
     def run(context: ToolContext, values: BaseModel) -> ToolAnswer:
@@ -152,14 +154,14 @@ def _undumped(given: BaseTool) -> BaseTool:
     return given.model_copy(update={"args_schema": made}) if made else given
 
 
-def _arguments(given: BaseTool) -> tuple[type[BaseModel], JsonMap | None]:
-    """The model of what a model may say, and the schema where that is not the model's own: then LangChain checks it."""
+def _arguments(given: BaseTool) -> tuple[type[BaseModel], JsonMap]:
+    """The model of what a model may say, and the schema that it is shown; LangChain checks what is no such model."""
     shown: Any = given.tool_call_schema
     plain = isinstance(given, SimpleTool) and given.args_schema is None  # one text, under a name of LangChain's
     if plain or not (isinstance(shown, type) and issubclass(shown, BaseModel)):
         raw = given.args_schema
         schema = raw if isinstance(raw, dict) else convert_to_openai_function(given).get("parameters", {})
-        return OpenArguments, plain_schema(usable_schema(schema))
+        return OpenArguments, shown_schema(schema)
     whole: Any = given.get_input_schema()
     own = whole.model_fields.keys() == shown.model_fields.keys()  # the model that is shown has no validators
     fields: Any = {
@@ -168,7 +170,8 @@ def _arguments(given: BaseTool) -> tuple[type[BaseModel], JsonMap | None]:
         for field, about in whole.model_fields.items()
         if field in shown.model_fields and (not own or about.default is None)
     }
-    return create_model(given.name, __base__=whole if own else None, **fields), None
+    model = create_model(given.name, __base__=whole if own else None, **fields)
+    return model, argument_schema(model)
 
 
 def _call(

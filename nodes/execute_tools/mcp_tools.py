@@ -6,13 +6,12 @@ Source of the shapes: the Model Context Protocol, revision 2025-06-18, "Tools", 
 """
 
 import asyncio
+import base64
 import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
-
-import orjson
 
 from mendgraph.nodes.execute_tools.mcp_servers.connections import (
     Connection,
@@ -22,9 +21,16 @@ from mendgraph.nodes.execute_tools.mcp_servers.connections import (
 )
 from mendgraph.nodes.execute_tools.mcp_servers.limits import McpLimitError
 from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
-from mendgraph.nodes.execute_tools.registry import OpenArguments, Tool, ToolContext, plain_schema
+from mendgraph.nodes.execute_tools.registry import (
+    OpenArguments,
+    Tool,
+    ToolAnswer,
+    ToolContext,
+    ToolOutput,
+    unavailable_tool,
+)
 from mendgraph.nodes.execute_tools.tool_run import meant_or_known
-from mendgraph.nodes.execute_tools.tool_schemas import usable_schema
+from mendgraph.nodes.execute_tools.tool_schemas import shown_schema
 from mendgraph.nodes.language.installation import how_to_add
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult, invalid, plain_text, quoted
 
@@ -46,11 +52,21 @@ LONGEST_DESCRIPTION: Final = 1_024
 LONGEST_ERROR: Final = 2_000
 """Characters of an error that a tool answers with."""
 
-LONGEST_SCHEMA: Final = 65_536
-"""Bytes of one tool's schema."""
-
 DEEPEST_SCHEMA: Final = 32
-"""Levels of one tool's schema; those of the servers of the MCP project have 8 at most."""
+"""Levels of one tool's schema, below which it allows anything; the MCP project's servers have 8 at most."""
+
+MOST_MEDIA_BYTES: Final = 5_242_880
+"""Bytes of an image or a sound that a model is shown. Source: Anthropic, "Vision", for its API."""
+
+_MEDIA: Final = {
+    **{name: ("image", name) for name in ("image/png", "image/jpeg", "image/gif", "image/webp")},
+    **dict.fromkeys(("audio/wav", "audio/x-wav", "audio/wave"), ("audio", "audio/wav")),
+    **dict.fromkeys(("audio/mpeg", "audio/mp3"), ("audio", "audio/mp3")),
+}
+"""The types of data that models take, as a block's type and the name by which LangChain knows the data.
+
+Source: OpenAI's API reference, `input_audio`, and Anthropic, "Vision".
+"""
 
 _TOLD: Final = ("mimeType", "uri")  # what is said of an image, a sound or a file
 
@@ -87,8 +103,8 @@ async def load_session_tools(
 
 
 def _bound_to(servers: McpServers, tool: Tool) -> Tool:
-    async def run(context: ToolContext, arguments: OpenArguments) -> ToolResult | ToolError:
-        result: ToolResult | ToolError = await tool.run(replace(context, servers=servers), arguments)
+    async def run(context: ToolContext, arguments: OpenArguments) -> ToolAnswer:
+        result: ToolAnswer = await tool.run(replace(context, servers=servers), arguments)
         return result
 
     return replace(tool, run=run)
@@ -132,7 +148,7 @@ async def list_mcp_tools(
             try:
                 tools[name] = _tool(name, server, each, effects)
             except ValueError as error:
-                tools[name] = _unavailable(name, str(error), server)
+                tools[name] = unavailable_tool(name, str(error), server.executes)
 
     problem = _problem_of_effects(effects, [*connections, *tools])
     return tuple(tools.values()) if problem is None else problem
@@ -181,20 +197,13 @@ async def _list_tools(session: "ClientSession") -> "list[types.Tool]":
 
 def _tool(name: str, server: McpServer, offered: "types.Tool", effects: Mapping[str, Effect]) -> Tool:
     """One tool. ValueError where its schema cannot be used; the text names the tool."""
-    schema, size = dict[str, Any](), 0
     try:
-        schema = plain_schema(usable_schema(_bounded(offered.inputSchema)))
-        size = len(orjson.dumps(schema))
-        problem = "" if schema["type"] == "object" else "its type has to be 'object'"
+        schema = shown_schema(_bounded(offered.inputSchema))
     except (TypeError, ValueError, RecursionError) as error:
-        problem = str(error)
-    if problem:
-        raise ValueError(f"The tool {name!r} has a schema that cannot be used: {problem}.")
-    if size > LONGEST_SCHEMA:
-        raise ValueError(f"The tool {name!r} has a schema of {size} bytes, and {LONGEST_SCHEMA} are the most.")
+        raise ValueError(f"The tool {name!r} has a schema that cannot be used: {error}.") from error
     said = plain_text(offered.description or offered.title or "", LONGEST_DESCRIPTION)
 
-    async def run(context: ToolContext, arguments: OpenArguments) -> ToolResult | ToolError:
+    async def run(context: ToolContext, arguments: OpenArguments) -> ToolAnswer:
         question = partial(_call, tool=offered.name, arguments=arguments.model_extra or {})
         servers = context.servers or McpServers()
         try:
@@ -217,28 +226,14 @@ def _tool(name: str, server: McpServer, offered: "types.Tool", effects: Mapping[
     )
 
 
-def _unavailable(name: str, problem: str, server: McpServer) -> Tool:
-    """A tool that only says why it cannot be used; the others of its server can."""
-    error = ToolError(code=ToolErrorCode.UNAVAILABLE, message=problem)
-    return Tool(
-        name=name,
-        description=f"Not available. {problem}",
-        arguments=OpenArguments,
-        effect=Effect.NONE,
-        run=lambda _context, _arguments: error,
-        schema=usable_schema({}),
-        executes=server.executes,
-    )
-
-
 def _bounded(node: Any, left: int = DEEPEST_SCHEMA) -> Any:
-    """A schema with its descriptions made plain. ValueError where it is too deep or a name in it cannot be read."""
-    if left == 0:
-        raise ValueError(f"it is nested more than {DEEPEST_SCHEMA} levels deep")
+    """A schema with its descriptions made plain, open below `left` levels. ValueError where a name cannot be read."""
     if isinstance(node, list):
         return [_bounded(each, left - 1) for each in node]
     if not isinstance(node, Mapping):
         return node
+    if left <= 0:
+        return {}
 
     if odd := next((name for name in node if not name.isprintable() or len(name) > 100), ""):
         raise ValueError(f"it has the unreadable name {plain_text(odd, 100)!r}")
@@ -264,23 +259,49 @@ async def _call(session: "ClientSession", tool: str, arguments: JsonMap) -> Json
     return plain
 
 
-def call_result(name: str, answer: Mapping[str, Any]) -> ToolResult:
-    """The envelope for what the tool `name` answered: its `text`, or what it has in a `structured` form beside no text.
+def call_result(name: str, answer: Mapping[str, Any]) -> ToolOutput:
+    """What the tool `name` answered: its `text`, or what it has in a `structured` form beside no text.
 
-    Of images, sounds and files (`attachments`) there is what is said of them, and the text of an embedded file.
+    Images, sounds and files are described in `attachments`. The model sees images and hears sounds of usual types, and
+    reads the text of an embedded file.
     """
     blocks: list[JsonMap] = answer.get("content") or []
     text = "\n".join(str(block["text"]) for block in blocks if block["type"] == "text")
     if answer.get("isError"):
         said = plain_text(text, LONGEST_ERROR) or "it gave no reason"
-        return ToolResult(ok=False, error=ToolError(code=ToolErrorCode.IO_ERROR, message=f"{name} failed: {said}"))
+        return ToolOutput.failed(ToolError(code=ToolErrorCode.IO_ERROR, message=f"{name} failed: {said}"))
+
     data: JsonMap = {"text": text}
     if not text and answer.get("structuredContent") is not None:
         data = {"structured": answer["structuredContent"]}
-    for block in (block for block in blocks if block["type"] != "text"):
-        inner: JsonMap = block.get("resource") or block
-        attachment = {key: plain_text(str(inner[key]), LONGEST_DESCRIPTION) for key in _TOLD if inner.get(key)}
-        if isinstance(inner.get("text"), str):
-            attachment["text"] = inner["text"]
-        data.setdefault("attachments", []).append({"type": block["type"], **attachment})
-    return ToolResult(ok=True, data=data)
+    media: list[JsonMap] = []
+    for block in blocks:
+        if block["type"] != "text":
+            attachment, shown = _attachment(block)
+            data.setdefault("attachments", []).append(attachment)
+            media += shown
+    return ToolOutput(ToolResult(ok=True, data=data), blocks=tuple(media) or None)
+
+
+def _attachment(block: JsonMap) -> tuple[JsonMap, list[JsonMap]]:
+    """What the model reads of an image, a sound or a file, and the content block in which it gets it, if it can."""
+    inner: JsonMap = block.get("resource") or block
+    attachment: JsonMap = {"type": block["type"]}
+    attachment |= {key: plain_text(str(inner[key]), LONGEST_DESCRIPTION) for key in _TOLD if inner.get(key)}
+    if isinstance(inner.get("text"), str):
+        attachment["text"] = inner["text"]
+    encoded = inner.get("data") or inner.get("blob")
+    if not isinstance(encoded, str):
+        return attachment, []
+
+    try:
+        size = len(base64.b64decode(encoded, validate=True))
+    except ValueError:
+        return {**attachment, "left_out": "its data is no Base64"}, []
+    attachment["bytes"] = size
+    kind, mime_type = _MEDIA.get(str(inner.get("mimeType")).lower(), ("", ""))
+    if not kind:
+        return {**attachment, "left_out": "models take no data of this type"}, []
+    if size > MOST_MEDIA_BYTES:
+        return {**attachment, "left_out": f"it has more than {MOST_MEDIA_BYTES:,} bytes"}, []
+    return attachment, [{"type": kind, "base64": encoded, "mime_type": mime_type}]

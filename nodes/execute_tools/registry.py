@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from math import inf
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args, get_origin, get_type_hints, overload
-from urllib.parse import unquote
 
 import orjson
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -21,8 +20,19 @@ from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.processes.commands import Commands
 from mendgraph.nodes.execute_tools.store.run_folder import Artifacts
+from mendgraph.nodes.execute_tools.tool_schemas import fitted_schema, plain_schema
 from mendgraph.nodes.language.names import closest_names
-from mendgraph.nodes.records import EditForm, Effect, FileChange, JsonMap, Plan, ToolError, ToolResult, ToolSpec
+from mendgraph.nodes.records import (
+    EditForm,
+    Effect,
+    FileChange,
+    JsonMap,
+    Plan,
+    ToolError,
+    ToolErrorCode,
+    ToolResult,
+    ToolSpec,
+)
 
 if TYPE_CHECKING:
     from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
@@ -369,21 +379,6 @@ def _called_with_model(function: Callable[..., Any], context: str, name: str) ->
 
 
 MOST_ERRORS = 10  # more sentences than this do not help anybody to repair a call
-MOST_NODES = 5_000
-"""Places of a schema after its references are written out: what refers to itself twice doubles with each level."""
-
-_MAPS = ("properties", "patternProperties", "dependentSchemas")
-"""Keywords whose value has a name for each schema."""
-
-_DATA = ("default", "const", "enum", "examples", "required", "dependentRequired")
-"""Keywords whose value is no schema."""
-
-_SILENT = frozenset({
-    "title", "$defs", "definitions", "$schema", "$id", "$anchor", "$comment", "$vocabulary",
-    "$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor",
-})  # fmt: skip
-"""Keywords that say nothing once references are written out."""
-
 PATH_NAMES = ("path", "filename", "file_name")
 """Models call the path of a file by all three. Source: specs 1 and 4."""
 _NAMES = AliasChoices(*PATH_NAMES)
@@ -415,64 +410,16 @@ FolderPath: TypeAlias = Annotated[
 
 
 def argument_schema(model: type[BaseModel]) -> JsonMap:
-    """The JSON schema of the arguments, without titles and references, closed unless the model allows extras."""
-    schema = plain_schema(model.model_json_schema(by_alias=False))
+    """The JSON schema of the arguments, without titles and references, closed unless the model allows extras.
+
+    Raises:
+        ValueError: `fitted_schema` cannot make it small enough.
+    """
+    schema = fitted_schema(plain_schema(model.model_json_schema(by_alias=False)))
     schema.pop("description", None)
     schema.setdefault("properties", {})
     schema.setdefault("additionalProperties", model.model_config.get("extra") == "allow")
     return schema
-
-
-def plain_schema(schema: Mapping[str, Any]) -> JsonMap:
-    """A copy without titles, and with what a reference names in its place; where it refers to itself, it is cut.
-
-    Raises:
-        ValueError: a reference leads out of the schema or nowhere, or the schema is too large or too deep.
-    """
-    left = MOST_NODES
-
-    def plain(node: Any, seen: tuple[str, ...]) -> Any:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            raise ValueError(f"written out it has more than {MOST_NODES} places")
-        if isinstance(node, list):
-            return [plain(each, seen) for each in node]
-        if not isinstance(node, dict):
-            return node
-        if "$ref" in node:
-            reference = node["$ref"]
-            rest = {key: value for key, value in node.items() if key != "$ref"}
-            target = _referred(schema, reference)
-            return {} if reference in seen else plain({**target, **rest}, (*seen, reference))
-        return {key: part(key, value, seen) for key, value in node.items() if key not in _SILENT}
-
-    def part(key: str, value: Any, seen: tuple[str, ...]) -> Any:
-        if key in _DATA:
-            return value
-        if key in _MAPS and isinstance(value, dict):  # true allows anything, false nothing
-            named = {
-                name: {} if each is True else {"not": {}} if each is False else each for name, each in value.items()
-            }
-            return {name: plain(each, seen) for name, each in named.items()}
-        return plain(value, seen)
-
-    try:
-        found: JsonMap = plain(schema, ())
-    except RecursionError as error:
-        raise ValueError("it is nested too deep") from error
-    return found
-
-
-def _referred(schema: Mapping[str, Any], reference: Any) -> Mapping[str, Any]:
-    """What a reference of the form `#/$defs/Name` names (RFC 6901)."""
-    found: Any = schema
-    first, *names = unquote(str(reference)).split("/")
-    for name in names:
-        found = found.get(name.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
-    if first != "#" or not isinstance(found, dict):
-        raise ValueError(f"its reference {str(reference)[:100]!r} leads out of it or nowhere; use '#/$defs/'")
-    return found
 
 
 def describe_errors(error: ValidationError, names: Sequence[str], *, but: Collection[str] = ()) -> list[str]:
@@ -517,3 +464,16 @@ class OpenArguments(BaseModel):
     """Takes any names: the model of a tool whose server checks its arguments. The values are its `model_extra`."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
+
+
+def unavailable_tool(name: str, problem: str, executes: tuple[str, ...] = ()) -> Tool:
+    """A tool that only says why it cannot be used, to the model and as the result of each call."""
+    error = ToolError(code=ToolErrorCode.UNAVAILABLE, message=problem)
+    return Tool(
+        name=name,
+        description=f"Not available. {problem}",
+        arguments=OpenArguments,
+        effect=Effect.NONE,
+        run=lambda _context, _arguments: error,
+        executes=executes,
+    )

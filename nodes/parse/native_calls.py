@@ -25,19 +25,20 @@ _LONGEST_NAME: Final = 200
 _WRAPPERS: Final = frozenset({"arguments", "parameters", "args", "input", "kwargs"})
 _MOST_MERGED: Final = 64
 """Calls that are told apart in the arguments of one."""
+_MOST_NAMES: Final = 8
+"""Names that are told apart in one."""
 
 
-def read_native_calls(calls: Sequence[RawCall], known_tools: frozenset[str], id_prefix: str = "call") -> list[ReadCall]:
+def read_native_calls(calls: Sequence[RawCall], tools: ToolSchemas, id_prefix: str = "call") -> list[ReadCall]:
     """One entry for each call, in order, none dropped; never raises.
 
     Missing, unprintable, repeated and endless ids become `<id_prefix>_<index>`, so `id_prefix` should name the step.
     The history must carry these ids, not those of the reply. Blank arguments mean {}. Line numbers are 0. Calls that an
     endpoint has merged into one, as `{..}{..}`, are several.
     """
-    tools = ToolSchemas(known_tools)
     written = {call.call_id for call in calls}
     read: dict[str, ReadCall] = {}
-    parts = (part for call in calls for part in _unmerged(call))
+    parts = (part for call in calls for part in _unmerged(call, tools))
     for index, call in enumerate(parts):
         call_id = call.call_id
         usable = call_id.strip() and call_id.isprintable() and len(call_id) <= LONGEST_ID
@@ -46,21 +47,37 @@ def read_native_calls(calls: Sequence[RawCall], known_tools: frozenset[str], id_
             while call_id in written or call_id in read:
                 call_id += "_"
         tool = tools.plain_name(call.tool)
-        read[call_id] = ReadCall(tool[:_LONGEST_NAME], call.arguments, _read(call, tool, known_tools), call_id=call_id)
+        read[call_id] = ReadCall(tool[:_LONGEST_NAME], call.arguments, _read(call, tool, tools.names), call_id=call_id)
     return list(read.values())
 
 
-def _unmerged(call: RawCall) -> Iterator[RawCall]:
-    """The call, or each one where its arguments are several JSON objects, one behind the other."""
+def _unmerged(call: RawCall, tools: ToolSchemas) -> Iterator[RawCall]:
+    """The call, or each one where its arguments are several JSON objects; their names may stand in a row as well.
+
+    An empty object is no call of a tool that requires arguments: some endpoints begin with it.
+    """
     text, at = call.arguments, 0
     parts: list[str] = []
     while text.startswith("{", at) and len(parts) < _MOST_MERGED and (end := json_end(text, at)) is not None:
         parts.append(text[at:end])
-        at = end
-    if at < len(text) or len(parts) < len(("first", "second")):
-        parts = [text]
-    for part in parts:
-        yield call if part is text else call.model_copy(update={"arguments": part})
+        at = end + len(text[end:]) - len(text[end:].lstrip())
+    tool = tools.plain_name(call.tool)
+    if tools.schema_of(tool).get("required"):
+        parts = [part for part in parts if part != "{}"] or parts
+    names = [[tool] * len(parts)] if tool in tools.names else _in_a_row(tool, tools.names, len(parts))
+    if at < len(text) or parts in ([], [text]) or len(names) != 1:
+        yield call
+        return
+    for name, part in zip(names[0], parts, strict=True):
+        yield call.model_copy(update={"tool": name, "arguments": part})
+
+
+def _in_a_row(text: str, names: frozenset[str], count: int) -> list[list[str]]:
+    """Each way in which a text is so many names of tools, one behind the other; none is looked for beyond eight."""
+    if count == 0 or count > _MOST_NAMES:
+        return [] if text or count else [[]]
+    starts = (name for name in names if text.startswith(name))
+    return [[name, *others] for name in starts for others in _in_a_row(text[len(name) :], names, count - 1)]
 
 
 def _read(call: RawCall, tool: str, known_tools: frozenset[str]) -> ToolInvocation | ExtractionError:

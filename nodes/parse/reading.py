@@ -213,10 +213,11 @@ def _read_calls(reply: ModelReply, step: int, reader: Reader) -> tuple[list[Read
     native_protocol = reader.profile.protocol is Protocol.NATIVE
     blocks = reader.profile.edit_form is EditForm.BLOCKS
     edits, prose, text = _edits(reply.text, reader) if blocks else ([], "", reply.text)
-    native = read_native_calls(reply.calls, reader.known_tools, prefix)
+    native = read_native_calls(reply.calls, reader.tools, prefix)
 
     answered = any(call.tool == ANSWER_TOOL for call in native)
-    written = read_written(text, reader.tools, reader.texts, answered=answered)
+    plain = native_protocol and (bool(native) or not blocks)
+    written = read_written(text, reader.tools, reader.texts, answered=answered, native=plain)
     made = [call.outcome[:2] for call in native]
     calls = [call for call in written.calls if call.outcome[:2] not in made]
     kept = None
@@ -225,19 +226,13 @@ def _read_calls(reply: ModelReply, step: int, reader: Reader) -> tuple[list[Read
     if kept is not None and not native_protocol:
         calls = on_their_lines(written.prose, calls)
 
-    if native_protocol and (native or not blocks):
-        calls = [call for call in calls if call.format or _names_a_tool(call, reader)]
+    if plain:
         return [*native, *_numbered(calls, prefix, native)], "", kept, written.quotes
     edits = edits if not native else []
     said = prose if not calls else ""
     calls = [call for call in calls if not _is_heading(call, [edit.outcome for edit in edits], reader)]
     both = sorted([*calls, *edits], key=lambda call: call.line_number)
     return [*_numbered(both, prefix, native), *native], said, kept, written.quotes
-
-
-def _names_a_tool(call: ReadCall, reader: Reader) -> bool:
-    """Whether a line that begins with `tool:` is meant as a call where none was asked for."""
-    return call.tool in reader.known_tools or (bool(call.tool) and call.raw_arguments.lstrip().startswith("{"))
 
 
 def _edits(text: str, reader: Reader) -> tuple[list[ReadCall], str, str]:

@@ -27,6 +27,7 @@ _QUOTE_IT: Final = "An answer quotes calls in a code fence, between sentences."
 _SHOWN: Final = "it stands in a file, page or result that you were shown"
 _INVENTED: Final = "it stands behind a result that was not given by a tool"
 _ONLY_QUOTED: Final = "it stands in a code fence, where calls are quoted"
+_LINE: Final = "tool: line"
 _MOST_CHECKED: Final = 100
 """Calls that are compared with what the model was shown; no reply runs so many."""
 
@@ -44,22 +45,36 @@ class Written(NamedTuple):
 
 
 def read_written(
-    text: str, tools: ToolSchemas, texts: Callable[[], Sequence[str]] = lambda: (), *, answered: bool
+    text: str,
+    tools: ToolSchemas,
+    texts: Callable[[], Sequence[str]] = lambda: (),
+    *,
+    answered: bool,
+    native: bool = False,
 ) -> Written:
-    """Read a text. Beside a final answer (`answered`, or a line outside of fences) what stands in fences is quoted."""
+    """Read a text. Beside a final answer (`answered`, or a line outside of fences) what stands in fences is quoted.
+
+    Lines that the model was shown are no calls of the `native` protocol: quoted in a fence, else malformed.
+    """
     markups = recognise(text, tools)
     plain = masked(text, markups) if markups else text
     lines = extract_in_order(plain, tools.names, fenced=False)
+    unfenced = {call.line_number for call in lines}
     answered = answered or any(call.tool == "final_answer" for call in lines)
     if not answered:
         lines = extract_in_order(plain, tools.names)
+    quotes = ""
+    if native:
+        lines = [_unless_shown(call, text, texts) for call in lines[:_MOST_CHECKED] if _names_a_tool(call, tools)]
+        quotes = next((call.format for call in lines if call.line_number not in unfenced), "")
+        lines = [call for call in lines if not call.format or call.line_number in unfenced]
     if not markups:
-        return Written(lines, text)
+        return Written(lines, text, quotes)
 
     if answered:
         markups = [each for each in markups if not text.startswith(("```", "~~~"), each.start)]
     calls = [each for each in markups if not each.quoted]
-    quotes = next((each.format for each in markups if each.quoted), "")
+    quotes = quotes or next((each.format for each in markups if each.quoted), "")
     invented = _invention(text, markups, tools.names)
     prose = without_markup(text[:invented], [each for each in calls if invented is None or each.start < invented])
     if quotes and not calls and not lines and not plain.strip():
@@ -79,6 +94,21 @@ def read_written(
     last_calls = [] if text[at:].strip() else foreign[first_of_last:]
     both = sorted([*lines, *foreign], key=lambda call: call.line_number) if lines else foreign
     return Written(both, prose, quotes, last_calls)
+
+
+def _names_a_tool(call: ReadCall, tools: ToolSchemas) -> bool:
+    """Whether a line that begins with `tool:` is meant as a call where none was asked for."""
+    return call.tool in tools.names or (bool(call.tool) and call.raw_arguments.lstrip().startswith("{"))
+
+
+def _unless_shown(call: ReadCall, text: str, texts: Callable[[], Sequence[str]]) -> ReadCall:
+    """A `tool:` line, malformed where it stands in a text that the model was shown."""
+    lines = "\n".join(text.splitlines()[call.line_number - 1 : call.end_line]).strip()
+    if not any(lines in shown for shown in texts()):
+        return call
+    details = f"The tool call does not run: {_SHOWN}. Nothing of it was executed. {_QUOTE_IT}"
+    error = ExtractionError(ExtractionErrorType.MISSING_TOOL_PREFIX, call.line_number, lines[:200], details)
+    return call._replace(outcome=error, format=_LINE)
 
 
 def _read_calls(markup: Markup, text: str, line: int, tools: ToolSchemas, reason: str) -> Iterator[ReadCall]:

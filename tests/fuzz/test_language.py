@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from mendgraph.graph.machine.state import serializer
 from mendgraph.nodes.language.blocks import read_blocks, render_file
+from mendgraph.nodes.language.formats.call_format import ToolSchemas
 from mendgraph.nodes.language.text_protocol import (
     ArgumentProblem,
     decode_arguments,
@@ -108,7 +109,9 @@ def test_rendered_calls_are_read(calls: list[tuple[str, JsonMap]]) -> None:
         said = [call.outcome for call in extract_in_order(text, KNOWN)]
         native = [
             call.outcome
-            for call in read_native_calls([RawCall(call_id="", tool=t, arguments=a) for t, a in raw], KNOWN)
+            for call in read_native_calls(
+                [RawCall(call_id="", tool=t, arguments=a) for t, a in raw], ToolSchemas(KNOWN)
+            )
         ]
         for outcomes in (said, native):
             assert [(each.tool_name, each.args) for each in outcomes if isinstance(each, ToolInvocation)] == meant

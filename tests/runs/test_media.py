@@ -1,5 +1,6 @@
 """Requests that hold more than text: what a model is not known to take is refused, and the thread goes on after it."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,15 +9,17 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 from pydantic import PrivateAttr, SecretStr
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
-from mendgraph.nodes.records import OutcomeKind, StopReason
-from tests.doubles.replies import Say
+from mendgraph.nodes.records import JsonMap, OutcomeKind, Protocol, StopReason
+from tests.doubles.replies import Message, Say, Status
 from tests.doubles.scripted_server import ScriptedServer
+from tests.doubles.tool_use import message_of, use
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 VIDEO = {"type": "video", "base64": "AAAA", "mime_type": "video/mp4"}
@@ -74,3 +77,46 @@ def test_what_no_openai_compatible_endpoint_takes_is_refused(context: AgentConte
         assert "'video'" in outcome.message
         assert asked(graph, named, "Hello.").kind is OutcomeKind.FINISHED
     assert len(server.requests) == 1
+
+
+PICTURE = {"type": "image", "base64": "iVBORw0KGgo=", "mime_type": "image/png"}
+
+
+@tool
+def picture() -> list[Any]:
+    """Take a picture."""
+    return [{"type": "text", "text": "Taken."}, PICTURE]
+
+
+def without_eyes(body: JsonMap, status: int, message: str) -> Message | Status:
+    """What a model without images says: it refuses any request that holds one."""
+    if "image_url" in json.dumps(body["messages"]):
+        return Status(status, {"error": {"message": message}})
+    if body["messages"][-1]["role"] == "user":
+        return message_of(use(("picture", {})), Protocol.NATIVE)
+    return Say("It is taken.")
+
+
+REFUSALS = ((400, "Invalid value."), (404, "No endpoints take image input."), (500, "image input is not supported"))
+
+
+@pytest.mark.parametrize(("status", "message"), REFUSALS)
+def test_an_image_of_a_tool_is_left_out_from_the_models_first_refusal_on(
+    context: AgentContext, status: int, message: str
+) -> None:
+    with ScriptedServer(then=lambda body: without_eyes(body, status, message)) as server:
+        named = context.model_copy(update={"model": f"m{status}", "base_url": server.base_url})
+        graph = build_graph(InMemorySaver(), tools=[picture])
+        assert asked(graph, named, "Take one.").kind is OutcomeKind.FINISHED
+        assert len(server.requests) == 3
+        assert "[image, not shown: the model does not take it]" in json.dumps(server.requests[-1]["messages"])
+        assert asked(graph, named, "Take another.").kind is OutcomeKind.FINISHED
+    assert len(server.requests) == 5  # it is not tried again
+
+
+def test_an_image_of_the_request_that_the_model_refuses_ends_the_run(context: AgentContext) -> None:
+    with ScriptedServer(then=lambda body: without_eyes(body, 400, "Invalid value.")) as server:
+        named = context.model_copy(update={"model": "blind", "base_url": server.base_url})
+        outcome = asked(build_graph(tools=[picture]), named, "What is it?", IMAGE)
+    assert (outcome.kind, len(server.requests)) == (OutcomeKind.SYSTEM_ERROR, 1)
+    assert "The request holds images or files, which this model may not take." in outcome.message

@@ -7,7 +7,7 @@ are never changed in place; whoever did that would be shown what they were.
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import Lock
 from typing import Any, Final, NamedTuple
@@ -23,6 +23,7 @@ from mendgraph.nodes.language.history import (
     in_openai_form,
     is_request,
     media_of,
+    without_media,
 )
 from mendgraph.nodes.records import JsonMap, ToolSpec
 
@@ -278,6 +279,16 @@ class Prompt:
     def chat_messages(self) -> list[AnyMessage]:
         """The messages as LangChain's, with all that the endpoint wants to see again of its own."""
         return list(self.known.messages) if self.known else list(map(from_map, self.messages))
+
+    def without_media(self, kinds: frozenset[str]) -> "Prompt":
+        """The same request with a note in place of what it holds of these kinds, such as images."""
+        maps, messages = list(self.messages), self.chat_messages.copy()
+        for place, message in enumerate(self.chat_messages):
+            if not kinds.isdisjoint(media_of(message)):
+                messages[place] = without_media(message, kinds)
+                maps[place] = as_map(messages[place], native=bool(self.tools))
+        known = Known(tuple(messages), sum(map(size_of, maps)), json_size(self.tools))
+        return replace(self, messages=tuple(maps), known=known)
 
     def believable_tokens(self, reported: int) -> int:
         """The tokens that its endpoint reports for it, but no fewer than its messages' texts can have."""

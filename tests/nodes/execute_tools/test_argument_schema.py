@@ -3,13 +3,8 @@ from typing import Any
 import pytest
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
-from mendgraph.nodes.execute_tools.registry import (
-    MOST_NODES,
-    argument_schema,
-    describe_errors,
-    plain_schema,
-    values_without_json_form,
-)
+from mendgraph.nodes.execute_tools.registry import argument_schema, describe_errors, values_without_json_form
+from mendgraph.nodes.execute_tools.tool_schemas import MOST_NODES, plain_schema, shown_schema
 from mendgraph.nodes.records import JsonMap
 
 
@@ -109,17 +104,20 @@ def test_a_schema_becomes_plain(schema: JsonMap, plain: JsonMap) -> None:
 
 
 @pytest.mark.parametrize("reference", ["https://example.com/a.json", "#anchor", 7, "#/$defs/Gone", "#/list/2"])
-def test_a_reference_out_of_the_schema_is_refused(reference: object) -> None:
-    with pytest.raises(ValueError, match="leads out of it or nowhere"):
-        plain_schema({"properties": {"a": {"$ref": reference}}, "list": [{}, {}], **DEFINED})
+def test_a_reference_out_of_the_schema_allows_anything(reference: object) -> None:
+    schema = {"properties": {"a": {"$ref": reference}}, "list": [{}, {}], **DEFINED}
+    assert plain_schema(schema)["properties"] == {"a": {}}
 
 
-def test_a_schema_that_grows_without_end_is_refused() -> None:
-    laughs: JsonMap = {f"l{n}": {"anyOf": [{"$ref": f"#/$defs/l{n + 1}"}] * 2} for n in range(20)}
-    with pytest.raises(ValueError, match=f"more than {MOST_NODES} places"):
-        plain_schema({"$ref": "#/$defs/l0", "$defs": {**laughs, "l20": {}}})
+def test_a_schema_that_grows_without_end_is_cut() -> None:
+    laughs: JsonMap = {f"l{n}": {"anyOf": [{"$ref": f"#/$defs/l{n + 1}"}] * 2} for n in range(40)}
+    plain = plain_schema({"$ref": "#/$defs/l0", "$defs": {**laughs, "l40": {}}})
+    assert str(plain).count("{") < MOST_NODES
+
+
+def test_a_schema_that_is_nested_too_deep_is_refused() -> None:
     deep: JsonMap = {}
     for _ in range(3_000):
         deep = {"items": deep}
     with pytest.raises(ValueError, match="nested too deep"):
-        plain_schema(deep)
+        shown_schema({"properties": {"a": deep}})

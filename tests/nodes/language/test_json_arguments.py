@@ -1,8 +1,9 @@
 import pytest
 
+from mendgraph.nodes.language.formats.call_format import ToolSchemas
 from mendgraph.nodes.language.text_protocol import ArgumentProblem, ReadCall, decode_arguments
 from mendgraph.nodes.parse.native_calls import read_native_calls
-from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, RawCall, ToolInvocation
+from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, JsonMap, RawCall, ToolInvocation
 
 INVALID = ExtractionErrorType.INVALID_JSON_SYNTAX
 
@@ -44,7 +45,9 @@ def test_each_trap_is_a_typed_problem(text: str, details: str) -> None:
     assert decode_arguments(text) == ArgumentProblem(INVALID, details)
 
 
-NATIVE_TOOLS = frozenset({"read_file", "list_files"})
+TOOLS = ToolSchemas(
+    frozenset({"read_file", "list_files"}), lambda tool: {"required": ["path"]} if tool == "read_file" else {}
+)
 
 
 def raw(call_id: str, tool: str = "list_files", arguments: str = "{}") -> RawCall:
@@ -102,16 +105,44 @@ def raw(call_id: str, tool: str = "list_files", arguments: str = "{}") -> RawCal
 def test_one_call_is_an_invocation_or_a_typed_error(
     call: RawCall, tool: str, outcome: ToolInvocation | ExtractionError
 ) -> None:
-    assert read_native_calls([call], NATIVE_TOOLS) == [ReadCall(tool, call.arguments, outcome, call_id="a")]
+    assert read_native_calls([call], TOOLS) == [ReadCall(tool, call.arguments, outcome, call_id="a")]
 
 
-def test_calls_that_an_endpoint_has_merged_into_one_are_several() -> None:
-    calls = read_native_calls([raw("a", "read_file", '{"path": "a"}{"path": "b"}')], NATIVE_TOOLS, "call_4")
-    assert [(call.call_id, call.outcome.args) for call in calls if isinstance(call.outcome, ToolInvocation)] == [
-        ("a", {"path": "a"}),
-        ("call_4_1", {"path": "b"}),
-    ]
-    [broken] = read_native_calls([raw("a", "read_file", '{"path": "a"}{"path"')], NATIVE_TOOLS)
+PATH_A, PATH_B = '{"path": "a"}', '{"path": "b"}'
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "calls"),
+    [
+        ("read_file", PATH_A + PATH_B, [("read_file", {"path": "a"}), ("read_file", {"path": "b"})]),
+        ("read_file", f"{PATH_A}\n{PATH_B} ", [("read_file", {"path": "a"}), ("read_file", {"path": "b"})]),
+        ("read_filelist_files", PATH_A + PATH_B, [("read_file", {"path": "a"}), ("list_files", {"path": "b"})]),
+        ("read_fileread_file", PATH_A + PATH_B, [("read_file", {"path": "a"}), ("read_file", {"path": "b"})]),
+        ("read_file", "{}" + PATH_A, [("read_file", {"path": "a"})]),
+        ("list_files", "{}" + PATH_A, [("list_files", {}), ("list_files", {"path": "a"})]),
+    ],
+)
+def test_calls_that_an_endpoint_has_merged_into_one_are_several(
+    tool: str, arguments: str, calls: list[tuple[str, JsonMap]]
+) -> None:
+    read = read_native_calls([raw("a", tool, arguments)], TOOLS, "call_4")
+    assert [call.call_id for call in read] == ["a", "call_4_1"][: len(calls)]
+    assert [call.outcome[:2] for call in read] == calls
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("read_file", PATH_A + '{"path"'),
+        ("read_fileread", PATH_A + PATH_B),
+        ("read_filelist_files", PATH_A),
+        ("aaa", PATH_A + PATH_B),
+        ("a" * 60, PATH_A * 60),
+    ],
+)
+def test_merged_calls_that_can_be_read_in_no_way_or_in_several_are_an_error(tool: str, arguments: str) -> None:
+    tools = TOOLS._replace(names=TOOLS.names | {"a", "aa"})
+    [broken] = read_native_calls([raw("a", tool, arguments)], tools)
     assert isinstance(broken.outcome, ExtractionError)
 
 
@@ -125,5 +156,5 @@ def test_calls_that_an_endpoint_has_merged_into_one_are_several() -> None:
     ],
 )
 def test_ids_become_unique(given_ids: list[str], expected: list[str]) -> None:
-    calls = read_native_calls([raw(call_id) for call_id in given_ids], NATIVE_TOOLS, "call_4")
+    calls = read_native_calls([raw(call_id) for call_id in given_ids], TOOLS, "call_4")
     assert [call.call_id for call in calls] == expected
