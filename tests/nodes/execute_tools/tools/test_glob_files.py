@@ -190,6 +190,8 @@ ROUTES: dict[str, str | bytes] = {
     [
         ("app/[slug]/page.tsx", ["app/[slug]/page.tsx"]),
         ("app/[slug]/**", ["app/[slug]/page.tsx"]),
+        ("app/\\[slug\\]/page.tsx", ["app/[slug]/page.tsx"]),
+        ("app/\\(shop\\)/*", ["app/(shop)/cart.tsx"]),
         ("app/(shop)/*", ["app/(shop)/cart.tsx"]),
         ("app/{id}/*", ["app/{id}/page.tsx"]),
         ("app/[a-z]/*", ["app/s/page.tsx"]),
