@@ -35,9 +35,9 @@ _ELSEWHERE = re.compile(r"~(?:[\w.-]*/|\Z)|[A-Za-z]:[\\/]|\\\\|[A-Za-z][\w+.-]+:
 
 
 def named_paths(request: str) -> list[str]:
-    """What may be paths in a request, absolute ones too, each once, in order; quoted, with spaces or "./", any name.
+    r"""What may be paths in a request, absolute ones too, each once, in order; quoted, with spaces or "./", any name.
 
-    What Markdown escapes in one stands as in the name: `app/\\[slug\\]/page.tsx`.
+    What Markdown escapes in one stands as in the name: `app/\[slug\]/page.tsx`.
     """
     request = _ESCAPED.sub(r"\1", request)
     plain = (match.group() for match in _PATH.finditer(request))

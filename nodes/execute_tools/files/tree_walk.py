@@ -301,9 +301,9 @@ class PathGlob:
 
 
 def parse_globs(pattern: str) -> tuple[PathGlob, ...]:
-    """What a pattern may mean, the first meaning that matches anything counts; empty where `parse_glob` gives None.
+    r"""What a pattern may mean, the first meaning that matches anything counts; empty where `parse_glob` gives None.
 
-    In names of routes (`app/[slug]/page.tsx`) a bracket is a bracket, also one that is escaped (`app/\\[slug\\]/*`).
+    In names of routes (`app/[slug]/page.tsx`) a bracket is a bracket, also one that is escaped (`app/\[slug\]/*`).
     """
     meanings = dict.fromkeys((pattern.replace("[", "[[]"), pattern, _unescaped(pattern)))
     globs = [parse_glob(meaning) for meaning in meanings]
