@@ -152,12 +152,14 @@ class Scope:
     def of(cls, request: str, writable: Iterable[str], *, strict: bool, root: str = "") -> Self:
         """The scope of a run in the workspace `root` by what a person typed, and by its `writable_paths`.
 
-        A folder is named by a "/" at its end, and a protected one without it as well.
+        A folder is named by a "/" at its end, and a protected one without it as well. A file in a protected one permits
+        no other file in it; the folder itself is then writable, for programs.
         """
         words = {word.removeprefix(f"{root}/") for word in _words(request)} - {""}
         writable = [*writable]
         protected = {word.rstrip("/") for word in (*words, *writable) if PROTECTED.held(PurePath(word)) is not None}
-        names = {*protected, *(f"{name}/" for name in protected)}
+        folders = {str(above) for word in protected for above in PurePath(word).parents if PROTECTED.held(above)}
+        names = {*protected, *(f"{name}/" for name in protected), *folders}
         strict = strict and not writable  # which are a narrower scope
         return cls(frozenset(map(_plain, {*names, *(words if strict else ())})), strict)
 
