@@ -53,9 +53,8 @@ def main(arguments: Sequence[str]) -> int:
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="commits-") as place, ThreadPoolExecutor(AT_ONCE) as pool:
         jobs = [
-            pool.submit(_played, Path(place, f"{number:03}"), path, names, options)
+            pool.submit(_played, Path(place, f"{number:03}"), path, contestants, options)
             for number, path in enumerate(options.repositories)
-            for names in _processes(contestants)
         ]
         for job in jobs:
             rows += job.result()
@@ -68,22 +67,27 @@ def main(arguments: Sequence[str]) -> int:
     return int(bool(why) or any(row.failure for row in rows))
 
 
-def _processes(contestants: Sequence[str]) -> Iterator[list[str]]:
-    """The contestants of each process: those of one environment."""
-    own = [name for name in contestants if name != RIVAL]
-    yield from filter(None, (own, [name for name in contestants if name == RIVAL]))
-
-
 def _played(place: Path, path: Path, contestants: Sequence[str], options: Any) -> list[Row]:
-    """The rows of some contestants of one environment on a repository."""
-    repository, environment = Repository.at(path), LANGCHAIN if RIVAL in contestants else OWN
-    name = path.resolve().name if path.resolve().name not in {"repo", ".git"} else path.resolve().parent.name
+    """The rows of all contestants on a repository, one process after the other: one for each environment."""
+    repository, whole = Repository.at(path), path.resolve()
+    name = whole.parent.name if whole.name in {"repo", ".git"} else whole.name
     commits = repository.commits(options.commits, options.before)
     reasons = {commit.sha: why_apart(repository, commit) for commit in commits}
-    plan = [row for each in contestants for row in _rows(name, each, reasons, every_form=options.forms == "all")]
-    home = place / contestants[0]
-    home.mkdir(parents=True)
+    rows: list[Row] = []
 
+    for environment in (OWN, LANGCHAIN):
+        names = [each for each in contestants if (each == RIVAL) is (environment == LANGCHAIN)]
+        plan = [row for each in names for row in _rows(name, each, reasons, every_form=options.forms == "all")]
+        if plan:
+            rows += _ran(place / names[0], repository, commits, plan, environment)
+    return rows
+
+
+def _ran(
+    home: Path, repository: Repository, commits: Sequence[Commit], plan: Sequence[Row], environment: str
+) -> Iterator[Row]:
+    """The rows of a plan as they are after a process has tried them."""
+    home.mkdir(parents=True)
     tasks = {
         "repository": str(repository.place),
         "commits": {commit.sha: [commit.parent, commit.message] for commit in commits},
@@ -93,11 +97,11 @@ def _played(place: Path, path: Path, contestants: Sequence[str], options: Any) -
 
     command = [python_of(environment), "-P", "-m", "benchmarks.commits.child", str(home / "plan.json"), str(home)]
     maps, failure = rows_of(command, home, {})
-    rows = [row for row in plan if row.apart] + [Row(**each) for each in maps]
+    yield from (row for row in plan if row.apart)
+    yield from (Row(**each) for each in maps)
     if failure is not None:
-        rows.append(Row(name, "", contestants[0], failure=f"it ended early: {failure}"))
-    print(f"{name}, {' and '.join(contestants)}: {len(maps)} runs", file=sys.stderr, flush=True)
-    return rows
+        yield Row(plan[0].repository, "", plan[0].contestant, failure=f"it ended early: {failure}")
+    print(f"{plan[0].repository}, {plan[-1].contestant}: {len(maps)} runs", file=sys.stderr, flush=True)
 
 
 def _rows(name: str, contestant: str, reasons: dict[str, str], *, every_form: bool) -> Iterator[Row]:

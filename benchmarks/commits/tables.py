@@ -20,9 +20,9 @@ def report(rows: Sequence[Row]) -> Iterator[str]:
     repositories = list(dict.fromkeys(row.repository for row in rows))
     yield apart_table(rows, repositories)
     yield result_table(rows, repositories)
-    yield _counts("Refusals", [f"{_setting(row)}: {rule}" for row in rows for rule in dict.fromkeys(row.refusals)])
-    yield _counts("Marks", [f"{_setting(row)}: {kind}" for row in rows for kind in row.marks])
-    yield _counts("Outcomes", [f"{_setting(row)}: {row.outcome}" for row in rows if row.outcome])
+    yield from _counts("Refusals", [f"{_setting(row)}: {rule}" for row in rows for rule in dict.fromkeys(row.refusals)])
+    yield from _counts("Marks", [f"{_setting(row)}: {kind}" for row in rows for kind in row.marks])
+    yield from _counts("Outcomes", [f"{_setting(row)}: {row.outcome}" for row in rows if row.outcome])
     yield from map(_fault, (row for row in rows if not row.is_identical and not row.apart))
 
 
@@ -40,24 +40,25 @@ def apart_table(rows: Sequence[Row], repositories: Sequence[str]) -> str:
 
 
 def result_table(rows: Sequence[Row], repositories: Sequence[str]) -> str:
-    """Identical trees of each setting, refusals and marks of the default, and the seconds of a run."""
+    """Identical trees of each setting. Of the default, in the order of its requests: runs with refusals and marks.
+
+    The last column is the seconds of a run.
+    """
     ran = [row for row in rows if not row.apart]
     settings = list(dict.fromkeys(map(_setting, ran)))
     usual = [name for name in settings if name.startswith("default")]
-    heads = [*(f"{name}: identical" for name in settings), *(f"{name}: refused" for name in usual)]
-    heads += [*(f"{name}: marks" for name in usual), *(f"{name}: not named" for name in usual), "s a run"]
     lines = []
 
     for name in [*repositories, "all"]:
         here = [row for row in ran if name in {row.repository, "all"}]
         own = {each: [row for row in here if _setting(row) == each] for each in settings}
         cells = [f"{sum(row.is_identical for row in own[each])} of {len(own[each])}" for each in settings]
-        cells += [str(sum(bool(row.refusals) for row in own[each])) for each in usual]
-        cells += [_share(own[each], lambda row: bool(set(row.marks) - {NOT_NAMED})) for each in usual]
-        cells += [_share(own[each], lambda row: NOT_NAMED in row.marks) for each in usual]
+        cells.append(" / ".join(str(sum(bool(row.refusals) for row in own[each])) for each in usual))
+        cells.append(" / ".join(_share(own[each], lambda row: bool(set(row.marks) - {NOT_NAMED})) for each in usual))
+        cells.append(" / ".join(_share(own[each], lambda row: NOT_NAMED in row.marks) for each in usual))
         every = [row.seconds for each in usual for row in own[each]]
         lines.append([name, *cells, f"{sum(every) / max(1, len(every)):.2f}"])
-    return "\n" + table(["repository", *heads], lines)
+    return "\n" + table(["identical trees", *settings, "refused", "marks", "not named", "s"], lines)
 
 
 def _share(rows: Sequence[Row], counts: Callable[[Row], bool]) -> str:
@@ -68,9 +69,10 @@ def _setting(row: Row) -> str:
     return row.contestant if row.contestant == RIVAL else f"{row.contestant}, {row.request}"
 
 
-def _counts(title: str, names: Sequence[str]) -> str:
+def _counts(title: str, names: Sequence[str]) -> Iterator[str]:
     lines = [[name, str(count)] for name, count in sorted(Counter(names).items())]
-    return f"\n{title}:\n\n{table(['', 'runs'], lines)}"
+    if lines:
+        yield f"\n{table([title, 'runs'], lines)}"
 
 
 def _fault(row: Row) -> str:
