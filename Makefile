@@ -16,7 +16,7 @@ OWN_UV := $(filter .tools/%,$(UV))
 # Byte code makes our commands start twice as fast, and .venv is the one environment that they use.
 unexport PYTHONDONTWRITEBYTECODE PYTHONPATH VIRTUAL_ENV UV_PROJECT_ENVIRONMENT
 
-.PHONY: help setup sandbox browser postgres demo test sweep coverage lint docs record studio bench scale pure eval everyday redteam fuzz mutants planted clean
+.PHONY: help setup sandbox browser postgres demo test sweep coverage lint docs record studio bench scale pure eval everyday commits redteam fuzz mutants planted clean
 
 help: ## what you can make
 	@echo "usage: make <target> [ARGS='more arguments for the command behind it']"
@@ -116,6 +116,9 @@ eval: setup ## solve real tasks with the local model (ARGS="--against create_age
 
 everyday: setup ## make thirteen everyday requests with the local model, and count the wrong results
 	@$(BIN)/python -P benchmarks/everyday/run.py $(ARGS)
+
+commits: setup ## make real commits again with a scripted, perfect model (ARGS="REPOSITORY ..." of git repositories)
+	@$(BIN)/python -P benchmarks/commits/run.py $(ARGS)
 
 redteam: setup ## attack mendgraph and others with a model that obeys every text, and AgentDojo's suites too
 	@$(BIN)/python -P benchmarks/redteam/run.py $(ARGS)

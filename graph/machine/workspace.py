@@ -1,5 +1,6 @@
 """The workspace of a machine: its files, as guard's rules let them be used, and its records while a run works."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -264,7 +265,7 @@ def marks_of(files: Workspace, changes: Mapping[str, tuple[str, str]]) -> tuple[
     marks = [*_marks_of_tests(files, changes)]
     for path in (path for path, (_, new) in changes.items() if new):
         place, size = files.leads_to(path), WorkspaceFiles(files).size_of(path)
-        if runs_later(PurePosixPath(path), new=not changes[path][0]):
+        if runs_later(PurePosixPath(path), new=not changes[path][0]) and not _only_pins(files, path, *changes[path]):
             marks.append(Mark(kind="runs_later", path=path))
         if place != path:
             where = "out of the workspace" if isinstance(place, ToolError) else f"to {place}"
@@ -292,6 +293,16 @@ def _marks_of_tests(files: Workspace, changes: Mapping[str, tuple[str, str]]) ->
         settings = _texts(files, path, old, new) if has_settings(path) else None
         if settings and (ignored := ignored_tests(*settings)):
             yield Mark(kind="tests_ignored", path=path, detail=ignored)
+
+
+_PIN: Final = re.compile(r"(?m)^(\s*(?:-\s+)?(?:uses:\s+[\w./-]+@|rev:\s))\s*\S+(?:\s+#.*)?$")
+"""A line of a workflow, or of pre-commit's settings, that names the version of something, like those of a manifest."""
+
+
+def _only_pins(files: Workspace, path: str, old: str, new: str) -> bool:
+    """Whether all that changed in a file are the versions of what it uses."""
+    texts = _texts(files, path, old, new) if old else None
+    return texts is not None and len({_PIN.sub(r"\1", text) for text in texts}) == 1
 
 
 def _texts(files: Workspace, path: str, old: str, new: str) -> tuple[str, str] | None:

@@ -37,7 +37,8 @@ A comment says who else protects the names below it.
 
 RUNS_LATER: Final = NameTable("""
 what git runs or follows: .githooks/, .pre-commit-config.yaml, .lefthook.yml, .gitmodules
-what CI runs: .github/, .gitlab-ci.yml, .gitlab/, .circleci/, .travis.yml, jenkinsfile, azure-pipelines.yml
+what CI runs: .github/workflows/, .github/actions/, .github/scripts/, .gitlab-ci.yml, .gitlab/, .circleci/
+what CI runs: .travis.yml, jenkinsfile, azure-pipelines.yml
 what CI runs: bitbucket-pipelines.yml, .drone.yml, .woodpecker/, .buildkite/, .gitea/, .forgejo/
 what an editor runs or follows: .devcontainer/, .devcontainer.json
 what an agent follows: copilot-instructions.md, skill.md, .windsurf/, .clinerules/, .roo/
@@ -59,6 +60,7 @@ how tests run: tox.ini, pytest.ini, .pytest.ini
 
 WIDE: Final = NameTable("""
 what git runs or follows: lefthook.yml, lefthook-local.yml, .overcommit.yml, .gitattributes, .gitconfig, .lfsconfig
+what CI runs or follows: .github/
 what CI runs: .appveyor.yml, appveyor.yml, .cirrus.yml, .semaphore/, .teamcity/, .builds/, .build.yml, buildspec.yml
 what CI runs: cloudbuild.yaml, codemagic.yaml, action.yml, action.yaml, dagger.json, renovate.json, .renovaterc
 what an editor runs or follows: .vim/, .vimrc, .exrc, .nvimrc, .nvim.lua, .lvimrc, .local.vimrc, .dir-locals.el
@@ -150,12 +152,14 @@ class Scope:
     def of(cls, request: str, writable: Iterable[str], *, strict: bool, root: str = "") -> Self:
         """The scope of a run in the workspace `root` by what a person typed, and by its `writable_paths`.
 
-        A folder is named by a "/" at its end, and a protected one without it as well.
+        A folder is named by a "/" at its end, and a protected one without it as well. A file in a protected one permits
+        no other file in it; the folder itself is then writable, for programs.
         """
         words = {word.removeprefix(f"{root}/") for word in _words(request)} - {""}
         writable = [*writable]
         protected = {word.rstrip("/") for word in (*words, *writable) if PROTECTED.held(PurePath(word)) is not None}
-        names = {*protected, *(f"{name}/" for name in protected)}
+        folders = {str(above) for word in protected for above in PurePath(word).parents if PROTECTED.held(above)}
+        names = {*protected, *(f"{name}/" for name in protected), *folders}
         strict = strict and not writable  # which are a narrower scope
         return cls(frozenset(map(_plain, {*names, *(words if strict else ())})), strict)
 

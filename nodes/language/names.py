@@ -20,9 +20,11 @@ IS_TEST = re.compile(r"(?:\A|/)(?:tests?/|test_)|[._]test\.\w+\Z")
 
 _QUOTED = re.compile(r"([`'\"])(?P<path>[^`'\"\n]{1,200})\1")
 _PATH = re.compile(
-    r"(?<![\w@+/.\\-])(?:\./)?[\w@+-][\w@.+-]*(?:/[\w@.+$()\[\]-]+)*(?:\.[A-Za-z]\w*)|(?<![\w@+/.\\-])\.[\w.-]+"
+    r"(?<![\w@+/.\\-])(?:\./)?[\w@+-][\w@.+-]*(?:/[\w@.+$()\[\]-]+)*(?:\.[A-Za-z]\w*)"
+    r"|(?<![\w@+/.\\-])(?:\./)?\.[\w-][\w.-]*(?:/[\w@.+$()\[\]-]+)*"
     r"|(?<![\w@+/.\\:~<>-])/(?:[\w@.+-]+/)*[\w@.+-]*\.[A-Za-z]\w*"
 )
+_ESCAPED = re.compile(r"\\([\[\]()$_*])")
 _IDENTIFIER = re.compile(
     r"`(?P<quoted>[A-Za-z_]\w{2,60})(?:\(\))?`"
     r"|(?<![\w./-])(?P<plain>[A-Za-z]\w*_\w+|[a-z]+[A-Z]\w*|[A-Z][a-z0-9]+[A-Z]\w*|[A-Za-z_]\w+(?=\())(?![\w/-]|\.\w)"
@@ -33,7 +35,11 @@ _ELSEWHERE = re.compile(r"~(?:[\w.-]*/|\Z)|[A-Za-z]:[\\/]|\\\\|[A-Za-z][\w+.-]+:
 
 
 def named_paths(request: str) -> list[str]:
-    """What may be paths in a request, absolute ones too, each once, in order; quoted, with spaces or "./", any name."""
+    r"""What may be paths in a request, absolute ones too, each once, in order; quoted, with spaces or "./", any name.
+
+    What Markdown escapes in one stands as in the name: `app/\[slug\]/page.tsx`.
+    """
+    request = _ESCAPED.sub(r"\1", request)
     plain = (match.group() for match in _PATH.finditer(request))
     quoted = (match["path"] for match in _QUOTED.finditer(request) if " " in match["path"] or match["path"][:2] == "./")
     found = dict.fromkeys(path.removeprefix("./").rstrip(".") for path in chain(quoted, plain))

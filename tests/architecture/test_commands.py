@@ -17,7 +17,8 @@ BEFORE = ("setup", "sandbox", "postgres", "lint", "docs", "browser")
 SUMMARY = "=== 2 passed, 1 skipped in 0.50s ==="
 TARGETS = [
     *("help", "setup", "sandbox", "browser", "postgres", "demo", "test", "sweep", "coverage", "lint", "docs", "record"),
-    *("studio", "bench", "scale", "pure", "eval", "everyday", "redteam", "fuzz", "mutants", "planted", "clean"),
+    *("studio", "bench", "scale", "pure", "eval", "everyday", "commits", "redteam", "fuzz", "mutants", "planted"),
+    "clean",
 ]
 
 

@@ -99,6 +99,31 @@ def test_it_says_what_became_of_files(
     assert result.answer == "Done: add adds now."
 
 
+CI = "on: push\njobs:\n  test:\n    steps:\n      - uses: actions/checkout@v6 # v6.0.2\n      - run: make test\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "after", "marked"),
+    [
+        (".github/workflows/ci.yml", CI.replace("@v6 # v6.0.2", "@3d3c42e5 # v7.0.0"), False),
+        (".github/workflows/ci.yml", CI.replace("@v6 # v6.0.2", "@v7"), False),
+        (".github/workflows/ci.yml", CI.replace("actions/checkout@v6", "actions/other@v6"), True),
+        (".github/workflows/ci.yml", CI.replace("make test", "make tests"), True),
+        (".github/workflows/new.yml", CI, True),
+        (".pre-commit-config.yaml", "repos:\n- repo: https://example.org/a\n  rev: 2.0\n", False),
+        (".pre-commit-config.yaml", "repos:\n- repo: https://example.org/b\n  rev: 1.0\n", True),
+        (".github/CONTRIBUTING.md", "# How to\n", False),
+    ],
+)
+def test_new_version_of_what_ci_uses_is_no_mark(tmp_path: Path, path: str, after: str, marked: bool) -> None:
+    root = tmp_path / "root"
+    settings = "repos:\n- repo: https://example.org/a\n  rev: 1.0\n"
+    write_files(root, {".github/workflows/ci.yml": CI, ".pre-commit-config.yaml": settings})
+    result = ran(root, read(path), write(path, after))
+    assert result.changed_files == (path,)
+    assert [mark.kind for mark in result.outcome.marks] == ["runs_later"] * marked
+
+
 def test_what_the_request_does_not_name_is_told_where_it_names_files(tmp_path: Path) -> None:
     written = (write(path, "A = 1\n") for path in ("new.py", "docs/b.py", "src/c.py"))
     result = ran(

@@ -20,6 +20,8 @@ EDITOR = {TASKS: '{"tasks": []}\n', "app.py": "x = 1\n"}
 NEW_TASKS = '{"tasks": [{}]}\n'
 EDIT_TASKS = ("edit_file", {"path": TASKS, "old_str": "[]", "new_str": "[{}]"})
 COPY = ("run_command", {"argv": ["cp", "app.py", TASKS]})
+LAUNCH = ".vscode/launch.json"
+COPY_BESIDE = ("run_command", {"argv": ["cp", "app.py", LAUNCH]})
 MAKE = ("run_command", {"argv": ["cp", "app.py", "AGENTS.md"]})
 PROGRAMS: JsonMap = {"allowed_programs": ("cp",)}
 REFUSED = "refused (editor settings, which run tasks when the folder is opened; not named by the user)"
@@ -86,11 +88,11 @@ SCOPE: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="protected_file_named_for_a_program",
-        story="The request names the file, so a program may change it.",
-        files=EDITOR,
+        story="The request names the file, so a program may change it, but no other file beside it.",
+        files={**EDITOR, LAUNCH: "{}\n"},
         settings=PROGRAMS,
-        turns=(Turn(f"Copy app.py to {TASKS}.", (use(COPY), Say("Done."))),),
-        expected=Expectation(files={TASKS: "x = 1\n"}),
+        turns=(Turn(f"Copy app.py to {TASKS}.", (use(COPY), use(COPY_BESIDE), Say("Done."))),),
+        expected=Expectation(files={TASKS: "x = 1\n"}, shown=("Read-only file system",)),
         sandboxed=True,
     ),
     Scenario(

@@ -206,8 +206,12 @@ def _rule(line: str) -> _Rule | None:
     if not whole or bare.startswith("#") or len(bare) > LONGEST_PATTERN:
         return None
     anchored, shown = "/" in whole, whole.removeprefix("/").replace("[^", "[!")
-    shown = _ESCAPED.sub(lambda found: f"[{found[1]}]" if found[1] in "*?[" else found[1], shown)
-    return _Rule(pattern == bare, shown, anchored, whole != pattern)
+    return _Rule(pattern == bare, _unescaped(shown), anchored, whole != pattern)
+
+
+def _unescaped(pattern: str) -> str:
+    """The pattern with each character that is escaped as one that stands for itself."""
+    return _ESCAPED.sub(lambda found: f"[{found[1]}]" if found[1] in "*?[" else found[1], pattern)
 
 
 def _block(rules: Sequence[_Rule]) -> _Block:
@@ -297,11 +301,11 @@ class PathGlob:
 
 
 def parse_globs(pattern: str) -> tuple[PathGlob, ...]:
-    """What a pattern may mean, the first meaning that matches anything counts; empty where `parse_glob` gives None.
+    r"""What a pattern may mean, the first meaning that matches anything counts; empty where `parse_glob` gives None.
 
-    In names of routes (`app/[slug]/page.tsx`) a bracket is a bracket.
+    In names of routes (`app/[slug]/page.tsx`) a bracket is a bracket, also one that is escaped (`app/\[slug\]/*`).
     """
-    meanings = dict.fromkeys((pattern.replace("[", "[[]"), pattern))
+    meanings = dict.fromkeys((pattern.replace("[", "[[]"), pattern, _unescaped(pattern)))
     globs = [parse_glob(meaning) for meaning in meanings]
     return tuple(glob for glob in globs if glob is not None)
 

@@ -6,10 +6,11 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import accumulate, chain, islice
 from posixpath import dirname
+from typing import Final
 
 from pydantic import Field
 
@@ -164,7 +165,7 @@ def search_files(context: ToolContext, arguments: SearchFilesArguments) -> ToolA
     has_more = len(shown) < len(matches) or next(wanted, None) is not None or listed.truncated
     guidance = MORE_MATCHES if has_more else "" if shown else NO_MATCHES
     hint = {"guidance": guidance} if guidance else {}
-    return ToolOutput.ok(matches=shown, has_more=has_more, **hint)
+    return ToolOutput.ok(matches=shown, has_more=has_more, **hint, **_note(_names(listed.stdout)))
 
 
 def _matching(globs: Sequence[PathGlob], listed: bytes, target: str) -> Iterator[str]:
@@ -254,8 +255,17 @@ def _masks(file: OpenedFile) -> dict[int, str] | None:
 
 def _names(listed: bytes) -> Iterator[str]:
     for name in listed.split(b"\0")[:-1]:
-        with suppress(UnicodeDecodeError):
-            yield name.decode().removeprefix("./")
+        text = name.decode(errors="surrogateescape").encode(errors="backslashreplace").decode()
+        yield text.removeprefix("./")
+
+
+_NO_UTF_8: Final = re.compile(r"\\udc[89a-f][0-9a-f]")
+
+
+def _note(paths: Iterable[str]) -> JsonMap:
+    r"""What is to be said of names that are not UTF-8, whose other bytes are shown as `\udc80` to `\udcff`."""
+    name = next(filter(_NO_UTF_8.search, paths), None)
+    return {"note": f"{name} is not UTF-8: no tool opens a file with such a name."} if name else {}
 
 
 def _walk_options(context: ToolContext, arguments: SearchFilesArguments, target: str) -> Iterator[str]:
@@ -313,6 +323,7 @@ def list_files(context: ToolContext, arguments: ListFilesArguments) -> ToolAnswe
         directories=counts["directory"],
         files=len(entries) - counts["directory"],
         has_more=len(entries) > MAX_ENTRIES,
+        **_note(entry.path for entry in entries),
     )
 
 
@@ -345,7 +356,8 @@ def glob_files(context: ToolContext, arguments: GlobFilesArguments) -> ToolAnswe
         if found:
             break
     guidance = MORE_MATCHES if has_more else "" if found else NO_MATCHES
-    return ToolOutput.ok(paths=found[:MAX_PATHS], has_more=has_more, **({"guidance": guidance} if guidance else {}))
+    hint = {"guidance": guidance} if guidance else {}
+    return ToolOutput.ok(paths=found[:MAX_PATHS], has_more=has_more, **hint, **_note(found))
 
 
 def _named(context: ToolContext, entries: Iterable[Entry], base: str, glob: PathGlob) -> Iterator[str]:

@@ -30,6 +30,12 @@ def test_protected_file_is_permitted_by_its_path_or_its_protected_folder(request
     assert (scope(request_).protection(".vscode/tasks.json") == "") is permitted
 
 
+def test_name_of_a_file_in_a_protected_folder_permits_no_other_file_in_it() -> None:
+    named = scope("Add a task to .vscode/tasks.json.")
+    assert [is_guarded(path, named) for path in (".vscode", ".vscode/tasks.json")] == [False, False]
+    assert [is_guarded(path, named) for path in (".vscode/launch.json", "web/.idea/tasks.json")] == [True, True]
+
+
 def test_name_permits_files_of_that_name_in_any_folder_and_no_other_protected_file() -> None:
     named = scope("Write down in AGENTS.md how tests are run")
     assert (named.protection("AGENTS.md"), named.protection("web/agents.md")) == ("", "")

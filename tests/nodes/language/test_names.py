@@ -60,6 +60,8 @@ def test_a_name_in_code_looks_like_one(request_text: str, names: list[str]) -> N
         ("pack.tar.gz and .gitignore and a-b/c+d.e_f", ["pack.tar.gz", ".gitignore", "a-b/c+d.e_f"]),
         ("überall.py und データ.json", ["überall.py", "データ.json"]),
         ("look at ../calc.py and /etc/calc.py and https://example.org/calc.py", ["/etc/calc.py"]),
+        ("bump .github/workflows/ci.yml, ./.env.x and .a/.b", [".github/workflows/ci.yml", ".env.x", ".a/.b"]),
+        ("fix app/\\[slug\\]/\\$id.tsx and my\\_name.py", ["app/[slug]/$id.tsx", "my_name.py"]),
         ("C:\\work\\calc.py, src\\calc.py, ~/calc.py, file:///calc.py and this/or.that", ["this/or.that"]),
         ("e.g. version 1.0, i.e. nothing", ["e.g", "i.e"]),
         ("Makefile has no suffix. Neither has this. . .. ...", []),

@@ -1,4 +1,6 @@
+import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -190,6 +192,8 @@ ROUTES: dict[str, str | bytes] = {
     [
         ("app/[slug]/page.tsx", ["app/[slug]/page.tsx"]),
         ("app/[slug]/**", ["app/[slug]/page.tsx"]),
+        ("app/\\[slug\\]/page.tsx", ["app/[slug]/page.tsx"]),
+        ("app/\\(shop\\)/*", ["app/(shop)/cart.tsx"]),
         ("app/(shop)/*", ["app/(shop)/cart.tsx"]),
         ("app/{id}/*", ["app/{id}/page.tsx"]),
         ("app/[a-z]/*", ["app/s/page.tsx"]),
@@ -206,3 +210,21 @@ def test_path_that_exists_literally_wins_over_glob_characters(
     else:
         result = [match["path"] for match in bench.data(tool, pattern="^", glob=pattern)["matches"]]
     assert result == paths
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "shown"),
+    [
+        (list_files, {}, "a.txt b\\udce9.txt"),
+        (glob_files, {"pattern": "*.txt"}, "a.txt b\\udce9.txt"),
+        (search_files, {"pattern": "same"}, "a.txt"),
+    ],
+)
+def test_name_that_is_not_utf_8_is_told(bench: Bench, tool: Any, arguments: dict[str, str], shown: str) -> None:
+    bench.put({"a.txt": "same\n"})
+    assert "note" not in bench.data(tool, **arguments)
+    Path(os.fsdecode(os.fsencode(bench.root) + b"/b\xe9.txt")).write_text("same\n", "utf-8")
+    data = bench.data(tool, **arguments)
+    entries = data.get("entries") or data.get("paths") or [match["path"] for match in data["matches"]]
+    assert " ".join(entries) == shown
+    assert data["note"] == "b\\udce9.txt is not UTF-8: no tool opens a file with such a name."

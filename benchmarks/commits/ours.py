@@ -1,0 +1,74 @@
+"""mendgraph, with its defaults or with `--strict`, on the script."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.commits.chat_model import Call, Replies, ScriptedChat
+from benchmarks.commits.result import Row
+from benchmarks.commits.script import PATCH, Step
+from mendgraph import AgentContext, Session
+from mendgraph.graph.configuration.settings import MOST
+from mendgraph.graph.runs.events import Denied, Event, StepDone
+from mendgraph.graph.terminal.output_lines import outcome_lines
+from mendgraph.nodes.records import ToolErrorCode
+
+LIMITS: Final[dict[str, Any]] = {
+    "max_calls_per_turn": 1_000,
+    "max_calls_per_session": 1_000,
+    "max_input_tokens_per_session": MOST,
+    "max_output_tokens_per_session": MOST,
+    "max_output_tokens_per_call": MOST // 4,
+    "window_tokens": MOST,
+}
+"""A perfect model is not what limits are for. Nothing is installed for the projects, so nothing is run."""
+
+
+def run(row: Row, request: str, replies: Sequence[Sequence[Step]], folder: Path) -> None:
+    """Make the commit, and add to the row what came of it."""
+    context = AgentContext(
+        workspace=folder,
+        evidence=False,
+        edit_form="patch" if row.form == PATCH else "replace",
+        strict=row.contestant == "strict",
+        **LIMITS,
+    )
+    model = ScriptedChat(replies=Replies([[call_of(step) for step in steps] for steps in replies]))
+
+    with Session(context, model=model, durability="exit") as session:
+        events = list(session.stream(request))
+        result = session.result()
+
+    row.refusals, row.errors = list(_refusals(events)), list(_errors(events))
+    row.marks = sorted({mark.kind for mark in result.outcome.marks})
+    row.first_line = next(iter(outcome_lines(result.outcome))).text
+    row.outcome = f"{result.outcome.kind.value} ({result.outcome.reason.value})"
+
+
+def call_of(step: Step) -> Call:
+    """The step as a call of one of our tools."""
+    path = {"path": step.path}
+    calls: dict[str, Call] = {
+        "read": ("read_file", {**path, "start_line": step.line}),
+        "write": ("write_file", {**path, "content": step.text}),
+        "edit": ("edit_file", {**path, "old_str": step.text, "new_str": step.new}),
+        "patch": ("apply_patch", {"patch": step.text}),
+        "delete": ("delete_file", path),
+        "move": ("move_file", {**path, "target": step.new}),
+    }
+    return calls[step.act]
+
+
+def _refusals(events: Sequence[Event]) -> Iterator[str]:
+    """The rules that refused calls."""
+    for event in events:
+        if isinstance(event, Denied):
+            yield event.verdict.rule
+
+
+def _errors(events: Sequence[Event]) -> Iterator[str]:
+    """Why other calls failed."""
+    for event in events:
+        for each in event.results if isinstance(event, StepDone) else ():
+            if each.result.error is not None and each.result.error.code is not ToolErrorCode.PERMISSION_DENIED:
+                yield f"{each.tool}: {each.result.error.message}"

@@ -1,0 +1,45 @@
+"""LangChain's `create_agent` with the filesystem tools of deepagents, on the same script."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from deepagents.backends import FilesystemBackend
+from deepagents.middleware.filesystem import FilesystemMiddleware
+from langchain.agents import create_agent
+from langchain_core.messages import ToolMessage
+
+from benchmarks.commits.chat_model import Call, Replies, ScriptedChat
+from benchmarks.commits.result import Row
+from benchmarks.commits.script import Step
+
+MOST_STEPS = 10_000
+
+
+def run(row: Row, request: str, replies: Sequence[Sequence[Step]], folder: Path) -> None:
+    """Make the commit, and add to the row what came of it."""
+    backend = FilesystemBackend(root_dir=folder, virtual_mode=True)
+    model = ScriptedChat(replies=Replies([[call_of(step) for step in steps] for steps in replies]))
+    agent = create_agent(model, middleware=[FilesystemMiddleware(backend=backend)])
+    ended = agent.invoke({"messages": [{"role": "user", "content": request}]}, {"recursion_limit": MOST_STEPS})
+
+    row.errors = list(_errors(ended["messages"]))
+    row.first_line = str(ended["messages"][-1].content)
+    row.outcome = "ended"
+
+
+def call_of(step: Step) -> Call:
+    """The step as a call of one of its tools."""
+    path = {"file_path": f"/{step.path}"}
+    calls: dict[str, Call] = {
+        "read": ("read_file", {**path, "offset": step.line - 1}),
+        "write": ("write_file", {**path, "content": step.text}),
+        "edit": ("edit_file", {**path, "old_string": step.text, "new_string": step.new}),
+        "delete": ("delete", path),
+    }
+    return calls[step.act]
+
+
+def _errors(messages: Sequence[object]) -> Iterator[str]:
+    for message in messages:
+        if isinstance(message, ToolMessage) and message.status == "error":
+            yield f"{message.name}: {message.content}"
