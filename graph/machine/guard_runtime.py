@@ -12,8 +12,10 @@ from functools import partial
 from typing import Literal
 
 from langgraph.config import get_config, get_stream_writer
+from langgraph.runtime import get_runtime
 
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.configuration.narrowing import Admission
 from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.tool_runtime import ToolRuntime, foreign_to, scope_of
 from mendgraph.nodes.execute_tools.edits.diffs import MAX_DIFF_CHARACTERS, MAX_DIFF_LINES, header, unified_diff
@@ -22,7 +24,7 @@ from mendgraph.nodes.execute_tools.files.text_files import decode_text, why_not_
 from mendgraph.nodes.execute_tools.files.workspace import DryChange, DryWorkspace, change_mark
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.guard.approvals import ApprovalRequest, GuardUpdate, Hands, Preview, ShownPreview
+from mendgraph.nodes.guard.approvals import NO_PREVIEW, ApprovalRequest, GuardUpdate, Hands, Preview, ShownPreview
 from mendgraph.nodes.guard.node import judge_step
 from mendgraph.nodes.guard.policy import GuardConfig, judge_path, judge_reply, paths_of_call, plain_target
 from mendgraph.nodes.language.history import last_request
@@ -67,8 +69,11 @@ def judge_calls(tools: ToolRuntime, state: AgentState) -> GuardUpdate:
 
     def hands(ask: Callable[[ApprovalRequest], object]) -> Hands:
         clean = tools.redactor().content
+        # What a server's tenant allows itself is no more than the server does.
+        listed = isinstance(get_runtime(AgentContext).context, Admission)
         return Hands(
             ask=lambda request: clean(ask(clean(request))),
+            matter=partial(tools.matter, state, listed=listed),
             preview=Previewer(tools, state),
             validate=tools.registry.validate,
             judge=lambda call: judge([call])[0],
@@ -94,7 +99,7 @@ def is_judged_by_words(tools: ToolRuntime, state: AgentState) -> bool:
 
 
 class Previewer:
-    """Looks at the calls of one step."""
+    """Looks at the calls of one step. The pins of a call that changes nothing now are none: it may not do so later."""
 
     def __init__(self, tools: ToolRuntime, state: AgentState) -> None:
         self._tools, self._state = tools, state
@@ -137,15 +142,14 @@ class Previewer:
         before = len(dry.made)
         try:
             output = call_tool(tool, self._context(dry, known), call.arguments, SECONDS)
-        except Exception as error:  # noqa: BLE001 - whatever a call does, the question is asked
-            return self._problem(f"It cannot be told what this call would do ({type(error).__name__}: {error}).", names)
+        except Exception:  # noqa: BLE001 - the call runs, changes nothing, and says itself what is wrong
+            return Preview(NO_PREVIEW.shown, names, ())
         made = dry.made[before:]
         if not isinstance(output, ToolOutput) or output.result.error is not None:
-            error_of = output.result.error if isinstance(output, ToolOutput) else None
-            return self._problem(f"The call would fail: {error_of.message if error_of else 'no result'}", names)
+            return Preview(NO_PREVIEW.shown, names, ())
         known.update(output.files_read)
         if not made:
-            return self._problem(str(output.result.data.get("note") or "The call would change no file."), names)
+            return Preview(NO_PREVIEW.shown, names, ())
         text = "".join(map(_diff, made))
         pins = tuple((each.path, each.sha256, change_mark(each.before, each.after, each.target)) for each in made)
         changed = dict.fromkeys([*(each.name for each in made), *(each.target for each in made if each.target), *names])
@@ -171,11 +175,7 @@ class Previewer:
             yield from (each for each in (value if isinstance(value, list) else [value]) if isinstance(each, str))
         yield from self._tools.paths_of(call)
 
-    def _problem(self, text: str, names: tuple[str, ...]) -> Preview:
-        """A call that changes nothing now, and so may change nothing later: its pins are none at all."""
-        return Preview(self._shown("problem", text), names, ())
-
-    def _shown(self, kind: Literal["diff", "argv", "arguments", "problem"], text: str) -> ShownPreview:
+    def _shown(self, kind: Literal["diff", "argv", "arguments"], text: str) -> ShownPreview:
         lines = self._tools.redactor().text(text).removesuffix("\n").split("\n")
         kept: list[str] = []
         characters, truncated = 0, False

@@ -17,6 +17,7 @@ from langgraph.store.base import BaseStore
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import user_places
 from mendgraph.graph.machine.memory import Memory
+from mendgraph.graph.machine.permits import COMMAND_TOOL, NETWORK_TOOL, allowed_words, host_of, permitted, program_of
 from mendgraph.graph.machine.redaction import CurrentRedactor, WrittenLiterals
 from mendgraph.graph.machine.run_records import is_resuming
 from mendgraph.graph.machine.state import AgentState, Update
@@ -96,7 +97,6 @@ Run = Callable[[ToolCall, ToolContext], ToolRun]
 InLoop = Callable[[Coroutine[Any, Any, Any]], Any]
 """Runs a coroutine in the event loop of the run, from another thread, and waits for it."""
 
-_COMMAND_TOOL, _NETWORK_TOOL = "run_command", "http_get"
 _NO_PATH = "\0"
 """Named instead of paths that nobody knows: no file can have this name, so guard denies the call."""
 _MOST_COMMANDS = 64
@@ -166,8 +166,8 @@ class ToolRuntime:
         """The tools that are worth telling the model of: allowed ones that have what they need."""
         names = self.names(context)
         if not isinstance(self.commands(context), Commands):
-            names -= {_COMMAND_TOOL}
-        names = names if context.allowed_hosts else names - {_NETWORK_TOOL}
+            names -= {COMMAND_TOOL}
+        names = names if context.allowed_hosts or context.mode == "ask" else names - {NETWORK_TOOL}
         needs = {read_skill.name: bool(self.user_skills(context)), remember.name: context.memory}
         return names - {name for name in self._own if not needs[name]}
 
@@ -184,16 +184,20 @@ class ToolRuntime:
         specs = [*self.specs.values()]
         if context.delegation:
             specs = [each.model_copy(update={"offered": each.offered or self._is_child(each.name)}) for each in specs]
+        usable, asks = self.usable(context), context.mode == "ask"
+        if profile.small:  # which takes each tool that it sees for a hint
+            listed = {COMMAND_TOOL: context.allowed_programs, NETWORK_TOOL: context.allowed_hosts}
+            usable -= self._own | {name for name, allowed in listed.items() if not allowed}
         offered = offered_tools(
             specs,
             profile.edit_form,
             read_only=context.mode == "read-only",
             response_format=context.response_format,
-            usable=self.usable(context) - (self._own if profile.small else set()),
+            usable=usable,
             few=context.offer == "few",
             notes={
-                _COMMAND_TOOL: f"Allowed: {', '.join(context.allowed_programs)}.",
-                _NETWORK_TOOL: f"Allowed hosts: {', '.join(context.allowed_hosts)}.",
+                COMMAND_TOOL: allowed_words("", context.allowed_programs, asks=asks),
+                NETWORK_TOOL: allowed_words(" hosts", context.allowed_hosts, asks=asks),
             },
         )
         return tuple(offered)
@@ -233,11 +237,13 @@ class ToolRuntime:
     def commands(self, context: AgentContext, scope: Scope | None = None) -> Commands | ToolError | None:
         """What may be started; None where nothing may, and why it cannot where no sandbox starts.
 
-        The same one for the same workspace, rules and `scope`: it remembers what it has to hide.
+        The same one for the same workspace, rules and `scope`: it remembers what it has to hide. In mode "ask" a person
+        may allow more programs.
         """
-        if not context.allowed_programs or context.writable_paths:
+        may_run = context.allowed_programs or context.mode == "ask"
+        if not may_run or context.writable_paths:
             return None
-        seconds = context.tool_timeouts_s.get(_COMMAND_TOOL, context.tool_timeout_s)
+        seconds = context.tool_timeouts_s.get(COMMAND_TOOL, context.tool_timeout_s)
         rules = CommandRules(
             context.allowed_programs,
             seconds,
@@ -249,6 +255,21 @@ class ToolRuntime:
         guarded = partial(is_guarded, scope=Scope(names))
         opened = self._kept(partial(open_commands, guarded=guarded), context, rules, names)
         return opened.read_only({}, {}) if context.strict and isinstance(opened, Commands) else opened
+
+    def matter(self, state: AgentState, call: ToolCall, *, listed: bool) -> str | ToolError:
+        """What an approval of this call would allow: a program by its real name, or a host; "" for other calls.
+
+        It is the error of a call that would be refused all the same. With `listed` an approval allows nothing that the
+        context does not name.
+        """
+        context, tool = state["context"], self.registry.get(call.tool)
+        policy = CallPolicy(context.calls(self.names(context)), self._memory, used=state.get("tool_counts"))
+        refusal = tool and (policy.permit(tool, call.arguments) or policy.spent(tool))
+        if refusal and refusal.result.error:
+            return refusal.result.error
+        if call.tool == COMMAND_TOOL:
+            return program_of(call, self.commands(context, scope_of(state)), listed=listed)
+        return host_of(call, context, listed=listed) if call.tool == NETWORK_TOOL else ""
 
     def checks(self, context: AgentContext) -> Checks | ToolError | None:
         """What the work of the run is judged by; None where nothing is, and why it cannot where no sandbox starts."""
@@ -339,6 +360,7 @@ class ToolRuntime:
                 journal=journal,
                 as_written=partial(self.words.written, execution.run_id),
                 observe=observed_call,
+                permit=partial(permitted, context),
                 beside=partial(self._runs_beside, policy) if wrap is None else lambda _: False,
                 children=None if row is None else partial(_run_row, engine, row),
             )
@@ -380,7 +402,7 @@ class ToolRuntime:
     def lacks(self, context: AgentContext, run_id: str) -> JsonMap:
         """What a run has to do without, and why, by the name of the event that says so."""
         folder, records = run_folder(parent_of(run_id)[0]), workspace_folder(context.workspace)
-        commands = self.commands(context)
+        commands = self.commands(context) if context.allowed_programs else None
         found = {
             "commands.unavailable": commands,
             "evidence.unavailable": self.checks(context),
@@ -527,7 +549,7 @@ def reply_reader(tools: ToolRuntime, state: AgentState, offered: Sequence[ToolSp
         changed=changed_files(state.get("changes") or []),
         hindered=lambda: context.mode == "read-only" or view_turn(messages).refused,
         met=sum(is_unfounded(attempt.errors) for attempt in attempts),
-        acted=lambda: bool(used_tools(messages) & acting - {_COMMAND_TOOL, _NETWORK_TOOL}),
+        acted=lambda: bool(used_tools(messages) & acting - {COMMAND_TOOL, NETWORK_TOOL}),
         first=lambda: sum(map(is_request, messages)) == 1,
         resumed=is_resuming(request) or bool(said_since(messages)),  # others may have done it
         insistent=profile.small,

@@ -100,8 +100,7 @@ class _Question:
         yield from self._fitted(Line(f"? {self.what}{place}: {one_line(self.call['rule'] + why)}", "bold yellow"), "")
         shown = self.call["preview"]
         text = plain(shown["text"])
-        style = "red" if shown["kind"] == "problem" else ""
-        lines = diff_lines([text]) if shown["kind"] == "diff" else (Line(each, style) for each in text.split("\n"))
+        lines = diff_lines([text]) if shown["kind"] == "diff" else (Line(each) for each in text.split("\n"))
         for line in lines:
             yield from self._fitted(line)
         if shown["truncated"]:

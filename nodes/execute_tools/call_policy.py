@@ -230,10 +230,9 @@ class CallPolicy:
 
     def take(self, tool: Tool) -> ToolRun | None:
         """Count this call, or say why it has to wait or stay away. Whatever is taken has to be settled."""
-        name, used, quota = tool.name, self.used.get(tool.name, 0), self._rules.quotas.get(tool.name)
-        if quota is not None and used >= quota:
-            message = f"The quota of {name} is used up: it may be called {quota} times. Go on with what you have."
-            return refused(name, message, ToolErrorCode.RATE_LIMITED, "QuotaError")
+        name = tool.name
+        if spent := self.spent(tool):
+            return spent
         breaker = self._breaker(tool)
         if breaker and (wait := breaker.admit()):
             message = f"{name} failed too often and rests for {ceil(wait)} s: go on without it."
@@ -247,6 +246,14 @@ class CallPolicy:
         with self._lock:
             self.used[name] = self.used.get(name, 0) + 1
         return None
+
+    def spent(self, tool: Tool) -> ToolRun | None:
+        """Why this tool may not be called any more in this turn; None if it may."""
+        quota = self._rules.quotas.get(tool.name)
+        if quota is None or self.used.get(tool.name, 0) < quota:
+            return None
+        message = f"The quota of {tool.name} is used up: it may be called {quota} times. Go on with what you have."
+        return refused(tool.name, message, ToolErrorCode.RATE_LIMITED, "QuotaError")
 
     def timeout_s(self, tool: Tool, default: float) -> float:
         """How long one attempt may take, in seconds: the tool's own time, or `default`."""

@@ -82,7 +82,8 @@ class StepResources:
     nothing with an effect is run. `as_written` gives a call as the model wrote it, where the state holds it with marks.
     `observe` is entered around each call, and is given what the call came to. `beside` says whether a call may run
     while others do, for which `run` and `observe` are used in several threads. `children` runs those that are runs of
-    their own: it is given them by their places, and gives their ends and the seconds that they took.
+    their own: it is given them by their places, and gives their ends and the seconds that they took. `permit` gives
+    what a call may use that a person has approved.
     """
 
     run: Callable[[ToolCall, ToolContext], ToolRun]
@@ -94,6 +95,7 @@ class StepResources:
     as_written: Callable[[ToolCall], ToolCall] = lambda call: call
     observe: Callable[[ToolCall], AbstractContextManager[Ended]] = lambda _: nullcontext(lambda _: None)
     beside: Callable[[ToolCall], bool] = lambda _: False
+    permit: Callable[[ToolCall, ToolContext], ToolContext] = lambda _, context: context
     children: Callable[[Mapping[int, ToolCall], ToolContext], tuple[list[ToolRun], float]] | None = None
 
 
@@ -251,6 +253,8 @@ def _run_call(place: int, call: ToolCall, verdict: Verdict, using: StepResources
             written = using.as_written(call)
             if verdict.edited:  # by a person: it is not what its text says
                 written = written.model_copy(update={"raw_arguments": ""})
+            if verdict.rule:  # it waited for an approval, and has it
+                context = using.permit(written, context)
             if record and isinstance(using.journal, Journal):
                 context = replace(context, workspace=workspace.recorded(using.journal.recorder(record)))
             ran = using.run(written, context)

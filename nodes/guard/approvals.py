@@ -31,6 +31,7 @@ from mendgraph.nodes.records import (
     StopCause,
     StopReason,
     ToolCall,
+    ToolError,
     ToolErrorCode,
     ToolSpec,
     Verdict,
@@ -99,11 +100,10 @@ ACTIONS: Final[frozenset[str]] = frozenset(get_args(Action))
 class ShownPreview(TypedDict):
     """What a call would do. Its text is bounded, free of secrets, and without control characters.
 
-    "diff" is unified; "argv" a command as a shell would quote it; "arguments" a line for each; "problem" says why the
-    call would do nothing.
+    "diff" is unified; "argv" a command as a shell would quote it; "arguments" a line for each.
     """
 
-    kind: Literal["diff", "argv", "arguments", "problem"]
+    kind: Literal["diff", "argv", "arguments"]
     text: str
     truncated: bool
 
@@ -244,12 +244,14 @@ class GuardUpdate(TypedDict, total=False):
 class Hands:
     """What asking needs of the world outside.
 
-    `ask` shows a request and gives the answer. `judge` judges an edited call anew, `validate` gives arguments in
-    canonical form or what is wrong with them. `known` are the hashes of files when the reply was read, by path, and
-    `grants` what was allowed before.
+    `ask` shows a request and gives the answer. `matter` says what an approval of a call would allow, a program or a
+    host, or with which error the call would be refused all the same. `judge` judges an edited call anew, `validate`
+    gives arguments in canonical form or what is wrong with them. `known` are the hashes of files when the reply was
+    read, by path, and `grants` what was allowed before.
     """
 
     ask: Callable[[ApprovalRequest], object]
+    matter: Callable[[ToolCall], str | ToolError]
     preview: PreviewOf
     validate: Callable[[str, JsonMap], JsonMap | list[str]]
     judge: Callable[[ToolCall], Verdict]
@@ -283,9 +285,11 @@ def settle_with_person(
     settled = Settled(list(items), list(verdicts))
     open_calls: dict[int, _Waiting] = {}
     for index, each in _waiting(settled, specs, hands).items():
-        if each.grant in hands.grants:
-            # On whatever the file holds; but a call that cannot do anything now may not do anything later.
-            settled.verdicts[index] = _allowed(each.verdict, () if each.preview.pins == () else None)
+        if each.preview.pins == ():
+            # It cannot do anything now, which is its result, and it may not do anything later.
+            settled.verdicts[index] = _allowed(each.verdict, ())
+        elif each.grant in hands.grants:
+            settled.verdicts[index] = _allowed(each.verdict, None)  # on whatever the file holds
         else:
             open_calls[index] = each
     if not open_calls:
@@ -315,8 +319,16 @@ def stop_asked_for(verdicts: Sequence[Verdict]) -> StopCause | None:
 
 
 def _waiting(settled: Settled, specs: Mapping[str, ToolSpec], hands: Hands) -> dict[int, _Waiting]:
-    """The calls that wait, under the real name of their file, and under the stricter rule for project configuration."""
+    """The calls that wait, under the real name of their file, and under the stricter rule for project configuration.
+
+    Those that would be refused all the same are refused at once.
+    """
     calls = _calls(settled, lambda verdict: verdict.kind is VerdictKind.ASK)
+    matters = {index: hands.matter(call) for index, call in calls.items()}
+    for index, matter in matters.items():
+        if isinstance(matter, ToolError):
+            settled.verdicts[index] = _refused(settled.verdicts[index], matter)
+            del calls[index]
     previews = hands.preview(calls) if calls else {}
     found: dict[int, _Waiting] = {}
     for index, call in calls.items():
@@ -367,6 +379,10 @@ def _settle(index: int, each: _Waiting, decision: Decision, settled: Settled, ha
         settled.verdicts[index] = denied(edited.rule, code, message, path=edited.path)
 
 
+def _refused(asked: Verdict, error: ToolError) -> Verdict:
+    return asked.model_copy(update={"kind": VerdictKind.DENY, "error": error})
+
+
 def _edited(each: _Waiting, arguments: JsonMap, hands: Hands) -> ToolCall | Verdict:
     """The call with a person's arguments, or why it may not run: they do not fit, or a rule denies them."""
     checked = hands.validate(each.call.tool, arguments)
@@ -375,7 +391,10 @@ def _edited(each: _Waiting, arguments: JsonMap, hands: Hands) -> ToolCall | Verd
         return denied("edited_arguments", ToolErrorCode.INVALID_ARGUMENT, message, path=each.verdict.path)
     call = each.call.model_copy(update={"arguments": checked})
     verdict = hands.judge(call)
-    return verdict if verdict.kind is VerdictKind.DENY else call
+    if verdict.kind is VerdictKind.DENY:
+        return verdict
+    matter = hands.matter(call)
+    return _refused(verdict, matter) if isinstance(matter, ToolError) else call
 
 
 def _pin_edits(settled: Settled, hands: Hands) -> None:

@@ -109,15 +109,13 @@ def test_edits_of_one_file_are_shown_one_after_the_other_and_run_apart(root: Pat
     assert files(root) == {"calc.py": BUG.replace("-", "+")}
 
 
-def test_an_edit_that_would_fail_says_so_and_stays_failed(root: Path) -> None:
+def test_an_edit_that_would_fail_is_not_asked_about(root: Path) -> None:
     reply = 'tool: edit_file({"path": "calc.py", "old_str": "nowhere to be found", "new_str": "y"})'
-    with session(root, reply, "Done.") as now:
-        (call,) = asked(now.stream("Fix add"))
-        assert call["preview"]["kind"] == "problem"
-        assert call["preview"]["text"].startswith("Nothing was changed: 'calc.py' was not read yet.")
-        (root / "calc.py").write_text("nowhere to be found\n", encoding="utf-8")
-        last(now.answer({"decisions": {"0": {"action": "approve"}}}))
-    assert files(root) == {"calc.py": "nowhere to be found\n"}
+    with session(root, reply, "Done.", "Nothing was changed.") as now:
+        events = list(now.stream("Fix add"))
+        assert "Nothing was changed: 'calc.py' was not read yet." in now.result().messages[2].text
+    assert not any(isinstance(each, Asked) for each in events)
+    assert files(root) == {"calc.py": BUG}
 
 
 def test_what_is_allowed_for_the_run_is_asked_once_and_not_in_another_thread(root: Path) -> None:
@@ -223,11 +221,12 @@ def test_where_nobody_can_be_asked_each_refusal_has_a_code_of_its_own(root: Path
 
 
 def test_secrets_and_control_signs_are_not_shown(root: Path) -> None:
-    reply = 'tool: write_file({"path": "n.txt", "content": "\\u202egpj\\u001b[2J hunter2-hunter2\\n"})'
+    (root / "n.txt").write_text("hunter2-hunter2\n", encoding="utf-8")
+    reply = 'tool: append_file({"path": "n.txt", "content": "\\u202egpj\\u001b[2J\\n"})'
     with session(root, reply, secrets=("hunter2-hunter2",)) as now:
         (call,) = asked(now.stream("Write"))
     lines = call["preview"]["text"].splitlines()
-    assert lines == ["--- /dev/null", "+++ b/n.txt", "@@ -0,0 +1 @@", "+\\u202egpj\\x1b[2J [redacted secret]"]
+    assert lines[2:] == ["@@ -1 +1,2 @@", " [redacted secret]", "+\\u202egpj\\x1b[2J"]
     assert "hunter2" not in str(call)
 
 

@@ -7,7 +7,9 @@ from tests.scenarios.sample_repair import CALC, DONE, EDIT, MENDED, READ, TASK
 from tests.scenarios.scenario import Expectation, Scenario, Turn
 
 SECRETS = {".env": "TOKEN=swordfish\n", "app.py": "import os\n"}
-ASK = {"mode": "ask"}
+ASK = {"mode": "ask", "role": "editor"}
+"""A person is asked about files only: which other tools are offered would depend on the sandboxes of the machine."""
+
 NEW_FILE = ("write_file", {"path": "test_calc.py", "content": "from calc import add\n\nassert add(2, 3) == 5\n"})
 
 SENSITIVE = (".env", "server.pem", "server.key", "credentials.json", ".git/config", "id_rsa")
@@ -159,4 +161,27 @@ APPROVALS: tuple[Scenario, ...] = (
     ),
 )
 
-PERMISSIONS = (*DENIED, *APPROVALS)
+PROGRAMS: tuple[Scenario, ...] = (
+    Scenario(
+        name="approval_of_a_program",
+        story="In the mode ask a person approves a program that the run does not allow, and it runs in the sandbox. A"
+        " program that is not installed is refused without a question.",
+        files={"note.txt": "Remember.\n"},
+        settings={"mode": "ask", "allowed_programs": ("ls",)},
+        turns=(
+            Turn(
+                "What does note.txt say?",
+                (
+                    use(("run_command", {"argv": ["cat", "note.txt"]})),
+                    use(("run_command", {"argv": ["no-such-program"]})),
+                    Say("Remember."),
+                ),
+                decisions=("approve",),
+            ),
+        ),
+        expected=Expectation(shown=("The program 'no-such-program' is not installed",)),
+        sandboxed=True,
+    ),
+)
+
+PERMISSIONS = (*DENIED, *APPROVALS, *PROGRAMS)

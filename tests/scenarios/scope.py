@@ -68,7 +68,7 @@ SCOPE: tuple[Scenario, ...] = (
         name="protected_file_asked",
         story="In the mode ask a person is asked for the change of the editor's settings each time, and told why.",
         files=EDITOR,
-        settings={"mode": "ask"},
+        settings={"mode": "ask", "role": "editor"},
         turns=(Turn("Add a build task.", (use(EDIT_TASKS), Say("It is there.")), decisions=("approve",)),),
         expected=Expectation(files={TASKS: NEW_TASKS}),
     ),

@@ -57,6 +57,21 @@ def why_forbidden(address: str, *, private_allowed: bool = False) -> str:
     return "" if public and not (isinstance(parsed, IPv6Address) and parsed not in _UNICAST) else "reserved"
 
 
+def refused_by_name(target: Target) -> ToolError | None:
+    """Why nothing may connect to this host, as far as its name says it: an address, or this machine."""
+    try:
+        address = str(ip_address(target.host))
+    except ValueError:
+        if target.host != "localhost" and not target.host.endswith(".localhost"):  # Source: RFC 6761, section 6.3
+            return None
+        address = "127.0.0.1"
+    forbidden = why_forbidden(address, private_allowed=target.private_allowed)
+    if not forbidden:
+        return None
+    message = str(RefusedConnectionError(target, address, forbidden))
+    return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
+
+
 Resolve = Callable[[str, int], Sequence[str]]
 """The addresses of a host, for a port; OSError where it has none."""
 

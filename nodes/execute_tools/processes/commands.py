@@ -21,7 +21,16 @@ from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge, JudgedPath
 from mendgraph.nodes.execute_tools.processes import processes, workspace_cover
 from mendgraph.nodes.execute_tools.processes.backends import AUTO, choose_sandbox
 from mendgraph.nodes.execute_tools.processes.repository_texts import RepositoryTexts
-from mendgraph.nodes.execute_tools.processes.sandbox import HOME, PROGRAM_FOLDERS, SCRATCH, Sandbox, View, text_handle
+from mendgraph.nodes.execute_tools.processes.sandbox import (
+    HOME,
+    PROGRAM_FOLDERS,
+    SCRATCH,
+    SYSTEM_FOLDERS,
+    Guarantee,
+    Sandbox,
+    View,
+    text_handle,
+)
 from mendgraph.nodes.execute_tools.processes.shown_folders import Hidden, ShownFolders
 from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, os_failure, quoted
 
@@ -233,6 +242,34 @@ class Commands:
     def in_scope(self, scope: CancellationScope) -> Self:
         """The same commands for one call."""
         return replace(self, scope=scope)
+
+    def permitting(self, program: str) -> Self:
+        """The same commands, which may start this program as well; what it sees and may change stays as it is."""
+        listed = find_program(program, self.rules, self.root, self.env["PATH"])
+        if not isinstance(listed, ToolError) or listed.code is not ToolErrorCode.PERMISSION_DENIED:
+            return self
+        return replace(self, rules=replace(self.rules, programs=(*self.rules.programs, program)))
+
+    def program(self, name: str, cwd: str = ".") -> str | ToolError:
+        """The real name of the program that a command would start, or why none would be; nothing is started."""
+        place = find_program(name, self.rules, self.root, self.env["PATH"])
+        if isinstance(place, ToolError):
+            return place
+
+        real = os.path.realpath(place)
+        shown = ("/usr", *SYSTEM_FOLDERS, *self._readable, self.root)
+        bounded = Guarantee.OUTSIDE_FILES in self.sandbox.guarantees
+        is_visible = not bounded or any(_is_below(real, folder) for folder in shown)
+        is_hidden = _is_below(real, self.root) and self._denied(os.path.relpath(real, self.root))
+        if is_hidden or not is_visible:
+            message = f"{quoted(name)} cannot be run: no command sees this file."
+            return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
+        if not (os.path.isfile(real) and os.access(real, os.X_OK)):
+            return ToolError(code=ToolErrorCode.NOT_FOUND, message=f"{quoted(name)} is no program.")
+
+        with closing(open_root(self.root)) as root:
+            folder = self._folder(root, cwd)
+        return folder if isinstance(folder, ToolError) else real
 
     def read_only(
         self,

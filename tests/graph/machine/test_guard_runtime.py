@@ -95,26 +95,19 @@ def test_each_writing_tool_shows_its_diff(show: Show, call: tuple[str, JsonMap],
 
 
 @pytest.mark.parametrize(
-    ("call", "told"),
+    "call",
     [
-        (("edit_file", {"path": "no.txt", "old_str": "a", "new_str": "b"}), "The call would fail: "),
-        (("write_file", {"path": "a.txt", "content": "x"}), "Nothing was changed: 'a.txt' was not read yet."),
-        (("edit_file", {"path": ".env", "old_str": "1", "new_str": "2"}), "The call would fail: Blocked by rule"),
-        (("edit_file", {"path": "../x", "old_str": "", "new_str": "2"}), "The call would fail: "),
-        (
-            ("edit_file", {"path": "data.bin", "old_str": "x", "new_str": "2"}),
-            "The call would fail: 'data.bin' is a binary",
-        ),
-        (("edit_file", {"nonsense": 1}), "It cannot be told what this call would do (ValidationError: "),
+        ("edit_file", {"path": "no.txt", "old_str": "a", "new_str": "b"}),
+        ("write_file", {"path": "a.txt", "content": "x"}),
+        ("edit_file", {"path": ".env", "old_str": "1", "new_str": "2"}),
+        ("edit_file", {"path": "../x", "old_str": "", "new_str": "2"}),
+        ("edit_file", {"path": "data.bin", "old_str": "x", "new_str": "2"}),
+        ("edit_file", {"nonsense": 1}),
     ],
 )
-def test_a_call_that_would_fail_says_so_and_may_change_nothing_later(
-    show: Show, call: tuple[str, JsonMap], told: str
-) -> None:
+def test_a_call_that_would_fail_is_not_shown_and_may_change_nothing(show: Show, call: tuple[str, JsonMap]) -> None:
     (preview,) = show(call)
-    assert preview.shown["kind"] == "problem"
-    assert preview.shown["text"].startswith(told)
-    assert preview.pins == ()
+    assert (preview.shown["text"], preview.pins) == ("", ())
 
 
 def test_a_users_tool_is_never_run_to_be_shown_and_is_bound_to_its_files(show: Show) -> None:

@@ -18,7 +18,7 @@ from mendgraph.nodes.guard.approvals import (
     stop_asked_for,
 )
 from mendgraph.nodes.guard.policy import denied
-from mendgraph.nodes.records import Effect, JsonMap, ToolCall, ToolErrorCode, ToolSpec, Verdict, VerdictKind
+from mendgraph.nodes.records import Effect, JsonMap, ToolCall, ToolError, ToolErrorCode, ToolSpec, Verdict, VerdictKind
 
 SPECS = {"write": ToolSpec(name="write", description="", parameters={}, effect=Effect.WRITE, path_fields=("path",))}
 CALL = ToolCall(call_id="1", tool="write", arguments={"path": "a.py", "text": "x"}, raw_arguments="")
@@ -39,6 +39,7 @@ class Desk:
         self.asked: list[ApprovalRequest] = []
         self.hands = Hands(
             ask=self.ask,
+            matter=lambda _: "",
             preview=lambda calls: {index: self.preview(call) for index, call in calls.items()},
             validate=lambda _, arguments: arguments,
             judge=lambda _: ASKED,
@@ -86,6 +87,19 @@ def test_a_granted_call_that_could_do_nothing_when_it_was_judged_may_do_nothing_
     settled = settle_with_person([CALL], [ASKED], SPECS, hands)
     expected = Verdict(kind=VerdictKind.ALLOW, rule="ask_before_write", path="a.py", pins=pins)
     assert (settled.verdicts, desk.asked) == ([expected], [])
+
+
+def test_a_call_that_can_do_nothing_is_not_asked_about_and_may_do_nothing_later() -> None:
+    desk = Desk()
+    hands = replace(desk.hands, preview=lambda calls: dict.fromkeys(calls, Preview(DIFF, ("a.py",), ())))
+    settled = settle_with_person([CALL], [ASKED], SPECS, hands)
+    assert (settled.verdicts[0].kind, settled.verdicts[0].pins, desk.asked) == (VerdictKind.ALLOW, (), [])
+
+
+def test_a_call_that_would_be_refused_all_the_same_is_refused_without_a_question() -> None:
+    desk, error = Desk(), ToolError(code=ToolErrorCode.NOT_FOUND, message="There is no such program.")
+    settled = settle_with_person([CALL], [ASKED], SPECS, replace(desk.hands, matter=lambda _: error))
+    assert (settled.verdicts[0].kind, settled.verdicts[0].error, desk.asked) == (VerdictKind.DENY, error, [])
 
 
 @pytest.mark.parametrize(

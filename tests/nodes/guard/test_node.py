@@ -67,6 +67,7 @@ def judge(config: GuardConfig, *items: Item, state: GuardState | None = None) ->
     def hands(ask: Callable[[Any], object]) -> Hands:
         return Hands(
             ask=ask,
+            matter=lambda _: "",
             preview=nothing_shown,
             validate=validated,
             judge=lambda call: verdicts([call])[0],
