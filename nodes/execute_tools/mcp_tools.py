@@ -25,8 +25,8 @@ from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
 from mendgraph.nodes.execute_tools.registry import OpenArguments, Tool, ToolContext, plain_schema
 from mendgraph.nodes.execute_tools.tool_run import meant_or_known
 from mendgraph.nodes.execute_tools.tool_schemas import usable_schema
-from mendgraph.nodes.language.display import how_to_add
-from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult, invalid, plain_text, quoted
+from mendgraph.nodes.language.display import how_to_add, one_line
+from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult, invalid, quoted
 
 if TYPE_CHECKING:
     from mcp import ClientSession, types
@@ -193,7 +193,7 @@ def _tool(name: str, server: McpServer, offered: "types.Tool", effects: Mapping[
         raise ValueError(f"The tool {name!r} has a schema that cannot be used: {problem}.")
     if size > LONGEST_SCHEMA:
         raise ValueError(f"The tool {name!r} has a schema of {size} bytes, and {LONGEST_SCHEMA} are the most.")
-    said = plain_text(offered.description or offered.title or "", LONGEST_DESCRIPTION)
+    said = one_line(offered.description or offered.title or "", LONGEST_DESCRIPTION)
 
     async def run(context: ToolContext, arguments: OpenArguments) -> ToolResult | ToolError:
         question = partial(_call, tool=offered.name, arguments=arguments.model_extra or {})
@@ -242,9 +242,9 @@ def _bounded(node: Any, left: int = DEEPEST_SCHEMA) -> Any:
         return node
 
     if odd := next((name for name in node if not name.isprintable() or len(name) > 100), ""):
-        raise ValueError(f"it has the unreadable name {plain_text(odd, 100)!r}")
+        raise ValueError(f"it has the unreadable name {one_line(odd, 100)!r}")
     return {
-        key: plain_text(value, LONGEST_DESCRIPTION)
+        key: one_line(value, LONGEST_DESCRIPTION)
         if key == "description" and isinstance(value, str)
         else _bounded(value, left - 1)
         for key, value in node.items()
@@ -273,14 +273,14 @@ def call_result(name: str, answer: Mapping[str, Any]) -> ToolResult:
     blocks: list[JsonMap] = answer.get("content") or []
     text = "\n".join(str(block["text"]) for block in blocks if block["type"] == "text")
     if answer.get("isError"):
-        said = plain_text(text, LONGEST_ERROR) or "it gave no reason"
+        said = one_line(text, LONGEST_ERROR) or "it gave no reason"
         return ToolResult(ok=False, error=ToolError(code=ToolErrorCode.IO_ERROR, message=f"{name} failed: {said}"))
     data: JsonMap = {"text": text}
     if not text and answer.get("structuredContent") is not None:
         data = {"structured": answer["structuredContent"]}
     for block in (block for block in blocks if block["type"] != "text"):
         inner: JsonMap = block.get("resource") or block
-        attachment = {key: plain_text(str(inner[key]), LONGEST_DESCRIPTION) for key in _TOLD if inner.get(key)}
+        attachment = {key: one_line(str(inner[key]), LONGEST_DESCRIPTION) for key in _TOLD if inner.get(key)}
         if isinstance(inner.get("text"), str):
             attachment["text"] = inner["text"]
         data.setdefault("attachments", []).append({"type": block["type"], **attachment})
