@@ -406,14 +406,22 @@ class Verification(Record):
     """What is known of a turn's changes as a whole. Checks that ran before a later change say nothing of it.
 
     passed: `ran` names what was run, with counts ("pytest tests/test_cart.py: 2 tests"), and `lines` the changed lines
-    that it executed ("cart.py:3-7"), empty where that is not known. none: `reason` says why nothing could be run, and
-    is "" where no file was changed. contradicted: `reason` says what failed.
+    that it executed ("cart.py:3-7"), empty where that is not known. indistinct: it passes, but only tests that the
+    session has changed do so, and they pass on the files before its first change as well. none: `reason` says why
+    nothing could be run, "" where no file was changed. contradicted: it says what failed. Of the passing tests,
+    `failed_before` show the difference, `new_code` could not run before, and `indistinct` verify nothing. `skip_reason`
+    is what most of the `skipped` tests say.
     """
 
-    kind: Literal["passed", "none", "contradicted"] = "none"
+    kind: Literal["passed", "indistinct", "none", "contradicted"] = "none"
     ran: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
     reason: str = ""
+    failed_before: tuple[str, ...] = ()
+    new_code: tuple[str, ...] = ()
+    indistinct: tuple[str, ...] = ()
+    skipped: int = 0
+    skip_reason: str = ""
 
 
 class Mark(Record):
@@ -561,7 +569,6 @@ _FAILURES: Final[dict[int, tuple[ToolErrorCode, str]]] = {
     errno.EIO: (ToolErrorCode.IO_ERROR, "the disk reports an error"),
 }
 
-
 _FATAL_FOR_CHANGES: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS})
 """What stands in the way of every change, whatever a model tries next."""
 
@@ -586,13 +593,6 @@ _FULL: Final = tuple(f": {_FAILURES[number][1]}." for number in (errno.ENOSPC, e
 def quoted(path: str) -> str:
     """The path between quotes on one line: control and invisible characters escaped, and never long."""
     return repr(path if len(path) <= LONGEST_QUOTE else f"{path[:LONGEST_QUOTE]}...")
-
-
-def plain_text(text: str, most: int) -> str:
-    """One line of at most `most` characters: white space in one, control and invisible characters escaped."""
-    line = " ".join(text[: 4 * most].split())
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line[: most + 1])
-    return shown if len(shown) <= most else f"{shown[: most - 3]}..."
 
 
 def invalid(message: str, *suggestions: str) -> ToolError:

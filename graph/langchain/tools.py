@@ -36,7 +36,8 @@ from mendgraph.nodes.execute_tools.registry import (
 from mendgraph.nodes.execute_tools.tool_run import meant_or_known
 from mendgraph.nodes.execute_tools.tool_schemas import shown_schema
 from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.records import Effect, JsonMap, ToolCall, ToolError, ToolErrorCode, ToolResult, invalid, plain_text
+from mendgraph.nodes.language.display import one_line
+from mendgraph.nodes.records import Effect, JsonMap, ToolCall, ToolError, ToolErrorCode, ToolResult, invalid
 
 ACCEPTED: Final = "tools of mendgraph, tools of LangChain (@tool, StructuredTool, BaseTool), or typed functions"
 
@@ -103,7 +104,7 @@ def _adapted(given: BaseTool, effects: Mapping[str, Effect]) -> Tool:
         (arguments, schema), node = _arguments(given), ToolNode([given])
     except Exception as error:  # noqa: BLE001 - a schema of the user's own may fail in any way
         return unavailable_tool(
-            name, f"The tool {name!r} has a schema that cannot be used: {plain_text(str(error), 500)}"
+            name, f"The tool {name!r} has a schema that cannot be used: {one_line(str(error), 500)}"
         )
     paths = tuple(metadata.get("path_fields", ()))
     if unknown := [each for each in paths if each not in schema["properties"]]:

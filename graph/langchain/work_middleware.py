@@ -191,8 +191,9 @@ class EvidenceMiddleware(ModelCallMiddleware):
     replaces the model's answer, or other middleware that jumps to the end.
 
     The state's `verified` has the fields of `Outcome.verified`: `kind` is "passed", with what was run in `ran` and the
-    changed lines that it executed in `lines`; "contradicted", with what failed as `reason`; or "none", with the
-    `reason` why nothing could be run, "" where no file was changed.
+    changed lines that it executed in `lines`; "indistinct", where only tests of the turn itself pass, which did so
+    before as well; "contradicted", with what failed as `reason`; or "none", with the `reason` why nothing could be run,
+    "" where no file was changed.
     """
 
     state_schema = EvidenceState

@@ -256,6 +256,14 @@ def kept_content(workspace: str, sha256: str) -> bytes | None:
     return None
 
 
+def first_hashes(workspace: str, run_id: str) -> dict[str, str]:
+    """The hashes of what the files that a run has changed held before its first change, "" for new ones."""
+    with suppress(StoreError):
+        changes = Journal(workspace_folder_path(workspace)).changes_of(run_id)
+        return {each.path: each.before.sha256 for change in changes for each in reversed(change.effects)}
+    return {}
+
+
 LARGE_FILE: Final = 10_000_000
 """Bytes of a changed file from which on an outcome tells its size."""
 

@@ -260,7 +260,7 @@ class Turns:
         models = dict.fromkeys(each.model for each in self._view.account.paid)
         message = self.session.scrub(commit_message(wanted.task, result, [*models]))
         files = kept.files if kept else result.changed_files  # of all turns
-        checked = result.outcome.verified.kind == "passed" or not self.context.require_checks
+        checked = result.outcome.verified.kind in {"passed", "indistinct"} or not self.context.require_checks
         published = unattended.publish(files, finished=result.ok, checked=checked, message=message)
         if wanted.report:
             model = ["--model", self.context.model] if self.context.model else []

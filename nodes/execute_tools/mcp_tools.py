@@ -31,8 +31,9 @@ from mendgraph.nodes.execute_tools.registry import (
 )
 from mendgraph.nodes.execute_tools.tool_run import meant_or_known
 from mendgraph.nodes.execute_tools.tool_schemas import shown_schema
+from mendgraph.nodes.language.display import one_line
 from mendgraph.nodes.language.installation import how_to_add
-from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult, invalid, plain_text, quoted
+from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult, invalid, quoted
 
 if TYPE_CHECKING:
     from mcp import ClientSession, types
@@ -201,7 +202,7 @@ def _tool(name: str, server: McpServer, offered: "types.Tool", effects: Mapping[
         schema = shown_schema(_bounded(offered.inputSchema))
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"The tool {name!r} has a schema that cannot be used: {error}.") from error
-    said = plain_text(offered.description or offered.title or "", LONGEST_DESCRIPTION)
+    said = one_line(offered.description or offered.title or "", LONGEST_DESCRIPTION)
 
     async def run(context: ToolContext, arguments: OpenArguments) -> ToolAnswer:
         question = partial(_call, tool=offered.name, arguments=arguments.model_extra or {})
@@ -236,9 +237,9 @@ def _bounded(node: Any, left: int = DEEPEST_SCHEMA) -> Any:
         return {}
 
     if odd := next((name for name in node if not name.isprintable() or len(name) > 100), ""):
-        raise ValueError(f"it has the unreadable name {plain_text(odd, 100)!r}")
+        raise ValueError(f"it has the unreadable name {one_line(odd, 100)!r}")
     return {
-        key: plain_text(value, LONGEST_DESCRIPTION)
+        key: one_line(value, LONGEST_DESCRIPTION)
         if key == "description" and isinstance(value, str)
         else _bounded(value, left - 1)
         for key, value in node.items()
@@ -268,7 +269,7 @@ def call_result(name: str, answer: Mapping[str, Any]) -> ToolOutput:
     blocks: list[JsonMap] = answer.get("content") or []
     text = "\n".join(str(block["text"]) for block in blocks if block["type"] == "text")
     if answer.get("isError"):
-        said = plain_text(text, LONGEST_ERROR) or "it gave no reason"
+        said = one_line(text, LONGEST_ERROR) or "it gave no reason"
         return ToolOutput.failed(ToolError(code=ToolErrorCode.IO_ERROR, message=f"{name} failed: {said}"))
 
     data: JsonMap = {"text": text}
@@ -287,7 +288,7 @@ def _attachment(block: JsonMap) -> tuple[JsonMap, list[JsonMap]]:
     """What the model reads of an image, a sound or a file, and the content block in which it gets it, if it can."""
     inner: JsonMap = block.get("resource") or block
     attachment: JsonMap = {"type": block["type"]}
-    attachment |= {key: plain_text(str(inner[key]), LONGEST_DESCRIPTION) for key in _TOLD if inner.get(key)}
+    attachment |= {key: one_line(str(inner[key]), LONGEST_DESCRIPTION) for key in _TOLD if inner.get(key)}
     if isinstance(inner.get("text"), str):
         attachment["text"] = inner["text"]
     encoded = inner.get("data") or inner.get("blob")

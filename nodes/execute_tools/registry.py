@@ -50,8 +50,9 @@ class ToolContext:
     does not parse that did so before. `checks` run what shows whether the code is right: None where nothing may be run,
     or why it cannot. `task` is what the person asked for last; with `gated`, an edit that its words or the examples of
     the file contradict is refused. An edit may add none of the `foreign` lines: those of the prompt's examples.
-    `changes` are this turn's so far, and `backup` gives the bytes with a hash that a file held before one, None where
-    they were not kept. A page of a file has `max_lines` lines at most. `call_id` is the call's own, and `state` that of
+    `changes` are this turn's so far, `session_start` gives the hashes of what the files that the session has changed
+    held before its first change, "" for new ones, and `backup` the bytes with such a hash, None where they were not
+    kept. A page of a file has `max_lines` lines at most. `call_id` is the call's own, and `state` that of
     the run, to be read. `skill` gives the folder of a skill of the user's, `remember` keeps a note for later runs and
     gives it as it is kept; each is None where a run has none. `servers` are those of MCP that the session runs.
     """
@@ -72,6 +73,7 @@ class ToolContext:
     gated: bool = False
     checks: Checks | ToolError | None = None
     changes: Sequence[FileChange] = ()
+    session_start: Callable[[], Mapping[str, str]] = dict
     backup: Callable[[str], bytes | None] = lambda _: None
     max_lines: int = 500
     call_id: str = ""

@@ -22,6 +22,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from mendgraph.nodes.language.display import listed, target_of as target_words
+from mendgraph.nodes.language.names import IS_TEST
 from mendgraph.nodes.language.text_protocol import is_miss
 from mendgraph.nodes.records import (
     CHANGING,
@@ -371,20 +372,20 @@ def verification(call: ToolCall, result: ToolResult, changed: Sequence[str]) -> 
     """What the call of the checks came to, for all `changed` files; None where they were not made."""
     error, data = result.error, result.data
     if error is not None:
-        kind: Literal["contradicted", "none"] = "contradicted" if error.code is ToolErrorCode.CHECK_FAILED else "none"
-        return None if error.code is ToolErrorCode.CANCELLED else Verification(kind=kind, reason=error.message)
+        failed: Literal["contradicted", "none"] = "contradicted" if error.code is ToolErrorCode.CHECK_FAILED else "none"
+        return None if error.code is ToolErrorCode.CANCELLED else Verification(kind=failed, reason=error.message)
     unseen = [path for path in changed if path not in call.arguments.get("paths", ())]
-    return Verification(
-        kind="passed" if data.get("checks") == "passed" and not unseen else "none",
-        ran=tuple(data.get("ran", ())),
-        lines=tuple(data.get("lines", ())),
-        reason=f"no check looked at {listed(unseen)}" if unseen else str(data.get("reason", "")),
-    )
+    known = {name: data[name] for name in Verification.model_fields if name in data}
+    reason = f"no check looked at {listed(unseen)}" if unseen else str(data.get("reason", ""))
+    kind = "none" if unseen else data.get("checks", "none")
+    return Verification.model_validate({**known, "kind": kind, "reason": reason})
 
 
 def unchecked_stop(record: LoopRecord, answer: Answer | None, changed: Sequence[str]) -> StopCause | None:
     """Why an answer is not taken in a run that has to be checked: nothing has checked what it changed."""
-    if answer is None or not changed or (record.verified is not None and record.verified.kind != "none"):
+    kind = record.verified.kind if record.verified else "none"
+    only_tests = all(map(IS_TEST.search, changed))
+    if answer is None or not changed or kind in {"passed", "contradicted"} or (kind == "indistinct" and only_tests):
         return None
     message = "This run has to be checked, and nothing could check its changes."
     return StopCause(reason=StopReason.NOT_CHECKED, message=message, diagnostics=(f"the answer: {answer.text}",))

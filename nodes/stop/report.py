@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from mendgraph.nodes.language.display import count_of, listed, one_line
+from mendgraph.nodes.language.names import IS_TEST
 from mendgraph.nodes.records import (
     Answer,
     CallResult,
@@ -29,6 +30,7 @@ _CUT_SHORT = Verification(reason="the run ended before its changes were checked"
 _NO_CHECK_RAN = "no check ran after the last change"
 _CHECKS_OFF = "evidence is off, and no check is configured"
 MOST_TOLD = 20  # files of one kind of mark
+_LONGEST_REASON = 100  # characters of the reason why tests were skipped
 FAILED_WORK = frozenset({StopReason.EDITS_FAILED, StopReason.CHECKS_FAILED})
 """Why a run ends whose work failed: what it has changed is taken back."""
 _COUNT = re.compile(r": (\d+) ([a-z]+?)s?\Z")
@@ -110,8 +112,10 @@ def changes_words(
     """What a person reads first of a turn's changes ("Changed cart.py; 2 tests pass."); "" where there are none."""
     if not files:
         return f"No file was changed: {listed(refused)}." if refused else ""
-    if verified.kind == "passed":
-        checked = [*_passed(verified.ran), *[one_line(verified.reason).rstrip(".")] * bool(verified.reason)]
+    if verified.kind in {"passed", "indistinct"}:
+        checked = [*_passed(verified), *[one_line(verified.reason).rstrip(".")] * bool(verified.reason)]
+        if verified.kind == "indistinct" and not all(map(IS_TEST.search, files)):
+            checked[0] = f"not verified: {checked[0]}"
     else:
         reason = one_line(verified.reason).rstrip(".")
         failed = verified.kind == "contradicted"
@@ -136,11 +140,22 @@ def _deeds(files: Sequence[str], marks: Sequence[Mark]) -> str:
     return whole[0].upper() + whole[1:]
 
 
-def _passed(ran: Sequence[str]) -> list[str]:
-    """What passed: how many where a number was told ("2 tests pass"), the names of the others."""
+def _passed(verified: Verification) -> list[str]:
+    """What passed: how many where a number was told ("2 tests pass"), the names of the others; and what it is worth."""
     counts: Counter[str] = Counter()
-    for match in filter(None, map(_COUNT.search, ran)):
+    for match in filter(None, map(_COUNT.search, verified.ran)):
         counts[match[2]] += int(match[1])
-    others = listed([each for each in ran if not _COUNT.search(each)])
+    others = listed([each for each in verified.ran if not _COUNT.search(each)])
     words = [f"{count_of(number, noun)} {'passes' if number == 1 else 'pass'}" for noun, number in counts.items()]
-    return [*words, *[f"passed: {others}"] * bool(others)]
+    words += [f"passed: {others}"] * bool(others)
+    if verified.skipped:
+        reason = f": {one_line(verified.skip_reason, _LONGEST_REASON)}" if verified.skip_reason else ""
+        words[-1] += f", {verified.skipped:,} skipped{reason}"
+
+    one = len(verified.indistinct) == 1
+    worth = {
+        "failed before the change": verified.failed_before,
+        "tests new code" if len(verified.new_code) == 1 else "test new code": verified.new_code,
+        f"{'does' if one else 'do'} not distinguish before from after": verified.indistinct,
+    }
+    return [*words, *(f"{listed(names)} {kind}" for kind, names in worth.items() if names)]

@@ -8,7 +8,7 @@ files held before takes their place for all programs: so it is known what failed
 import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
@@ -58,7 +58,9 @@ class RanTests:
     """What became of tests: how many `passed`, None where that is not known, and what is told of those that `failed`.
 
     `name` is what ran them; it is also what failed where no single test is known. `near` are the failing ones that ran
-    what was changed, `lines` the changed lines that any test ran, by path. `error` says why nothing was run.
+    what was changed, `lines` the changed lines that any test ran, by path. `error` says why nothing was run. Of tests
+    that passed, `changed` are those that were called so, with the lines that they ran, and `passing` the others. How
+    many were `skipped`, and for which reason most of them.
     """
 
     name: str
@@ -67,6 +69,10 @@ class RanTests:
     near: Sequence[str] = ()
     lines: Mapping[str, Sequence[int]] = field(default_factory=dict)
     error: str = ""
+    passing: tuple[str, ...] = ()
+    changed: Mapping[str, Mapping[str, Sequence[int]]] = field(default_factory=dict)
+    skipped: int = 0
+    skip_reason: str = ""
 
 
 _TESTS: Final = TypeAdapter(RanTests)  # it comes from where the code of the workspace runs
@@ -78,6 +84,8 @@ _FAILED_TEST: Final = re.compile(
 """How pytest, unittest, cargo, go, TAP, node, jest and vitest print the name of a test that fails; the third and fourth
 tell the reason `here`, below of it."""
 _DETAILS: Final = 600  # characters of that which are told
+_SKIPPED: Final = re.compile(r"(?m)^.*?\b(?:(\d+) (?:skipped|ignored)|skipped=(\d+)|skipped (\d+)$).*$")
+"""How test runners print in a line of their summary how many tests were skipped."""
 
 
 @dataclass(frozen=True)
@@ -163,13 +171,16 @@ class Checks:
         path: str,
         seconds: float = inf,
         lines: Mapping[str, list[int]] | None = None,
+        changed: Collection[str] = (),
         before: Mapping[str, bytes] | None = None,
     ) -> RanTests | ToolError:
         """Run a test file of the workspace; UNAVAILABLE with the reason where it cannot be run.
 
-        `lines` are those of files that were changed; with `before` these files hold what they held then.
+        `lines` are those of files that were changed, and `changed` the tests of this one that were, as `changed_tests`
+        names them; with `before` these files hold what they held then.
         """
-        given = {_REQUEST: json.dumps({"path": path, "lines": lines or {}}).encode(), **self._replaced(before)}
+        request = {"path": path, "lines": lines or {}, "changed": sorted(changed)}
+        given = {_REQUEST: json.dumps(request).encode(), **self._replaced(before)}
         result = self._python(given, ["-B", _RUNNER, "tests", _REQUEST], min(seconds, self.rules.timeout_s))
         if isinstance(result, ToolError):
             return result
@@ -225,9 +236,10 @@ def _ended(name: str, result: CommandResult) -> RanTests | ToolError:
         return ToolError(code=ToolErrorCode.RESOURCE_LIMIT, message=message)
     if result.timed_out:
         return RanTests(name, failed={name: f"{name} does not end within {result.limit_s:.3g} s."})
-    if not result.exit_code:
-        return RanTests(name)
     whole = f"{output_text(result.stdout)}\n{output_text(result.stderr)}"
+    if not result.exit_code:
+        skipped = [int(found[found.lastindex or 0]) for found in _SKIPPED.finditer(whole)]
+        return RanTests(name, skipped=max(skipped, default=0))
     failed = {
         found[found.lastindex or 0]: whole[found.start() :].strip()[:_DETAILS] if found["here"] else text
         for found in _FAILED_TEST.finditer(whole)

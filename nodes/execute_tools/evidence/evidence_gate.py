@@ -9,9 +9,9 @@ against a turn's changes, and whether the names are as the request asks.
 import ast
 import posixpath
 import re
-from collections.abc import Collection, Iterator, Mapping, Set as AbstractSet
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set as AbstractSet
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.edits.python_text import Function, SyntaxProblem, parse
 from mendgraph.nodes.execute_tools.edits.request import Move, Request, is_file, module_of, read_request
@@ -169,6 +169,54 @@ def failed_already(now: RanTests, before: RanTests, request: str, defined: Colle
         return insists and near and test != now.name
 
     return [each for each in now.failed if each in before.failed and not counts(each)]
+
+
+class Distinction(NamedTuple):
+    """What tests that pass after a session's changes are worth, by what became of them on the files before it.
+
+    Those that `failed_before` show the difference. Those of `new_code` could not run before, as what they name was not
+    there. `indistinct` are tests of the session itself that passed before as well, and `unknown` its others.
+    """
+
+    failed_before: tuple[str, ...] = ()
+    new_code: tuple[str, ...] = ()
+    indistinct: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+
+_ABSENT_NAME: Final = re.compile(
+    r"No module named '([\w.]+)'|cannot import name '(\w+)'|has no attribute '(\w+)'|name '(\w+)' is not defined"
+)
+
+
+def distinguish(now: RanTests, then: RanTests, new: Collection[str], deleted: Collection[str]) -> Distinction:
+    """What the passing tests of one file are worth; `then` says what became of them before the session.
+
+    `new` are names that its changes define, `deleted` those of modules that could not be put back.
+    """
+    kinds: dict[str, list[str]] = {"failed_before": [], "new_code": [], "indistinct": [], "unknown": []}
+    whole = next((text for test, text in then.failed.items() if test.endswith(".py")), None)
+    for test in now.changed:
+        text = then.failed.get(test, whole)
+        absent = {part for names in _ABSENT_NAME.findall(text or "") for name in names for part in name.split(".")}
+        if test in then.changed:
+            kinds["indistinct"].append(test)
+        elif text is None or " does not end within " in text or absent.intersection(deleted):
+            kinds["unknown"].append(test)
+        else:
+            kinds["new_code" if absent.intersection(new) else "failed_before"].append(test)
+    kinds["failed_before"] += [test for test in now.passing if test in then.failed]
+    return Distinction(*map(tuple, kinds.values()))
+
+
+def new_names(texts: Iterable[tuple[str, str]]) -> frozenset[str]:
+    """What Python files define that they did not before, from their texts before and after."""
+    found: set[str] = set()
+    for both_texts in texts:
+        old, new = (parse(text) for text in both_texts)
+        if not isinstance(new, SyntaxProblem):
+            found |= _defined(new) - (set() if isinstance(old, SyntaxProblem) else _defined(old))
+    return frozenset(found)
 
 
 def _names_of(test: str, command: str) -> frozenset[str]:

@@ -3,10 +3,13 @@
 It is started in the workspace by whatever Python that has (3.9 or newer), and knows nothing but the standard library.
 As `python -B runner.py tests REQUEST` it runs a test file: with pytest where that is installed, else with unittest,
 which is given the functions `test_...` without parameters as well. The request names the file and the lines that were
-changed, `{"path": "test_a.py", "lines": {"a.py": [3, 4]}}`. The answer is JSON on the standard output; what tests print
-goes to the other one: `{"name": "pytest test_a.py", "passed": 2, "failed": {"test_a.py::f": "..."}, "near":
-["test_a.py::f"], "lines": {"a.py": [3]}, "error": ""}`. `near` are the failing tests that ran a changed line, `lines`
-those that any ran; `error` says why nothing was run.
+changed, `{"path": "test_a.py", "lines": {"a.py": [3, 4]}, "changed": ["Case.test_b"]}`. The answer is JSON on the
+standard output; what tests print goes to the other one: `{"name": "pytest test_a.py", "passed": 2, "failed":
+{"test_a.py::f": "..."}, "near": ["test_a.py::f"], "lines": {"a.py": [3]}, "passing": ["test_a.py::g"], "changed":
+{"test_a.py::Case::test_b": {"a.py": [4]}}, "skipped": 1, "skip_reason": "no docker", "error": ""}`. `near` are the
+failing tests that ran a changed line. Of tests that passed, those that the request calls `changed` come with the lines
+that they ran; `passing` are the others, where there are such ones. `lines` are those that all others ran; `error` says
+why nothing was run. A test that is expected to fail has neither passed nor been skipped.
 
 As `python -I -B runner.py examples REQUEST` it runs examples of modules. The request is a JSON file:
 
@@ -40,6 +43,7 @@ import time
 import traceback
 import types
 import unittest
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -47,7 +51,8 @@ from typing import Any
 _RAN = (0, 1, 2)  # pytest's exit codes where failures, if there are any, are reported one by one
 _NOTHING_COLLECTED = 5
 LONGEST_TOLD = 2_000  # characters of what is told of a failing test
-MOST_TOLD = 20  # failing tests of which more than their name is told
+MOST_TOLD = 20  # failing tests of which more than their last words is told
+MOST_NAMED = 400_000  # characters of the names of passing tests
 LONGEST = 300  # characters of a value or an error message that are told
 MOST_AT_ONCE = 16  # processes of modules: all of them together may use only so much
 MOST_MEMORY = 4_294_967_296  # bytes of address space of each module's process
@@ -334,12 +339,17 @@ def end(number: int, reader: int) -> None:
 
 
 class Trace:
-    """Which of some lines are executed, `ran`, and in which tests that was, `near`, from now on in this process."""
+    """Which of some lines are executed, `ran`, and in which tests that was, `near`, from now on in this process.
 
-    def __init__(self, lines: dict[str, list[int]]) -> None:
+    What a test of those that are `changed` executes is kept apart, in `by_test`.
+    """
+
+    def __init__(self, lines: dict[str, list[int]], changed: Sequence[str] = ()) -> None:
         self.lines = {os.path.realpath(path): frozenset(numbers) for path, numbers in lines.items() if numbers}
         self.ran: dict[str, set[int]] = {}
         self.near: set[str] = set()
+        self.changed = frozenset(changed)
+        self.by_test: dict[str, dict[str, set[int]]] = {}
         self.test = ""
         monitoring = getattr(sys, "monitoring", None)
         if not self.lines:
@@ -363,7 +373,8 @@ class Trace:
     def monitored(self, code: types.CodeType, line: int) -> Any:
         if line not in self.lines.get(code.co_filename, ()):
             return sys.monitoring.DISABLE if hasattr(sys, "monitoring") else None
-        self.ran.setdefault(code.co_filename, set()).add(line)
+        ran = self.by_test.setdefault(self.test, {}) if key_of(self.test) in self.changed else self.ran
+        ran.setdefault(code.co_filename, set()).add(line)
         self.near.add(self.test)
         return None
 
@@ -373,25 +384,36 @@ class Tests(unittest.TestResult):
 
     def __init__(self, trace: Trace) -> None:
         super().__init__()
-        self.trace, self.passed, self.failed = trace, 0, dict[str, str]()
+        self.trace, self.passing, self.failed = trace, list[str](), dict[str, str]()
+        self.skips: Counter[str] = Counter()
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self.trace.test = nodeid
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        self.passed += report.when == "call" and report.passed
+        if report.when == "call" and report.passed and not hasattr(report, "wasxfail"):
+            self.passing.append(report.nodeid)
         self.pytest_collectreport(report)
 
     def pytest_collectreport(self, report: Any) -> None:
         if report.failed:
             self.fail(report.nodeid, report.longreprtext)
+        elif report.skipped and not hasattr(report, "wasxfail"):
+            reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
+            self.skips[reason.replace("Skipped: ", "", 1)] += 1
 
     def fail(self, test: str, told: str) -> None:
-        self.failed.setdefault(test, told[-LONGEST_TOLD:] if len(self.failed) < MOST_TOLD else "")
+        self.failed.setdefault(test, told[-LONGEST_TOLD:] if len(self.failed) < MOST_TOLD else told[-LONGEST:])
 
     def startTest(self, test: Any) -> None:  # noqa: N802 - unittest's name
         self.trace.test = name_of(test)
         super().startTest(test)
+
+    def addSuccess(self, test: Any) -> None:  # noqa: N802 - unittest's name
+        self.passing.append(name_of(test))
+
+    def addUnexpectedSuccess(self, test: Any) -> None:  # noqa: N802 - unittest's name
+        self.fail(name_of(test), f"UNEXPECTED SUCCESS: {name_of(test)}")
 
 
 def name_of(test: Any) -> str:
@@ -399,17 +421,40 @@ def name_of(test: Any) -> str:
     return str(test.id()).replace("checked_tests.", "", 1)
 
 
+def key_of(test: str) -> str:
+    """The test in its file as a request names it: `Case.test_a`, or `test_a` for a function."""
+    name = (test.partition(".py::")[2] or test).partition("[")[0]
+    return ".".join(name.replace("::", ".").split(".")[-2:])
+
+
 def run_tests(root: str, request: dict[str, Any]) -> dict[str, Any]:
     """Run the tests in one file; the answer."""
     file, changed = request["path"], request["lines"]
     sys.path[:0] = [root, os.path.join(root, "src"), os.path.dirname(os.path.join(root, file))]
-    trace = Trace({os.path.join(root, path): numbers for path, numbers in changed.items()})
+    trace = Trace({os.path.join(root, path): numbers for path, numbers in changed.items()}, request["changed"])
     tests, trace.test = Tests(trace), file  # as a file is called that cannot be loaded
     runner = "unittest" if importlib.util.find_spec("pytest") is None else "pytest"
     error = (with_unittest if runner == "unittest" else with_pytest)(file, tests)
-    ran = {path: sorted(trace.ran.get(os.path.realpath(os.path.join(root, path)), ())) for path in changed}
-    told = {"name": f"{runner} {file}", "error": error, "passed": tests.passed, "failed": tests.failed, "lines": ran}
-    return {**told, "near": [each for each in tests.failed if each in trace.near]}
+    places = {path: os.path.realpath(os.path.join(root, path)) for path in changed}
+    names = [each for each in dict.fromkeys(tests.passing) if each not in tests.failed]
+    apart = [each for each in names if key_of(each) in trace.changed]
+    others = [each for each in names if key_of(each) not in trace.changed] if apart else []
+
+    def lines(ran: dict[str, set[int]]) -> dict[str, list[int]]:
+        return {path: sorted(ran.get(place, ())) for path, place in places.items()}
+
+    return {
+        "name": f"{runner} {file}",
+        "error": "" if tests.skips and not tests.passing else error,
+        "passed": len(names),
+        "failed": tests.failed,
+        "lines": lines(trace.ran),
+        "near": [each for each in tests.failed if each in trace.near],
+        "passing": others[: MOST_NAMED // max(map(len, [*others, "-"]))],
+        "changed": {each: lines(trace.by_test.get(each, {})) for each in apart},
+        "skipped": sum(tests.skips.values()),
+        "skip_reason": shortened(tests.skips.most_common(1)[0][0] if tests.skips else ""),
+    }
 
 
 def with_pytest(file: str, tests: Tests) -> str:
@@ -444,7 +489,7 @@ def with_unittest(file: str, tests: Tests) -> str:
     found.run(tests)
     for test, told in (*tests.errors, *tests.failures):
         tests.fail(name_of(test), f"FAIL: {name_of(test)}\n{told}")
-    tests.passed = tests.testsRun - len(tests.failed) - len(tests.skipped)
+    tests.skips.update(reason for _, reason in tests.skipped)
     return ""
 
 

@@ -1,4 +1,4 @@
-"""What was made of tests, from their texts before and after: which are gone, and which check less. Pure."""
+"""What was made of tests, from their texts before and after: which changed, are gone, or check less. Pure."""
 
 import ast
 import re
@@ -62,6 +62,27 @@ def weakened(texts: Mapping[str, tuple[str, str]]) -> dict[str, str]:
     return told
 
 
+def changed_tests(before: str, after: str) -> frozenset[str]:
+    """The tests of a Python file that are not as they were: `Case.test_a`, or `test_a` for a function.
+
+    A class has the tests that it inherits from another class of the file.
+    """
+    old, new = _test_texts(before), _test_texts(after)
+    return frozenset(name for name, text in new.items() if old.get(name) != text)
+
+
+def _test_texts(text: str) -> dict[str, str]:
+    tree = parse(text)
+    if isinstance(tree, SyntaxProblem):
+        return {}
+    tests = {name.removeprefix("."): ast.dump(test) for name, test in _tests(tree).items()}
+    for node in (each for each in tree.body if isinstance(each, ast.ClassDef)):
+        for base in (each.id for each in node.bases if isinstance(each, ast.Name)):
+            inherited = {name.partition(".")[2]: dump for name, dump in tests.items() if name.startswith(f"{base}.")}
+            tests = {f"{node.name}.{name}": dump for name, dump in inherited.items()} | tests
+    return tests
+
+
 class _Assertion(NamedTuple):
     """`kept` is what it asserts without the constants that are expected; a `strict` one says what a value is."""
 
@@ -109,12 +130,21 @@ def _python_parts(tree: ast.Module) -> dict[str, _Part]:
     every = [*ast.walk(tree)]
     silent = (each for each in every if isinstance(each, ast.Try) and any(map(_takes_all, each.handlers)))
     taken = {below for each in silent for step in each.body for below in ast.walk(step)}
-    holders = (each for each in every if isinstance(each, ast.Module | ast.ClassDef))
-    found = ((getattr(each, "name", ""), test) for each in holders for test in each.body if isinstance(test, Function))
-    tests = {f"{holder}.{test.name}": test for holder, test in found if test.name.startswith("test")}
+    tests = _tests(tree)
     inside = {below for test in tests.values() for below in ast.walk(test)}
     parts = {name: _part(ast.walk(test), taken, test.body) for name, test in tests.items()}
     return {**parts, "": _part((each for each in every if each not in inside), taken, [])}
+
+
+def _tests(tree: ast.Module) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
+    """The tests of a file by the name of their class, "" for none, a dot, and their own."""
+    holders = (each for each in ast.walk(tree) if isinstance(each, ast.Module | ast.ClassDef))
+    functions = ((getattr(each, "name", ""), test) for each in holders for test in each.body)
+    return {
+        f"{holder}.{test.name}": test
+        for holder, test in functions
+        if isinstance(test, Function) and test.name.startswith("test")
+    }
 
 
 def _part(nodes: Iterable[ast.AST], taken: set[ast.AST], body: list[ast.stmt]) -> _Part:

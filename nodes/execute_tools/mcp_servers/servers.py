@@ -17,7 +17,8 @@ from mendgraph.nodes.execute_tools.mcp_servers.connections import McpServer
 from mendgraph.nodes.execute_tools.mcp_servers.limits import END_S, LONGEST_REASON, START_S, McpLimitError
 from mendgraph.nodes.execute_tools.mcp_servers.stdio_process import StdioProcess, started_process
 from mendgraph.nodes.execute_tools.secrets.redact import redact
-from mendgraph.nodes.records import ToolError, ToolErrorCode, plain_text, quoted
+from mendgraph.nodes.language.display import one_line
+from mendgraph.nodes.records import ToolError, ToolErrorCode, quoted
 
 if TYPE_CHECKING:
     from mcp import ClientSession
@@ -287,4 +288,4 @@ def _first(error: BaseException) -> BaseException:
 
 
 def _reason(text: str) -> str:
-    return plain_text(str(redact(text[: 4 * LONGEST_REASON])), LONGEST_REASON)
+    return one_line(str(redact(text[: 4 * LONGEST_REASON])), LONGEST_REASON)

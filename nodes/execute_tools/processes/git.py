@@ -18,7 +18,8 @@ from typing import Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.files.handles import closing, lock_folder, open_root
 from mendgraph.nodes.execute_tools.processes.processes import ProcessResult, run_process
-from mendgraph.nodes.records import LONGEST_QUOTE, ToolError, ToolErrorCode, invalid, os_failure, plain_text, quoted
+from mendgraph.nodes.language.display import one_line
+from mendgraph.nodes.records import LONGEST_QUOTE, ToolError, ToolErrorCode, invalid, os_failure, quoted
 
 GIT_TIMEOUT_S: Final = 1_800.0
 """A checkout of a very large repository on a busy disk takes minutes."""
@@ -128,7 +129,7 @@ def git_failure(result: ProcessResult, doing: str, path: str) -> ToolError:
     lines = [line for line in said.splitlines() if line.strip()]
     last = next((line for line in lines if line.startswith(("fatal:", "error:"))), lines[-1] if lines else "")
     text = last.removeprefix("fatal: ").removeprefix("error: ").strip() or f"exit code {result.exit_code}"
-    message = f"Git could not {doing} {quoted(path)}: {plain_text(text, LONGEST_QUOTE).rstrip('.')}."
+    message = f"Git could not {doing} {quoted(path)}: {one_line(text, LONGEST_QUOTE).rstrip('.')}."
     return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
 
 

@@ -5,6 +5,7 @@ import io
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
@@ -270,12 +271,13 @@ RIGHT, WRONG = "def add(a, b):\n    return a + b\n", "def add(a, b):\n    return
 OLD = (
     "import pytest\nfrom app import add\n@pytest.mark.parametrize('n', [1, 2])\ndef test_n(n): assert add(n, 1) == 3\n"
 )
-ASKED = {"path": "test_app.py", "lines": {"app.py": [2]}}
+ASKED: dict[str, Any] = {"path": "test_app.py", "lines": {"app.py": [2]}, "changed": []}
 
 
-def asked(root: Path) -> dict[str, Any]:
-    (root.parent / "request.json").write_text(json.dumps(ASKED))
-    program = [sys.executable, "-B", runner.__file__, "tests", str(root.parent / "request.json")]
+def asked(root: Path, *, changed: Sequence[str] = (), unittest_only: bool = False) -> dict[str, Any]:
+    (root.parent / "request.json").write_text(json.dumps({**ASKED, "changed": [*changed]}))
+    isolated = ["-S"] if unittest_only else []  # no installed package is seen
+    program = [sys.executable, "-B", *isolated, runner.__file__, "tests", str(root.parent / "request.json")]
     done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=True, cwd=root)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -293,10 +295,37 @@ def test_each_test_with_pytest_whatever_the_project_adds_to_it(bench: Bench) -> 
         "passed": 2,
         "lines": {"app.py": [2]},
         "near": ["test_app.py::test_n[1]"],
+        "passing": [],
+        "changed": {},
+        "skipped": 0,
+        "skip_reason": "",
     }
 
 
-def test_of_a_failure_the_end_is_told_and_of_many_only_the_names(bench: Bench) -> None:
+@pytest.mark.parametrize("runner_module", ["pytest", "unittest"])
+def test_changed_tests_are_told_apart_with_their_lines_and_skips_are_counted(bench: Bench, runner_module: str) -> None:
+    cases = (
+        "import unittest\nfrom app import add\nclass Case(unittest.TestCase):\n"
+        "    def test_old(self): self.assertEqual(add(2, 3), 5)\n"
+        "    def test_new(self): self.assertEqual(add(0, 0), 0)\n"
+        "    @unittest.skip('no docker')\n    def test_c(self): pass\n"
+        "    @unittest.skip('no docker')\n    def test_d(self): pass\n"
+        "    @unittest.expectedFailure\n    def test_e(self): self.fail()\n"
+        "    @unittest.expectedFailure\n    def test_f(self): pass\n"
+    )
+    bench.put(app=RIGHT, test_app=cases)
+
+    told = asked(bench.root, changed=["Case.test_new"], unittest_only=runner_module == "unittest")
+
+    old, new, unexpected = (
+        [f"Case.{name}" if runner_module == "unittest" else f"test_app.py::Case::{name}"]
+        for name in ("test_old", "test_new", "test_f")
+    )
+    assert (told["passed"], told["passing"], told["changed"]) == (2, old, {new[0]: {"app.py": [2]}})
+    assert (told["skipped"], told["skip_reason"], list(told["failed"])) == (2, "no docker", unexpected)
+
+
+def test_of_a_failure_the_end_is_told_and_of_many_only_the_last_words(bench: Bench) -> None:
     parameters = "import pytest\n@pytest.mark.parametrize('n', range(22))\n"
     many = f"{parameters}def test_n(n): raise ValueError('x' * 5_000 + 'end')\n"
     bench.put(app="", test_app=many)
@@ -304,7 +333,7 @@ def test_of_a_failure_the_end_is_told_and_of_many_only_the_names(bench: Bench) -
     told = list(asked(bench.root)["failed"].values())
 
     assert all(len(each) == 2_000 and each.endswith("end") for each in told[:20])
-    assert told[20:] == ["", ""]
+    assert all(len(each) == 300 and each.endswith("end") for each in told[20:])
 
 
 @pytest.mark.parametrize(

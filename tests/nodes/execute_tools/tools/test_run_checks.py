@@ -1,4 +1,4 @@
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -56,10 +56,15 @@ class Scripted(Checks):
         return self.examples if isinstance(self.examples, ToolError) else self.examples[: len(modules)]
 
     def run_tests(
-        self, path: str, seconds: float = 0.0, lines: Any = None, before: Mapping[str, bytes] | None = None
+        self,
+        path: str,
+        seconds: float = 0.0,
+        lines: Any = None,
+        changed: Collection[str] = (),
+        before: Mapping[str, bytes] | None = None,
     ) -> RanTests | ToolError:
         self.asked.append((path, seconds))
-        self.changed = lines
+        self.changed, self.tests = lines, sorted(changed)
         return self.before[path] if before else self.ends.get(path, outcome(path))
 
     def run_command(
