@@ -32,7 +32,6 @@ from mendgraph.graph.langchain.openai_chat import Clients, EndpointChat, KeepsEx
 from mendgraph.graph.langchain.reply_limits import NOT_COMPRESSED, bound_response
 from mendgraph.nodes.call_model import endpoint as endpoints
 from mendgraph.nodes.call_model.driver import MODEL_LOOP
-from mendgraph.nodes.language.installation import how_to_install
 from mendgraph.nodes.records import JsonMap, ProviderErrorKind, ProviderFailure
 
 CONNECT_TIMEOUT_S: Final = 10.0
@@ -201,6 +200,8 @@ def provider_model(endpoint: endpoints.Endpoint, options: endpoints.ModelOptions
     except ImportError as error:
         package = re.search(r"langchain[-_]\w+(?:-\w+)*", str(error))
         named = package[0].replace("_", "-") if package else str(error)
+        from mendgraph.nodes.language.installation import how_to_install  # only where something is missing
+
         return _unavailable(f"{full} needs a package that is not installed: run `{how_to_install(named)}`")
     except Exception as error:  # noqa: BLE001 - each package refuses wrong settings in its own way
         return _not_set_up(full, error)

@@ -16,7 +16,6 @@ from typing import IO, cast
 
 from mendgraph.nodes.call_model.endpoint import EMBEDDED_WINDOW
 from mendgraph.nodes.call_model.weights import WeightsSpec, WeightsState, embedded_weights, weights_path, weights_status
-from mendgraph.nodes.language.installation import how_to_add
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 
 START_TIMEOUT_S = 60.0
@@ -99,6 +98,8 @@ def why_unavailable(path: str | None = None, *, spec: WeightsSpec | None = None)
     """None where the embedded model can be started; otherwise a failure that names the one command that helps."""
     if find_spec("xllamacpp") is None:
         hosted = "or name a hosted one with OPENAI_BASE_URL and OPENAI_API_KEY"
+        from mendgraph.nodes.language.installation import how_to_add  # only where something is missing
+
         return _unavailable(f"the embedded model needs {how_to_add('local')}; {hosted}")
     state = weights_status(path, spec=spec).state
     if state is WeightsState.READY:

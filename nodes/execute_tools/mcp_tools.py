@@ -32,7 +32,6 @@ from mendgraph.nodes.execute_tools.registry import (
 from mendgraph.nodes.execute_tools.tool_run import meant_or_known
 from mendgraph.nodes.execute_tools.tool_schemas import shown_schema
 from mendgraph.nodes.language.display import one_line
-from mendgraph.nodes.language.installation import how_to_add
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult, invalid, quoted
 
 if TYPE_CHECKING:
@@ -123,6 +122,8 @@ async def list_mcp_tools(
         import langchain_mcp_adapters.sessions
         import mcp
     except ImportError:
+        from mendgraph.nodes.language.installation import how_to_add  # only where something is missing
+
         return ToolError(code=ToolErrorCode.UNAVAILABLE, message=f"MCP tools need {how_to_add('mcp')}.")
     _ = langchain_mcp_adapters, mcp
 

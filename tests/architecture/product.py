@@ -30,6 +30,7 @@ EFFECT_FILES = frozenset(
         "nodes/execute_tools/environment.py",
         "nodes/execute_tools/evidence/checks.py",
         "nodes/execute_tools/evidence/runner.py",
+        "nodes/language/installation.py",
         "nodes/execute_tools/evidence/runners.py",
         "nodes/call_model/local_model.py",
         "nodes/call_model/local_server.py",

@@ -18,7 +18,6 @@ from mendgraph.nodes.execute_tools.files.change_records import RecordError
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
 from mendgraph.nodes.execute_tools.store.database_schema import FORMAT, SQLITE_TABLES, STORE_TABLES, PostgresTables
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, workspace_name
-from mendgraph.nodes.language.installation import how_to_add
 from mendgraph.nodes.records import ToolError, os_failure, quoted
 
 if TYPE_CHECKING:
@@ -370,6 +369,8 @@ def read_url(given: str) -> PostgresUrl:
         from psycopg import ProgrammingError
         from psycopg.conninfo import conninfo_to_dict
     except ImportError:
+        from mendgraph.nodes.language.installation import how_to_add  # only where something is missing
+
         message = f"{STORE_URL_VARIABLE} names a PostgreSQL database, which needs {how_to_add('postgres')}."
         raise StoreError(message) from None
     try:
