@@ -69,7 +69,7 @@ def main(plan: str, place: str) -> None:
         row = Row(**task)
         commit = Commit(row.sha, *tasks["commits"][row.sha])
         make_again(row, commit, repository, workspace, Path(place, "data"))
-        print(f"ROW {json.dumps(row.as_map())}", flush=True)
+        print(json.dumps(row.as_map()), flush=True)
 
 
 if __name__ == "__main__":

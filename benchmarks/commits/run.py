@@ -8,6 +8,7 @@ with more than one parent are passed over; those that no text tool can make are 
 import argparse
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -22,7 +23,7 @@ from benchmarks.commits.result import Row
 from benchmarks.commits.script import FORMS
 from benchmarks.commits.tables import report
 from benchmarks.overhead.environments import LANGCHAIN, OWN, prepare, python_of
-from benchmarks.redteam.dojo.run import rows_of
+from benchmarks.real_model.child import clean_environment, root_of_project
 from mendgraph.nodes.guard.file_rules import check_file_guardrails
 from mendgraph.nodes.guard.scope import PROTECTED
 
@@ -58,9 +59,9 @@ def main(arguments: Sequence[str]) -> int:
         ]
         for job in jobs:
             rows += job.result()
+            if options.json:
+                options.json.write_text("".join(json.dumps(row.as_map()) + "\n" for row in rows), "utf-8")
 
-    if options.json:
-        options.json.write_text("".join(json.dumps(row.as_map()) + "\n" for row in rows), "utf-8")
     for line in report(rows):
         print(line, flush=True)
     print(f"\n{(time.monotonic() - start) / 60:.1f} min, python {sys.version.split()[0]}, {os.cpu_count()} CPUs")
@@ -96,12 +97,26 @@ def _ran(
     (home / "plan.json").write_text(json.dumps(tasks), "utf-8")
 
     command = [python_of(environment), "-P", "-m", "benchmarks.commits.child", str(home / "plan.json"), str(home)]
-    maps, failure = rows_of(command, home, {})
+    settings = {"PYTHONPATH": str(root_of_project()), "LANGSMITH_TRACING": "false"}
+    with (home / "rows.jsonl").open("w+", encoding="utf-8") as output:
+        done = subprocess.run(
+            command,
+            cwd=home,
+            env=clean_environment(os.environ, home, settings),
+            stdout=output,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        output.seek(0)
+        rows = [Row(**json.loads(line)) for line in output]
+
     yield from (row for row in plan if row.apart)
-    yield from (Row(**each) for each in maps)
-    if failure is not None:
-        yield Row(plan[0].repository, "", plan[0].contestant, failure=f"it ended early: {failure}")
-    print(f"{plan[0].repository}, {plan[-1].contestant}: {len(maps)} runs", file=sys.stderr, flush=True)
+    yield from rows
+    if done.returncode:
+        failure = f"it ended early: {done.stderr.strip()[-600:]}"
+        yield Row(plan[0].repository, "", plan[0].contestant, failure=failure)
+    print(f"{plan[0].repository}, {plan[-1].contestant}: {len(rows)} runs", file=sys.stderr, flush=True)
 
 
 def _rows(name: str, contestant: str, reasons: dict[str, str], *, every_form: bool) -> Iterator[Row]:

@@ -18,6 +18,9 @@ FORMS: Final = (EDIT, PATCH, WRITE)
 _CONTEXT: Final = 3
 """Lines around a change that a hunk has at least."""
 
+_MOST_EDITS: Final = 20
+"""Edits of one file; with more places to change it is written whole."""
+
 
 @dataclass(frozen=True)
 class Step:
@@ -72,7 +75,7 @@ def _acts(delta: Delta, form: str) -> Iterator[Step]:
     if not _keeps_form(delta):
         yield Step("delete", delta.path)
         yield Step("write", delta.path, delta.texts[1])
-    elif form == EDIT and before.strip():
+    elif form == EDIT and before.strip() and len(delta.hunks) <= _MOST_EDITS:
         yield from _edits(delta.path, before, after, delta.hunks)
     else:
         yield Step("write", delta.path, after)

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from mendgraph.nodes.execute_tools.edits import patches
 from mendgraph.nodes.execute_tools.edits.diffs import NO_FILE, Version, file_change
-from mendgraph.nodes.execute_tools.files.text_files import BOM, TextForm, encode_text, text_of, unstorable
+from mendgraph.nodes.execute_tools.files.text_files import BOM, encode_text, text_of, unstorable
 from mendgraph.nodes.execute_tools.files.workspace import Change, DeleteFile, MoveFile, WriteFile
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolArguments, ToolContext, tool
 from mendgraph.nodes.execute_tools.tools.saving import changed, judged_syntax, load_current, outdated
@@ -76,9 +76,8 @@ def _added(context: ToolContext, file: patches.AddedFile) -> _Planned | ToolErro
     if context.workspace.exists(file.path):
         message = f"{quoted(file.path)} exists already, so it cannot be added: update it instead."
         return _in_line(file, ToolError(code=ToolErrorCode.CONFLICT, message=message))
-    text = file.text.removeprefix(BOM)
-    data = encode_text(text, TextForm())
-    return _Planned(WriteFile(file.path, data), NO_FILE, Version("", text), {"action": "created"})
+    change = WriteFile(file.path, file.text.encode())
+    return _Planned(change, NO_FILE, Version("", file.text.removeprefix(BOM)), {"action": "created"})
 
 
 def _deleted(context: ToolContext, file: patches.DeletedFile) -> _Planned | ToolError:

@@ -6,7 +6,7 @@ from typing import Final
 from pydantic import Field
 
 from mendgraph.nodes.execute_tools.edits.exact_edits import EQUAL, Tier, replace_text, tier_data
-from mendgraph.nodes.execute_tools.files.text_files import BOM, count_lines, unstorable
+from mendgraph.nodes.execute_tools.files.text_files import count_lines, unstorable
 from mendgraph.nodes.execute_tools.registry import FilePath, ToolAnswer, ToolArguments, ToolContext, tool
 from mendgraph.nodes.execute_tools.tools.saving import instead_of, load_current, save_text
 from mendgraph.nodes.language.text_protocol import is_miss
@@ -41,8 +41,7 @@ def edit_file(context: ToolContext, arguments: EditFileArguments) -> ToolAnswer:
     if isinstance(before := load_current(context, arguments.path), ToolError):
         if before.code is not ToolErrorCode.NOT_FOUND or arguments.old_str:
             return before
-        text = arguments.new_str.removeprefix(BOM)
-        lines = count_lines(text)
+        text, lines = arguments.new_str, count_lines(arguments.new_str)
         return save_text(context, arguments.path, text, None, replacements=0, start_line=1, lines_changed=lines)
     old, new = arguments.old_str, arguments.new_str
     edited = replace_text(before.file.text, before.name, old, new, replace_all=arguments.replace_all)

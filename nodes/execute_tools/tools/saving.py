@@ -9,6 +9,7 @@ from mendgraph.nodes.execute_tools.edits.diffs import NO_FILE, Version, file_cha
 from mendgraph.nodes.execute_tools.evidence.checks import Checks
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.files.text_files import (
+    BOM,
     TextFile,
     TextForm,
     decode_text,
@@ -62,10 +63,12 @@ def load_current(context: ToolContext, path: str) -> LoadedText | ToolError:
 def save_text(context: ToolContext, path: str, text: str, before: LoadedText | None, **data: Any) -> ToolAnswer:
     """Writes `text` in place of `before` (None: a new file), in its form, and reports `data` beside the path.
 
-    `text` has its final line ends. The file must still be what `before` says; otherwise the workspace gives CONFLICT.
-    Nothing is written where the syntax gate or the evidence refuses the text, or where it has lines of an example.
+    `text` has its final line ends; a BOM at its beginning is the form of a new file. The file must still be what
+    `before` says; otherwise the workspace gives CONFLICT. Nothing is written where the syntax gate or the evidence
+    refuses the text, or where it has lines of an example.
     """
-    form = before.file.form if before else TextForm()
+    form = before.file.form if before else TextForm(has_bom=text.startswith(BOM))
+    text = text.removeprefix(BOM)
     target = before.path if before else path
     old_text = before.file.text if before else None
     if isinstance(judged := judged_syntax(context, target, old_text, text), ToolError):

@@ -9,7 +9,6 @@ from mendgraph.nodes.execute_tools.edits.diffs import NO_FILE, Version, file_cha
 from mendgraph.nodes.execute_tools.edits.losses import why_lossy
 from mendgraph.nodes.execute_tools.files.text_files import (
     BOM,
-    TextForm,
     count_lines,
     encode_text,
     text_of,
@@ -42,7 +41,7 @@ def write_file(context: ToolContext, arguments: WriteFileArguments) -> ToolAnswe
         return _overwrite(context, arguments, before)
     if before.code is not ToolErrorCode.NOT_FOUND:
         return before
-    return _save(context, arguments, arguments.content.removeprefix(BOM), None)
+    return _save(context, arguments, arguments.content, None)
 
 
 def _overwrite(context: ToolContext, arguments: WriteFileArguments, before: saving.LoadedText) -> ToolAnswer:
@@ -61,8 +60,7 @@ def _overwrite(context: ToolContext, arguments: WriteFileArguments, before: savi
 def _save(
     context: ToolContext, arguments: WriteFileArguments, text: str, before: saving.LoadedText | None
 ) -> ToolAnswer:
-    form = before.file.form if before else TextForm()
-    size, lines = len(encode_text(text, form)), count_lines(text)
+    size, lines = len(encode_text(text, before.file.form) if before else text.encode()), count_lines(text)
     action = "overwritten" if before else "created"
     return saving.save_text(context, arguments.path, text, before, action=action, bytes=size, lines=lines)
 

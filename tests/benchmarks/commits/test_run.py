@@ -35,6 +35,8 @@ AFTER = {
     "no_end.json": '{\n "a": 2\n}\n',
     "routes/[slug]/page.tsx": "export default 2;\n",
     "empty.txt": "",
+    "new.cs": "\ufeffclass C\r\n{\r\n}\r\n",
+    "more.cs": "\ufeffclass D\n{\n}\n",
     ".github/workflows/ci.yml": "on: push",
 }
 

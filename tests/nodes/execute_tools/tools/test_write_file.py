@@ -2,6 +2,7 @@ import stat
 
 import pytest
 
+from mendgraph.nodes.execute_tools.tools.edit_file import edit_file
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.execute_tools.tools.write_file import append_file, write_file
 from mendgraph.nodes.records import ChangeKind, ToolErrorCode
@@ -13,6 +14,13 @@ def test_a_file_is_created_with_its_folders(bench: Bench) -> None:
     assert output.result.data == {"path": "src/new.py", "action": "created", "bytes": 14, "lines": 2}
     assert bench.bytes_of("src/new.py") == "x = 'é'\ny = 2".encode()
     assert [change.kind for change in output.changes] == ["created"]
+
+
+def test_new_file_has_a_bom_where_its_text_begins_with_one(bench: Bench) -> None:
+    data = bench.data(write_file, path="a.cs", content="\ufeffclass A;\r\n")
+    bench.data(edit_file, path="b.cs", old_str="", new_str="\ufeffclass B;\n")
+    assert (data["bytes"], bench.bytes_of("a.cs")) == (13, b"\xef\xbb\xbfclass A;\r\n")
+    assert bench.bytes_of("b.cs") == b"\xef\xbb\xbfclass B;\n"
 
 
 def test_a_file_that_was_read_may_be_replaced_and_replaced_again(bench: Bench) -> None:
