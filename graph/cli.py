@@ -169,6 +169,7 @@ app.command()(setup_commands.usage)
 app.command()(batch_command.batch)
 app.command()(setup_commands.doctor)
 app.add_typer(setup_commands.config_app, name="config")
+app.add_typer(setup_commands.permissions_app, name="permissions")
 app.add_typer(run_commands.memories, name="memory")
 app.add_typer(run_commands.cassettes, name="cassette")
 app.add_typer(setup_commands.model_app, name="model")
@@ -348,7 +349,12 @@ def _setup(chosen: opt.Options, *, attended: bool) -> "Setup":
         next_line=input,
         ask=_ask if attended and not chosen.as_json and sys.stdin.isatty() else None,
         environment=os.environ,
-        session_options={"durability": chosen.durability, "thread_id": chosen.run_id, **_session_options()},
+        session_options={
+            "durability": chosen.durability,
+            "thread_id": chosen.run_id,
+            "kept_permissions": True,
+            **_session_options(),
+        },
     )
 
 

@@ -237,6 +237,7 @@ def test_every_command_that_is_named_is_there() -> None:
 OF_USERS: Final = {
     "prices.toml",
     "config.toml",
+    "permissions.json",
     "AGENTS.md",
     "CLAUDE.md",
     "GEMINI.md",

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from pydantic import ValidationError
 
 from mendgraph.graph.configuration.context import REPLY_TOKENS, SETTINGS, AgentContext
+from mendgraph.graph.configuration.permissions import PERMISSIONS_FILE
 from mendgraph.nodes.call_model.endpoint import MODEL_VARIABLE
 from mendgraph.nodes.call_model.ledger import PRICES_VARIABLE, PriceList, parse_prices
 from mendgraph.nodes.execute_tools.files.sandbox import StrPath
@@ -383,8 +384,8 @@ def first_error(error: ValidationError) -> tuple[str, str]:
 
 
 def user_places() -> tuple[str, ...]:
-    """The absolute names of the user's own files of settings and prices, whether they are there or not."""
-    usual = (user_files.configuration_file(name) for name in (FILE_NAME, PRICES_FILE))
+    """The absolute names of the user's own files of settings, prices and permissions, whether they are there or not."""
+    usual = (user_files.configuration_file(name) for name in (FILE_NAME, PRICES_FILE, PERMISSIONS_FILE))
     named = (os.environ.get(variable, "") for variable in (CONFIG_VARIABLE, PRICES_VARIABLE))
     files = (each for each in (*usual, *named) if isinstance(each, str) and each)
     return tuple(os.path.abspath(os.path.expanduser(each)) for each in files)

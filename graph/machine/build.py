@@ -340,6 +340,7 @@ class SessionOptions(MachineOptions, total=False):
     checkpointer: BaseCheckpointSaver[Any] | None
     thread_id: str | None
     durability: Durability
+    kept_permissions: bool
 
 
 def checked(given: BuildArguments) -> BuildArguments:
@@ -483,16 +484,26 @@ def build_machine(
     *,
     stop: StopRequest | None = None,
     served: bool = False,
+    kept_permissions: bool = False,
     **arguments: Any,
 ) -> tuple[Machine, BoundNodes]:
     """Compile the machine of these `BuildArguments`, and give its nodes as well, which are closed by whoever runs it.
 
-    `stop` is how somebody may let a run end early. With `served` every context is a client's, on any server.
+    `stop` is how somebody may let a run end early. With `served` every context is a client's, on any server. With
+    `kept_permissions` what a person allows for good is kept in the user's settings, and taken up.
     """
     given = BuildArguments(checkpointer, **arguments)
     form = None if given.response_format is None else read_format(given.response_format)
     own_tools = cast("Sequence[Tool] | None", given.tools)
-    tools = ToolRuntime(own_tools, tuple(given.rules), given.roles, given.secrets, form, served=served)
+    tools = ToolRuntime(
+        own_tools,
+        tuple(given.rules),
+        given.roles,
+        given.secrets,
+        form,
+        served=served,
+        kept_permissions=kept_permissions,
+    )
     nodes = BoundNodes(
         given.model,
         tools,

@@ -26,10 +26,21 @@ from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.approvals import NO_PREVIEW, ApprovalRequest, GuardUpdate, Hands, Preview, ShownPreview
 from mendgraph.nodes.guard.node import judge_step
-from mendgraph.nodes.guard.policy import GuardConfig, judge_path, judge_reply, paths_of_call, plain_target
+from mendgraph.nodes.guard.permissions import covers, matter_of
+from mendgraph.nodes.guard.policy import ASKED, GuardConfig, judge_path, judge_reply, paths_of_call, plain_target
 from mendgraph.nodes.language.history import last_request
 from mendgraph.nodes.loop_check.repetition import signature_of
-from mendgraph.nodes.records import CallError, Effect, JsonMap, LoopRecord, Plan, ToolCall, Verdict
+from mendgraph.nodes.records import (
+    CallError,
+    Effect,
+    JsonMap,
+    LoopRecord,
+    Plan,
+    ToolCall,
+    ToolError,
+    Verdict,
+    VerdictKind,
+)
 
 SECONDS = 10.0
 """How long one call may be thought about."""
@@ -65,7 +76,8 @@ def judge_calls(tools: ToolRuntime, state: AgentState) -> GuardUpdate:
     signature = partial(signature_of, root=context.workspace)
 
     def judge(items: Sequence[ToolCall | CallError]) -> list[Verdict]:
-        return judge_reply(items, config, tools.specs, overrides, signature)
+        verdicts = judge_reply(items, config, tools.specs, overrides, signature)
+        return _permitted(tools, state, items, verdicts) if context.mode == "auto" else verdicts
 
     def hands(ask: Callable[[ApprovalRequest], object]) -> Hands:
         clean = tools.redactor().content
@@ -73,16 +85,38 @@ def judge_calls(tools: ToolRuntime, state: AgentState) -> GuardUpdate:
         listed = isinstance(get_runtime(AgentContext).context, Admission)
         return Hands(
             ask=lambda request: clean(ask(clean(request))),
-            matter=partial(tools.matter, state, listed=listed),
+            subject=partial(tools.subject, state, listed=listed),
             preview=Previewer(tools, state),
             validate=tools.registry.validate,
             judge=lambda call: judge([call])[0],
             thread=str(get_config()["configurable"].get("thread_id") or state.get("run_id", "")),
-            grants=state.get("grants") or (),
+            workspace=context.workspace,
+            permissions=(*(state.get("permissions") or ()), *tools.kept_permissions(context)),
+            keep=tools.keep_permission,
             known=state.get("known_files") or {},
         )
 
     return judge_step(state, judge, tools.specs, hands)
+
+
+def _permitted(
+    tools: ToolRuntime, state: AgentState, items: Sequence[ToolCall | CallError], verdicts: Sequence[Verdict]
+) -> list[Verdict]:
+    """The verdicts of mode "auto", in which calls that the user has allowed in this workspace count as approved."""
+    context, judged = state["context"], list(verdicts)
+    kept = tools.kept_permissions(context)
+    for index, item in enumerate(items if kept else ()):
+        spec = tools.specs.get(item.tool)
+        if not isinstance(item, ToolCall) or spec is None or verdicts[index].kind is not VerdictKind.ALLOW:
+            continue
+        rule = ASKED.get(spec.effect, "")
+        subject = tools.subject(state, item, listed=False) if any(each.rule == rule for each in kept) else ""
+        if isinstance(subject, ToolError):
+            continue
+        matter = matter_of(item, subject, context.workspace)
+        if any(covers(each, rule, item.tool, matter) for each in kept):
+            judged[index] = verdicts[index].model_copy(update={"rule": rule})
+    return judged
 
 
 def is_judged_by_words(tools: ToolRuntime, state: AgentState) -> bool:

@@ -4,7 +4,8 @@ A person is asked only about a call that an approval lets run. What the sandbox 
 addresses only those may be asked that the user has named.
 """
 
-from collections.abc import Sequence
+import posixpath
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -21,11 +22,20 @@ COMMAND_TOOL: Final = "run_command"
 NETWORK_TOOL: Final = "http_get"
 
 
-def program_of(call: ToolCall, commands: Commands | ToolError | None, *, listed: bool) -> str | ToolError:
-    """The real name of the program that an approved command starts, or why it would be refused all the same.
+def subject_of(
+    call: ToolCall, context: AgentContext, commands: Callable[[], Commands | ToolError | None], *, listed: bool
+) -> str | ToolError:
+    """What an approval of this call would allow: a program by its real name, or a host; "" for other calls.
 
-    With `listed` an approval allows no program beside those of the context.
+    It is the error of a call that would be refused all the same. With `listed` an approval allows nothing beside what
+    the context names.
     """
+    if call.tool == COMMAND_TOOL:
+        return _program_of(call, commands(), listed=listed)
+    return _host_of(call, context, listed=listed) if call.tool == NETWORK_TOOL else _named_in(call)
+
+
+def _program_of(call: ToolCall, commands: Commands | ToolError | None, *, listed: bool) -> str | ToolError:
     if not isinstance(commands, Commands):
         return commands or ToolError(code=ToolErrorCode.UNAVAILABLE, message=COMMANDS_ARE_OFF)
     name = call.arguments["argv"][0]
@@ -36,8 +46,7 @@ def program_of(call: ToolCall, commands: Commands | ToolError | None, *, listed:
         return os_failure(error, "run", name)
 
 
-def host_of(call: ToolCall, context: AgentContext, *, listed: bool) -> str | ToolError:
-    """The scheme, host and port that an approved call asks, or why it would be refused all the same."""
+def _host_of(call: ToolCall, context: AgentContext, *, listed: bool) -> str | ToolError:
     from mendgraph.nodes.execute_tools.network.network import refused_by_name
     from mendgraph.nodes.execute_tools.network.url_rules import judge_url, read_url
 
@@ -48,6 +57,17 @@ def host_of(call: ToolCall, context: AgentContext, *, listed: bool) -> str | Too
     if isinstance(target, ToolError):
         return target
     return refused_by_name(target) or f"{target.scheme}://{target.authority}"
+
+
+def _named_in(call: ToolCall) -> str:
+    from mendgraph.nodes.execute_tools.network.url_rules import Target, read_url
+
+    argv, folder, url = (call.arguments.get(name) for name in ("argv", "cwd", "url"))
+    if isinstance(argv, list) and argv:
+        name = str(argv[0])
+        return posixpath.normpath(posixpath.join(str(folder or "."), name)) if "/" in name else name
+    target = read_url(url) if isinstance(url, str) else None
+    return f"{target.scheme}://{target.authority}" if isinstance(target, Target) else str(url or "")
 
 
 def permitted(context: AgentContext, call: ToolCall, using: ToolContext) -> ToolContext:

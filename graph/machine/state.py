@@ -32,7 +32,7 @@ from mendgraph.nodes.call_model.prompts.estimates import Gauge
 from mendgraph.nodes.call_model.window import Window
 from mendgraph.nodes.execute_tools.policy.alerts import Vitals
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
-from mendgraph.nodes.guard.approvals import Grant
+from mendgraph.nodes.guard.permissions import Permission
 from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
 from mendgraph.nodes.language.project_notes import ProjectNotes
 from mendgraph.nodes.records import FileChange
@@ -201,7 +201,7 @@ class SmallState(TypedDict, total=False):
     run_id: str
     vitals: Vitals
     window: Window
-    grants: list[Grant]
+    permissions: list[Permission]
     plan: records.Plan
     spending: Spending
 
@@ -241,9 +241,9 @@ CHECKPOINT_TYPES: tuple[type, ...] = (
     APILimits,
     APIUsageStats,
     Gauge,
-    Grant,
     HealingAttempt,
     Mending,
+    Permission,
     ProjectNotes,
     RunLimits,
     Spending,

@@ -16,8 +16,9 @@ from langgraph.store.base import BaseStore
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import user_places
+from mendgraph.graph.configuration.permissions import keep_permission, list_permissions
 from mendgraph.graph.machine.memory import Memory
-from mendgraph.graph.machine.permits import COMMAND_TOOL, NETWORK_TOOL, allowed_words, host_of, permitted, program_of
+from mendgraph.graph.machine.permits import COMMAND_TOOL, NETWORK_TOOL, allowed_words, permitted, subject_of
 from mendgraph.graph.machine.redaction import CurrentRedactor, WrittenLiterals
 from mendgraph.graph.machine.run_records import is_resuming
 from mendgraph.graph.machine.state import AgentState, Update
@@ -62,6 +63,7 @@ from mendgraph.nodes.execute_tools.tools.about_run import remember
 from mendgraph.nodes.execute_tools.tools.read_file import read_file, read_skill
 from mendgraph.nodes.execute_tools.trace import RunLog, TraceEvent, TraceSink
 from mendgraph.nodes.guard.file_rules import FileGuardrailRule, writable_rule
+from mendgraph.nodes.guard.permissions import Permission
 from mendgraph.nodes.guard.policy import edited_result, is_hidden, judge_content, results_of_denied
 from mendgraph.nodes.guard.scope import Scope, is_guarded, scope_rule
 from mendgraph.nodes.heal.healing import is_unfounded
@@ -116,8 +118,11 @@ class ToolRuntime:
         response_format: ResponseFormat | None = None,
         *,
         served: bool = False,
+        kept_permissions: bool = False,
     ) -> None:
         """Nothing is opened yet. `roles` are lists of tool names, `secrets` values that are never shown.
+
+        With `kept_permissions` a person's "always" is kept in the user's settings, and taken up from there.
 
         A `served` machine tells nobody of the skills of the user who serves it. `read_skill`, beside a `read_file`, and
         `remember` are added, unless tools of the user's have their names.
@@ -128,6 +133,7 @@ class ToolRuntime:
         own = (read_skill, remember) if read_file.name in names else (remember,)
         added = [each for each in own if each.name not in names]
         self._served, self._own = served, {each.name for each in added}
+        self.keep_permission = keep_permission if kept_permissions else None
         self.registry = ActionRegistry((*given, *added))
         self.specs = {spec.name: spec for spec in self.registry.specs()}
         # Our own that look at files take a moment, so they stay in order; so does their trace.
@@ -168,9 +174,13 @@ class ToolRuntime:
         names = self.names(context)
         if not isinstance(self.commands(context), Commands):
             names -= {COMMAND_TOOL}
-        names = names if context.allowed_hosts or context.mode == "ask" else names - {NETWORK_TOOL}
+        may_ask = context.allowed_hosts or context.mode == "ask" or self._permits(context, NETWORK_TOOL)
+        names = names if may_ask else names - {NETWORK_TOOL}
         needs = {read_skill.name: bool(self.user_skills(context)), remember.name: context.memory}
         return names - {name for name in self._own if not needs[name]}
+
+    def _permits(self, context: AgentContext, tool: str) -> bool:
+        return any(each.tool == tool for each in self.kept_permissions(context))
 
     def user_skills(self, context: AgentContext) -> tuple[SkillFolder, ...]:
         """The user's own skills, as far as a run is told of them."""
@@ -241,7 +251,7 @@ class ToolRuntime:
         The same one for the same workspace, rules and `scope`: it remembers what it has to hide. In mode "ask" a person
         may allow more programs.
         """
-        may_run = context.allowed_programs or context.mode == "ask"
+        may_run = context.allowed_programs or context.mode == "ask" or self._permits(context, COMMAND_TOOL)
         if not may_run or context.writable_paths:
             return None
         seconds = context.tool_timeouts_s.get(COMMAND_TOOL, context.tool_timeout_s)
@@ -257,20 +267,21 @@ class ToolRuntime:
         opened = self._kept(partial(open_commands, guarded=guarded), context, rules, names)
         return opened.read_only({}, {}) if context.strict and isinstance(opened, Commands) else opened
 
-    def matter(self, state: AgentState, call: ToolCall, *, listed: bool) -> str | ToolError:
-        """What an approval of this call would allow: a program by its real name, or a host; "" for other calls.
-
-        It is the error of a call that would be refused all the same. With `listed` an approval allows nothing that the
-        context does not name.
-        """
+    def subject(self, state: AgentState, call: ToolCall, *, listed: bool) -> str | ToolError:
+        """What an approval of this call would allow (`subject_of`), or why the call would be refused all the same."""
         context, tool = state["context"], self.registry.get(call.tool)
         policy = CallPolicy(context.calls(self.names(context)), self._memory, used=state.get("tool_counts"))
         refusal = tool and (policy.permit(tool, call.arguments) or policy.spent(tool))
         if refusal and refusal.result.error:
             return refusal.result.error
-        if call.tool == COMMAND_TOOL:
-            return program_of(call, self.commands(context, scope_of(state)), listed=listed)
-        return host_of(call, context, listed=listed) if call.tool == NETWORK_TOOL else ""
+        return subject_of(call, context, lambda: self.commands(context, scope_of(state)), listed=listed)
+
+    def kept_permissions(self, context: AgentContext) -> tuple[Permission, ...]:
+        """What the user has allowed in each run in this workspace; nothing where that is not to be taken up."""
+        if self.keep_permission is None:
+            return ()
+        kept = list_permissions(context.workspace)
+        return () if isinstance(kept, ToolError) else kept
 
     def checks(self, context: AgentContext) -> Checks | ToolError | None:
         """What the work of the run is judged by; None where nothing is, and why it cannot where no sandbox starts."""

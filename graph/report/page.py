@@ -493,8 +493,8 @@ def _notes(step: Step, tries: int, texts: Texts) -> list[str]:
     if tries > 1:
         notes.append(f"{count_of(tries, 'call')} of the model: retries, fallbacks and summaries count as well.")
     if guard := step.of("guard"):
-        before = guard.before.get("grants") or ()
-        new = [f"{each.tool} {each.subject}".strip() for each in guard.after.get("grants") or () if each not in before]
+        before = guard.before.get("permissions") or ()
+        new = [each.allows for each in guard.after.get("permissions") or () if each not in before]
         notes += [f"A person allowed for the rest of the run: {texts.line(', '.join(new))}."] if new else []
     stop = next((each for visit in step.visits if isinstance(each := visit.after.get("stop"), StopCause)), None)
     if stop is not None:

@@ -88,10 +88,12 @@ class Session:
         The thread is kept in the workspace's own database, unless a `checkpointer` is given. `durability` says when a
         step is on the disk: "sync" (the default) before the next one begins, so that a kill loses nothing; "async"
         while the next one runs, so that a kill may lose the last step and its model call; "exit" when the turn ends, so
-        that a kill loses the turn. Changes of files are recorded before they happen, whatever is chosen. The other
-        options are those of `build_graph`.
+        that a kill loses the turn. Changes of files are recorded before they happen, whatever is chosen. With
+        `kept_permissions` a person may allow calls in this workspace for good ("approve_always"), which is kept in the
+        user's settings and taken up from there. The other options are those of `build_graph`.
         """
         thread_id, self._durability = options.pop("thread_id", None), options.pop("durability", "sync")
+        kept_permissions = options.pop("kept_permissions", False)
         arguments: dict[str, Any] = {**options}
         given = checked(BuildArguments(context=context, **arguments))
         checkpointer = given.checkpointer
@@ -134,7 +136,9 @@ class Session:
         self._stop = StopRequest()
         saver = InMemorySaver(serde=serializer(given.secrets)) if kept is None else kept
         given = given._replace(checkpointer=saver, context=None)
-        self._machine, self._nodes = build_machine(**given._asdict(), stop=self._stop)
+        self._machine, self._nodes = build_machine(
+            **given._asdict(), stop=self._stop, kept_permissions=kept_permissions
+        )
         self._nodes.servers_outlive_turns = True
 
     def __enter__(self) -> Self:

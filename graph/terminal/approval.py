@@ -14,13 +14,13 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from rich.cells import chop_cells
 
-from mendgraph.graph.terminal.answers import Line, Screen
+from mendgraph.graph.terminal.answers import LONGEST_LINE, Line, Screen
 from mendgraph.graph.terminal.output_lines import diff_lines
-from mendgraph.nodes.guard.approvals import ApprovalAnswer, AskedCall, CallDecision
+from mendgraph.nodes.guard.approvals import Action, ApprovalAnswer, AskedCall, CallDecision, like_before
 from mendgraph.nodes.language.display import one_line, plain, target_of
 
 ReadLine = Callable[[str], str]
@@ -31,13 +31,22 @@ EditText = Callable[[str], str | None]
 
 HELP: Final = (
     "y  run this call",
+    "p  run it, and in this run all commands that begin with the same words",
     "a  run it, and for the rest of this run do not ask about its like",
+    "w  run it, and its like in all later runs in this folder; mendgraph permissions lists and removes that",
     "e  change its arguments; the changed call is judged anew",
     "n  do not run it; what follows the n is told to the model: n use the other file",
     "s  stop the run; nothing of this reply runs",
     "v  show all of its arguments",
 )
 _CHOICES: Final = "[y]es, {}[e]dit, [n]o, [s]top, [v]iew, [?]"
+_LASTING: Final = {
+    "p": ("approve_prefix", "all that begin with this [p]refix, "),
+    "a": ("approve_for_run", "[a]ll like this in this run, "),
+    "w": ("approve_always", "al[w]ays in this folder, "),
+}
+"""The letters of answers that allow more than the call, where they are offered, with the word of each."""
+
 _BAR: Final = "│ "
 _NARROWEST: Final = 20
 _MOST_TRIES: Final = 50
@@ -61,20 +70,18 @@ def ask_person(
     if read_line is None:
         return ApprovalAnswer(decisions={str(call["index"]): CallDecision(action="nobody") for call in calls})
     decisions: dict[str, CallDecision] = {}
-    granted: set[tuple[str, str, str]] = set()
+    decided: list[tuple[AskedCall, Action]] = []
     for number, call in enumerate(calls, start=1):
         place = f" ({number} of {len(calls)})" if len(calls) > 1 else ""
         question = _Question(call, screen, read_line, edit_text, max(width, _NARROWEST))
         for line in question.preview(place):
             screen.line(*line)
-        kind = (call["tool"], call["rule"], call["grant"])
-        if call["grant"] and kind in granted:
+        if like := like_before(call, decided):
             screen.line("  allowed: like the one before", "green")
-            decision = CallDecision(action="approve_for_run")
+            decision = CallDecision(action=like)
         else:
             decision = question.ask()
-        if decision["action"] == "approve_for_run":
-            granted.add(kind)
+        decided.append((call, decision["action"]))
         decisions[str(call["index"])] = CallDecision(**{**decision, "digest": call["digest"]})
         if decision["action"] == "stop":
             break  # what is not decided does not run either
@@ -109,7 +116,8 @@ class _Question:
     def ask(self) -> CallDecision:
         """The person's decision; a word that means nothing is asked again."""
         for _ in range(_MOST_TRIES):
-            self._say(_CHOICES.format("[a]ll like this in this run, " if self.call["grant"] else ""), "dim")
+            lasting = (words for answer, words in _LASTING.values() if answer in self.call["choices"])
+            self._say(_CHOICES.format("".join(lasting)), "dim")
             try:
                 said = self.read_line(f"Allow {one_line(self.what, self.width - 9)}? ").strip()
             except EOFError:
@@ -120,13 +128,11 @@ class _Question:
 
     def _decided(self, said: str) -> CallDecision | None:
         word, _, rest = said.partition(" ")
+        if word.lower() in {*_LASTING, "all"} and not rest:
+            return self._lasting(word[0].lower())
         match word.lower():
             case "y" | "yes" if not rest:
                 return CallDecision(action="approve")
-            case "a" | "all" if not rest and self.call["grant"]:
-                return CallDecision(action="approve_for_run")
-            case "a" | "all" if not rest:
-                self._say("A call like this is asked about each time: answer y or n.")
             case "e" | "edit" if not rest:
                 return self._edited()
             case "n" | "no":
@@ -139,10 +145,18 @@ class _Question:
             case "?" | "h" | "help":
                 for line in HELP:
                     self._say(line)
-                if self.call["grant"]:
-                    self._say(f"a would allow: {one_line(self.call['grant'])}")
+                for letter, (action, _) in _LASTING.items():
+                    if action in self.call["choices"]:
+                        self._say(f"{letter} would allow: {one_line(self.call['choices'][action], LONGEST_LINE)}")
             case _:
                 self._say("Please answer with one of the letters; nothing has run.")
+        return None
+
+    def _lasting(self, letter: str) -> CallDecision | None:
+        action = _LASTING[letter][0]
+        if action in self.call["choices"]:
+            return CallDecision(action=cast("Action", action))
+        self._say("A call like this is asked about each time: answer y or n.")
         return None
 
     def _reason(self) -> str:

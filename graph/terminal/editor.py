@@ -39,7 +39,7 @@ from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
 from mendgraph.nodes.execute_tools.mcp_tools import load_session_tools
 from mendgraph.nodes.execute_tools.registry import Tool
 from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.guard.approvals import Action, ApprovalAnswer, AskedCall, CallDecision
+from mendgraph.nodes.guard.approvals import Action, ApprovalAnswer, AskedCall, CallDecision, like_before
 from mendgraph.nodes.language.display import fenced, inline_code, result_words, target_of
 from mendgraph.nodes.language.history import is_request
 
@@ -55,6 +55,13 @@ _MODES: Final = {
     "ask": "Asks you before each change.",
     "auto": "Changes files inside the rules without asking.",
 }
+_LASTING: Final = {
+    "approve_prefix": "Always in this session",
+    "approve_for_run": "Always in this session",
+    "approve_always": "Always in this folder",
+}
+"""How the options begin that allow more than the call."""
+
 _ENDS: Final[Mapping[records.StopReason, schema.StopReason]] = {
     records.StopReason.REFUSED: "refusal",
     records.StopReason.CANCELLED: "cancelled",
@@ -165,7 +172,7 @@ class EditorAgent:
         kept = self._session(session_id)
         self._refuse_at_work(session_id)
         with _in_words():
-            options: Any = {"durability": self._durability, "tools": kept.tools}
+            options: Any = {"durability": self._durability, "tools": kept.tools, "kept_permissions": True}
             session = Session(kept.context, thread_id=session_id, **options)
             kept.turn = turn = _Turn(self._client, session, {tool.name: tool for tool in kept.tools})
             try:
@@ -359,12 +366,10 @@ class _Turn:
 
     async def _decide(self, asked: Asked) -> ApprovalAnswer:
         decisions: dict[str, CallDecision] = {}
-        granted: set[tuple[str, str, str]] = set()
+        decided: list[tuple[AskedCall, Action]] = []
         for call in cast("list[AskedCall]", asked.request["calls"]):
-            kind = (call["tool"], call["rule"], call["grant"])
-            action = "approve_for_run" if call["grant"] and kind in granted else await self._permission(call)
-            if action == "approve_for_run":
-                granted.add(kind)
+            action = like_before(call, decided) or await self._permission(call)
+            decided.append((call, action))
             decisions[str(call["index"])] = CallDecision(action=action, digest=call["digest"])
             if action == "stop":
                 break
@@ -376,14 +381,15 @@ class _Turn:
         Raises:
             ConnectionError: the client has gone; the run goes on waiting for a person.
         """
-        words = f"Always in this session: {call['grant']}"
+        lasting = [
+            schema.PermissionOption(option_id=answer, name=f"{_LASTING[answer]}: {allows}", kind="allow_always")
+            for answer, allows in call["choices"].items()
+        ]
         options = [
             schema.PermissionOption(option_id="approve", name="Allow", kind="allow_once"),
-            schema.PermissionOption(option_id="approve_for_run", name=words, kind="allow_always"),
+            *lasting,
             schema.PermissionOption(option_id="reject", name="Reject", kind="reject_once"),
         ]
-        if not call["grant"]:
-            del options[1]
         item, shown = cast("records.ToolCall", self._calls[call["index"]]), call["preview"]
         text = fenced(shown["text"], "diff" if shown["kind"] == "diff" else "text")
         text += "\n\nNot all of it is shown here." if shown["truncated"] else ""

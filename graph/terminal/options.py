@@ -167,6 +167,10 @@ Days: TypeAlias = Annotated[
 ]
 Forget: TypeAlias = Annotated[bool, typer.Option("--forget", help="Stop trusting it.")]
 Note: TypeAlias = Annotated[str, typer.Argument(metavar="[ID]", help="The note.", show_default=False)]
+PermissionIds: TypeAlias = Annotated[
+    list[str] | None, typer.Argument(metavar="[ID]...", help="The permissions.", show_default=False)
+]
+AllPermissions: TypeAlias = Annotated[bool, typer.Option("--all", help="All permissions.")]
 Everything: TypeAlias = Annotated[bool, typer.Option("--all", help="All notes.")]
 TestFolder: TypeAlias = Annotated[
     Path | None,

@@ -1,4 +1,4 @@
-"""`mendgraph config`, `doctor`, `model` and `usage`: what runs are set to, what this machine has, what was spent."""
+"""`mendgraph config`, `permissions`, `doctor`, `model` and `usage`: settings, what this machine has, what was spent."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from mendgraph.graph.terminal.options import options_without_a_task, options_wit
 from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, found, loaded
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
 from mendgraph.nodes.call_model.weights import WeightsState, weights_path, weights_status
-from mendgraph.nodes.language.display import one_line, plain, usd
+from mendgraph.nodes.language.display import count_of, one_line, plain, usd
 from mendgraph.nodes.language.installation import how_to_add
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mendgraph.graph.terminal.doctor import Finding
 
 config_app = typer.Typer(help="Show settings and who set them, or `trust` this folder's.", rich_markup_mode=None)
+permissions_app = typer.Typer(help="List what you have allowed for good, or `remove` it.", rich_markup_mode=None)
 model_app = typer.Typer(help="The embedded local model.", rich_markup_mode=None)
 
 
@@ -253,6 +254,43 @@ def shown_pull(console: "Console | None" = None) -> Iterator[Callable[[str, int,
             bar.update(task, completed=done, total=total)
 
         yield show
+
+
+# --- permissions
+
+
+@permissions_app.callback(invoke_without_command=True)
+def permissions(context: typer.Context) -> int:
+    """List what you have allowed for good, in all folders: the answer "always" of mode ask."""
+    if context.invoked_subcommand is not None:
+        return ExitCode.FINISHED
+    from mendgraph.graph.configuration.permissions import list_permissions
+
+    chosen = options_without_a_task(context)
+    kept = found(list_permissions())
+    rows = [("ID", "FOLDER", "ALLOWED"), *((each.id, plain(each.place), each.allows) for each in kept)]
+    first, *lines = (Line(row.rstrip()) for row in table(rows))
+    value = [{"id": each.id, **each.model_dump(mode="json")} for each in kept]
+    shown = [first._replace(style="bold"), *lines] if kept else [Line("Nothing is allowed for good.")]
+    return answer(value, shown, as_json=chosen.as_json)
+
+
+@permissions_app.command()
+def remove(context: typer.Context, ids: opt.PermissionIds = None, everything: opt.AllPermissions = False) -> int:
+    """Remove permissions; the next run asks again, and so does one that is at work."""
+    if bool(ids) == everything:
+        context.fail("say what to remove: an ID, as `mendgraph permissions` lists it, or --all")
+    from mendgraph.graph.configuration.permissions import list_permissions, remove_permissions
+
+    chosen = options_without_a_task(context)
+    known = [each.id for each in found(list_permissions())]
+    wanted = known if everything else list(ids or ())
+    if unknown := [each for each in wanted if each not in known]:
+        message = f"There is no permission {unknown[0]!r}: `mendgraph permissions` lists them."
+        found(ToolError(code=ToolErrorCode.NOT_FOUND, message=message))
+    found(remove_permissions(wanted))
+    said = Line(f"removed {count_of(len(wanted), 'permission')}")
+    return answer({"removed": wanted}, [said], as_json=chosen.as_json)
 
 
 # --- usage

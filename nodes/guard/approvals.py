@@ -1,25 +1,24 @@
 """Calls that wait for a person: what is asked, how an answer is read, and what becomes of the calls.
 
 One request holds all calls of a reply that wait. What is missing in an answer or cannot be read is a rejection; where
-nothing of it can be read, it is asked again. A grant allows calls of the same kind for the rest of a run. All that
+nothing of it can be read, it is asked again. A permission allows calls of the same kind for longer. All that
 happens before the question is looking: LangGraph runs the node again from its start when an answer arrives, and what is
 seen then is compared with what was shown.
 """
 
 import hashlib
 import json
-import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import PurePath
 from typing import Any, Final, Literal, NamedTuple, NotRequired, Required, cast, get_args
-from urllib.parse import urlsplit
 
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
+from mendgraph.nodes.guard.permissions import Matter, Permission, covers, matter_of, permissions_for
 from mendgraph.nodes.guard.policy import Item, denied, shown
 from mendgraph.nodes.guard.scope import PROJECT_CONFIG_RULE, why_asked
 from mendgraph.nodes.language.display import fenced, inline_code
@@ -27,7 +26,6 @@ from mendgraph.nodes.records import (
     CallResult,
     Effect,
     JsonMap,
-    Record,
     StopCause,
     StopReason,
     ToolCall,
@@ -38,60 +36,7 @@ from mendgraph.nodes.records import (
     VerdictKind,
 )
 
-
-class Grant(Record):
-    """Calls of `tool` that `rule` asks for are allowed in `thread`: of one program or host where `subject` names it."""
-
-    thread: str
-    rule: str
-    tool: str
-    subject: str = ""
-
-
-def grant_for(thread: str, rule: str, call: ToolCall, spec: ToolSpec) -> Grant | None:
-    """What "approve for this run" would allow, None where it is not offered: what it covers could not be told."""
-    if not thread or rule == PROJECT_CONFIG_RULE.name:
-        return None
-    subject = _subject(call, spec)
-    if subject is None or shown(subject) != subject:  # two that are cut alike would look like one
-        return None
-    return Grant(thread=thread, rule=rule, tool=call.tool, subject=subject)
-
-
-def grant_words(grant: Grant | None, spec: ToolSpec) -> str:
-    """The grant for a person, "" for none."""
-    if grant is None:
-        return ""
-    if spec.effect is Effect.EXECUTE:
-        return f"{grant.tool} with the program {shown(grant.subject)}, whatever its arguments"
-    if spec.effect is Effect.NETWORK:
-        return f"{grant.tool} from the host {shown(grant.subject)}"
-    return f"{grant.tool} on every file that no rule denies, except project configuration"
-
-
-def _subject(call: ToolCall, spec: ToolSpec) -> str | None:
-    """The program or the host; "" where none is needed, None where it cannot be told."""
-    if spec.effect is Effect.WRITE:
-        return ""
-    if spec.effect is Effect.EXECUTE:
-        return _program(call.arguments)
-    try:
-        parts = urlsplit(str(call.arguments.get("url", "")))
-        port = f":{parts.port}" if parts.port else ""
-    except ValueError:
-        return None
-    return f"{parts.scheme}://{parts.hostname}{port}" if parts.hostname else None
-
-
-def _program(arguments: JsonMap) -> str | None:
-    """The program by its name, or by its place, which depends on the directory where that is relative."""
-    argv, folder = arguments.get("argv"), arguments.get("cwd", ".")
-    if not isinstance(argv, list) or not argv or not isinstance(argv[0], str) or not isinstance(folder, str):
-        return None
-    return (posixpath.normpath(posixpath.join(folder, argv[0])) if "/" in argv[0] else argv[0]) or None
-
-
-Action = Literal["approve", "approve_for_run", "edit", "reject", "stop", "nobody"]
+Action = Literal["approve", "approve_prefix", "approve_for_run", "approve_always", "edit", "reject", "stop", "nobody"]
 """What may be said of a call. "nobody" is a program's word: there is no person who could be asked."""
 
 ACTIONS: Final[frozenset[str]] = frozenset(get_args(Action))
@@ -112,8 +57,8 @@ class AskedCall(TypedDict):
     """One call that waits. `path` is where it really leads, seen from the workspace; "" where it names none.
 
     `why` says what its file is where each change of it is asked for, and which text wants it, if not the request.
-    `grant` says what "approve_for_run" would allow, "" where that is no more than "approve". An answer that repeats the
-    `digest` is taken only for what was shown here.
+    `choices` say what "approve_prefix", "approve_for_run" and "approve_always" would allow beside this call; one that
+    is not there is no more than "approve". An answer that repeats the `digest` is taken only for what was shown here.
     """
 
     index: int
@@ -123,7 +68,7 @@ class AskedCall(TypedDict):
     why: NotRequired[str]
     arguments: JsonMap
     preview: ShownPreview
-    grant: str
+    choices: dict[str, str]
     digest: str
 
 
@@ -159,7 +104,8 @@ class ApprovalAnswer(TypedDict):
 @cache
 def response_schema() -> JsonMap:
     """What clients may send. It is shown to them; an answer that does not fit is read all the same, and rejects."""
-    answers: TypeAdapter[object] = TypeAdapter(Literal["approve", "approve_for_run", "reject", "stop"] | ApprovalAnswer)
+    words = Literal["approve", "approve_prefix", "approve_for_run", "approve_always", "reject", "stop"]
+    answers: TypeAdapter[object] = TypeAdapter(words | ApprovalAnswer)
     return answers.json_schema()
 
 
@@ -236,7 +182,7 @@ class GuardUpdate(TypedDict, total=False):
     items: list[Item]
     verdicts: list[Verdict]
     results: list[CallResult]
-    grants: list[Grant]
+    permissions: list[Permission]
     stop: StopCause
 
 
@@ -244,19 +190,22 @@ class GuardUpdate(TypedDict, total=False):
 class Hands:
     """What asking needs of the world outside.
 
-    `ask` shows a request and gives the answer. `matter` says what an approval of a call would allow, a program or a
+    `ask` shows a request and gives the answer. `subject` says what an approval of a call would allow, a program or a
     host, or with which error the call would be refused all the same. `judge` judges an edited call anew, `validate`
     gives arguments in canonical form or what is wrong with them. `known` are the hashes of files when the reply was
-    read, by path, and `grants` what was allowed before.
+    read, by path, `permissions` what was allowed before. `keep` writes one for later runs in the `workspace`; without
+    it none is offered.
     """
 
     ask: Callable[[ApprovalRequest], object]
-    matter: Callable[[ToolCall], str | ToolError]
+    subject: Callable[[ToolCall], str | ToolError]
     preview: PreviewOf
     validate: Callable[[str, JsonMap], JsonMap | list[str]]
     judge: Callable[[ToolCall], Verdict]
     thread: str = ""
-    grants: Sequence[Grant] = ()
+    workspace: str = ""
+    permissions: Sequence[Permission] = ()
+    keep: Callable[[Permission], object] | None = None
     known: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -265,7 +214,8 @@ class _Waiting:
     call: ToolCall
     verdict: Verdict
     preview: Preview
-    grant: Grant | None
+    choices: Mapping[str, Permission]
+    is_permitted: bool
     asked: AskedCall
 
 
@@ -275,7 +225,7 @@ class Settled:
 
     items: list[Item]
     verdicts: list[Verdict]
-    granted: list[Grant] = field(default_factory=list)
+    granted: list[Permission] = field(default_factory=list)
 
 
 def settle_with_person(
@@ -288,7 +238,7 @@ def settle_with_person(
         if each.preview.pins == ():
             # It cannot do anything now, which is its result, and it may not do anything later.
             settled.verdicts[index] = _allowed(each.verdict, ())
-        elif each.grant in hands.grants:
+        elif each.is_permitted:
             settled.verdicts[index] = _allowed(each.verdict, None)  # on whatever the file holds
         else:
             open_calls[index] = each
@@ -310,6 +260,15 @@ def settle_with_person(
     return settled
 
 
+def like_before(call: AskedCall, decided: Sequence[tuple[AskedCall, Action]]) -> Action | None:
+    """The answer to a call that one to an earlier call of the same request allows as well; None where none does."""
+    for before, action in decided:
+        allowed = before["choices"].get(action)
+        if allowed and before["rule"] == call["rule"] and call["choices"].get(action) == allowed:
+            return action
+    return None
+
+
 def stop_asked_for(verdicts: Sequence[Verdict]) -> StopCause | None:
     """Why the run ends here, if a person said so."""
     if any(verdict.error and verdict.error.code is ToolErrorCode.CANCELLED for verdict in verdicts):
@@ -324,11 +283,14 @@ def _waiting(settled: Settled, specs: Mapping[str, ToolSpec], hands: Hands) -> d
     Those that would be refused all the same are refused at once.
     """
     calls = _calls(settled, lambda verdict: verdict.kind is VerdictKind.ASK)
-    matters = {index: hands.matter(call) for index, call in calls.items()}
-    for index, matter in matters.items():
-        if isinstance(matter, ToolError):
-            settled.verdicts[index] = _refused(settled.verdicts[index], matter)
+    matters: dict[int, Matter] = {}
+    for index, call in [*calls.items()]:
+        subject = hands.subject(call)
+        if isinstance(subject, ToolError):
+            settled.verdicts[index] = _refused(settled.verdicts[index], subject)
             del calls[index]
+        else:
+            matters[index] = matter_of(call, subject, hands.workspace)
     previews = hands.preview(calls) if calls else {}
     found: dict[int, _Waiting] = {}
     for index, call in calls.items():
@@ -337,7 +299,10 @@ def _waiting(settled: Settled, specs: Mapping[str, ToolSpec], hands: Hands) -> d
         why = next(filter(None, (why_asked(PurePath(name)) for name in preview.names if writes)), "")
         rule = PROJECT_CONFIG_RULE.name if why else verdict.rule
         verdict = verdict.model_copy(update={"path": (*preview.names, verdict.path)[0], "rule": rule})
-        grant = grant_for(hands.thread, rule, call, spec)
+        matter = matters[index]
+        permitted = any(covers(each, rule, call.tool, matter, hands.thread) for each in hands.permissions)
+        kept = hands.workspace if hands.keep is not None else ""
+        choices = permissions_for(rule, call, spec, matter, thread=hands.thread, workspace=kept)
         asked = AskedCall(
             index=index,
             tool=call.tool,
@@ -346,10 +311,10 @@ def _waiting(settled: Settled, specs: Mapping[str, ToolSpec], hands: Hands) -> d
             why=why,
             arguments=call.arguments,
             preview=preview.shown,
-            grant=grant_words(grant, spec),
+            choices={answer: each.allows for answer, each in choices.items()},
             digest=digest_of(call, preview),
         )
-        found[index] = _Waiting(call, verdict, preview, grant, asked)
+        found[index] = _Waiting(call, verdict, preview, choices, permitted, asked)
     return found
 
 
@@ -366,8 +331,11 @@ def _settle(index: int, each: _Waiting, decision: Decision, settled: Settled, ha
         settled.verdicts[index] = refusal
     elif decision.arguments is None:
         settled.verdicts[index] = allowed
-        if decision.action == "approve_for_run" and each.grant is not None:
-            settled.granted.append(each.grant)
+        permission = each.choices.get(decision.action)
+        if permission is not None and permission.scope == "thread":
+            settled.granted.append(permission)
+        elif permission is not None and hands.keep is not None:
+            hands.keep(permission)
     elif isinstance(edited := _edited(each, decision.arguments, hands), ToolCall):
         before, after = each.call.arguments, edited.arguments
         names = tuple(name for name in sorted({*before, *after}) if before.get(name) != after.get(name))
@@ -393,8 +361,8 @@ def _edited(each: _Waiting, arguments: JsonMap, hands: Hands) -> ToolCall | Verd
     verdict = hands.judge(call)
     if verdict.kind is VerdictKind.DENY:
         return verdict
-    matter = hands.matter(call)
-    return _refused(verdict, matter) if isinstance(matter, ToolError) else call
+    subject = hands.subject(call)
+    return _refused(verdict, subject) if isinstance(subject, ToolError) else call
 
 
 def _pin_edits(settled: Settled, hands: Hands) -> None:

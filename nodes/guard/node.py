@@ -5,16 +5,17 @@ from collections.abc import Callable, Mapping
 from typing_extensions import TypedDict
 
 from mendgraph.nodes.guard import approvals
+from mendgraph.nodes.guard.permissions import Permission
 from mendgraph.nodes.guard.policy import Item, results_of_denied
 from mendgraph.nodes.records import LoopRecord, ToolSpec, Verdict, VerdictKind
 
 
 class GuardState(TypedDict, total=False):
-    """What guard reads: `grants` are what a person allowed in this thread, `known_files` what files held before."""
+    """What guard reads: the `permissions` that a person gave in this thread, `known_files` that it was read with."""
 
     items: list[Item]
     loop: LoopRecord
-    grants: list[approvals.Grant]
+    permissions: list[Permission]
     known_files: dict[str, str]
 
 
@@ -25,14 +26,14 @@ def judge_step(
     hands: Callable[[Callable[[approvals.ApprovalRequest], object]], approvals.Hands],
 ) -> approvals.GuardUpdate:
     """Judge every call of the reply, and ask one question for all that need a person; `hands` get the way to ask."""
-    items, grants, update = state.get("items", []), state.get("grants", []), approvals.GuardUpdate()
+    items, update = state.get("items", []), approvals.GuardUpdate()
     settled = approvals.Settled(items, judge(items))
     if any(verdict.kind is VerdictKind.ASK for verdict in settled.verdicts):
         settled = approvals.settle_with_person(items, settled.verdicts, specs, hands(_ask))
         if settled.items != items:
             update["items"] = settled.items
         if settled.granted:
-            update["grants"] = list(dict.fromkeys([*grants, *settled.granted]))
+            update["permissions"] = list(dict.fromkeys([*state.get("permissions", []), *settled.granted]))
     may_run = any(verdict.kind is VerdictKind.ALLOW for verdict in settled.verdicts)
     results = [] if may_run else results_of_denied(settled.items, settled.verdicts)
     update |= approvals.GuardUpdate(verdicts=settled.verdicts, results=[result for result in results if result])

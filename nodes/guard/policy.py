@@ -125,7 +125,7 @@ LeadsTo = Callable[[str, bool], str | ToolError]
 """(path, for writing?) -> the workspace-relative name of where it leads, or the refusal with what may be meant."""
 
 
-_ASKED: Final = {
+ASKED: Final = {
     Effect.WRITE: "ask_before_write",
     Effect.EXECUTE: "ask_before_run",
     Effect.NETWORK: "ask_before_network",
@@ -311,11 +311,11 @@ def refused_words(reason: str) -> str:
 
 def _judge_mode(targets: Sequence[str], spec: ToolSpec, mode: Mode) -> Verdict:
     path = targets[0] if targets else ""
-    if spec.effect not in _ASKED or mode == "auto" or (mode == "read-only" and spec.effect not in CHANGING):
+    if spec.effect not in ASKED or mode == "auto" or (mode == "read-only" and spec.effect not in CHANGING):
         return Verdict(kind=VerdictKind.ALLOW, path=path)
     if mode == "ask":
         config = spec.effect is Effect.WRITE and any(scopes.why_asked(PurePath(target)) for target in targets)
-        rule = scopes.PROJECT_CONFIG_RULE.name if config else _ASKED[spec.effect]
+        rule = scopes.PROJECT_CONFIG_RULE.name if config else ASKED[spec.effect]
         return Verdict(kind=VerdictKind.ASK, rule=rule, path=path)
     message = f"This run may look at files but not change them, so {spec.name} is refused. Answer without changes."
     return denied("read_only", ToolErrorCode.PERMISSION_DENIED, message, path=path)

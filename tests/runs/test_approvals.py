@@ -32,12 +32,12 @@ def root(tmp_path: Path) -> Path:
 def test_one_question_holds_two_writes_and_a_command(root: Path) -> None:
     with session(root, THREE) as now:
         calls = asked(now.stream("Fix add"))
-    shown = [(call["tool"], call["path"], call["rule"], call["preview"]["kind"], call["grant"]) for call in calls]
+    shown = [(call["tool"], call["path"], call["rule"], call["preview"]["kind"], call["choices"]) for call in calls]
     every = "on every file that no rule denies, except project configuration"
     assert shown == [
-        ("edit_file", "calc.py", "ask_before_write", "diff", f"edit_file {every}"),
-        ("append_file", "log.txt", "ask_before_write", "diff", f"append_file {every}"),
-        ("ring", "", "ask_before_run", "argv", "ring with the program bell, whatever its arguments"),
+        ("edit_file", "calc.py", "ask_before_write", "diff", {"approve_for_run": f"edit_file {every}"}),
+        ("append_file", "log.txt", "ask_before_write", "diff", {"approve_for_run": f"append_file {every}"}),
+        ("ring", "", "ask_before_run", "argv", {"approve_for_run": "ring bell with any further arguments"}),
     ]
     texts = [call["preview"]["text"].splitlines() for call in calls]
     assert (texts[0][-2:], texts[1][3], texts[2]) == (["-    return a - b", "+    return a + b"], "+one", ["bell loud"])
@@ -141,8 +141,8 @@ def test_a_link_to_project_configuration_is_no_ordinary_file(root: Path) -> None
         asked(now.stream("Log"))
         event = last(now.answer("approve_for_run"))
     assert isinstance(event, Asked)
-    assert [(each["path"], each["rule"], each["grant"]) for each in event.request["calls"]] == [
-        ("setup.toml", "project_config", "")
+    assert [(each["path"], each["rule"], each["choices"]) for each in event.request["calls"]] == [
+        ("setup.toml", "project_config", {})
     ]
 
 

@@ -2,13 +2,19 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
+from mendgraph.graph import cli
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.configuration.permissions import keep_permission, list_permissions, remove_permissions
 from mendgraph.graph.runs.events import Asked, Ended, Event
 from mendgraph.graph.runs.run import Session
-from mendgraph.nodes.records import JsonMap
+from mendgraph.nodes.guard.permissions import Permission
+from mendgraph.nodes.records import JsonMap, ToolError
+from tests.doubles.replies import Say
+from tests.doubles.scripted_model import ScriptedModel
 from tests.nodes.execute_tools.network.loopback_servers import Listener, http_answer
 from tests.runs.approval_play import asked, last, session
 from tests.sandboxes import needs_sandbox, set_sandbox_problem
@@ -27,6 +33,22 @@ def results(now: Session) -> list[JsonMap]:
     told = [each.text for each in now.result().messages if "tool_result(" in each.text]
     lines = [line for text in told for line in text.splitlines() if line.startswith("tool_result(")]
     return [json.loads(line.removeprefix("tool_result(").removesuffix(")")) for line in lines]
+
+
+def keeping(root: Path, *replies: str, thread: str = "t", mode: Literal["ask", "auto"] = "ask") -> Session:
+    """A session as the terminal has it: what a person allows for good is kept."""
+    root.mkdir(exist_ok=True)
+    return Session(
+        AgentContext(workspace=str(root), mode=mode, protocol="text", evidence=False, read_ahead=False),
+        model=ScriptedModel([Say(reply) for reply in replies]),
+        thread_id=thread,
+        kept_permissions=True,
+    )
+
+
+@pytest.fixture(autouse=True)
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
 
 
 @pytest.fixture
@@ -130,3 +152,113 @@ def test_where_no_sandbox_starts_no_program_is_asked_about(root: Path, monkeypat
         [result] = results(now)
     assert not any(isinstance(each, Asked) for each in events)
     assert result["error"]["code"] == "unavailable"
+
+
+LOG = ("git", "log", "--oneline")
+
+
+@needs_sandbox
+def test_a_prefix_is_allowed_for_the_run_and_other_commands_are_asked_about(root: Path) -> None:
+    replies = (command(*LOG), command("git", "log"), command("git", "-c", "a.b=c", "log"), "Done.")
+    with session(root, *replies) as now:
+        (call,) = asked(now.stream("Look"))
+        assert list(call["choices"]) == ["approve_prefix", "approve_for_run"]
+        (other,) = asked(now.answer("approve_prefix"))
+        assert (other["preview"]["text"], list(other["choices"])) == ("git -c a.b=c log", ["approve_for_run"])
+        last(now.answer("reject"))
+        assert [each["ok"] for each in results(now)] == [True, True, False]
+
+
+@needs_sandbox
+@pytest.mark.parametrize("mode", ["ask", "auto"])
+def test_what_is_allowed_for_good_runs_in_later_runs_of_this_workspace(
+    root: Path, mode: Literal["ask", "auto"]
+) -> None:
+    with keeping(root, command(*LOG), "Done.") as now:
+        (call,) = asked(now.stream("Look"))
+        assert call["choices"]["approve_always"].startswith("run_command git log (")
+        last(now.answer("approve_always"))
+    with keeping(root, command("git", "log"), command("git", "status"), "Done.", thread="2", mode=mode) as later:
+        events = list(later.stream("Look"))
+        assert isinstance(events[-1], Asked if mode == "ask" else Ended)
+        if mode == "ask":
+            last(later.answer("reject"))
+        first, second = results(later)
+    assert first["data"]["exit_code"] == 128  # there is no repository
+    assert second["error"]["code"] == "permission_denied"
+    with keeping(root.parent / "other", command("git", "log"), "Done.", thread="3") as other:
+        assert len(asked(other.stream("Look"))) == 1
+
+
+@needs_sandbox
+def test_a_session_of_a_program_takes_up_nothing_and_keeps_nothing(root: Path) -> None:
+    with keeping(root, command(*LOG), "Done.") as now:
+        asked(now.stream("Look"))
+        last(now.answer("approve_always"))
+    with session(root, command(*LOG), command("ls"), "Done.", thread="2") as other:
+        (call,) = asked(other.stream("Look"))
+        assert "approve_always" not in call["choices"]
+        asked(other.answer("approve_always"))
+        last(other.answer("approve_always"))
+    kept = list_permissions()
+    assert not isinstance(kept, ToolError)
+    assert [each.prefix for each in kept] == [("git", "log")]
+
+
+@needs_sandbox
+def test_a_removed_permission_is_asked_about_again(root: Path) -> None:
+    with keeping(root, command(*LOG), command(*LOG), "Done.") as now:
+        asked(now.stream("Look"))
+        last(now.answer("approve_always"))
+    kept = list_permissions()
+    assert not isinstance(kept, ToolError)
+    assert remove_permissions([kept[0].id]) is None
+    with keeping(root, command(*LOG), thread="2") as later:
+        assert len(asked(later.stream("Look"))) == 1
+
+
+@pytest.mark.parametrize("tool", ["read_file", "write_file"])
+def test_no_run_reads_or_changes_the_permissions(root: Path, monkeypatch: pytest.MonkeyPatch, tool: str) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(root))
+    arguments = {"path": "mendgraph/permissions.json"} | ({"content": "{}"} if tool == "write_file" else {})
+    with session(root, f"tool: {tool}({json.dumps(arguments)})", "I may not.", mode="auto") as now:
+        last(now.stream("Allow it"))
+        [result] = results(now)
+    assert "Blocked by rule 'user_settings'" in result["error"]["message"]
+
+
+def test_a_file_that_is_no_list_of_permissions_allows_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = root.parent / "settings" / "mendgraph"
+    folder.mkdir(parents=True)
+    (folder / "permissions.json").write_text('{"permissions": [{"tool": 1}]}', encoding="utf-8")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder.parent))
+    kept = list_permissions()
+    assert isinstance(kept, ToolError)
+    assert "is no list of permissions" in kept.message
+
+
+def test_permissions_are_listed_and_removed_by_their_ids(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def said(*words: str) -> tuple[int, str, str]:
+        code = cli.main(words)
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    assert said("permissions") == (0, "Nothing is allowed for good.\n", "")
+    for name in ("log", "status"):
+        git = Permission(
+            rule="ask_before_run", tool="run_command", subject="/usr/bin/git", prefix=("git", name), scope="workspace"
+        )
+        assert keep_permission(git.model_copy(update={"place": str(root)})) is None
+    code, out, _ = said("permissions", "--json")
+    log, status = json.loads(out)
+    assert (code, log["prefix"], log["place"]) == (0, ["git", "log"], str(root))
+    head, first, _ = said("permissions")[1].splitlines()
+    assert head.split() == ["ID", "FOLDER", "ALLOWED"]
+    words = "run_command git log (/usr/bin/git) with any further arguments"
+    assert first == f"{log['id']}  {root}  {words}"
+    assert said("permissions", "remove")[0] == 2
+    assert said("permissions", "remove", "--all", log["id"])[0] == 2
+    assert "There is no permission 'x'" in said("permissions", "remove", log["id"], "x")[2]
+    assert said("permissions", "remove", log["id"]) == (0, "removed 1 permission\n", "")
+    assert json.loads(said("permissions", "remove", "--all", "--json")[1]) == {"removed": [status["id"]]}
+    assert said("permissions")[1] == "Nothing is allowed for good.\n"

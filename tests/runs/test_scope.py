@@ -108,7 +108,7 @@ def test_person_is_asked_each_time_for_what_runs_later_and_told_why(root: Path) 
     with Session(context, model=model) as session:
         [asked] = [each for each in session.stream("Fix a.py") if isinstance(each, Asked)]
     (call,) = asked.request["calls"]
-    assert (call["rule"], call["why"], call["grant"]) == ("project_config", "what Python or a tool of it runs", "")
+    assert (call["rule"], call["why"], call["choices"]) == ("project_config", "what Python or a tool of it runs", {})
 
 
 # --- Programs

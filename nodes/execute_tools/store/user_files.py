@@ -5,6 +5,7 @@ The mark by which the user trusts them lies where no run can reach it, and holds
 """
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -90,6 +91,27 @@ def write_whole(path: str, data: bytes) -> None:
             os.unlink(new, dir_fd=handle)
             raise
         sync_folder(handle)
+
+
+def exchange(path: str, change: Callable[[bytes], bytes | ToolError]) -> ToolError | None:
+    """Replace what a file of the user's holds by what `change` makes of it; b"" stands for no file.
+
+    Nobody else may read the file. Processes that do this at once wait for each other.
+    """
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        with closing(os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)) as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            held = read_bytes(path)
+            if isinstance(held, ToolError) and held.code is not ToolErrorCode.NOT_FOUND:
+                return held
+            data = change(b"" if isinstance(held, ToolError) else held)
+            if isinstance(data, ToolError):
+                return data
+            write_whole(path, data)
+    except OSError as error:
+        return os_failure(error, "write", path)
+    return None
 
 
 def read_user_file(path: str) -> str | ToolError:

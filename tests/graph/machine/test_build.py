@@ -95,7 +95,7 @@ def test_a_reply_asks_one_question_for_all_of_its_calls_and_does_nothing_before(
     first, second = asking.request["calls"]
     assert asked(0, "one.txt", "ask_before_write").items() <= first.items()
     assert asked(2, "two.toml", "project_config").items() <= second.items()
-    assert (first["preview"]["kind"], bool(first["grant"]), second["grant"]) == ("diff", True, "")
+    assert (first["preview"]["kind"], list(first["choices"]), second["choices"]) == ("diff", ["approve_for_run"], {})
     assert (asking.changed, len(asking.model.calls), asking.first.get("outcome")) == ({}, 1, None)
 
 

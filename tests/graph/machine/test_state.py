@@ -22,7 +22,7 @@ from mendgraph.nodes.execute_tools.policy.alerts import Vitals
 from mendgraph.nodes.execute_tools.store.database import FINGERPRINT
 from mendgraph.nodes.execute_tools.store.database_schema import SQLITE_TABLES
 from mendgraph.nodes.execute_tools.tool_run import ToolRun
-from mendgraph.nodes.guard.approvals import Grant
+from mendgraph.nodes.guard.permissions import Permission
 from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
 from mendgraph.nodes.language.project_notes import ProjectNotes
 from mendgraph.nodes.records import (
@@ -112,7 +112,7 @@ EXAMPLES: tuple[Any, ...] = (
     ToolSpec(name="t", description="d", parameters=JSON, effect=Effect.WRITE, path_fields=("path",), terminal=True),
     Verdict(kind=VerdictKind.DENY, rule="env_file", error=TOOL_ERROR, path=".env"),
     Verdict(kind=VerdictKind.ALLOW, rule="ask_before_write", pins=(("a.py", "", "mark"),), edited=("path",)),
-    Grant(thread="t", rule="ask_before_run", tool="run_command", subject="make"),
+    Permission(rule="ask_before_run", tool="run_command", subject="/usr/bin/git", prefix=("git", "log"), place="t"),
     OVERRIDE,
     LoopRecord(recent=(("a", "b"), ("a",)), overrides=(OVERRIDE,), verdict=LoopVerdict.OVERRIDE, missed=("a.py",)),
     Mark(kind="tests_weakened", path="tests/test_a.py", detail="2 assertions fewer"),

@@ -10,7 +10,7 @@ from mendgraph.graph.report.page import Field, Shown, Texts, call_view, session_
 from mendgraph.nodes.call_model.budget import APIUsageStats
 from mendgraph.nodes.call_model.ledger import Spending
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
-from mendgraph.nodes.guard.approvals import Grant
+from mendgraph.nodes.guard.permissions import Permission
 from mendgraph.nodes.guard.policy import denied
 from mendgraph.nodes.records import (
     CallError,
@@ -82,16 +82,16 @@ def test_what_a_step_is_called(shown: Step, working: bool, title: str, state: st
 
 
 def test_what_the_machine_and_the_person_did_is_noted() -> None:
-    grants = [Grant(thread="t", rule="r", tool="run_command", subject="pytest")]
+    permissions = [Permission(rule="r", tool="run_command", subject="pytest", prefix=("pytest",), place="t")]
     ahead = visit("call_model", "parse", after={"reply": ModelReply(preloaded=True)}, taken_up=True)
-    guard = visit("guard", "BUDGET_STOP", before={"items": [CALL]}, after={"grants": grants})
+    guard = visit("guard", "BUDGET_STOP", before={"items": [CALL]}, after={"permissions": permissions})
     stopped = visit(
         "loop_check", "SYSTEM_ERROR", after={"stop": StopCause(reason=StopReason.WALL_CLOCK, message="Late.")}
     )
     assert seen(step(ahead, guard, stopped)).notes == [
         "The run was taken up again here.",
         "The machine asked for this itself: files that the request names are read before the model is.",
-        "A person allowed for the rest of the run: run_command pytest.",
+        "A person allowed for the rest of the run: run_command pytest with any further arguments.",
         "The run ended here: Late.",
     ]
 

@@ -23,11 +23,11 @@ EDIT: JsonMap = {
     "rule": "ask_before_write",
     "arguments": {"path": "calc.py", "old_str": "a - b", "new_str": "a + b"},
     "preview": {"kind": "diff", "text": DIFF, "truncated": False},
-    "grant": GRANT,
+    "choices": {"approve_for_run": GRANT},
     "digest": "d0",
 }
 LIKE: JsonMap = {**EDIT, "index": 2, "digest": "d2"}
-CONFIG: JsonMap = {**EDIT, "path": "a.toml", "rule": "project_config", "grant": ""}
+CONFIG: JsonMap = {**EDIT, "path": "a.toml", "rule": "project_config", "choices": {}}
 CHOICES = "[y]es, [a]ll like this in this run, [e]dit, [n]o, [s]top, [v]iew, [?]"
 
 
@@ -61,6 +61,7 @@ def decided(
         ("y", {"action": "approve"}),
         (" YES ", {"action": "approve"}),
         ("a", {"action": "approve_for_run"}),
+        ("all", {"action": "approve_for_run"}),
         ("n use b.py", {"action": "reject", "reason": "use b.py"}),
         ("S", {"action": "stop"}),
     ],
@@ -107,12 +108,24 @@ def test_all_like_this_is_not_asked_again() -> None:
     assert [line for line in shown if line.startswith("?")][1] == "? edit_file calc.py (2 of 2): ask_before_write"
 
 
-@pytest.mark.parametrize("other", [{"rule": "env_file"}, {"tool": "write_file"}, {"grant": "edit_file on src"}])
+@pytest.mark.parametrize("other", [{"rule": "env_file"}, {"choices": {"approve_for_run": "edit_file on src"}}])
 def test_grant_for_the_run_is_that_of_one_tool_and_one_rule(other: JsonMap) -> None:
     person = Person("a", "n no")
     decisions, _ = decided(person, EDIT, {**LIKE, **other})
     assert decisions["2"] == {"action": "reject", "reason": "no", "digest": "d2"}
     assert len(person.prompts) == 2
+
+
+@pytest.mark.parametrize(("letter", "action"), [("p", "approve_prefix"), ("w", "approve_always")])
+def test_a_command_may_be_allowed_by_its_prefix_and_for_good(letter: str, action: str) -> None:
+    log = "run_command git log"
+    choices = {"approve_prefix": log, "approve_for_run": "run_command git", "approve_always": log}
+    command: JsonMap = {**EDIT, "tool": "run_command", "choices": choices}
+    decisions, shown = decided(Person("?", letter), command, {**command, "index": 1})
+    assert [each["action"] for each in decisions.values()] == [action, action]
+    assert f"{letter} would allow: {log}" in shown
+    line = "[y]es, all that begin with this [p]refix, [a]ll like this in this run, al[w]ays in this folder, [e]dit,"
+    assert " ".join(shown).count(line) == 2
 
 
 def test_project_configuration_is_asked_for_each_time() -> None:
@@ -165,14 +178,14 @@ def test_arguments_that_are_no_object_are_asked_again(text: str, told: str) -> N
 
 
 def test_help_and_all_arguments_can_be_seen() -> None:
-    _, shown = decided(Person("?", "v", "y"), EDIT)
+    _, shown = decided(Person("?", "v", "y"), EDIT, width=120)
     assert [line for line in HELP if line in shown] == list(HELP)
     assert f"a would allow: {GRANT}" in shown
     assert '│   "old_str": "a - b",' in shown
 
 
 def test_what_is_wrong_and_what_is_cut_is_said() -> None:
-    preview = {"kind": "problem", "text": "The call would fail: no.", "truncated": True}
+    preview = {"kind": "arguments", "text": "The call would fail: no.", "truncated": True}
     _, shown = decided(Person("n x"), {**EDIT, "preview": preview})
     assert shown[1:3] == ["│ The call would fail: no.", "not all of it is shown here: v shows all arguments"]
 

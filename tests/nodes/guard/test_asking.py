@@ -9,7 +9,6 @@ import pytest
 from mendgraph.nodes.guard.approvals import (
     NOBODY,
     ApprovalRequest,
-    Grant,
     Hands,
     Preview,
     Settled,
@@ -17,6 +16,7 @@ from mendgraph.nodes.guard.approvals import (
     settle_with_person,
     stop_asked_for,
 )
+from mendgraph.nodes.guard.permissions import Permission
 from mendgraph.nodes.guard.policy import denied
 from mendgraph.nodes.records import Effect, JsonMap, ToolCall, ToolError, ToolErrorCode, ToolSpec, Verdict, VerdictKind
 
@@ -39,7 +39,7 @@ class Desk:
         self.asked: list[ApprovalRequest] = []
         self.hands = Hands(
             ask=self.ask,
-            matter=lambda _: "",
+            subject=lambda _: "",
             preview=lambda calls: {index: self.preview(call) for index, call in calls.items()},
             validate=lambda _, arguments: arguments,
             judge=lambda _: ASKED,
@@ -70,7 +70,7 @@ def test_a_call_is_allowed_for_what_was_shown_under_its_real_name() -> None:
 def test_a_link_to_project_configuration_is_asked_for_as_that_and_cannot_be_granted() -> None:
     desk = Desk("approve_for_run", names=("a.py", "pyproject.toml"))
     settled = desk.settle(ASKED)
-    assert [(each["rule"], each["grant"]) for each in desk.asked[0]["calls"]] == [("project_config", "")]
+    assert [(each["rule"], each["choices"]) for each in desk.asked[0]["calls"]] == [("project_config", {})]
     assert (settled.verdicts[0].kind, settled.granted) == (VerdictKind.ALLOW, [])
 
 
@@ -79,10 +79,10 @@ def test_a_granted_call_that_could_do_nothing_when_it_was_judged_may_do_nothing_
     seen: tuple[tuple[str, str, str], ...] | None, pins: tuple[tuple[str, str, str], ...] | None
 ) -> None:
     """Else it might, on files that the calls before it make, reach project configuration that nobody has seen."""
-    grant = Grant(thread="t", rule="ask_before_write", tool="write")
+    permission = Permission(rule="ask_before_write", tool="write", place="t")
     desk = Desk()
     hands = replace(
-        desk.hands, grants=[grant], preview=lambda calls: dict.fromkeys(calls, Preview(DIFF, ("a.py",), seen))
+        desk.hands, permissions=[permission], preview=lambda calls: dict.fromkeys(calls, Preview(DIFF, ("a.py",), seen))
     )
     settled = settle_with_person([CALL], [ASKED], SPECS, hands)
     expected = Verdict(kind=VerdictKind.ALLOW, rule="ask_before_write", path="a.py", pins=pins)
@@ -98,7 +98,7 @@ def test_a_call_that_can_do_nothing_is_not_asked_about_and_may_do_nothing_later(
 
 def test_a_call_that_would_be_refused_all_the_same_is_refused_without_a_question() -> None:
     desk, error = Desk(), ToolError(code=ToolErrorCode.NOT_FOUND, message="There is no such program.")
-    settled = settle_with_person([CALL], [ASKED], SPECS, replace(desk.hands, matter=lambda _: error))
+    settled = settle_with_person([CALL], [ASKED], SPECS, replace(desk.hands, subject=lambda _: error))
     assert (settled.verdicts[0].kind, settled.verdicts[0].error, desk.asked) == (VerdictKind.DENY, error, [])
 
 

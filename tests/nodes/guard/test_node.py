@@ -7,9 +7,10 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command
 from typing_extensions import TypedDict
 
-from mendgraph.nodes.guard.approvals import NO_PREVIEW, Grant, GuardUpdate, Hands, Preview, response_schema
+from mendgraph.nodes.guard.approvals import NO_PREVIEW, GuardUpdate, Hands, Preview, response_schema
 from mendgraph.nodes.guard.file_rules import WorkspacePath, check_file_guardrails, format_guardrail_violations
 from mendgraph.nodes.guard.node import GuardState, judge_step
+from mendgraph.nodes.guard.permissions import Permission
 from mendgraph.nodes.guard.policy import GuardConfig, Item, denied, judge_reply
 from mendgraph.nodes.records import (
     CallError,
@@ -38,7 +39,7 @@ BLOCKED = "Blocked by rule 'env_file': Environment variable files (.env). Go on 
 ENV_DENIED = denied("env_file", ToolErrorCode.PERMISSION_DENIED, BLOCKED, path=".env")
 BLOCK = format_guardrail_violations(check_file_guardrails(WorkspacePath(".env")))
 CHANGE_DENIED = ENV_DENIED.model_copy(update={"blocked": BLOCK, "refused": "refused (environment variable files):"})
-GRANT = Grant(thread="1", rule="ask_before_write", tool="write")
+PERMISSION = Permission(rule="ask_before_write", tool="write", place="1")
 
 
 def call(call_id: str, tool: str, path: str) -> ToolCall:
@@ -67,12 +68,12 @@ def judge(config: GuardConfig, *items: Item, state: GuardState | None = None) ->
     def hands(ask: Callable[[Any], object]) -> Hands:
         return Hands(
             ask=ask,
-            matter=lambda _: "",
+            subject=lambda _: "",
             preview=nothing_shown,
             validate=validated,
             judge=lambda call: verdicts([call])[0],
             thread="1",
-            grants=given.get("grants", []),
+            permissions=given.get("permissions", []),
         )
 
     return judge_step(given, verdicts, SPECS, hands)
@@ -96,13 +97,13 @@ def test_where_nothing_may_run_every_call_has_its_result() -> None:
 
 
 def test_what_a_person_allowed_before_is_not_asked_again_unless_the_mode_denies_it() -> None:
-    state = GuardState(items=[call("1", "write", "a.py")], grants=[GRANT])
+    state = GuardState(items=[call("1", "write", "a.py")], permissions=[PERMISSION])
     assert judge(ASK, state=state)["verdicts"] == [
         Verdict(kind=VerdictKind.ALLOW, rule="ask_before_write", path="a.py")
     ]
     read_only = GuardConfig(mode="read-only", root="/home/dev/project", leads_to=lambda path, _: path)
     assert [each.rule for each in judge(read_only, state=state)["verdicts"]] == ["read_only"]
-    denied_path = GuardState(items=[call("1", "write", ".env")], grants=[GRANT])
+    denied_path = GuardState(items=[call("1", "write", ".env")], permissions=[PERMISSION])
     assert judge(ASK, state=denied_path)["verdicts"] == [CHANGE_DENIED]
 
 
@@ -110,7 +111,7 @@ class Run(TypedDict, total=False):
     items: list[Item]
     verdicts: list[Verdict]
     results: list[CallResult]
-    grants: list[Grant]
+    permissions: list[Permission]
     stop: StopCause
 
 
@@ -140,7 +141,10 @@ def ask() -> tuple[Any, Ask]:
 def asked_about(asked: Any) -> list[tuple[int, str, str, str]]:
     (question,) = asked
     assert question.response_schema == response_schema()
-    return [(each["index"], each["path"], each["rule"], each["grant"]) for each in question.value["calls"]]
+    return [
+        (each["index"], each["path"], each["rule"], each["choices"].get("approve_for_run", ""))
+        for each in question.value["calls"]
+    ]
 
 
 def test_all_calls_that_need_a_person_are_one_question(ask: tuple[Any, Ask]) -> None:
@@ -152,7 +156,7 @@ def test_the_answer_becomes_the_verdicts(ask: tuple[Any, Ask]) -> None:
     after = ask[1]({"decisions": {"0": {"action": "approve_for_run"}, "2": {"action": "reject", "reason": "no"}}})
     refused = "A person did not approve this call: no. Do something else, or explain in your answer what is needed."
     rejected = denied("project_config", ToolErrorCode.PERMISSION_DENIED, refused, path="c.toml")
-    assert (after["verdicts"], after["results"], after["grants"], after.get("stop")) == (
+    assert (after["verdicts"], after["results"], after["permissions"], after.get("stop")) == (
         [
             Verdict(kind=VerdictKind.ALLOW, rule="ask_before_write", path="a.py"),
             Verdict(kind=VerdictKind.ALLOW, path="b.py"),
@@ -160,7 +164,7 @@ def test_the_answer_becomes_the_verdicts(ask: tuple[Any, Ask]) -> None:
             CHANGE_DENIED,
         ],
         [],
-        [GRANT],
+        [PERMISSION],
         None,
     )
 

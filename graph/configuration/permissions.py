@@ -1,0 +1,62 @@
+"""What the user has allowed for good: permissions of workspaces, in a file beside the user's configuration.
+
+Only a person's answer at the user's own terminal or editor adds one. The file lies with the user's configuration,
+wherever the workspace is, and no run can read or change it.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from mendgraph.nodes.execute_tools.store.user_files import configuration_file, exchange, read_bytes
+from mendgraph.nodes.guard.permissions import Permission
+from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
+
+PERMISSIONS_FILE: Final = "permissions.json"
+
+
+def list_permissions(workspace: str = "") -> tuple[Permission, ...] | ToolError:
+    """The permissions of the workspace with this real path, or of all, in the order in which they were given."""
+    path = configuration_file(PERMISSIONS_FILE)
+    data = path if isinstance(path, ToolError) else read_bytes(path)
+    if isinstance(data, ToolError):
+        return () if data.code is ToolErrorCode.NOT_FOUND else data
+    kept = _read(data, str(path))
+    if isinstance(kept, ToolError):
+        return kept
+    return tuple(each for each in kept if workspace in ("", each.place))
+
+
+def keep_permission(permission: Permission) -> ToolError | None:
+    """Keep one more for later runs in its workspace."""
+    return _exchange(lambda kept: list(dict.fromkeys([*kept, permission])))
+
+
+def remove_permissions(ids: Sequence[str]) -> ToolError | None:
+    """Remove those with these ids."""
+    return _exchange(lambda kept: [each for each in kept if each.id not in ids])
+
+
+def _exchange(change: Callable[[Sequence[Permission]], list[Permission]]) -> ToolError | None:
+    path = configuration_file(PERMISSIONS_FILE)
+    if isinstance(path, ToolError):
+        return path
+
+    def changed(data: bytes) -> bytes | ToolError:
+        kept = _read(data, path)
+        if isinstance(kept, ToolError):
+            return kept
+        permissions = [each.model_dump(mode="json") for each in change(kept)]
+        return f"{json.dumps({'permissions': permissions}, indent=2)}\n".encode()
+
+    return exchange(path, changed)
+
+
+def _read(data: bytes, path: str) -> list[Permission] | ToolError:
+    try:
+        held = json.loads(data or b'{"permissions": []}')
+        return TypeAdapter(list[Permission]).validate_python(held["permissions"])
+    except (ValueError, KeyError, TypeError, RecursionError, ValidationError):
+        return invalid(f"{quoted(path)} is no list of permissions: mend it, or move it away.")

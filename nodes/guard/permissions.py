@@ -1,0 +1,166 @@
+"""What a person's yes covers beside the call that was shown: one record, for a thread or for a workspace.
+
+A command is known by the program's real path and the words that it begins with. Tables say which words those may be. A
+program that is in none of them, such as an interpreter, a wrapper or `make`, has no prefix.
+"""
+
+import hashlib
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+from types import MappingProxyType
+from typing import Final, Literal, NamedTuple
+
+from mendgraph.nodes.guard.policy import shown
+from mendgraph.nodes.guard.scope import PROJECT_CONFIG_RULE
+from mendgraph.nodes.records import Effect, Record, ToolCall, ToolSpec
+
+
+class Permission(Record):
+    """Calls of `tool` that `rule` asks for run without a question, in one thread or in each run in a workspace.
+
+    `subject` is a program by its real path, or a host; "" for tools on files. `prefix` are the words that a command
+    begins with, () for other calls. `place` is the thread's id, or the workspace's real path.
+    """
+
+    rule: str
+    tool: str
+    subject: str = ""
+    prefix: tuple[str, ...] = ()
+    scope: Literal["thread", "workspace"] = "thread"
+    place: str = ""
+
+    @property
+    def id(self) -> str:
+        """A short name, by which a person removes it."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:8]
+
+    @property
+    def allows(self) -> str:
+        """What it allows, for a person."""
+        program = f" ({self.subject})" if self.subject.startswith("/") else ""
+        if self.prefix:
+            return f"{self.tool} {shown(shlex.join(self.prefix))}{shown(program)} with any further arguments"
+        if self.subject:
+            return f"{self.tool} from the host {shown(self.subject)}"
+        if self.rule == "ask_before_write":
+            return f"{self.tool} on every file that no rule denies, except project configuration"
+        return f"{self.tool}, whatever its arguments"
+
+
+class Matter(NamedTuple):
+    """What a call is about: a program or a host, the program as the call names it, and the prefix of a simple command.
+
+    `prefix` is None for what is no simple command.
+    """
+
+    subject: str
+    name: tuple[str, ...] = ()
+    prefix: tuple[str, ...] | None = None
+
+
+def matter_of(call: ToolCall, subject: str, workspace: str) -> Matter:
+    """The matter of a call that is about this `subject`. What lies in the workspace may change, so it has no prefix."""
+    argv = call.arguments.get("argv")
+    if not isinstance(argv, list) or not argv:
+        return Matter(subject)
+    name = str(argv[0]).rpartition("/")[2]
+    resolved = subject.startswith("/") and not PurePath(subject).is_relative_to(workspace or "/")
+    return Matter(subject, (name,), command_prefix(name, argv[1:]) if resolved else None)
+
+
+def covers(permission: Permission, rule: str, tool: str, matter: Matter, thread: str = "") -> bool:
+    """Whether a call of this tool that this rule asks for in this thread has the permission.
+
+    One for a thread may be for a program whatever its arguments; one for a workspace is for simple commands alone.
+    """
+    if (permission.rule, permission.tool, permission.subject) != (rule, tool, matter.subject):
+        return False
+    if permission.scope == "thread" and permission.place != thread:  # that of the run which this is a fork of
+        return False
+    if not matter.name:
+        return permission.prefix == ()
+    whole = permission.scope == "thread" and permission.prefix == matter.name
+    return whole or permission.prefix == matter.prefix
+
+
+def permissions_for(
+    rule: str, call: ToolCall, spec: ToolSpec, matter: Matter, *, thread: str, workspace: str
+) -> dict[str, Permission]:
+    """What may be allowed beside this call, by the answer that allows it; `workspace` is "" where nothing is kept."""
+    if not thread or rule == PROJECT_CONFIG_RULE.name:
+        return {}
+    named = (matter.subject, *matter.name, *(matter.prefix or ()))
+    if any(shown(each) != each for each in named):  # two that are cut alike would look like one
+        return {}
+
+    def permission(prefix: tuple[str, ...], scope: Literal["thread", "workspace"], place: str) -> Permission:
+        return Permission(rule=rule, tool=call.tool, subject=matter.subject, prefix=prefix, scope=scope, place=place)
+
+    offered = {}
+    if matter.prefix is not None and matter.prefix != matter.name:
+        offered["approve_prefix"] = permission(matter.prefix, "thread", thread)
+    offered["approve_for_run"] = permission(matter.name, "thread", thread)
+    if workspace and matter.prefix is not None:
+        offered["approve_always"] = permission(matter.prefix, "workspace", workspace)
+    elif workspace and spec.effect is Effect.NETWORK and matter.subject:
+        offered["approve_always"] = permission((), "workspace", workspace)
+    return offered
+
+
+# --- Simple commands
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_ALONE: Final = _names("""
+basename cat cmp comm cut date df diff dirname du echo egrep fgrep file find grep head jq ls md5sum mypy nl od printf
+pwd pyright pytest readlink realpath rg sha1sum sha256sum stat tail tr wc
+""")
+"""Programs that are simple whatever follows, but for the options below."""
+
+_WITH_SUBCOMMAND: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
+    {
+        "cargo": _names("build check clippy doc fmt metadata test tree"),
+        "git": _names("""
+    add blame branch checkout cherry-pick commit describe diff log ls-files merge mv reset restore rev-parse revert rm
+    show stash status switch tag
+    """),
+        "go": _names("build doc fmt list mod test version vet"),
+        "npm": _names("ls outdated test"),
+        "pnpm": _names("list outdated test"),
+        "ruff": _names("check format rule"),
+        "yarn": _names("list outdated test"),
+    }
+)
+"""Programs of which the first word is a part, with such words. Source: VS Code approves terminal commands like that."""
+
+_OF_SCRIPTS: Final = _names("npm pnpm yarn")
+"""Their `run` has the name of a script behind it, and their options may name a shell for it."""
+
+_STARTING: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "cargo": ("--config", "-Z"),
+        "find": ("-exec", "-ok", "-delete", "-fprint", "-fls"),
+        "go": ("-exec", "--exec", "-toolexec", "--toolexec", "-vettool", "--vettool"),
+        "rg": ("--pre", "--hostname-bin"),
+        **dict.fromkeys(_OF_SCRIPTS, ("-",)),
+    }
+)
+"""How options begin with which one of these starts other programs, or deletes and writes files."""
+
+
+def command_prefix(name: str, arguments: Sequence[object]) -> tuple[str, ...] | None:
+    """The words that a simple command begins with, such as `ls`, `git log` or `npm run build`; None for others."""
+    words = [str(each) for each in arguments]
+    options = words[: words.index("--")] if "--" in words and name in _OF_SCRIPTS else words
+    if any(word.startswith(_STARTING.get(name, ())) for word in options):
+        return None
+    if name in _ALONE:
+        return (name,)
+    if name in _OF_SCRIPTS and words[:1] == ["run"] and len(words) > 1:
+        return (name, *words[:2])
+    subcommands = _WITH_SUBCOMMAND.get(name, frozenset())
+    return (name, words[0]) if words and words[0] in subcommands else None
