@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, NotRequired
 
 from langchain.agents.middleware import types
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import HumanMessage, ToolMessage
 from langgraph.types import Command
 
 from mendgraph.nodes.begin_turn.turn_start import scrubbed
@@ -35,9 +35,10 @@ from mendgraph.nodes.execute_tools.tools.saving import file_changes
 from mendgraph.nodes.execute_tools.trace import TraceSink
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, is_readable_template
 from mendgraph.nodes.guard.policy import Rules, is_hidden, judge_content, judge_path, workspace_relative
-from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_request, last_request, without_secrets
+from mendgraph.nodes.language.display import NO_FILE_CHANGED
+from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, last_request, without_secrets
 from mendgraph.nodes.loop_check.repetition import MAX_FAILED_TRIES, verification
-from mendgraph.nodes.parse.answers import MOST_CHECKED, NOTHING_HAPPENED, TurnFacts, unfounded
+from mendgraph.nodes.parse.answers import MOST_CHECKED
 from mendgraph.nodes.records import Effect, JsonMap, ToolCall, ToolError, ToolErrorCode, Verification
 
 Answer = ToolMessage | Command[Any]
@@ -165,12 +166,12 @@ class EvidenceMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any])
 
     The workspace is looked at when a turn begins and when it ends, so it does not matter by which tools the agent
     changes files. Of changed files the examples of docstrings and of the request, the project's tests, and `checks`
-    are run, in a sandbox that changes nothing; what failed before the turn does not count. An answer that says that
-    something was changed where no file was is sent back as well. With the fourth failure the agent ends as it is.
+    are run, in a sandbox that changes nothing; what failed before the turn does not count. With the fourth failure the
+    agent ends as it is.
 
     The state's `verified` has the fields of `Outcome.verified`: `kind` is "passed", with what was run in `ran` and the
     changed lines that it executed in `lines`; "contradicted", with what failed as `reason`; or "none", with the
-    `reason` why nothing could be run, "" where no file was changed.
+    `reason` why nothing could be run, or that no file was changed.
     """
 
     state_schema = EvidenceState
@@ -214,23 +215,16 @@ class EvidenceMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any])
 
     @types.hook_config(can_jump_to=["model"])
     def after_agent(self, state: Any, runtime: Any) -> dict[str, Any]:  # noqa: ARG002 - LangChain's
-        """Judge the answer: the record for the state, and what is wrong, for the model."""
+        """Check what was changed: the record for the state, and what fails, for the model."""
         turn, tries = state["evidence"]["turn"], state["evidence"]["tries"]
         with self._index.turn:
             changes = watch.changed(self._paths, self._index, _LIMITS, self._before.get(turn, _FORGOTTEN))
-        messages, told = state["messages"], ""
-        answer = next((each.text for each in reversed(messages) if isinstance(each, AIMessage)), "")
-        request, verified = last_request(messages), Verification()
+        verified, told = Verification(reason=NO_FILE_CHANGED), ""
         if isinstance(changes, watch.Unwatched):
             verified = Verification(reason=changes.reason)
         elif files := tuple(each for each in changes.files if "__pycache__" not in each.path.split("/")):
-            verified = self._verified(files, request)
+            verified = self._verified(files, last_request(state["messages"]))
             told = _FAILED.format(reason=verified.reason) if verified.kind == "contradicted" else ""
-        else:
-            first = sum(map(is_request, messages)) == 1
-            told = unfounded(answer, TurnFacts(request, met=tries, first=lambda: first)) or ""
-            if told.startswith(NOTHING_HAPPENED):
-                verified = Verification(kind="contradicted", reason=NOTHING_HAPPENED)
         update: dict[str, Any] = {"verified": verified.model_dump(mode="json")}
         if told and tries + 1 < MAX_FAILED_TRIES:
             said = HumanMessage(told, name=RESULT_MESSAGE_NAME)

@@ -109,13 +109,14 @@ Steps = tuple[tuple[str, ...], ...]
 
 
 class LoopConfig(Record):
-    """When repetition counts; a smaller window than the threshold is widened to it. Whether changes must be checked."""
+    """When repetition counts, and what an answer needs; a smaller window than the threshold is widened to it."""
 
     window: int = Field(default=REPEAT_WINDOW, ge=1)
     threshold: int = Field(default=LOOP_REPEAT_THRESHOLD, ge=2)
     max_overrides: int = Field(default=LOOP_OVERRIDE_MAX_RETRIES, ge=0)
     max_failed_tries: int = Field(default=MAX_FAILED_TRIES, ge=1)
     require_checks: bool = False
+    require_changes: bool = False
 
     @property
     def span(self) -> int:
@@ -382,9 +383,17 @@ def verification(call: ToolCall, result: ToolResult, changed: Sequence[str]) -> 
     )
 
 
-def unchecked_stop(record: LoopRecord, answer: Answer | None, changed: Sequence[str]) -> StopCause | None:
-    """Why an answer is not taken in a run that has to be checked: nothing has checked what it changed."""
-    if answer is None or not changed or (record.verified is not None and record.verified.kind != "none"):
+def answer_stop(
+    record: LoopRecord, answer: Answer | None, changed: Sequence[str], config: LoopConfig
+) -> StopCause | None:
+    """Why an answer is not taken: its run has to be checked or to change a file, and was not or did not; else None."""
+    if answer is None:
         return None
-    message = "This run has to be checked, and nothing could check its changes."
-    return StopCause(reason=StopReason.NOT_CHECKED, message=message, diagnostics=(f"the answer: {answer.text}",))
+    evidence = (f"the answer: {answer.text}",)
+    if not changed and config.require_changes:
+        message = "This run has to change a file, and its changes cancel out."
+        return StopCause(reason=StopReason.NOTHING_CHANGED, message=message, diagnostics=evidence)
+    if changed and config.require_checks and (record.verified is None or record.verified.kind == "none"):
+        message = "This run has to be checked, and nothing could check its changes."
+        return StopCause(reason=StopReason.NOT_CHECKED, message=message, diagnostics=evidence)
+    return None

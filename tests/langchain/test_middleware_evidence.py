@@ -15,7 +15,7 @@ from tests.sandboxes import needs_sandbox
 
 TASK = "Repair add in calc.py: it has to add."
 TEST = "from calc import add\n\n\ndef test_add():\n    assert add(2, 3) == 5\n"
-NOTHING = "No file was changed, so what this answer says has not happened."
+NOTHING = "No file was changed."
 PASSED = {"kind": "passed", "ran": ["unittest test_calc.py: 1 test"], "lines": ["calc.py:2"], "reason": ""}
 DONE = Say("I repaired add.")
 both = pytest.mark.parametrize("loop", [False, True], ids=["sync", "async"])
@@ -65,18 +65,17 @@ def test_a_deep_agent_is_judged_by_what_its_own_tools_changed(root: Path) -> Non
     assert (len(told(state)), state["verified"]) == (1, PASSED)
 
 
+@pytest.mark.parametrize(
+    ("request_text", "answer"), [(TASK, DONE.text), ("What does add in calc.py do?", "It subtracts.")]
+)
 @both
-def test_a_change_that_was_not_made_is_contradicted_after_four_answers(root: Path, loop: bool) -> None:
-    with ScriptedServer([DONE] * 5) as server:
-        state = asked(coder(server, root, EvidenceMiddleware(str(root))), TASK, loop)
-        assert (len(server.requests), len(told(state))) == (4, 3)
-    assert state["verified"] == {"kind": "contradicted", "ran": [], "lines": [], "reason": NOTHING}
-
-
-def test_a_question_and_its_answer_are_left_alone(root: Path) -> None:
-    with ScriptedServer([called(("read_file", {"path": "calc.py"})), Say("It subtracts.")]) as server:
-        state = asked(coder(server, root, EvidenceMiddleware(str(root))), "What does add in calc.py do?")
-    assert (told(state), state["verified"]["kind"], state["verified"]["reason"]) == ([], "none", "")
+def test_an_answer_without_a_change_is_not_judged_by_its_words(
+    root: Path, loop: bool, request_text: str, answer: str
+) -> None:
+    with ScriptedServer([called(("read_file", {"path": "calc.py"})), Say(answer)]) as server:
+        state = asked(coder(server, root, EvidenceMiddleware(str(root))), request_text, loop)
+    assert told(state) == []
+    assert state["verified"] == {"kind": "none", "ran": [], "lines": [], "reason": NOTHING}
 
 
 @needs_sandbox
@@ -120,7 +119,7 @@ def test_beginning_of_sixty_four_turns_at_once_is_remembered(root: Path) -> None
     said = [HumanMessage("What is it?"), AIMessage("A module.")]
     ends = [middleware.after_agent({**turn, "messages": said}, None) for turn in turns]
     reasons = [end["verified"]["reason"] for end in ends]
-    assert reasons == ["the files at the beginning of this turn are not known to this process", *[""] * 64]
+    assert reasons == ["the files at the beginning of this turn are not known to this process", *[NOTHING] * 64]
 
 
 def test_what_cannot_be_used_is_said_at_once(tmp_path: Path) -> None:
