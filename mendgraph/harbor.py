@@ -46,6 +46,7 @@ class MendgraphOptions(InstalledAgentOptions):
         default=["langchain-anthropic", "langchain-google-genai"], description="LangChain's packages for the model."
     )
     programs: list[str] = Field(default=["bash"], description="Programs that run_command may start.")
+    require_changes: bool = Field(default=False, description="Whether a task that changes no file is a failure.")
     max_calls: int = Field(default=200, description="The most model calls of a task.")
     max_seconds: int = Field(default=86_400, description="The most seconds of a task; harbor has a limit of its own.")
 
@@ -89,6 +90,8 @@ class Mendgraph(BaseInstalledAgent):
         arguments += ["--max-calls", str(self.options.max_calls)]
         arguments += ["--max-input-tokens", "20000000", "--max-output-tokens", "1000000"]
         arguments += ["--max-seconds", str(self.options.max_seconds)]
+        if self.options.require_changes:
+            arguments.append("--require-changes")
         for program in self.options.programs:
             arguments += ["--allow-program", program]
 

@@ -80,6 +80,7 @@ OF_OTHER_RUNS = (
     *("mendgraph.nodes.execute_tools.copies", "mendgraph.nodes.execute_tools.network"),
     *("mendgraph.nodes.execute_tools.edits.definitions", "mendgraph.nodes.execute_tools.evidence.examples"),
     *("mendgraph.nodes.execute_tools.journal.restoring", "mendgraph.nodes.execute_tools.store.postgres"),
+    "mendgraph.nodes.small_model",
     *("jsonschema", "langchain.agents", "mcp", "prompt_toolkit", "psycopg", "rapidfuzz", "ray", "typer", "vcr"),
 )
 """What only a run loads that edits, delegates, undoes, or is run in another way; and packages of others."""

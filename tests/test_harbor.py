@@ -40,6 +40,12 @@ def test_an_instruction_is_quoted_and_the_container_is_the_boundary(tmp_path: Pa
     assert [words[at + 1] for at, word in enumerate(words) if word == "--allow-program"] == ["bash", "make"]
 
 
+@pytest.mark.parametrize("required", [False, True])
+def test_a_task_may_have_to_change_a_file(tmp_path: Path, required: bool) -> None:
+    command = agent(tmp_path, require_changes=required).run_command("Fix it")
+    assert ("--require-changes" in shlex.split(command.replace("<<<", " <<< "))) is required
+
+
 def test_the_result_of_a_run_reaches_harbor(tmp_path: Path) -> None:
     usage = {"total_input_tokens": 700, "total_output_tokens": 12, "cached_tokens": 100, "cost_usd": 0.5}
     result = {"outcome": {"kind": "FINISHED"}, "thread_id": "t", "usage": usage}

@@ -16,12 +16,13 @@ from mendgraph.nodes.execute_tools.secrets.redact import RedactedStream, Redacto
 from mendgraph.nodes.language.blocks import read_blocks
 from mendgraph.nodes.language.formats.call_format import ToolSchemas
 from mendgraph.nodes.language.formats.recognition import recognise
-from mendgraph.nodes.language.names import claims_a_change, is_question
+from mendgraph.nodes.language.names import is_question
 from mendgraph.nodes.language.text_protocol import extract_in_order
 from mendgraph.nodes.loop_check.repetition import action_signature
 from mendgraph.nodes.parse.native_calls import read_native_calls
 from mendgraph.nodes.parse.written_calls import cut_invented
 from mendgraph.nodes.records import RawCall
+from mendgraph.nodes.small_model.answers import AnswerFacts, answer_error
 from tests.architecture.backtracking import ENDS, Counter, hostile_units
 from tests.architecture.patterns import patterns
 
@@ -72,6 +73,7 @@ def _parser() -> Iterator[Case]:
     def reading(unit: str, before: str, scale: int) -> Callable[[], Any]:
         text = _of(REPLY * scale, unit, before)
         native = [RawCall(call_id="", tool="edit_file", arguments=text)]
+        facts = AnswerFacts(request="mend it", first=lambda: True)
         return lambda: (
             extract_in_order(text, TOOLS),
             recognise(text, ToolSchemas(TOOLS)),
@@ -79,7 +81,7 @@ def _parser() -> Iterator[Case]:
             cut_invented(text, TOOLS),
             read_native_calls(native, ToolSchemas(TOOLS)),
             is_question(text),
-            claims_a_change(text),
+            answer_error(text, facts),
         )
 
     for name, (unit, before) in units.items():

@@ -34,15 +34,15 @@ SEED = 1
 
 PROMPT = "mendgraph.nodes.call_model.prompts.block_prompt"
 EDITS, EVIDENCE = "mendgraph.nodes.execute_tools.edits", "mendgraph.nodes.execute_tools.evidence"
-TOOLS, READING = "mendgraph.nodes.execute_tools.tools", "mendgraph.nodes.parse.reading"
+TOOLS, ANSWERS = "mendgraph.nodes.execute_tools.tools", "mendgraph.nodes.small_model.answers"
 WITHOUT: dict[str, tuple[tuple[str, Any], ...]] = {
     "rescue": (("mendgraph.nodes.parse.written_calls.recognise", lambda *_: []),),
-    "claims": ((f"{READING}.unfounded", lambda *_: None),),
+    "claims": ((f"{ANSWERS}._problem", lambda *_: ""),),
     "sampling": ((f"{PROMPT}.RETRY_TEMPERATURE", 0.0),),
     "anew": ((f"{PROMPT}._asked_anew", lambda *_: None),),
     "last_line": ((f"{PROMPT}._how_to_answer", lambda *_: ""),),
     "shown_edits": ((f"{PROMPT}.EXAMPLES", ()),),
-    "echoes": ((f"{READING}.echoes", lambda *_: False),),
+    "echoes": ((f"{ANSWERS}._echoes", lambda *_: False),),
     "asked_changes": (
         (f"{TOOLS}.block_edits.read_request", lambda *_: ReadRequest()),
         (f"{EDITS}.definitions.asked_edits", lambda *_: AskedEdits()),

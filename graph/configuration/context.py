@@ -346,6 +346,12 @@ class AgentContext(Record):
         trust="on",
         option="--require-checks/--no-require-checks",
     )
+    require_changes: bool = setting(
+        False,
+        "End a run that changes no file as SYSTEM_ERROR with the reason nothing_changed, not as FINISHED.",
+        trust="on",
+        option="--require-changes/--no-require-changes",
+    )
     max_failed_tries: int = setting(
         4,
         "Tries in a row whose edits or checks may fail before the run ends. In the block form it ends after 4 at most.",
@@ -513,7 +519,7 @@ class AgentContext(Record):
         )
 
     def healing(self, profile: Profile) -> SelfHealingConfig:
-        """How often malformed replies are asked for again, and small models met with the facts."""
+        """How often malformed replies are asked for again, and models met with the facts."""
         return SelfHealingConfig(
             max_retries=self.max_healing_attempts,
             max_schema_repairs=self.max_schema_repairs,
@@ -562,6 +568,7 @@ class AgentContext(Record):
             max_overrides=self.loop_override_retries,
             max_failed_tries=self.max_failed_tries,
             require_checks=self.require_checks,
+            require_changes=self.require_changes,
         )
 
 

@@ -37,6 +37,7 @@ from mendgraph.nodes.execute_tools.tools.saving import file_changes
 from mendgraph.nodes.execute_tools.trace import TraceSink
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, is_readable_template
 from mendgraph.nodes.guard.policy import Rules, is_hidden, judge_content, judge_path, workspace_relative
+from mendgraph.nodes.language.display import NO_FILE_CHANGED
 from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_request, last_request, without_secrets
 from mendgraph.nodes.loop_check.repetition import MAX_FAILED_TRIES, verification
 from mendgraph.nodes.parse.answers import MOST_CHECKED
@@ -193,7 +194,7 @@ class EvidenceMiddleware(ModelCallMiddleware):
     The state's `verified` has the fields of `Outcome.verified`: `kind` is "passed", with what was run in `ran` and the
     changed lines that it executed in `lines`; "indistinct", where only tests of the turn itself pass, which did so
     before as well; "contradicted", with what failed as `reason`; or "none", with the `reason` why nothing could be run,
-    "" where no file was changed.
+    or that no file was changed.
     """
 
     state_schema = EvidenceState
@@ -254,7 +255,7 @@ class EvidenceMiddleware(ModelCallMiddleware):
 
         with self._index.turn:
             changes = watch.changed(self._paths, self._index, _LIMITS, self._before.get(turn["turn"], _FORGOTTEN))
-        verified = Verification()
+        verified = Verification(reason=NO_FILE_CHANGED)
         if isinstance(changes, watch.Unwatched):
             verified = Verification(reason=changes.reason)
         elif files := tuple(each for each in changes.files if "__pycache__" not in each.path.split("/")):

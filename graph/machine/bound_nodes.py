@@ -31,7 +31,7 @@ from mendgraph.graph.configuration.narrowing import (
 from mendgraph.graph.machine.guard_runtime import is_judged_by_words, judge_calls, with_known_files
 from mendgraph.graph.machine.memory import Memory, Note
 from mendgraph.graph.machine.model_runtime import ModelRuntime, Prepared, book_thread
-from mendgraph.graph.machine.run_records import REQUEST_ID
+from mendgraph.graph.machine.run_records import REQUEST_ID, is_resuming
 from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.tool_runtime import ToolRuntime, reply_reader
 from mendgraph.graph.machine.workspace import WorkspaceFiles, WorkspaceRecords, marks_of
@@ -51,7 +51,7 @@ from mendgraph.nodes.execute_tools.step import Execution
 from mendgraph.nodes.guard.policy import edited_result, judge_workspace
 from mendgraph.nodes.guard.scope import unnamed
 from mendgraph.nodes.heal.node import heal
-from mendgraph.nodes.language.history import asked_in, without_media
+from mendgraph.nodes.language.history import asked_in, last_request, without_media
 from mendgraph.nodes.language.project_notes import most_bytes
 from mendgraph.nodes.loop_check.node import check
 from mendgraph.nodes.loop_check.repetition import signature_of
@@ -60,6 +60,7 @@ from mendgraph.nodes.parse.node import parse
 from mendgraph.nodes.parse.reading import ANSWER_TOOL
 from mendgraph.nodes.parse.written_calls import was_cut
 from mendgraph.nodes.records import (
+    CHANGING,
     CallError,
     EditForm,
     JsonMap,
@@ -172,6 +173,9 @@ class BoundNodes:
             _trace_event(run_id, "memory.unavailable", {"reason": remembered.message})
             context, remembered = context.model_copy(update={"memory": False}), []
         messages = state.get("messages") or []
+        ended = state.get("outcome")
+        if ended is not None and ended.changed_files and is_resuming(last_request(messages)):
+            context = context.model_copy(update={"require_changes": False})  # there may be nothing left to change
         marked = bool(messages) and str(messages[-1].id).startswith(REQUEST_ID)
         spent = self._models.spent_before(state.get("spending"), context, run_id, marked=marked)
         update = begin_turn(state, self._turn_resources(state, context, problem or None, run_id, remembered))
@@ -354,7 +358,9 @@ class BoundNodes:
         """End with the answer."""
         context = state["context"]
         checking = context.evidence or bool(context.checks)
-        update = finish(self._marked(state), ledger.usage_report(state["spending"]), checking=checking)
+        changing = any(spec.effect in CHANGING for spec in self._specs.values())
+        usage = ledger.usage_report(state["spending"])
+        update = finish(self._marked(state), usage, checking=checking, changing=changing)
         if context.response_format is not None:
             update["structured_response"] = update["outcome"].value
         return self._stopped(state, update)
@@ -516,6 +522,8 @@ class BoundNodes:
         checks = self._tools.checks(context) if context.checks else None
         if isinstance(checks, ToolError):
             return f"The checks of this run cannot be run. {checks.message}"
+        if context.mode == "read-only" and context.require_changes:
+            return "A run in mode 'read-only' changes no file, so it cannot have require_changes."
         if (context.checks or context.require_checks) and "run_checks" not in self._specs:
             return "This agent has no tool run_checks, so no check can be run: add it to its tools."
         unpriced = self._models.problem(context)

@@ -217,7 +217,8 @@ def child_context(context: AgentContext, paths: Sequence[str], part: JsonMap) ->
 
     The checks of the whole work are its run's to make, once all parts are there.
     """
-    own = {"delegation": False, "response_format": None, "checks": (), "require_checks": False}
+    required = {"checks": (), "require_checks": False, "require_changes": False}
+    own = {"delegation": False, "response_format": None, **required}
     writable = {"writable_paths": tuple(paths)} if paths else {"mode": "read-only"}
     return context.model_copy(update={**own, **writable, **part})
 

@@ -68,7 +68,7 @@ from mendgraph.nodes.guard.policy import edited_result, is_hidden, judge_content
 from mendgraph.nodes.guard.scope import Scope, is_guarded, scope_rule
 from mendgraph.nodes.heal.healing import is_unfounded
 from mendgraph.nodes.language.history import asked_in, is_request, last_request, results_in, texts_in
-from mendgraph.nodes.language.names import closest_names
+from mendgraph.nodes.language.names import closest_names, orders_a_change
 from mendgraph.nodes.language.project_notes import SkillFolder
 from mendgraph.nodes.parse.answers import ResponseFormat, TurnFacts, answer_problems
 from mendgraph.nodes.parse.reading import CHECKS_TOOL, Reader
@@ -76,6 +76,7 @@ from mendgraph.nodes.records import (
     CallError,
     EditForm,
     Effect,
+    ExtractionError,
     JsonMap,
     Plan,
     Profile,
@@ -550,34 +551,23 @@ def foreign_to(state: AgentState) -> frozenset[str]:
 def reply_reader(tools: ToolRuntime, state: AgentState, offered: Sequence[ToolSpec] | None = None) -> Reader:
     """How replies of this turn are read."""
     context, profile, messages = state["context"], state["profile"], state["messages"]
-    blocks = profile.edit_form is EditForm.BLOCKS
-    view = view_turn(messages) if blocks else TurnView()
+    view = view_turn(messages) if profile.edit_form is EditForm.BLOCKS else TurnView()
     attempts = state.get("healing_attempts") or []
-    lines = (line for attempt in attempts for line in attempt.corrective_prompt.splitlines())
-    said = (line for line in lines if not line.startswith("  "))  # the reminders may be part of an answer
     request = last_request(messages)
-    acting = {each.name for each in tools.specs.values() if each.effect in {Effect.EXECUTE, Effect.NETWORK}}
     turn = TurnFacts(
         request=request,
         changed=changed_files(state.get("changes") or []),
-        hindered=lambda: context.mode == "read-only" or view_turn(messages).refused,
-        met=sum(is_unfounded(attempt.errors) for attempt in attempts),
-        acted=lambda: bool(used_tools(messages) & acting - {COMMAND_TOOL, NETWORK_TOOL}),
-        first=lambda: sum(map(is_request, messages)) == 1,
-        resumed=is_resuming(request) or bool(said_since(messages)),  # others may have done it
-        insistent=profile.small,
+        change_required=context.require_changes,
         checked=CHECKS_TOOL in tools.specs and bool(context.evidence or context.checks or context.require_checks),
-        configured=bool(context.checks),
-        faulty=bool(view.evidence),
+        checks_required=profile.small and bool(context.checks) and orders_a_change(request),
     )
-    return Reader(
+    reader = Reader(
         profile=profile,
         known_tools=tools.registry.names(),
         validate=tools.registry.validate,
         check_answer=partial(answer_problems, schema=context.response_format, built=tools.response_format),
         writing_tools=frozenset(spec.name for spec in tools.specs.values() if spec.effect is Effect.WRITE),
         shown_files=shown_files(request, view, view.failed_steps + len(attempts)),
-        told=(*view.failures, *view.evidence, *said),
         turn=turn,
         offered=frozenset(spec.name for spec in (offered or tools.offered(context, profile))),
         paths_of=tools.paths_of,
@@ -585,6 +575,33 @@ def reply_reader(tools: ToolRuntime, state: AgentState, offered: Sequence[ToolSp
         texts=lambda: texts_in(results_in(messages)),
         looking=frozenset(spec.name for spec in tools.specs.values() if spec.effect in {Effect.NONE, Effect.READ}),
     )
+    return reader._replace(judge_answer=_judge_of(tools, state, turn, view)) if profile.small else reader
+
+
+def _judge_of(
+    tools: ToolRuntime, state: AgentState, turn: TurnFacts, view: TurnView
+) -> Callable[[str], ExtractionError | None]:
+    """What holds the answers of a small model against what happened in the turn."""
+    from mendgraph.nodes.small_model.answers import AnswerFacts, answer_error
+
+    context, messages = state["context"], state["messages"]
+    attempts = state.get("healing_attempts") or []
+    lines = (line for attempt in attempts for line in attempt.corrective_prompt.splitlines())
+    corrections = (line for line in lines if not line.startswith("  "))  # the reminders may be part of an answer
+    claims = sum(is_unfounded(attempt.errors) for attempt in attempts)
+    acting = {each.name for each in tools.specs.values() if each.effect in {Effect.EXECUTE, Effect.NETWORK}}
+    facts = AnswerFacts(
+        request=turn.request,
+        told=(*view.failures, *view.evidence, *corrections),
+        changed=bool(turn.changed),
+        faulty=bool(view.evidence),
+        resumed=is_resuming(turn.request) or bool(said_since(messages)),  # others may have done it
+        met=claims >= context.healing(state["profile"]).max_claims,
+        hindered=lambda: context.mode == "read-only" or view_turn(messages).refused,
+        acted=lambda: bool(used_tools(messages) & acting - {COMMAND_TOOL, NETWORK_TOOL}),
+        first=lambda: sum(map(is_request, messages)) == 1,
+    )
+    return partial(answer_error, facts=facts)
 
 
 def _forward(write: Write, event: TraceEvent) -> None:

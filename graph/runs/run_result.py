@@ -9,7 +9,7 @@ from langchain_core.messages import AnyMessage
 
 from mendgraph.nodes.execute_tools.edits.diffs import unified_diff
 from mendgraph.nodes.guard.policy import shown
-from mendgraph.nodes.language.display import NO_FILE_CHANGED, plain
+from mendgraph.nodes.language.display import plain
 from mendgraph.nodes.records import FileChange, JsonMap, Outcome, OutcomeKind, Plan
 
 _LONGEST_MESSAGE = 300
@@ -84,8 +84,8 @@ class RunResult:
         outcome = self.outcome
         said = outcome.message if outcome.answer in outcome.message else f"{outcome.message} {outcome.answer}"
         message = shown(" ".join(said.split()), _LONGEST_MESSAGE)
-        run = f"run {self.run_id}" if self.changed_files else f"{NO_FILE_CHANGED}; run {self.run_id}"
-        return f"{outcome.kind.value} ({outcome.reason.value}): {message} [{run}]"
+        unchanged = "" if self.ok or self.changed_files else "no file changed; "
+        return f"{outcome.kind.value} ({outcome.reason.value}): {message} [{unchanged}run {self.run_id}]"
 
     def __repr__(self) -> str:
         ended = f"{self.outcome.kind.value} ({self.outcome.reason.value})"

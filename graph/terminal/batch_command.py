@@ -167,7 +167,7 @@ def _signals(batch: "Batch", shown: "BatchProgress") -> Iterator[list[str]]:
 
 def result_line(result: "TaskResult") -> str:
     """A result in one line: its end, its task, why, and what it took."""
-    said = f": {result.message}" if result.message not in {"", result.answer or "Done."} else ""
+    said = f": {result.message}" if result.message else ""
     took = f" ({count_of(result.usage.calls, 'call')}, {result.seconds:.1f} s)"
     state = result.kind.value if result.is_final else "LEFT"
     return one_line(f"{state} {result.id} {result.reason}{took}{said}", _LONGEST_RESULT)

@@ -20,16 +20,7 @@ from mendgraph.graph.runs.run_words import state_words, when_words
 from mendgraph.graph.terminal.answers import Line, table
 from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats, format_usage_stats
 from mendgraph.nodes.execute_tools.secrets.redact import redact
-from mendgraph.nodes.language.display import (
-    NO_FILE_CHANGED,
-    fenced,
-    one_line,
-    output_words,
-    plain,
-    short_id,
-    target_of,
-    usd,
-)
+from mendgraph.nodes.language.display import fenced, one_line, output_words, plain, short_id, target_of, usd
 from mendgraph.nodes.records import ExtractionError, FileChange, JsonMap, Outcome, OutcomeKind, Plan, ToolCall
 
 if TYPE_CHECKING:
@@ -63,8 +54,7 @@ def outcome_lines(outcome: Outcome) -> Iterator[Line]:
     if outcome.kind is OutcomeKind.FINISHED:
         if outcome.value is not None:
             yield Line(f"value: {json.dumps(outcome.value, ensure_ascii=False)}")
-        said = outcome.message if outcome.message != (outcome.answer or "Done.") else NO_FILE_CHANGED
-        yield Line(head + said, style)
+        yield Line(head + outcome.message, style)
         return
     yield Line(head + " ".join(outcome.message.split()), style)
     yield from (Line(f"  - {' '.join(line.split())}", "dim") for line in outcome.diagnostics)

@@ -57,8 +57,8 @@ def next_attempt(
     """How the model is asked again after a reply with these errors, or why the run ends instead.
 
     A reply whose errors all are schema errors is measured against `max_schema_repairs`, any other against
-    `max_retries`, by the open corrections of its sort; an unfounded answer against `max_claims`, by all attempts of the
-    turn. A refusal is never asked again.
+    `max_retries`, by the open corrections of its sort; an answer without the change that it needs against `max_claims`,
+    by all attempts of the turn. A refusal is never asked again.
     """
     kinds = {error.error_type for error in errors}
     claims = sum(is_unfounded(attempt.errors) for attempt in attempts)
@@ -71,7 +71,7 @@ def next_attempt(
         reason, message = StopReason.REFUSED, "The endpoint's content filter stopped the model's reply."
     elif is_unfounded(errors):
         if claims >= config.max_claims:
-            reason, message = StopReason.NOTHING_CHANGED, "No file was changed, whatever the answer says."
+            reason, message = StopReason.NOTHING_CHANGED, "This run has to change a file."
     elif errors and kinds <= SCHEMA_ERRORS:
         if repairs >= config.max_schema_repairs:
             reason, message = StopReason.SCHEMA_REPAIR_EXHAUSTED, _what_happened(errors, repairs, "repairs")
@@ -80,8 +80,9 @@ def next_attempt(
         reason = StopReason.EMPTY_REPLY if empty else StopReason.HEALING_EXHAUSTED
         message = _what_happened(errors, retries, "retries")
     if reason is not None:
-        diagnostics = tuple(_diagnostic(error) for error in errors[:MAX_ERRORS_SHOWN])
-        return StopCause(reason=reason, message=message, diagnostics=diagnostics)
+        claim = reason is StopReason.NOTHING_CHANGED
+        evidence = [f"the answer: {errors[0].line_content}"] if claim else map(_diagnostic, errors[:MAX_ERRORS_SHOWN])
+        return StopCause(reason=reason, message=message, diagnostics=tuple(evidence))
     prompt = generate_corrective_prompt(errors, response, config, protocol=protocol)
     return HealingAttempt(len(attempts), response, errors, prompt)
 

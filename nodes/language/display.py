@@ -11,8 +11,8 @@ from mendgraph.nodes.records import ExtractionError, ToolResult
 LEAST_USD: Final = 0.0001
 """What four decimals can show."""
 
-NO_FILE_CHANGED: Final = "no file changed; the answer was not checked"
-"""What there is to say of an answer that comes without a change."""
+NO_FILE_CHANGED: Final = "No file was changed."
+"""What the first line of an outcome says where none was."""
 
 _OUR_ID = re.compile(r"[0-9a-f]{32}")
 _SHORT = 8

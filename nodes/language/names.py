@@ -1,4 +1,4 @@
-"""The files and definitions that a request speaks of, and what it asks for or an answer claims, as their words say."""
+"""The files and definitions that a request speaks of, and what it asks for, as its words say."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -137,7 +137,7 @@ def unknown_reference(reference: str, numbers: Sequence[int]) -> ToolError:
     )
 
 
-# --- What a request and an answer say about changes
+# --- What a request says about changes
 
 
 _VERBS = (
@@ -178,25 +178,7 @@ _PROBLEM = re.compile(
 )
 _FAILING_TESTS = re.compile(r"\bfail\w*\s+(?:\w+\s+)?tests?\b|\btests?\s+(?:\w+\s+)?fail", re.IGNORECASE)
 _NEW_TESTS = re.compile(r"\s*(?:please\s+|can you\s+)?(?:write|add|create)\s+(?:\w+\s+){0,3}tests?\b", re.IGNORECASE)
-_DONE = (
-    r"(?:added|adjusted|changed|converted|corrected|created|deleted|edited|fixed|implemented|made|mended|modified|moved"
-    r"|refactored|removed|renamed|repaired|replaced|rewritten|rewrote|updated|written)"
-)
-_I_HAVE = r"\b(?:i|we)(?:'ve|\s+have)?\s+(?:just\s+|now\s+|also\s+|successfully\s+)*"
-_OWN_CLAIM = re.compile(  # what is made or written may be the answer itself, unless it is a file
-    rf"{_I_HAVE}(?!(?:created|made|written)\b(?!(?:\s+\w+){{0,2}}\s+\S+\.\w)){_DONE}\b", re.IGNORECASE
-)
-_CLAIM = re.compile(
-    rf"{_I_HAVE}{_DONE}\b"
-    r"|(?<!would )(?<!could )(?<!should )(?<!'d )"  # what would have been done was not
-    r"\b(?:has|have|was|were|is\s+now|are\s+now)\s+(?:now\s+|also\s+)?(?:been\s+)?(?:now\s+|successfully\s+)*"
-    r"(?:added|changed|"
-    rf"corrected|created|deleted|edited|fixed|implemented|mended|modified|removed|renamed|repaired|replaced|updated)\b"
-    rf"|\A\W*(?:(?:it|this|that|all|everything)(?:'s|\s+is)\s+)?(?:all\s+|now\s+)*(?:done|finished|completed?|{_DONE})\b",
-    re.IGNORECASE,
-)
-_DENIAL = re.compile(r"\b(?:no|nothing|none)\b[^.\n]{0,40}?\b(?:has|have|was|were|is|are)\b[^.\n]*+", re.IGNORECASE)
-_CODE = re.compile(r"```[^`]*+(?:`{1,2}[^`]++)*+```|`[^`\n]*+`")
+CODE = re.compile(r"```[^`]*+(?:`{1,2}[^`]++)*+```|`[^`\n]*+`")
 _SENTENCES = re.compile(r"(?<=[.!?;:])\s+|\n+")
 
 
@@ -207,7 +189,7 @@ def asks_for_a_change(request: str) -> bool:
 
 def orders_a_change(request: str) -> bool:
     """Is one of its sentences an order to change something, and none says that nothing is to be changed?"""
-    plain = _CODE.sub("it", request)
+    plain = CODE.sub("it", request)
     if _HANDS_OFF.search(plain):
         return False
     return any(_ORDER.match(sentence) for sentence in _SENTENCES.split(plain))
@@ -230,18 +212,8 @@ def asks_for_tests(request: str) -> bool:
 
 def is_question(request: str) -> bool:
     """Is it a question, or does it only ask to be told something?"""
-    plain = _CODE.sub("it", request).strip()
+    plain = CODE.sub("it", request).strip()
     return (plain.endswith("?") or _QUESTION.match(plain) is not None) and not orders_a_change(request)
-
-
-def claims_a_change(answer: str) -> bool:
-    """Does an answer say that something was changed?"""
-    return _CLAIM.search(_DENIAL.sub("", _CODE.sub("it", answer))) is not None
-
-
-def claims_an_own_change(answer: str) -> bool:
-    """Does it say so of its own work? What else was changed may be what the request is about."""
-    return _OWN_CLAIM.search(_CODE.sub("it.py", answer)) is not None
 
 
 # --- Which files a request is sure to change, and which it only names

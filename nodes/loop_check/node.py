@@ -37,7 +37,7 @@ def check(
     if broken := repetition.fatal_failure(results):
         loop = loop.model_copy(update={"verdict": LoopVerdict.BROKEN})
     answer = repetition.accepted_answer(items, results, loop, specs)
-    if unchecked := repetition.unchecked_stop(loop, answer, changed) if config.require_checks else None:
+    if not_taken := repetition.answer_stop(loop, answer, changed, config):
         loop = loop.model_copy(update={"verdict": LoopVerdict.GAVE_UP})
     blocks = profile.edit_form is EditForm.BLOCKS  # whose requests show no call, and say how to go on
     told = repetition.with_notices(items, results, {} if blocks else signatures, loop)
@@ -45,8 +45,8 @@ def check(
     update: dict[str, Any] = {"loop": loop, "messages": exchange}
     if lower := repetition.stepped_down(profile, loop):
         update["profile"] = lower
-    if answer and not unchecked:
+    if answer and not not_taken:
         update["answer"] = answer
-    if cause := broken or unchecked or repetition.loop_stop(loop, config) or repetition.tries_stop(loop, results):
+    if cause := broken or not_taken or repetition.loop_stop(loop, config) or repetition.tries_stop(loop, results):
         update["stop"] = cause
     return update

@@ -110,13 +110,14 @@ Steps = tuple[tuple[str, ...], ...]
 
 
 class LoopConfig(Record):
-    """When repetition counts; a smaller window than the threshold is widened to it. Whether changes must be checked."""
+    """When repetition counts, and what an answer needs; a smaller window than the threshold is widened to it."""
 
     window: int = Field(default=REPEAT_WINDOW, ge=1)
     threshold: int = Field(default=LOOP_REPEAT_THRESHOLD, ge=2)
     max_overrides: int = Field(default=LOOP_OVERRIDE_MAX_RETRIES, ge=0)
     max_failed_tries: int = Field(default=MAX_FAILED_TRIES, ge=1)
     require_checks: bool = False
+    require_changes: bool = False
 
     @property
     def span(self) -> int:
@@ -381,11 +382,26 @@ def verification(call: ToolCall, result: ToolResult, changed: Sequence[str]) -> 
     return Verification.model_validate({**known, "kind": kind, "reason": reason})
 
 
-def unchecked_stop(record: LoopRecord, answer: Answer | None, changed: Sequence[str]) -> StopCause | None:
-    """Why an answer is not taken in a run that has to be checked: nothing has checked what it changed."""
-    kind = record.verified.kind if record.verified else "none"
-    only_tests = all(map(IS_TEST.search, changed))
-    if answer is None or not changed or kind in {"passed", "contradicted"} or (kind == "indistinct" and only_tests):
+def answer_stop(
+    record: LoopRecord, answer: Answer | None, changed: Sequence[str], config: LoopConfig
+) -> StopCause | None:
+    """Why an answer is not taken: its run has to be checked or to change a file, and was not or did not; else None."""
+    if answer is None:
         return None
-    message = "This run has to be checked, and nothing could check its changes."
-    return StopCause(reason=StopReason.NOT_CHECKED, message=message, diagnostics=(f"the answer: {answer.text}",))
+    evidence = (f"the answer: {answer.text}",)
+    if not changed and config.require_changes:
+        message = "This run has to change a file, and its changes cancel out."
+        return StopCause(reason=StopReason.NOTHING_CHANGED, message=message, diagnostics=evidence)
+    if changed and config.require_checks and not _is_checked(record.verified, changed):
+        message = "This run has to be checked, and nothing could check its changes."
+        return StopCause(reason=StopReason.NOT_CHECKED, message=message, diagnostics=evidence)
+    return None
+
+
+def _is_checked(verified: Verification | None, changed: Sequence[str]) -> bool:
+    """Whether checks say something of the changes; tests that pass before them too say enough of changed tests."""
+    if verified is None:
+        return False
+    if verified.kind == "indistinct":
+        return all(map(IS_TEST.search, changed))
+    return verified.kind != "none"

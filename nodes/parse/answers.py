@@ -1,66 +1,31 @@
-"""Is an answer borne out by what happened in the turn? One that is not is met once with the facts.
-
-A model that says "done" on unchanged files is the failure that a user sees last and forgives least.
-"""
+"""What a run wants of an answer: a changed file, checks before it, a value that fits a schema."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import orjson
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
-from mendgraph.nodes.language import names
 from mendgraph.nodes.records import Answer
 
-NOTHING_HAPPENED = "No file was changed, so what this answer says has not happened."
-NOTHING_DONE = "The request asks for a change, and no file was changed."
-_REMEDY = "Make the change now. If none can be made, say why in one sentence."
-_HONESTLY = "Say what was not done, and why."
+NOTHING_CHANGED: Final = "No file was changed, and this run has to change one. Make the change now."
 MOST_CHECKED: Final = 100  # files that one call of run_checks looks at
 
 
 class TurnFacts(NamedTuple):
     """What is known of the turn when its answer comes.
 
-    `changed` are the files that it has changed, `hindered` says that a change was tried and may not be made, `met` how
-    often the model was met with the facts before. `acted` says that a tool of the user's may have done
-    it elsewhere, `first` that nothing was asked before, `resumed` that the request is to go on with what was done
-    before. An `insistent` run takes no answer for a change that was asked for: small models say that all is well.
-    `checked` says that there is a tool for checks, `configured` that the run has some that must pass, `faulty` that
-    checks failed before anything was done.
+    `changed` are the files that it has changed, and `change_required` says that an answer needs one. `checked` says
+    that there is a tool for checks, `checks_required` that checks come before the answer though nothing was changed.
     """
 
     request: str = ""
     changed: tuple[str, ...] = ()
-    hindered: Callable[[], bool] = lambda: False
-    met: int = 0
-    acted: Callable[[], bool] = lambda: False
-    first: Callable[[], bool] = lambda: False
-    resumed: bool = False
-    insistent: bool = False
+    change_required: bool = False
     checked: bool = False
-    configured: bool = False
-    faulty: bool = False
-
-
-def unfounded(answer: str, facts: TurnFacts) -> str | None:
-    """What speaks against this answer, for the model; None where nothing does."""
-    if not facts.request or facts.changed or facts.resumed or names.is_question(facts.request) or facts.acted():
-        return None
-    meant = names.asks_for_a_change(facts.request) or names.reports_a_problem(facts.request)
-    remedy = "" if facts.insistent else f" {_REMEDY}"
-    if (meant and names.claims_a_change(answer)) or (names.claims_an_own_change(answer) and facts.first()):
-        return f"{NOTHING_HAPPENED} {_HONESTLY}" if facts.hindered() else f"{NOTHING_HAPPENED}{remedy}"
-    if facts.hindered():
-        return None
-    wanted = names.orders_a_change(facts.request) or (
-        facts.insistent and (facts.faulty or names.reports_a_problem(facts.request))
-    )
-    if wanted and (facts.insistent or not facts.met):
-        return f"{NOTHING_DONE}{remedy}"
-    return None
+    checks_required: bool = False
 
 
 def paths_to_check(facts: TurnFacts, changing: tuple[str, ...] = ()) -> tuple[str, ...] | None:
@@ -69,8 +34,7 @@ def paths_to_check(facts: TurnFacts, changing: tuple[str, ...] = ()) -> tuple[st
     None where nothing is to be checked: there is no tool for it, or nothing was changed and nothing had to be.
     """
     paths = tuple(dict.fromkeys((*facts.changed, *changing)))[:MOST_CHECKED]
-    owed = paths or (facts.configured and names.orders_a_change(facts.request))
-    return paths if facts.checked and owed else None
+    return paths if facts.checked and (paths or facts.checks_required) else None
 
 
 MAX_PROBLEMS = 5
@@ -167,20 +131,3 @@ def _misfits(schema: dict[str, Any], value: Any) -> list[str] | str:
     except (Unresolvable, RecursionError) as error:  # a reference leads nowhere, or to itself
         return f"response_format cannot be followed: {error}"
     return [f"value{error.json_path.removeprefix('$')}: {error.message}" for error in errors]
-
-
-SHORTEST_ECHO: Final = 16
-"""Characters of a text that repeats a sentence of ours; a shorter one ("2") may stand in it by chance."""
-
-
-def echoes(text: str, told: Sequence[str]) -> bool:
-    """Whether one of these sentences stands in the text, or the text in one of them, white space apart.
-
-    Only where the shorter of both has at least 16 characters.
-    """
-    pairs = (sorted((_plain(text), _plain(sentence)), key=len) for sentence in told)
-    return any(len(shorter) >= SHORTEST_ECHO and shorter in longer for shorter, longer in pairs)
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.split())

@@ -16,7 +16,7 @@ from mendgraph.nodes.language.formats.call_format import ToolSchemas
 from mendgraph.nodes.language.formats.recognition import whole_calls
 from mendgraph.nodes.language.names import is_question, named_paths
 from mendgraph.nodes.language.text_protocol import ReadCall, extract_in_order, unknown_tool_details, without_lines
-from mendgraph.nodes.parse.answers import TurnFacts, echoes, paths_to_check, unfounded
+from mendgraph.nodes.parse.answers import NOTHING_CHANGED, TurnFacts, paths_to_check
 from mendgraph.nodes.parse.native_calls import fitting, read_native_calls
 from mendgraph.nodes.parse.written_calls import on_their_lines, read_written, with_lines
 from mendgraph.nodes.records import (
@@ -63,8 +63,8 @@ class Reader(NamedTuple):
     `validate` checks arguments against a tool's schema: the canonical arguments, or what is wrong with them.
     `check_answer` checks a final answer against the user's schema: what is wrong with it, or nothing.
     `shown_files` are those that the model was shown in this turn, for the block form, where a small model answers by
-    their names. `told` is what it was told of its failures, which is no answer when it repeats it. `turn` is what its
-    answer is held against. `offered` are the tools that the model is told of, None means all.
+    their names. `turn` is what is known of the turn, and `judge_answer` says what else speaks against an answer's text.
+    `offered` are the tools that the model is told of, None means all.
     `paths_of` gives the files that a call names inside of an argument, `schema_of` the schema of a tool's arguments.
     `texts` are those that the model was shown in files, pages and results, and `looking` the tools that only read.
     """
@@ -75,8 +75,8 @@ class Reader(NamedTuple):
     check_answer: Callable[[Answer], list[str]]
     writing_tools: frozenset[str] = frozenset()
     shown_files: tuple[str, ...] = ()
-    told: tuple[str, ...] = ()
     turn: TurnFacts = TurnFacts()
+    judge_answer: Callable[[str], ExtractionError | None] = lambda _: None
     offered: frozenset[str] | None = None
     paths_of: Callable[[ToolCall], Sequence[str]] = lambda _: ()
     schema_of: Callable[[str], JsonMap] = lambda _: {}
@@ -131,8 +131,8 @@ def _thought(reply: ModelReply, step: int, reader: Reader) -> ReplyReading | Non
 def completed(items: list[ToolCall | CallError], prose: str, step: int, reader: Reader) -> list[ToolCall | CallError]:
     """The calls of a reply with those that it implies: an answer after whole edits, and checks before an answer.
 
-    A final answer that is not borne out is malformed, unless calls beside it may still make it true. Calls beyond
-    `MOST_CALLS` are malformed as well.
+    A final answer that something speaks against is malformed, unless calls beside it may still make it true. Calls
+    beyond `MOST_CALLS` are malformed as well.
     """
     too_many = f"Not run: a reply may hold {MOST_CALLS} calls at most. Send it again."
     one_too_many = ExtractionError(ExtractionErrorType.TOO_MANY_CALLS, 0, "", too_many)
@@ -140,7 +140,7 @@ def completed(items: list[ToolCall | CallError], prose: str, step: int, reader: 
     if not _changing(items, reader):
         for place, item in enumerate(items):
             if isinstance(item, ToolCall) and item.tool == ANSWER_TOOL:
-                error = _unfounded(str(item.arguments.get("answer", "")), reader)
+                error = _answer_error(str(item.arguments.get("answer", "")), reader)
                 items[place] = _refused(item, error) if error else item
     return _with_checks([*items, *_implied_answer(items, prose, step, reader)], step, reader)
 
@@ -318,12 +318,11 @@ def _named(call: ToolCall) -> list[str]:
     return [str(call.arguments[field]) for field in ("path", "target") if field in call.arguments]
 
 
-def _unfounded(answer: str, reader: Reader) -> ExtractionError | None:
-    if echoes(answer, reader.told):
-        repeated = "this repeats what you were told instead of answering"
-        return ExtractionError(ExtractionErrorType.INVALID_ANSWER, 0, answer[:200], repeated)
-    problem = unfounded(answer, reader.turn)
-    return ExtractionError(ExtractionErrorType.UNFOUNDED_CLAIM, 0, answer[:200], problem) if problem else None
+def _answer_error(answer: str, reader: Reader) -> ExtractionError | None:
+    """What speaks against an answer of a reply that changes nothing itself; None where nothing does."""
+    missing = reader.turn.change_required and not reader.turn.changed
+    required = ExtractionError(ExtractionErrorType.UNFOUNDED_CLAIM, 0, answer[:200], NOTHING_CHANGED)
+    return reader.judge_answer(answer) or (required if missing else None)
 
 
 def _judged_answer(reply: ModelReply, quotes: str, step: int, reader: Reader) -> ReplyReading:
@@ -338,7 +337,7 @@ def _judged_answer(reply: ModelReply, quotes: str, step: int, reader: Reader) ->
     if problems:
         kind = ExtractionErrorType.INVALID_ANSWER
         return _malformed([ExtractionError(kind, 0, reply.text[:200], "; ".join(problems))])
-    if error := _unfounded(answer.text, reader):
+    if error := _answer_error(answer.text, reader):
         return _malformed([error])
     paths = paths_to_check(reader.turn)
     if paths is None:

@@ -33,10 +33,11 @@ class StopState(TypedDict, total=False):
     loop: LoopRecord
 
 
-def finish(state: StopState, usage: JsonMap, *, checking: bool = True) -> dict[str, Any]:
-    """End with the final answer, which becomes the thread's last message. `checking`: the run's changes are checked."""
+def finish(state: StopState, usage: JsonMap, *, checking: bool = True, changing: bool = True) -> dict[str, Any]:
+    """End with the final answer, which becomes the thread's last message. The options are those of `finished`."""
     answer = state.get("answer") or Answer(text="")
-    outcome = finished(answer, state.get("changes", []), usage, state.get("loop") or LoopRecord(), checking=checking)
+    changes, loop = state.get("changes", []), state.get("loop") or LoopRecord()
+    outcome = finished(answer, changes, usage, loop, checking=checking, changing=changing)
     reply = state.get("reply") or ModelReply()
     is_reply = not reply.calls and reply.text.strip() == answer.text
     said = AIMessage(answer.text, id=reply.message_id if is_reply else None)

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from mendgraph.nodes.language.display import count_of, listed, one_line
+from mendgraph.nodes.language.display import NO_FILE_CHANGED, count_of, listed, one_line
 from mendgraph.nodes.language.names import IS_TEST
 from mendgraph.nodes.records import (
     Answer,
@@ -37,19 +37,25 @@ _COUNT = re.compile(r": (\d+) ([a-z]+?)s?\Z")
 
 
 def finished(
-    answer: Answer, changes: Sequence[FileChange], usage: JsonMap, loop: LoopRecord, *, checking: bool = True
+    answer: Answer,
+    changes: Sequence[FileChange],
+    usage: JsonMap,
+    loop: LoopRecord,
+    *,
+    checking: bool = True,
+    changing: bool = True,
 ) -> Outcome:
     """The outcome of a run that gave its final answer, which without words is what was changed.
 
-    `checking`: the run's changes are checked.
+    `checking`: the run's changes are checked. `changing`: the agent has tools that can change files.
     """
     cause = StopCause(reason=StopReason.ANSWERED, message="")
     verified = loop.verified or Verification(reason=_NO_CHECK_RAN if checking else _CHECKS_OFF)
     loop = loop.model_copy(update={"verified": verified})
     outcome = stopped(OutcomeKind.FINISHED, cause, Plan(), changes, usage, loop)
     said = answer.text or (f"{_deeds(outcome.changed_files, outcome.marks)}." if outcome.changed_files else "")
-    message = outcome.message or said or "Done."
-    if answer.quotes and outcome.message:
+    message = outcome.message or (NO_FILE_CHANGED if changing else said or "Done.")
+    if answer.quotes and (outcome.message or changing):
         message += " The answer quotes a tool call, which did not run."
     known = {"message": message, "answer": said, "value": answer.value, "quotes": answer.quotes}
     return outcome.model_copy(update=known)
@@ -75,6 +81,8 @@ def stopped(
     unknown = failed if cause.reason is StopReason.CHECKS_FAILED else _CUT_SHORT
     verified = (loop.verified or unknown) if changed else Verification()
     words = changes_words(files, verified, loop.refused, marks)
+    if cause.reason is StopReason.NOTHING_CHANGED and not words:
+        words = NO_FILE_CHANGED
     return Outcome(
         kind=kind,
         reason=cause.reason,
@@ -96,8 +104,8 @@ def wrap_up(outcome: Outcome, plan: Plan, last_results: Sequence[CallResult]) ->
     lines += [f"- {line}" for line in outcome.diagnostics]
     done = [step.title for step in plan.steps if step.status is PlanStatus.DONE]
     lines.append("Done: " + ("; ".join(done) or "no step of a plan") + ".")
-    if not outcome.changed_files:
-        lines.append("No file was changed.")
+    if not outcome.changed_files and NO_FILE_CHANGED.removesuffix(".") not in outcome.message:
+        lines.append(NO_FILE_CHANGED)
     failed = [r.result.error.message for r in last_results if r.result.error is not None]
     if failed:
         lines.append(f"Last failure: {failed[-1]}")
@@ -111,7 +119,7 @@ def changes_words(
 ) -> str:
     """What a person reads first of a turn's changes ("Changed cart.py; 2 tests pass."); "" where there are none."""
     if not files:
-        return f"No file was changed: {listed(refused)}." if refused else ""
+        return f"{NO_FILE_CHANGED.removesuffix('.')}: {listed(refused)}." if refused else ""
     if verified.kind in {"passed", "indistinct"}:
         checked = [*_passed(verified), *[one_line(verified.reason).rstrip(".")] * bool(verified.reason)]
         if verified.kind == "indistinct" and not all(map(IS_TEST.search, files)):

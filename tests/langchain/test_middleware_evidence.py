@@ -24,6 +24,7 @@ FORGOTTEN = {
     "lines": [],
     "reason": "the files at the beginning of this turn are not known to this process",
 }
+NOTHING = "No file was changed."
 PASSED = {"kind": "passed", "ran": ["unittest test_calc.py: 1 test"], "lines": ["calc.py:2"], "reason": ""}
 DONE = Say("I repaired add.")
 both = pytest.mark.parametrize("loop", [False, True], ids=["sync", "async"])
@@ -73,10 +74,17 @@ def test_a_deep_agent_is_judged_by_what_its_own_tools_changed(root: Path) -> Non
     assert (len(told(state)), state["verified"]) == (1, PASSED)
 
 
-def test_answer_without_a_changed_file_is_not_judged(root: Path) -> None:
-    with ScriptedServer([DONE]) as server:
-        state = asked(coder(server, root, EvidenceMiddleware(str(root))), TASK)
-    assert (told(state), state["verified"]["kind"], state["verified"]["reason"]) == ([], "none", "")
+@pytest.mark.parametrize(
+    ("request_text", "answer"), [(TASK, DONE.text), ("What does add in calc.py do?", "It subtracts.")]
+)
+@both
+def test_an_answer_without_a_change_is_not_judged_by_its_words(
+    root: Path, loop: bool, request_text: str, answer: str
+) -> None:
+    with ScriptedServer([called(("read_file", {"path": "calc.py"})), Say(answer)]) as server:
+        state = asked(coder(server, root, EvidenceMiddleware(str(root))), request_text, loop)
+    assert told(state) == []
+    assert state["verified"] == {"kind": "none", "ran": [], "lines": [], "reason": NOTHING}
 
 
 class Guardrail(AgentMiddleware[Any, Any, Any]):
@@ -200,7 +208,7 @@ def test_beginning_of_sixty_four_turns_at_once_is_remembered(root: Path) -> None
     turns = [middleware.before_agent({"messages": said[:1]}, None) for _ in range(65)]
     ends = [middleware.after_agent({**turn, "messages": said}, None) for turn in turns]
     reasons = [end["verified"]["reason"] for end in ends]
-    assert reasons == ["the files at the beginning of this turn are not known to this process", *[""] * 64]
+    assert reasons == ["the files at the beginning of this turn are not known to this process", *[NOTHING] * 64]
 
 
 def test_what_cannot_be_used_is_said_at_once(tmp_path: Path) -> None:

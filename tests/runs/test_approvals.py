@@ -188,27 +188,21 @@ EDIT = 'tool: edit_file({"path": "calc.py", "old_str": "a - b", "new_str": "a + 
 
 
 @pytest.mark.parametrize(
-    ("answer", "said", "reason", "message"),
+    ("answer", "said", "message"),
     [
-        ("reject", ["I was not allowed to."], "answered", "No file was changed: you refused edit_file calc.py."),
-        ("nobody", ["It has to be approved."], "answered", "No file was changed: nobody could be asked to approve "),
-        ("reject", ["I have updated calc.py."] * 2, "nothing_changed", "No file was changed, whatever "),
-        (
-            "reject",
-            ["I have updated calc.py.", "calc.py is as it was."],
-            "answered",
-            "No file was changed: you refused edit_file calc.py.",
-        ),
+        ("reject", "I was not allowed to.", "No file was changed: you refused edit_file calc.py."),
+        ("reject", "I have updated calc.py.", "No file was changed: you refused edit_file calc.py."),
+        ("nobody", "It has to be approved.", "No file was changed: nobody could be asked to approve "),
     ],
 )
-def test_after_a_no_an_honest_answer_finishes_and_a_claim_does_not(
-    root: Path, answer: Literal["reject", "nobody"], said: list[str], reason: str, message: str
+def test_after_a_no_the_outcome_says_what_was_refused_whatever_the_answer_says(
+    root: Path, answer: Literal["reject", "nobody"], said: str, message: str
 ) -> None:
-    with session(root, EDIT, *said) as now:
+    with session(root, EDIT, said) as now:
         asked(now.stream("Fix calc.py"))
         event = last(now.answer(answer))
     assert isinstance(event, Ended)
-    assert (event.outcome.reason, event.outcome.answer) == (reason, said[-1] if reason == "answered" else "")
+    assert (event.outcome.reason, event.outcome.answer) == ("answered", said)
     assert event.outcome.message.startswith(message)
 
 

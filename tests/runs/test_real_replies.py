@@ -9,6 +9,7 @@ change or reports a fault. Where the code reads a reply in another way, `differs
 """
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +32,7 @@ from mendgraph.nodes.records import (
     Reading,
     ToolCall,
 )
+from mendgraph.nodes.small_model.answers import AnswerFacts, answer_error
 from tests.nodes.parse.readings import REGISTRY, WRITING
 
 CASES: Final[list[dict[str, Any]]] = json.loads(Path(__file__).with_name("real_replies.json").read_text("utf-8"))
@@ -63,7 +65,9 @@ def foreign_arguments(tool: str, arguments: JsonMap) -> JsonMap | list[str]:
 
 def reader_of(case: dict[str, Any]) -> Reader:
     """How the reply is read: in the form that its harness asked for, with what the model knew when it wrote it."""
-    turn = TurnFacts(request=case["request"], changed=tuple(case.get("changed", ())), insistent=True)
+    turn = TurnFacts(request=case["request"], changed=tuple(case.get("changed", ())))
+    facts = AnswerFacts(request=turn.request, told=tuple(case.get("told", ())), changed=bool(turn.changed))
+    judge = partial(answer_error, facts=facts)
     if case["harness"] in BLOCK_HARNESSES:
         return Reader(
             profile=Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS),
@@ -72,8 +76,8 @@ def reader_of(case: dict[str, Any]) -> Reader:
             check_answer=lambda _: [],
             writing_tools=WRITING,
             shown_files=tuple(case["shown"]),
-            told=tuple(case.get("told", ())),
             turn=turn,
+            judge_answer=judge,
         )
     return Reader(
         profile=Profile(protocol=Protocol.NATIVE, edit_form=EditForm.REPLACE),
@@ -82,6 +86,7 @@ def reader_of(case: dict[str, Any]) -> Reader:
         check_answer=lambda _: [],
         writing_tools=frozenset({"write_file", "edit_file"}),
         turn=turn,
+        judge_answer=judge,
     )
 
 

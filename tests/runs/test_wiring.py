@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.runs.run import run_task
+from mendgraph.graph.runs.run import Session, run_task
 from mendgraph.nodes.call_model.prompts.block_prompt import EXAMPLES, foreign_lines
 from mendgraph.nodes.execute_tools.registry import tool
 from mendgraph.nodes.execute_tools.tools import default_tools
@@ -24,73 +24,127 @@ ECHO = "The block is identical to what add in 'calc.py' already has, so nothing 
 FILES = {"calc.py": "def add(a, b):\n    return a - b\n", ".env.json": "{}\n"}
 
 
-def blocks(root: Path, *said: str) -> tuple[AgentContext, ScriptedModel]:
+SMALL = "qwen2.5-coder:1.5b"
+
+
+def blocks(root: Path, *said: str, model: str | None = None) -> tuple[AgentContext, ScriptedModel]:
     write_files(root, FILES)
-    context = AgentContext(workspace=str(root), protocol="text", edit_form="blocks")
+    context = AgentContext(workspace=str(root), model=model, protocol="text", edit_form="blocks")
     return context, ScriptedModel([Say(text) for text in said])
 
 
-def test_what_the_model_was_told_is_no_answer(tmp_path: Path) -> None:
-    context, model = blocks(tmp_path, SAME, ECHO, "It subtracts on purpose.", "It subtracts on purpose.")
-    outcome = run_task("Fix calc.py", context, model=model).outcome
-    assert (outcome.kind, outcome.answer, len(model.calls)) == (OutcomeKind.FINISHED, "It subtracts on purpose.", 4)
+def test_what_a_small_model_was_told_is_no_answer(tmp_path: Path) -> None:
+    context, model = blocks(tmp_path, SAME, ECHO, "It subtracts on purpose.", model=SMALL)
+    outcome = run_task("Look at calc.py.", context, model=model).outcome
+    assert (outcome.kind, outcome.answer, len(model.calls)) == (OutcomeKind.FINISHED, "It subtracts on purpose.", 3)
 
 
 MET = "No file was changed, so what this answer says has not happened."
+CLAIM = "I have fixed it."
 
 
-@pytest.mark.parametrize("answer", [Say("I have fixed it."), use(("final_answer", {"answer": "I have fixed it."}))])
+@pytest.mark.parametrize("answer", [Say(CLAIM), use(("final_answer", {"answer": CLAIM}))])
 @pytest.mark.parametrize("protocol", Protocol)
-@pytest.mark.parametrize("request_text", ["Fix calc.py", "add in calc.py subtracts"])
-def test_an_answer_that_claims_what_was_not_done_ends_no_run_well(
+@pytest.mark.parametrize(("model", "met"), [(SMALL, [False, True, True]), ("gpt-5.1", [False])])
+def test_a_claim_of_a_small_model_is_met_twice_and_no_claim_fails_a_run(
+    tmp_path: Path, protocol: Protocol, answer: Say | Use, model: str, met: list[bool]
+) -> None:
+    write_files(tmp_path, FILES)
+    scripted = ScriptedModel([message_of(answer, protocol)] * len(met))
+    context = AgentContext(workspace=str(tmp_path), model=model, protocol=protocol.value, read_ahead=False)
+    outcome = run_task("Fix calc.py", context, model=scripted).outcome
+    assert (outcome.kind, outcome.message, outcome.answer) == (OutcomeKind.FINISHED, "No file was changed.", CLAIM)
+    assert [MET in str(call.prompt.messages) for call in scripted.calls] == met
+
+
+REQUIRED = "No file was changed, and this run has to change one."
+
+
+@pytest.mark.parametrize("answer", [Say(CLAIM), use(("final_answer", {"answer": CLAIM}))])
+@pytest.mark.parametrize("protocol", Protocol)
+@pytest.mark.parametrize("request_text", ["Fix calc.py", "Is calc.py right?"])
+def test_a_run_that_has_to_change_a_file_and_changes_none_is_told_once_and_fails(
     tmp_path: Path, protocol: Protocol, answer: Say | Use, request_text: str
 ) -> None:
     write_files(tmp_path, FILES)
     model = ScriptedModel([message_of(answer, protocol)] * 2)
-    context = AgentContext(workspace=str(tmp_path), protocol=protocol.value, read_ahead=False)
-    outcome = run_task(request_text, context, model=model).outcome
+    settings: dict[str, Any] = {"protocol": protocol.value, "require_changes": True, "read_ahead": False}
+    outcome = run_task(request_text, AgentContext(workspace=str(tmp_path), **settings), model=model).outcome
     assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.NOTHING_CHANGED)
-    assert [MET in str(call.prompt.messages) for call in model.calls] == [False, True]
+    assert outcome.message == "This run has to change a file. No file was changed."
+    assert outcome.diagnostics == (f"the answer: {CLAIM}",)
+    assert [REQUIRED in str(call.prompt.messages) for call in model.calls] == [False, True]
+
+
+def test_a_run_whose_changes_cancel_out_has_not_changed_a_file(tmp_path: Path) -> None:
+    write_files(tmp_path, FILES)
+    edits = [
+        ("edit_file", {"path": "calc.py", "old_str": old, "new_str": new})
+        for old, new in (("a - b", "a + b"), ("a + b", "a - b"))
+    ]
+    both = use(("read_file", {"path": "calc.py"})), use(*edits, ("final_answer", {"answer": CLAIM}))
+    context = AgentContext(workspace=str(tmp_path), require_changes=True, evidence=False)
+    model = ScriptedModel([message_of(each, Protocol.NATIVE) for each in both])
+    outcome = run_task("Fix calc.py", context, model=model).outcome
+    assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.NOTHING_CHANGED)
+    assert outcome.message == "This run has to change a file, and its changes cancel out. No file was changed."
+
+
+@pytest.mark.parametrize(("edits", "ended"), [(True, StopReason.ANSWERED), (False, StopReason.NOTHING_CHANGED)])
+def test_a_resumed_run_need_not_change_a_file_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edits: bool, ended: StopReason
+) -> None:
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
+    root = tmp_path / "work"
+    write_files(root, FILES)
+    edit = use(("edit_file", {"path": "calc.py", "old_str": "a - b", "new_str": "a + b"}))
+    read = use(("read_file", {"path": "calc.py"}))
+    model = ScriptedModel([message_of(edit if edits else read, Protocol.NATIVE)], then=Say(CLAIM))
+    context = AgentContext(workspace=str(root), require_changes=True, evidence=False, max_calls_per_turn=1)
+    cut = run_task("Fix calc.py", context, model=model)
+    assert (cut.outcome.kind, bool(cut.changed_files)) == (OutcomeKind.BUDGET_STOP, edits)
+    longer = context.model_copy(update={"max_calls_per_turn": 5})
+    with Session(longer, model=model, thread_id=cut.run_id) as session:
+        [*session.resume()]
+        assert session.result().outcome.reason is ended
+
+
+def test_a_run_that_may_change_nothing_cannot_have_to(tmp_path: Path) -> None:
+    context = AgentContext(workspace=str(tmp_path), mode="read-only", require_changes=True)
+    outcome = run_task("Fix calc.py", context, model=ScriptedModel([])).outcome
+    assert outcome.reason is StopReason.INVALID_REQUEST
+    assert "read-only" in outcome.message
 
 
 @pytest.mark.parametrize("protocol", Protocol)
-def test_a_correction_that_is_repeated_is_no_answer(tmp_path: Path, protocol: Protocol) -> None:
+def test_a_correction_that_a_small_model_repeats_is_no_answer(tmp_path: Path, protocol: Protocol) -> None:
     """Nor where the model has looked at a file in between, which closes the correction."""
     write_files(tmp_path, FILES)
-    told = "The request asks for a change, and no file was changed. Make the change now."
+    told = "The request asks for a change, and no file was changed."
     read = use(("read_file", {"path": "calc.py"}))
     said = (Say("All is well."), read, Say(told), use(("final_answer", {"answer": told})), Say(told))
     model = ScriptedModel([message_of(each, protocol) for each in said])
-    context = AgentContext(workspace=str(tmp_path), protocol=protocol.value, read_ahead=False)
+    context = AgentContext(workspace=str(tmp_path), model=SMALL, protocol=protocol.value, read_ahead=False)
     outcome = run_task("Fix calc.py", context, model=model).outcome
     assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.SCHEMA_REPAIR_EXHAUSTED)
 
 
-@pytest.mark.parametrize(("effect", "finished"), [(Effect.NETWORK, True), (Effect.READ, False)])
+@pytest.mark.parametrize(("effect", "calls"), [(Effect.NETWORK, 2), (Effect.READ, 4)])
 @pytest.mark.parametrize("protocol", Protocol)
-def test_what_a_tool_did_elsewhere_may_be_claimed(
-    tmp_path: Path, protocol: Protocol, effect: Effect, finished: bool
+def test_what_a_tool_did_elsewhere_a_small_model_may_claim(
+    tmp_path: Path, protocol: Protocol, effect: Effect, calls: int
 ) -> None:
     @tool(effect=effect)
     def create_issue(title: str) -> dict[str, str]:
         """Open an issue."""
         return {"opened": title}
 
-    said: list[Use | Say] = [use(("create_issue", {"title": "It crashes"})), *[Say("I have created the issue.")] * 2]
-    model = ScriptedModel([message_of(each, protocol) for each in said])
-    context = AgentContext(workspace=str(tmp_path), protocol=protocol.value, read_ahead=False)
+    said: list[Use | Say] = [use(("create_issue", {"title": "It crashes"})), Say("I have created the issue.")]
+    model = ScriptedModel([message_of(each, protocol) for each in said], then=Say("It is not there."))
+    context = AgentContext(workspace=str(tmp_path), model=SMALL, protocol=protocol.value, read_ahead=False)
     tools = [*default_tools(), create_issue]
-    outcome = run_task("Create an issue: it crashes.", context, model=model, tools=tools).outcome
-    assert (outcome.kind is OutcomeKind.FINISHED) is finished
-
-
-def test_what_needs_no_change_may_be_said(tmp_path: Path) -> None:
-    write_files(tmp_path, FILES)
-    right = Say("Nothing has to be changed: add is documented to subtract.")
-    outcome = run_task(
-        "Fix calc.py", AgentContext(workspace=str(tmp_path), read_ahead=False), model=ScriptedModel([right] * 2)
-    ).outcome
-    assert (outcome.kind, outcome.message) == (OutcomeKind.FINISHED, right.text)
+    run_task("Create an issue: it crashes.", context, model=model, tools=tools)
+    assert len(model.calls) == calls
 
 
 def test_denied_files_are_not_shown_ahead(tmp_path: Path) -> None:

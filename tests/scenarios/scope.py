@@ -15,6 +15,32 @@ MAINTAINED = {
 }
 RELEASED = {name: text.replace("1.2.0", "1.3.0") for name, text in MAINTAINED.items()}
 
+PACKAGE = {
+    "tox.ini": "[tox]\nenvlist = py312\n",
+    "setup.py": "from setuptools import setup\nsetup(name='a')\n",
+    "requirements-dev.txt": "ruff\npytest\n",
+    ".github/workflows/tests.yml": "python: [3.12]\n",
+    "pyproject.toml": '[project]\nversion = "1.2.0"\nrequires-python = ">=3.8"\n',
+    "Makefile": "dev:\n\tpip install -e .\n",
+}
+MAINTENANCE: tuple[tuple[str, str, str, str], ...] = (
+    ("Support Python 3.13", "tox.ini", "py312", "py312,py313"),
+    (
+        "Give the package a command line tool that users can install, with --version",
+        "setup.py",
+        "setup(name='a')",
+        "setup(name='a', entry_points={'console_scripts': ['a=a:main']})",
+    ),
+    ("The build is red since ruff 0.9: pin it", "requirements-dev.txt", "ruff", "ruff<0.9"),
+    ("Run the tests in CI on 3.13 too", ".github/workflows/tests.yml", "3.12", "3.12, 3.13"),
+    ("Bump the version to 1.3.0", "pyproject.toml", '"1.2.0"', '"1.3.0"'),
+    ("Release 1.4.0", "pyproject.toml", '"1.3.0"', '"1.4.0"'),
+    ("Use uv instead of pip for development", "Makefile", "pip install", "uv pip install"),
+    ("Add type checking with mypy", "pyproject.toml", '"1.4.0"\n', '"1.4.0"\n[tool.mypy]\nstrict = true\n'),
+    ("Drop Python 3.8", "pyproject.toml", ">=3.8", ">=3.9"),
+)
+"""What maintainers ask for, the file that it changes, and the old and new text."""
+
 TASKS = ".vscode/tasks.json"
 EDITOR = {TASKS: '{"tasks": []}\n', "app.py": "x = 1\n"}
 NEW_TASKS = '{"tasks": [{}]}\n'
@@ -34,7 +60,26 @@ def edit(path: str, old: str, new: str) -> tuple[str, JsonMap]:
     return ("edit_file", {"path": path, "old_str": old, "new_str": new})
 
 
+def maintained() -> dict[str, str]:
+    """The files of the package after all of `MAINTENANCE`."""
+    files = dict(PACKAGE)
+    for _, path, old, new in MAINTENANCE:
+        files[path] = files[path].replace(old, new)
+    return files
+
+
 SCOPE: tuple[Scenario, ...] = (
+    Scenario(
+        name="maintenance_of_a_package",
+        story="Nine requests of a package's maintainer, none of which names the file that it changes. All changes are"
+        " made.",
+        files=PACKAGE,
+        settings={"max_input_tokens_per_session": 200_000},
+        turns=tuple(
+            Turn(request, (use(edit(path, old, new)), Say("It is done."))) for request, path, old, new in MAINTENANCE
+        ),
+        expected=Expectation(files=maintained(), message="Changed pyproject.toml; not checked"),
+    ),
     Scenario(
         name="release_of_a_project",
         story="The request is the message of a commit. The files that it names nowhere are changed, and marks say which"

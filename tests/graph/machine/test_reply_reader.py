@@ -29,6 +29,7 @@ from mendgraph.nodes.records import (
 
 GATEWAY = ToolRuntime(None, (), {}, ())
 BLOCKS = Profile(edit_form=EditForm.BLOCKS)
+SMALL = Profile(edit_form=EditForm.BLOCKS, small=True)
 TASK = HumanMessage("Fix calc.py.")
 FOUND = ToolResult.failure(ToolErrorCode.CHECK_FAILED, "add(1, 2) gives -1.")
 MISSED = ToolResult.failure(ToolErrorCode.INVALID_ARGUMENT, "The block is not Python.")
@@ -57,47 +58,74 @@ def met(*kinds: Kind) -> list[HealingAttempt]:
     return [HealingAttempt(at, "", [ExtractionError(kind, 0, "", "")], "") for at, kind in enumerate(kinds)]
 
 
-def facts(given: AgentState, gateway: ToolRuntime = GATEWAY) -> dict[str, Any]:
-    """What the answer is held against, with what functions answer in their place."""
-    turn = reply_reader(gateway, given).turn
-    return {**turn._asdict(), **{name: getattr(turn, name)() for name in ("hindered", "acted", "first")}}
-
-
 HISTORY = (TASK, *step(shown("calc.py"), FOUND), *step(shown("util.py"), MISSED))
-ATTEMPTS = [HealingAttempt(0, "x", [], "Send it again.\nComplete.")]
+ATTEMPTS = [HealingAttempt(0, "x", [], "Send it again, all of it.\nComplete it.")]
 
 
-def test_in_the_block_form_it_knows_what_the_model_was_shown_and_told() -> None:
-    how = reply_reader(GATEWAY, state(*HISTORY, healing_attempts=ATTEMPTS))
-    assert how.shown_files == ("calc.py", "util.py")
-    assert how.told == ("The block is not Python.", "add(1, 2) gives -1.", "Send it again.", "Complete.")
+def test_in_the_block_form_it_knows_what_the_model_was_shown() -> None:
+    assert reply_reader(GATEWAY, state(*HISTORY)).shown_files == ("calc.py", "util.py")
 
 
-IDLE = TurnFacts(request="Fix calc.py.", checked=True)._asdict() | {"hindered": False, "first": True, "acted": False}
+IDLE = TurnFacts(request="Fix calc.py.", checked=True)
 
 
 @pytest.mark.parametrize(
-    ("given", "changed"),
+    ("given", "turn"),
     [
-        (state(TASK), {}),
-        (state(HumanMessage("Hello."), AIMessage("Hi."), TASK, *step(MISSED)), {"first": False}),
-        (state(TASK, AIMessage("Done."), HumanMessage("And now?")), {"request": "And now?", "first": False}),
+        (state(TASK), IDLE),
+        (state(TASK, AIMessage("Done."), HumanMessage("And now?")), IDLE._replace(request="And now?")),
         (
             state(TASK, changes=[CHANGE, CHANGE.model_copy(update={"path": "a.md"}), CHANGE]),
-            {"changed": ("calc.py", "a.md")},
+            IDLE._replace(changed=("calc.py", "a.md")),
         ),
-        (state(TASK, *step(DENIED)), {"hindered": True}),
-        (state(HumanMessage("Read .env."), *step(DENIED), AIMessage("No."), TASK), {"first": False}),
-        (state(TASK, context=AgentContext(mode="read-only")), {"hindered": True}),
-        (state(TASK, healing_attempts=met(Kind.EMPTY_REPLY, Kind.UNFOUNDED_CLAIM, Kind.UNFOUNDED_CLAIM)), {"met": 2}),
-        (state(TASK, profile=Profile(small=True)), {"insistent": True}),
-        (state(TASK, context=AgentContext(evidence=False)), {"checked": False}),
-        (state(TASK, context=AgentContext(checks=("make test",))), {"configured": True}),
-        (state(), {"request": "", "first": False}),
+        (state(TASK, context=AgentContext(evidence=False)), IDLE._replace(checked=False)),
+        (state(TASK, context=AgentContext(require_changes=True)), IDLE._replace(change_required=True)),
+        (state(TASK, context=AgentContext(checks=("make test",))), IDLE),
+        (
+            state(TASK, profile=SMALL, context=AgentContext(checks=("make test",))),
+            IDLE._replace(checks_required=True),
+        ),
+        (state(), IDLE._replace(request="")),
     ],
 )
-def test_an_answer_is_held_against_this_turn(given: AgentState, changed: dict[str, Any]) -> None:
-    assert facts(given) == IDLE | changed
+def test_an_answer_is_held_against_this_turn(given: AgentState, turn: TurnFacts) -> None:
+    assert reply_reader(GATEWAY, given).turn == turn
+
+
+CLAIM = "I have fixed calc.py."
+
+
+@pytest.mark.parametrize(
+    ("given", "answer", "problem"),
+    [
+        (state(TASK), CLAIM, None),
+        (state(TASK, profile=SMALL), CLAIM, "has not happened."),
+        (state(TASK, profile=SMALL), "calc.py is right.", "asks for a change"),
+        (state(TASK, profile=SMALL, changes=[CHANGE]), CLAIM, None),
+        (state(TASK, AIMessage("Done."), HumanMessage("Hello."), profile=SMALL), CLAIM, None),
+        (state(HumanMessage("Hello."), profile=SMALL), CLAIM, "has not happened."),
+        (state(TASK, *step(DENIED), profile=SMALL), CLAIM, "Say what was not done, and why."),
+        (state(TASK, *step(DENIED), profile=SMALL), "calc.py is right.", None),
+        (
+            state(HumanMessage("Read .env."), *step(DENIED), AIMessage("No."), TASK, profile=SMALL),
+            "calc.py is right.",
+            "asks for a change",
+        ),
+        (state(TASK, profile=SMALL, context=AgentContext(mode="read-only")), "calc.py is right.", None),
+        (state(TASK, profile=SMALL, healing_attempts=met(Kind.EMPTY_REPLY, Kind.UNFOUNDED_CLAIM)), CLAIM, "happened."),
+        (state(TASK, profile=SMALL, healing_attempts=met(*[Kind.UNFOUNDED_CLAIM] * 2)), CLAIM, None),
+        (state(*HISTORY, profile=SMALL), "Sorry: the block is not Python.", "asks for a change"),
+        (state(*HISTORY, profile=SMALL), "The block is not Python.", "repeats what you were told"),
+        (state(*HISTORY, profile=SMALL), "add(1, 2) gives -1.", "repeats what you were told"),
+        (state(TASK, profile=SMALL, healing_attempts=ATTEMPTS), "Send it again, all of it.", "repeats what"),
+    ],
+)
+def test_only_the_answer_of_a_small_model_is_held_against_its_words(
+    given: AgentState, answer: str, problem: str | None
+) -> None:
+    error = reply_reader(GATEWAY, given).judge_answer(answer)
+    assert (error is None) is (problem is None)
+    assert error is None or (problem or "") in error.details
 
 
 # --- A reply in another form, read as it is

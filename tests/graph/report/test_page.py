@@ -96,7 +96,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_a_run_with_everything(tmp_path: Path) -> None:
     folder = tmp_path / "project"
-    run_id = asked_run(folder)
+    run_id = asked_run(folder, require_changes=True)
     said = words(page(report_html(run_id[:8], str(folder))))
     for expected in (
         "Mend add. FINISHED answered",

@@ -62,7 +62,7 @@ def test_a_result_is_told_in_one_printable_line() -> None:
     assert line.endswith("... [run run-1]")
     assert line.isprintable()
     assert str(replace(result, outcome=outcome.model_copy(update={"changed_files": ()}))).endswith(
-        "[no file changed; the answer was not checked; run run-1]"
+        "... [no file changed; run run-1]"
     )
 
 

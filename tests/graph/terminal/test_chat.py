@@ -241,7 +241,7 @@ def test_ctrl_c_ends_a_turn_but_not_the_chat(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, ["Hello.", "I wait", "Here again."], model=Interrupted, lines=["hi", "wait", "and?"])
     assert chat(terminal.setup) is ExitCode.FINISHED
     assert terminal.err.startswith(STOPPING)
-    assert terminal.out.count("FINISHED (answered): no file changed; the answer was not checked\n") == 2
+    assert terminal.out.count("FINISHED (answered): No file was changed.\n") == 2
     assert terminal.out.count("BUDGET_STOP (cancelled): The run was stopped by you (Ctrl-C).\n") == 1
     assert "mendgraph: Here again.\n" in terminal.out
 

@@ -52,11 +52,11 @@ def test_a_diff_is_coloured_by_its_signs() -> None:
 
 
 def test_a_finished_run_says_what_changed() -> None:
-    done = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="Done.", answer="Done.")
+    done = Outcome(
+        kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="No file was changed.", answer="It is."
+    )
     changed = done.model_copy(update={"message": "Changed a.py; 2 tests pass.", "value": {"é": 1}})
-    assert list(outcome_lines(done)) == [
-        Line("FINISHED (answered): no file changed; the answer was not checked", "bold green")
-    ]
+    assert list(outcome_lines(done)) == [Line("FINISHED (answered): No file was changed.", "bold green")]
     assert list(outcome_lines(changed)) == [
         Line('value: {"é": 1}'),
         Line("FINISHED (answered): Changed a.py; 2 tests pass.", "bold green"),

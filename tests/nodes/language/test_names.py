@@ -3,7 +3,6 @@ from hypothesis import given, strategies as st
 
 from mendgraph.nodes.language.names import (
     LARGEST_NUMBER,
-    claims_a_change,
     closest_names,
     files_to_change,
     is_reference,
@@ -171,29 +170,6 @@ def test_an_order_begins_with_its_verb(request_text: str, orders: bool) -> None:
 )
 def test_a_problem_is_reported_and_not_asked_about(request_text: str, reports: bool) -> None:
     assert reports_a_problem(request_text) is reports
-
-
-@pytest.mark.parametrize(
-    ("answer", "claims"),
-    [
-        ("I have fixed the add function.", True),
-        ("I've updated `calc.py`.", True),
-        ("Fixed: add now adds.", True),
-        ("The function has been successfully renamed.", True),
-        ("The bug is now fixed.", True),
-        ("Done.", True),
-        ("add is implemented with a minus.", False),
-        ("The done flag is never set.", False),
-        ("I have not changed anything.", False),
-        ("Approved, the edit would have fixed the bug.", False),
-        ("No file was changed.", False),
-        ("Nothing has been changed so far.", False),
-        ("Use `it was changed` as the message.", False),
-        ("", False),
-    ],
-)
-def test_a_claim_says_that_something_was_done(answer: str, claims: bool) -> None:
-    assert claims_a_change(answer) is claims
 
 
 @pytest.mark.parametrize(

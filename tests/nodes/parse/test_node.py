@@ -52,7 +52,7 @@ def test_a_reply_that_can_be_used_closes_the_corrections(
 
 
 def test_an_answer_that_is_met_with_the_facts_leaves_the_corrections_open() -> None:
-    idle = READER._replace(turn=TurnFacts(request="Fix calc.py."))
+    idle = READER._replace(turn=TurnFacts(request="Fix calc.py.", change_required=True))
     state = ParseState(reply=ModelReply(text="Done."), step=4, corrections=[Correction(reply="x", prompt="y")])
     update = parse(state, idle)
     assert [error.error_type for error in update.pop("errors")] == [Kind.UNFOUNDED_CLAIM]

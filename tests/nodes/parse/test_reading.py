@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mendgraph.nodes.parse.answers import NOTHING_DONE, TurnFacts
+from mendgraph.nodes.parse.answers import NOTHING_CHANGED, TurnFacts
 from mendgraph.nodes.parse.reading import Reader, ReplyReading, read_reply
 from mendgraph.nodes.parse.written_calls import cut_invented
 from mendgraph.nodes.records import (
@@ -176,43 +176,46 @@ def test_in_the_block_form_changes_by_tool_lines_are_the_whole_work_too() -> Non
     assert [item.call_id for item in native.items] == ["call_3_1", "call_3_answer"]
 
 
-def test_an_answer_that_only_repeats_what_was_told_is_none() -> None:
-    told = BLOCKS._replace(told=("The block is identical to what 'calc.py' already has, so nothing would change.",))
-    for text in (told.told[0], f" {told.told[0]}\n", "nothing would change."):
-        problem = "this repeats what you were told instead of answering"
-        assert read(told, text) == malformed(Kind.INVALID_ANSWER, text.strip(), problem)
-    assert read(told, "Nothing is to be changed.").reading is Reading.ANSWER
-    assert read(told, "change").reading is Reading.ANSWER
-    longer = f"Well. {told.told[0]} That is all."
-    assert read(told, longer).reading is Reading.MALFORMED
-    assert read(BLOCKS, told.told[0]).reading is Reading.ANSWER
-
-
 # --- An answer is held against what happened
 
-IDLE = TurnFacts(request="Fix calc.py.")
-CHANGED = TurnFacts(request="Fix calc.py.", changed=("calc.py",), checked=True)
-PROBLEM = f"{NOTHING_DONE} Make the change now. If none can be made, say why in one sentence."
+REQUIRED = TurnFacts(request="Fix calc.py.", change_required=True)
+CHANGED = TurnFacts(request="Fix calc.py.", changed=("calc.py",), change_required=True, checked=True)
 
 
 @EITHER
-def test_an_answer_that_is_not_borne_out_is_malformed(how: Reader) -> None:
-    told = how._replace(turn=IDLE)
-    assert read(told, "It adds.") == malformed(Kind.UNFOUNDED_CLAIM, "It adds.", PROBLEM)
+def test_an_answer_without_the_change_that_it_needs_is_malformed(how: Reader) -> None:
+    required = how._replace(turn=REQUIRED)
+    assert read(required, "It adds.") == malformed(Kind.UNFOUNDED_CLAIM, "It adds.", NOTHING_CHANGED)
     long = "x" * 300
-    assert read(told, long) == malformed(Kind.UNFOUNDED_CLAIM, long[:200], PROBLEM)
-    assert read(how._replace(turn=IDLE._replace(met=1)), "It adds.").reading is Reading.ANSWER
+    assert read(required, long) == malformed(Kind.UNFOUNDED_CLAIM, long[:200], NOTHING_CHANGED)
+    changed = REQUIRED._replace(changed=("calc.py",))
+    assert read(how._replace(turn=changed), "It adds.").reading is Reading.ANSWER
 
 
 @EITHER
-def test_a_final_answer_that_is_not_borne_out_keeps_its_call(how: Reader) -> None:
+@pytest.mark.parametrize("answer", ["I have fixed calc.py.", "It adds.", "Erledigt.", "Done."])
+def test_an_answer_is_not_judged_by_its_words(how: Reader, answer: str) -> None:
+    idle = how._replace(turn=TurnFacts(request="Fix calc.py."))
+    assert read(idle, answer).reading is Reading.ANSWER
+
+
+@EITHER
+def test_an_answer_is_asked_for_again_where_the_run_s_own_judge_wants_it(how: Reader) -> None:
+    error = ExtractionError(Kind.INVALID_ANSWER, 0, "x", "this repeats what you were told instead of answering")
+    judged_by = how._replace(turn=REQUIRED, judge_answer=lambda text: error if text == "x" else None)
+    assert read(judged_by, "x") == ReplyReading(Reading.MALFORMED, [], [error])
+    assert read(judged_by, "y").errors[0].details == NOTHING_CHANGED
+
+
+@EITHER
+def test_a_final_answer_without_the_change_that_it_needs_keeps_its_call(how: Reader) -> None:
     arguments = '{"answer": "It adds."}'
     text, calls = (
         ("", (raw("final_answer", arguments, "x"),)) if how is NATIVE else (f"tool: final_answer({arguments})", ())
     )
-    error = ExtractionError(Kind.UNFOUNDED_CLAIM, 0, "It adds.", PROBLEM)
+    error = ExtractionError(Kind.UNFOUNDED_CLAIM, 0, "It adds.", NOTHING_CHANGED)
     item = CallError(call_id="x" if calls else "call_3_0", tool="final_answer", raw_arguments=arguments, error=error)
-    assert read(how._replace(turn=IDLE), text, *calls) == ReplyReading(Reading.MALFORMED, [item], [error])
+    assert read(how._replace(turn=REQUIRED), text, *calls) == ReplyReading(Reading.MALFORMED, [item], [error])
 
 
 def judged(found: ReplyReading) -> list[tuple[str, str, Any]]:
@@ -223,7 +226,7 @@ def judged(found: ReplyReading) -> list[tuple[str, str, Any]]:
     ]
 
 
-TURNS = st.sampled_from([TurnFacts(), IDLE, CHANGED, TurnFacts(request="Fix it.", configured=True, insistent=True)])
+TURNS = st.sampled_from([TurnFacts(), REQUIRED, CHANGED, TurnFacts(request="Fix it.", checks_required=True)])
 
 
 NO_ARGUMENTS = {"": "{}", "null": "{}"}
@@ -254,7 +257,7 @@ def test_any_reply_can_be_read(reply: ModelReply, how: Reader, turn: TurnFacts) 
     foreign = bool(good) and all(item.format for item in good if not item.implied)
     assert (found.reading is Reading.CALLS) is bool(good and found.answer is None and not foreign)
     tools = [item.tool for item in found.items]
-    assert tools.count("run_checks") == (turn.checked or turn.configured) * (found.reading is Reading.CALLS) * (
+    assert tools.count("run_checks") == turn.checked * (found.reading is Reading.CALLS) * (
         "final_answer" in [item.tool for item in good]
     )
     cut = reply.finish_reason in (FinishReason.LENGTH, FinishReason.REFUSAL, FinishReason.CONTENT_FILTER)

@@ -67,8 +67,8 @@ CHANGED = f"Changed b.py, a.py; not checked: {CUT_SHORT.reason}."
 @pytest.mark.parametrize(
     ("text", "changes", "message", "verified"),
     [
-        ("It adds.", [], "It adds.", Verification()),
-        ("", [], "Done.", Verification()),
+        ("It adds.", [], "No file was changed.", Verification()),
+        ("", [], "No file was changed.", Verification()),
         ("It adds.", CHANGES, f"Changed b.py, a.py; not checked: {UNSEEN.reason}.", UNSEEN),
     ],
 )
@@ -84,6 +84,21 @@ def test_a_finished_run(text: str, changes: list[FileChange], message: str, veri
         usage=USAGE,
         how_to_go_on="Send another message to go on.",
     )
+
+
+@pytest.mark.parametrize(("text", "message"), [("It adds.", "It adds."), ("", "Done.")])
+def test_the_message_of_an_agent_without_tools_that_change_files_is_its_answer(text: str, message: str) -> None:
+    assert finished(Answer(text=text), [], USAGE, LoopRecord(), changing=False).message == message
+
+
+@pytest.mark.parametrize(
+    ("refused", "words"), [((), ""), (("you refused edit_file a.py",), ": you refused edit_file a.py")]
+)
+def test_a_run_that_has_to_change_a_file_says_once_that_none_was(refused: tuple[str, ...], words: str) -> None:
+    cause = StopCause(reason=StopReason.NOTHING_CHANGED, message="This run has to change a file.")
+    outcome = stopped(OutcomeKind.SYSTEM_ERROR, cause, Plan(), [], {}, LoopRecord(refused=refused))
+    assert outcome.message == f"This run has to change a file. No file was changed{words}."
+    assert wrap_up(outcome, Plan(), []).count("No file was changed") == 1
 
 
 @pytest.mark.parametrize(

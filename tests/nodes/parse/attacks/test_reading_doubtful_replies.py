@@ -21,7 +21,7 @@ from tests.nodes.parse.readings import (
     read,
 )
 
-IDLE = TurnFacts(request="Fix calc.py.")
+IDLE = TurnFacts(request="Fix calc.py.", change_required=True)
 
 # --- Replies that say nothing, or end while they do
 

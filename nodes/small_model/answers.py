@@ -1,0 +1,105 @@
+"""Whether the answer of a small model is borne out by what happened in the turn; one that is not is met with the facts.
+
+A small model says "done" on unchanged files, and repeats corrections instead of following them. What is read here of a
+request and an answer is a hint: the model is met a bounded number of times, and no run fails because of the words.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from mendgraph.nodes.language.names import CODE, asks_for_a_change, is_question, orders_a_change, reports_a_problem
+from mendgraph.nodes.records import ExtractionError, ExtractionErrorType
+
+NOTHING_HAPPENED = "No file was changed, so what this answer says has not happened."
+NOTHING_DONE = "The request asks for a change, and no file was changed."
+_HONESTLY = "Say what was not done, and why."
+_REPEATED = "this repeats what you were told instead of answering"
+
+SHORTEST_ECHO: Final = 16
+"""Characters of a text that repeats a sentence of ours; a shorter one ("2") may stand in it by chance."""
+
+
+class AnswerFacts(NamedTuple):
+    """What is known of the turn when its answer comes.
+
+    `told` are the sentences that the model was told. `changed` says that the turn has changed a file, `faulty` that
+    checks failed before anything was done, `resumed` that the request is to go on with what was done before, and `met`
+    that the model was met with the facts as often as it is. `hindered` says that a change was tried and may not be
+    made, `acted` that a tool of the user's may have done it elsewhere, `first` that nothing was asked before.
+    """
+
+    request: str = ""
+    told: tuple[str, ...] = ()
+    changed: bool = False
+    faulty: bool = False
+    resumed: bool = False
+    met: bool = False
+    hindered: Callable[[], bool] = lambda: False
+    acted: Callable[[], bool] = lambda: False
+    first: Callable[[], bool] = lambda: False
+
+
+def answer_error(answer: str, facts: AnswerFacts) -> ExtractionError | None:
+    """What speaks against this answer; None where nothing does."""
+    if _echoes(answer, facts.told):
+        return ExtractionError(ExtractionErrorType.INVALID_ANSWER, 0, answer[:200], _REPEATED)
+    problem = _problem(answer, facts)
+    return ExtractionError(ExtractionErrorType.UNFOUNDED_CLAIM, 0, answer[:200], problem) if problem else None
+
+
+def _problem(answer: str, facts: AnswerFacts) -> str:
+    request = facts.request
+    if not request or facts.changed or facts.resumed or facts.met or is_question(request) or facts.acted():
+        return ""
+
+    meant = asks_for_a_change(request) or reports_a_problem(request)
+    if (meant and _claims_a_change(answer)) or (_claims_own_work(answer) and facts.first()):
+        return f"{NOTHING_HAPPENED} {_HONESTLY}" if facts.hindered() else NOTHING_HAPPENED
+
+    wanted = orders_a_change(request) or reports_a_problem(request) or facts.faulty
+    return NOTHING_DONE if wanted and not facts.hindered() else ""
+
+
+def _echoes(text: str, told: Sequence[str]) -> bool:
+    """Whether one of these sentences stands in the text, or the text in one of them, white space apart.
+
+    Only where the shorter of both has at least `SHORTEST_ECHO` characters.
+    """
+    pairs = (sorted((_plain(text), _plain(sentence)), key=len) for sentence in told)
+    return any(len(shorter) >= SHORTEST_ECHO and shorter in longer for shorter, longer in pairs)
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())
+
+
+_DONE = (
+    r"(?:added|adjusted|changed|converted|corrected|created|deleted|edited|fixed|implemented|made|mended|modified|moved"
+    r"|refactored|removed|renamed|repaired|replaced|rewritten|rewrote|updated|written)"
+)
+_I_HAVE = r"\b(?:i|we)(?:'ve|\s+have)?\s+(?:just\s+|now\s+|also\s+|successfully\s+)*"
+_OWN_CLAIM = re.compile(  # what is made or written may be the answer itself, unless it is a file
+    rf"{_I_HAVE}(?!(?:created|made|written)\b(?!(?:\s+\w+){{0,2}}\s+\S+\.\w)){_DONE}\b", re.IGNORECASE
+)
+_CLAIM = re.compile(
+    rf"{_I_HAVE}{_DONE}\b"
+    r"|(?<!would )(?<!could )(?<!should )(?<!'d )"  # what would have been done was not
+    r"\b(?:has|have|was|were|is\s+now|are\s+now)\s+(?:now\s+|also\s+)?(?:been\s+)?(?:now\s+|successfully\s+)*"
+    r"(?:added|changed|"
+    rf"corrected|created|deleted|edited|fixed|implemented|mended|modified|removed|renamed|repaired|replaced|updated)\b"
+    rf"|\A\W*(?:(?:it|this|that|all|everything)(?:'s|\s+is)\s+)?(?:all\s+|now\s+)*"
+    rf"(?:done|finished|completed?|{_DONE})\b",
+    re.IGNORECASE,
+)
+_DENIAL = re.compile(r"\b(?:no|nothing|none)\b[^.\n]{0,40}?\b(?:has|have|was|were|is|are)\b[^.\n]*+", re.IGNORECASE)
+
+
+def _claims_a_change(answer: str) -> bool:
+    """Whether the answer says that something was changed."""
+    return _CLAIM.search(_DENIAL.sub("", CODE.sub("it", answer))) is not None
+
+
+def _claims_own_work(answer: str) -> bool:
+    """Whether it says so of the model's own work: what else was changed may be what the request is about."""
+    return _OWN_CLAIM.search(CODE.sub("it.py", answer)) is not None

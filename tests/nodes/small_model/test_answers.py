@@ -1,0 +1,109 @@
+"""What speaks against an answer of a small model, and what does not."""
+
+from typing import Any
+
+import pytest
+
+from mendgraph.nodes.records import ExtractionError, ExtractionErrorType as Kind
+from mendgraph.nodes.small_model.answers import NOTHING_DONE, NOTHING_HAPPENED, AnswerFacts, answer_error
+
+ORDER, REPORT, QUESTION, TALK = "Fix calc.py.", "The sum in calc.py is wrong.", "Is calc.py right?", "Hello."
+CLAIM, NO_CLAIM = "I have fixed calc.py.", "add returns the sum."
+HONESTLY = f"{NOTHING_HAPPENED} Say what was not done, and why."
+
+
+def turn(
+    request: str, *, hindered: bool = False, first: bool = False, acted: bool = False, **facts: Any
+) -> AnswerFacts:
+    """The facts of a turn with this request."""
+    return AnswerFacts(request=request, hindered=lambda: hindered, first=lambda: first, acted=lambda: acted, **facts)
+
+
+def problem_of(answer: str, facts: AnswerFacts) -> str | None:
+    """What the model is met with."""
+    error = answer_error(answer, facts)
+    assert error is None or error[:3] == (Kind.UNFOUNDED_CLAIM, 0, answer)
+    return error.details if error else None
+
+
+@pytest.mark.parametrize(
+    ("answer", "facts", "problem"),
+    [
+        (CLAIM, turn(ORDER), NOTHING_HAPPENED),
+        (CLAIM, turn(REPORT), NOTHING_HAPPENED),
+        (CLAIM, turn(TALK), None),
+        (CLAIM, turn(TALK, first=True), NOTHING_HAPPENED),
+        (CLAIM, turn(TALK, faulty=True), NOTHING_DONE),
+        (CLAIM, turn(QUESTION, first=True), None),
+        (CLAIM, turn("", first=True), None),
+        (CLAIM, turn(ORDER, acted=True), None),
+        (CLAIM, turn(ORDER, hindered=True), HONESTLY),
+        (CLAIM, turn(ORDER, resumed=True), None),
+        (CLAIM, turn(ORDER, changed=True), None),
+        (CLAIM, turn(ORDER, met=True), None),
+        (NO_CLAIM, turn(ORDER), NOTHING_DONE),
+        (NO_CLAIM, turn(REPORT), NOTHING_DONE),
+        (NO_CLAIM, turn(QUESTION), None),
+        (NO_CLAIM, turn(TALK), None),
+        (NO_CLAIM, turn(TALK, faulty=True), NOTHING_DONE),
+        (NO_CLAIM, turn(QUESTION, faulty=True), None),
+        (NO_CLAIM, turn(ORDER, hindered=True), None),
+        (NO_CLAIM, turn(ORDER, met=True), None),
+        ("The log was changed.", turn(TALK, first=True), None),
+        ("I have written a short summary of app.py: it adds. I made sure of it.", turn(TALK, first=True), None),
+        ("I have created a file notes.md.", turn(TALK, first=True), NOTHING_HAPPENED),
+        ("I've written `notes.md`.", turn(TALK, first=True), NOTHING_HAPPENED),
+    ],
+)
+def test_what_did_not_happen_speaks_against_an_answer(answer: str, facts: AnswerFacts, problem: str | None) -> None:
+    assert problem_of(answer, facts) == problem
+
+
+@pytest.mark.parametrize(
+    ("answer", "claims"),
+    [
+        ("I have fixed the add function.", True),
+        ("I've updated `calc.py`.", True),
+        ("Fixed: add now adds.", True),
+        ("The function has been successfully renamed.", True),
+        ("The bug is now fixed.", True),
+        ("Done.", True),
+        ("add is implemented with a minus.", False),
+        ("The done flag is never set.", False),
+        ("I have not changed anything.", False),
+        ("Approved, the edit would have fixed the bug.", False),
+        ("No file was changed.", False),
+        ("Nothing has been changed so far.", False),
+        ("Use `it was changed` as the message.", False),
+        ("", False),
+    ],
+)
+def test_a_claim_says_that_something_was_done(answer: str, claims: bool) -> None:
+    assert problem_of(answer, turn(ORDER)) == (NOTHING_HAPPENED if claims else NOTHING_DONE)
+
+
+TOLD = ("The block has no closing fence.  Send it\nagain.", "Yes.", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "echoes"),
+    [
+        ("The block has no closing fence. Send it again.", True),
+        ("Well: the block? The block has no closing fence. Send it again. Done.", True),
+        ("no closing fence", True),
+        ("no closing fenc", False),
+        ("", False),
+        ("The block is closed. Send it again.", False),
+    ],
+)
+@pytest.mark.parametrize("met", [False, True])
+def test_an_answer_that_repeats_what_was_told_is_none(text: str, echoes: bool, met: bool) -> None:
+    problem = "this repeats what you were told instead of answering"
+    error = ExtractionError(Kind.INVALID_ANSWER, 0, text, problem) if echoes else None
+    assert answer_error(text, turn(TALK, told=TOLD, met=met)) == error
+
+
+def test_of_a_long_answer_two_hundred_characters_are_quoted() -> None:
+    error = answer_error("x" * 300, turn(ORDER))
+    assert error is not None
+    assert error.line_content == "x" * 200
