@@ -31,9 +31,10 @@ from mendgraph.graph.configuration.narrowing import (
 from mendgraph.graph.machine.guard_runtime import is_judged_by_words, judge_calls, with_known_files
 from mendgraph.graph.machine.memory import Memory, Note
 from mendgraph.graph.machine.model_runtime import ModelRuntime, Prepared, book_thread
+from mendgraph.graph.machine.reply_reader import reply_reader
 from mendgraph.graph.machine.run_records import REQUEST_ID, is_resuming
 from mendgraph.graph.machine.state import AgentState, Update
-from mendgraph.graph.machine.tool_runtime import ToolRuntime, reply_reader
+from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.machine.workspace import WorkspaceFiles, WorkspaceRecords, marks_of
 from mendgraph.nodes.begin_turn.node import begin_turn
 from mendgraph.nodes.begin_turn.turn_start import Made, TurnResources

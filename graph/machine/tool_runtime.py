@@ -20,7 +20,6 @@ from mendgraph.graph.configuration.permissions import keep_permission, list_perm
 from mendgraph.graph.machine.memory import Memory
 from mendgraph.graph.machine.permits import COMMAND_TOOL, NETWORK_TOOL, allowed_words, permitted, subject_of
 from mendgraph.graph.machine.redaction import CurrentRedactor, WrittenLiterals
-from mendgraph.graph.machine.run_records import is_resuming
 from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.workspace import (
     TakenBack,
@@ -34,9 +33,9 @@ from mendgraph.graph.machine.workspace import (
     user_skills,
 )
 from mendgraph.graph.telemetry.spans import observed_call
-from mendgraph.nodes.call_model.prompts.block_prompt import foreign_lines, shown_files
+from mendgraph.nodes.call_model.prompts.block_prompt import foreign_lines
 from mendgraph.nodes.call_model.prompts.profiles import offered_tools
-from mendgraph.nodes.call_model.prompts.turn_view import TurnView, said_since, used_tools, view_turn
+from mendgraph.nodes.call_model.prompts.turn_view import view_turn
 from mendgraph.nodes.execute_tools.call_policy import (
     WITHOUT_CHANGE,
     BreakerConfig,
@@ -66,17 +65,14 @@ from mendgraph.nodes.guard.file_rules import FileGuardrailRule, writable_rule
 from mendgraph.nodes.guard.permissions import Permission
 from mendgraph.nodes.guard.policy import edited_result, is_hidden, judge_content, results_of_denied
 from mendgraph.nodes.guard.scope import Scope, is_guarded, scope_rule
-from mendgraph.nodes.heal.healing import is_unfounded
-from mendgraph.nodes.language.history import asked_in, is_request, last_request, results_in, texts_in
-from mendgraph.nodes.language.names import closest_names, orders_a_change
+from mendgraph.nodes.language.history import asked_in, is_request, last_request
+from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.language.project_notes import SkillFolder
-from mendgraph.nodes.parse.answers import ResponseFormat, TurnFacts, answer_problems
-from mendgraph.nodes.parse.reading import CHECKS_TOOL, Reader
+from mendgraph.nodes.parse.answers import ResponseFormat
 from mendgraph.nodes.records import (
     CallError,
     EditForm,
     Effect,
-    ExtractionError,
     JsonMap,
     Plan,
     Profile,
@@ -546,62 +542,6 @@ def foreign_to(state: AgentState) -> frozenset[str]:
     view = view_turn(messages)
     asked = (each.text for each in messages if is_request(each))
     return foreign_lines("\n".join([*asked, *view.files, *view.files.values(), *view.found]))
-
-
-def reply_reader(tools: ToolRuntime, state: AgentState, offered: Sequence[ToolSpec] | None = None) -> Reader:
-    """How replies of this turn are read."""
-    context, profile, messages = state["context"], state["profile"], state["messages"]
-    view = view_turn(messages) if profile.edit_form is EditForm.BLOCKS else TurnView()
-    attempts = state.get("healing_attempts") or []
-    request = last_request(messages)
-    turn = TurnFacts(
-        request=request,
-        changed=changed_files(state.get("changes") or []),
-        change_required=context.require_changes,
-        checked=CHECKS_TOOL in tools.specs and bool(context.evidence or context.checks or context.require_checks),
-        checks_required=profile.small and bool(context.checks) and orders_a_change(request),
-    )
-    reader = Reader(
-        profile=profile,
-        known_tools=tools.registry.names(),
-        validate=tools.registry.validate,
-        check_answer=partial(answer_problems, schema=context.response_format, built=tools.response_format),
-        writing_tools=frozenset(spec.name for spec in tools.specs.values() if spec.effect is Effect.WRITE),
-        shown_files=shown_files(request, view, view.failed_steps + len(attempts)),
-        turn=turn,
-        offered=frozenset(spec.name for spec in (offered or tools.offered(context, profile))),
-        paths_of=tools.paths_of,
-        schema_of=lambda name: tools.specs[name].parameters,
-        texts=lambda: texts_in(results_in(messages)),
-        looking=frozenset(spec.name for spec in tools.specs.values() if spec.effect in {Effect.NONE, Effect.READ}),
-    )
-    return reader._replace(judge_answer=_judge_of(tools, state, turn, view)) if profile.small else reader
-
-
-def _judge_of(
-    tools: ToolRuntime, state: AgentState, turn: TurnFacts, view: TurnView
-) -> Callable[[str], ExtractionError | None]:
-    """What holds the answers of a small model against what happened in the turn."""
-    from mendgraph.nodes.small_model.answers import AnswerFacts, answer_error
-
-    context, messages = state["context"], state["messages"]
-    attempts = state.get("healing_attempts") or []
-    lines = (line for attempt in attempts for line in attempt.corrective_prompt.splitlines())
-    corrections = (line for line in lines if not line.startswith("  "))  # the reminders may be part of an answer
-    claims = sum(is_unfounded(attempt.errors) for attempt in attempts)
-    acting = {each.name for each in tools.specs.values() if each.effect in {Effect.EXECUTE, Effect.NETWORK}}
-    facts = AnswerFacts(
-        request=turn.request,
-        told=(*view.failures, *view.evidence, *corrections),
-        changed=bool(turn.changed),
-        faulty=bool(view.evidence),
-        resumed=is_resuming(turn.request) or bool(said_since(messages)),  # others may have done it
-        met=claims >= context.healing(state["profile"]).max_claims,
-        hindered=lambda: context.mode == "read-only" or view_turn(messages).refused,
-        acted=lambda: bool(used_tools(messages) & acting - {COMMAND_TOOL, NETWORK_TOOL}),
-        first=lambda: sum(map(is_request, messages)) == 1,
-    )
-    return partial(answer_error, facts=facts)
 
 
 def _forward(write: Write, event: TraceEvent) -> None:

@@ -11,6 +11,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
 from mendgraph import BudgetMiddleware, EvidenceMiddleware
+from mendgraph.nodes.records import Verification
 from tests.doubles.replies import Status
 from tests.doubles.scripted_server import Calls, Say, ScriptedServer
 from tests.langchain.coders import THREAD, FilesystemBackend, asked, called, coder, deep_coder
@@ -18,14 +19,11 @@ from tests.sandboxes import needs_sandbox
 
 TASK = "Repair add in calc.py: it has to add."
 TEST = "from calc import add\n\n\ndef test_add():\n    assert add(2, 3) == 5\n"
-FORGOTTEN = {
-    "kind": "none",
-    "ran": [],
-    "lines": [],
-    "reason": "the files at the beginning of this turn are not known to this process",
-}
+FORGOTTEN = "the files at the beginning of this turn are not known to this process"
 NOTHING = "No file was changed."
-PASSED = {"kind": "passed", "ran": ["unittest test_calc.py: 1 test"], "lines": ["calc.py:2"], "reason": ""}
+PASSED = Verification(kind="passed", ran=("unittest test_calc.py: 1 test",), lines=("calc.py:2",)).model_dump(
+    mode="json"
+)
 DONE = Say("I repaired add.")
 both = pytest.mark.parametrize("loop", [False, True], ids=["sync", "async"])
 
@@ -84,7 +82,7 @@ def test_an_answer_without_a_change_is_not_judged_by_its_words(
     with ScriptedServer([called(("read_file", {"path": "calc.py"})), Say(answer)]) as server:
         state = asked(coder(server, root, EvidenceMiddleware(str(root))), request_text, loop)
     assert told(state) == []
-    assert state["verified"] == {"kind": "none", "ran": [], "lines": [], "reason": NOTHING}
+    assert (state["verified"]["kind"], state["verified"]["reason"]) == ("none", NOTHING)
 
 
 class Guardrail(AgentMiddleware[Any, Any, Any]):
@@ -154,7 +152,7 @@ def test_turn_that_a_filter_ends_before_it_began_is_not_judged(root: Path) -> No
         with pytest.raises(openai.InternalServerError):
             asked(agent, TASK)
         state = asked(agent, "forbidden")
-    assert (state["messages"][-1].text, state["verified"]) == ("I cannot.", FORGOTTEN)
+    assert (state["messages"][-1].text, state["verified"]["reason"]) == ("I cannot.", FORGOTTEN)
 
 
 def test_thread_that_began_without_it_ends_unjudged(root: Path) -> None:
@@ -164,7 +162,7 @@ def test_thread_that_began_without_it_ends_unjudged(root: Path) -> None:
         said = [HumanMessage("Hi."), AIMessage("Hello.")]
         agent.update_state(THREAD, {"messages": said}, as_node="model")
         state = agent.invoke(None, THREAD)
-    assert state["verified"] == FORGOTTEN
+    assert state["verified"]["reason"] == FORGOTTEN
 
 
 @needs_sandbox

@@ -6,8 +6,9 @@ import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.reply_reader import reply_reader
 from mendgraph.graph.machine.state import AgentState
-from mendgraph.graph.machine.tool_runtime import ToolRuntime, reply_reader
+from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
 from mendgraph.nodes.language.history import settle_exchange
 from mendgraph.nodes.parse.answers import TurnFacts

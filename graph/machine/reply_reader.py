@@ -1,0 +1,73 @@
+"""How the replies of a turn are read: by its tools, its profile, and for a small model by what happened in it."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from mendgraph.graph.machine.permits import COMMAND_TOOL, NETWORK_TOOL
+from mendgraph.graph.machine.run_records import is_resuming
+from mendgraph.graph.machine.state import AgentState
+from mendgraph.graph.machine.tool_runtime import ToolRuntime
+from mendgraph.nodes.call_model.prompts.block_prompt import shown_files
+from mendgraph.nodes.call_model.prompts.turn_view import TurnView, said_since, used_tools, view_turn
+from mendgraph.nodes.heal.healing import is_unfounded
+from mendgraph.nodes.language.history import is_request, last_request, results_in, texts_in
+from mendgraph.nodes.language.names import orders_a_change
+from mendgraph.nodes.parse.answers import TurnFacts, answer_problems
+from mendgraph.nodes.parse.reading import CHECKS_TOOL, Reader
+from mendgraph.nodes.records import EditForm, Effect, ExtractionError, ToolSpec, changed_files
+
+
+def reply_reader(tools: ToolRuntime, state: AgentState, offered: Sequence[ToolSpec] | None = None) -> Reader:
+    """How replies of this turn are read."""
+    context, profile, messages = state["context"], state["profile"], state["messages"]
+    view = view_turn(messages) if profile.edit_form is EditForm.BLOCKS else TurnView()
+    attempts = state.get("healing_attempts") or []
+    request = last_request(messages)
+    turn = TurnFacts(
+        request=request,
+        changed=changed_files(state.get("changes") or []),
+        change_required=context.require_changes,
+        checked=CHECKS_TOOL in tools.specs and bool(context.evidence or context.checks or context.require_checks),
+        checks_required=profile.small and bool(context.checks) and orders_a_change(request),
+    )
+    reader = Reader(
+        profile=profile,
+        known_tools=tools.registry.names(),
+        validate=tools.registry.validate,
+        check_answer=partial(answer_problems, schema=context.response_format, built=tools.response_format),
+        writing_tools=frozenset(spec.name for spec in tools.specs.values() if spec.effect is Effect.WRITE),
+        shown_files=shown_files(request, view, view.failed_steps + len(attempts)),
+        turn=turn,
+        offered=frozenset(spec.name for spec in (offered or tools.offered(context, profile))),
+        paths_of=tools.paths_of,
+        schema_of=lambda name: tools.specs[name].parameters if name in tools.specs else {},
+        texts=lambda: texts_in(results_in(messages)),
+        looking=frozenset(spec.name for spec in tools.specs.values() if spec.effect in {Effect.NONE, Effect.READ}),
+    )
+    return reader._replace(judge_answer=_judge_of(tools, state, turn, view)) if profile.small else reader
+
+
+def _judge_of(
+    tools: ToolRuntime, state: AgentState, turn: TurnFacts, view: TurnView
+) -> Callable[[str], ExtractionError | None]:
+    """What holds the answers of a small model against what happened in the turn."""
+    from mendgraph.nodes.small_model.answers import AnswerFacts, answer_error
+
+    context, messages = state["context"], state["messages"]
+    attempts = state.get("healing_attempts") or []
+    lines = (line for attempt in attempts for line in attempt.corrective_prompt.splitlines())
+    corrections = (line for line in lines if not line.startswith("  "))  # the reminders may be part of an answer
+    claims = sum(is_unfounded(attempt.errors) for attempt in attempts)
+    acting = {each.name for each in tools.specs.values() if each.effect in {Effect.EXECUTE, Effect.NETWORK}}
+    facts = AnswerFacts(
+        request=turn.request,
+        told=(*view.failures, *view.evidence, *corrections),
+        changed=bool(turn.changed),
+        faulty=bool(view.evidence),
+        resumed=is_resuming(turn.request) or bool(said_since(messages)),  # others may have done it
+        met=claims >= context.healing(state["profile"]).max_claims,
+        hindered=lambda: context.mode == "read-only" or view_turn(messages).refused,
+        acted=lambda: bool(used_tools(messages) & acting - {COMMAND_TOOL, NETWORK_TOOL}),
+        first=lambda: sum(map(is_request, messages)) == 1,
+    )
+    return partial(answer_error, facts=facts)
