@@ -330,6 +330,7 @@ def _setup(chosen: opt.Options, *, attended: bool) -> "Setup":
 
     from mendgraph.graph.configuration.context import AgentContext
     from mendgraph.graph.terminal.answers import Screen
+    from mendgraph.graph.terminal.approval import read_key
     from mendgraph.graph.terminal.screen import Display
     from mendgraph.graph.terminal.status_line import StatusLine, is_live
     from mendgraph.graph.terminal.turns import Setup
@@ -348,6 +349,7 @@ def _setup(chosen: opt.Options, *, attended: bool) -> "Setup":
         display=Display(*screens, chosen.as_json, chosen.debug, chosen.json_lines, live),
         next_line=input,
         ask=_ask if attended and not chosen.as_json and sys.stdin.isatty() else None,
+        ask_key=read_key,
         environment=os.environ,
         session_options={
             "durability": chosen.durability,

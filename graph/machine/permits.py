@@ -5,6 +5,8 @@ addresses only those may be asked that the user has named.
 """
 
 import posixpath
+import shlex
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -13,6 +15,7 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.nodes.execute_tools.processes.commands import Commands
 from mendgraph.nodes.execute_tools.registry import ToolContext
 from mendgraph.nodes.execute_tools.tools.run_command import COMMANDS_ARE_OFF
+from mendgraph.nodes.guard.permissions import Permission
 from mendgraph.nodes.records import ToolCall, ToolError, ToolErrorCode, os_failure
 
 if TYPE_CHECKING:
@@ -88,6 +91,14 @@ def _rules_with(url: str, context: AgentContext) -> "NetworkRules":
     if isinstance(target, ToolError) or not isinstance(judge_url(url, rules), ToolError):
         return rules
     return replace(rules, hosts=(*rules.hosts, target.authority))
+
+
+def kept_words(permissions: Sequence[Permission]) -> dict[str, list[str]]:
+    """The commands and hosts that are allowed for good, by the tool."""
+    words = defaultdict[str, list[str]](list)
+    for each in permissions:
+        words[each.tool].append(shlex.join(each.prefix) or each.subject)
+    return words
 
 
 def allowed_words(what: str, allowed: Sequence[str], *, asks: bool) -> str:

@@ -18,7 +18,7 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import user_places
 from mendgraph.graph.configuration.permissions import keep_permission, list_permissions
 from mendgraph.graph.machine.memory import Memory
-from mendgraph.graph.machine.permits import COMMAND_TOOL, NETWORK_TOOL, allowed_words, permitted, subject_of
+from mendgraph.graph.machine.permits import COMMAND_TOOL, NETWORK_TOOL, allowed_words, kept_words, permitted, subject_of
 from mendgraph.graph.machine.redaction import CurrentRedactor, WrittenLiterals
 from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.workspace import (
@@ -192,7 +192,7 @@ class ToolRuntime:
         specs = [*self.specs.values()]
         if context.delegation:
             specs = [each.model_copy(update={"offered": each.offered or self._is_child(each.name)}) for each in specs]
-        usable, asks = self.usable(context), context.mode == "ask"
+        usable, asks, kept = self.usable(context), context.mode == "ask", kept_words(self.kept_permissions(context))
         if profile.small:  # which takes each tool that it sees for a hint
             listed = {COMMAND_TOOL: context.allowed_programs, NETWORK_TOOL: context.allowed_hosts}
             usable -= self._own | {name for name, allowed in listed.items() if not allowed}
@@ -204,8 +204,8 @@ class ToolRuntime:
             usable=usable,
             few=context.offer == "few",
             notes={
-                COMMAND_TOOL: allowed_words("", context.allowed_programs, asks=asks),
-                NETWORK_TOOL: allowed_words(" hosts", context.allowed_hosts, asks=asks),
+                COMMAND_TOOL: allowed_words("", (*context.allowed_programs, *kept.get(COMMAND_TOOL, ())), asks=asks),
+                NETWORK_TOOL: allowed_words(" hosts", (*context.allowed_hosts, *kept.get(NETWORK_TOOL, ())), asks=asks),
             },
         )
         return tuple(offered)

@@ -1,16 +1,19 @@
 """Asking a person at the terminal whether calls may run: what each would do, then one question for each.
 
-Lines are read and arguments are edited by functions that are handed in; where there is nobody to ask, that is the
-answer. What a call says is shown behind a bar, in lines that fit: nothing of it can look like a question of
-ours. The editor is the only effect.
+Keys and lines are read and arguments are edited by functions that are handed in; where there is nobody to ask, that is
+the answer. What a call says is shown behind a bar, in lines that fit: nothing of it can look like a question of
+ours. The editor and the terminal's keys are the only effects.
 """
 
 import json
 import os
 import shlex
 import subprocess
+import sys
 import tempfile
+import termios
 import textwrap
+import tty
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +24,7 @@ from rich.cells import chop_cells
 from mendgraph.graph.terminal.answers import LONGEST_LINE, Line, Screen
 from mendgraph.graph.terminal.output_lines import diff_lines
 from mendgraph.nodes.guard.approvals import Action, ApprovalAnswer, AskedCall, CallDecision, like_before
-from mendgraph.nodes.language.display import one_line, plain, target_of
+from mendgraph.nodes.language.display import one_line, plain, target_of, without_middle
 
 ReadLine = Callable[[str], str]
 """Asks with a prompt and returns the line; raises EOFError at the end of the input."""
@@ -49,6 +52,8 @@ _LASTING: Final = {
 
 _BAR: Final = "│ "
 _NARROWEST: Final = 20
+_LONGEST_COMMAND: Final = 200
+_LONGEST_KEY: Final = 1_000  # bytes: what is pasted comes at once
 _MOST_TRIES: Final = 50
 """Answers to one question that nobody can make sense of, before it is rejected: no person answers so."""
 
@@ -59,12 +64,14 @@ def ask_person(
     read_line: ReadLine | None,
     edit_text: EditText | None = None,
     *,
+    read_key: ReadLine | None = None,
     width: int = 80,
 ) -> ApprovalAnswer:
     """The decisions on an approval request, call by call, for `Session.answer`.
 
-    The end of the input rejects; without `read_line` there is nobody to ask. Without `edit_text`, or where it gives
-    None, arguments are edited in one line. Lines are cut to `width` columns.
+    The end of the input rejects; without `read_line` there is nobody to ask. `read_key` answers with one key, without
+    it a line does. Without `edit_text`, or where it gives None, arguments are edited in one line. Lines are cut to
+    `width` columns.
     """
     calls: list[AskedCall] = request["calls"]
     if read_line is None:
@@ -73,7 +80,7 @@ def ask_person(
     decided: list[tuple[AskedCall, Action]] = []
     for number, call in enumerate(calls, start=1):
         place = f" ({number} of {len(calls)})" if len(calls) > 1 else ""
-        question = _Question(call, screen, read_line, edit_text, max(width, _NARROWEST))
+        question = _Question(call, screen, read_key or read_line, read_line, edit_text, max(width, _NARROWEST))
         for line in question.preview(place):
             screen.line(*line)
         if like := like_before(call, decided):
@@ -92,13 +99,17 @@ def ask_person(
 class _Question:
     call: AskedCall
     screen: Screen
+    read_key: ReadLine
     read_line: ReadLine
     edit_text: EditText | None
     width: int
 
     @property
     def what(self) -> str:
-        """The call in a few words."""
+        """The call in a few words; a command as a shell would quote it."""
+        shown = self.call["preview"]
+        if shown["kind"] == "argv":
+            return without_middle(one_line(f"{self.call['tool']} {shown['text']}", LONGEST_LINE), _LONGEST_COMMAND)
         return one_line(f"{self.call['tool']} {self.call['path'] or target_of(self.call['arguments'])}")
 
     def preview(self, place: str) -> Iterator[Line]:
@@ -119,7 +130,7 @@ class _Question:
             lasting = (words for answer, words in _LASTING.values() if answer in self.call["choices"])
             self._say(_CHOICES.format("".join(lasting)), "dim")
             try:
-                said = self.read_line(f"Allow {one_line(self.what, self.width - 9)}? ").strip()
+                said = self.read_key(f"Allow {without_middle(self.what, self.width - 9)}? ").strip()
             except EOFError:
                 break
             if (decision := self._decided(said)) is not None:
@@ -198,6 +209,41 @@ class _Question:
         for part in [text] if bar else textwrap.wrap(text, room):
             for piece in chop_cells(part, room) or [""]:
                 yield Line(bar + piece, line.style)
+
+
+def read_key(prompt: str) -> str:
+    """Ask on standard error for one key, or for a line where the input gives no single keys.
+
+    What was typed before the question is no answer to it.
+
+    Raises:
+        EOFError: the key is Ctrl-D, or nothing more comes.
+    """
+    try:
+        terminal = sys.stdin.fileno()
+        before = termios.tcgetattr(terminal)
+    except (OSError, ValueError, termios.error):
+        terminal = None
+
+    if terminal is None:
+        _write(prompt)
+        return input()
+
+    try:
+        tty.setcbreak(terminal)  # before the question, as it forgets what was typed
+        _write(prompt)
+        key = os.read(terminal, _LONGEST_KEY).decode(errors="replace")
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+    _write(f"{plain(key.strip())}\n")
+    if key in {"", "\x04"}:
+        raise EOFError
+    return key
+
+
+def _write(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
 
 
 def in_editor(environment: Mapping[str, str], text: str) -> str | None:

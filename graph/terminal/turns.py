@@ -148,7 +148,8 @@ TIDY_UP_S: Final = 0.5
 class Setup:
     """What a run at the terminal needs.
 
-    `next_line` reads a chat's requests; `ask` reads a person's approvals, None where there is nobody to ask.
+    `next_line` reads a chat's requests; `ask` reads a person's lines about approvals, None where there is nobody to
+    ask, and `ask_key` the keys that answer.
     `session_options` are further arguments of `Session`; `unattended` is the worktree of a task that nobody watches.
     """
 
@@ -156,6 +157,7 @@ class Setup:
     display: Display
     next_line: ReadLine
     ask: ReadLine | None = None
+    ask_key: ReadLine | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     session_options: Mapping[str, Any] = field(default_factory=dict)
     unattended: Unattended | None = None
@@ -325,7 +327,8 @@ class Turns:
         edit = partial(in_editor, self.setup.environment)
         width = shutil.get_terminal_size((80, 24)).columns
         try:
-            return ask_person(asked.request, self._display.err, self.setup.ask, edit, width=width)
+            keys = self.setup.ask_key
+            return ask_person(asked.request, self._display.err, self.setup.ask, edit, read_key=keys, width=width)
         except KeyboardInterrupt:
             self._display.err.line("")  # the question stands in this line, and the terminal's ^C
             raise

@@ -35,12 +35,18 @@ def results(now: Session) -> list[JsonMap]:
     return [json.loads(line.removeprefix("tool_result(").removesuffix(")")) for line in lines]
 
 
-def keeping(root: Path, *replies: str, thread: str = "t", mode: Literal["ask", "auto"] = "ask") -> Session:
+def keeping(
+    root: Path,
+    *replies: str,
+    thread: str = "t",
+    mode: Literal["ask", "auto"] = "ask",
+    model: ScriptedModel | None = None,
+) -> Session:
     """A session as the terminal has it: what a person allows for good is kept."""
     root.mkdir(exist_ok=True)
     return Session(
         AgentContext(workspace=str(root), mode=mode, protocol="text", evidence=False, read_ahead=False),
-        model=ScriptedModel([Say(reply) for reply in replies]),
+        model=model or ScriptedModel([Say(reply) for reply in replies]),
         thread_id=thread,
         kept_permissions=True,
     )
@@ -178,7 +184,8 @@ def test_what_is_allowed_for_good_runs_in_later_runs_of_this_workspace(
         (call,) = asked(now.stream("Look"))
         assert call["choices"]["approve_always"].startswith("run_command git log (")
         last(now.answer("approve_always"))
-    with keeping(root, command("git", "log"), command("git", "status"), "Done.", thread="2", mode=mode) as later:
+    model = ScriptedModel([Say(command("git", "log")), Say(command("git", "status")), Say("Done.")])
+    with keeping(root, thread="2", mode=mode, model=model) as later:
         events = list(later.stream("Look"))
         assert isinstance(events[-1], Asked if mode == "ask" else Ended)
         if mode == "ask":
@@ -186,6 +193,8 @@ def test_what_is_allowed_for_good_runs_in_later_runs_of_this_workspace(
         first, second = results(later)
     assert first["data"]["exit_code"] == 128  # there is no repository
     assert second["error"]["code"] == "permission_denied"
+    asks = "; for others a person is asked" * (mode == "ask")
+    assert f"Allowed: git log{asks}." in model.calls[0].prompt.messages[0]["content"]
     with keeping(root.parent / "other", command("git", "log"), "Done.", thread="3") as other:
         assert len(asked(other.stream("Look"))) == 1
 

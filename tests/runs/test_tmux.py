@@ -47,6 +47,31 @@ def test_without_colours_there_are_none(tmp_path: Path) -> None:
     assert not re.search("\x1b\\[[0-9;:]*(?:3[0-9]|4[0-9]|9[0-7]|10[0-7])[0-9;:]*m", shown)
 
 
+def test_one_key_answers_a_question(tmp_path: Path) -> None:
+    """Also the arrow keys are keys, which say nothing; a reason is a line."""
+    with terminal(tmp_path, [FIX, FIX, FIX, DONE], "--mode", "ask", "Fix add") as (tmux, calc, _):
+        tmux.wait("Allow edit_file calc.py?")
+        tmux.press("Up")
+        tmux.wait("answer with one of the letters")
+        tmux.wait("Allow edit_file calc.py?", 2)
+        tmux.press("n")
+        tmux.wait("Why not (Enter: no reason)?")
+        tmux.type("not yet", "Enter")
+        tmux.wait("Allow edit_file calc.py?", 3)
+        assert calc.read_text(encoding="utf-8") == BUG
+        tmux.press("y")
+        tmux.wait("FINISHED")
+        assert calc.read_text(encoding="utf-8") == FIXED
+
+
+def test_the_end_of_the_input_at_a_question_rejects(tmp_path: Path) -> None:
+    with terminal(tmp_path, [FIX, DONE], "--mode", "ask", "Fix add") as (tmux, calc, _):
+        tmux.wait("Allow edit_file calc.py?")
+        tmux.press("C-d")
+        tmux.wait("you refused edit_file calc.py")
+        assert calc.read_text(encoding="utf-8") == BUG
+
+
 def test_a_narrow_terminal_tears_nothing(tmp_path: Path) -> None:
     with terminal(tmp_path, [FIX, DONE], "chat", width=40) as (tmux, calc, _):
         tmux.wait("You:")

@@ -78,6 +78,30 @@ def test_the_diff_and_the_choices_stand_above_the_question() -> None:
     assert person.prompts == ["Allow edit_file calc.py? "]
 
 
+@pytest.mark.parametrize(
+    ("line", "head"),
+    [
+        ("bash -c 'echo $HOME; rm -rf build' it's", "bash -c 'echo $HOME; rm -rf build' it's"),
+        ("make\nin sub", "make in sub"),
+        (f"bash -c '{'x' * 300} > out'", f"bash -c '{'x' * 78}...{'x' * 91} > out'"),
+    ],
+)
+def test_a_command_is_named_by_its_line(line: str, head: str) -> None:
+    argv: JsonMap = {"kind": "argv", "text": line, "truncated": False}
+    command: JsonMap = {**EDIT, "tool": "run_command", "path": ".", "rule": "ask_before_run", "preview": argv}
+    _, shown = decided(Person("y"), command, width=400)
+    assert shown[0] == f"? run_command {head}: ask_before_run"
+
+
+def test_a_key_answers_and_lines_give_reasons() -> None:
+    keys, lines = Person("n"), Person("use b.py")
+    file = io.StringIO()
+    request = {"kind": "approval", "calls": [EDIT]}
+    answer = ask_person(request, Screen(Console(file=file)), lines, read_key=keys)
+    assert answer["decisions"]["0"] == {"action": "reject", "reason": "use b.py", "digest": "d0"}
+    assert (keys.prompts, lines.prompts) == (["Allow edit_file calc.py? "], ["Why not (Enter: no reason)? "])
+
+
 @pytest.mark.parametrize("said", ["", "yikes", "y please", "1", "a calc.py"])
 def test_a_word_that_means_nothing_is_asked_again(said: str) -> None:
     person = Person(said, "y")

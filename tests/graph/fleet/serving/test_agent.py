@@ -22,6 +22,7 @@ from tests.doubles.scripted_server import ScriptedServer
 from tests.doubles.tool_use import use
 from tests.graph.fleet.serving.memory_locks import MemoryLocks
 from tests.runs.studio import told
+from tests.sandboxes import needs_sandbox
 from tests.scenarios.sample_repair import CALC, EDIT, MENDED, TASK
 
 ANN = Tenant("ann", (), AgentContext(account="ann", max_steps=9), runs_at_once=1)
@@ -98,6 +99,25 @@ def test_a_turn_that_asked_goes_on_with_the_answer(machine: ServedMachine, folde
         ended = run(machine, Command(resume="approve"))
     assert ended["outcome"].kind == "FINISHED"
     assert (folder / "calc.py").read_text(encoding="utf-8") == MENDED
+
+
+@needs_sandbox
+def test_a_tenant_approves_no_program_that_the_server_does_not_allow(
+    machine: ServedMachine, folder: Path, tmp_path: Path
+) -> None:
+    (folder / "note.txt").write_text("remember", encoding="utf-8")
+    calls = [use(("run_command", {"argv": argv})) for argv in (["cat", "note.txt"], ["ls"])]
+    with told(*calls, Say("Done.")) as model:
+        own = AgentContext(account="ann", base_url=model.base_url, model="m", evidence=False, read_ahead=False)
+        its = admitter(tmp_path, Tenant("ann", (), own.model_copy(update={"allowed_programs": ("ls",)})))
+        machine.admitter = lambda: its
+        run(machine, {"messages": [("user", TASK)]}, workspace="website", mode="ask")
+        held = asyncio.run(machine.aget_state(config()))
+        assert [call["arguments"]["argv"] for call in held.interrupts[0].value["calls"]] == [["ls"]]
+        ended = run(machine, Command(resume="approve"))
+    refused, listed = [str(each.content) for each in ended["messages"] if each.type == "tool"]
+    assert "'cat' may not be run: allowed are ls." in refused
+    assert "note.txt" in listed
 
 
 @pytest.mark.parametrize(
