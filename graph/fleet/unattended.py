@@ -44,11 +44,6 @@ class Unattended(NamedTuple):
         """How the id of its run begins."""
         return self.copy.folder.rpartition("-")[2]
 
-    def installed(self) -> tuple[str, ...]:
-        """Folders of the person's own workspace that tests have to see: what was installed for the project."""
-        links = (os.path.join(self.root, name) for name in workspace_copies.INSTALLED)
-        return tuple(os.path.realpath(link) for link in links if os.path.islink(link))
-
     def first_words(self) -> Sequence[str]:
         """Where it works, what is not there, and how to go on if it is cut off."""
         where = f"It works on the branch {self.wanted.branch} from commit {self.copy.base[:9]}, in {self.root}"

@@ -1,6 +1,7 @@
 """What tests prove that a session has added or changed itself: whole runs, with the project's tests in a sandbox."""
 
 import shutil
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -231,3 +232,84 @@ def test_skipped_tests_are_counted_with_their_reason(tmp_path: Path) -> None:
 
     assert (outcome.verified.kind, outcome.verified.skipped, outcome.verified.skip_reason) == ("passed", 2, "no docker")
     assert "1 test passes, 2 skipped: no docker." in outcome.message
+
+
+# --- Where the run has changed what selects or runs its checks
+
+SHELL = {"add.sh": "add() { echo $(($1 - $2)); }\n", "test_add.sh": ". ./add.sh\nadd 2 3 | grep -qx 5\n"}
+OTHERWISE = (read("add.sh"), edit("$1 - $2", "$1 * $2", "add.sh"), read("Makefile"))
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
+@pytest.mark.parametrize("command", ["make test", "make -s test"], ids=["of the project", "of the person"])
+def test_command_that_passes_only_with_the_changed_makefile_verifies_nothing(tmp_path: Path, command: str) -> None:
+    files = {**SHELL, "Makefile": "test:\n\tsh test_add.sh\n"}
+    more: dict[str, Any] = {} if command == "make test" else {"checks": (command,), "evidence": False}
+
+    outcome = finish(tmp_path, *OTHERWISE, edit("sh test_add.sh", "true", "Makefile"), files=files, **more)
+
+    assert (outcome.kind, outcome.verified.kind) == (OutcomeKind.FINISHED, "none")
+    assert f"not checked: {command} does not pass with Makefile as before" in outcome.message
+
+
+HOOK = "def pytest_pyfunc_call(pyfuncitem):\n    return True\n"
+FIXTURE = "import pytest\n\n\n@pytest.fixture\ndef two():\n    return 2\n"
+PROJECT = Path(__file__).parents[2]
+"""What the plugin of pytest needs that is installed with this project."""
+SUM_TEST = "import calc\n\n\ndef test_sum():\n    assert calc.add(2, 3) == 5\n"
+
+
+@pytest.mark.parametrize(
+    ("work", "conftest", "test", "kind", "message"),
+    [
+        (CHANGE, HOOK, "", "none", "test_calc.py::test_sum does not pass with conftest.py as before"),
+        (
+            FIX,
+            FIXTURE,
+            "\n\ndef test_two(two):\n    assert calc.add(two, 3) == 5\n",
+            "passed",
+            "2 tests pass; test_calc.py::test_two does not pass with conftest.py as before",
+        ),
+    ],
+    ids=["a hook that passes all", "a fixture of a new test"],
+)
+def test_tests_of_pytest_also_run_with_the_old_conftest(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    work: tuple[Use, ...],
+    conftest: str,
+    test: str,
+    kind: str,
+    message: str,
+) -> None:
+    monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
+    changes = (*work, write("conftest.py", conftest), read("test_calc.py"), write("test_calc.py", SUM_TEST + test))
+
+    files = {"test_calc.py": SUM_TEST}
+    outcome = finish(tmp_path, *(changes if test else changes[:-2]), files=files, readable_folders=(str(PROJECT),))
+
+    assert outcome.verified.kind == kind
+    assert message in outcome.message
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
+def test_command_that_passes_with_the_old_makefile_verifies(tmp_path: Path) -> None:
+    files = {**SHELL, "Makefile": "test:\n\tsh test_add.sh\n"}
+    mended = (read("add.sh"), edit("$1 - $2", "$1 + $2", "add.sh"), read("Makefile"))
+
+    outcome = finish(tmp_path, *mended, edit("test:", "clean:\n\ntest:", "Makefile"), files=files)
+
+    assert (outcome.verified.kind, outcome.verified.ran) == ("passed", ("make test",))
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
+def test_settings_that_are_gone_leave_nothing_verified(tmp_path: Path) -> None:
+    files = {**SHELL, "GNUmakefile": "test:\n\tsh test_add.sh\n", "Makefile": "test:\n\ttrue\n"}
+    deleted = use(("delete_file", {"path": "GNUmakefile"}))
+
+    outcome = finish(
+        tmp_path, read("add.sh"), edit("$1 - $2", "$1 * $2", "add.sh"), read("GNUmakefile"), deleted, files=files
+    )
+
+    assert (outcome.kind, outcome.verified.kind) == (OutcomeKind.FINISHED, "none")
+    assert "nothing is verified: GNUmakefile was deleted, and its old version cannot be run" in outcome.message

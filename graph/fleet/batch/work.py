@@ -16,6 +16,7 @@ from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.run_result import RunResult
 from mendgraph.graph.runs.runs import get_run
 from mendgraph.nodes.call_model.stop_request import StopRequest
+from mendgraph.nodes.execute_tools.copies.copy_sources import installed_folders
 from mendgraph.nodes.execute_tools.copies.workspace_copies import Copy, compare_copy, make_copy
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
@@ -185,8 +186,8 @@ def context_of(order: tasks.WorkOrder, root: str) -> AgentContext | ToolError:
     """What the user allows, within the task's own limits; INVALID_ARGUMENT says what refuses the task its run."""
     try:
         allowed = AgentContext.model_validate_json(order.context)
-        return AgentContext(
-            **{**allowed.model_dump(), **order.task.limits, "workspace": root, "request_permits": False}
-        )
+        readable = (*allowed.readable_folders, *installed_folders(root))
+        settings = {"workspace": root, "request_permits": False, "readable_folders": readable}
+        return AgentContext(**{**allowed.model_dump(), **order.task.limits, **settings})
     except ValidationError as error:
         return invalid(f"The task's settings do not fit together ({tasks.problems_of(error)[0]}).")

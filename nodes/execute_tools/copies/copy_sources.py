@@ -88,10 +88,11 @@ class PrivateGit:
     def __init__(self, path: str, root: str) -> None:
         self._path, self._root = path, root
 
-    def make(self, objects: str = "", object_format: str = "sha1") -> None:
-        """Make it; it has what the repository with the folder `objects` has, if one is named."""
+    def make(self, objects: str = "", object_format: str = "sha1", hidden: Sequence[str] = ()) -> None:
+        """Make it; it has what the repository with the folder `objects` has, if one is named, and nothing `hidden`."""
         required(init_repository(self._path, object_format, _SETTINGS))
         self._write("info/attributes", _BYTE_FOR_BYTE.encode())
+        self._write("info/exclude", b"".join(map(_pattern, map(os.fsencode, hidden))))
         if objects:
             self._write("objects/info/alternates", os.fsencode(json.dumps(objects, ensure_ascii=False)) + b"\n")
 
@@ -194,11 +195,31 @@ class GitSource(NamedTuple):
         records = required(add_worktree(self.repository, self.commit, handle, folder, WORKSPACE))
         root = os.path.join(WORKSPACE, self.repository.prefix).rstrip("/")
         git = PrivateGit(os.path.join(folder, BASE), os.path.join(folder, root))
-        git.make(os.path.join(self.repository.common, "objects"), self.repository.object_format)
+        links = _link_installed(self.repository.path, os.path.join(folder, root))
+        git.make(os.path.join(self.repository.common, "objects"), self.repository.object_format, links)
         tree, modules = git.keep(self.tree)
         named = ", ".join(quoted(os.fsdecode(name)) for name in sorted(modules)[:_NAMED])
         notes = (*self.notes, f"Submodules are empty folders in a copy: {named}.") if modules else self.notes
         return Made(root, self.commit, tree, notes, records)
+
+
+INSTALLED: Final = (".venv", "venv", "node_modules")
+"""What a project's tests need and git does not have: a link in the copy leads to it."""
+
+
+def _link_installed(workspace: str, root: str) -> list[str]:
+    """Make these links in the copy at `root`; their names."""
+    links = [name for name in INSTALLED if os.path.isdir(os.path.join(workspace, name))]
+    links = [name for name in links if not os.path.lexists(os.path.join(root, name))]
+    for name in links:
+        os.symlink(os.path.realpath(os.path.join(workspace, name)), os.path.join(root, name))
+    return links
+
+
+def installed_folders(root: str) -> tuple[str, ...]:
+    """Where the links of the copy at `root` lead: folders of the person's own workspace that tests have to see."""
+    links = (os.path.join(root, name) for name in INSTALLED)
+    return tuple(os.path.realpath(link) for link in links if os.path.islink(link))
 
 
 class FolderSource(NamedTuple):

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.copies.copy_sources import (
     BASE,
+    INSTALLED,
     CopyError,
     GitSource,
     PrivateGit,
@@ -262,9 +263,6 @@ def _copy(folder: CopyFolder, note: Mapping[str, Any]) -> Copy:
 
 # --- A copy on a branch of its own
 
-INSTALLED: Final = (".venv", "venv", "node_modules")
-"""What a project's tests need and git does not have: a link in the copy leads to it."""
-
 
 def make_branch(workspace: str, folder: str, wanted: Wanted) -> Copy | ToolError:
     """A copy of the last commit in `folder`, on the new branch that is wanted; its notes say what is not in it.
@@ -283,9 +281,6 @@ def make_branch(workspace: str, folder: str, wanted: Wanted) -> Copy | ToolError
         copy = required(make_copy(path, HEAD, folder))
         left = [*[listed(map(quoted, changed))] * bool(changed), *["files that git does not track"] * untracked]
         notes = (*copy.notes, *[f"Not in it, as it is not committed: {' and '.join(left)}."] * bool(left))
-        for name in INSTALLED:
-            if os.path.isdir(installed := os.path.join(path, name)) and not os.path.lexists(f"{copy.root}/{name}"):
-                os.symlink(os.path.realpath(installed), f"{copy.root}/{name}")
         for words in (("update-ref", ref, copy.base, ""), ("symbolic-ref", HEAD, ref)):
             required(succeeded(repository.run(*words, cwd=copy.root), "make a branch of", path))
         copy = copy._replace(notes=notes, wanted=wanted)

@@ -8,8 +8,8 @@ standard output; what tests print goes to the other one: `{"name": "pytest test_
 {"test_a.py::f": "..."}, "near": ["test_a.py::f"], "lines": {"a.py": [3]}, "passing": ["test_a.py::g"], "changed":
 {"test_a.py::Case::test_b": {"a.py": [4]}}, "skipped": 1, "skip_reason": "no docker", "error": ""}`. `near` are the
 failing tests that ran a changed line. Of tests that passed, those that the request calls `changed` come with the lines
-that they ran; `passing` are the others, where there are such ones. `lines` are those that all others ran; `error` says
-why nothing was run. A test that is expected to fail has neither passed nor been skipped.
+that they ran; `passing` are the others. `lines` are those that all others ran; `error` says why nothing was run. A test
+that is expected to fail has neither passed nor been skipped.
 
 As `python -I -B runner.py examples REQUEST` it runs examples of modules. The request is a JSON file:
 
@@ -438,7 +438,7 @@ def run_tests(root: str, request: dict[str, Any]) -> dict[str, Any]:
     places = {path: os.path.realpath(os.path.join(root, path)) for path in changed}
     names = [each for each in dict.fromkeys(tests.passing) if each not in tests.failed]
     apart = [each for each in names if key_of(each) in trace.changed]
-    others = [each for each in names if key_of(each) not in trace.changed] if apart else []
+    others = [each for each in names if key_of(each) not in trace.changed]
 
     def lines(ran: dict[str, set[int]]) -> dict[str, list[int]]:
         return {path: sorted(ran.get(place, ())) for path, place in places.items()}

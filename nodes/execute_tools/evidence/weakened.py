@@ -1,9 +1,13 @@
 """What was made of tests, from their texts before and after: which changed, are gone, or check less. Pure."""
 
 import ast
+import configparser
+import json
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.edits.python_text import Function, SyntaxProblem, parse
@@ -17,7 +21,12 @@ _CHECK: Final = re.compile(r"(?m)^(?![ \t]*(?://|/?\*|#)).*(?:\bexpect\s*\(|\bas
 _SKIP: Final = re.compile(r"\.skip\s*\(|\bx(?:it|test|describe)\s*\(|\bt\.Skip|#\[ignore|@(?:Ignore|Disabled)\b")
 _PYTHON_SKIP: Final = re.compile(r"(?:pytest\.(?:mark\.)?|mark\.|unittest\.|self\.)(?:skip\w*|xfail|expectedFailure)\Z")
 _BROAD: Final = frozenset({"Exception", "BaseException", "AssertionError"})
-_SETTINGS: Final = re.compile(r"(?:\A|/)(?:pyproject\.toml|\.?pytest\.ini|tox\.ini|setup\.cfg|conftest\.py)\Z")
+_SETTINGS: Final = re.compile(
+    r"(?:\A|/)(?:pyproject\.toml|\.?pytest\.ini|tox\.ini|setup\.cfg|conftest\.py|(?:GNU)?[Mm]akefile|package\.json"
+    r"|(?:jest|vitest|vite|playwright)\.config\.[cm]?[jt]s|\.mocharc\.\w+)\Z"
+)
+_SECTIONS: Final = ("pytest", "tool:pytest")
+_FIELDS: Final = ("scripts", "type", "jest", "mocha", "vitest", "ava")
 _IGNORED: Final = re.compile(r"""(?<![\w-])(?:--(?:ignore|ignore-glob|deselect)|-k)[=\s"',]+[^\s"',\]]+""")
 
 
@@ -27,8 +36,29 @@ def is_test(path: str) -> bool:
 
 
 def has_settings(path: str) -> bool:
-    """Whether pytest takes settings from the file."""
+    """Whether a test runner takes settings from the file, or what it runs."""
     return _SETTINGS.search(path) is not None
+
+
+def selects_otherwise(path: str, before: str, after: str) -> bool:
+    """Whether the file selects or runs tests in another way than before."""
+    return has_settings(path) and _selection(path, before) != _selection(path, after)
+
+
+def _selection(path: str, text: str) -> object:
+    """What a file with settings says of tests, the whole text where it is not known what of it does."""
+    name = path.rpartition("/")[2]
+    with suppress(ValueError, AttributeError, configparser.Error):  # it is not of its form
+        if name == "pyproject.toml":
+            return tomllib.loads(text).get("tool", {}).get("pytest")
+        if name in {"tox.ini", "setup.cfg"}:
+            sections = configparser.RawConfigParser(strict=False)
+            sections.read_string(text)
+            return [dict(sections[each]) if each in sections else None for each in _SECTIONS]
+        if name == "package.json":
+            package = json.loads(text or "{}")
+            return [package.get(each) for each in _FIELDS]
+    return text
 
 
 def ignored_tests(before: str, after: str) -> str:

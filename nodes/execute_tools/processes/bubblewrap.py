@@ -72,7 +72,7 @@ def sandbox_options(view: View, status_fd: int, block_fd: int, filter_fd: int) -
     for handle, name in view.read_only:
         options += ("--ro-bind-fd", str(handle), name)
     for handle, name in view.replaced:
-        options += ("--ro-bind-data", str(handle), name)
+        options += ("--perms", "0755", "--ro-bind-data", str(handle), name)  # what it replaces may be a program
     for name in view.hidden_files:
         options += ("--ro-bind", "/dev/null", name)
     for name in view.hidden_folders:

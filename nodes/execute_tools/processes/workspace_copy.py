@@ -203,7 +203,8 @@ class _TreeCopy:
         else:
             self._states.pop(name, None)
             update.files.discard(name)
-            with closing(os.open(entry.name, _NEW_FILE, 0o644, dir_fd=copy)) as file:
+            mode = stat.S_IMODE(entry.stat(follow_symlinks=False).st_mode) & 0o755
+            with closing(os.open(entry.name, _NEW_FILE, mode, dir_fd=copy)) as file:
                 _write_all(file, _translated(read_handle(replacement), self._names))
 
     def apply_changes(self, copy: int, original: int, names: _Names) -> list[str]:

@@ -5,11 +5,10 @@ import difflib
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain, islice
-from typing import NamedTuple, TypeAlias
 
 from mendgraph.nodes.execute_tools.edits.python_text import Function, SyntaxProblem, parse
 from mendgraph.nodes.execute_tools.edits.request import module_of, read_request
@@ -18,9 +17,7 @@ from mendgraph.nodes.execute_tools.evidence.evidence_gate import (
     DAMAGE,
     Distinction,
     brought,
-    distinguish,
     failed_already,
-    new_names,
     plan_gate,
     unmet,
 )
@@ -39,22 +36,19 @@ from mendgraph.nodes.execute_tools.evidence.examples import (
     task_examples,
 )
 from mendgraph.nodes.execute_tools.evidence.runners import LOOKED_FOR
-from mendgraph.nodes.execute_tools.evidence.weakened import changed_tests, has_settings, is_test
+from mendgraph.nodes.execute_tools.evidence.weakened import changed_tests, is_test
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.files.text_files import LARGEST_TEXT, text_of
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, ToolOutput
+from mendgraph.nodes.execute_tools.tools.proof import INSTALLED, MOST_REPLACED, MOST_WALKED, PassedTests, Proof, Run
 from mendgraph.nodes.execute_tools.tools.saving import LoadedText, load_text, text_before
 from mendgraph.nodes.language.display import count_of, listed
-from mendgraph.nodes.language.names import IS_TEST
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
 
 MOST_TOLD = 5  # failures that one result names
 LONGEST_OUTPUT = 600  # characters of a failing program's output that are told
 MOST_TESTS = 5  # test files that one call runs
-MOST_WALKED = 5_000  # names of the workspace among which tests are looked for
 MOST_LOOKED_AT = 200  # Python files whose imports are read, tests first
-_INSTALLED = {"site-packages", "node_modules"}  # folders of what other people wrote
-MOST_REPLACED = 50  # changed files whose texts are put back to see what failed already
 MOST_NAMED = 200  # tests of one kind that a result names
 _DEFINED = re.compile(r"\b(?:function|const|let|var|class|def|fn|func|type|struct|enum)\s+(\w+)")
 _CIRCULAR = "partially initialized module"
@@ -65,29 +59,13 @@ _ABSENT = re.compile(
     re.MULTILINE,
 )
 """What says more of the sandbox, or of what is installed, than of the code, where it was so before or was asked for."""
-Run: TypeAlias = Callable[..., RanTests | ToolError]
-"""Runs tests, in `seconds` at most, with what files held `before` in their place."""
-
-
-class _Passed(NamedTuple):
-    """Tests that passed, and how to run them again."""
-
-    now: RanTests
-    run: Run
-    suffixes: tuple[str, ...]
-    configured: bool
 
 
 @dataclass
 class _Report:
-    """What is told. Of what is `traced` it is known which of the `changed` lines it has executed.
+    """What is told. Of what is `traced` it is known which of the `changed` lines it has executed."""
 
-    `proof` says that something passed that verifies, and `proven` has the files of which that has run a changed line.
-    """
-
-    proof: bool = False
-    proven: set[str] = field(default_factory=set)
-    distinct: list[Distinction] = field(default_factory=list)
+    proof: Proof
     skips: Counter[str] = field(default_factory=Counter)
     ran: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
@@ -97,28 +75,28 @@ class _Report:
     traced: bool = True
     changed: Collection[str] = ()
 
-    def note(self, lines: Mapping[str, Iterable[int]], *, proof: bool) -> None:
-        """Take in the changed lines that a passing program ran, which verifies them if it is a `proof`."""
+    def note(self, lines: Mapping[str, Iterable[int]]) -> None:
+        """Take in the changed lines that a passing program ran."""
         for path, numbers in lines.items():
             if ran := {*numbers}:
                 self.lines.setdefault(path, set()).update(ran)
-                self.proven.update([path] * proof)
 
     def output(self) -> ToolAnswer:
         if self.failed:
             message = "\n".join(self.failed[:MOST_TOLD])
             return ToolError(code=ToolErrorCode.CHECK_FAILED, message=message)
         lines = [f"{path}:{each}" for path, numbers in self.lines.items() for each in _ranges(numbers)]
-        kinds = {name: [*chain(*(getattr(each, name) for each in self.distinct))] for name in Distinction._fields}
+        kinds = {name: [*chain(*(getattr(each, name) for each in self.proof.distinct))] for name in Distinction._fields}
         shown = bool(kinds["failed_before"] or kinds["new_code"])
-        unreached = bool(self.ran) and self.traced and bool(self.changed) and self.proven.isdisjoint(self.changed)
-        unreached &= not shown
+        unreached = self.proof.holds and self.traced and not shown and bool(self.changed)
+        unreached &= self.proof.proven.isdisjoint(self.changed)
         unseen = [f"Nothing checked {listed([*self.not_found])}."] if self.not_found else []
-        why = [*self.not_run, *unseen] if self.ran else self.not_run or [*self.not_found.values()]
+        why = [*self.proof.reasons, *self.not_run]
+        why = [*why, *unseen] if self.ran else why or [*self.not_found.values()]
         if unreached:
             why = [f"Nothing that passed was seen to run a changed line ({', '.join(self.ran)}).", *why]
         reason = " ".join(dict.fromkeys(why[:MOST_TOLD]))
-        checks = "passed" if self.ran and self.proof and not unreached else "none"
+        checks = "passed" if self.proof.holds and not unreached else "none"
         if checks == "none" and kinds["indistinct"]:
             checks, reason = "indistinct", ""
         said: JsonMap = {} if checks != "none" and not reason else {"reason": reason}
@@ -136,10 +114,10 @@ def check(context: ToolContext, paths: Sequence[str]) -> ToolAnswer:
     asked = read_request(context.task)
     others = _texts(context, islice(_python_files(context), MOST_LOOKED_AT if python and asked.moves else 0))
     users = {path: text for path, text in others if any(each.name in text for each in asked.moves)}
-    report = _Report(failed=unmet(context.task, users | texts))
+    report = _Report(Proof(context, deadline), failed=unmet(context.task, users | texts))
     if python and (asked.expectations or asked.moves) and not report.failed:
         report.ran.append("what the task asks of names")
-        report.traced, report.proof = False, True
+        report.traced, report.proof.holds = False, True
     if isinstance(context.checks, ToolError):
         report.not_run.append(context.checks.message)
     elif context.checks is None:
@@ -157,7 +135,7 @@ def check(context: ToolContext, paths: Sequence[str]) -> ToolAnswer:
         for command in checks.rules.commands:
             checking.take(partial(checks.run_command, command), configured=True)
         if not report.failed:
-            checking.weigh()
+            report.proof.weigh(checking.passed)
     return report.output()
 
 
@@ -179,7 +157,7 @@ class _Checking:
     python: Mapping[str, str]
     report: _Report
     deadline: float
-    passed: list[_Passed] = field(default_factory=list)
+    passed: list[PassedTests] = field(default_factory=list)
 
     @cached_property
     def before(self) -> dict[str, bytes] | None:
@@ -195,43 +173,6 @@ class _Checking:
         known = {path: data for path, data in held.items() if data is not None}
         gone = any(sha256 for path, sha256 in first.items() if path not in there)
         return None if gone or len(known) < len(held) or len(held) > MOST_REPLACED else known
-
-    @cached_property
-    def session(self) -> dict[str, tuple[bytes | None, bytes | None]]:
-        """What the files that the session has changed held before its first change, and hold now.
-
-        A new one held nothing. None is what was not kept, and what is gone now.
-        """
-        first: dict[str, str] = {}
-        for change in self.context.changes:
-            first.setdefault(change.path, change.sha256_before)
-        first |= self.context.session_start()
-        both_states: dict[str, tuple[bytes | None, bytes | None]] = {}
-        for path, sha256 in first.items():
-            content = self.context.workspace.read_file(path)
-            old = self.context.backup(sha256) if sha256 else b""
-            both_states[path] = old, None if isinstance(content, ToolError) else content.data
-        return {path: states for path, states in both_states.items() if states[0] != states[1]}
-
-    @cached_property
-    def old_code(self) -> dict[str, bytes] | str:
-        """What these files held but tests and what they need, to be put in their place; or why that is not possible."""
-        code: dict[str, bytes] = {}
-        for path, (old, new) in self.session.items():
-            belongs_to_tests = is_test(path) or has_settings(path) or (not old and IS_TEST.search(path))
-            if new is None or belongs_to_tests:
-                continue
-            if old is None:
-                return f"what {path} held is not kept"
-            code[path] = old
-        return code if len(code) <= MOST_REPLACED else f"more than {MOST_REPLACED} files were changed"
-
-    @cached_property
-    def new_names(self) -> frozenset[str]:
-        """What the session has added to Python files: definitions and modules."""
-        python = {path: each for path, each in self.session.items() if path.endswith(".py")}
-        texts = (((text_of(old or b"") or ""), (text_of(new or b"") or "")) for old, new in python.values())
-        return new_names(texts) | {module_of(path) for path, (old, _) in python.items() if old == b""}
 
     @cached_property
     def lines(self) -> dict[str, list[int]]:
@@ -282,9 +223,10 @@ class _Checking:
             old = [result for each, result in zip(found, run.results, strict=True) if each not in own]
             passed = sum(each.status is Status.PASSED for each in old)
             if not told and passed:
-                self.report.proof = True
                 self.report.ran.append(f"{count_of(passed, 'example')} of {path}")
-                self.report.note({path: () if own else answer.get("lines", ())}, proof=True)
+                lines = {path: () if own else answer.get("lines", ())}
+                self.report.proof.add(lines)
+                self.report.note(lines)
 
     def _newly_failing(self, path: str, examples: tuple[Example, ...], now: Sequence[Result]) -> Sequence[Result]:
         """The results without those of docstrings that failed before, unless the task repairs what they are about."""
@@ -315,9 +257,10 @@ class _Checking:
         known = [posixpath.normpath(path) for path in paths]
         tests = _test_files(self.context, known)
         for test in list(dict.fromkeys(test for found in tests.values() for test in found))[:MOST_TESTS]:
-            before, after = self.session.get(test, (b"", b""))
+            before, after = self.report.proof.session.get(test, (b"", b""))
             changed = changed_tests(text_of(before or b"") or "", text_of(after or b"") or "")
-            self.take(partial(self.checks.run_tests, test, lines=self.lines, changed=changed))
+            run = partial(self.checks.run_tests, test, lines=self.lines, changed=changed)
+            self.take(run, changed=changed)
         commands = self.checks.runners().commands
         for command in commands:
             if any(path.endswith(command.suffixes) for path in known):
@@ -330,10 +273,17 @@ class _Checking:
             elif not path.endswith((".py", *(suffix for each in commands for suffix in each.suffixes))):
                 self.report.not_found[path] = f"No test runner for {path} was found (looked for {LOOKED_FOR})."
 
-    def take(self, run: Run, *, configured: bool = False, suffixes: tuple[str, ...] = ("",)) -> None:
+    def take(
+        self,
+        run: Run,
+        *,
+        configured: bool = False,
+        suffixes: tuple[str, ...] = ("",),
+        changed: Collection[str] = (),
+    ) -> None:
         """Run tests and note what became of them; `configured` ones have to be able to run.
 
-        `suffixes` are those of the files that a command is for.
+        `suffixes` are those of the files that a command is for, `changed` the session's tests of a file.
         """
         now = run(seconds=self.deadline - monotonic_s())
         if isinstance(now, ToolError):
@@ -358,73 +308,13 @@ class _Checking:
             self.report.ran.append(now.name if now.passed is None else f"{now.name}: {count_of(now.passed, 'test')}")
             self.report.skips.update({now.skip_reason: now.skipped} if now.skipped else {})
             for lines in (now.lines, *now.changed.values()):
-                self.report.note(lines, proof=False)
-            self.passed.append(_Passed(now, run, suffixes, configured))
+                self.report.note(lines)
+            self.passed.append(PassedTests(file, now, run, suffixes, changed, configured))
             if configured:
                 self.report.not_found.clear()
         elif not now.failed:
             reason = f": {now.skip_reason}" if now.skip_reason else ""
             self.report.not_run.append(f"All tests of {file} were skipped{reason}.")
-
-    def weigh(self) -> None:
-        """Find out which of the passing tests verify: those that the session changed run on its first files as well."""
-        for passed in self.passed:
-            now = passed.now
-            if now.passed is None:
-                self._weigh_command(passed)
-                continue
-            others = now.passed > len(now.changed)
-            self.report.proof |= others
-            self.report.note(now.lines, proof=others)
-            if not now.changed:
-                continue
-            then = self._at_first(passed)
-            gone = {module_of(path) for path, (_, new) in self.session.items() if new is None}
-            distinct = distinguish(now, then, self.new_names, gone) if then else Distinction(unknown=(*now.changed,))
-            self.report.distinct.append(distinct)
-            for test in {*now.changed}.difference(distinct.indistinct):
-                self.report.proof = True
-                self.report.note(now.changed[test], proof=True)
-            if then and distinct.unknown:
-                why = "they do not end there, or need what was deleted"
-                self._tell_unknown(listed(distinct.unknown), why)
-
-    def _weigh_command(self, passed: _Passed) -> None:
-        """The same for a command, whose tests are not known one by one."""
-        tests = {path: old for path, (old, _) in self.session.items() if is_test(path) and old is not None}
-        if passed.configured:
-            weighed = any(each.indistinct for each in self.report.distinct)
-            left = self.deadline - monotonic_s()
-            alone = passed.run(seconds=left, before=tests) if weighed and left > 0 else passed.now
-            self.report.proof |= isinstance(alone, ToolError) or not alone.failed
-            return
-
-        changed = [path for path in tests if path.endswith(passed.suffixes)]
-        then = self._at_first(passed) if changed else None
-        if then is None or then.failed:
-            self.report.distinct.append(Distinction(failed_before=(*then.failed,) if then else ()))
-            self.report.proof = True
-            return
-        self.report.distinct.append(Distinction(indistinct=(*changed,)))
-        names = (each.path for each in islice(self.context.workspace.walk(), MOST_WALKED))
-        others = (path for path in names if path.endswith(passed.suffixes) and path not in changed)
-        self.report.proof |= any(is_test(path) and not _INSTALLED & {*path.split("/")} for path in others)
-
-    def _at_first(self, passed: _Passed) -> RanTests | None:
-        """What became of the tests on the files before the session's first change; None, and a reason, if unknown."""
-        left = self.deadline - monotonic_s()
-        code = self.old_code if left > 0 else "no time is left"
-        if not code:
-            return passed.now
-        then = passed.run(seconds=left, before=code) if isinstance(code, dict) else None
-        if isinstance(then, RanTests):
-            return then
-        name = passed.now.name if passed.now.passed is None else passed.now.name.partition(" ")[2]
-        self._tell_unknown(name, then.message.rstrip(".") if then else str(code))
-        return None
-
-    def _tell_unknown(self, name: str, why: str) -> None:
-        self.report.not_run.append(f"{name} did not run on the files before the session's first change: {why}.")
 
     def _then(self, now: RanTests, run: Run, *, configured: bool) -> RanTests | None:
         """What became of the same tests before the turn, None where that is not known."""
@@ -496,7 +386,7 @@ def _importing(texts: Mapping[str, str], modules: Collection[str]) -> list[str]:
 
 def _python_files(context: ToolContext) -> Iterator[str]:
     """Those of the project itself."""
-    walked = (each.path for each in context.workspace.walk() if not _INSTALLED & {*each.path.split("/")})
+    walked = (each.path for each in context.workspace.walk() if not INSTALLED & {*each.path.split("/")})
     return (path for path in islice(walked, MOST_WALKED) if path.endswith(".py"))
 
 

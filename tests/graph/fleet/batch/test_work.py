@@ -238,8 +238,11 @@ def test_a_task_has_the_limits_of_its_own_within_the_batchs_context_and_its_word
         task = BatchTask(id="a", prompt="p", workspace="/w").model_copy(update={"limits": limits})
         return context_of(WorkOrder("0a", task, context, "/out/a"), str(tmp_path))
 
+    (tmp_path / "installed").mkdir()
+    (tmp_path / ".venv").symlink_to("installed")
     found = [limited({}), limited({"max_steps": 5})]
-    fixed: Any = {"workspace": str(tmp_path), "request_permits": False}
+    readable = (str(tmp_path / "installed"),)
+    fixed: Any = {"workspace": str(tmp_path), "request_permits": False, "readable_folders": readable}
     assert found == [AgentContext(max_steps=most, model="m", **fixed) for most in (9, 5)]
     wrong = limited({"max_steps": 0})
     assert isinstance(wrong, ToolError)

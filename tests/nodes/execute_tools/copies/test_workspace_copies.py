@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from mendgraph.nodes.execute_tools.copies import copy_sources
-from mendgraph.nodes.execute_tools.copies.copy_sources import PrivateGit
+from mendgraph.nodes.execute_tools.copies.copy_sources import PrivateGit, installed_folders
 from mendgraph.nodes.execute_tools.copies.workspace_copies import (
     BEGUN,
     FINISHED,
@@ -33,6 +33,21 @@ def made(workspace: Path, folder: Path, revision: str = "") -> Copy:
 def error(found: object) -> str:
     assert isinstance(found, ToolError), found
     return f"{found.code.value}: {found.message}"
+
+
+@pytest.mark.parametrize("name", [".venv", "venv", "node_modules"])
+def test_link_leads_to_what_is_installed_and_is_no_change(tmp_path: Path, name: str) -> None:
+    """The pattern of the project with its slash does not hide a link."""
+    project = repository(tmp_path / "project", {"a.txt": "a", ".gitignore": f"{name}/\n"})
+    write(project, {f"{name}/bin/python": "1"})
+
+    copy = made(project, tmp_path / "copy")
+
+    assert Path(copy.root, name).readlink() == project / name
+    assert installed_folders(copy.root) == (str(project / name),)
+    assert compare_copy(copy.folder) == b""
+    delete_copy(copy.folder)
+    assert (project / name / "bin/python").exists()
 
 
 def test_a_copy_that_was_begun_of_something_else_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

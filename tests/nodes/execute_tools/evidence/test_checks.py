@@ -128,13 +128,40 @@ def test_a_test_file_on_the_files_as_they_are_and_as_they_were(tmp_path: Path, m
         then = checks.run_tests("test_app.py", before={"app.py": APP.encode(), "new.py": b""})
         empty = checks.run_tests("test_new.py")
         gone = checks.run_tests("test_new.py", before={"new.py": b""})
-    assert now == RanTests("unittest test_app.py", passed=2, near=[], lines={"app.py": [2]})
+    names = ("test_add", "test_none")
+    assert now == RanTests("unittest test_app.py", passed=2, near=[], lines={"app.py": [2]}, passing=names)
     assert isinstance(then, RanTests)
     assert (then.passed, list(then.failed), "add(2, 3) == 5" in then.failed["test_add"]) == (1, ["test_add"], True)
     told = "test_new.py was not run: it has no tests that unittest can run, and pytest is not installed."
     assert empty == ToolError(code=ToolErrorCode.UNAVAILABLE, message=told)
     assert isinstance(gone, RanTests)
     assert list(gone.failed) == ["test_new.py"]
+
+
+def test_file_that_is_replaced_stays_a_program(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "run.sh").chmod(0o755)
+    checks = opened(tmp_path.resolve(), commands=("./run.sh",))
+
+    now, then = (checks.run_command("./run.sh", before=old) for old in (None, {"run.sh": b"#!/bin/sh\nexit 0\n"}))
+
+    assert (now, then) == (RanTests("./run.sh", failed={"./run.sh": ""}), RanTests("./run.sh"))
+
+
+@pytest.mark.parametrize(
+    ("line", "skipped"),
+    [
+        ("40 passed, 41 skipped in 0.03s", 41),
+        ("OK (skipped=3)", 3),
+        ("test result: ok. 3 passed; 0 failed; 2 ignored; 0 measured", 2),
+        ("# skipped 1", 1),
+        ("40 passed in 0.03s", 0),
+    ],
+)
+def test_command_tells_how_many_tests_it_skipped(tmp_path: Path, line: str, skipped: int) -> None:
+    (tmp_path / "told").write_text(f"{line}\n")
+    result = opened(tmp_path.resolve(), commands=("cat told",)).run_command("cat told")
+    assert result == RanTests("cat told", skipped=skipped)
 
 
 def test_tests_that_end_the_process_fail(root: Path) -> None:

@@ -295,7 +295,7 @@ def test_each_test_with_pytest_whatever_the_project_adds_to_it(bench: Bench) -> 
         "passed": 2,
         "lines": {"app.py": [2]},
         "near": ["test_app.py::test_n[1]"],
-        "passing": [],
+        "passing": ["test_app.py::test_n[2]", "test_app.py::test_loud"],
         "changed": {},
         "skipped": 0,
         "skip_reason": "",

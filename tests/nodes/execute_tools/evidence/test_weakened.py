@@ -2,7 +2,14 @@
 
 import pytest
 
-from mendgraph.nodes.execute_tools.evidence.weakened import has_settings, ignored_tests, is_test, weakened
+from mendgraph.nodes.execute_tools.evidence.weakened import (
+    changed_tests,
+    has_settings,
+    ignored_tests,
+    is_test,
+    selects_otherwise,
+    weakened,
+)
 
 ASSERTION = "self.assertEqual(gross(100), 119.0)"
 TEST = (
@@ -102,3 +109,43 @@ def test_files_are_known_by_their_names(path: str, test: bool, settings: bool) -
 )
 def test_settings_that_leave_tests_out(before: str, after: str, said: str) -> None:
     assert ignored_tests(before, after) == said
+
+
+CLASS = "class T(Base):\n    def test_a(self):\n        assert 1\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "names"),
+    [
+        ("", "def test_a():\n    assert 1\n", {"test_a"}),
+        ("def test_a():\n    assert 1\n", "x = 1\n\n\ndef test_a(): assert 1  # one\n", set()),
+        (CLASS, CLASS.replace("1", "2"), {"T.test_a"}),
+        (
+            "class Base:\n    def test_b(self): 1\n" + CLASS,
+            "class Base:\n    def test_b(self): 2\n" + CLASS,
+            {"Base.test_b", "T.test_b"},
+        ),
+        (CLASS, "def (", set()),
+    ],
+)
+def test_changed_tests_are_those_with_another_code(before: str, after: str, names: set[str]) -> None:
+    assert changed_tests(before, after) == names
+
+
+@pytest.mark.parametrize(
+    ("path", "before", "after", "otherwise"),
+    [
+        ("pyproject.toml", "[project]\nversion = '1'\n", "[project]\nversion = '2'\n", False),
+        ("pyproject.toml", "", "[tool.pytest.ini_options]\naddopts = '-x'\n", True),
+        ("setup.cfg", "[metadata]\nname = a\n", "[metadata]\nname = b\n", False),
+        ("tox.ini", "[pytest]\naddopts =\n", "[pytest]\naddopts = -x\n", True),
+        ("package.json", '{"version": "1"}', '{"version": "2"}', False),
+        ("package.json", '{"scripts": {"test": "jest"}}', '{"scripts": {"test": "true"}}', True),
+        ("package.json", '{"scripts": {}}', "{", True),
+        ("tests/conftest.py", "", "x = 1\n", True),
+        ("Makefile", "test:\n\tfalse\n", "test:\n\ttrue\n", True),
+        ("app.py", "", "x = 1\n", False),
+    ],
+)
+def test_settings_that_select_tests_otherwise(path: str, before: str, after: str, otherwise: bool) -> None:
+    assert selects_otherwise(path, before, after) is otherwise
