@@ -73,7 +73,7 @@ def _parser() -> Iterator[Case]:
     def reading(unit: str, before: str, scale: int) -> Callable[[], Any]:
         text = _of(REPLY * scale, unit, before)
         native = [RawCall(call_id="", tool="edit_file", arguments=text)]
-        facts = AnswerFacts(request="mend it", first=lambda: True)
+        facts = AnswerFacts("mend it", first=True)
         return lambda: (
             extract_in_order(text, TOOLS),
             recognise(text, ToolSchemas(TOOLS)),

@@ -224,10 +224,11 @@ def child_context(context: AgentContext, paths: Sequence[str], part: JsonMap) ->
 
 
 def output_of(outcome: Outcome, values: Mapping[str, Any]) -> ToolOutput:
-    """What the call of an ended child comes to: its answer, or how it ended without one; and what it changed."""
+    """What the call of an ended child comes to: its answer, or how it ended without one; its changes and refusals."""
     changes = tuple(values.get("changes") or ())
+    data: JsonMap = {"child_refused": list(outcome.refused)} if outcome.refused else {}
     if outcome.kind is OutcomeKind.FINISHED:
-        data: JsonMap = {"answer": outcome.answer, "ended": outcome.kind.value}
+        data |= {"answer": outcome.answer, "ended": outcome.kind.value}
         if outcome.changed_files:
             known = outcome.verified.model_dump(mode="json", exclude_defaults=True)
             data |= {"changed_files": list(outcome.changed_files), "verified": {"kind": outcome.verified.kind, **known}}
@@ -236,4 +237,5 @@ def output_of(outcome: Outcome, values: Mapping[str, Any]) -> ToolOutput:
     code = ToolErrorCode.CANCELLED if outcome.reason is StopReason.CANCELLED else code
     changed = f" It has changed {', '.join(outcome.changed_files)}." if outcome.changed_files else ""
     message = f"The child ended without an answer ({outcome.kind.value}, {outcome.reason.value}): {outcome.message}"
-    return ToolOutput(ToolResult.failure(code, f"{message}{changed}"), changes)
+    error = ToolError(code=code, message=f"{message}{changed}")
+    return ToolOutput(ToolResult(ok=False, data=data, error=error), changes)

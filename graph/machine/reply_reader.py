@@ -11,7 +11,6 @@ from mendgraph.nodes.call_model.prompts.block_prompt import shown_files
 from mendgraph.nodes.call_model.prompts.turn_view import TurnView, said_since, used_tools, view_turn
 from mendgraph.nodes.heal.healing import is_unfounded
 from mendgraph.nodes.language.history import is_request, last_request, results_in, texts_in
-from mendgraph.nodes.language.names import orders_a_change
 from mendgraph.nodes.parse.answers import TurnFacts, answer_problems
 from mendgraph.nodes.parse.reading import CHECKS_TOOL, Reader
 from mendgraph.nodes.records import EditForm, Effect, ExtractionError, ToolSpec, changed_files
@@ -28,7 +27,6 @@ def reply_reader(tools: ToolRuntime, state: AgentState, offered: Sequence[ToolSp
         changed=changed_files(state.get("changes") or []),
         change_required=context.require_changes,
         checked=CHECKS_TOOL in tools.specs and bool(context.evidence or context.checks or context.require_checks),
-        checks_required=profile.small and bool(context.checks) and orders_a_change(request),
     )
     reader = Reader(
         profile=profile,
@@ -56,18 +54,20 @@ def _judge_of(
     context, messages = state["context"], state["messages"]
     attempts = state.get("healing_attempts") or []
     lines = (line for attempt in attempts for line in attempt.corrective_prompt.splitlines())
-    corrections = (line for line in lines if not line.startswith("  "))  # the reminders may be part of an answer
-    claims = sum(is_unfounded(attempt.errors) for attempt in attempts)
     acting = {each.name for each in tools.specs.values() if each.effect in {Effect.EXECUTE, Effect.NETWORK}}
+    # Others may have done what a request to go on asks for, and tools of the user's may have done it elsewhere.
+    elsewhere = (
+        is_resuming(turn.request)
+        or said_since(messages)
+        or used_tools(messages) & acting - {COMMAND_TOOL, NETWORK_TOOL}
+    )
+    claims = sum(is_unfounded(attempt.errors) for attempt in attempts)
     facts = AnswerFacts(
         request=turn.request,
-        told=(*view.failures, *view.evidence, *corrections),
-        changed=bool(turn.changed),
+        told=(*view.failures, *view.evidence, *(line for line in lines if not line.startswith("  "))),
+        settled=bool(turn.changed or elsewhere) or claims >= context.healing(state["profile"]).max_claims,
         faulty=bool(view.evidence),
-        resumed=is_resuming(turn.request) or bool(said_since(messages)),  # others may have done it
-        met=claims >= context.healing(state["profile"]).max_claims,
-        hindered=lambda: context.mode == "read-only" or view_turn(messages).refused,
-        acted=lambda: bool(used_tools(messages) & acting - {COMMAND_TOOL, NETWORK_TOOL}),
-        first=lambda: sum(map(is_request, messages)) == 1,
+        hindered=context.mode == "read-only" or view_turn(messages).refused,
+        first=sum(map(is_request, messages)) == 1,
     )
     return partial(answer_error, facts=facts)

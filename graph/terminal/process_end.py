@@ -15,7 +15,7 @@ import typer
 
 from mendgraph.graph.terminal.answers import LONGEST_LINE, as_json
 from mendgraph.nodes.language.display import one_line
-from mendgraph.nodes.records import Outcome, StopReason, ToolError, ToolErrorCode
+from mendgraph.nodes.records import Outcome, OutcomeKind, StopReason, ToolError, ToolErrorCode
 
 if TYPE_CHECKING:
     from mendgraph.graph.configuration.loading import Problem
@@ -50,7 +50,8 @@ MEANINGS: dict[ExitCode, str] = {
     ExitCode.USAGE_ERROR: "the command line is wrong or names a run that does not exist; nothing was run",
     ExitCode.BUDGET_STOP: "BUDGET_STOP: a limit ended the run, or you stopped it with Ctrl-C or SIGTERM",
     ExitCode.SYSTEM_ERROR: "SYSTEM_ERROR: the run failed, the command was refused, or the model is not installed",
-    ExitCode.NOT_CHECKED: "with --require-checks: files were changed, and nothing could check them",
+    ExitCode.NOT_CHECKED: "with --require-checks: files were changed, and nothing could check them; with"
+    " --require-changes: the run is FINISHED, and a call was refused",
     ExitCode.INTERNAL_ERROR: "a bug in mendgraph",
     ExitCode.INTERRUPTED: "a second Ctrl-C, or Ctrl-C at a question or in a batch; no file is left half written",
     ExitCode.TERMINATED: "a second SIGTERM, or SIGTERM at a question, in a chat or batch; no file is left half written",
@@ -58,9 +59,10 @@ MEANINGS: dict[ExitCode, str] = {
 }
 
 
-def exit_code_of(outcome: Outcome) -> ExitCode:
-    """The exit code of a run that ended with this outcome."""
-    if outcome.reason is StopReason.NOT_CHECKED:
+def exit_code_of(outcome: Outcome, *, require_changes: bool = False) -> ExitCode:
+    """The exit code of a run that ended with this outcome; with `require_changes` a refused call is no success."""
+    refused = require_changes and outcome.kind is OutcomeKind.FINISHED and bool(outcome.refused)
+    if refused or outcome.reason is StopReason.NOT_CHECKED:
         return ExitCode.NOT_CHECKED
     return ExitCode[outcome.kind.value]
 

@@ -254,7 +254,7 @@ class Turns:
         if published and published.problem:
             self._display.err.line(f"mendgraph: {one_line(published.problem.message, 1_000)}")
             return ExitCode.SYSTEM_ERROR
-        return exit_code_of(result.outcome)
+        return exit_code_of(result.outcome, require_changes=self.context.require_changes)
 
     def _publish(self, result: RunResult, unattended: Unattended) -> Published:
         """Commit what an unattended run has changed, as it wants, and write its report."""

@@ -359,6 +359,7 @@ def with_account(
 
         renamed = result.result.data.get("set_aside", ())
         refused += (f"refused (a protected name; not named by the user), so it is called {path}" for path in renamed)
+        refused += result.result.data.get("child_refused", ())
 
         error = result.result.error
         if not isinstance(item, ToolCall) or item.tool not in specs or error is None:

@@ -18,23 +18,22 @@ class TurnFacts(NamedTuple):
     """What is known of the turn when its answer comes.
 
     `changed` are the files that it has changed, and `change_required` says that an answer needs one. `checked` says
-    that there is a tool for checks, `checks_required` that checks come before the answer though nothing was changed.
+    that there is a tool for checks.
     """
 
     request: str = ""
     changed: tuple[str, ...] = ()
     change_required: bool = False
     checked: bool = False
-    checks_required: bool = False
 
 
 def paths_to_check(facts: TurnFacts, changing: tuple[str, ...] = ()) -> tuple[str, ...] | None:
     """The files whose checks come before the answer; `changing` are those that this reply changes.
 
-    None where nothing is to be checked: there is no tool for it, or nothing was changed and nothing had to be.
+    None where nothing is to be checked: there is no tool for it, or nothing was changed.
     """
     paths = tuple(dict.fromkeys((*facts.changed, *changing)))[:MOST_CHECKED]
-    return paths if facts.checked and (paths or facts.checks_required) else None
+    return (paths or None) if facts.checked else None
 
 
 MAX_PROBLEMS = 5

@@ -5,7 +5,7 @@ request and an answer is a hint: the model is met a bounded number of times, and
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from mendgraph.nodes.language.names import CODE, asks_for_a_change, is_question, orders_a_change, reports_a_problem
@@ -23,21 +23,18 @@ SHORTEST_ECHO: Final = 16
 class AnswerFacts(NamedTuple):
     """What is known of the turn when its answer comes.
 
-    `told` are the sentences that the model was told. `changed` says that the turn has changed a file, `faulty` that
-    checks failed before anything was done, `resumed` that the request is to go on with what was done before, and `met`
-    that the model was met with the facts as often as it is. `hindered` says that a change was tried and may not be
-    made, `acted` that a tool of the user's may have done it elsewhere, `first` that nothing was asked before.
+    `told` are the sentences that the model was told, which may not come back as its answer. Nothing else speaks against
+    it where the turn is `settled`: a file was changed, something may have been done elsewhere, or the model was met as
+    often as it is. `faulty` says that checks failed before anything was done, `hindered` that a change was tried and
+    may not be made, `first` that nothing was asked before.
     """
 
-    request: str = ""
+    request: str
     told: tuple[str, ...] = ()
-    changed: bool = False
+    settled: bool = False
     faulty: bool = False
-    resumed: bool = False
-    met: bool = False
-    hindered: Callable[[], bool] = lambda: False
-    acted: Callable[[], bool] = lambda: False
-    first: Callable[[], bool] = lambda: False
+    hindered: bool = False
+    first: bool = False
 
 
 def answer_error(answer: str, facts: AnswerFacts) -> ExtractionError | None:
@@ -50,15 +47,16 @@ def answer_error(answer: str, facts: AnswerFacts) -> ExtractionError | None:
 
 def _problem(answer: str, facts: AnswerFacts) -> str:
     request = facts.request
-    if not request or facts.changed or facts.resumed or facts.met or is_question(request) or facts.acted():
+    if facts.settled or not request or is_question(request):
         return ""
 
-    meant = asks_for_a_change(request) or reports_a_problem(request)
-    if (meant and _claims_a_change(answer)) or (_claims_own_work(answer) and facts.first()):
-        return f"{NOTHING_HAPPENED} {_HONESTLY}" if facts.hindered() else NOTHING_HAPPENED
+    reported = reports_a_problem(request)
+    meant = reported or asks_for_a_change(request)
+    if (meant and _claims_a_change(answer)) or (facts.first and _claims_own_work(answer)):
+        return f"{NOTHING_HAPPENED} {_HONESTLY}" if facts.hindered else NOTHING_HAPPENED
 
-    wanted = orders_a_change(request) or reports_a_problem(request) or facts.faulty
-    return NOTHING_DONE if wanted and not facts.hindered() else ""
+    wanted = reported or facts.faulty or orders_a_change(request)
+    return NOTHING_DONE if wanted and not facts.hindered else ""
 
 
 def _echoes(text: str, told: Sequence[str]) -> bool:

@@ -73,6 +73,32 @@ def test_changes_that_nothing_could_check_have_a_code_of_their_own_where_checks_
     assert (code, "SYSTEM_ERROR (not_checked): " in out) == (5, True)
 
 
+AGENTS = 'tool: write_file({"path": "AGENTS.md", "content": "x"})'
+
+
+@pytest.mark.parametrize(
+    ("required", "script", "code", "line"),
+    [
+        (
+            "--require-changes",
+            ("It adds.", "It adds."),
+            4,
+            "SYSTEM_ERROR (nothing_changed): This run has to change a file. No ",
+        ),
+        ("--require-changes", (FIX, AGENTS, "Done."), 5, "FINISHED (answered): Changed calc.py; "),
+        ("--require-changes", (FIX, "Done."), 0, "FINISHED (answered): Changed calc.py; "),
+        ("--no-require-changes", ("It adds.",), 0, "FINISHED (answered): No file was changed.\n"),
+        ("--no-require-changes", (AGENTS, "Done."), 0, "FINISHED (answered): No file was changed: refused ("),
+    ],
+)
+def test_a_run_without_its_changes_has_a_code_where_changes_are_required(
+    run: Run, required: str, script: tuple[str, ...], code: int, line: str
+) -> None:
+    ended, out, _ = run(required, "Fix it", script=script)
+    assert (ended, line in out) == (code, True)
+    assert ("refused (" in out) is (AGENTS in script)
+
+
 def test_a_task_may_come_from_the_input(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("Fix it\n"))
     assert run("-")[0] == 0

@@ -213,6 +213,25 @@ def test_a_tool_that_breaks_leaves_its_task_and_the_others_to_go_on(tmp_path: Pa
     assert (done.total, done.tally.finished) == (3, 3)
 
 
+def test_a_task_that_has_to_change_a_file_and_changes_none_has_failed(tmp_path: Path, project: Path) -> None:
+    with ScriptedServer(then=Say("It is right as it is.")) as server:
+        settings = {"require_changes": True}
+        done = played(some(project, 1), tmp_path / "out", server.base_url, settings=settings)
+    [result] = done.results()
+    assert (result.kind, result.reason, done.tally.failed) == (OutcomeKind.SYSTEM_ERROR, "nothing_changed", 1)
+
+
+def test_what_a_task_was_refused_is_counted_over_all_starts(tmp_path: Path, project: Path) -> None:
+    agents = Calls([("write_file", '{"path": "AGENTS.md", "content": "x"}')])
+    for _ in range(2):
+        with ScriptedServer([agents, Say("Done.")]) as server:
+            done = played(some(project, 1), tmp_path / "out", server.base_url)
+        assert str(done).startswith("1 of 1 task has a result: 1 finished; something was refused in 1. ")
+    [result] = done.results()
+    assert [words.partition(" (")[0] for words in result.refused] == ["refused"]
+    assert result.message == f"No file was changed: {result.refused[0]}."
+
+
 def test_a_run_in_a_kept_copy_is_listed_and_taken_back(tmp_path: Path, model: ScriptedServer, project: Path) -> None:
     (result,) = played(some(project, 1), tmp_path / "out", model.base_url).results()
     runs = list_runs(result.copy_path)

@@ -92,7 +92,10 @@ def test_explorers_and_writers_work_side_by_side_and_hand_back_what_they_did(roo
         look, one, two = results(opened)
         outcome = opened.result().outcome
         usage = opened.usage()
-    assert look == {"ok": True, "data": {"answer": "It is a.", "ended": "FINISHED"}}
+    assert look == {
+        "ok": True,
+        "data": {"answer": "It is a.", "ended": "FINISHED", "child_refused": ["refused: write_file c"]},
+    }
     assert (one["data"]["changed_files"], two["data"]["changed_files"]) == (["a.txt"], ["sub/b.txt"])
     assert one["data"]["verified"]["kind"] == "none"
     assert outcome.changed_files == ("a.txt", "sub/b.txt")

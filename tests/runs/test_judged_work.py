@@ -208,7 +208,7 @@ NO_CHECKS = tuple(each for each in default_tools() if each.spec.name != "run_che
             "BUDGET_STOP",
             "Limit 'max_calls_per_turn' exceeded: 2/2. Changed notes.txt; not checked: the run ended before",
         ),
-        ((READ, DONE, DONE), {}, "FINISHED", "The notes are right."),
+        ((READ, DONE), {}, "FINISHED", "No file was changed."),
     ],
 )
 def test_what_nothing_has_checked_is_said_first(

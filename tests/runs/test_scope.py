@@ -85,7 +85,9 @@ def test_what_a_parent_tells_its_child_is_not_the_request(root: Path, request_: 
     context = AgentContext(workspace=str(root), evidence=False, read_ahead=False, delegation=True, protocol="native")
     with Session(context, model=model) as session:
         list(session.stream(request_))
+        refused = session.result().outcome.refused
     assert (root / "AGENTS.md").exists() is written
+    assert [words.endswith("write_file AGENTS.md") for words in refused] == [True] * (not written)
 
 
 def test_model_and_person_read_different_words_of_a_refusal(root: Path) -> None:

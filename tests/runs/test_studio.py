@@ -162,7 +162,7 @@ def test_a_message_may_be_text_or_blocks(messages: Any, text: str | None) -> Non
         ended: Any = build_graph(InMemorySaver()).invoke({"messages": messages}, config, context=context)
         asked = [request["messages"][-1]["content"] for request in model.requests]
     assert asked == ([] if text is None else [text])
-    assert ended["outcome"].message == (REFUSED if text is None else "A folder.")
+    assert ended["outcome"].message == (REFUSED if text is None else "No file was changed.")
 
 
 CONTEXTS: tuple[tuple[JsonMap, str], ...] = (

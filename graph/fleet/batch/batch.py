@@ -108,7 +108,7 @@ class Batch:
         self._context = terms.context_of(folder.batch).model_dump_json()
         self.total, self.tally = len(tasks), batch_folder.Tally()
         for done in (folder.done[task.id] for task in tasks if task.id in folder.done):
-            self.tally.add(done.kind, done.usage)
+            self.tally.add(done)
         self._cancelled, self._limit = "", ""
         self._trouble: ToolError | None = None
 
@@ -171,7 +171,7 @@ class Batch:
             except OSError as error:
                 self._fail(os_failure(error, "write in", self.folder.path))
                 return None
-            self.tally.add(result.kind, result.usage)
+            self.tally.add(batch_folder.Done.of(result))
             if self._remove:
                 self._clear(result.id)
         elif result.reason in LIMIT_REACHED:

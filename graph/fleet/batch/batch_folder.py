@@ -41,18 +41,21 @@ _APPEND: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NON
 class Done(NamedTuple):
     """What is remembered of a task that has its result: the hash of the task, its end, and what it has used.
 
-    `in_copy_alone`: no patch could be made of what it changed, or its run took that back and keeps it.
+    `in_copy_alone`: no patch could be made of what it changed, or its run took that back and keeps it. `refused`: calls
+    of it were not allowed.
     """
 
     task: str
     kind: OutcomeKind
     usage: TaskUsage
     in_copy_alone: bool = False
+    refused: bool = False
 
     @classmethod
     def of(cls, result: TaskResult) -> Self:
         """What is remembered of this result."""
-        return cls(result.task, result.kind, result.usage, bool(result.restored or (result.error and result.base)))
+        in_copy_alone = bool(result.restored or (result.error and result.base))
+        return cls(result.task, result.kind, result.usage, in_copy_alone, bool(result.refused))
 
 
 @dataclass
@@ -291,7 +294,10 @@ _COUNTED: Final = ("calls", "input_tokens", "output_tokens", "cached_tokens", "r
 
 @dataclass
 class Tally:
-    """The results so far, and what their tasks have used. `unpriced` are those with calls of no known price."""
+    """The results so far, and what their tasks have used.
+
+    `unpriced` are those with calls of no known price, `refused` those with calls that were not allowed.
+    """
 
     finished: int = 0
     stopped: int = 0
@@ -304,14 +310,17 @@ class Tally:
     cache_write_tokens: int = 0
     cost_usd: float = 0.0
     unpriced: int = 0
+    refused: int = 0
 
     @property
     def done(self) -> int:
         """How many results there are."""
         return self.finished + self.stopped + self.failed
 
-    def add(self, kind: OutcomeKind, usage: TaskUsage) -> None:
+    def add(self, done: Done) -> None:
         """Count one more result."""
+        kind, usage = done.kind, done.usage
+        self.refused += done.refused
         self.finished += kind is OutcomeKind.FINISHED
         self.stopped += kind is OutcomeKind.BUDGET_STOP
         self.failed += kind is OutcomeKind.SYSTEM_ERROR
@@ -359,6 +368,7 @@ def counted(tally: Tally, total: int) -> str:
     """How many tasks have results, and which: "3 of 4 tasks have results: 2 finished, 1 stopped by a limit"."""
     kinds = ((tally.finished, "finished"), (tally.stopped, "stopped by a limit"), (tally.failed, "failed"))
     named = ", ".join(f"{count:,} {what}" for count, what in kinds if count)
+    named += f"; something was refused in {tally.refused:,}" if tally.refused else ""
     tasks = "task has a result" if total == 1 else "tasks have results"
     return f"{tally.done:,} of {total:,} {tasks}" + (f": {named}" if named else "")
 

@@ -209,6 +209,12 @@ def test_where_nothing_was_changed_nothing_is_left(run: Run, project: Path) -> N
     assert (branches(project), len(worktrees(project))) == (["main"], 1)
 
 
+def test_an_unattended_run_that_has_to_change_a_file_and_changes_none_fails(run: Run, project: Path) -> None:
+    code, out, _ = run("--unattended", "--commit", "--require-changes", "Fix add", script=("It adds.", "It adds."))
+    assert (code, "SYSTEM_ERROR (nothing_changed)" in out, branches(project)[0]) == (4, True, "main")
+    assert git(project, "log", "--format=%s", branches(project)[1]).count("\n") == 1
+
+
 def test_a_folder_of_a_repository_may_be_the_workspace(run: Run, project: Path) -> None:
     (project / "sub").mkdir()
     git(project, "mv", "calc.py", "sub/calc.py")

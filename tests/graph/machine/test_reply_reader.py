@@ -7,6 +7,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.reply_reader import reply_reader
+from mendgraph.graph.machine.run_records import resuming_request
 from mendgraph.graph.machine.state import AgentState
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
@@ -82,10 +83,6 @@ IDLE = TurnFacts(request="Fix calc.py.", checked=True)
         (state(TASK, context=AgentContext(evidence=False)), IDLE._replace(checked=False)),
         (state(TASK, context=AgentContext(require_changes=True)), IDLE._replace(change_required=True)),
         (state(TASK, context=AgentContext(checks=("make test",))), IDLE),
-        (
-            state(TASK, profile=SMALL, context=AgentContext(checks=("make test",))),
-            IDLE._replace(checks_required=True),
-        ),
         (state(), IDLE._replace(request="")),
     ],
 )
@@ -103,6 +100,7 @@ CLAIM = "I have fixed calc.py."
         (state(TASK, profile=SMALL), CLAIM, "has not happened."),
         (state(TASK, profile=SMALL), "calc.py is right.", "asks for a change"),
         (state(TASK, profile=SMALL, changes=[CHANGE]), CLAIM, None),
+        (state(HumanMessage(resuming_request("Fix calc.py.")), profile=SMALL), CLAIM, None),
         (state(TASK, AIMessage("Done."), HumanMessage("Hello."), profile=SMALL), CLAIM, None),
         (state(HumanMessage("Hello."), profile=SMALL), CLAIM, "has not happened."),
         (state(TASK, *step(DENIED), profile=SMALL), CLAIM, "Say what was not done, and why."),

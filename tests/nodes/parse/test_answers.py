@@ -17,8 +17,7 @@ from mendgraph.nodes.records import Answer
         (TurnFacts(checked=True), ("a.pyi",), ("a.pyi",)),
         (TurnFacts(checked=True, changed=("b.py", "a.md")), ("c.py", "b.py"), ("b.py", "a.md", "c.py")),
         (TurnFacts(checked=True), (), None),
-        (TurnFacts(checked=True, checks_required=True), (), ()),
-        (TurnFacts(checks_required=True), ("a.md",), None),
+        (TurnFacts(), ("a.md",), None),
     ],
 )
 def test_checks_come_before_an_answer_where_they_can_tell_something(

@@ -226,7 +226,7 @@ def judged(found: ReplyReading) -> list[tuple[str, str, Any]]:
     ]
 
 
-TURNS = st.sampled_from([TurnFacts(), REQUIRED, CHANGED, TurnFacts(request="Fix it.", checks_required=True)])
+TURNS = st.sampled_from([TurnFacts(), REQUIRED, CHANGED, TurnFacts(request="Fix it.")])
 
 
 NO_ARGUMENTS = {"": "{}", "null": "{}"}

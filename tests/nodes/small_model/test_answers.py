@@ -12,11 +12,9 @@ CLAIM, NO_CLAIM = "I have fixed calc.py.", "add returns the sum."
 HONESTLY = f"{NOTHING_HAPPENED} Say what was not done, and why."
 
 
-def turn(
-    request: str, *, hindered: bool = False, first: bool = False, acted: bool = False, **facts: Any
-) -> AnswerFacts:
+def turn(request: str, **facts: Any) -> AnswerFacts:
     """The facts of a turn with this request."""
-    return AnswerFacts(request=request, hindered=lambda: hindered, first=lambda: first, acted=lambda: acted, **facts)
+    return AnswerFacts(request, **facts)
 
 
 def problem_of(answer: str, facts: AnswerFacts) -> str | None:
@@ -36,11 +34,8 @@ def problem_of(answer: str, facts: AnswerFacts) -> str | None:
         (CLAIM, turn(TALK, faulty=True), NOTHING_DONE),
         (CLAIM, turn(QUESTION, first=True), None),
         (CLAIM, turn("", first=True), None),
-        (CLAIM, turn(ORDER, acted=True), None),
         (CLAIM, turn(ORDER, hindered=True), HONESTLY),
-        (CLAIM, turn(ORDER, resumed=True), None),
-        (CLAIM, turn(ORDER, changed=True), None),
-        (CLAIM, turn(ORDER, met=True), None),
+        (CLAIM, turn(ORDER, settled=True), None),
         (NO_CLAIM, turn(ORDER), NOTHING_DONE),
         (NO_CLAIM, turn(REPORT), NOTHING_DONE),
         (NO_CLAIM, turn(QUESTION), None),
@@ -48,7 +43,7 @@ def problem_of(answer: str, facts: AnswerFacts) -> str | None:
         (NO_CLAIM, turn(TALK, faulty=True), NOTHING_DONE),
         (NO_CLAIM, turn(QUESTION, faulty=True), None),
         (NO_CLAIM, turn(ORDER, hindered=True), None),
-        (NO_CLAIM, turn(ORDER, met=True), None),
+        (NO_CLAIM, turn(ORDER, settled=True), None),
         ("The log was changed.", turn(TALK, first=True), None),
         ("I have written a short summary of app.py: it adds. I made sure of it.", turn(TALK, first=True), None),
         ("I have created a file notes.md.", turn(TALK, first=True), NOTHING_HAPPENED),
@@ -96,11 +91,11 @@ TOLD = ("The block has no closing fence.  Send it\nagain.", "Yes.", "")
         ("The block is closed. Send it again.", False),
     ],
 )
-@pytest.mark.parametrize("met", [False, True])
-def test_an_answer_that_repeats_what_was_told_is_none(text: str, echoes: bool, met: bool) -> None:
+@pytest.mark.parametrize("settled", [False, True])
+def test_an_answer_that_repeats_what_was_told_is_none(text: str, echoes: bool, settled: bool) -> None:
     problem = "this repeats what you were told instead of answering"
     error = ExtractionError(Kind.INVALID_ANSWER, 0, text, problem) if echoes else None
-    assert answer_error(text, turn(TALK, told=TOLD, met=met)) == error
+    assert answer_error(text, turn(TALK, told=TOLD, settled=settled)) == error
 
 
 def test_of_a_long_answer_two_hundred_characters_are_quoted() -> None:

@@ -4,7 +4,7 @@ from multiprocessing.reduction import ForkingPickler
 
 import pytest
 
-from mendgraph.graph.fleet.batch.batch_folder import BatchEnd, BatchResult, Tally, counted, way_to_go_on
+from mendgraph.graph.fleet.batch.batch_folder import BatchEnd, BatchResult, Done, Tally, counted, way_to_go_on
 from mendgraph.graph.fleet.batch.tasks import BatchTask, TaskResult, TaskUsage, Worked, WorkOrder, cancelled, failed
 from mendgraph.nodes.records import OutcomeKind, ToolError, ToolErrorCode
 
@@ -15,9 +15,9 @@ USAGE = TaskUsage(calls=2, input_tokens=30, output_tokens=4, cost_usd=0.1, **PAR
 def test_results_are_counted_and_added_up() -> None:
     tally = Tally()
     for kind in (OutcomeKind.FINISHED, OutcomeKind.FINISHED, OutcomeKind.BUDGET_STOP, OutcomeKind.SYSTEM_ERROR):
-        tally.add(kind, USAGE)
-    tally.add(OutcomeKind.FINISHED, TaskUsage(cost_usd=None))
-    assert tally == Tally(3, 1, 1, 8, 120, 16, 4, 8, 12, 0.4, 1)
+        tally.add(Done("", kind, USAGE))
+    tally.add(Done("", OutcomeKind.FINISHED, TaskUsage(cost_usd=None), refused=True))
+    assert tally == Tally(3, 1, 1, 8, 120, 16, 4, 8, 12, 0.4, 1, refused=1)
     assert tally.done == 5
 
 
@@ -41,6 +41,8 @@ def test_a_batch_says_in_words_how_it_ended(tally: Tally, end: BatchEnd, words: 
     assert (found.ok, found.left) == (False, 2 - tally.done)
     assert BatchResult("0a", "/out", BatchEnd.COMPLETE, "", 1, Tally(finished=1)).ok
     assert counted(Tally(finished=1), 1) == "1 of 1 task has a result: 1 finished"
+    refused = counted(Tally(finished=3, refused=2), 3)
+    assert refused == "3 of 3 tasks have results: 3 finished; something was refused in 2"
 
 
 TASK = BatchTask(id="a.1", prompt="p", workspace="/w")

@@ -142,4 +142,4 @@ def test_a_long_stream_of_short_events_is_read(tmp_path: Path, coding: str) -> N
     with served(Response(200, EVENTS, body, coding)) as (url, _):
         result = run(tmp_path, url)
 
-    assert (result.outcome.kind, result.outcome.message) == (OutcomeKind.FINISHED, "Hello.")
+    assert (result.outcome.kind, result.outcome.answer) == (OutcomeKind.FINISHED, "Hello.")
