@@ -41,7 +41,7 @@ _APPEND: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NON
 class Done(NamedTuple):
     """What is remembered of a task that has its result: the hash of the task, its end, and what it has used.
 
-    `in_copy_alone`: no patch could be made of what it changed, or its run took that back and keeps it.
+    `in_copy_alone`: no patch could be made of all that it changed, or its run took that back and keeps it.
     """
 
     task: str
@@ -52,7 +52,8 @@ class Done(NamedTuple):
     @classmethod
     def of(cls, result: TaskResult) -> Self:
         """What is remembered of this result."""
-        return cls(result.task, result.kind, result.usage, bool(result.restored or (result.error and result.base)))
+        in_copy_alone = result.restored or result.left_out or (result.error and result.base)
+        return cls(result.task, result.kind, result.usage, bool(in_copy_alone))
 
 
 @dataclass
