@@ -62,24 +62,34 @@ class Unattended(NamedTuple):
         A run that has not `finished` commits nothing and leaves its worktree, and so does one whose changes nothing has
         `checked`, or of which nobody wants a commit, unless it has changed nothing.
         """
-        wanted, commit, problem = self.wanted, "", None
+        wanted, done, problem = self.wanted, workspace_copies.Committed("", {}), None
         if finished and files and wanted.commit:
             who = find_identity(self.root) if checked else self._not_checked()
-            done = who if isinstance(who, ToolError) else workspace_copies.commit_branch(self.copy, files, message, who)
-            commit, problem = ("", done) if isinstance(done, ToolError) else (done, None)
-        said = f"Committed {count_of(len(files), 'file')} to the branch {wanted.branch} ({commit[:9]})"
+            made = who if isinstance(who, ToolError) else workspace_copies.commit_branch(self.copy, files, message, who)
+            done, problem = (done, made) if isinstance(made, ToolError) else (made, None)
         if not finished or problem is not None or (files and not wanted.commit):
             said = f"Nothing is committed: the work is on the branch {wanted.branch}, in {self.root}"
             return Published(wanted.branch, "", self.root, said, problem)
+
+        count = count_of(len(files) - len(done.left_out), "file")
+        said = f"Committed {count} to the branch {wanted.branch} ({done.commit[:9]})"
         left = workspace_copies.leave_branch(self.copy, wanted.branch)
         if left and not isinstance(left, ToolError):
-            said = said if commit else "Nothing is committed"
-            said = f"{said}; {listed(map(quoted, left))} in {self.root} was changed by somebody else, and stays there"
-            return Published(wanted.branch, commit, self.root, said)
+            said = f"{said if done.commit else 'Nothing is committed'}; {_left_words(left, self.root)}"
+            return Published(wanted.branch, done.commit, self.root, said)
         problem = left if isinstance(left, ToolError) else None
-        if not commit:
+        if not done.commit:
             return Published("", "", "", "Nothing was changed: there is no commit, and no branch", problem)
-        return Published(wanted.branch, commit, "", said, problem)
+        return Published(wanted.branch, done.commit, "", said, problem)
+
+
+def _left_words(left: Mapping[str, str], root: str) -> str:
+    """Which files stay in the worktree, by their reasons."""
+    parts = []
+    for reason in dict.fromkeys(left.values()):
+        names = [quoted(name) for name, each in left.items() if each == reason]
+        parts.append(f"{listed(names)} in {root} {'stays' if len(names) == 1 else 'stay'} there, as {reason}")
+    return "; ".join(parts)
 
 
 def begin(workspace: str, task: str, run_id: str, *, commit: bool, report: str) -> Unattended | ToolError:

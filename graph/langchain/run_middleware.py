@@ -18,6 +18,7 @@ from langgraph.types import Command
 from pydantic import BaseModel, ValidationError
 
 from mendgraph.graph.langchain.replies import ReplyAssembly
+from mendgraph.graph.langchain.work_middleware import is_reading
 from mendgraph.nodes import records
 from mendgraph.nodes.execute_tools.registry import describe_errors
 from mendgraph.nodes.guard.policy import refuse_repeat
@@ -290,6 +291,7 @@ def _with_notice(result: ToolMessage, notice: records.JsonMap) -> ToolMessage:
 # --- Healing
 
 _NATIVE: Final = records.Profile(protocol=records.Protocol.NATIVE)
+_LOOKING: Final = frozenset({records.Effect.NONE, records.Effect.READ})
 _WORDS: Final = frozenset({"text", "thinking", "redacted_thinking", "reasoning", "refusal", "tool_use", "tool_call"})
 """The types of the blocks that are read."""
 
@@ -298,8 +300,10 @@ class HealingMiddleware(ModelCallMiddleware, StoppingMiddleware):
     """Repairs malformed replies or has the model send them again; what is malformed never runs.
 
     Malformed is a reply that was cut at its token limit or is empty, and a call whose arguments are no JSON or do not
-    fit its tool, whose tool does not exist, or that stands in the text. A call in the text is read where it can be;
-    any other reply is answered with what is wrong with it. Once the model has mended it, neither stays in the messages.
+    fit its tool, whose tool does not exist, or that stands in the text. A call in the text is read where it can be, and
+    so is one at the end of a reply that only thought, where its tool only reads (by "effect" in its `metadata`, or else
+    by its name). Any other reply is answered with what is wrong with it. Once the model has mended it, neither stays in
+    the messages.
     Well-formed calls beside malformed ones run, and these get an error as their result. Put it before
     `BudgetMiddleware` in the list, so that each reply is paid.
     """
@@ -362,6 +366,8 @@ def _reader(request: Asked, heard: Heard) -> Reader:
         return convert_to_openai_tool(tools[name])["function"]["parameters"] if name in tools else {}
 
     known = frozenset([*tools, *filter(None, others), *heard.offered])
+    effects = {name: (each.metadata or {}).get("effect") for name, each in tools.items()}
+    looking = frozenset(name for name in tools if effects[name] in _LOOKING or (not effects[name] and is_reading(name)))
     return Reader(
         _NATIVE,
         known,
@@ -369,6 +375,7 @@ def _reader(request: Asked, heard: Heard) -> Reader:
         lambda _: [],
         schema_of=schema_of,
         texts=lambda: texts_in(results_in(request.messages)),
+        looking=looking,
     )
 
 

@@ -53,6 +53,11 @@ _PATH_ARGUMENT: Final = re.compile(
 _READING: Final = frozenset({"ls", "glob", "grep"})  # tools of deepagents, beside those that the Environment knows
 
 
+def is_reading(tool: str) -> bool:
+    """Whether a tool of this name only reads, as far as names tell."""
+    return tool in _READING or effect_by_name(tool) is Effect.READ
+
+
 class FileRulesMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]):
     """Refuses tool calls that name a file which an agent must leave alone: `.env`, private keys, `/etc`, `.git`, ...
 
@@ -81,7 +86,7 @@ class FileRulesMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]
 
     def _refusal(self, request: types.ToolCallRequest) -> ToolMessage | None:
         call = request.tool_call
-        reads = call["name"] in _READING or effect_by_name(call["name"]) is Effect.READ
+        reads = is_reading(call["name"])
         for name in (name for path in self._paths(call["args"], named=False) for name in self._names(path)):
             error = judge_path(name, not (reads and is_readable_template(Path(name))), self._rules)
             if error is not None:

@@ -51,6 +51,7 @@ from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal, parent_of
 from mendgraph.nodes.execute_tools.node import execute_tools
 from mendgraph.nodes.execute_tools.processes.commands import CommandRules, Commands, open_commands
+from mendgraph.nodes.execute_tools.processes.git import absent_submodules
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.step import Execution, StepResources, calls_made, changes_something, nothing_done
@@ -61,7 +62,7 @@ from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.execute_tools.tools.about_run import remember
 from mendgraph.nodes.execute_tools.tools.read_file import read_file, read_skill
 from mendgraph.nodes.execute_tools.trace import RunLog, TraceEvent, TraceSink
-from mendgraph.nodes.guard.file_rules import FileGuardrailRule, writable_rule
+from mendgraph.nodes.guard.file_rules import FileGuardrailRule, submodule_rule, writable_rule
 from mendgraph.nodes.guard.permissions import Permission
 from mendgraph.nodes.guard.policy import edited_result, is_hidden, judge_content, results_of_denied
 from mendgraph.nodes.guard.scope import Scope, is_guarded, scope_rule
@@ -441,14 +442,16 @@ class ToolRuntime:
     def rules(self, context: AgentContext, scope: Scope | None = None) -> tuple[FileGuardrailRule, ...]:
         """The file rules of the run, with those of what the model may change where its `scope` is given.
 
-        What the run's MCP servers execute stays as it is, its records in the workspace are denied. In mode "ask" a
-        person decides of what is protected.
+        What the run's MCP servers execute and submodules that are not checked out stay as they are, its records in the
+        workspace are denied. In mode "ask" a person decides of what is protected.
         """
         own = own_rules(context.workspace, records_folders(), user_places())
         executed = executed_rules(context.workspace, self._executed) if self._executed else ()
         writable = (writable_rule(context.writable_paths),) if context.writable_paths else ()
         protected = (scope_rule(scope),) if scope is not None and context.mode != "ask" else ()
-        return (*self._rules, *own, *executed, *writable, *protected)
+        absent = absent_submodules(context.workspace)
+        submodules = (submodule_rule(absent),) if absent else ()
+        return (*self._rules, *own, *executed, *submodules, *writable, *protected)
 
     def _servers_of(self, run_id: str) -> "McpServers | None":
         """The MCP servers of a thread, which its children share; none is started before it is called."""

@@ -12,7 +12,7 @@ import typer
 from mendgraph.graph.terminal import options as opt, process_end
 from mendgraph.graph.terminal.answers import LONGEST_LINE, write_object
 from mendgraph.graph.terminal.process_end import SIGNALS, ExitCode, RefusedError, by_whom, found, install, loaded
-from mendgraph.nodes.language.display import count_of, one_line, usd
+from mendgraph.nodes.language.display import count_of, listed, one_line, usd
 from mendgraph.nodes.records import OutcomeKind
 
 if TYPE_CHECKING:
@@ -168,6 +168,8 @@ def _signals(batch: "Batch", shown: "BatchProgress") -> Iterator[list[str]]:
 def result_line(result: "TaskResult") -> str:
     """A result in one line: its end, its task, why, and what it took."""
     said = f": {result.message}" if result.message else ""
+    if result.left_out:
+        said += f"; in no patch, but in its copy: {listed(result.left_out)}"
     took = f" ({count_of(result.usage.calls, 'call')}, {result.seconds:.1f} s)"
     state = result.kind.value if result.is_final else "LEFT"
     return one_line(f"{state} {result.id} {result.reason}{took}{said}", _LONGEST_RESULT)
@@ -212,7 +214,8 @@ class BatchProgress:
         if not self._is_live or not self._out.is_terminal:
             self._out.file.write(f"{line}\n")
             self._out.file.flush()
-        if self._is_live and result.is_final and (result.refused or result.kind is not OutcomeKind.FINISHED):
+        remarkable = result.refused or result.left_out or result.kind is not OutcomeKind.FINISHED
+        if self._is_live and result.is_final and remarkable:
             style = "bold red" if result.kind is OutcomeKind.SYSTEM_ERROR else "bold yellow"
             self._err.print(line, style=style, markup=False, highlight=False)
         self._show()

@@ -484,6 +484,14 @@ def executed_rule(paths: tuple[str, ...]) -> FileGuardrailRule:
     return FileGuardrailRule("mcp_server", what, _Executed(places))
 
 
+@lru_cache(maxsize=64)
+def submodule_rule(folders: tuple[str, ...]) -> FileGuardrailRule:
+    """The rule that lets nobody change what is in these folders of the workspace: no commit would hold it."""
+    places = frozenset(folded_parts(PurePath(folder)) for folder in folders)
+    what = "Files of a submodule that is not checked out here, which no commit would hold"
+    return FileGuardrailRule("submodule", what, _Executed(places))
+
+
 def outside(paths: Sequence[str], places: Sequence[str]) -> list[str]:
     """Those of the paths that are none of these files, and in none of these folders."""
     rule = writable_rule(tuple(places))

@@ -62,7 +62,7 @@ def _unmerged(call: RawCall, tools: ToolSchemas) -> Iterator[RawCall]:
         parts.append(text[at:end])
         at = end + len(text[end:]) - len(text[end:].lstrip())
     tool = tools.plain_name(call.tool)
-    if tools.schema_of(tool).get("required"):
+    if tool in tools.names and tools.schema_of(tool).get("required"):
         parts = [part for part in parts if part != "{}"] or parts
     names = [[tool] * len(parts)] if tool in tools.names else _in_a_row(tool, tools.names, len(parts))
     if at < len(text) or parts in ([], [text]) or len(names) != 1:

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware
-from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage
-from langchain_core.tools import InjectedToolCallId, StructuredTool
+from langchain_core.language_models.fake_chat_models import FakeMessagesListChatModel, GenericFakeChatModel
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.tools import InjectedToolCallId, StructuredTool, tool
 from pydantic import BaseModel, Field, field_validator, model_validator
 
 from mendgraph import AgentStoppedError, HealingMiddleware
@@ -19,6 +19,16 @@ from tests.langchain.agents import agent, ask, both, chat, deep_agent
 
 WHOLE = "import os\nprint(os.getcwd())\n"
 WRITE = '{"path": "a.py", "text": "import os\\nprint(os.getcwd())\\n"}'
+
+
+class FakeWithTools(FakeMessagesListChatModel):
+    """Says its replies, whatever tools it has."""
+
+    def bind_tools(self, tools: Any, **_: Any) -> Any:
+        assert tools
+        return self
+
+
 CUT = Cut("", [("write", '{"path": "a.py", "text": "import os\\npri')])
 
 
@@ -75,6 +85,51 @@ def test_what_can_be_read_is_and_what_fits_runs_beside_what_does_not(files: dict
     assert [each.type for each in messages] == ["human", "ai", "tool", "ai", "tool", "tool", "ai"]
     assert "text: field required" in messages[4].text
     assert [call["function"]["arguments"] for call in told[3]["tool_calls"]].count("{}") == 1
+
+
+THOUGHT = '<tool_call>\n{"name": "NAME", "arguments": {"path": "a.py"}}\n</tool_call>'
+
+
+@tool
+def read_file(path: str) -> str:
+    """Read a file."""
+    return f"read {path}"
+
+
+@tool
+def peek(path: str) -> str:
+    """Look at a file."""
+    return f"peeked at {path}"
+
+
+peek.metadata = {"effect": "read"}
+
+
+@tool
+def remove(path: str) -> str:
+    """Remove a file."""
+    return f"removed {path}"
+
+
+@pytest.mark.parametrize(
+    ("name", "after", "result"),
+    [
+        ("read_file", "", "read a.py"),
+        ("peek", "", "peeked at a.py"),
+        ("remove", "", None),
+        ("read_file", "\nThat shows the file.", None),
+    ],
+)
+def test_a_call_at_the_end_of_a_thought_runs_where_its_tool_only_reads(
+    name: str, after: str, result: str | None
+) -> None:
+    thought = "I have to look.\n" + THOUGHT.replace("NAME", name) + after
+    replies: list[BaseMessage] = [AIMessage("", additional_kwargs={"reasoning_content": thought}), AIMessage("Done.")]
+    model = FakeWithTools(responses=replies)
+    made = create_agent(model, [read_file, peek, remove], middleware=[HealingMiddleware()])
+    messages = made.invoke({"messages": [{"role": "user", "content": "Look."}]})["messages"]
+    assert [each.text for each in messages if each.type == "tool"] == ([result] if result else [])
+    assert messages[-1].text == "Done."
 
 
 @both

@@ -41,8 +41,8 @@ _APPEND: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NON
 class Done(NamedTuple):
     """What is remembered of a task that has its result: the hash of the task, its end, and what it has used.
 
-    `in_copy_alone`: no patch could be made of what it changed, or its run took that back and keeps it. `refused`: calls
-    of it were not allowed.
+    `in_copy_alone`: no patch could be made of all that it changed, or its run took that back and keeps it. `refused`:
+    calls of it were not allowed.
     """
 
     task: str
@@ -54,8 +54,8 @@ class Done(NamedTuple):
     @classmethod
     def of(cls, result: TaskResult) -> Self:
         """What is remembered of this result."""
-        in_copy_alone = bool(result.restored or (result.error and result.base))
-        return cls(result.task, result.kind, result.usage, in_copy_alone, bool(result.refused))
+        in_copy_alone = result.restored or result.left_out or (result.error and result.base)
+        return cls(result.task, result.kind, result.usage, bool(in_copy_alone), bool(result.refused))
 
 
 @dataclass

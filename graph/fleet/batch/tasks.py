@@ -212,7 +212,8 @@ class TaskResult(Record):
     there was no run to its end: the copy could not be made, its settings are refused, or what worked on it died; the
     kind is then SYSTEM_ERROR and `reason` `workspace_failed` or `worker_failed`. `changed` are the files that differ
     from `base`, the commit or hash that the copy began with; `patch` is the path of the difference below the batch's
-    folder, "" where there is none, and `patch_sha256` that of its bytes. `restored` are those of the outcome, for
+    folder, "" where there is none, and `patch_sha256` that of its bytes. `left_out` are changed files that are in the
+    copy alone, each with the reason: git ignores it, it lies in a submodule. `restored` are those of the outcome, for
     `apply_run(run_id, copy_path)`. `seconds` is the time of the last try, `tries` how many there were, and `resumed`
     says that the run went on from the store. `task` is the hash of the task (`BatchTask.sha256`).
     """
@@ -226,6 +227,7 @@ class TaskResult(Record):
     changed: tuple[str, ...] = ()
     restored: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
     verified: Verification = Verification()
     patch: str = ""
     patch_sha256: str = ""

@@ -17,7 +17,7 @@ from mendgraph.graph.runs.run_result import RunResult
 from mendgraph.graph.runs.runs import get_run
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.execute_tools.copies.copy_sources import installed_folders
-from mendgraph.nodes.execute_tools.copies.workspace_copies import Copy, compare_copy, make_copy
+from mendgraph.nodes.execute_tools.copies.workspace_copies import Copy, compare_copy, find_left_out, make_copy
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 from mendgraph.nodes.execute_tools.store.database import uses_postgres
@@ -84,6 +84,9 @@ def _worked(order: tasks.WorkOrder, copy: Copy, outcome: Outcome, *, resumed: bo
     patch = compare_copy(copy.folder)
     error, patch = (patch, b"") if isinstance(patch, ToolError) else (None, patch)
     ran = get_run(order.run_id, copy.root)
+    changed = outcome.changed_files if isinstance(ran, ToolError) else ran.files
+    left_out = find_left_out(copy, changed)
+    error, left_out = (left_out, {}) if isinstance(left_out, ToolError) else (error, left_out)
     result = tasks.TaskResult(
         id=order.task.id,
         kind=outcome.kind,
@@ -91,9 +94,10 @@ def _worked(order: tasks.WorkOrder, copy: Copy, outcome: Outcome, *, resumed: bo
         message=outcome.message,
         answer=outcome.answer,
         value=outcome.value,
-        changed=outcome.changed_files if isinstance(ran, ToolError) else ran.files,
+        changed=changed,
         restored=outcome.restored,
         refused=outcome.refused,
+        left_out=tuple(f"{name}: {reason}" for name, reason in left_out.items()),
         verified=outcome.verified,
         patch_sha256=sha256(patch).hexdigest() if patch else "",
         usage=_usage(outcome.usage),

@@ -74,15 +74,16 @@ _DIFF: Final = (
     *("diff-index", "--cached", "-p", "--binary", "--full-index", "--find-renames", "-l400"),
     *("--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/"),
 )
-_GITLINK: Final = b"160000 "
+GITLINK: Final = "160000 "
+"""How a line of the index begins that names the commit of a submodule."""
 
 
 class PrivateGit:
     """A repository at `path` that the workspace `root` knows nothing of, with the files that it began with.
 
     Nothing in the workspace decides what it takes: neither attributes nor another repository inside. A file that was
-    there in the beginning stays in view, though it may be ignored later; one that was ignored stays out of it. Methods
-    raise CopyError, and OSError where the disk refuses.
+    there in the beginning stays in view, though it may be ignored later; one that was ignored stays out of it, and what
+    lies in a submodule. Methods raise CopyError, and OSError where the disk refuses.
     """
 
     def __init__(self, path: str, root: str) -> None:
@@ -103,8 +104,9 @@ class PrivateGit:
             self._git("read-tree", tree)
             self._git("update-index", "-q", "--refresh")  # what is not touched later need not be read again
             entries = self._git("ls-files", "--stage", "-z").split(b"\0")
-            modules = [entry.partition(b"\t")[2] for entry in entries if entry.startswith(_GITLINK)]
+            modules = [entry.partition(b"\t")[2] for entry in entries if entry.startswith(GITLINK.encode())]
             self._index(modules, "--force-remove")
+            self._write("info/exclude", b"".join(map(_pattern, modules)))
         else:
             hidden = self._git("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
             self._write("info/exclude", b"".join(map(_pattern, hidden.split(b"\0")[:-1])))

@@ -10,13 +10,15 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.copies.copy_sources import (
     BASE,
+    GITLINK,
     INSTALLED,
+    WORKSPACE,
     CopyError,
     GitSource,
     PrivateGit,
@@ -24,7 +26,8 @@ from mendgraph.nodes.execute_tools.copies.copy_sources import (
     required,
 )
 from mendgraph.nodes.execute_tools.files.atomic_write import sync_folder, write_temporary
-from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, open_root
+from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, open_directory, open_root
+from mendgraph.nodes.execute_tools.processes.command_changes import is_bytecode
 from mendgraph.nodes.execute_tools.processes.git import (
     HEAD,
     Repository,
@@ -293,49 +296,142 @@ def make_branch(workspace: str, folder: str, wanted: Wanted) -> Copy | ToolError
     return copy
 
 
-def commit_branch(copy: Copy, files: Iterable[str], message: str, identity: Mapping[str, str]) -> str | ToolError:
-    """Commit these files of a copy as they are onto its branch; the commit's id, "" where the branch has no change.
+class Committed(NamedTuple):
+    """The id of a `commit`, "" where the branch has no change, and files that are not in it, each with the reason."""
 
-    What git ignores and what a person has staged is left out. No hook, filter or signing program is started.
+    commit: str
+    left_out: Mapping[str, str]
+
+
+def commit_branch(copy: Copy, files: Iterable[str], message: str, identity: Mapping[str, str]) -> Committed | ToolError:
+    """Commit these files of a copy as they are onto its branch.
+
+    What git ignores, what lies in a submodule, and what a person has staged is left out. No hook or signing program is
+    started, and no filter but that of git-lfs where it is installed: other files with a filter are left out.
     """
-
-    def git(*words: str, given: bytes = b"") -> str:
-        done = repository.run(*words, given=given, **identity)
-        return os.fsdecode(required(succeeded(done, "commit to", copy.root)).stdout).rstrip("\n")
-
+    files = list(files)
     try:
-        repository = required(find_repository(copy.root) or invalid(f"{quoted(copy.root)} is no git repository."))
-        hidden = git("ls-files", "-z", "--others", "--ignored", "--exclude-standard").split("\0")
-        names = "".join(f"{name}\0" for name in files if name not in hidden)
-        git("read-tree", "-m", HEAD)
-        git("update-index", "--add", "--remove", "--replace", "-z", "--stdin", given=os.fsencode(names))
-        tree, head = git("write-tree"), git("rev-parse", HEAD)
-        if tree != git("rev-parse", f"{HEAD}^{{tree}}"):
-            head = git("commit-tree", tree, "-p", head, given=message.encode())
-            git("update-ref", "-m", "mendgraph", HEAD, head)
+        repository = _repository_of(copy)
+        left_out = _left_out(repository, copy.root, files)
+        names = "".join(f"{name}\0" for name in files if name not in left_out)
+        lfs = _LFS_SETTINGS if shutil.which(_LFS_PROGRAM) is not None else ()
+        with_lfs = repository._replace(settings=(*repository.settings, *lfs))
+        _git(repository, "read-tree", "-m", HEAD)
+        _git(with_lfs, "update-index", "--add", "--remove", "--replace", "-z", "--stdin", given=os.fsencode(names))
+        tree, head = _git(repository, "write-tree"), _git(repository, "rev-parse", HEAD)
+        if tree != _git(repository, "rev-parse", f"{HEAD}^{{tree}}"):
+            head = _git(repository, "commit-tree", tree, "-p", head, given=message.encode(), **identity)
+            _git(repository, "update-ref", "-m", "mendgraph", HEAD, head, given=b"", **identity)
     except CopyError as error:
         return error.error
-    return head if head != copy.base else ""
+    return Committed(head if head != copy.base else "", left_out)
 
 
-def leave_branch(copy: Copy, branch: str) -> Sequence[str] | ToolError:
+def find_left_out(copy: Copy, files: Iterable[str]) -> dict[str, str] | ToolError:
+    """Those of these files that a commit or a patch of the copy cannot hold, each with the reason."""
+    if not os.path.lexists(os.path.join(copy.folder, WORKSPACE, ".git")):  # a copy of a folder
+        return {}
+    try:
+        return _left_out(_repository_of(copy), copy.root, files)
+    except CopyError as error:
+        return error.error
+
+
+def leave_branch(copy: Copy, branch: str) -> Mapping[str, str] | ToolError:
     """Take the copy away, and its branch as well where that has no commit; an empty folder stays, for its runs.
 
-    Nothing is taken away where the copy has changes that are not committed: their files are named.
+    Nothing is taken away where the copy holds files that are not committed: gives them, each with the reason.
     """
-    repository = find_repository(copy.root)
-    if isinstance(repository, Repository):
-        kinds = ("--modified", "--others", "--exclude-standard")
-        found = succeeded(repository.run("ls-files", "-z", *kinds), "look for changes in", copy.root)
-        if isinstance(found, ToolError):
-            return found
-        left = dict.fromkeys(os.fsdecode(found.stdout).split("\0")[:-1])
-        if names := [name for name in left if name not in INSTALLED]:
-            return names
-        repository.run("update-ref", "-d", f"refs/heads/{branch}", copy.base)  # one with a commit is not at the base
+    try:
+        repository = _repository_of(copy)
+        changed = _git(repository, "ls-files", "-z", "--modified", "--others", "--exclude-standard").split("\0")
+        ignored = _git(repository, "ls-files", "-z", *_IGNORED).split("\0")
+        files = dict.fromkeys([*changed, *ignored, *_in_submodules(repository, copy.root)])
+        left = [name for name in files if name and name.rstrip("/") not in INSTALLED and not _is_cache(copy.root, name)]
+        if left:
+            return dict.fromkeys(left, "it was changed by somebody else") | _left_out(repository, copy.root, left)
+    except CopyError as error:
+        return error.error
+    repository.run("update-ref", "-d", f"refs/heads/{branch}", copy.base)  # one with a commit is not at the base
     problem = delete_copy(copy.folder)
     with copy_folder(copy.folder, make=problem is None) as opened, suppress(OSError):
         parts = os.path.relpath(copy.root, copy.folder).split(os.sep)
         for end in range(1, len(parts) + 1):
             os.mkdir(os.path.join(*parts[:end]), 0o700, dir_fd=required(opened).handle)
-    return problem or ()
+    return problem or {}
+
+
+_IGNORED: Final = ("--others", "--ignored", "--exclude-standard")
+_LFS: Final = "lfs"
+_LFS_PROGRAM: Final = "git-lfs"
+_LFS_SETTINGS: Final = (
+    ("filter.lfs.process", "git-lfs filter-process"),
+    ("filter.lfs.clean", "git-lfs clean -- %f"),
+    ("filter.lfs.required", "true"),
+)
+"""What `git lfs install` sets, for the way into a repository. Source: git-lfs-install(1)."""
+
+_NO_FILTER: Final = frozenset({"unspecified", "unset", "set"})
+
+
+def _repository_of(copy: Copy) -> Repository:
+    return required(find_repository(copy.root) or invalid(f"{quoted(copy.root)} is no git repository."))
+
+
+def _git(repository: Repository, *words: str, given: bytes = b"", **identity: str) -> str:
+    done = repository.run(*words, given=given, **identity)
+    return os.fsdecode(required(succeeded(done, "work on the copy in", repository.path)).stdout).rstrip("\n")
+
+
+def _left_out(repository: Repository, root: str, files: Iterable[str]) -> dict[str, str]:
+    files = list(files)
+    ignored = set(_git(repository, "ls-files", "-z", *_IGNORED).split("\0"))
+    modules = _submodules(repository)
+    asked = "".join(f"{name}\0" for name in files)
+    words = _git(repository, "check-attr", "-z", "--stdin", "filter", given=os.fsencode(asked)).split("\0")
+    filters = dict(zip(words[0::3], words[2::3], strict=False))
+
+    reasons: dict[str, str] = {}
+    for name in files:
+        inside = next((each for each in modules if f"{name}/".startswith(f"{each}/")), "")
+        above = next((each for each in modules if each.startswith(f"{name}/")), "")
+        driver = filters.get(name, "unset")
+        if inside or above:
+            reasons[name] = f"it takes the place of the submodule {quoted(inside or above)}, or lies in it"
+        elif name in ignored:
+            reasons[name] = "git ignores it"
+        elif driver not in _NO_FILTER and os.path.lexists(os.path.join(root, name)):
+            if driver != _LFS:
+                reasons[name] = f"its filter {quoted(driver)} is not run"
+            elif shutil.which(_LFS_PROGRAM) is None:
+                reasons[name] = "git-lfs, which stores it, is not installed"
+    return reasons
+
+
+def _submodules(repository: Repository) -> list[str]:
+    entries = _git(repository, "ls-files", "--stage", "-z").split("\0")
+    return [entry.partition("\t")[2] for entry in entries if entry.startswith(GITLINK)]
+
+
+def _in_submodules(repository: Repository, root: str) -> list[str]:
+    """The folders of submodules in which somebody has made something, though they are not checked out."""
+    filled = []
+    for name in _submodules(repository):
+        with (
+            suppress(OSError),
+            closing(open_root(root)) as top,
+            closing(open_directory(top, name.split("/"))) as folder,
+        ):
+            filled += [f"{name}/"] if os.listdir(folder) else []
+    return filled
+
+
+def _is_cache(root: str, name: str) -> bool:
+    """Whether a program can make this again: bytecode of Python, and what lies in a folder that is marked as a cache.
+
+    Source: "Cache Directory Tagging Specification", bford.info/cachedir.
+    """
+    parts = name.rstrip("/").split("/")
+    folders = (os.path.join(root, *parts[:end]) for end in range(1, len(parts) + 1))
+    tagged = any(os.path.isfile(os.path.join(folder, "CACHEDIR.TAG")) for folder in folders)
+    return tagged or is_bytecode(parts)

@@ -11,7 +11,7 @@ import secrets
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -86,7 +86,7 @@ class Unwatched(NamedTuple):
 def look_through(
     paths: JudgedPaths, root_fd: int, *, most: int, deadline: float, known: Tree, again: bool = False
 ) -> Tree | Unwatched:
-    """All that is there now, without `.git`, denied directories and what `.gitignore` files hide.
+    """All that is there now, without `.git`, denied directories, bytecode, and what `.gitignore` files hide.
 
     It ends after `most` entries, and at `deadline` (of the monotonic clock). What `known` says of names under the same
     rules is not asked again; with `again` its rules hold on in every directory that it knows.
@@ -116,7 +116,8 @@ def look_through(
             name, is_folder = f"{folder}{own}", stat.S_ISDIR(status.mode)
             whole = f"{own}/" if is_folder else own
             if whole not in verdicts:  # to ask the rules takes longer than all else here
-                verdicts[whole] = rules.ignores(Entry(name, "directory" if is_folder else "file", 0))
+                entry = Entry(name, "directory" if is_folder else "file", 0)
+                verdicts[whole] = is_bytecode([own]) or rules.ignores(entry)
             if verdicts[whole]:
                 continue
             if not is_folder:
@@ -124,6 +125,11 @@ def look_through(
             elif paths.denial(name, for_write=False) is None:
                 pending.append((f"{name}/", rules))
     return tree
+
+
+def is_bytecode(parts: Sequence[str]) -> bool:
+    """Whether Python makes a file with these parts of its name, or this folder, of source code."""
+    return "__pycache__" in parts or parts[-1].endswith((".pyc", ".pyo"))
 
 
 def _entries(root_fd: int, folder: str) -> dict[str, Status] | None:

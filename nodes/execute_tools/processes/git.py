@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Final, NamedTuple
 
-from mendgraph.nodes.execute_tools.files.handles import closing, lock_folder, open_root
+from mendgraph.nodes.execute_tools.files.handles import closing, lock_folder, open_regular, open_root
 from mendgraph.nodes.execute_tools.processes.processes import ProcessResult, run_process
 from mendgraph.nodes.language.display import one_line
 from mendgraph.nodes.records import LONGEST_QUOTE, ToolError, ToolErrorCode, invalid, os_failure, quoted
@@ -259,6 +259,31 @@ def find_uncommitted(repository: Repository) -> tuple[tuple[str, ...], bool] | T
     entries = found.stdout.split(b"\0")[:-1]  # two letters, a space and the name. Source: git-status(1)
     changed = tuple(os.fsdecode(entry[3:]) for entry in entries if not entry.startswith(b"??"))
     return changed, len(changed) < len(entries)
+
+
+_SUBMODULE_PATH: Final = re.compile(r'^\s*path\s*=\s*"?(.+?)"?\s*$', re.MULTILINE)
+_MOST_MODULES: Final = 1_000_000
+"""Bytes of a `.gitmodules` that are read."""
+
+
+def absent_submodules(workspace: str) -> tuple[str, ...]:
+    """The folders of a workspace, relative to it, that are submodules which are not checked out, by `.gitmodules`."""
+    top = os.path.realpath(workspace)
+    while not os.path.lexists(os.path.join(top, ".git")):
+        if top == (top := os.path.dirname(top)):
+            return ()
+    try:
+        with closing(open_root(top)) as folder:
+            handle, _ = open_regular(folder, (".gitmodules",), os.O_RDONLY)
+        with os.fdopen(handle, encoding="utf-8", errors="surrogateescape") as file:
+            text = file.read(_MOST_MODULES)
+    except OSError:
+        return ()
+
+    names = (os.path.join(top, name) for name in _SUBMODULE_PATH.findall(text))
+    absent = [name for name in names if not os.path.lexists(os.path.join(name, ".git"))]
+    inside = (os.path.relpath(name, os.path.realpath(workspace)) for name in absent)
+    return tuple(name for name in inside if name.split(os.sep)[0] not in {os.curdir, os.pardir})
 
 
 def filters_off(repository: Repository, cwd: str | None = None) -> tuple[tuple[str, str], ...]:

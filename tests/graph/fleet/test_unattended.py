@@ -95,16 +95,42 @@ def test_a_commit_holds_what_the_run_changed_and_starts_nothing(run: Run, projec
     script = ("\n".join([FIX, *new]), "Done.")
     code, out, _ = run("--unattended", *FREE, "--commit", "--json", task, script=script)
     told = json.loads(out)
-    assert (code, told["worktree"], branches(project)) == (0, "", ["main", told["branch"]])
+    assert (code, branches(project)) == (0, ["main", told["branch"]])
     assert git(project, "show", "--name-status", "--format=%an <%ae>", told["commit"]).split("\n") == [
         *("Ann <ann@example.org>", "", "M\tcalc.py", "A\tnotes.txt", "")
     ]
     subject, _, body = git(project, "log", "-1", "--format=%B", told["branch"]).partition("\n")
     assert subject == "Fix no. 12 (skip ci) for (at)bob: see GH 3, https:github.com/o/r/issu..."
     assert f"Run {told['thread_id']} of mendgraph" in body
-    assert len(worktrees(project)) == 1
     assert not (tmp_path / "hook-ran").exists()
     assert git(project, "status", "--short") == ""
+
+
+@pytest.mark.parametrize("others", [(), (FIX,)], ids=["alone", "beside a change"])
+def test_what_git_ignores_is_kept_and_told(run: Run, project: Path, others: tuple[str, ...]) -> None:
+    script = ("\n".join([*others, 'tool: write_file({"path": "trace.log", "content": "an hour"})']), "Done.")
+    code, out, _ = run("--unattended", *FREE, "--commit", "Trace add", script=script)
+    [worktree] = (project.parent / "data/worktrees").iterdir()
+    assert code == 0
+    said = "Committed 1 file to the branch" if others else "Nothing is committed"
+    assert said in out
+    assert f"'trace.log' in {worktree}/workspace stays there, as git ignores it" in out
+    assert (worktree / "workspace/trace.log").read_text() == "an hour"
+    assert len(worktrees(project)) == 2
+
+
+def test_a_write_into_an_absent_submodule_is_refused_and_the_submodule_stays(
+    run: Run, project: Path, tmp_path: Path
+) -> None:
+    inner = repository(tmp_path / "inner", {"lib.py": "x = 1\n"})
+    quiet = ("-c", "protocol.file.allow=always", "-c", "core.hooksPath=/dev/null", "-c", "commit.gpgsign=false")
+    git(project, *quiet, "submodule", "--quiet", "add", str(inner), "sub")
+    git(project, *quiet, "commit", "-qm", "sub")
+    write = 'tool: write_file({"path": "sub/lib.py", "content": "x = 2\\n"})'
+    told = json.loads(run("--unattended", *FREE, "--commit", "--json", "Set x", script=(write, FIX, "Done."))[1])
+    [refused] = told["outcome"]["refused"]
+    assert "a submodule that is not checked out here" in refused
+    assert git(project, "show", "--name-only", "--format=", told["commit"]) == "calc.py\n"
 
 
 def test_a_report_quotes_what_others_wrote(run: Run, project: Path) -> None:

@@ -15,7 +15,7 @@ from rich.console import Console
 from mendgraph.graph import cli
 from mendgraph.graph.fleet.batch.batch_folder import BatchEnd, BatchResult, Tally
 from mendgraph.graph.fleet.batch.tasks import TaskResult, TaskUsage, Worked, WorkOrder, failed
-from mendgraph.graph.terminal.batch_command import BatchProgress, exit_code_of_batch
+from mendgraph.graph.terminal.batch_command import BatchProgress, exit_code_of_batch, result_line
 from mendgraph.graph.terminal.process_end import ExitCode
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.execute_tools.copies.workspace_copies import Pinned
@@ -231,6 +231,11 @@ def test_without_a_terminal_each_result_is_a_plain_line() -> None:
     out, err = StringIO(), StringIO()
     shown(Console(file=out), Console(file=err))
     assert (out.getvalue(), err.getvalue()) == (LINES, "")
+
+
+def test_what_is_in_no_patch_is_told() -> None:
+    result = GOOD.model_copy(update={"left_out": ("x.log: git ignores it",)})
+    assert result_line(result).endswith(": Changed x.; in no patch, but in its copy: x.log: git ignores it")
 
 
 def test_the_bar_says_how_long_the_rest_takes_though_results_are_rare() -> None:

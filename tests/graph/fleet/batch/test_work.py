@@ -9,6 +9,7 @@ import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.batch import work as working
+from mendgraph.graph.fleet.batch.batch_folder import Done
 from mendgraph.graph.fleet.batch.tasks import BatchTask, Worked, WorkOrder
 from mendgraph.graph.fleet.batch.work import context_of, work
 from mendgraph.graph.machine.build import SessionOptions
@@ -23,6 +24,7 @@ from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind, ToolError, ToolErrorCode
 from tests.doubles.replies import Calls, Reply, Say
 from tests.doubles.scripted_server import ScriptedServer
+from tests.nodes.execute_tools.processes.git_places import git, repository
 
 WRITE = Calls([("write_file", '{"path": "new.txt", "content": "made\\n"}')])
 
@@ -61,6 +63,18 @@ def test_a_task_is_worked_on_in_its_copy(tmp_path: Path, model: ScriptedServer) 
     assert b"+made" in patch
     assert (Path(result.copy_path) / "new.txt").read_text() == "made\n"
     assert [path.name for path in (tmp_path / "w").iterdir()] == ["old.txt"]
+
+
+def test_what_a_patch_cannot_hold_is_named_and_its_copy_kept(tmp_path: Path, model: ScriptedServer) -> None:
+    inner = repository(tmp_path / "inner", {"lib.py": "x = 1\n"})
+    main = repository(tmp_path / "main", {"a.txt": "a", ".gitignore": "new.txt\n"})
+    git(main, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(inner), "sub")
+    git(main, "commit", "-qm", "sub")
+    task = BatchTask(id="a", prompt="Write it.", workspace=str(main))
+    result, patch = work(order(tmp_path, model)._replace(task=task))
+    assert (result.changed, result.left_out) == (("new.txt",), ("new.txt: git ignores it",))
+    assert (patch, Done.of(result).in_copy_alone) == (b"", True)
+    assert (Path(result.copy_path) / "new.txt").read_text() == "made\n"
 
 
 def test_what_has_ended_is_given_once_more(tmp_path: Path, model: ScriptedServer) -> None:

@@ -1,11 +1,21 @@
 """Copies with a branch of their own: what a task is done on that nobody watches."""
 
 import os
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.execute_tools.copies.workspace_copies import Copy, Wanted, commit_branch, leave_branch, make_branch
+from mendgraph.nodes.execute_tools.copies.workspace_copies import (
+    Committed,
+    Copy,
+    Wanted,
+    commit_branch,
+    find_left_out,
+    leave_branch,
+    make_branch,
+)
 from mendgraph.nodes.records import ToolError
 from tests.nodes.execute_tools.processes.git_places import git, repository, write
 
@@ -80,9 +90,9 @@ def test_commit_holds_the_named_files_only(copy: Copy, project: Path) -> None:
     write(Path(copy.root), {"a.txt": "b", "run.log": "l", "new.txt": "n", "other.txt": "o", "staged.txt": "s"})
     git(Path(copy.root), "add", "staged.txt")
 
-    commit = commit_branch(copy, ["a.txt", "run.log", "new.txt"], "Fix it", IDENTITY)
+    done = commit_branch(copy, ["a.txt", "run.log", "new.txt"], "Fix it", IDENTITY)
 
-    assert commit == git(project, "rev-parse", WANTED.branch).strip()
+    assert done == Committed(git(project, "rev-parse", WANTED.branch).strip(), {"run.log": "git ignores it"})
     assert git(project, "show", "--name-only", "--format=%s by %an", WANTED.branch).splitlines() == [
         "Fix it by Ada",
         "",
@@ -92,12 +102,12 @@ def test_commit_holds_the_named_files_only(copy: Copy, project: Path) -> None:
 
 
 def test_commit_of_nothing_is_none(copy: Copy, project: Path) -> None:
-    assert commit_branch(copy, ["a.txt"], "Nothing", IDENTITY) == ""
+    assert commit_branch(copy, ["a.txt"], "Nothing", IDENTITY) == Committed("", {})
     assert git(project, "rev-parse", WANTED.branch) == git(project, "rev-parse", "HEAD")
 
 
 def test_branch_without_a_commit_goes_with_its_copy(copy: Copy, project: Path) -> None:
-    assert leave_branch(copy, WANTED.branch) == ()
+    assert leave_branch(copy, WANTED.branch) == {}
     assert (branches(project), os.listdir(copy.root)) == (["main"], [])
 
 
@@ -105,7 +115,7 @@ def test_branch_with_a_commit_stays_without_its_copy(copy: Copy, project: Path) 
     write(Path(copy.root), {"a.txt": "b"})
     commit_branch(copy, ["a.txt"], "Fix it", IDENTITY)
 
-    assert leave_branch(copy, WANTED.branch) == ()
+    assert leave_branch(copy, WANTED.branch) == {}
     assert (branches(project), os.listdir(copy.root)) == (["main", WANTED.branch], [])
 
 
@@ -113,5 +123,135 @@ def test_branch_with_a_commit_stays_without_its_copy(copy: Copy, project: Path) 
 def test_copy_with_a_change_is_not_left(copy: Copy, project: Path, name: str) -> None:
     write(Path(copy.root), {name: "changed"})
 
-    assert leave_branch(copy, WANTED.branch) == [name]
+    assert leave_branch(copy, WANTED.branch) == {name: "it was changed by somebody else"}
     assert (branches(project), Path(copy.root, name).read_text()) == (["main", WANTED.branch], "changed")
+
+
+@pytest.mark.parametrize("name", ["run.log", "build/report.txt"])
+def test_copy_with_a_file_that_git_ignores_is_not_left(copy: Copy, project: Path, name: str) -> None:
+    write(Path(copy.root), {name: "the work of an hour"})
+    (project / ".git/info/exclude").write_text("build/\n")
+
+    left = leave_branch(copy, WANTED.branch)
+
+    assert left == {name: "git ignores it"}
+    assert Path(copy.root, name).read_text() == "the work of an hour"
+
+
+def test_copy_with_nothing_but_caches_that_git_ignores_is_left(copy: Copy, project: Path) -> None:
+    (project / ".git/info/exclude").write_text("*.pyc\n.cache/\ntarget\n")
+    files = {"pkg/__pycache__/a.cpython-311.pyc": "b", "b.pyc": "b"}
+    write(Path(copy.root), {**files, ".cache/CACHEDIR.TAG": "t", ".cache/x": "x", "target/CACHEDIR.TAG": "t"})
+
+    assert leave_branch(copy, WANTED.branch) == {}
+    assert os.listdir(copy.root) == []
+
+
+@pytest.fixture
+def parent(project: Path, tmp_path: Path) -> Path:
+    """The project with a submodule and a file with a filter."""
+    inner = repository(tmp_path / "inner", {"lib.py": "x = 1\n"})
+    git(project, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(inner), "vendor/sub")
+    write(project, {".gitattributes": "*.bin filter=lfs\n*.key filter=git-crypt\n", "a.bin": "pointer", "a.key": "k"})
+    git(project, "add", "-A")
+    git(project, "commit", "-qm", "with a submodule")
+    return project
+
+
+@pytest.mark.parametrize("name", ["vendor/sub/lib.py", "vendor/sub", "vendor"])
+def test_submodule_is_never_dropped(parent: Path, tmp_path: Path, name: str) -> None:
+    copy = branch(parent, tmp_path / "copy")
+    (Path(copy.root) / "vendor/sub").rmdir()
+    (Path(copy.root) / "vendor").rmdir()
+    write(Path(copy.root), {"a.txt": "b", name: "x = 2\n"})
+
+    done = commit_branch(copy, ["a.txt", name], "Fix it", IDENTITY)
+
+    assert isinstance(done, Committed)
+    assert git(parent, "show", "--raw", "--format=", "--abbrev=1", done.commit).split("\t")[-1] == "a.txt\n"
+    assert done.left_out == {name: "it takes the place of the submodule 'vendor/sub', or lies in it"}
+    assert leave_branch(copy, WANTED.branch)
+    assert (Path(copy.root) / name).read_text() == "x = 2\n"
+
+
+def test_files_with_filters_are_left_out_where_no_program_stores_them(
+    parent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "git").symlink_to(shutil.which("git") or "")
+    monkeypatch.setenv("PATH", str(programs))
+    copy = branch(parent, tmp_path / "copy")
+    write(Path(copy.root), {"a.bin": "changed", "a.key": "secret", "a.txt": "b"})
+
+    done = commit_branch(copy, ["a.bin", "a.key", "a.txt"], "Fix it", IDENTITY)
+
+    assert isinstance(done, Committed)
+    reasons = {"a.bin": "git-lfs, which stores it, is not installed", "a.key": "its filter 'git-crypt' is not run"}
+    assert done.left_out == reasons
+    assert git(parent, "show", "--name-only", "--format=", done.commit) == "a.txt\n"
+    assert leave_branch(copy, WANTED.branch) == reasons
+
+
+LFS = """#!{python}
+import sys
+
+stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
+
+
+def block():
+    parts = []
+    while size := int(stdin.read(4) or sys.exit(), 16):
+        parts.append(stdin.read(size - 4))
+    return parts
+
+
+def say(*parts):
+    for part in parts:
+        stdout.write(b"%04x" % (len(part) + 4) + part)
+    stdout.write(b"0000")
+    stdout.flush()
+
+
+block()
+say(b"git-filter-server\\n", b"version=2\\n")
+block()
+say(b"capability=clean\\n")
+while block():
+    data = b"".join(block())
+    say(b"status=success\\n")
+    say(b"pointer of " + data)
+    say()
+"""
+"""A double of git-lfs, which speaks as gitattributes(5), "Long Running Filter Process", says."""
+
+
+def test_file_of_lfs_is_committed_by_its_filter(parent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "bin/git-lfs"
+    program.parent.mkdir()
+    program.write_text(LFS.replace("{python}", sys.executable))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    copy = branch(parent, tmp_path / "copy")
+    write(Path(copy.root), {"a.bin": "changed"})
+
+    done = commit_branch(copy, ["a.bin"], "Fix it", IDENTITY)
+
+    assert isinstance(done, Committed)
+    assert done.left_out == {}
+    assert git(parent, "show", f"{done.commit}:a.bin") == "pointer of changed"
+
+
+def test_deleted_file_of_lfs_is_deleted_by_the_commit(parent: Path, tmp_path: Path) -> None:
+    copy = branch(parent, tmp_path / "copy")
+    (Path(copy.root) / "a.bin").unlink()
+
+    done = commit_branch(copy, ["a.bin"], "Fix it", IDENTITY)
+
+    assert isinstance(done, Committed)
+    assert git(parent, "show", "--name-status", "--format=", done.commit) == "D\ta.bin\n"
+
+
+def test_what_a_patch_cannot_hold_is_known(copy: Copy) -> None:
+    write(Path(copy.root), {"a.txt": "b", "run.log": "l"})
+    assert find_left_out(copy, ["a.txt", "run.log"]) == {"run.log": "git ignores it"}

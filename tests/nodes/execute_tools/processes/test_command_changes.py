@@ -358,6 +358,11 @@ def test_denied_directories_and_git_are_not_entered(tmp_path: Path) -> None:
     assert names(tmp_path) == (["src/a"], ["", "secret/", "src/", "sub/"])
 
 
+def test_bytecode_is_not_looked_at(tmp_path: Path) -> None:
+    make(tmp_path, "src/a.py", "src/__pycache__/a.cpython-311.pyc", "src/b.pyc", "src/c.pyi")
+    assert names(tmp_path) == (["src/a.py", "src/c.pyi"], ["", "src/"])
+
+
 def test_a_second_look_knows_what_the_first_one_was_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make(tmp_path, "src/a.py", "src/a.log", "build/x")
     (tmp_path / ".gitignore").write_text("*.log\nbuild/\n")
