@@ -1,6 +1,6 @@
 """The models of one machine: connections, breakers, prices, the spending book, what was sent.
 
-It gives the node its settings and its hands; the node decides with the one and acts with the other.
+It gives the node its settings and its services; the node decides with the one and acts with the other.
 """
 
 import os
@@ -22,7 +22,6 @@ from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.graph.telemetry.spans import OBSERVER, RunSpan
 from mendgraph.nodes.call_model import ledger
-from mendgraph.nodes.call_model.driver import Hands
 from mendgraph.nodes.call_model.endpoint import (
     EMBEDDED_MODEL,
     EMBEDDED_WINDOW,
@@ -32,10 +31,11 @@ from mendgraph.nodes.call_model.endpoint import (
     models_in_order,
 )
 from mendgraph.nodes.call_model.exchange import CallSettings
-from mendgraph.nodes.call_model.model import GuardedModel, Wait
+from mendgraph.nodes.call_model.model import GuardedModel
 from mendgraph.nodes.call_model.paid_call import CallBudget
 from mendgraph.nodes.call_model.prompts.profiles import find_profile
 from mendgraph.nodes.call_model.prompts.prompt import ShownMessages
+from mendgraph.nodes.call_model.services import CallServices
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.call_model.window import StandIns
 from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, breakers_by_name
@@ -204,23 +204,23 @@ class ModelRuntime:
             stand_ins=self._stand_ins,
         )
 
-    def hands(self, limits: ledger.RunLimits, tell: Callable[[str, JsonMap], None]) -> Hands:
-        """What performs this turn's calls; text and waits go to whoever streams the run with mode "custom"."""
+    def services(self, limits: ledger.RunLimits, tell: Callable[[str, JsonMap], None]) -> CallServices:
+        """How this turn's calls are made; text and waits go to whoever streams the run with mode "custom"."""
         write = get_stream_writer()
 
         def on_text(text: str) -> None:
             write({"type": "text", "text": text})
 
-        def on_wait(wait: Wait) -> None:
-            write({"type": "waiting", "seconds": wait.seconds, "reason": wait.reason})
+        def on_wait(seconds: float, reason: str) -> None:
+            write({"type": "waiting", "seconds": seconds, "reason": reason})
 
         connect = partial(self._connect, OBSERVER.get())
         ready = partial(connect, waiting=False)
-        return Hands(connect, on_text, on_wait, tell, self.book, limits, self._stop, ready)
+        return CallServices(connect, on_text, on_wait, tell, self.book, limits, self._stop, ready)
 
     def of_other(
-        self, chat: BaseChatModel, context: AgentContext, settings: CallSettings, hands: Hands
-    ) -> tuple[CallSettings, Hands]:
+        self, chat: BaseChatModel, context: AgentContext, settings: CallSettings, services: CallServices
+    ) -> tuple[CallSettings, CallServices]:
         """A call as it is made to another chat model: at its own price, inside the same limits.
 
         Raises:
@@ -236,8 +236,8 @@ class ModelRuntime:
         known = models.known(None, None, context.model_options())
         window = context.window_tokens or (known and known.window_tokens) or find_profile(name).window_tokens
         connect = partial(self._connect, OBSERVER.get(), models=models)
-        hands = replace(hands, connect=connect, ready=partial(connect, waiting=False))
-        return replace(settings, budget=budget, window_tokens=window), hands
+        services = replace(services, connect=connect, ready=partial(connect, waiting=False))
+        return replace(settings, budget=budget, window_tokens=window), services
 
     def _connect(
         self,

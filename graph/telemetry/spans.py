@@ -190,8 +190,15 @@ class _ObservedModel:
     run: RunSpan
     about: Attributes
 
-    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+    def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
         """Make one try."""
+        with self.run.chat(call, self.about) as ended:
+            result = self.model.complete(call, on_text)
+            ended(result)
+            return result
+
+    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+        """Make one try in the running event loop."""
         with self.run.chat(call, self.about) as ended:
             result = await self.model.acomplete(call, on_text)
             ended(result)
