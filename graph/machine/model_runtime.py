@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from mendgraph.graph.langchain.chat_model import ChatModel
     from mendgraph.graph.langchain.chat_models import ChatModels
 
+MOST_OTHERS: Final = 16
+"""How many chat models of hooks are kept with their connections."""
+
 MOST_TURNS: Final = 1_000
 """How many turns' preparations are kept, so that their calls need no new ones."""
 
@@ -74,6 +77,7 @@ class ModelRuntime:
         self._cache = ShownMessages()
         self._stand_ins: StandIns = {}
         self._prepared: dict[str, Prepared] = {}
+        self._others: list[tuple[BaseChatModel, ChatModels]] = []
         self.book = SpendingStore()
 
     @cached_property
@@ -89,15 +93,19 @@ class ModelRuntime:
 
     def close(self) -> None:
         """Close the connections that were opened for sync calls, and the spending book."""
-        if "_models" in self.__dict__:
-            self._models.close()
+        for models in self._all_models():
+            models.close()
         self.book.close()
 
     async def aclose(self) -> None:
         """Close the connections of this event loop, those for sync calls, and the spending book."""
-        if "_models" in self.__dict__:
-            await self._models.aclose()
+        for models in self._all_models():
+            await models.aclose()
         self.book.close()
+
+    def _all_models(self) -> "list[ChatModels]":
+        models = [models for _, models in self._others]
+        return [self._models, *models] if "_models" in self.__dict__ else models
 
     def profile(self, context: AgentContext) -> Profile:
         """How a turn of this context talks to its model, by its name and by what it has shown so far."""
@@ -226,9 +234,9 @@ class ModelRuntime:
         Raises:
             ValueError: a limit on cost cannot be held, as nobody knows its price.
         """
-        from mendgraph.graph.langchain.chat_models import ChatModels, name_of
+        from mendgraph.graph.langchain.chat_models import name_of
 
-        models, name, prices = ChatModels(lambda: os.environ, chat), name_of(chat), self._prices
+        models, name, prices = self._models_of(chat), name_of(chat), self._prices
         price = context.price() or (None if isinstance(prices, ToolError) else ledger.find_price(prices, name))
         if cause := ledger.unknown_price(settings.budget.limits, price, name):
             raise ValueError(cause.message)
@@ -238,6 +246,17 @@ class ModelRuntime:
         connect = partial(self._connect, OBSERVER.get(), models=models)
         services = replace(services, connect=connect, ready=partial(connect, waiting=False))
         return replace(settings, budget=budget, window_tokens=window), services
+
+    def _models_of(self, chat: BaseChatModel) -> "ChatModels":
+        """The connections of another chat model, which are kept."""
+        from mendgraph.graph.langchain.chat_models import ChatModels
+
+        for other, models in self._others:
+            if other is chat:
+                return models
+        models = ChatModels(lambda: os.environ, chat)
+        self._others = [*self._others, (chat, models)][-MOST_OTHERS:]
+        return models
 
     def _connect(
         self,

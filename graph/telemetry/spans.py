@@ -172,7 +172,7 @@ class RunSpan:
         with self._child(f"chat {about['gen_ai.request.model']}".rstrip(), attributes, remote=True) as span:
 
             def ended(result: object) -> None:
-                if not isinstance(result, ModelReply):  # or nothing that a model may give back, which the driver says
+                if not isinstance(result, ModelReply):  # or nothing that a model may give back, which the call reports
                     _fail(span, result.kind.value if isinstance(result, ProviderFailure) else "invalid_reply")
                     return
                 span.set_attributes(_known(_usage(result)))

@@ -116,6 +116,9 @@ class Direct(Model):
     def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
         return self._voice.complete(call, on_text)
 
+    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+        return self.complete(call, on_text)
+
 
 class LiveObjects:
     """A serializer that writes nothing: checkpoints hold the very values, which no node may change.

@@ -11,6 +11,7 @@ from langchain_anthropic import ChatAnthropic
 from langchain_core.language_models import BaseChatModel
 from langchain_ollama import ChatOllama
 from langchain_openai import ChatOpenAI
+from pydantic import SecretStr
 
 from mendgraph.nodes.records import JsonMap
 
@@ -101,10 +102,10 @@ class ChatServer(ThreadingHTTPServer):
         """A new chat model of this provider."""
         more: JsonMap = {} if retries is None else {"max_retries": retries}
         if provider == "openai":
-            return ChatOpenAI(model="m", base_url=f"{self.url}/v1", api_key="none", **more)
+            return ChatOpenAI(model="m", base_url=f"{self.url}/v1", api_key=SecretStr("none"), **more)
         if provider == "ollama":
             return ChatOllama(model="m", base_url=self.url)
-        return ChatAnthropic(model="m", base_url=self.url, api_key="none", **more)
+        return ChatAnthropic(model_name="m", base_url=self.url, api_key=SecretStr("none"), **more)
 
     def named(self, provider: str) -> JsonMap:
         """The context's fields that name a model of this provider."""

@@ -105,6 +105,12 @@ def in_one_loop(project: Project) -> list[str]:
     return asyncio.run(work())
 
 
+def in_uvloop(project: Project) -> list[str]:
+    uvloop = pytest.importorskip("uvloop")
+    answers: list[str] = uvloop.run(ain_order(project.acall, project.arun, project.acall, project.agraph))
+    return [*answers, uvloop.run(project.arun()), project.run()]
+
+
 def in_several_loops(project: Project) -> list[str]:
     """The project itself makes calls in the first of them only: LangChain shares their connections among all loops."""
     steps = (project.acall, project.arun, project.arun)
@@ -166,7 +172,7 @@ def in_forked_child(project: Project) -> list[str]:
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize(
     "way",
-    [sync, in_one_loop, in_several_loops, in_running_loop, in_threads, in_forked_child],
+    [sync, in_one_loop, in_uvloop, in_several_loops, in_running_loop, in_threads, in_forked_child],
     ids=lambda way: way.__name__,
 )
 def test_project_and_runs_use_the_same_endpoint(

@@ -70,7 +70,12 @@ class RecordedServices(CallServices):
         first: int = 11,
     ) -> None:
         super().__init__(self._connect, on_tell=self._tell, stop=StopRequest())
-        facts = {"effects": [], "unreachable": unreachable or {}, "refusals": refusals or {}, "results": iter(results)}
+        facts: JsonMap = {
+            "effects": [],
+            "unreachable": unreachable or {},
+            "refusals": refusals or {},
+            "results": iter(results),
+        }
         facts |= {"lost": lost, "stop_at": stop_at, "stop_reason": stop, "entries": first - 1}
         for name, value in facts.items():
             object.__setattr__(self, name, value)
