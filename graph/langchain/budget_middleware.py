@@ -1,11 +1,11 @@
 """The ledger and the spending book as middleware, for any agent of `create_agent` or deepagents."""
 
-from collections.abc import Awaitable, Callable, Generator, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Lock
 from time import monotonic
-from typing import Annotated, Any, Final, NotRequired
+from typing import Annotated, Any, Final, Never, NotRequired
 from uuid import uuid4
 
 from langchain.agents.middleware.types import AgentState, PrivateStateAttr, ToolCallRequest
@@ -29,13 +29,14 @@ from mendgraph.graph.langchain.run_middleware import (
     ToolAnswer,
 )
 from mendgraph.graph.spending.store import SpendingStore
-from mendgraph.nodes.call_model import ledger, model as effects
+from mendgraph.nodes.call_model import ledger
 from mendgraph.nodes.call_model.budget import APILimits
-from mendgraph.nodes.call_model.driver import reserve
 from mendgraph.nodes.call_model.endpoint import ModelChoice
-from mendgraph.nodes.call_model.paid_call import CallBudget, Paid, Request, paid_call
+from mendgraph.nodes.call_model.model import Call, Sent, Stopped
+from mendgraph.nodes.call_model.paid_call import CallBudget, PaidCall, Request
 from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS
 from mendgraph.nodes.call_model.prompts.prompt import Prompt, as_map
+from mendgraph.nodes.call_model.services import CallServices
 from mendgraph.nodes.records import ToolError
 
 _OWN: Final = frozenset(ledger.RunLimits.model_fields) - {"api", "max_steps", "max_steps_soft", "max_seconds"}
@@ -93,6 +94,7 @@ class BudgetMiddleware(ModelCallMiddleware, StoppingMiddleware):
         )
         self._cuts = any("tokens" in name or "cost" in name for name in limits)
         self._book, self._lock = SpendingStore(), Lock()
+        self._services = CallServices(_no_model, book=self._book, limits=self._limits)
         self._scope: ContextVar[Scope | None] = ContextVar("mendgraph_budget", default=None)
 
     def before_agent(self, state: Any, runtime: Any) -> dict[str, Any]:  # noqa: ARG002 - LangChain's signature
@@ -122,52 +124,53 @@ class BudgetMiddleware(ModelCallMiddleware, StoppingMiddleware):
             self._scope.reset(token)
 
     async def answer(self, request: Asked, send: Send, heard: Heard, apart: Apart) -> Given:
-        """Reserve, send, settle: by the script of mendgraph's own calls."""
+        """Reserve, send, settle: as mendgraph's own calls do."""
         shared, chat = self._scope.get(), request.model
         thread, spending = shared or _opened(request.state)  # of a parent, the book knows what came since
         name, (field, own) = name_of(chat), limit_of(chat, chat.profile or {})
         models = (ModelChoice(model=name or None),)
         budget = CallBudget(self._limits, models, retries=0, thread=thread, price_of=self._price)
         wanted = self._limits.max_output_tokens_per_call or own or REPLY_TOKENS
-        call = paid_call(Request(_prompt(request), most_output=min(wanted, own or wanted)), spending, budget)
-        asked = await apart(self._decided, call, None)
-        if isinstance(asked, Paid) and asked.stop:
-            return self.stopped(asked.stop, **({} if shared else _kept(thread, asked.spending)))
-        most, started = asked.max_output_tokens, monotonic()
+        paid_request = Request(_prompt(request), most_output=min(wanted, own or wanted))
+        call = PaidCall(paid_request, spending, budget, self._services)
+        reservation = await apart(self._reserve, call)
+        if reservation is None:
+            stop = call.paid.stop
+            assert stop is not None  # noqa: S101 - which keeps a call from being sent
+            return self.stopped(stop, **({} if shared else _kept(thread, call.spending)))
+        most, started = reservation.max_output_tokens, monotonic()
         if field and (most < own if own else self._cuts):
             request = request.override(model=with_settings(chat, {field: most, **less_thought(chat, most)}))
-        sent: effects.Answer = effects.Stopped(reason="", sent=True)
+        sent: Sent | Stopped = Stopped(reason="", sent=True)
         try:
             response = await send(request)
-            sent = effects.Sent(result=heard.reply(response), seconds=monotonic() - started)
+            sent = Sent(result=heard.reply(response), seconds=monotonic() - started)
         except Exception as error:
-            sent = effects.Sent(result=describe_failure(error, Provider(name)), seconds=monotonic() - started)
+            sent = Sent(result=describe_failure(error, Provider(name)), seconds=monotonic() - started)
             raise
         finally:  # also of a call that was cancelled
-            paid = await apart(self._decided, call, sent)
-        return Given(response, None if shared else Command(update=_kept(thread, paid.spending)))
+            await apart(self._settle, call, sent)
+        return Given(response, None if shared else Command(update=_kept(thread, call.spending)))
 
     def _price(self, model: str) -> ledger.Price | None:
         return self._said_price or ledger.find_price(self._prices, model)
 
-    def _decided(
-        self, call: Generator[effects.Effect, effects.Answer, Paid], answer: effects.Answer
-    ) -> effects.Call | Paid:
-        """What the script asks to be sent, or what it comes to; no other call reserves in between."""
+    def _reserve(self, call: PaidCall) -> Call | None:
+        """The call for which there is room, None where there is none; no other call reserves in between."""
         with self._lock:
-            while True:
-                try:
-                    effect = call.send(answer)
-                except StopIteration as end:
-                    return end.value  # type: ignore[no-any-return]
-                answer = None
-                if isinstance(effect, effects.Call):
-                    return effect
-                if isinstance(effect, effects.Reserve):
-                    answer = reserve(self._book, self._limits, effect)
-                elif isinstance(effect, effects.Settle):
-                    self._book.settle(effect.number, effect.used)
-                    self._book.flush()
+            while call.fits():
+                if call.enter(self._services.reserve(call.entry, call.spending.booked)):
+                    return call.next_try()
+        return None
+
+    def _settle(self, call: PaidCall, sent: Sent | Stopped) -> None:
+        with self._lock:
+            call.settle(sent)
+            self._book.flush()
+
+
+def _no_model(_: object) -> Never:
+    raise NotImplementedError("the agent itself calls its model")
 
 
 def _opened(state: Any) -> Scope:

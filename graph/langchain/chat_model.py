@@ -1,30 +1,42 @@
 """One call to a chat model of LangChain, whoever makes it: within its time, as typed values, and nothing lost.
 
-Its time does not depend on the chat model: one that swallows its cancellation is left behind, and one that has only
-sync methods is read in a thread that keeps no process from ending.
+A chat model is read in its caller's event loop, or by a sync call in a thread. Its time does not depend on the chat
+model: one that swallows its cancellation is left behind, and so is the thread of a sync call, which keeps no process
+from ending.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from concurrent.futures import Future
+from contextlib import aclosing, closing, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
-from functools import cached_property
-from threading import Event, Thread, current_thread, main_thread
+from functools import partial
+from queue import Empty, SimpleQueue
+from threading import current_thread, main_thread
+from time import monotonic
 from typing import Any, Final, NamedTuple
 
 import langsmith
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AnyMessage, SystemMessage
-from langchain_openai.chat_models.base import BaseChatOpenAI
 
 from mendgraph.graph.langchain import failures
+from mendgraph.graph.langchain.connections import ForLoops, ForThreads
 from mendgraph.graph.langchain.openai_chat import KeepsExtras, PlainPart
-from mendgraph.graph.langchain.replies import PlainText, ReplyAssembly, is_listened_to, tell_callbacks
-from mendgraph.nodes.call_model.driver import MODEL_LOOP
-from mendgraph.nodes.call_model.model import Call, Model
+from mendgraph.graph.langchain.replies import (
+    PlainText,
+    ReplyAssembly,
+    Report,
+    atell_callbacks,
+    is_listened_to,
+    tell_callbacks,
+)
+from mendgraph.nodes.call_model.model import Call, CallDropped, Model
 from mendgraph.nodes.call_model.prompts.estimates import MOST_BYTES_PER_TOKEN
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
+from mendgraph.nodes.call_model.stop_request import NEARLY_THERE_S, StopRequest
+from mendgraph.nodes.execute_tools.files.deadline import Worker
 from mendgraph.nodes.language.documents import storable
 from mendgraph.nodes.language.history import is_request, media_of
 from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply, ProviderErrorKind, ProviderFailure
@@ -68,22 +80,22 @@ class Request(NamedTuple):
 
 @dataclass
 class ChatModel(Model):
-    """A chat model as the decisions want it. `chat` gives the one for the running event loop.
+    """A chat model as the decisions want it. `threads` and `loops` give the one of the caller.
 
     `profile` is what its package says of the model `name`, `thinks` that it was set up to reason, and
-    `in_openai_form` that it is sent messages in OpenAI's form. `in_one_loop` says that its package keeps connections,
-    which belong to the event loop that opened them: all calls are made in the one of this process. `options` are handed
-    to it with each request: a run's `model_kwargs`.
+    `in_openai_form` that it is sent messages in OpenAI's form. `settings` are a run's `model_kwargs` that the chat
+    model has; `options` are the others, which are handed to it with each request.
     """
 
-    chat: Callable[[], BaseChatModel]
+    threads: ForThreads[BaseChatModel]
+    loops: ForLoops[BaseChatModel]
     provider: failures.Provider
     learned: failures.Learned
     name: str = ""
     profile: Mapping[str, Any] = field(default_factory=dict)
     thinks: bool = False
     in_openai_form: bool = False
-    in_one_loop: bool = False
+    settings: JsonMap = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     _tools: tuple[object, JsonMap] = field(default=((), {}), init=False)
 
@@ -100,39 +112,72 @@ class ChatModel(Model):
         said = self.profile.get({"file": "pdf_inputs"}.get(kind, f"{kind}_inputs"))
         return said if isinstance(said, bool) else None
 
-    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+    def close(self) -> None:
+        """Close the connections of sync calls."""
+        self.threads.close()
+
+    async def aclose(self) -> None:
+        """Close the connections of this event loop."""
+        await self.loops.aclose()
+
+    def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
         """Make one call. Returns the reply, or the typed failure of this one try.
 
         What the provider refuses by name is left out, and the call made again in what is left of its time.
-        """
-        if self.in_one_loop and asyncio.get_running_loop() is not MODEL_LOOP.loop:
-            return await MODEL_LOOP.arun(self._complete(call, on_text))
-        return await self._complete(call, on_text)
 
-    async def _complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        clock = _Clock(call.timeout_s, call.idle_timeout_s)
-        adapted: list[str] = []
-        media = self.learned.refused_media
+        Raises:
+            CallDropped: somebody wants the run to stop.
+        """
+        clock, adapted = _Clock(call), _Adaptation(media=self.learned.refused_media)
         while True:
             try:
-                request = self._request(call, media)
+                request = self._request(self.threads.get(), call, adapted.media)
             except Exception as error:  # noqa: BLE001 - a chat model of the user's own may fail in any way
                 return failures.describe_failure(error, self.provider)
-            result = await self._made(request, call, clock, on_text)
-            if not isinstance(result, Exception):
-                self.learned.refused_media |= media
-                told: JsonMap = {"adapted": tuple(adapted), "without_tools": request.without_tools}
-                if result.finish_reason is FinishReason.LENGTH:
-                    told["allowed_tokens"] = request.limit
-                return result.model_copy(update=told | {"seconds": clock.seconds})
-            refusal = failures.read_refusal(result)
-            name = self.learned.learn(refusal, request.sent, call.max_output_tokens)
-            if not name:
-                name = self._media_to_leave_out(refusal, call, media)
-                media |= {name}
-            if not name or len(adapted) >= MOST_ADAPTATIONS or clock.left() <= 0:
+            reading = _Reading(request, call, clock, on_text)
+            result = reading.result(reading.read())
+            if isinstance(result, ModelReply):
+                return self._adapted(result, request, clock, adapted)
+            if not self._learns(result, request, call, clock, adapted):
                 return self._failure(result, clock, call)
-            adapted.append(name)
+
+    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+        """Make one call in the running event loop. Whoever cancels it drops it."""
+        clock, adapted = _Clock(call), _Adaptation(media=self.learned.refused_media)
+        while True:
+            try:
+                request = self._request(await self.loops.get(), call, adapted.media)
+            except Exception as error:  # noqa: BLE001 - a chat model of the user's own may fail in any way
+                return failures.describe_failure(error, self.provider)
+            reading = _Reading(request, call, clock, on_text)
+            result = reading.result(await reading.aread())
+            if isinstance(result, ModelReply):
+                return self._adapted(result, request, clock, adapted)
+            if not self._learns(result, request, call, clock, adapted):
+                return self._failure(result, clock, call)
+
+    def _adapted(self, reply: ModelReply, request: Request, clock: "_Clock", adapted: "_Adaptation") -> ModelReply:
+        self.learned.refused_media |= adapted.media
+        update: JsonMap = {
+            "adapted": tuple(adapted.names),
+            "without_tools": request.without_tools,
+            "seconds": clock.seconds,
+        }
+        if reply.finish_reason is FinishReason.LENGTH:
+            update["allowed_tokens"] = request.limit
+        return reply.model_copy(update=update)
+
+    def _learns(self, error: Exception, request: Request, call: Call, clock: "_Clock", adapted: "_Adaptation") -> bool:
+        """Whether the refusal names something that the next request omits."""
+        refusal = failures.read_refusal(error)
+        name = self.learned.learn(refusal, request.sent, call.max_output_tokens)
+        if not name:
+            name = self._media_to_leave_out(refusal, call, adapted.media)
+            adapted.media |= {name}
+        if not name or len(adapted.names) >= MOST_ADAPTATIONS or clock.left() <= 0:
+            return False
+        adapted.names.append(name)
+        return True
 
     def _media_to_leave_out(self, refusal: failures.Refusal, call: Call, without: frozenset[str]) -> str:
         """What results hold that the model may have refused, such as "image"; "" where a person's request holds it."""
@@ -152,26 +197,8 @@ class ChatModel(Model):
             said = f"{said} The request holds images or files, which this model may not take."
         return failure.model_copy(update={"received_characters": clock.characters, "message": said})
 
-    async def _made(
-        self, request: Request, call: Call, clock: "_Clock", on_text: Callable[[str], None]
-    ) -> ModelReply | Exception:
-        """What one request comes to. A reply that was complete before its connection broke is paid for, and taken."""
-        reading = _Reading(request, call, clock, on_text)
-        error = await reading.ended()
-        try:
-            whole = reading.assembly.reply(clock.seconds)
-        except Exception as broken:  # noqa: BLE001 - a chat model of the user's own may say anything
-            return broken
-        clock.characters = reading.assembly.characters
-        if whole is not None and (error is None or reading.assembly.finish_reason):
-            return whole
-        word = reading.assembly.finish_reason
-        unknown = f"The endpoint ended the reply with the unknown word {word[:40]!r}, and it is not complete."
-        told = _BROKEN_OFF.model_copy(update={"message": unknown}) if word else _BROKEN_OFF
-        return error or failures.CallFailedError(told)
-
-    def _request(self, call: Call, media: frozenset[str] = frozenset()) -> Request:
-        chat, prompt, learned = self.chat(), call.prompt, self.learned
+    def _request(self, chat: BaseChatModel, call: Call, media: frozenset[str] = frozenset()) -> Request:
+        chat, prompt, learned = with_settings(chat, self.settings), call.prompt, self.learned
         without_tools = bool(prompt.tools) and not learned.tools and prompt.without_tools is not None
         if without_tools and prompt.without_tools is not None:
             prompt = prompt.without_tools()
@@ -246,31 +273,39 @@ class ChatModel(Model):
         return options
 
 
-class _Clock:
-    """The time of one call, in seconds of the event loop; its silence counts from the first part of its reply on."""
+@dataclass
+class _Adaptation:
+    """What the requests of one call omit: parameters by their names, and kinds of media."""
 
-    def __init__(self, total_s: float, idle_s: float | None) -> None:
-        self._now = asyncio.get_running_loop().time
-        self._started, self._total_s, self._idle_s = self._now(), total_s, idle_s
+    media: frozenset[str]
+    names: list[str] = field(default_factory=list)
+
+
+class _Clock:
+    """The time of one call; its silence counts from the first part of its reply on."""
+
+    def __init__(self, call: Call) -> None:
+        self._started, self._total_s, self._idle_s = monotonic(), call.timeout_s, call.idle_timeout_s
         self._silent_end: float | None = None
         self.begun, self.characters = False, 0
 
     @property
     def seconds(self) -> float:
-        return self._now() - self._started
+        return monotonic() - self._started
 
     def part(self, *, spoken: bool) -> None:
         self.begun = True
         if spoken and self._idle_s is not None:
-            self._silent_end = self._now() + self._idle_s
+            self._silent_end = monotonic() + self._idle_s
 
     def left(self) -> float:
         end = self._started + self._total_s
-        return (end if self._silent_end is None else min(end, self._silent_end)) - self._now()
+        return (end if self._silent_end is None else min(end, self._silent_end)) - monotonic()
 
     def next_look(self) -> float:
         """When to look at `left` again: before the first part, silence may begin at any time."""
-        return self.left() if self._idle_s is None else min(self.left(), self._idle_s)
+        left = max(0.0, self.left())
+        return left if self._idle_s is None else min(left, self._idle_s)
 
     def overdue(self) -> failures.ReplyTimeoutError:
         if self._silent_end is not None and self._silent_end < self._started + self._total_s:
@@ -286,9 +321,39 @@ class _Reading:
         self._request, self._call, self._clock, self._on_text = request, call, clock, on_text
         self._dropped = False
 
-    async def ended(self) -> Exception | None:
-        """Why the reply ended early, None where it came to its own end. It is over in time, whoever helps."""
-        reading = asyncio.ensure_future(self._read())
+    def read(self) -> Exception | None:
+        """Read the reply in a thread, and return why it ended early, None where it came to its own end.
+
+        The thread is abandoned where the time is over, or somebody wants the run to stop.
+
+        Raises:
+            CallDropped: somebody wants the run to stop.
+        """
+        bell: SimpleQueue[None] = SimpleQueue()  # its `put` may interrupt its own `get`, as in a signal handler
+        ring, stop = partial(bell.put, None), self._call.stop or StopRequest()
+        reading = Worker(copy_context(), self._read_here).outcome
+        reading.add_done_callback(lambda _: ring())
+        try:
+            with stop.told(ring):
+                while not (reading.done() or stop.reason) and self._clock.left() > 0:
+                    with suppress(Empty):
+                        bell.get(timeout=self._clock.next_look())
+            if stop.reason and not reading.done():
+                with suppress(TimeoutError):
+                    reading.exception(NEARLY_THERE_S)
+        finally:
+            self._dropped = not reading.done()
+        if self._dropped and stop.reason:
+            raise CallDropped(self.assembly.characters)
+        return self._clock.overdue() if self._dropped else _error_of(reading)
+
+    async def aread(self) -> Exception | None:
+        """The same in the running event loop. It is over in time, whoever helps."""
+        reading: asyncio.Future[None]
+        if _is_async(self._request.chat):
+            reading = asyncio.ensure_future(self._aread_here())
+        else:  # LangChain would read it in a thread that keeps the process from ending
+            reading = asyncio.wrap_future(Worker(copy_context(), self._read_here).outcome)
         try:
             while not reading.done() and self._clock.left() > 0:
                 await asyncio.wait({reading}, timeout=self._clock.next_look())
@@ -301,106 +366,120 @@ class _Reading:
             if reading.done() and not reading.cancelled():
                 _ = reading.exception()  # or asyncio would report that nobody has looked
             return self._clock.overdue()
-        if reading.cancelled():
-            return RuntimeError("it cancelled itself")
-        error = reading.exception()
-        if error is not None and not isinstance(error, Exception):
-            raise error
-        return error
+        return _error_of(reading)
 
-    async def _read(self) -> None:
+    def result(self, error: Exception | None) -> ModelReply | Exception:
+        """What the request comes to. A reply that was complete before its connection broke is paid for, and taken."""
         try:
-            chat, callbacks, call = self._request.chat, self._request.callbacks, self._call
-            async with aclosing(self._texts()) as said:
-                if is_listened_to(callbacks):
-                    shown, scrub = call.prompt.chat_messages, call.scrub or PlainText
-                    await tell_callbacks(chat, callbacks, shown, said, self.assembly, scrub, quiet=call.quiet)
+            reply = self.assembly.reply(self._clock.seconds)
+        except Exception as broken:  # noqa: BLE001 - a chat model of the user's own may say anything
+            return broken
+        self._clock.characters = self.assembly.characters
+        if reply is not None and (error is None or self.assembly.finish_reason):
+            return reply
+        word = self.assembly.finish_reason
+        unknown = f"The endpoint ended the reply with the unknown word {word[:40]!r}, and it is not complete."
+        failure = _BROKEN_OFF.model_copy(update={"message": unknown}) if word else _BROKEN_OFF
+        return error or failures.CallFailedError(failure)
+
+    def _read_here(self) -> None:
+        try:
+            self._read_sync()
+        except NotImplementedError:
+            if self.assembly.characters or not _is_async(self._request.chat):
+                raise
+            asyncio.run(self._aread_here())  # it has only async methods
+        except (SystemExit, KeyboardInterrupt) as error:  # which end no process from this thread
+            raise RuntimeError(f"{type(error).__name__}: {error}") from error
+
+    def _read_sync(self) -> None:
+        with closing(self._texts()) as texts:
+            if is_listened_to(self._request.callbacks):
+                tell_callbacks(self._report(), texts)
+            else:
+                for _ in texts:
+                    pass
+
+    async def _aread_here(self) -> None:
+        try:
+            async with aclosing(self._atexts()) as texts:
+                if is_listened_to(self._request.callbacks):
+                    await atell_callbacks(self._report(), texts)
                 else:
-                    async for _ in said:
+                    async for _ in texts:
                         pass
         except (SystemExit, KeyboardInterrupt) as error:
             if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
                 raise  # which is a person's
             raise RuntimeError(f"{type(error).__name__}: {error}") from error  # or it would end the event loop
 
-    async def _texts(self) -> AsyncGenerator[str]:
+    def _report(self) -> Report:
+        request, call = self._request, self._call
+        shown, scrub = call.prompt.chat_messages, call.scrub or PlainText
+        return Report(request.chat, request.callbacks, shown, self.assembly, scrub, quiet=call.quiet)
+
+    def _texts(self) -> Generator[str]:
         chat, messages, options = self._request.chat, self._request.messages, self._request.options
         with langsmith.tracing_context(enabled=False):  # who listens hears the words without secrets: see above
             if not self._request.streamed:
-                yield self._taken(await chat.ainvoke(messages, {"callbacks": []}, **options))
+                yield self._take(chat.invoke(messages, {"callbacks": []}, **options))
                 return
 
             if isinstance(chat, KeepsExtras) and "prompt" in options and not chat.disable_streaming:
                 parts: Any = chat.parts(**options)
             else:
-                parts = chat.astream(messages, {"callbacks": []}, **options) if _is_async(chat) else self._in_thread()
-            async with aclosing(parts) as coming:
-                async for part in coming:
-                    yield self._taken(part)
+                parts = chat.stream(messages, {"callbacks": []}, **options)
+            with closing(parts):
+                for part in parts:
+                    yield self._take(part)
+                    if self._dropped or self._exceeds_limit():
+                        return
+
+    async def _atexts(self) -> AsyncGenerator[str]:
+        chat, messages, options = self._request.chat, self._request.messages, self._request.options
+        with langsmith.tracing_context(enabled=False):
+            if not self._request.streamed:
+                yield self._take(await chat.ainvoke(messages, {"callbacks": []}, **options))
+                return
+
+            if isinstance(chat, KeepsExtras) and "prompt" in options and not chat.disable_streaming:
+                parts: Any = chat.aparts(**options)
+            else:
+                parts = chat.astream(messages, {"callbacks": []}, **options)
+            async with aclosing(parts):
+                async for part in parts:
+                    yield self._take(part)
                     if self._exceeds_limit():
-                        self.assembly.finish_reason = "length"
                         return
 
     def _exceeds_limit(self) -> bool:
-        """Whether the reply has more than twice the tokens that it may have: its endpoint ignores the limit."""
-        allowed = self._request.limit or self._call.max_output_tokens
-        return self.assembly.characters > 2 * allowed * MOST_BYTES_PER_TOKEN
+        """Whether the reply has more than twice the tokens that it may have: its endpoint ignores the limit.
 
-    def _taken(self, part: AIMessage | PlainPart) -> str:
+        It is cut off then.
+        """
+        allowed = self._request.limit or self._call.max_output_tokens
+        exceeds = self.assembly.characters > 2 * allowed * MOST_BYTES_PER_TOKEN
+        if exceeds:
+            self.assembly.finish_reason = "length"
+        return exceeds
+
+    def _take(self, part: AIMessage | PlainPart) -> str:
+        if self._dropped:
+            return ""
         text = self.assembly.take(part)
-        if not self._dropped:
-            self._clock.part(spoken=self.assembly.spoken)
-            if text:
-                self._on_text(text if text.isascii() else storable(text))
+        self._clock.part(spoken=self.assembly.spoken)
+        if text:
+            self._on_text(text if text.isascii() else storable(text))
         return text
 
-    async def _in_thread(self) -> AsyncGenerator[AIMessage]:
-        """The parts of a chat model that has only sync methods."""
-        chat, messages, options = self._request.chat, self._request.messages, self._request.options
-        loop, left = asyncio.get_running_loop(), Event()
-        came: asyncio.Queue[AIMessage | BaseException | None] = asyncio.Queue()
 
-        def tell(part: AIMessage | BaseException | None) -> None:
-            with suppress(RuntimeError):  # the loop has ended, and with it whoever waited
-                loop.call_soon_threadsafe(came.put_nowait, part)
-
-        def work() -> None:
-            try:
-                for part in chat.stream(messages, {"callbacks": []}, **options):
-                    if left.is_set():
-                        return
-                    tell(part)
-            except BaseException as error:  # noqa: BLE001 - it is raised where the reply is read
-                tell(error)
-            else:
-                tell(None)
-
-        Thread(target=copy_context().run, args=(work,), name="mendgraph-sync-chat-model", daemon=True).start()
-        try:
-            while (part := await came.get()) is not None:
-                if isinstance(part, BaseException):
-                    raise part
-                yield part
-        finally:
-            left.set()
-
-
-def plain_copy(chat: BaseChatModel) -> BaseChatModel:
-    """A copy of a user's chat model that makes no retries of its own, as ours are counted and paid.
-
-    Clients that were made of its settings are made anew; their connections are shared all the same.
-    """
-    if "max_retries" not in type(chat).model_fields:
-        return chat  # which may count its replies, as LangChain's own fake models do
-    copied = chat.model_copy(update={"max_retries": int(_is_googles(chat))})  # whose 0 means its default
-    for kind in type(chat).__mro__:
-        for name, value in vars(kind).items():
-            if isinstance(value, cached_property):
-                copied.__dict__.pop(name, None)
-    if isinstance(copied, BaseChatOpenAI) and copied.root_async_client is not None:
-        copied.root_async_client = copied.root_async_client.with_options(max_retries=0)
-        copied.async_client = copied.root_async_client.chat.completions
-    return copied
+def _error_of(reading: "asyncio.Future[None] | Future[None]") -> Exception | None:
+    if reading.cancelled():
+        return RuntimeError("it cancelled itself")
+    error = reading.exception()
+    if error is not None and not isinstance(error, Exception):
+        raise error
+    return error
 
 
 def _is_googles(chat: BaseChatModel) -> bool:

@@ -8,16 +8,15 @@ import json
 import os
 import re
 import ssl
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cache, partial
 from http import HTTPStatus
 from importlib.metadata import version
 from threading import Lock
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
-from weakref import WeakKeyDictionary
 
 import httpx2
 import openai
@@ -27,11 +26,12 @@ from langchain_openai.chat_models.base import BaseChatOpenAI
 from pydantic import SecretStr, ValidationError
 
 from mendgraph.graph.langchain import failures
-from mendgraph.graph.langchain.chat_model import ChatModel, plain_copy, with_settings
-from mendgraph.graph.langchain.openai_chat import Clients, EndpointChat, KeepsExtras, keeping_extras
-from mendgraph.graph.langchain.reply_limits import NOT_COMPRESSED, bound_response
+from mendgraph.graph.langchain.chat_model import ChatModel
+from mendgraph.graph.langchain.connections import ForLoops, ForThreads, copies_of
+from mendgraph.graph.langchain.openai_chat import Clients, EndpointChat
+from mendgraph.graph.langchain.reply_limits import NOT_COMPRESSED, abound_response, bound_response
 from mendgraph.nodes.call_model import endpoint as endpoints
-from mendgraph.nodes.call_model.driver import MODEL_LOOP
+from mendgraph.nodes.execute_tools.files.deadline import call_within
 from mendgraph.nodes.records import JsonMap, ProviderErrorKind, ProviderFailure
 
 CONNECT_TIMEOUT_S: Final = 10.0
@@ -52,26 +52,13 @@ _RAW_RESPONSE: Final = "x-stainless-raw-response"
 """What the SDK reads of its own request once the answer is there; it says nothing of anybody."""
 
 
-@dataclass
-class EndpointModel(ChatModel):
-    """The chat model of an endpoint that is named by its address: one for each event loop."""
-
-    chat: Callable[[], EndpointChat]
-    clients: "WeakKeyDictionary[asyncio.AbstractEventLoop, EndpointChat]" = field(default_factory=WeakKeyDictionary)
-
-    async def aclose(self) -> None:
-        """Close the connections of this event loop."""
-        chat = self.clients.pop(asyncio.get_running_loop(), None)
-        if chat is not None:
-            await chat.http_clients.aclose()
-
-
 class ChatModels:
     """The chat models of a process's runs; one for each endpoint, shared by all runs and threads."""
 
     def __init__(self, environment: Callable[[], Mapping[str, str]], given: "BaseChatModel | None" = None) -> None:
         """`environment` is read at each connection, so that a changed key is honoured; `given` answers all calls."""
         self._environment = environment
+        self._own = given
         self._given = None if given is None else given_model(given)
         self._models: dict[tuple[str, ...], ChatModel] = {}
         self._lock = Lock()
@@ -95,7 +82,7 @@ class ChatModels:
         None where that takes a while and nobody is `waiting`.
         """
         if self._given is not None:
-            return _set_up(self._given, wanted.options)
+            return self._given if self._own is None else _set_up(self._given, self._own, wanted.options)
         endpoint = endpoints.find_endpoint(
             wanted.model, wanted.base_url, self._environment(), key_variable=wanted.key_variable
         )
@@ -119,7 +106,7 @@ class ChatModels:
         if key in self._models:
             return self._models[key]
         made = provider_model(endpoint, options) if endpoint.provider else endpoint_model(endpoint, options)
-        if isinstance(made, EndpointModel) and not endpoint.model:
+        if isinstance(made, ChatModel) and not (endpoint.model or endpoint.provider):
             served = served_models(made)
             chosen = served if isinstance(served, ProviderFailure) else endpoints.choose_served_model(served)
             if isinstance(chosen, ProviderFailure):
@@ -131,32 +118,26 @@ class ChatModels:
 
     def close(self) -> None:
         """Close the connections of sync calls, and forget the chat models."""
-        if any(MODEL_LOOP.loop in model.clients for model in self._endpoints()):
-            MODEL_LOOP.run(self._close_here())
+        for model in self._all():
+            model.close()
         self._models = {}
 
     async def aclose(self) -> None:
         """Close the connections of this event loop and those of sync calls, and forget the chat models."""
-        await self._close_here()
-        await asyncio.to_thread(self.close)
-
-    async def _close_here(self) -> None:
-        for model in self._endpoints():
+        for model in self._all():
             with suppress(RuntimeError, OSError):  # what is gone already need not be closed
                 await model.aclose()
+        await asyncio.to_thread(self.close)
 
-    def _endpoints(self) -> list[EndpointModel]:
-        return [model for model in self._models.values() if isinstance(model, EndpointModel)]
+    def _all(self) -> list[ChatModel]:
+        return [*self._models.values(), *([] if self._given is None else [self._given])]
 
 
 def given_model(chat: BaseChatModel) -> ChatModel:
     """The user's own chat model, as the decisions want it."""
-    own = plain_copy(chat)
+    copies = copies_of(chat)
+    is_openais = isinstance(chat, BaseChatOpenAI)
     limit_name = failures.NEW_LIMIT
-    if isinstance(own, EndpointChat):
-        limit_name = _limit_name(endpoints.Endpoint(model=own.model_name, base_url=own.openai_api_base or ""))
-    elif isinstance(own, BaseChatOpenAI):
-        own = keeping_extras(own)
     name, thinks = name_of(chat), _thinks(chat)
     keys = [value.get_secret_value() for _, value in chat if isinstance(value, SecretStr)]
     shown = f"{name} through {type(chat).__name__}" if name else type(chat).__name__
@@ -169,20 +150,15 @@ def given_model(chat: BaseChatModel) -> ChatModel:
         failures.Learned(limit_name, tools=has_tools, streams=type(chat).__name__ != _FAKE),
     )
     return ChatModel(
-        lambda: own,
+        copies.for_threads,
+        copies.for_loops,
         provider,
         learned,
         name,
         dict(chat.profile or {}),
         thinks=thinks,
-        in_openai_form=isinstance(own, KeepsExtras),
-        in_one_loop=_is_of_a_package(chat),
+        in_openai_form=is_openais,
     )
-
-
-def _is_of_a_package(chat: BaseChatModel) -> bool:
-    modules = {kind.__module__.partition(".")[0] for kind in type(chat).__mro__}
-    return any(name.startswith("langchain_") for name in modules - {"langchain_core"})
 
 
 def provider_model(endpoint: endpoints.Endpoint, options: endpoints.ModelOptions) -> ChatModel | ProviderFailure:
@@ -210,13 +186,13 @@ def provider_model(endpoint: endpoints.Endpoint, options: endpoints.ModelOptions
     return given_model(chat)
 
 
-def endpoint_model(endpoint: endpoints.Endpoint, options: endpoints.ModelOptions) -> EndpointModel | ProviderFailure:
+def endpoint_model(endpoint: endpoints.Endpoint, options: endpoints.ModelOptions) -> ChatModel | ProviderFailure:
     """A model at an OpenAI-compatible endpoint; nobody is asked yet. What the environment says may be of no use."""
     # A proxy that the environment names must not come between us and a server on this machine.
     trusted = urlsplit(endpoint.base_url).hostname not in endpoints.LOOPBACK_HOSTS
     try:
         verify = False if endpoint.base_url.startswith("http://") else ssl.create_default_context()
-        tried = endpoint_chat(endpoint, options, verify=verify, trust_env=trusted)
+        chat: Any = endpoint_chat(endpoint, options, verify=verify, trust_env=trusted)
     except (ValidationError, openai.OpenAIError) as error:
         return _not_set_up(endpoint.model or "The model", error)
     except Exception as error:  # noqa: BLE001 - what the environment says of proxies and certificates
@@ -227,17 +203,26 @@ def endpoint_model(endpoint: endpoints.Endpoint, options: endpoints.ModelOptions
     learned = failures.LESSONS.setdefault(
         ("", endpoint.base_url, endpoint.model), failures.Learned(_limit_name(endpoint))
     )
-    clients: WeakKeyDictionary[asyncio.AbstractEventLoop, EndpointChat] = WeakKeyDictionary()
 
-    def chat() -> EndpointChat:
-        loop = asyncio.get_running_loop()
-        known = clients.get(loop)
-        if known is None:
-            known = clients[loop] = endpoint_chat(endpoint, options, verify=verify, trust_env=trusted)
-        return known
+    def for_threads() -> tuple[BaseChatModel, Callable[[], object]]:
+        copy: Any = endpoint_chat(endpoint, options, verify=verify, trust_env=trusted)
+        return copy, copy.http_client.close
 
-    said = dict(tried.profile or {}) if _is_openai(endpoint) else {}
-    return EndpointModel(chat, provider, learned, endpoint.model, said, in_openai_form=True, clients=clients)
+    def for_loop() -> tuple[BaseChatModel, Callable[[], Awaitable[object]]]:
+        copy: Any = endpoint_chat(endpoint, options, verify=verify, trust_env=trusted, in_loop=True)
+        return copy, copy.http_clients.aclose
+
+    profile = dict(chat.profile or {}) if _is_openai(endpoint) else {}
+    chat.http_client.close()
+    return ChatModel(
+        ForThreads(for_threads),
+        ForLoops(for_loop),
+        provider,
+        learned,
+        endpoint.model,
+        profile,
+        in_openai_form=True,
+    )
 
 
 class BelowV1(httpx2.Auth):
@@ -261,34 +246,17 @@ def endpoint_chat(
     *,
     verify: ssl.SSLContext | bool,
     trust_env: bool = False,
-    transport: httpx2.AsyncBaseTransport | None = None,
+    transport: Any = None,
+    in_loop: bool = False,
 ) -> EndpointChat:
-    """LangChain's chat model for an endpoint; `transport` answers in place of the network."""
-    own = endpoint.key_variable == endpoints.USUAL_KEY and not endpoint.embedded
-    agent = f"mendgraph/{_version('mendgraph')}"
+    """LangChain's chat model for an endpoint, for sync calls, or for those of one event loop.
 
-    async def as_we_are(request: httpx2.Request) -> None:
-        """Say who asks, and to endpoints that are not the run's own nothing of what is meant for that one."""
-        for name in set(request.headers) - {_RAW_RESPONSE}:
-            if name.startswith("x-stainless-") or (not own and name not in _PLAIN_HEADERS):
-                del request.headers[name]
-        request.headers["user-agent"] = agent
-
-    new_client = partial(
-        httpx2.AsyncClient,
-        verify=verify,
-        trust_env=trust_env,
-        limits=POOL,
-        timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S),
-        headers=NOT_COMPRESSED,
-        event_hooks={"request": [as_we_are], "response": [bound_response]},
-        transport=transport,
-        auth=None if endpoints.has_path(endpoint.base_url) else BelowV1(),
-    )
-    http_clients = Clients(new_client)
+    `transport` answers in place of the network.
+    """
     known = {name for name in options.model_kwargs if name in ChatOpenAI.model_fields}
     given = {name: value for name, value in options.model_kwargs.items() if name in known}
     body = {name: value for name, value in options.model_kwargs.items() if name not in known}
+    http = _http_clients(endpoint, {"verify": verify, "trust_env": trust_env, "transport": transport}, in_loop=in_loop)
     responses = options.use_responses_api
     if responses is None and not _is_openai(endpoint):
         responses = False
@@ -301,17 +269,45 @@ def endpoint_chat(
         stream_chunk_timeout=None,
         use_responses_api=responses,
         reasoning_effort=options.reasoning_effort,
-        client=_UNUSED,
-        http_async_client=http_clients.first,
-        http_clients=http_clients,
         openai_proxy="",
         extra_body=body or None,
+        **http,
         **given,
     )
 
 
+def _http_clients(endpoint: endpoints.Endpoint, connection: JsonMap, *, in_loop: bool) -> JsonMap:
+    """The clients of a chat model for an endpoint, as its settings; `connection` says how they connect."""
+    own = endpoint.key_variable == endpoints.USUAL_KEY and not endpoint.embedded
+    agent = f"mendgraph/{_version('mendgraph')}"
+
+    def as_we_are(request: httpx2.Request) -> None:
+        """Say who asks, and to endpoints that are not the run's own nothing of what is meant for that one."""
+        for name in set(request.headers) - {_RAW_RESPONSE}:
+            if name.startswith("x-stainless-") or (not own and name not in _PLAIN_HEADERS):
+                del request.headers[name]
+        request.headers["user-agent"] = agent
+
+    async def as_we_are_in_loop(request: httpx2.Request) -> None:
+        as_we_are(request)
+
+    settings: JsonMap = {
+        **connection,
+        "limits": POOL,
+        "timeout": httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S),
+        "headers": NOT_COMPRESSED,
+        "auth": None if endpoints.has_path(endpoint.base_url) else BelowV1(),
+    }
+    if in_loop:
+        hooks: JsonMap = {"request": [as_we_are_in_loop], "response": [abound_response]}
+        http_clients = Clients(partial(httpx2.AsyncClient, **settings, event_hooks=hooks))
+        return {"http_async_client": http_clients.first, "http_clients": http_clients, "client": _UNUSED}
+    hooks = {"request": [as_we_are], "response": [bound_response]}
+    return {"http_client": httpx2.Client(**settings, event_hooks=hooks), "async_client": _UNUSED}
+
+
 _UNUSED: Final = object()
-"""In place of the sync client, which nobody calls."""
+"""In place of the client of the other kind, which nobody calls."""
 
 
 def _is_openai(endpoint: endpoints.Endpoint) -> bool:
@@ -323,20 +319,16 @@ def _limit_name(endpoint: endpoints.Endpoint) -> str:
     return failures.NEW_LIMIT if _is_openai(endpoint) or _NEW_LIMIT.search(endpoint.model) else failures.OLD_LIMIT
 
 
-def served_models(model: EndpointModel) -> list[str] | ProviderFailure:
-    """Ask an endpoint which models it serves, and close the connection again."""
-
-    async def asked() -> list[str] | ProviderFailure:
-        try:
-            async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                document = await model.chat().root_async_client.get("/models", cast_to=object)
-            return [str(served["id"]) for served in document["data"]]
-        except Exception as error:  # noqa: BLE001 - whatever an endpoint sends instead of a list
-            return failures.describe_failure(error, model.provider)
-        finally:
-            await model.aclose()
-
-    return MODEL_LOOP.run(asked())
+def served_models(model: ChatModel) -> list[str] | ProviderFailure:
+    """Ask an endpoint which models it serves."""
+    chat: Any = model.threads.get()
+    try:
+        document = call_within(CONNECT_TIMEOUT_S, partial(chat.root_client.get, "/models", cast_to=object))
+        return [str(served["id"]) for served in document["data"]]
+    except Exception as error:  # noqa: BLE001 - whatever an endpoint sends instead of a list
+        return failures.describe_failure(error, model.provider)
+    finally:
+        model.close()
 
 
 def name_of(chat: BaseChatModel) -> str:
@@ -352,18 +344,16 @@ def _address_of(chat: BaseChatModel) -> str:
     return next((str(value) for name in names if (value := getattr(chat, name, None))), "")
 
 
-def _set_up(model: ChatModel, options: endpoints.ModelOptions) -> ChatModel:
+def _set_up(model: ChatModel, chat: BaseChatModel, options: endpoints.ModelOptions) -> ChatModel:
     """The user's own chat model with a run's settings: those that it has, and others for each of its requests."""
-    own = model.chat()
     effort = {} if options.reasoning_effort is None else {"reasoning_effort": options.reasoning_effort}
     wanted: JsonMap = {**options.model_kwargs, **effort}
-    settings = {name: value for name, value in wanted.items() if name in type(own).model_fields}
+    settings = {name: value for name, value in wanted.items() if name in type(chat).model_fields}
     others = {name: value for name, value in wanted.items() if name not in settings}
-    if others and isinstance(own, KeepsExtras):
-        settings["extra_body"] = {**(own.extra_body or {}), **others}
+    if others and isinstance(chat, BaseChatOpenAI):
+        settings["extra_body"] = {**(chat.extra_body or {}), **others}
         others = {}
-    copied = with_settings(own, settings)
-    return replace(model, chat=lambda: copied, options=others)
+    return replace(model, settings=settings, options=others)
 
 
 def _thinks(chat: BaseChatModel) -> bool:

@@ -8,11 +8,12 @@ Sync hooks run in threads, async ones in the run's event loop; neither holds a r
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from contextvars import copy_context
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from math import inf
-from typing import Any, Final, Never
+from typing import Any, Final, Never, TypeVar
 from uuid import uuid4
 
 from langchain.agents.middleware import types
@@ -26,10 +27,10 @@ from langgraph.runtime import get_runtime
 
 from mendgraph.graph.langchain.replies import ReplyAssembly
 from mendgraph.nodes import records
-from mendgraph.nodes.call_model.driver import LAST_WORDS_S, MODEL_LOOP
 from mendgraph.nodes.call_model.prompts.prompt import native_tool
+from mendgraph.nodes.call_model.services import LAST_WORDS_S
 from mendgraph.nodes.execute_tools.engine import redacted_output
-from mendgraph.nodes.execute_tools.files.deadline import await_call, monotonic_s
+from mendgraph.nodes.execute_tools.files.deadline import Worker, await_call, monotonic_s
 from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.step import JOURNALED
@@ -38,6 +39,7 @@ from mendgraph.nodes.language.history import close_dangling_calls
 from mendgraph.nodes.language.text_protocol import render_native_result
 from mendgraph.nodes.records import JsonMap, StopReason, ToolResult
 
+Result = TypeVar("Result")
 Handler = Callable[[Any], Coroutine[Any, Any, Any]]
 Run = Callable[[records.ToolCall, ToolContext], ToolRun]
 Send = Callable[[Mapping[str, Any], str, Sequence[records.ToolSpec], BaseChatModel | None], Awaitable[JsonMap]]
@@ -182,7 +184,13 @@ class _Step:
         loop = asyncio.get_running_loop()
 
         def handler(request: Any) -> Any:
-            return asyncio.run_coroutine_threadsafe(last(request), loop).result()
+            work = last(request)
+            try:
+                future = asyncio.run_coroutine_threadsafe(work, loop)
+            except RuntimeError:  # the loop is closed: nobody waits for this hook any more
+                work.close()
+                raise
+            return future.result()
 
         try:
             if own and (self.in_loop or not plain):
@@ -409,6 +417,19 @@ class _ToolStep(_Step):
         return replace(ran, output=replace(output, result=clip(output.result)), error="")
 
 
+def _run_to_end(loop: asyncio.AbstractEventLoop, task: "asyncio.Task[Result]") -> Result:
+    try:
+        return loop.run_until_complete(task)
+    finally:
+        others = asyncio.all_tasks(loop)
+        for other in others:
+            other.cancel()
+        if others:
+            loop.run_until_complete(asyncio.wait(others, timeout=LAST_WORDS_S))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+
+
 class Hooks:
     """The middleware of one machine, in its order; `redactor` gives what takes out secrets."""
 
@@ -455,7 +476,23 @@ class Hooks:
             except (HandlerError, TurnEndedError):
                 return step.ran()
 
-        return (lambda *call: (in_loop or MODEL_LOOP.run)(hooked(*call))) if self.of("wrap_tool_call") else run
+        return (lambda *call: (in_loop or self.run)(hooked(*call))) if self.of("wrap_tool_call") else run
+
+    @staticmethod
+    def run(work: Coroutine[Any, Any, Result]) -> Result:
+        """Run the hooks of a sync step in an event loop of its own, in a thread: its caller's may have a running one.
+
+        Where the wait is interrupted, they are cancelled.
+        """
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(work)
+        outcome = Worker(copy_context(), partial(_run_to_end, loop, task)).outcome
+        try:
+            return outcome.result()
+        except BaseException:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(task.cancel)
+            raise
 
     async def end_turn(self, state: Any, update: JsonMap, *, in_loop: bool) -> JsonMap:
         """The update of a terminal after the hooks that come after a turn. One that fails makes the turn a failure."""

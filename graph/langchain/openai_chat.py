@@ -8,10 +8,12 @@ Source: measured on openai 3.51 and langchain-openai 1.7, 23 of 30 ms a step.
 
 import asyncio
 import json
+import socket
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing, closing, contextmanager, suppress
 from functools import cache
+from threading import Timer
 from typing import Any, Final, NamedTuple, cast
 
 import httpx2
@@ -25,7 +27,7 @@ from openai._types import RequestOptions
 from pydantic import Field
 
 from mendgraph.graph.langchain.failures import NEW_LIMIT, OLD_LIMIT
-from mendgraph.graph.langchain.reply_limits import NOT_COMPRESSED, bound_response
+from mendgraph.graph.langchain.reply_limits import NOT_COMPRESSED, abound_response, bound_response
 from mendgraph.nodes.call_model.prompts.estimates import countable
 from mendgraph.nodes.call_model.prompts.prompt import Prompt, json_bytes
 from mendgraph.nodes.language.history import REASONING, REASONING_DETAILS, TOOL_CALL_EXTRAS
@@ -53,55 +55,54 @@ class KeepsExtras(BaseChatOpenAI, defer_build=True):
         tools = {"tools": list(prompt.tools)} if prompt.tools else {}
         return {**payload, **tools, "messages": media_after_results(prompt.messages)}
 
-    async def parts(self, **options: Any) -> "AsyncGenerator[AIMessageChunk | PlainPart]":
+    def parts(self, **options: Any) -> "Iterator[AIMessageChunk | PlainPart]":
         """The parts of the reply to a `prompt`, as they come, without LangChain's stream around them.
 
         Raises what the SDK raises, and ValueError: nothing came.
         """
         if self.rate_limiter:
+            self.rate_limiter.acquire(blocking=True)
+        reader = _PartReader(self)
+        with closing(self._documents(self._stream_payload(options))) as documents:
+            for document in documents:
+                if (part := reader.part(document)) is not None:
+                    yield part
+        yield from reader.end()
+
+    async def aparts(self, **options: Any) -> "AsyncGenerator[AIMessageChunk | PlainPart]":
+        """The same in an event loop."""
+        if self.rate_limiter:
             await self.rate_limiter.aacquire(blocking=True)
+        reader = _PartReader(self)
+        async with aclosing(self._adocuments(self._stream_payload(options))) as documents:
+            async for document in documents:
+                if (part := reader.part(document)) is not None:
+                    yield part
+        for part in reader.end():
+            yield part
+
+    def _stream_payload(self, options: JsonMap) -> JsonMap:
         if self.stream_usage:
             options["stream_options"] = {"include_usage": True}
-        extras, payload = _Extras(), self._get_request_payload([], stream=True, **options)
-        document: JsonMap | None = None
-        async with aclosing(self._documents(payload)) as documents:
-            async for document in documents:
-                part = _plain_part(document) or self._any_part(document, extras)
-                if isinstance(part, PlainPart):
-                    extras.ids |= {index: call_id for index, call_id, *_ in part.calls if call_id and index is not None}
-                if part is not None:
-                    yield part
-        if document is None:
-            raise ValueError("its stream is empty")
-        if rest := extras.rest():
-            yield AIMessageChunk(content="", additional_kwargs=rest)
+        return self._get_request_payload([], stream=True, **options)
 
-    def _any_part(self, document: JsonMap, extras: "_Extras") -> AIMessageChunk | None:
-        made = self._convert_chunk_to_generation_chunk(document, AIMessageChunk, None)
-        if made is None or not isinstance(part := made.message, AIMessageChunk):
-            return None
-        part.response_metadata = {**(made.generation_info or {}), **part.response_metadata}
-        extras.take(part)
-        if part.response_metadata.get("finish_reason"):  # the connection may break after it
-            part.additional_kwargs |= extras.rest()
-        return part
-
-    async def _documents(self, payload: JsonMap) -> AsyncGenerator[JsonMap]:
+    def _documents(self, payload: JsonMap) -> Generator[JsonMap]:
         """The events of a stream as plain documents: its body and its events need no types."""
-        given = {option: payload.pop(name) for name, option in _OPTIONS.items() if payload.get(name) is not None}
-        given["headers"] = {**NOT_COMPRESSED, **given.get("headers", {})}
-        body = _body(payload)
-        by_model = isinstance(self.root_async_client, openai.AsyncAzureOpenAI)  # whose path is made of the body's model
-        events: openai.AsyncStream[Any] = await self.root_async_client.post(
-            "/chat/completions",
-            cast_to=object,
-            options=cast("RequestOptions", given),
-            stream=True,
-            stream_cls=openai.AsyncStream[object],
-            **({"body": body} if by_model else {"content": json_bytes(body)}),
-        )
+        client = self.root_client
+        post = _post_options(payload, by_model=isinstance(client, openai.AzureOpenAI))
+        events: openai.Stream[Any] = client.post("/chat/completions", stream_cls=openai.Stream[object], **post)
+        with events:
+            bound_response(events.response)
+            yield from events
+
+    async def _adocuments(self, payload: JsonMap) -> AsyncGenerator[JsonMap]:
+        """The same in an event loop."""
+        client = self.root_async_client
+        post = _post_options(payload, by_model=isinstance(client, openai.AsyncAzureOpenAI))
+        events: openai.AsyncStream[Any]
+        events = await client.post("/chat/completions", stream_cls=openai.AsyncStream[object], **post)
         async with events:
-            await bound_response(events.response)
+            await abound_response(events.response)
             async for document in events:
                 yield document
 
@@ -161,8 +162,56 @@ def _body(payload: JsonMap) -> JsonMap:
     return {name: value for name, value in whole.items() if name not in _OPTIONS and name != "extra_body"}
 
 
+def _post_options(payload: JsonMap, *, by_model: bool) -> JsonMap:
+    """How the SDK posts a payload; `by_model` says that the body's model is a part of its path, as Azure has it."""
+    options = {option: payload.pop(name) for name, option in _OPTIONS.items() if payload.get(name) is not None}
+    options["headers"] = {**NOT_COMPRESSED, **options.get("headers", {})}
+    body = _body(payload)
+    content: JsonMap = {"body": body} if by_model else {"content": json_bytes(body)}
+    return {"cast_to": object, "options": cast("RequestOptions", options), "stream": True, **content}
+
+
+class _PartReader:
+    """Makes parts of the documents of one stream."""
+
+    def __init__(self, chat: KeepsExtras) -> None:
+        self._chat, self._extras, self._is_empty = chat, _Extras(), True
+
+    def part(self, document: JsonMap) -> "AIMessageChunk | PlainPart | None":
+        """The part that a document is, None where it says nothing."""
+        self._is_empty = False
+        part = _plain_part(document)
+        if part is None:
+            return self._any_part(document)
+        for index, call_id, *_ in part.calls:
+            if call_id and index is not None:
+                self._extras.ids[index] = call_id
+        return part
+
+    def _any_part(self, document: JsonMap) -> AIMessageChunk | None:
+        chunk = self._chat._convert_chunk_to_generation_chunk(document, AIMessageChunk, None)  # noqa: SLF001 - ours
+        if chunk is None or not isinstance(part := chunk.message, AIMessageChunk):
+            return None
+        part.response_metadata = {**(chunk.generation_info or {}), **part.response_metadata}
+        self._extras.take(part)
+        if part.response_metadata.get("finish_reason"):  # the connection may break after it
+            part.additional_kwargs |= self._extras.rest()
+        return part
+
+    def end(self) -> Iterator[AIMessageChunk]:
+        """What remains to be said at the end of the stream.
+
+        Raises:
+            ValueError: nothing came.
+        """
+        if self._is_empty:
+            raise ValueError("its stream is empty")
+        if rest := self._extras.rest():
+            yield AIMessageChunk(content="", additional_kwargs=rest)
+
+
 class Clients:
-    """HTTP clients of one endpoint, each with a few requests at a time.
+    """HTTP clients of one endpoint in one event loop, each with a few requests at a time.
 
     A client looks at each of its connections when a request begins, and again when it ends: with 64 runs in one event
     loop that was an eighth of their CPU time.
@@ -193,53 +242,98 @@ _MOST_REQUESTS: Final = 8
 
 
 class EndpointChat(KeepsExtras, ChatOpenAI):
-    """The chat model of an OpenAI-compatible endpoint that is given by its address and a model's name."""
+    """The chat model of an OpenAI-compatible endpoint that is given by its address and a model's name.
 
-    http_clients: Clients = Field(exclude=True, repr=False)
+    It sends sync requests by `http_client`, or those of one event loop by `http_clients`, without the SDK's own way,
+    which costs half as much again.
+    """
 
-    async def _documents(self, payload: JsonMap) -> AsyncGenerator[JsonMap]:
-        """The same through its HTTP client alone: the SDK's own way costs half as much again."""
+    http_clients: Clients | None = Field(default=None, exclude=True, repr=False)
+
+    def _documents(self, payload: JsonMap) -> Generator[JsonMap]:
+        http: Any = self.http_client
+        request = self._build_request(http, self.root_client, payload)
+        with _as_sdk_errors(request), closing(http.send(request, stream=True)) as response:
+            if not response.is_success:
+                response.read()
+                raise self.root_client._make_status_error_from_response(response)  # noqa: SLF001 - as the SDK does
+            yield from _events(response, request)
+
+    async def _adocuments(self, payload: JsonMap) -> AsyncGenerator[JsonMap]:
+        assert self.http_clients is not None  # noqa: S101 - of a chat model for an event loop
         client = self.root_async_client
-        own = {name: value for name, value in client.default_headers.items() if not name.startswith("X-Stainless-")}
-        headers = {**own, **client.auth_headers, **(payload.get("extra_headers") or {})}
         with self.http_clients.one() as http:
-            request = http.build_request(
-                "POST",
-                client.base_url.join("chat/completions"),
-                headers={name: value for name, value in headers.items() if not isinstance(value, openai.Omit)},
-                params={**client.default_query, **(payload.get("extra_query") or {})},
-                content=json_bytes(_body(payload)),
-            )
-            try:
+            request = self._build_request(http, client, payload)
+            with _as_sdk_errors(request):
                 async with aclosing(await http.send(request, stream=True)) as response:
                     if not response.is_success:
                         await response.aread()
                         raise client._make_status_error_from_response(response)  # noqa: SLF001 - as the SDK does
-                    async with aclosing(_events(response, request)) as events:
+                    async with aclosing(_aevents(response, request)) as events:
                         async for event in events:
                             yield event
-            except httpx2.TimeoutException as error:
-                raise openai.APITimeoutError(request) from error
-            except (httpx2.RequestError, httpx2.StreamError) as error:
-                raise openai.APIConnectionError(request=request) from error
+
+    def _build_request(self, http: Any, client: Any, payload: JsonMap) -> httpx2.Request:
+        headers = {name: value for name, value in client.default_headers.items() if not name.startswith("X-Stainless-")}
+        headers |= {**client.auth_headers, **(payload.get("extra_headers") or {})}
+        request: httpx2.Request = http.build_request(
+            "POST",
+            client.base_url.join("chat/completions"),
+            headers={name: value for name, value in headers.items() if not isinstance(value, openai.Omit)},
+            params={**client.default_query, **(payload.get("extra_query") or {})},
+            content=json_bytes(_body(payload)),
+        )
+        return request
 
 
-async def _events(response: httpx2.Response, request: httpx2.Request) -> AsyncGenerator[JsonMap]:
-    pieces, reason = response.aiter_bytes(), None
+@contextmanager
+def _as_sdk_errors(request: httpx2.Request) -> Iterator[None]:
+    try:
+        yield
+    except httpx2.TimeoutException as error:
+        raise openai.APITimeoutError(request) from error
+    except (httpx2.RequestError, httpx2.StreamError) as error:
+        raise openai.APIConnectionError(request=request) from error
+
+
+def _events(response: httpx2.Response, request: httpx2.Request) -> Iterator[JsonMap]:
+    pieces, reader = response.iter_bytes(), _EventReader(request)
+    for event in SSEDecoder().iter_bytes(pieces):
+        yield from reader.documents(event)
+        if reader.is_done:
+            break
+    _read_end(response, pieces)
+
+
+def _read_end(response: httpx2.Response, pieces: Iterator[bytes]) -> None:
+    """Read what ends a response, so that its connection is used again; one that does not end in time is broken."""
+    stream = response.extensions.get("network_stream")
+    if stream is None:  # of a transport without connections
+        return
+
+    def break_off() -> None:
+        with suppress(OSError):
+            stream.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+
+    timer = Timer(_END_S, break_off)
+    timer.daemon = True
+    timer.start()
+    try:
+        with suppress(httpx2.HTTPError):
+            for _ in pieces:
+                pass
+    finally:
+        timer.cancel()
+
+
+async def _aevents(response: httpx2.Response, request: httpx2.Request) -> AsyncGenerator[JsonMap]:
+    pieces, reader = response.aiter_bytes(), _EventReader(request)
     async with aclosing(cast("AsyncGenerator[Any]", SSEDecoder().aiter_bytes(pieces))) as events:
         async for event in events:
-            if event.data.startswith("[DONE]"):
-                if reason is None:
-                    yield {"choices": [{"index": 0, "delta": {}, "finish_reason": "[DONE]"}]}
+            for document in reader.documents(event):
+                yield document
+            if reader.is_done:
                 break
-            document = event.json()
-            if isinstance(document, dict) and (error := document.get("error")):
-                told = error.get("message") if isinstance(error, dict) else None
-                raise openai.APIError(str(told or "An error occurred in the stream"), request, body=error)
-            choices = document.get("choices") if isinstance(document, dict) else None
-            if choices and isinstance(choices, list) and isinstance(choices[0], dict):
-                reason = reason or choices[0].get("finish_reason")
-            yield document
     with suppress(TimeoutError):  # what ends it, so that the connection is used again
         async with asyncio.timeout(_END_S):
             async for _ in pieces:
@@ -248,6 +342,34 @@ async def _events(response: httpx2.Response, request: httpx2.Request) -> AsyncGe
 
 _END_S: Final = 0.1
 """How long an answer may take to end after its last event. Source: the openai SDK."""
+
+
+class _EventReader:
+    """Makes documents of the events of one stream."""
+
+    def __init__(self, request: httpx2.Request) -> None:
+        self._request, self._finish_reason = request, None
+        self.is_done = False
+
+    def documents(self, event: Any) -> Iterator[JsonMap]:
+        """The document of an event. The last event is one that ends the reply, where none did before.
+
+        Raises:
+            openai.APIError: it is an error.
+        """
+        if event.data.startswith("[DONE]"):
+            self.is_done = True
+            if self._finish_reason is None:
+                yield {"choices": [{"index": 0, "delta": {}, "finish_reason": "[DONE]"}]}
+            return
+        document = event.json()
+        if isinstance(document, dict) and (error := document.get("error")):
+            message = error.get("message") if isinstance(error, dict) else None
+            raise openai.APIError(str(message or "An error occurred in the stream"), self._request, body=error)
+        choices = document.get("choices") if isinstance(document, dict) else None
+        if choices and isinstance(choices, list) and isinstance(choices[0], dict):
+            self._finish_reason = self._finish_reason or choices[0].get("finish_reason")
+        yield document
 
 
 class PlainPart(NamedTuple):

@@ -5,7 +5,7 @@ parsed. Calls are told apart by index, and by a new id where a server reuses one
 Source: measured on langchain-openai 1.7.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -238,53 +238,98 @@ def is_listened_to(callbacks: Callbacks) -> bool:
     return bool(CallbackManager.configure(ensure_config().get("callbacks"), callbacks).handlers)
 
 
-async def tell_callbacks(
-    chat: BaseChatModel,
-    callbacks: Callbacks,
-    messages: Sequence[BaseMessage],
-    said: AsyncIterator[str],
-    assembly: ReplyAssembly,
-    begin_text: Callable[[], Stream],
-    *,
-    quiet: bool,
-) -> None:
-    """Read the reply of `chat` to its end, and tell it to LangChain's callbacks: these, and those of this context.
+class Report:
+    """What LangChain's callbacks hear of one reply of `chat`: these, and those of this context.
 
-    `said` are its texts, while `assembly` puts it together; each text goes through a stream of `begin_text`. LangGraph
-    leaves a `quiet` call out of what it streams.
+    `assembly` puts the reply together; each text goes through a stream of `begin_text`. LangGraph leaves a `quiet` call
+    out of what it streams.
     """
-    config = ensure_config()
-    manager = AsyncCallbackManager.configure(
-        config.get("callbacks"),
-        callbacks,
-        inheritable_tags=config.get("tags"),
-        local_tags=[*(chat.tags or ()), *([UNSTREAMED] if quiet else ())],
-        inheritable_metadata={**config.get("metadata", {}), **chat._get_ls_params()},  # noqa: SLF001 - as LangChain does
-        local_metadata=chat.metadata,
-    )
-    name = type(chat).__name__
-    [run] = await manager.on_chat_model_start({"name": name}, [list(messages)], invocation_params={}, name=name)
-    stream, whole = begin_text(), AIMessageChunk(content="", id=f"lc_run--{run.run_id}")
-    assembly.message_id = whole.id
 
-    async def tell(chunk: AIMessageChunk) -> None:
-        nonlocal whole
-        chunk.id = whole.id
-        whole += chunk
-        await run.on_llm_new_token(chunk.text, chunk=ChatGenerationChunk(message=chunk))
+    def __init__(
+        self,
+        chat: BaseChatModel,
+        callbacks: Callbacks,
+        messages: Sequence[BaseMessage],
+        assembly: ReplyAssembly,
+        begin_text: Callable[[], Stream],
+        *,
+        quiet: bool,
+    ) -> None:
+        config = ensure_config()
+        name = type(chat).__name__
+        self.managers: JsonMap = {
+            "inheritable_callbacks": config.get("callbacks"),
+            "local_callbacks": callbacks,
+            "inheritable_tags": config.get("tags"),
+            "local_tags": [*(chat.tags or ()), *([UNSTREAMED] if quiet else ())],
+            "inheritable_metadata": {**config.get("metadata", {}), **chat._get_ls_params()},  # noqa: SLF001 - as LangChain does
+            "local_metadata": chat.metadata,
+        }
+        self.start: JsonMap = {
+            "serialized": {"name": name},
+            "messages": [list(messages)],
+            "invocation_params": {},
+            "name": name,
+        }
+        self._assembly, self._begin_text, self._stream = assembly, begin_text, begin_text()
+        self._whole = AIMessageChunk(content="")
 
+    def begin(self, run_id: object) -> None:
+        """Name the reply after its run."""
+        self._whole = AIMessageChunk(content="", id=f"lc_run--{run_id}")
+        self._assembly.message_id = self._whole.id
+
+    def tokens(self, text: str) -> list[JsonMap]:
+        """What `on_llm_new_token` is called with for a text."""
+        piece = self._stream.feed(text)
+        return [self._token(AIMessageChunk(content=piece))] if piece else []
+
+    def last_tokens(self) -> list[JsonMap]:
+        """What it is called with at the end."""
+        rest = self._stream.close()
+        chunks = [AIMessageChunk(content=rest)] if rest else []
+        return [self._token(chunk) for chunk in (*chunks, _last(self._assembly.reply(0.0), self._begin_text))]
+
+    def _token(self, chunk: AIMessageChunk) -> JsonMap:
+        chunk.id = self._whole.id
+        self._whole += chunk
+        return {"token": chunk.text, "chunk": ChatGenerationChunk(message=chunk)}
+
+    def result(self) -> LLMResult:
+        """What `on_llm_end` is called with."""
+        return LLMResult(generations=[[ChatGeneration(message=message_chunk_to_message(self._whole))]])
+
+
+def tell_callbacks(report: Report, texts: Iterator[str]) -> None:
+    """Read a reply to its end, and tell it to LangChain's callbacks."""
+    [run] = CallbackManager.configure(**report.managers).on_chat_model_start(**report.start)
+    report.begin(run.run_id)
     try:
-        async for text in said:
-            if piece := stream.feed(text):
-                await tell(AIMessageChunk(content=piece))
-        if rest := stream.close():
-            await tell(AIMessageChunk(content=rest))
-        await tell(_last(assembly.reply(0.0), begin_text))
+        for text in texts:
+            for token in report.tokens(text):
+                run.on_llm_new_token(**token)
+        for token in report.last_tokens():
+            run.on_llm_new_token(**token)
+    except BaseException as error:
+        run.on_llm_error(error)
+        raise
+    run.on_llm_end(report.result())
+
+
+async def atell_callbacks(report: Report, texts: AsyncIterator[str]) -> None:
+    """The same in an event loop."""
+    [run] = await AsyncCallbackManager.configure(**report.managers).on_chat_model_start(**report.start)
+    report.begin(run.run_id)
+    try:
+        async for text in texts:
+            for token in report.tokens(text):
+                await run.on_llm_new_token(**token)
+        for token in report.last_tokens():
+            await run.on_llm_new_token(**token)
     except BaseException as error:
         await run.on_llm_error(error)
         raise
-    message = message_chunk_to_message(whole)
-    await run.on_llm_end(LLMResult(generations=[[ChatGeneration(message=message)]]))
+    await run.on_llm_end(report.result())
 
 
 def _last(reply: ModelReply | None, begin_text: Callable[[], Stream]) -> AIMessageChunk:

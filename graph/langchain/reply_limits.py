@@ -4,7 +4,7 @@
 comes compressed all the same is decompressed in small pieces.
 """
 
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from typing import Final
 
 import httpx2
@@ -33,62 +33,126 @@ class ReplyLimitError(Exception):
     """An endpoint sends more than is read. The text is what it did, as "it sent ..."."""
 
 
-async def bound_response(response: httpx2.Response) -> None:
-    """Bound the body of a response that is not read yet. This is an event hook of httpx2.
+def bound_response(response: httpx2.Response) -> None:
+    """Bound the body of a response that is not read yet. This is an event hook of a sync client of httpx2.
 
     Raises:
         ReplyLimitError: the response is compressed in another way than by gzip or deflate. Reading the body raises it
             as well, where that is too large.
     """
     stream = response.stream
-    if not isinstance(stream, httpx2.AsyncByteStream):
+    if not isinstance(stream, httpx2.SyncByteStream):
         return
 
-    is_stream = response.headers.get("content-type", "").startswith(_EVENT_STREAM)
-    coding = response.headers.get("content-encoding", "identity").lower()
-    if coding == "identity":
-        response.stream = _BoundedStream(stream, stream, is_stream=is_stream)
+    limit = _Limit(is_stream=_is_event_stream(response))
+    if not _is_compressed(response):
+        response.stream = _BoundedStream(stream, stream, limit)
         return
-
-    if coding not in _DEFLATED:
-        raise ReplyLimitError(f"it sent a response with the content coding {coding[:20]!r}, which was not asked for")
 
     packed = httpx2.Response(response.status_code, headers=response.headers, stream=_Slices(stream))
-    response.stream = _BoundedStream(stream, packed.aiter_bytes(), is_stream=is_stream)
+    response.stream = _BoundedStream(stream, packed.iter_bytes(), limit)
     del response.headers["content-encoding"]
 
 
-class _Slices(httpx2.AsyncByteStream):
+async def abound_response(response: httpx2.Response) -> None:
+    """Do the same as an event hook of an async client."""
+    stream = response.stream
+    if not isinstance(stream, httpx2.AsyncByteStream):
+        return
+
+    limit = _Limit(is_stream=_is_event_stream(response))
+    if not _is_compressed(response):
+        response.stream = _AsyncBoundedStream(stream, stream, limit)
+        return
+
+    packed = httpx2.Response(response.status_code, headers=response.headers, stream=_AsyncSlices(stream))
+    response.stream = _AsyncBoundedStream(stream, packed.aiter_bytes(), limit)
+    del response.headers["content-encoding"]
+
+
+def _is_event_stream(response: httpx2.Response) -> bool:
+    return response.headers.get("content-type", "").startswith(_EVENT_STREAM)
+
+
+def _is_compressed(response: httpx2.Response) -> bool:
+    coding = response.headers.get("content-encoding", "identity").lower()
+    if coding != "identity" and coding not in _DEFLATED:
+        raise ReplyLimitError(f"it sent a response with the content coding {coding[:20]!r}, which was not asked for")
+    return bool(coding != "identity")
+
+
+class _Limit:
+    """Counts the bytes of a body."""
+
+    def __init__(self, *, is_stream: bool) -> None:
+        self._is_stream, self._total, self._piece = is_stream, 0, 0
+
+    def count(self, chunk: bytes) -> None:
+        """Count a chunk before it is handed on."""
+        self._total += len(chunk)
+        self._piece += len(chunk)
+        if self._piece > MOST_PIECE_BYTES:
+            raise ReplyLimitError(f"it sent more than {MOST_PIECE_BYTES:,} bytes in one piece")
+        if self._total > MOST_STREAM_BYTES:
+            raise ReplyLimitError(f"it sent a reply of more than {MOST_STREAM_BYTES:,} bytes")
+
+        if self._is_stream:
+            self._piece = _bytes_of_last_event(chunk, self._piece)
+
+
+def _slices(chunk: bytes) -> Iterator[bytes]:
+    for start in range(0, len(chunk), _SLICE_BYTES):
+        yield chunk[start : start + _SLICE_BYTES]
+
+
+class _Slices(httpx2.SyncByteStream):
     """A stream in pieces of at most `_SLICE_BYTES`."""
+
+    def __init__(self, stream: httpx2.SyncByteStream) -> None:
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[bytes]:
+        for chunk in self._stream:
+            yield from _slices(chunk)
+
+
+class _AsyncSlices(httpx2.AsyncByteStream):
+    """The same of an async stream."""
 
     def __init__(self, stream: httpx2.AsyncByteStream) -> None:
         self._stream = stream
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for chunk in self._stream:
-            for start in range(0, len(chunk), _SLICE_BYTES):
-                yield chunk[start : start + _SLICE_BYTES]
+            for piece in _slices(chunk):
+                yield piece
 
 
-class _BoundedStream(httpx2.AsyncByteStream):
+class _BoundedStream(httpx2.SyncByteStream):
     """The bytes of `content`, as far as they are not too many; `stream` is closed with it."""
 
-    def __init__(self, stream: httpx2.AsyncByteStream, content: AsyncIterable[bytes], *, is_stream: bool) -> None:
-        self._stream, self._content, self._is_stream = stream, content, is_stream
+    def __init__(self, stream: httpx2.SyncByteStream, content: Iterable[bytes], limit: _Limit) -> None:
+        self._stream, self._content, self._limit = stream, content, limit
+
+    def __iter__(self) -> Iterator[bytes]:
+        for chunk in self._content:
+            self._limit.count(chunk)
+            yield chunk
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+class _AsyncBoundedStream(httpx2.AsyncByteStream):
+    """The same of an async stream."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, content: AsyncIterable[bytes], limit: _Limit) -> None:
+        self._stream, self._content, self._limit = stream, content, limit
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        total, piece = 0, 0
         async for chunk in self._content:
-            total += len(chunk)
-            piece += len(chunk)
-            if piece > MOST_PIECE_BYTES:
-                raise ReplyLimitError(f"it sent more than {MOST_PIECE_BYTES:,} bytes in one piece")
-            if total > MOST_STREAM_BYTES:
-                raise ReplyLimitError(f"it sent a reply of more than {MOST_STREAM_BYTES:,} bytes")
-
+            self._limit.count(chunk)
             yield chunk
-            if self._is_stream:
-                piece = _bytes_of_last_event(chunk, piece)
 
     async def aclose(self) -> None:
         await self._stream.aclose()

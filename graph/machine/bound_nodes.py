@@ -39,8 +39,8 @@ from mendgraph.graph.machine.workspace import WorkspaceFiles, WorkspaceRecords, 
 from mendgraph.nodes.begin_turn.node import begin_turn
 from mendgraph.nodes.begin_turn.turn_start import Made, TurnResources
 from mendgraph.nodes.call_model import ledger
-from mendgraph.nodes.call_model.driver import MODEL_LOOP, Hands
 from mendgraph.nodes.call_model.node import acall_model, call_model
+from mendgraph.nodes.call_model.services import CallServices
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.call_model.window import WHOLE
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, await_call, calls_in_loop
@@ -242,8 +242,8 @@ class BoundNodes:
         """Make the next model call."""
         ready = self._models.prepared(state) or self._models.prepare(state)
         if self.hooks:
-            return self._costed(state, MODEL_LOOP.run(self._hooked(state, ready, self.hooks, in_loop=False)))
-        return self._costed(state, call_model(state, ready.settings, ready.tools, self._hands(state, ready)))
+            return self._costed(state, self.hooks.run(self._hooked(state, ready, self.hooks, in_loop=False)))
+        return self._costed(state, call_model(state, ready.settings, ready.tools, self._services(state, ready)))
 
     async def acall_model(self, state: AgentState) -> Update:
         """Make the next model call without blocking the event loop."""
@@ -252,14 +252,16 @@ class BoundNodes:
             ready = await asyncio.to_thread(self._models.prepare, state)
         if self.hooks:
             return self._costed(state, await self._hooked(state, ready, self.hooks, in_loop=True))
-        return self._costed(state, await acall_model(state, ready.settings, ready.tools, self._hands(state, ready)))
+        return self._costed(state, await acall_model(state, ready.settings, ready.tools, self._services(state, ready)))
 
     async def _hooked(self, state: AgentState, ready: Prepared, hooks: "Hooks", *, in_loop: bool) -> Update:
         async def send(part: Any, system: str, tools: Sequence[ToolSpec], other: BaseChatModel | None) -> Update:
-            settings, hands = replace(ready.settings, system=system), self._hands(state, ready)
+            settings, services = replace(ready.settings, system=system), self._services(state, ready)
             if other is not None:
-                settings, hands = self._models.of_other(other, ready.context, settings, hands)
-            return await acall_model(part, settings, tools, hands)
+                settings, services = self._models.of_other(other, ready.context, settings, services)
+            if in_loop:
+                return await acall_model(part, settings, tools, services)
+            return await await_call(partial(call_model, part, settings, tools, services))
 
         model = self._models.given or self._models.model_name(ready.context)
         return await hooks.call_model(state, model, ready.tools, send, in_loop=in_loop)
@@ -474,9 +476,9 @@ class BoundNodes:
         with stop.told(close) if stop else nullcontext():
             yield scope
 
-    def _hands(self, state: AgentState, ready: Prepared) -> Hands:
+    def _services(self, state: AgentState, ready: Prepared) -> CallServices:
         limits = ready.settings.budget.limits
-        return self._models.hands(limits, partial(_trace_event, state["run_id"], step=state.get("step", 0) + 1))
+        return self._models.services(limits, partial(_trace_event, state["run_id"], step=state.get("step", 0) + 1))
 
     def _costed(self, state: AgentState, update: Update) -> Update:
         if trouble := self._models.book.trouble():

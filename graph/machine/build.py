@@ -44,7 +44,6 @@ from mendgraph.graph.machine.state import (
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.telemetry.spans import OBSERVER, RunSpan, at_work, run_observer
 from mendgraph.nodes.begin_turn.turn_start import scrubbed
-from mendgraph.nodes.call_model.driver import MODEL_LOOP
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, await_call, call_here, timer_is_free
 from mendgraph.nodes.execute_tools.registry import Tool
@@ -257,7 +256,7 @@ def terminal(name: str, node: Callable[[Any], Any], nodes: BoundNodes) -> TwoWay
 
     def here(state: Any) -> Any:
         update = node(state)
-        return MODEL_LOOP.run(nodes.end_turn(state, update, in_loop=False)) if nodes.hooks else update
+        return nodes.hooks.run(nodes.end_turn(state, update, in_loop=False)) if nodes.hooks else update
 
     async def in_loop(state: Any) -> Any:
         return await nodes.end_turn(state, await await_call(partial(node, state)), in_loop=True)

@@ -1,6 +1,6 @@
 """The models of one machine: connections, breakers, prices, the spending book, what was sent.
 
-It gives the node its settings and its hands; the node decides with the one and acts with the other.
+It gives the node its settings and its services; the node decides with the one and acts with the other.
 """
 
 import os
@@ -22,7 +22,6 @@ from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.graph.telemetry.spans import OBSERVER, RunSpan
 from mendgraph.nodes.call_model import ledger
-from mendgraph.nodes.call_model.driver import Hands
 from mendgraph.nodes.call_model.endpoint import (
     EMBEDDED_MODEL,
     EMBEDDED_WINDOW,
@@ -33,10 +32,11 @@ from mendgraph.nodes.call_model.endpoint import (
     named_model,
 )
 from mendgraph.nodes.call_model.exchange import CallSettings
-from mendgraph.nodes.call_model.model import GuardedModel, Wait
+from mendgraph.nodes.call_model.model import GuardedModel
 from mendgraph.nodes.call_model.paid_call import CallBudget
 from mendgraph.nodes.call_model.prompts.profiles import find_profile
 from mendgraph.nodes.call_model.prompts.prompt import ShownMessages
+from mendgraph.nodes.call_model.services import CallServices
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.call_model.window import StandIns
 from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, breakers_by_name
@@ -49,6 +49,9 @@ from mendgraph.nodes.records import EditForm, JsonMap, Profile, ProviderFailure,
 if TYPE_CHECKING:
     from mendgraph.graph.langchain.chat_model import ChatModel
     from mendgraph.graph.langchain.chat_models import ChatModels
+
+MOST_OTHERS: Final = 16
+"""How many chat models of hooks are kept with their connections."""
 
 MOST_TURNS: Final = 1_000
 """How many turns' preparations are kept, so that their calls need no new ones."""
@@ -75,6 +78,7 @@ class ModelRuntime:
         self._cache = ShownMessages()
         self._stand_ins: StandIns = {}
         self._prepared: dict[str, Prepared] = {}
+        self._others: list[tuple[BaseChatModel, ChatModels]] = []
         self.book = SpendingStore()
 
     @cached_property
@@ -90,15 +94,19 @@ class ModelRuntime:
 
     def close(self) -> None:
         """Close the connections that were opened for sync calls, and the spending book."""
-        if "_models" in self.__dict__:
-            self._models.close()
+        for models in self._all_models():
+            models.close()
         self.book.close()
 
     async def aclose(self) -> None:
         """Close the connections of this event loop, those for sync calls, and the spending book."""
-        if "_models" in self.__dict__:
-            await self._models.aclose()
+        for models in self._all_models():
+            await models.aclose()
         self.book.close()
+
+    def _all_models(self) -> "list[ChatModels]":
+        models = [models for _, models in self._others]
+        return [self._models, *models] if "_models" in self.__dict__ else models
 
     def profile(self, context: AgentContext) -> Profile:
         """How a turn of this context talks to its model, by its name and by what it has shown so far."""
@@ -205,31 +213,31 @@ class ModelRuntime:
             stand_ins=self._stand_ins,
         )
 
-    def hands(self, limits: ledger.RunLimits, tell: Callable[[str, JsonMap], None]) -> Hands:
-        """What performs this turn's calls; text and waits go to whoever streams the run with mode "custom"."""
+    def services(self, limits: ledger.RunLimits, tell: Callable[[str, JsonMap], None]) -> CallServices:
+        """How this turn's calls are made; text and waits go to whoever streams the run with mode "custom"."""
         write = get_stream_writer()
 
         def on_text(text: str) -> None:
             write({"type": "text", "text": text})
 
-        def on_wait(wait: Wait) -> None:
-            write({"type": "waiting", "seconds": wait.seconds, "reason": wait.reason})
+        def on_wait(seconds: float, reason: str) -> None:
+            write({"type": "waiting", "seconds": seconds, "reason": reason})
 
         connect = partial(self._connect, OBSERVER.get())
         ready = partial(connect, waiting=False)
-        return Hands(connect, on_text, on_wait, tell, self.book, limits, self._stop, ready)
+        return CallServices(connect, on_text, on_wait, tell, self.book, limits, self._stop, ready)
 
     def of_other(
-        self, chat: BaseChatModel, context: AgentContext, settings: CallSettings, hands: Hands
-    ) -> tuple[CallSettings, Hands]:
+        self, chat: BaseChatModel, context: AgentContext, settings: CallSettings, services: CallServices
+    ) -> tuple[CallSettings, CallServices]:
         """A call as it is made to another chat model: at its own price, inside the same limits.
 
         Raises:
             ValueError: a limit on cost cannot be held, as nobody knows its price.
         """
-        from mendgraph.graph.langchain.chat_models import ChatModels, name_of
+        from mendgraph.graph.langchain.chat_models import name_of
 
-        models, name, prices = ChatModels(lambda: os.environ, chat), name_of(chat), self._prices
+        models, name, prices = self._models_of(chat), name_of(chat), self._prices
         price = context.price() or (None if isinstance(prices, ToolError) else ledger.find_price(prices, name))
         if cause := ledger.unknown_price(settings.budget.limits, price, name):
             raise ValueError(cause.message)
@@ -237,8 +245,19 @@ class ModelRuntime:
         known = models.known(None, None, context.model_options())
         window = context.window_tokens or (known and known.window_tokens) or find_profile(name).window_tokens
         connect = partial(self._connect, OBSERVER.get(), models=models)
-        hands = replace(hands, connect=connect, ready=partial(connect, waiting=False))
-        return replace(settings, budget=budget, window_tokens=window), hands
+        services = replace(services, connect=connect, ready=partial(connect, waiting=False))
+        return replace(settings, budget=budget, window_tokens=window), services
+
+    def _models_of(self, chat: BaseChatModel) -> "ChatModels":
+        """The connections of another chat model, which are kept."""
+        from mendgraph.graph.langchain.chat_models import ChatModels
+
+        for other, models in self._others:
+            if other is chat:
+                return models
+        models = ChatModels(lambda: os.environ, chat)
+        self._others = [*self._others, (chat, models)][-MOST_OTHERS:]
+        return models
 
     def _connect(
         self,

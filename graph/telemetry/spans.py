@@ -172,7 +172,7 @@ class RunSpan:
         with self._child(f"chat {about['gen_ai.request.model']}".rstrip(), attributes, remote=True) as span:
 
             def ended(result: object) -> None:
-                if not isinstance(result, ModelReply):  # or nothing that a model may give back, which the driver says
+                if not isinstance(result, ModelReply):  # or nothing that a model may give back, which the call reports
                     _fail(span, result.kind.value if isinstance(result, ProviderFailure) else "invalid_reply")
                     return
                 span.set_attributes(_known(_usage(result)))
@@ -190,8 +190,15 @@ class _ObservedModel:
     run: RunSpan
     about: Attributes
 
-    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+    def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
         """Make one try."""
+        with self.run.chat(call, self.about) as ended:
+            result = self.model.complete(call, on_text)
+            ended(result)
+            return result
+
+    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+        """Make one try in the running event loop."""
         with self.run.chat(call, self.about) as ended:
             result = await self.model.acomplete(call, on_text)
             ended(result)

@@ -1,15 +1,14 @@
-"""A model call as a script of effects: what is shown, what it may cost, what comes of it. Others perform them.
+"""A model call: what is shown, which requests there are, what comes of it.
 
-It is a generator, so that the sync and the async node run the very same decisions, and a test can play the endpoint
-without one. `paid_call` makes and pays each request; here stands which requests there are: the reply itself, a summary
-where the conversation outgrows the window, and one more try after the endpoint said that it did.
+`paid_call` makes and pays each request; here stands which requests there are: the reply itself, a summary where the
+conversation outgrows the window, and one more try after the endpoint said that it did.
 
 Nothing is done, and nothing is counted, while the whole conversation fits. Otherwise old results are cleared, then the
 model sums up what was first, which is a request that is paid like any other, and where that does not help the window
 slides.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import ceil
@@ -21,8 +20,8 @@ from typing_extensions import TypedDict
 from mendgraph.nodes import records
 from mendgraph.nodes.call_model import window as windows
 from mendgraph.nodes.call_model.ledger import MIN_OUTPUT_TOKENS, Spending
-from mendgraph.nodes.call_model.model import Answer, Effect, Emit, Update
-from mendgraph.nodes.call_model.paid_call import CallBudget, Paid, Request, paid_call
+from mendgraph.nodes.call_model.model import Update
+from mendgraph.nodes.call_model.paid_call import CallBudget, Paid, Request
 from mendgraph.nodes.call_model.prompts import block_prompt
 from mendgraph.nodes.call_model.prompts.estimates import estimate_input, estimate_tokens
 from mendgraph.nodes.call_model.prompts.profiles import SMALL_STOP
@@ -38,6 +37,9 @@ from mendgraph.nodes.call_model.prompts.prompt import (
 from mendgraph.nodes.call_model.prompts.turn_view import view_turn
 from mendgraph.nodes.language.history import without_thoughts
 from mendgraph.nodes.language.project_notes import ProjectNotes
+
+Tell = Callable[[str, records.JsonMap], None]
+"""Hears the name of an event and its payload."""
 
 
 class CallModelState(TypedDict, total=False):
@@ -86,51 +88,78 @@ class Fitted:
 MOST_SEEDS = 2**31  # seeds are smaller than this in every endpoint that takes one
 
 
-def exchange(
-    state: CallModelState, settings: CallSettings, specs: Sequence[records.ToolSpec]
-) -> Generator[Effect, Answer, Update]:
-    """Yield the effects of one model call; return the update of the state.
+class Exchange:
+    """One model call under way: which request comes next, what is shown by then, and what all of them have cost.
 
-    A preloaded reply costs nothing. A call that does not fit into the budget is never sent: the update then names
-    the limit in `stop`, as it names the endpoint's failure when the last try failed, or who stopped the run.
+    A call that does not fit into the budget is never sent: the update then names the limit in `stop`, as it names the
+    endpoint's failure when the last try failed, or who stopped the run.
     """
-    step = {"step": state.get("step", 0) + 1}
-    if preload := state.get("preload"):
-        return {"reply": preload, "preload": None, **step}
-    shown, paid = yield from _reply(state, settings, specs)
-    kept: Update = {} if shown == state.get("window", windows.WHOLE) else {"window": shown}
-    if paid.reply is None:
-        return {"reply": None, "spending": paid.spending, "stop": paid.stop, **kept}
-    if paid.reply.without_tools:
-        kept["profile"] = state["profile"].model_copy(update={"protocol": records.Protocol.TEXT})
-    return {"reply": paid.reply, "spending": paid.spending, **kept, **step}
 
+    def __init__(
+        self, state: CallModelState, settings: CallSettings, specs: Sequence[records.ToolSpec], tell: Tell
+    ) -> None:
+        """A preloaded reply costs nothing."""
+        self._state, self._settings, self._specs, self._tell = state, settings, specs, tell
+        self._step = {"step": state.get("step", 0) + 1}
+        self._overflow = ""
+        self.update: Update = {}
+        preload = state.get("preload")
+        if preload:
+            self.update = {"reply": preload, "preload": None, **self._step}
+        self._fitting = self._fit(state.get("window", windows.WHOLE), state["spending"])
 
-def _reply(
-    state: CallModelState, settings: CallSettings, specs: Sequence[records.ToolSpec]
-) -> Generator[Effect, Answer, tuple[windows.Window, Paid]]:
-    """The reply to what is shown of the conversation, and what that is.
+    def _fit(self, window: windows.Window, spending: Spending) -> "Fitting":
+        refused = bool(self._overflow)
+        return Fitting(self._state, self._settings, self._specs, window, spending, self._tell, refused=refused)
 
-    After an overflow the conversation is made smaller once. A reply that holds nothing but cut off thoughts is none.
-    """
-    overflow = ""
-    window, spending = state.get("window", windows.WHOLE), state["spending"]
-    while True:
-        fitted = yield from fit(state, settings, specs, window, spending, refused=bool(overflow))
-        window, spending, stop = fitted.window, fitted.spending, fitted.stop
+    @property
+    def spending(self) -> Spending:
+        """The counters after the requests so far."""
+        return self._fitting.spending
+
+    def next_request(self) -> Request | None:
+        """The next request: a summary, or the reply. None where `update` says what came of the call."""
+        if self.update:
+            return None
+        summary = self._fitting.summary_request()
+        if summary is not None:
+            return summary
+        fitted, settings = self._fitting.fitted, self._settings
         if fitted.prompt is None:
-            if stop is not None and overflow:
-                stop = stop.model_copy(update={"diagnostics": (*stop.diagnostics, overflow)})
-            return window, Paid(spending, stop=stop)
+            stop = fitted.stop
+            if stop is not None and self._overflow:
+                stop = stop.model_copy(update={"diagnostics": (*stop.diagnostics, self._overflow)})
+            self._end(Paid(fitted.spending, stop=stop))
+            return None
         seed = None if settings.seed is None else (settings.seed + fitted.prompt.failed_tries) % MOST_SEEDS
-        request = Request(fitted.prompt, seed, most_output=fitted.most_output)
-        paid = yield from paid_call(request, spending, settings.budget)
-        if paid.reply is not None and is_only_thought(paid.reply):
-            return window, Paid(paid.spending, stop=thought_too_long(paid.reply.allowed_tokens, paid.room))
-        if not paid.overflow or overflow:
-            return window, paid
-        overflow, spending = paid.overflow, paid.spending
-        window = window.model_copy(update={"tokens": _estimate(fitted.prompt, spending)})
+        return Request(fitted.prompt, seed, most_output=fitted.most_output)
+
+    def take(self, request: Request, paid: Paid) -> None:
+        """Take what came of a request. After an overflow the conversation is made smaller once."""
+        if request.purpose == "summary":
+            self._fitting.take_summary(paid)
+        elif paid.reply is not None and is_only_thought(paid.reply):
+            self._end(Paid(paid.spending, stop=thought_too_long(paid.reply.allowed_tokens, paid.room)))
+        elif not paid.overflow or self._overflow:
+            self._end(paid)
+        else:
+            self._overflow = paid.overflow
+            tokens = _estimate(request.prompt, paid.spending)
+            window = self._fitting.window.model_copy(update={"tokens": tokens})
+            self._fitting = self._fit(window, paid.spending)
+
+    def _end(self, paid: Paid) -> None:
+        state, window = self._state, self._fitting.window
+        update: Update = {"reply": paid.reply, "spending": paid.spending}
+        if window != state.get("window", windows.WHOLE):
+            update["window"] = window
+        if paid.reply is None:
+            update["stop"] = paid.stop
+        else:
+            update |= self._step
+            if paid.reply.without_tools:
+                update["profile"] = state["profile"].model_copy(update={"protocol": records.Protocol.TEXT})
+        self.update = update
 
 
 def is_only_thought(reply: records.ModelReply) -> bool:
@@ -236,61 +265,133 @@ MOST_ROUNDS: Final = 3
 OUTPUT_SHARE: Final = 4  # a reply is given room for all of its tokens, or for this part of the window, if that is less
 
 
-def fit(
-    state: CallModelState,
-    settings: CallSettings,
-    specs: Sequence[records.ToolSpec],
-    window: windows.Window,
-    spending: Spending,
-    *,
-    refused: bool = False,
-) -> Generator[Effect, Answer, Fitted]:
-    """Yield the effects of making the next request fit; `refused` says that the endpoint called the last one too long.
+class Fitting:
+    """Makes the next request fit the window; `refused` says that the endpoint called the last one too long.
 
     Where nobody knows the window, only an endpoint's refusal makes the conversation smaller.
     """
-    known = min((each for each in (settings.window_tokens, window.tokens) if each is not None), default=None)
-    output = settings.budget.limits.max_output_tokens_per_call
-    share = 0 if known is None else known // OUTPUT_SHARE
-    output = share if output is None else output if known is None else min(output, share)
 
-    def fitted(prompt: Prompt) -> Fitted:
-        left = None if known is None else max(MIN_OUTPUT_TOKENS, known - _estimate(prompt, spending))
-        return Fitted(window, spending, prompt, left)
+    def __init__(
+        self,
+        state: CallModelState,
+        settings: CallSettings,
+        specs: Sequence[records.ToolSpec],
+        window: windows.Window,
+        spending: Spending,
+        tell: Tell,
+        *,
+        refused: bool = False,
+    ) -> None:
+        self._state, self._settings, self._specs, self._tell = state, settings, specs, tell
+        self.window, self.spending = window, spending
+        self._known = min((each for each in (settings.window_tokens, window.tokens) if each is not None), default=None)
+        output = settings.budget.limits.max_output_tokens_per_call
+        share = 0 if self._known is None else self._known // OUTPUT_SHARE
+        if output is None:
+            output = share
+        elif self._known is not None:
+            output = min(output, share)
+        self._output, self._refused, self._forced, self._rounds = output, refused, refused, 0
+        self._prompt: Prompt | None = None
+        self._needed: windows.NeedsSummary | None = None
+        self._fitted: Fitted | None = None
 
-    if state["profile"].edit_form is records.EditForm.BLOCKS:
-        # It is made anew for each request, and leaves out what does not fit; after a refusal half of it.
-        most = None if known is None else known // 2 if refused else max(known - output, 1)
-        prompt = _prompt(state, settings, specs, state["messages"], most)
+    @property
+    def fitted(self) -> Fitted:
+        """What is shown, once no summary is needed any more."""
+        assert self._fitted is not None  # noqa: S101 - `summary_request` comes first
+        return self._fitted
+
+    def summary_request(self) -> Request | None:
+        """The summary without which the request does not fit, None where none is needed."""
+        if self._fitted is None and self._state["profile"].edit_form is records.EditForm.BLOCKS:
+            self._fit_blocks()
+        while self._fitted is None:
+            view = windows.shown(self._state["messages"], self.window, self._settings.stand_ins)
+            self._prompt = prompt = _prompt(self._state, self._settings, self._specs, view)
+            estimated = _estimate(prompt, self.spending)
+            if self._fits(estimated) or self._rounds == MOST_ROUNDS:
+                self._show(prompt)
+                break
+            self._rounds += 1
+            compacted = self._compacted(prompt, estimated)
+            if isinstance(compacted, windows.NeedsSummary):
+                self._needed = compacted
+                summary = Prompt(messages=compacted.messages)
+                return Request(summary, purpose="summary", most_output=windows.SUMMARY_TOKENS)
+            self._take(compacted)
+        return None
+
+    def take_summary(self, paid: Paid) -> None:
+        """Take the summary, or do without it."""
+        assert self._needed is not None  # noqa: S101 - it was requested
+        self.spending = paid.spending
+        if paid.stop is not None and paid.stop.reason is records.StopReason.CANCELLED:
+            self._fitted = Fitted(self.window, self.spending, stop=paid.stop)
+        elif paid.reply:
+            self._take(self._needed.conclude(without_thoughts(paid.reply).text))
+        else:
+            self._take(self._needed.fallback)
+
+    def _fit_blocks(self) -> None:
+        """The block form is made anew for each request, and omits what does not fit; after a refusal half of it."""
+        state, known = self._state, self._known
+        most = None
+        if known is not None:
+            most = known // 2 if self._refused else max(known - self._output, 1)
+        prompt = _prompt(state, self._settings, self._specs, state["messages"], most)
         # A model that has stepped down has failed in another form: loop control counts its tries in this one.
-        asked_before = prompt.failed_tries > block_prompt.LAST_TRY and not state["profile"].steps_down
-        return Fitted(window, spending, stop=_used_up(state)) if asked_before else fitted(prompt)
-    forced = refused
-    for made in range(MOST_ROUNDS + 1):
-        prompt = _prompt(state, settings, specs, windows.shown(state["messages"], window, settings.stand_ins))
-        estimated = _estimate(prompt, spending)
-        fits = not forced and (known is None or estimated + output <= known * windows.TRIGGER)
-        if fits or made == MOST_ROUNDS:
-            break
-        found = _compacted(state, settings, window, prompt, estimated, known, output, forced=forced)
-        if isinstance(found, windows.NeedsSummary):
-            asked = Request(Prompt(messages=found.messages), purpose="summary", most_output=windows.SUMMARY_TOKENS)
-            paid = yield from paid_call(asked, spending, replace(settings.budget, retries=0))
-            spending = paid.spending
-            if paid.stop is not None and paid.stop.reason is records.StopReason.CANCELLED:
-                return Fitted(window, spending, stop=paid.stop)
-            found = found.conclude(without_thoughts(paid.reply).text) if paid.reply else found.fallback
-        if isinstance(found, records.StopCause):
-            if not state.get("notes"):
-                return Fitted(window, spending, stop=found)
-            state = {**state, "notes": ()}  # the request itself comes first
-            continue
-        if found is None:
-            break
-        forced, window = False, found.window
-        saved = {"tokens_before": found.tokens_before, "tokens_after": found.tokens_after}
-        yield Emit(name="context.compacted", payload={"kind": found.kind, **saved})
-    return fitted(prompt)
+        if prompt.failed_tries > block_prompt.LAST_TRY and not state["profile"].steps_down:
+            self._fitted = Fitted(self.window, self.spending, stop=_used_up(state))
+        else:
+            self._show(prompt)
+
+    def _fits(self, estimated: int) -> bool:
+        if self._forced:
+            return False
+        return self._known is None or estimated + self._output <= self._known * windows.TRIGGER
+
+    def _show(self, prompt: Prompt) -> None:
+        most_output = None
+        if self._known is not None:
+            most_output = max(MIN_OUTPUT_TOKENS, self._known - _estimate(prompt, self.spending))
+        self._fitted = Fitted(self.window, self.spending, prompt, most_output)
+
+    def _take(self, compacted: windows.Compacted | records.StopCause | None) -> None:
+        if isinstance(compacted, records.StopCause):
+            if not self._state.get("notes"):
+                self._fitted = Fitted(self.window, self.spending, stop=compacted)
+            self._state = {**self._state, "notes": ()}  # the request itself comes first
+        elif compacted is None:
+            assert self._prompt is not None  # noqa: S101 - which could not be made smaller
+            self._show(self._prompt)
+        else:
+            self._forced, self.window = False, compacted.window
+            tokens = {"tokens_before": compacted.tokens_before, "tokens_after": compacted.tokens_after}
+            self._tell("context.compacted", {"kind": compacted.kind, **tokens})
+
+    def _compacted(
+        self, prompt: Prompt, estimated: int
+    ) -> windows.Compacted | windows.NeedsSummary | records.StopCause | None:
+        """What to do about a request of `estimated` tokens; messages are measured at the rate of the whole."""
+        state, settings = self._state, self._settings
+        rate = estimated / max(prompt.size, 1)
+        native = state["profile"].protocol is records.Protocol.NATIVE
+        history, stand_ins = state["messages"], settings.stand_ins
+
+        def tokens_of(message: AnyMessage) -> int:
+            if not message.id:  # one that is only being considered
+                return ceil(text_size(message.text) * rate)
+            return ceil(settings.cache.messages([message], native=native)[0].size * rate)
+
+        view = sum(map(tokens_of, windows.shown(history, self.window, stand_ins)))
+        fixed = max(0, estimated - view)
+        budget = windows.Budget(window_tokens=self._known, fixed_tokens=fixed, output_tokens=self._output)
+        changed = tuple(dict.fromkeys(change.path for change in state.get("changes") or ()))
+        plan = state.get("plan")
+        return windows.compact(
+            history, self.window, plan, changed, tokens_of, budget, forced=self._forced, made=stand_ins
+        )
 
 
 def _used_up(state: CallModelState) -> records.StopCause:
@@ -302,34 +403,6 @@ def _used_up(state: CallModelState) -> records.StopCause:
         message=f"No reply could be used after {block_prompt.LAST_TRY + 1} tries.",
         diagnostics=said[-1:],
     )
-
-
-def _compacted(
-    state: CallModelState,
-    settings: CallSettings,
-    window: windows.Window,
-    prompt: Prompt,
-    estimated: int,
-    known: int | None,
-    output: int,
-    *,
-    forced: bool,
-) -> windows.Compacted | windows.NeedsSummary | records.StopCause | None:
-    """What to do about a request of `estimated` tokens; messages are measured at the rate of the whole."""
-    rate = estimated / max(prompt.size, 1)
-    native = state["profile"].protocol is records.Protocol.NATIVE
-    history, stand_ins = state["messages"], settings.stand_ins
-
-    def tokens_of(message: AnyMessage) -> int:
-        if not message.id:  # one that is only being considered
-            return ceil(text_size(message.text) * rate)
-        return ceil(settings.cache.messages([message], native=native)[0].size * rate)
-
-    view = sum(map(tokens_of, windows.shown(history, window, stand_ins)))
-    budget = windows.Budget(window_tokens=known, fixed_tokens=max(0, estimated - view), output_tokens=output)
-    changed = tuple(dict.fromkeys(change.path for change in state.get("changes") or ()))
-    plan = state.get("plan")
-    return windows.compact(history, window, plan, changed, tokens_of, budget, forced=forced, made=stand_ins)
 
 
 def _estimate(prompt: Prompt, spending: Spending) -> int:

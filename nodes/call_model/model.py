@@ -1,19 +1,19 @@
-"""The seam between the decisions about a model call and whatever makes it: one call in, one reply or failure out.
+"""The seam between the decisions about a model call and whatever makes it: one call in, one reply or failure out."""
 
-The script of a model call decides, and yields what it asks for: an `Effect`. Whoever performs it sends an `Answer`.
-"""
-
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import ceil
 from typing import Any, Protocol
 
-from mendgraph.nodes.call_model.endpoint import ModelChoice
-from mendgraph.nodes.call_model.ledger import Entry, Used
+from pydantic import ConfigDict
+
+from mendgraph.nodes.call_model.ledger import Used
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
+from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.language.documents import storable
 from mendgraph.nodes.language.history import without_secrets
-from mendgraph.nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure, RawCall, Record, StopCause
+from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure, RawCall, Record
 
 
 class Stream(Protocol):
@@ -26,13 +26,20 @@ class Stream(Protocol):
         """The rest."""
 
 
+class CallDropped(BaseException):
+    """Raised by a sync call that is abandoned as somebody wants the run to stop. No handler of errors may catch it."""
+
+
 class Call(Record):
-    """One call to be sent: its prompt and what it may use. Answered by `Sent`. `timeout_s` bounds the whole reply.
+    """One call to be sent: its prompt and what it may use. `timeout_s` bounds the whole reply.
 
     `idle_timeout_s` bounds the silence between two parts of it, from the first on: until then a small model on a small
     machine reads its prompt without a word, and only the whole counts. The reply to a `quiet` call is none of the
-    conversation's. `scrub` begins a text that others than the machine hear; None where nothing is to be taken out.
+    conversation's. `scrub` begins a text that others than the machine hear; None where nothing is to be taken out. A
+    sync call ends early where `stop` says so.
     """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
 
     prompt: Prompt
     max_output_tokens: int
@@ -41,6 +48,7 @@ class Call(Record):
     seed: int | None = None
     quiet: bool = False
     scrub: Callable[[], Stream] | None = None
+    stop: StopRequest | None = None
 
 
 @dataclass(frozen=True)
@@ -51,53 +59,17 @@ class Lost:
     number: int
 
 
-@dataclass(frozen=True)
-class Reserve:
-    """Enter a reservation into the spending book; the thread's counters hold its entries up to `after`.
-
-    Answered by its number, 0 where nothing is booked; by `Lost`, where there are later ones, and nothing is entered; or
-    by what forbids the call.
-    """
-
-    entry: Entry
-    after: int = 0
-
-
-@dataclass(frozen=True)
-class Settle:
-    """Enter what a reserved call has really used. Answered by None."""
-
-    number: int
-    used: Used
-
-
-@dataclass(frozen=True)
-class Wait:
-    """Wait this long before the next try; `reason` is why the last one failed. Answered by None."""
-
-    seconds: float
-    reason: str = ""
-
-
-@dataclass(frozen=True)
-class Emit:
-    """Emit an event to whoever follows the run. Answered by None."""
-
-    name: str
-    payload: JsonMap
-
-
 class Sent(Record):
-    """What came back of a `Call`, and the seconds it took."""
+    """What came back of a call, and the seconds it took."""
 
     result: ModelReply | ProviderFailure
     seconds: float
 
 
 class Stopped(Record):
-    """The answer to any effect that a stop has ended, or kept from beginning; `reason` says who asked for it.
+    """A call that a stop has ended, or kept from beginning; `reason` says who requested it.
 
-    Where a call was `sent`, it took `seconds`, and `received_characters` of its reply had come.
+    Where it was `sent`, it took `seconds`, and `received_characters` of its reply had come.
     """
 
     reason: str
@@ -106,19 +78,22 @@ class Stopped(Record):
     received_characters: int = 0
 
 
-Effect = ModelChoice | Reserve | Settle | Call | Wait | Emit
-"""What a script asks for. A model is to be connected: answered by None, or by the failure to find its endpoint."""
-
-Answer = Lost | int | Sent | Stopped | StopCause | ProviderFailure | None
 Update = dict[str, Any]
-"""What a script comes to: the channels of the state that change."""
+"""The channels of the state that change."""
 
 
 class Model(Protocol):
     """A model that answers calls. Users give LangChain's chat models; `mendgraph.graph.langchain` makes one of each."""
 
+    def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+        """Make one try; text is passed on as it comes. Failures come back as values.
+
+        Raises:
+            CallDropped: the stop that the call names came before its reply.
+        """
+
     async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        """Make one try; text is passed on as it comes. Failures come back as values."""
+        """Make one try in the running event loop; whoever cancels it drops it."""
 
 
 class Breaker(Protocol):
@@ -164,25 +139,50 @@ class GuardedModel:
     scrub: Callable[[str], str]
     stream: Callable[[], Stream]
 
-    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+    def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
         """Make one try, if the circuit allows it."""
-        if wait := self.breaker.admit():
-            message = f"The endpoint failed too often in a row, so it is left alone for {ceil(wait)} s."
-            kind = ProviderErrorKind.CONNECTION  # the retries and their limits do the rest
-            return ProviderFailure(kind=kind, message=message, retry_after_s=wait, sent=False)
+        if refusal := self._refusal():
+            return refusal
+        with self._guarded(on_text) as (on_piece, settle):
+            heard = call.model_copy(update={"scrub": self.stream})  # the same on every other way out: callbacks
+            return settle(self.model.complete(heard, on_piece))
+
+    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+        """Make one try in the running event loop."""
+        if refusal := self._refusal():
+            return refusal
+        with self._guarded(on_text) as (on_piece, settle):
+            heard = call.model_copy(update={"scrub": self.stream})
+            return settle(await self.model.acomplete(heard, on_piece))
+
+    def _refusal(self) -> ProviderFailure | None:
+        wait = self.breaker.admit()
+        if not wait:
+            return None
+        message = f"The endpoint failed too often in a row, so it is left alone for {ceil(wait)} s."
+        kind = ProviderErrorKind.CONNECTION  # the retries and their limits do the rest
+        return ProviderFailure(kind=kind, message=message, retry_after_s=wait, sent=False)
+
+    @contextmanager
+    def _guarded(
+        self, on_text: Callable[[str], None]
+    ) -> Iterator[tuple[Callable[[str], None], Callable[[ModelReply | ProviderFailure], ModelReply | ProviderFailure]]]:
+        """For one try: what takes its text, and what takes its result and gives it without secrets."""
         stream, report = self.stream(), self.breaker.abandoned
-        # The same on every other way out: LangChain's callbacks.
-        heard = call.model_copy(update={"scrub": self.stream})
-        try:
-            result = await self.model.acomplete(heard, lambda piece: _pass_text(on_text, stream.feed(piece)))
+
+        def settle(result: ModelReply | ProviderFailure) -> ModelReply | ProviderFailure:
+            nonlocal report
             if isinstance(result, ModelReply):
                 report = self.breaker.succeeded
             elif result.kind in _OUTAGES:
                 report = self.breaker.failed
+            return self._scrubbed(result)
+
+        try:
+            yield lambda piece: _pass_text(on_text, stream.feed(piece)), settle
         finally:
             report()
             _pass_text(on_text, stream.close())  # also of a reply that is cut off
-        return self._scrubbed(result)
 
     def _scrubbed(self, result: ModelReply | ProviderFailure) -> ModelReply | ProviderFailure:
         if isinstance(result, ProviderFailure):

@@ -4,6 +4,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from queue import Empty, SimpleQueue
+from typing import Final
+
+NEARLY_THERE_S: Final = 0.05
+"""How long a stop waits for a call whose reply is as good as there: it is paid for, and need not be asked for again."""
 
 
 class StopRequest:

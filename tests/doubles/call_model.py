@@ -4,6 +4,7 @@ It fails as the chat models of LangChain fail: with an exception of an SDK. It c
 hosted endpoints do. The machine works on copies of a chat model: all copies answer from the one that the test holds.
 """
 
+import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
@@ -56,6 +57,8 @@ class _SyncCopy(_ScriptedChatModel):
         check_history(messages, Protocol.NATIVE if tools else Protocol.TEXT)
 
         call = self._call(messages, tuple(stop or ()), tools)
+        if not _in_event_loop():
+            asyncio.run(self._owner.wait_for_reply())
         for chunk in self._owner.chunks(call):
             yield ChatGenerationChunk(message=chunk)
 
@@ -87,6 +90,14 @@ class _AsyncCopy(_SyncCopy):
             yield chunk
         if error is not None:
             raise error
+
+
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 class CallModel(_ScriptedChatModel):

@@ -30,8 +30,8 @@ def set_clock(
 
     clock = SimpleNamespace(monotonic=lambda: next(ticks), sleep=waits.append)
     loop = SimpleNamespace(**{**vars(asyncio), "sleep": wait_in_loop})
-    patch.setattr("mendgraph.nodes.call_model.driver.time", clock)
-    patch.setattr("mendgraph.nodes.call_model.driver.asyncio", loop)
+    patch.setattr("mendgraph.nodes.call_model.services.time", clock)
+    patch.setattr("mendgraph.nodes.call_model.services.asyncio", loop)
     patch.setattr("mendgraph.graph.machine.model_runtime.random", SimpleNamespace(random=lambda: 1.0))
     patch.setattr("mendgraph.graph.machine.bound_nodes.StopRequest.wait", lambda _, seconds: wait(seconds))
     return waits

@@ -10,14 +10,14 @@ import json
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import httpx2
 import yaml
 from openai import AsyncOpenAI, AsyncStream
 
-from mendgraph.graph.langchain.chat_model import _Clock, _Reading
-from mendgraph.graph.langchain.chat_models import EndpointModel, endpoint_model
+from mendgraph.graph.langchain.chat_model import ChatModel, _Clock, _Reading
+from mendgraph.graph.langchain.chat_models import endpoint_model
 from mendgraph.graph.langchain.replies import ReplyAssembly
 from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint
 from mendgraph.nodes.call_model.model import Call
@@ -101,29 +101,30 @@ def _loop() -> asyncio.Runner:
 
 
 @cache
-def _model() -> EndpointModel:
+def _model() -> ChatModel:
     model = endpoint_model(Endpoint(model="m", base_url="http://llm.test/v1"), PLAIN)
-    assert isinstance(model, EndpointModel)
+    assert isinstance(model, ChatModel)
     return model
 
 
-def _heard(parts: Iterable[bytes], *, dropped: bool) -> None:
+async def _hear(parts: Iterable[bytes], *, dropped: bool) -> None:
     """Let the model hear this body at its next request in this event loop."""
-    chat = _model().chat()
+    chat: Any = await _model().loops.get()
     chat.async_client = _Completions(chat.root_async_client, _Line(parts, dropped=dropped))
 
 
-def _reading() -> _Reading:
-    return _Reading(_model()._request(CALL), CALL, _Clock(60.0, None), lambda _: None)
+async def _reading() -> _Reading:
+    request = _model()._request(await _model().loops.get(), CALL)
+    return _Reading(request, CALL, _Clock(CALL), lambda _: None)
 
 
 def reader_of(parts: Sequence[bytes], *, dropped: bool = False) -> tuple[ReplyAssembly, Exception | None]:
     """What was put together of all these parts, and why the reading ended early if it did."""
 
     async def read() -> tuple[ReplyAssembly, Exception | None]:
-        _heard(parts, dropped=dropped)
-        reading = _reading()
-        error = await reading.ended()
+        await _hear(parts, dropped=dropped)
+        reading = await _reading()
+        error = await reading.aread()
         return reading.assembly, error
 
     return _loop().run(read())
@@ -140,7 +141,7 @@ def replies_of(bodies: Iterable[Sequence[bytes]], *, dropped: bool = False) -> l
     async def asked() -> list[Result]:
         found = []
         for parts in bodies:
-            _heard(parts, dropped=dropped)
+            await _hear(parts, dropped=dropped)
             found.append(timeless(await _model().acomplete(CALL, lambda _: None)))
         return found
 

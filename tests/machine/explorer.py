@@ -5,9 +5,8 @@ corrections, loop control's memory, what was changed. Two sequences that lead to
 once; that this loses nothing is tested beside it, by long sequences that are played from their start.
 """
 
-import asyncio
 import shutil
-from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -114,21 +113,11 @@ class Direct(Model):
     def close(self) -> None:
         """Nothing is open."""
 
-    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+    def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
         return self._voice.complete(call, on_text)
 
-
-class InThisLoop:
-    """An event loop that nobody shares: to start the shared one's thread for each step is another part of its time."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-
-    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return self._loop.run_until_complete(work)
-
-    def close(self) -> None:
-        self._loop.close()
+    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+        return self.complete(call, on_text)
 
 
 class LiveObjects:
@@ -230,10 +219,8 @@ class Explorer:
         )
 
     def __enter__(self) -> Self:
-        self.loop, self.inline = InThisLoop(), ExitStack()
-        self.inline.callback(self.loop.close)
+        self.inline = ExitStack()
         self.inline.enter_context(patch("langgraph.pregel._executor.get_executor_for_config", no_threads))
-        self.inline.enter_context(patch("mendgraph.nodes.call_model.driver.MODEL_LOOP", self.loop))
         return self
 
     def __exit__(self, *_: object) -> None:

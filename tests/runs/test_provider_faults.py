@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from mendgraph.graph.langchain.chat_models import EndpointModel, endpoint_model
-from mendgraph.nodes.call_model.driver import MODEL_LOOP
+from mendgraph.graph.langchain.chat_model import ChatModel
+from mendgraph.graph.langchain.chat_models import endpoint_model
 from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
@@ -59,7 +59,7 @@ class Provider:
     def answers(self, replies: Sequence[Reply], call: Call = CALL) -> list[Result]:
         """The verdict on each reply; sync and async calls have to come to the same."""
         model = connected(self.base_url)
-        synchronous = MODEL_LOOP.run(self._answers(model, replies, call))
+        synchronous = self._answers_here(model, replies, call)
         asynchronous = asyncio.run(self._answers(model, replies, call))
         differing = [pair for pair in zip(synchronous, asynchronous, strict=True) if pair[0] != pair[1]]
         assert differing == []
@@ -69,7 +69,15 @@ class Provider:
         [result] = self.answers([reply], call)
         return result
 
-    async def _answers(self, model: EndpointModel, replies: Sequence[Reply], call: Call) -> list[Result]:
+    def _answers_here(self, model: ChatModel, replies: Sequence[Reply], call: Call) -> list[Result]:
+        results = []
+        for reply in replies:
+            self.reply = reply
+            results.append(self._plain(model.complete(call, lambda _: None)))
+        model.close()
+        return results
+
+    async def _answers(self, model: ChatModel, replies: Sequence[Reply], call: Call) -> list[Result]:
         results = []
         for reply in replies:
             self.reply = reply
@@ -86,9 +94,9 @@ class Provider:
         return result.model_copy(update={"message": message, "received_characters": came})
 
 
-def connected(base_url: str) -> EndpointModel:
+def connected(base_url: str) -> ChatModel:
     model = endpoint_model(Endpoint(model="m", base_url=base_url, api_key=SecretStr("hunter2-hunter2")), PLAIN)
-    assert isinstance(model, EndpointModel)
+    assert isinstance(model, ChatModel)
     return model
 
 
@@ -201,12 +209,12 @@ def test_a_connection_that_breaks_is_a_failure(provider: Provider, reply: Discon
 def test_a_connection_that_is_refused_is_a_failure() -> None:
     with nobody_listening() as url:
         model = connected(url)
-        results = [MODEL_LOOP.run(asked(model)), asyncio.run(asked(model))]
+        results = [model.complete(CALL, lambda _: None), asyncio.run(asked(model))]
     assert [failure(result) for result in results] == [(Kind.CONNECTION, None)] * 2
     assert results[0] == results[1]
 
 
-async def asked(model: EndpointModel) -> Result:
+async def asked(model: ChatModel) -> Result:
     try:
         return await model.acomplete(CALL, lambda _: None)
     finally:

@@ -23,7 +23,6 @@ from mendgraph.graph.machine.state import serializer
 from mendgraph.graph.runs.run import Session, run_task
 from mendgraph.graph.runs.runs import fork_run, list_runs, thread_config
 from mendgraph.graph.spending.store import spent_by_day
-from mendgraph.nodes.call_model.driver import MODEL_LOOP
 from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
@@ -385,7 +384,7 @@ def test_a_reply_is_recited_as_it_was_and_once(reply: ModelReply) -> None:
     with Reciter("m", [reply]) as reciter:
         model = endpoint_model(Endpoint(model="m", base_url=reciter.base_url), PLAIN)
         assert not isinstance(model, ProviderFailure)
-        said = MODEL_LOOP.run(model.acomplete(call, lambda _: None))
+        said = model.complete(call, lambda _: None)
         assert httpx2.post(f"{reciter.base_url}/chat/completions", json={}).status_code == 422
     assert isinstance(said, ModelReply)
     assert said.model_copy(update={"seconds": 0.0, "allowed_tokens": 0, "provider": {}}) == reply

@@ -9,7 +9,8 @@ import httpx2
 from langchain_core.language_models import BaseChatModel
 
 from mendgraph.graph.langchain.chat_model import ChatModel
-from mendgraph.graph.langchain.chat_models import EndpointModel, endpoint_chat, endpoint_model
+from mendgraph.graph.langchain.chat_models import endpoint_chat, endpoint_model
+from mendgraph.graph.langchain.connections import ForLoops, ForThreads
 from mendgraph.graph.langchain.failures import Learned, Provider
 from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint, ModelOptions
 from mendgraph.nodes.call_model.model import Call
@@ -28,10 +29,10 @@ Result = ModelReply | ProviderFailure
 Handler = Callable[[httpx2.Request], httpx2.Response]
 
 
-def at(base_url: str, options: ModelOptions = PLAIN, **endpoint: Any) -> EndpointModel:
+def at(base_url: str, options: ModelOptions = PLAIN, **endpoint: Any) -> ChatModel:
     """The model `m` at an endpoint."""
     model = endpoint_model(Endpoint(**{"model": "m", "base_url": base_url, **endpoint}), options)
-    assert isinstance(model, EndpointModel)
+    assert isinstance(model, ChatModel)
     return model
 
 
@@ -39,10 +40,21 @@ def through(handler: Handler, base_url: str = "http://llm.test/v1", learned: Lea
     """The model `m` at an endpoint that nobody serves: `handler` answers in its place."""
     endpoint = Endpoint(model="m", base_url=base_url)
 
-    def chat() -> BaseChatModel:
-        return endpoint_chat(endpoint, PLAIN, verify=False, transport=httpx2.MockTransport(handler))
+    chat = endpoint_chat(endpoint, PLAIN, verify=False, transport=httpx2.MockTransport(handler), in_loop=True)
+    return of(chat, Provider(base_url, "OPENAI_API_KEY", endpoint=True), learned or Learned("max_tokens"), "m")
 
-    return ChatModel(chat, Provider(base_url, "OPENAI_API_KEY", endpoint=True), learned or Learned("max_tokens"), "m")
+
+def of(
+    chat: BaseChatModel, provider: Provider, learned: Learned | None = None, name: str = "", **more: Any
+) -> ChatModel:
+    """A model that calls this chat model."""
+
+    async def nothing() -> None:
+        """Nothing is to be closed."""
+
+    learned = learned or Learned()
+    threads, loops = ForThreads(lambda: (chat, lambda: None)), ForLoops(lambda: (chat, nothing))
+    return ChatModel(threads, loops, provider, learned, name, **more)
 
 
 async def asked(model: ChatModel, call: Call = CALL, on_text: Callable[[str], None] = lambda _: None) -> Result:
@@ -50,8 +62,7 @@ async def asked(model: ChatModel, call: Call = CALL, on_text: Callable[[str], No
     try:
         return await model.acomplete(call, on_text)
     finally:
-        if isinstance(model, EndpointModel):
-            await model.aclose()
+        await model.aclose()
 
 
 def ask(model: ChatModel, call: Call = CALL) -> tuple[Result, list[str]]:

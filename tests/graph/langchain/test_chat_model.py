@@ -18,13 +18,13 @@ from pydantic import PrivateAttr, SecretStr
 from mendgraph.graph.langchain import chat_model
 from mendgraph.graph.langchain.chat_model import ChatModel, less_thought, limit_of
 from mendgraph.graph.langchain.chat_models import given_model
-from mendgraph.graph.langchain.failures import Learned, Provider
-from mendgraph.nodes.call_model.driver import MODEL_LOOP, unnoticed
+from mendgraph.graph.langchain.failures import Provider
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.prompts.estimates import MOST_BYTES_PER_TOKEN
+from mendgraph.nodes.call_model.services import unnoticed
 from mendgraph.nodes.records import FinishReason, ModelReply, ProviderErrorKind, ProviderFailure
 from tests.doubles.scripted_server import Chunked, Say, ScriptedServer
-from tests.graph.langchain.asked_models import CALL, Result, ask, at, event, streamed, through
+from tests.graph.langchain.asked_models import CALL, Result, ask, at, event, of, streamed, through
 
 FOR_EVER_S = 30.0
 ENDS_S = 15.0
@@ -97,13 +97,18 @@ class SyncOnly(Spoken):
     """Has only sync methods: it is read in a thread."""
 
     _goes_on: threading.Event = PrivateAttr(default_factory=threading.Event)
+    _threads: list[threading.Thread] = PrivateAttr(default_factory=list)
+
+    def _wait(self) -> None:
+        self._threads.append(threading.current_thread())
+        self._goes_on.wait(FOR_EVER_S)
 
 
 class Blocking(SyncOnly):
     """Does not stream, and is long in coming."""
 
     def _generate(self, *_: Any, **__: Any) -> ChatResult:
-        self._goes_on.wait(FOR_EVER_S)
+        self._wait()
         return ChatResult(generations=[ChatGeneration(message=AIMessage("late"))])
 
 
@@ -112,7 +117,7 @@ class Streaming(SyncOnly):
 
     def _stream(self, *_: Any, **__: Any) -> Iterator[ChatGenerationChunk]:
         yield piece("Hel")
-        self._goes_on.wait(FOR_EVER_S)
+        self._wait()
         yield piece("lo")
 
 
@@ -121,10 +126,12 @@ def test_a_sync_chat_model_ends_in_time_and_its_thread_keeps_no_process(kind: ty
     own = kind()
     failure, came = failed(given_model(own), within(0.3))
     assert (failure.kind, came) == (ProviderErrorKind.TIMEOUT, said)
-    reading = [thread for thread in threading.enumerate() if thread.name == "mendgraph-sync-chat-model"]
-    assert [thread.daemon for thread in reading] == [True]  # so that it keeps no process from ending
+    came.clear()
+    result = given_model(own).complete(within(0.3), came.append)
     own._goes_on.set()
-    reading[0].join()
+    assert isinstance(result, ProviderFailure)
+    assert (result.kind, came) == (ProviderErrorKind.TIMEOUT, said)
+    assert [thread.daemon for thread in own._threads] == [True, True]  # so that they keep no process from ending
 
 
 class Raising(SyncOnly):
@@ -195,13 +202,13 @@ def test_a_call_that_is_cancelled_takes_its_chat_model_along() -> None:
 )
 def test_content_is_taken_as_the_profile_says(kind: str, taken: bool | None) -> None:
     profile = {"image_inputs": True, "pdf_inputs": False, "audio_inputs": True, "file_inputs": True, "text_inputs": 1}
-    model = ChatModel(Spoken, Provider("it"), Learned(), profile=profile)
+    model = of(Spoken(), Provider("it"), profile=profile)
     assert model.takes(kind) is taken
 
 
 @pytest.mark.parametrize(("said", "tokens"), [(9, 9), (0, None), (-1, None), ("many", None), (None, None)])
 def test_window_is_a_positive_number_of_the_profile(said: Any, tokens: int | None) -> None:
-    assert ChatModel(Spoken, Provider("it"), Learned(), profile={"max_input_tokens": said}).window_tokens == tokens
+    assert of(Spoken(), Provider("it"), profile={"max_input_tokens": said}).window_tokens == tokens
 
 
 @pytest.mark.parametrize(
@@ -261,7 +268,7 @@ def test_a_kept_connection_serves_one_event_loop_after_the_other_and_each_reques
             return await asyncio.gather(*(model.acomplete(CALL, unnoticed) for _ in range(3)))
 
         told = [each for _ in range(3) for each in asyncio.run(several())]
-        told.append(MODEL_LOOP.run(model.acomplete(CALL, unnoticed)))
+        told.append(model.complete(CALL, unnoticed))
         with ThreadPoolExecutor(4) as pool:
             told += [each for found in pool.map(lambda _: asyncio.run(several()), range(4)) for each in found]
     assert [each.text if isinstance(each, ModelReply) else each.message for each in told] == ["Hello"] * len(told)
@@ -278,7 +285,7 @@ class Exiting(Spoken):
 
 def test_a_chat_model_that_wants_to_end_the_program_ends_its_call() -> None:
     model = given_model(Exiting())
-    for result in (MODEL_LOOP.run(model.acomplete(CALL, unnoticed)), ask(model)[0]):
+    for result in (model.complete(CALL, unnoticed), ask(model)[0]):
         assert isinstance(result, ProviderFailure)
         assert "SystemExit: set MY_KEY first" in result.message
 

@@ -18,12 +18,11 @@ from mendgraph.graph.langchain.chat_model import ChatModel
 from mendgraph.graph.langchain.chat_models import ChatModels, endpoint_chat, given_model
 from mendgraph.graph.langchain.failures import Learned, Provider
 from mendgraph.nodes.call_model import local_model
-from mendgraph.nodes.call_model.driver import MODEL_LOOP
 from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint, ModelChoice, ModelOptions
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
 from tests.doubles.scripted_server import LenientServer, Say, ScriptedServer, Status
-from tests.graph.langchain.asked_models import CALL, MESSAGES, TOOL, ask, at, event, replied, streamed
+from tests.graph.langchain.asked_models import CALL, MESSAGES, TOOL, ask, at, event, of, replied, streamed
 from tests.providers.servers import FAMILIES, say
 
 TOOLS = CALL.model_copy(update={"prompt": Prompt(messages=MESSAGES, tools=(TOOL, {**TOOL}))})
@@ -148,8 +147,8 @@ def sent_by(endpoint: Endpoint, options: ModelOptions = PLAIN) -> httpx2.Request
         requests.append(request)
         return streamed(event({"content": "Hello"}, "stop"))(request)
 
-    chat = endpoint_chat(endpoint, options, verify=False, transport=httpx2.MockTransport(answer))
-    model = ChatModel(lambda: chat, Provider("it", endpoint=True), Learned(), endpoint.model)
+    chat = endpoint_chat(endpoint, options, verify=False, transport=httpx2.MockTransport(answer), in_loop=True)
+    model = of(chat, Provider("it", endpoint=True), Learned(), endpoint.model)
     assert isinstance(ask(model)[0], ModelReply)
     return requests[0]
 
@@ -176,8 +175,8 @@ class AtOnce(httpx2.AsyncBaseTransport):
 def test_requests_at_once_are_spread_over_clients_and_all_of_them_are_closed(at_once: int, clients: int) -> None:
     async def twice() -> int:
         transport = AtOnce(at_once)
-        chat = endpoint_chat(USUAL, PLAIN, verify=False, transport=transport)
-        model = ChatModel(lambda: chat, Provider("it", endpoint=True), Learned(), "m")
+        chat: Any = endpoint_chat(USUAL, PLAIN, verify=False, transport=transport, in_loop=True)
+        model = of(chat, Provider("it", endpoint=True), Learned(), "m")
         for _ in range(2):
             replies = await asyncio.gather(*(model.acomplete(CALL, lambda _: None) for _ in range(at_once)))
             assert all(isinstance(each, ModelReply) for each in replies)
@@ -256,7 +255,8 @@ def test_limit_of_a_reply_has_the_name_that_the_endpoint_likely_takes(model: str
 
 
 def test_connection_is_waited_for_ten_seconds_and_a_reply_as_long_as_its_call() -> None:
-    with endpoint_chat(USUAL, PLAIN, verify=False).http_clients.one() as client:
+    chat: Any = endpoint_chat(USUAL, PLAIN, verify=False, in_loop=True)
+    with chat.http_clients.one() as client:
         assert client.timeout == httpx2.Timeout(None, connect=10.0)
 
 
@@ -273,7 +273,7 @@ def test_a_chat_model_is_shared_until_it_is_closed() -> None:
         first, second, other = connected(models, "m"), connected(models, "m"), connected(models, "n")
         assert first is second is not other
         assert models.known("m", None, PLAIN) is first
-        assert isinstance(MODEL_LOOP.run(first.acomplete(CALL, print)), ModelReply)
+        assert isinstance(first.complete(CALL, print), ModelReply)
         models.close()
         assert models.known("m", None, PLAIN) is not first
         asyncio.run(models.aclose())

@@ -62,21 +62,30 @@ class Mine(Model):
         self.result = result
 
     async def acomplete(self, call: Call, on_text: Any) -> Any:
+        return self.complete(call, on_text)
+
+    def complete(self, call: Call, on_text: Any) -> Any:
         on_text(str(call.max_output_tokens))
         return self.result
 
 
-def reply_of(model: Mine, wanted: ModelChoice, *, own: bool = False) -> Any:
+def reply_of(model: Mine, wanted: ModelChoice, *, own: bool = False, in_loop: bool = True) -> Any:
     """What comes of one call."""
     heard: list[str] = []
     with begun() as run, at_work(run):
-        result: Any = asyncio.run(run.model(model, wanted, own=own).acomplete(CHAT, heard.append))
+        observed = run.model(model, wanted, own=own)
+        if in_loop:
+            result: Any = asyncio.run(observed.acomplete(CHAT, heard.append))
+        else:
+            result = observed.complete(CHAT, heard.append)
     assert heard == ["9"]
     return result
 
 
-def test_a_failed_try_has_its_kind_and_no_words(told: Told) -> None:
-    assert reply_of(Mine(FAILURE), ModelChoice(model="m", base_url="http://h.example/v1")) is FAILURE
+@pytest.mark.parametrize("in_loop", [False, True], ids=["sync", "async"])
+def test_a_failed_try_has_its_kind_and_no_words(told: Told, in_loop: bool) -> None:
+    wanted = ModelChoice(model="m", base_url="http://h.example/v1")
+    assert reply_of(Mine(FAILURE), wanted, in_loop=in_loop) is FAILURE
     chat = told.named("chat m")
     assert (chat.status.status_code, (chat.attributes or {})["error.type"]) == (StatusCode.ERROR, "timeout")
     assert "secret words" not in told.text()

@@ -6,9 +6,10 @@ from langchain_core.messages import HumanMessage
 
 from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats
 from mendgraph.nodes.call_model.endpoint import ModelChoice
-from mendgraph.nodes.call_model.exchange import CallModelState, CallSettings, build_prompt, exchange
+from mendgraph.nodes.call_model.exchange import CallModelState, CallSettings, build_prompt
 from mendgraph.nodes.call_model.ledger import Mending, RunLimits, Spending
-from mendgraph.nodes.call_model.model import Answer, Call, Effect, Reserve, Sent, Wait
+from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.call_model.node import acall_model, call_model
 from mendgraph.nodes.call_model.paid_call import CallBudget
 from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_tokens
 from mendgraph.nodes.records import (
@@ -24,6 +25,7 @@ from mendgraph.nodes.records import (
     StopCause,
     StopReason,
 )
+from tests.nodes.call_model.recorded_services import Effect, RecordedServices, Wait, both_ways
 
 TASK = HumanMessage("Fix calc.py")
 PROMPT = build_prompt(Profile(), [], [TASK], (), 0.0)
@@ -51,28 +53,25 @@ def settings_of(seed: int | None = None, temperature: float = 0.0, **budget: Any
 
 
 def play(
-    results: Sequence[Result], settings: CallSettings, given: CallModelState, unreachable: ProviderFailure | None = None
+    results: Sequence[Result], settings: CallSettings, given: CallModelState
 ) -> tuple[list[Effect], dict[str, Any]]:
-    """Run the script against an endpoint that answers with `results`, each after two seconds.
+    """Make the call, sync and async, to an endpoint that answers with `results`, each after two seconds.
 
     Of the effects, those that reach the endpoint or the clock are given; nothing is booked.
     """
-    script, answers, effects = exchange(given, settings, []), iter(results), list[Effect]()
-    answer: Answer = None
-    while True:
-        try:
-            effect = script.send(answer)
-        except StopIteration as end:
-            return effects, end.value
-        answer = None
-        if isinstance(effect, ModelChoice | Call | Wait):
-            effects.append(effect)
-        if isinstance(effect, ModelChoice):
-            answer = unreachable
-        elif isinstance(effect, Call):
-            answer = Sent(result=next(answers), seconds=2.0)
-        elif isinstance(effect, Reserve):
-            answer = 0
+    services, update = both_ways(
+        lambda: Unbooked(results),
+        lambda services: call_model(given, settings, [], services),
+        lambda services: acall_model(given, settings, [], services),
+    )
+    return [effect for effect in services.effects if isinstance(effect, ModelChoice | Call | Wait)], update
+
+
+class Unbooked(RecordedServices):
+    """Services without a book."""
+
+    def reserve(self, *_: object) -> int:
+        return 0
 
 
 def sending(max_output_tokens: int = 2_048, timeout_s: float = 300.0, seed: int | None = None) -> Call:

@@ -6,18 +6,19 @@ from hypothesis import example, given, settings, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
 from mendgraph.nodes.call_model import exchange as script_of
+from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.exchange import (
     MOST_ROUNDS,
     OUTPUT_SHARE,
     CallModelState,
     CallSettings,
     Fitted,
+    Fitting,
     build_prompt,
-    fit,
 )
 from mendgraph.nodes.call_model.ledger import RunLimits, Spending
-from mendgraph.nodes.call_model.model import Answer, Call, Effect, Emit, Reserve, Sent, Settle, Stopped
-from mendgraph.nodes.call_model.paid_call import CallBudget
+from mendgraph.nodes.call_model.model import Call, Stopped
+from mendgraph.nodes.call_model.paid_call import CallBudget, send_paid
 from mendgraph.nodes.call_model.prompts.estimates import estimate_input
 from mendgraph.nodes.call_model.window import SUMMARY_SYSTEM, WHOLE, Window
 from mendgraph.nodes.language.project_notes import ProjectNotes
@@ -35,6 +36,7 @@ from mendgraph.nodes.records import (
     StopCause,
     StopReason,
 )
+from tests.nodes.call_model.recorded_services import Effect, Emit, RecordedServices, Settle
 from tests.nodes.call_model.window_histories import exchange, histories, read, with_ids
 
 NATIVE = Profile(protocol=Protocol.NATIVE)
@@ -97,21 +99,14 @@ class Endpoint:
         if refused:
             window = window.model_copy(update={"tokens": whole(given)})
         settings = CallSettings(CallBudget(limits=limits), window_tokens=window_tokens)
-        script = fit(given, settings, (), window, spending or Spending(), refused=refused)
-        answer: Answer = None
-        while True:
-            try:
-                effect = script.send(answer)
-            except StopIteration as end:
-                return cast("Fitted", end.value)
-            answer = None
-            self.effects.append(effect)
-            if isinstance(effect, Reserve):
-                answer = self.result if isinstance(self.result, StopCause) else 1
-            elif isinstance(effect, Call) and isinstance(self.result, ModelReply | ProviderFailure):
-                answer = Sent(result=self.result, seconds=1.0)
-            elif isinstance(effect, Call) and isinstance(self.result, Stopped):
-                answer = self.result
+        refusals = {1: self.result} if isinstance(self.result, StopCause) else {}
+        results = [] if isinstance(self.result, StopCause) else [self.result] * MOST_ROUNDS
+        services = RecordedServices(results, refusals=refusals, first=1)
+        fitting = Fitting(given, settings, (), window, spending or Spending(), services.on_tell, refused=refused)
+        while (request := fitting.summary_request()) is not None:
+            fitting.take_summary(send_paid(request, fitting.spending, settings.budget, services))
+        self.effects += [effect for effect in services.effects if not isinstance(effect, ModelChoice)]
+        return fitting.fitted
 
     @property
     def asked(self) -> int:

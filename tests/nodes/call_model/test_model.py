@@ -51,6 +51,9 @@ class Told(Model):
         self.result = result
 
     async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> Any:
+        return self.complete(call, on_text)
+
+    def complete(self, call: Call, on_text: Callable[[str], None]) -> Any:
         assert call.model_copy(update={"scrub": None}) == RAW_CALL
         assert call.scrub is Stream
         for piece in ("ab", "cd"):
@@ -60,15 +63,27 @@ class Told(Model):
         return self.result
 
 
-def ask(model: GuardedModel, on_text: Callable[[str], None]) -> Any:
+Ask = Callable[[GuardedModel, Callable[[str], None]], Any]
+
+
+def ask_here(model: GuardedModel, on_text: Callable[[str], None]) -> Any:
+    return model.complete(RAW_CALL, on_text)
+
+
+def ask_in_loop(model: GuardedModel, on_text: Callable[[str], None]) -> Any:
     return asyncio.run(model.acomplete(RAW_CALL, on_text))
+
+
+@pytest.fixture(params=[ask_here, ask_in_loop], ids=["sync", "async"])
+def ask(request: pytest.FixtureRequest) -> Any:
+    return request.param
 
 
 def guarded(result: Any, breaker: Breaker) -> GuardedModel:
     return GuardedModel(Told(result), breaker, lambda text: text.replace("swordfish", "***"), Stream)
 
 
-def test_a_reply_closes_the_circuit_and_is_freed_of_secrets() -> None:
+def test_a_reply_closes_the_circuit_and_is_freed_of_secrets(ask: Ask) -> None:
     breaker, seen = Breaker(), list[str]()
     reply = ModelReply(
         text="it is swordfish",
@@ -97,7 +112,7 @@ def test_a_reply_closes_the_circuit_and_is_freed_of_secrets() -> None:
     assert seen == ["a", "bc", "d."]
 
 
-def test_an_open_circuit_asks_nobody() -> None:
+def test_an_open_circuit_asks_nobody(ask: Ask) -> None:
     breaker = Breaker(wait=12.3)
     assert ask(guarded(AssertionError("asked"), breaker), pytest.fail) == ProviderFailure(
         kind=ProviderErrorKind.CONNECTION,
@@ -117,7 +132,7 @@ def test_an_open_circuit_asks_nobody() -> None:
         (ProviderErrorKind.AUTHENTICATION, "abandoned"),
     ],
 )
-def test_only_an_outage_counts_against_the_provider(kind: ProviderErrorKind, told: str) -> None:
+def test_only_an_outage_counts_against_the_provider(ask: Ask, kind: ProviderErrorKind, told: str) -> None:
     breaker = Breaker()
     failure = ProviderFailure(kind=kind, message="no swordfish", retry_after_s=1.0)
     assert ask(guarded(failure, breaker), lambda _: None) == failure.model_copy(update={"message": "no ***"})
@@ -125,7 +140,7 @@ def test_only_an_outage_counts_against_the_provider(kind: ProviderErrorKind, tol
 
 
 @pytest.mark.parametrize("error", [RuntimeError("broken"), KeyboardInterrupt()])
-def test_a_call_that_is_cut_off_says_nothing_of_the_provider(error: BaseException) -> None:
+def test_a_call_that_is_cut_off_says_nothing_of_the_provider(ask: Ask, error: BaseException) -> None:
     breaker = Breaker()
     with pytest.raises(type(error)):
         ask(guarded(error, breaker), lambda _: None)

@@ -1,4 +1,5 @@
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -6,11 +7,21 @@ import pytest
 from mendgraph.nodes.call_model.budget import APILimits
 from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.ledger import FREE, Entry, Price, RunLimits, Spending, Used
-from mendgraph.nodes.call_model.model import Answer, Call, Effect, Emit, Lost, Reserve, Sent, Settle, Stopped, Wait
-from mendgraph.nodes.call_model.paid_call import CallBudget, Paid, Request, paid_call, stopped
+from mendgraph.nodes.call_model.model import Call, Lost
+from mendgraph.nodes.call_model.paid_call import CallBudget, Paid, Request, asend_paid, send_paid, stopped
 from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_tokens
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.records import ModelReply, ProviderErrorKind as Kind, ProviderFailure, StopCause, StopReason
+from tests.nodes.call_model.recorded_services import (
+    SECONDS,
+    Effect,
+    Emit,
+    RecordedServices,
+    Reserve,
+    Settle,
+    Wait,
+    both_ways,
+)
 from tests.nodes.call_model.spendings import spent
 
 PROMPT = Prompt(messages=({"role": "user", "content": "Mend calc.py, please."},))
@@ -19,7 +30,6 @@ REPLY = ModelReply(text="Hello", input_tokens=70, output_tokens=3)
 GAUGE = Gauge(size=PROMPT.size, messages=1, tokens=70)
 OURS, OTHER, THIRD = (ModelChoice(model=name) for name in ("ours", "other", "third"))
 DEAR, CHEAP = Price(input=10.0, output=30.0, cached_input=5.0), Price(input=1.0, output=2.0)
-SECONDS = 2.0
 
 Result = ModelReply | ProviderFailure
 
@@ -35,64 +45,29 @@ OPEN = failed(Kind.CONNECTION, retry_after_s=20.0).model_copy(update={"sent": Fa
 
 
 class Endpoint:
-    """Plays the other side of the script: answers calls with `results`, each after two seconds, and keeps the book.
+    """What `RecordedServices` keep of one request, which is made sync and async."""
 
-    `unreachable` are the models that cannot be connected; `refusals` are what the book says to entries, by number;
-    `lost` is what it says to counters that do not hold it; `stop` is said to the effect of the number `stop_at`, from
-    0. Entries are numbered from 11.
-    """
-
-    def __init__(
-        self,
-        results: Sequence[Result] = (),
-        *,
-        unreachable: Mapping[str | None, ProviderFailure] | None = None,
-        refusals: Mapping[int, StopCause] | None = None,
-        lost: Lost | None = None,
-        stop_at: int = -1,
-        stop: Stopped | None = None,
-    ) -> None:
-        self.effects: list[Effect] = []
-        self.unreachable, self.refusals = unreachable or {}, refusals or {}
-        self.results, self.lost = iter(results), lost
-        self.stop_at, self.stop = stop_at, stop
-        self.entries = 10
+    def __init__(self, results: Sequence[Result] = (), **more: Any) -> None:
+        self._new = partial(RecordedServices, results, **more)
 
     def play(self, request: Request, spending: Spending, budget: CallBudget) -> Paid:
-        script, answer = paid_call(request, spending, budget), None
-        while True:
-            try:
-                effect = script.send(answer)
-            except StopIteration as end:
-                return cast("Paid", end.value)
-            self.effects.append(effect)
-            answer = self.answer(effect)
+        self.services, result = both_ways(
+            self._new,
+            lambda services: send_paid(request, spending, budget, services),
+            lambda services: asend_paid(request, spending, budget, services),
+        )
+        return cast("Paid", result)
 
-    def answer(self, effect: Effect) -> Any:
-        if isinstance(effect, Settle | Emit):
-            return None
-        if len(self.effects) == self.stop_at + 1:
-            return self.stop
-        answer: Answer = None
-        if isinstance(effect, ModelChoice):
-            answer = self.unreachable.get(effect.model)
-        elif isinstance(effect, Reserve) and self.lost is not None and effect.after < self.lost.number:
-            answer = self.lost
-        elif isinstance(effect, Reserve):
-            self.entries += 1
-            answer = self.refusals.get(self.entries, self.entries)
-        elif isinstance(effect, Call):
-            answer = Sent(result=next(self.results), seconds=SECONDS)
-        return answer
+    @property
+    def effects(self) -> list[Effect]:
+        return self.services.effects
 
     @property
     def course(self) -> str:
-        """The kinds of the effects, one letter each: C(onnect to a model), Reserve, Send, E(nter), Emit, Wait."""
-        letters = {ModelChoice: "c", Reserve: "r", Call: "s", Settle: "e", Emit: "t", Wait: "w"}
-        return "".join(letters[type(effect)] for effect in self.effects)
+        return self.services.course
 
     def of(self, kind: type[Any]) -> list[Any]:
-        return [effect for effect in self.effects if isinstance(effect, kind)]
+        return self.services.of(kind)
 
 
 def budget(*models: ModelChoice, **more: Any) -> CallBudget:
@@ -278,21 +253,23 @@ def test_no_number_never_means_no_cost(result: Result, tokens_in: int, tokens_ou
 
 
 def test_what_is_never_sent_gives_its_reservation_back() -> None:
-    endpoint = Endpoint(stop_at=2, stop=Stopped(reason="by Ctrl-C"))
+    endpoint = Endpoint(stop_at=1, stop="by Ctrl-C")
     nothing = Used(cost_usd=0.0)
     assert paid(endpoint, budget()).spending == Spending(booked=11)
-    assert endpoint.effects[3:] == [Settle(number=11, used=nothing), told(nothing)]
+    assert endpoint.effects[2:] == [Settle(number=11, used=nothing), told(nothing)]
 
 
 @pytest.mark.parametrize(
-    ("stop_at", "course", "calls"), [(0, "c", 0), (1, "cr", 0), (5, "crsetw", 1), (6, "crsetwr", 1)]
+    ("stop_at", "course", "calls"), [(0, "c", 0), (1, "cret", 0), (5, "crsetw", 1), (6, "crsetwret", 1)]
 )
 def test_a_stop_at_any_effect_ends_the_request(stop_at: int, course: str, calls: int) -> None:
-    stop = Stopped(reason="by the program")
-    endpoint = Endpoint([BUSY, REPLY], stop_at=stop_at, stop=stop)
+    endpoint = Endpoint([BUSY, REPLY], stop_at=stop_at, stop="by the program")
     result = paid(endpoint, budget(OURS, OTHER))
-    assert (endpoint.course, result.stop, result.reply) == (course, stopped(stop), None)
-    assert (result.spending.usage.total_calls, result.spending.booked) == (calls, 11 if calls else 0)
+    assert (endpoint.course, result.stop, result.reply) == (course, stopped("by the program"), None)
+    assert (result.spending.usage.total_calls, result.spending.booked) == (
+        calls,
+        10 + course.count("r") if "r" in course else 0,
+    )
 
 
 def test_a_retry_that_no_longer_fits_is_not_waited_for() -> None:

@@ -1,6 +1,5 @@
 """The database of a workspace: made, refused, and looked at."""
 
-import asyncio
 import os
 import sqlite3
 from collections.abc import Callable
@@ -9,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.call_model.driver import MODEL_LOOP
 from mendgraph.nodes.execute_tools.store import database
 from mendgraph.nodes.execute_tools.store.database import (
     APPLICATION_ID,
@@ -29,7 +27,6 @@ from mendgraph.nodes.execute_tools.store.database_schema import FORMAT, SQLITE_T
 
 @pytest.fixture(autouse=True)
 def no_handle_is_left_open() -> object:
-    MODEL_LOOP.run(asyncio.sleep(0))  # its handles stay
     before = len(os.listdir("/dev/fd"))
     yield
     assert len(os.listdir("/dev/fd")) == before
