@@ -18,8 +18,8 @@ from langgraph.types import Command
 from pydantic import BaseModel, ValidationError
 
 from mendgraph.graph.langchain.replies import ReplyAssembly
-from mendgraph.graph.langchain.work_middleware import is_reading
 from mendgraph.nodes import records
+from mendgraph.nodes.execute_tools.environment import effect_by_name
 from mendgraph.nodes.execute_tools.registry import describe_errors
 from mendgraph.nodes.guard.policy import refuse_repeat
 from mendgraph.nodes.heal.corrective_prompt import DEFAULT_SELF_HEALING_CONFIG, SelfHealingConfig
@@ -412,6 +412,14 @@ def _has_other_content(message: Any) -> bool:
         return True
     blocks = message.content if isinstance(message.content, list) else []
     return any(isinstance(each, dict) and each.get("type") not in _WORDS for each in blocks)
+
+
+_READING: Final = frozenset({"ls", "glob", "grep"})  # tools of deepagents, beside those that the Environment knows
+
+
+def is_reading(tool: str) -> bool:
+    """Whether a tool of this name only reads, as far as names tell."""
+    return tool in _READING or effect_by_name(tool) is records.Effect.READ
 
 
 def _rewritten(

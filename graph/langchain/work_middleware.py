@@ -20,10 +20,10 @@ from langchain.agents.middleware import types
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
 from langgraph.types import Command
 
-from mendgraph.graph.langchain.run_middleware import Apart, Asked, Given, Heard, ModelCallMiddleware, Send
+from mendgraph.graph.langchain.run_middleware import Apart, Asked, Given, Heard, ModelCallMiddleware, Send, is_reading
 from mendgraph.nodes.begin_turn.turn_start import HIDDEN_NAME, scrubbed
 from mendgraph.nodes.execute_tools.engine import Engine
-from mendgraph.nodes.execute_tools.environment import effect_by_name, json_like
+from mendgraph.nodes.execute_tools.environment import json_like
 from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, open_checks
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.files.sandbox import JudgedPaths, check_workspace
@@ -41,7 +41,7 @@ from mendgraph.nodes.language.display import NO_FILE_CHANGED
 from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_request, last_request, without_secrets
 from mendgraph.nodes.loop_check.repetition import MAX_FAILED_TRIES, verification
 from mendgraph.nodes.parse.answers import MOST_CHECKED
-from mendgraph.nodes.records import Effect, JsonMap, ToolCall, ToolError, ToolErrorCode, Verification
+from mendgraph.nodes.records import JsonMap, ToolCall, ToolError, ToolErrorCode, Verification
 
 Answer = ToolMessage | Command[Any]
 Handler = Callable[[types.ToolCallRequest], Answer]
@@ -50,12 +50,6 @@ AsyncHandler = Callable[[types.ToolCallRequest], Awaitable[Answer]]
 _PATH_ARGUMENT: Final = re.compile(
     r"(?i:.*paths?|(?:.*[_-])?(?:file|file_?name|dir|directory|folder)s?|cwd|root|glob|source|src|dest(ination)?|dst|target)"
 )
-_READING: Final = frozenset({"ls", "glob", "grep"})  # tools of deepagents, beside those that the Environment knows
-
-
-def is_reading(tool: str) -> bool:
-    """Whether a tool of this name only reads, as far as names tell."""
-    return tool in _READING or effect_by_name(tool) is Effect.READ
 
 
 class FileRulesMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]):
