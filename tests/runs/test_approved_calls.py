@@ -260,6 +260,7 @@ def test_permissions_are_listed_and_removed_by_their_ids(root: Path, capsys: pyt
         assert keep_permission(git.model_copy(update={"place": str(root)})) is None
     code, out, _ = said("permissions", "--json")
     log, status = json.loads(out)
+    assert (root.parent / "settings/mendgraph/permissions.json").stat().st_mode & 0o777 == 0o600
     assert (code, log["prefix"], log["place"]) == (0, ["git", "log"], str(root))
     head, first, _ = said("permissions")[1].splitlines()
     assert head.split() == ["ID", "FOLDER", "ALLOWED"]

@@ -79,12 +79,15 @@ def read_bytes(path: str, most: int = MOST_BYTES, name: str = "") -> bytes | Too
     return data
 
 
-def write_whole(path: str, data: bytes) -> None:
-    """Put a whole new file in the place of the old one, and onto the disk. Raises OSError: the disk refuses."""
+def write_whole(path: str, data: bytes, mode: int | None = None) -> None:
+    """Put a whole new file in the place of the old one, and onto the disk. Raises OSError: the disk refuses.
+
+    `mode` is its permission bits, None means those of a new file.
+    """
     folder, name = os.path.split(path)
     new = f".{name[:100]}.{secrets.token_hex(8)}"
     with closing(open_root(folder)) as handle:
-        write_temporary(handle, new, data, mode=None)
+        write_temporary(handle, new, data, mode=mode)
         try:
             os.replace(new, name, src_dir_fd=handle, dst_dir_fd=handle)
         except OSError:
@@ -108,7 +111,7 @@ def exchange(path: str, change: Callable[[bytes], bytes | ToolError]) -> ToolErr
             data = change(b"" if isinstance(held, ToolError) else held)
             if isinstance(data, ToolError):
                 return data
-            write_whole(path, data)
+            write_whole(path, data, mode=0o600)
     except OSError as error:
         return os_failure(error, "write", path)
     return None
