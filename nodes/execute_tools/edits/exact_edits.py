@@ -13,7 +13,14 @@ from itertools import accumulate, islice
 from typing import Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.edits.look_alikes import escaped, escapes_in, look_alike, unescaped
-from mendgraph.nodes.execute_tools.files.text_files import BOM, count_lines, dominant_newline, to_unix, with_newline
+from mendgraph.nodes.execute_tools.files.text_files import (
+    BOM,
+    count_lines,
+    dominant_newline,
+    to_unix,
+    with_ends_of,
+    with_newline,
+)
 from mendgraph.nodes.execute_tools.secrets.redact import first_words, masked_blocks
 from mendgraph.nodes.language.text_protocol import MISSED
 from mendgraph.nodes.records import JsonMap, ToolError, invalid
@@ -45,16 +52,17 @@ def find_spots(text: str, wanted: str, *, overlapping: bool = True) -> Iterator[
 
 
 def replace_spots(text: str, spots: Iterable[Spot], replacement: str) -> str:
-    """The text with `replacement` in place of each spot, its line ends written as those of the text.
+    """The text with `replacement` in place of each spot, its line ends written as those of the place.
 
     `spots` are in order and do not overlap. Everything outside of them is kept to the letter.
     """
-    fallback = dominant_newline(text)
     pieces, kept_to = [], 0
     for spot in spots:
         replaced = text[spot.start : spot.end]
-        newline = dominant_newline(replaced) if "\n" in replaced else fallback
-        pieces += [text[kept_to : spot.start], with_newline(replacement, newline)]
+        near = replaced if "\n" in replaced else text[spot.start : text.find("\n", spot.end) + 1]
+        plain = with_newline(replacement, dominant_newline(near or text))
+        is_mixed = 0 < near.count("\r\n") < near.count("\n")
+        pieces += [text[kept_to : spot.start], with_ends_of(near, replacement) if is_mixed else plain]
         kept_to = spot.end
     return "".join([*pieces, text[kept_to:]])
 

@@ -262,8 +262,8 @@ class Patched(NamedTuple):
 def apply_hunks(text: str, hunks: Sequence[Hunk], path: str) -> Patched | PatchError:
     """The text with the hunks applied, in order; `path` is for messages.
 
-    Lines that a hunk only names stay to the letter. New ones get the line ends of the lines that they replace, or those
-    of the text, and the last line has a line end or none as before.
+    Lines that a hunk only names stay to the letter. New ones get the line end of the line above, or at the beginning
+    that of the text, and the last line has a line end or none as before.
     """
     file, newline = _File(text, path), dominant_newline(text)
     lines: list[tuple[str, str]] = []
@@ -278,12 +278,12 @@ def apply_hunks(text: str, hunks: Sequence[Hunk], path: str) -> Patched | PatchE
             inexact += 1
         lines += file.ended[done : found.at]
         done = found.at
-        ending = newline
+        ending = file.ended[done - 1][1] or newline if done else newline
         for sign, line in found.lines or hunk.lines:
             if sign == "+":
                 lines.append((found.shift.moved(line), ending))
                 continue
-            ending = file.ended[done][1] or newline if sign == "-" else newline
+            ending = file.ended[done][1] or newline
             lines += file.ended[done : done + 1] * (sign == " ")
             done += 1
     lines += file.ended[done:]

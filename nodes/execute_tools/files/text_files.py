@@ -1,6 +1,8 @@
 """Text as tools see it, and the exact bytes behind it: BOM and line ends are facts of the file, not of the text."""
 
 import re
+from difflib import SequenceMatcher
+from operator import add
 from typing import Final, NamedTuple
 
 BOM = "\ufeff"
@@ -73,6 +75,21 @@ def with_newline(text: str, newline: str) -> str:
     r"""The text with every "\n" or "\r\n" written as `newline`."""
     unix = to_unix(text)
     return unix if newline == "\n" else unix.replace("\n", newline)
+
+
+def with_ends_of(old: str, text: str) -> str:
+    r"""The text with the line ends of `old`, which it replaces; where that has only "\n", it stays as it is.
+
+    Where `old` has both, a line that stays has its own, and a new one that of the line above or in whose place it is.
+    """
+    if (pairs := old.count("\r\n")) in {0, old.count("\n")}:
+        return with_newline(text, "\r\n") if pairs else text
+    ended = [(line.removesuffix("\r"), "\r\n" if line.endswith("\r") else "\n") for line in old.split("\n")]
+    lines, ends = to_unix(text).split("\n"), list[str]()
+    matcher = SequenceMatcher(None, [line for line, _ in ended], lines, autojunk=False)
+    for _, start, end, first, last in matcher.get_opcodes():
+        ends += [ended[max(0, min(start + at, end - 1))][1] for at in range(last - first)]
+    return "".join(map(add, lines, [*ends[:-1], ""]))
 
 
 def count_lines(text: str) -> int:

@@ -13,6 +13,7 @@ from mendgraph.nodes.execute_tools.files.text_files import (
     encode_text,
     text_of,
     unstorable,
+    with_ends_of,
     with_newline,
 )
 from mendgraph.nodes.execute_tools.files.workspace import DeleteFile, MoveFile
@@ -46,7 +47,7 @@ def write_file(context: ToolContext, arguments: WriteFileArguments) -> ToolAnswe
 
 def _overwrite(context: ToolContext, arguments: WriteFileArguments, before: saving.LoadedText) -> ToolAnswer:
     content = arguments.content.removeprefix(BOM)
-    text = with_newline(content, "\r\n") if before.file.form.newline == "\r\n" else content
+    text = with_ends_of(before.file.text, content)
     if text == before.file.text:
         return invalid(f"{before.name} already has exactly this content, so there is nothing to write.")
     if before.path not in context.files_read:

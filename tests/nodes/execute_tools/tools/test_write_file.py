@@ -62,6 +62,8 @@ def test_a_file_that_has_changed_since_is_not_replaced(bench: Bench) -> None:
         (b"\xef\xbb\xbfa\n", "c\n", b"\xef\xbb\xbfc\n"),
         (b"\xef\xbb\xbfa\n", "\ufeffc\n", b"\xef\xbb\xbfc\n"),
         (b"a\n", "a\r\n", b"a\r\n"),
+        (b"a\nb\r\nc\r\n", "x\na\nb\nd\nc\n", b"x\na\nb\r\nd\r\nc\r\n"),
+        (b"a\nb\nc\r\nd", "a\nc\ne\n", b"a\nc\r\ne\n"),
     ],
 )
 def test_bom_and_line_ends_are_kept(bench: Bench, old: bytes, content: str, new: bytes) -> None:
