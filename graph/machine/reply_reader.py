@@ -55,12 +55,9 @@ def _judge_of(
     attempts = state.get("healing_attempts") or []
     lines = (line for attempt in attempts for line in attempt.corrective_prompt.splitlines())
     acting = {each.name for each in tools.specs.values() if each.effect in {Effect.EXECUTE, Effect.NETWORK}}
+    acting -= {COMMAND_TOOL, NETWORK_TOOL}
     # Others may have done what a request to go on asks for, and tools of the user's may have done it elsewhere.
-    elsewhere = (
-        is_resuming(turn.request)
-        or said_since(messages)
-        or used_tools(messages) & acting - {COMMAND_TOOL, NETWORK_TOOL}
-    )
+    elsewhere = is_resuming(turn.request) or said_since(messages) or used_tools(messages) & acting
     claims = sum(is_unfounded(attempt.errors) for attempt in attempts)
     facts = AnswerFacts(
         request=turn.request,
