@@ -45,7 +45,7 @@ def one_line(text: str, limit: int = 200) -> str:
     if len(words) <= limit:
         return words
     end = words.rfind(" ", limit // 2, limit - 2)
-    return words[: end if end > 0 else limit - 3] + "..."
+    return words[: end if end > 0 else limit - 3].rstrip(",;:") + "..."
 
 
 def without_middle(text: str, limit: int) -> str:
