@@ -314,12 +314,11 @@ def _on_a_branch(chosen: opt.Options, task: str) -> "Setup":
     from uuid import uuid4
 
     from mendgraph.graph.fleet.unattended import begin, cost_limit
-    from mendgraph.nodes.execute_tools.copies.copy_sources import installed_folders
 
     run_id = uuid4().hex
     place = found(begin(str(chosen.root), task, run_id, **chosen.unattended or {}))
     settings = {**cost_limit(chosen.settings), **chosen.settings}
-    settings["readable_folders"] = (*settings.get("readable_folders", ()), *installed_folders(place.root))
+    settings["readable_folders"] = (*settings.get("readable_folders", ()), *place.installed())
     setup = _setup(replace(chosen, root=Path(place.root), run_id=run_id, settings=settings), attended=False)
     for line in place.first_words():
         setup.display.err.line(f"mendgraph: {one_line(line, 1_000)}")

@@ -9,6 +9,7 @@ from mendgraph.graph.configuration.loading import load_prices
 from mendgraph.graph.runs.run_words import command_line
 from mendgraph.nodes.call_model.ledger import find_price
 from mendgraph.nodes.execute_tools.copies import workspace_copies
+from mendgraph.nodes.execute_tools.copies.copy_sources import installed_folders
 from mendgraph.nodes.execute_tools.processes.git import find_identity
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 from mendgraph.nodes.execute_tools.store.run_folder import data_folder, workspace_folder
@@ -43,6 +44,10 @@ class Unattended(NamedTuple):
     def run(self) -> str:
         """How the id of its run begins."""
         return self.copy.folder.rpartition("-")[2]
+
+    def installed(self) -> tuple[str, ...]:
+        """Folders of the person's own workspace that tests have to see: what was installed for the project."""
+        return installed_folders(self.root)
 
     def first_words(self) -> Sequence[str]:
         """Where it works, what is not there, and how to go on if it is cut off."""

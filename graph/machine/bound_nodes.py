@@ -400,9 +400,8 @@ class BoundNodes:
         if not (changes := net_changes(state.get("changes") or ())):
             return state
         marks = marks_of(self._tools.workspace(state["context"]), changes)
-        left = [path for path, (_, new) in changes.items() if new]
-        others = unnamed(asked_in(state.get("messages") or []), left)
-        marks += tuple(Mark(kind="not_named", path=path) for path in others)
+        others = unnamed(asked_in(state.get("messages") or []), changes)
+        marks += tuple(Mark(kind="not_named", path=path) for path in others if changes[path][1])
         return {**state, "loop": (state.get("loop") or LoopRecord()).model_copy(update={"marks": marks})}
 
     def _stopped(self, state: AgentState, update: Update) -> Update:

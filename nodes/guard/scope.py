@@ -226,8 +226,16 @@ def is_guarded(path: str, scope: Scope) -> bool:
 
 
 def unnamed(request: str, paths: Iterable[str]) -> list[str]:
-    """Those that the request does not name, nor a folder of them with its slash; none where it names no file."""
-    if not named_paths(request):
-        return []
-    scope = Scope(frozenset(map(_plain, _words(request))))
-    return [path for path in paths if not scope.permits(path)]
+    """Those that the request does not name, nor a folder of them with its slash; none where it names none of them.
+
+    What it names is not what it wants changed where nothing of that was: a failing test, a document. A test of a file
+    that it names is as good as named, and so is the file of a test.
+    """
+    known, scope = [*paths], Scope(frozenset(map(_plain, _words(request))))
+    subjects = {_subject(path) for path in known if scope.permits(path)}
+    return [path for path in known if subjects and not scope.permits(path) and _subject(path) not in subjects]
+
+
+def _subject(path: str) -> str:
+    """The name of a file without its suffix, and without what makes it that of a test."""
+    return re.sub(r"\Atest_|[._](?:test|spec)\Z", "", PurePath(path).stem)

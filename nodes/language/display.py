@@ -37,9 +37,15 @@ def plain(text: str) -> str:
 
 
 def one_line(text: str, limit: int = 200) -> str:
-    """The same on one line: runs of white space are one space, and what is longer than `limit` ends in `...`."""
+    """The same on one line: runs of white space are one space, and what is longer than `limit` ends in `...`.
+
+    It is cut between two words, unless the last one alone has half of the limit.
+    """
     words = plain(" ".join(text.split()))
-    return words if len(words) <= limit else words[: limit - 3] + "..."
+    if len(words) <= limit:
+        return words
+    end = words.rfind(" ", limit // 2, limit - 2)
+    return words[: end if end > 0 else limit - 3].rstrip(",;:") + "..."
 
 
 def without_middle(text: str, limit: int) -> str:

@@ -30,7 +30,8 @@ _CUT_SHORT = Verification(reason="the run ended before its changes were checked"
 _NO_CHECK_RAN = "no check ran after the last change"
 _CHECKS_OFF = "evidence is off, and no check is configured"
 MOST_TOLD = 20  # files of one kind of mark
-_LONGEST_REASON = 100  # characters of the reason why tests were skipped
+_LONGEST_REASON = 300  # characters of why nothing was checked, or of what fails
+_LONGEST_SKIP = 100  # characters of the reason why tests were skipped
 FAILED_WORK = frozenset({StopReason.EDITS_FAILED, StopReason.CHECKS_FAILED})
 """Why a run ends whose work failed: what it has changed is taken back."""
 _COUNT = re.compile(r": (\d+) ([a-z]+?)s?\Z")
@@ -121,15 +122,19 @@ def changes_words(
     if not files:
         return f"{NO_FILE_CHANGED.removesuffix('.')}: {listed(refused)}." if refused else ""
     if verified.kind in {"passed", "indistinct"}:
-        checked = [*_passed(verified), *[one_line(verified.reason).rstrip(".")] * bool(verified.reason)]
+        checked = [
+            *_passed(verified),
+            *[one_line(verified.reason.rstrip("."), _LONGEST_REASON)] * bool(verified.reason),
+        ]
         if verified.kind == "indistinct" and not all(map(IS_TEST.search, files)):
             checked[0] = f"not verified: {checked[0]}"
     else:
-        reason = one_line(verified.reason).rstrip(".")
+        reason = one_line(verified.reason.rstrip("."), _LONGEST_REASON)
         failed = verified.kind == "contradicted"
         said = ["its checks fail" if failed else "not checked", reason if failed else reason[:1].lower() + reason[1:]]
         checked = [": ".join(filter(None, said))]
-    return "; ".join([_deeds(files, marks), *checked, *[listed(refused)] * bool(refused)]) + "."
+    words = "; ".join([_deeds(files, marks), *checked, *[listed(refused)] * bool(refused)])
+    return words if words.endswith("...") else f"{words}."
 
 
 def _deeds(files: Sequence[str], marks: Sequence[Mark]) -> str:
@@ -157,7 +162,7 @@ def _passed(verified: Verification) -> list[str]:
     words = [f"{count_of(number, noun)} {'passes' if number == 1 else 'pass'}" for noun, number in counts.items()]
     words += [f"passed: {others}"] * bool(others)
     if verified.skipped:
-        reason = f": {one_line(verified.skip_reason, _LONGEST_REASON)}" if verified.skip_reason else ""
+        reason = f": {one_line(verified.skip_reason, _LONGEST_SKIP)}" if verified.skip_reason else ""
         words[-1] += f", {verified.skipped:,} skipped{reason}"
 
     one = len(verified.indistinct) == 1

@@ -188,7 +188,7 @@ NO_CHECKS = tuple(each for each in default_tools() if each.spec.name != "run_che
     ("replies", "more", "kind", "said"),
     [
         ((READ, write("new"), DONE), {}, "FINISHED", "Changed notes.txt; not checked"),
-        ((CODE, DONE), {"evidence": False}, "FINISHED", "Changed, not named in the request: count.py; not checked"),
+        ((CODE, DONE), {"evidence": False}, "FINISHED", "Changed count.py; not checked"),
         ((READ, write("new"), COUNTED), {"response_format": COUNT}, "FINISHED", "Changed notes.txt; not checked"),
         (
             (READ, write("new"), DONE),
@@ -200,7 +200,7 @@ NO_CHECKS = tuple(each for each in default_tools() if each.spec.name != "run_che
             (CODE, DONE),
             {"tools": NO_CHECKS},
             "FINISHED",
-            "Changed, not named in the request: count.py; not checked: no check ran after",
+            "Changed count.py; not checked: no check ran after",
         ),
         (
             (READ, write("new")),
@@ -225,7 +225,7 @@ def test_without_a_sandbox_the_outcome_says_why_nothing_was_checked(
     set_sandbox_problem(monkeypatch, "there is no bubblewrap")
     outcome = unchecked(root, Protocol.NATIVE, CODE, DONE)
     assert "there is no bubblewrap" in outcome.verified.reason
-    assert outcome.message.startswith("Changed, not named in the request: count.py; not checked: ")
+    assert outcome.message.startswith("Changed count.py; not checked: ")
 
 
 @pytest.mark.parametrize("protocol", list(Protocol))

@@ -453,7 +453,7 @@ def run_tests(root: str, request: dict[str, Any]) -> dict[str, Any]:
         "passing": others[: MOST_NAMED // max(map(len, [*others, "-"]))],
         "changed": {each: lines(trace.by_test.get(each, {})) for each in apart},
         "skipped": sum(tests.skips.values()),
-        "skip_reason": shortened(tests.skips.most_common(1)[0][0] if tests.skips else ""),
+        "skip_reason": shortened(max(tests.skips, key=tests.skips.__getitem__, default="")),
     }
 
 
@@ -470,7 +470,12 @@ def with_pytest(file: str, tests: Tests) -> str:
     return "it has no tests" if code == _NOTHING_COLLECTED else f"pytest could not start (exit code {code})"
 
 
+def needs_loop(function: Any) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+
+
 def with_unittest(file: str, tests: Tests) -> str:
+    """Run the file's tests in this process; what pytest alone can run is skipped. Why they cannot be run."""
     spec = importlib.util.spec_from_file_location("checked_tests", file)
     if spec is None or spec.loader is None:
         return "it is no Python"
@@ -483,13 +488,18 @@ def with_unittest(file: str, tests: Tests) -> str:
         return ""
     found = unittest.defaultTestLoader.loadTestsFromModule(module)
     functions = [each for name, each in vars(module).items() if name.startswith("test") and inspect.isfunction(each)]
-    found.addTests(unittest.FunctionTestCase(each) for each in functions if not inspect.signature(each).parameters)
+    plain = [each for each in functions if not inspect.signature(each).parameters and not needs_loop(each)]
+    found.addTests(map(unittest.FunctionTestCase, plain))
     if not found.countTestCases():
         return "it has no tests that unittest can run, and pytest is not installed"
+    classes = [each for name, each in vars(module).items() if name.startswith("Test") and inspect.isclass(each)]
+    methods = [name for each in classes if not issubclass(each, unittest.TestCase) for name in vars(each)]
+    tests.skips["pytest is not installed"] += len(functions) - len(plain) + sum(each[:4] == "test" for each in methods)
     found.run(tests)
     for test, told in (*tests.errors, *tests.failures):
         tests.fail(name_of(test), f"FAIL: {name_of(test)}\n{told}")
     tests.skips.update(reason for _, reason in tests.skipped)
+    tests.skips = +tests.skips
     return ""
 
 

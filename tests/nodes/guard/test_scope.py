@@ -105,3 +105,15 @@ def test_settings_inside_of_installed_packages_are_not_kept_from_programs() -> N
 def test_file_is_unnamed_where_the_request_names_others() -> None:
     assert unnamed("Fix the cart", ["cart.py"]) == []
     assert unnamed("Fix shop/cart.py and docs/.", ["shop/cart.py", "docs/a/b.md", "app.py"]) == ["app.py"]
+
+
+def test_nothing_is_unnamed_where_no_named_file_was_changed() -> None:
+    assert unnamed("tests/test_total.py fails. Fix it.", ["shop/cart.py"]) == []
+    assert unnamed("README.md says how.", ["cli.py", "b.py"]) == []
+
+
+def test_test_and_what_it_tests_are_named_with_each_other() -> None:
+    assert unnamed("Fix cart.py.", ["cart.py", "tests/test_cart.py", "web/cart.spec.ts", "tests/test_b.py"]) == [
+        "tests/test_b.py"
+    ]
+    assert unnamed("Make tests/test_cart.py pass.", ["tests/test_cart.py", "shop/cart.py"]) == []

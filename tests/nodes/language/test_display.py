@@ -34,6 +34,7 @@ def test_what_steers_a_terminal_is_written_as_its_escape(text: str, shown: str) 
 def test_one_line_is_one_line_of_bounded_length() -> None:
     assert one_line(" a\n\n  b\t\x1bc ") == r"a b \x1bc"
     assert one_line("word " * 100, limit=12) == "word word..."
+    assert (one_line("the first second", limit=14), one_line("x" * 20, limit=10)) == ("the first...", "xxxxxxx...")
 
 
 @pytest.mark.parametrize(

@@ -207,3 +207,42 @@ def test_a_deleted_file_is_called_so_whoever_ends_the_run() -> None:
     assert (outcome.changed_files, outcome.marks) == (("b.py", "c.py"), (Mark(kind="deleted", path="c.py"),))
     ended = stopped(OutcomeKind.BUDGET_STOP, CAUSE, Plan(), [gone], USAGE, LoopRecord(), restored=["c.py"])
     assert (ended.marks, "eleted" in ended.message) == ((), False)
+
+
+@pytest.mark.parametrize("kind", ["passed", "none", "contradicted"])
+def test_reason_that_is_too_long_ends_between_two_words(kind: str) -> None:
+    verified = Verification.model_validate({"kind": kind, "ran": ("make test",), "reason": "numbers " * 60})
+    words = changes_words(["a.py"], verified, [])
+    assert words.endswith(" numbers...")
+    assert len(words) < 400
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"indistinct": ("test_a",)}, "not verified: 2 tests pass; test_a does not distinguish before from after."),
+        (
+            {
+                "kind": "passed",
+                "failed_before": ("test_a",),
+                "new_code": ("test_b",),
+                "indistinct": ("test_c", "test_d"),
+            },
+            (
+                "2 tests pass; test_a failed before the change; test_b tests new code;"
+                " test_c, test_d do not distinguish before from after."
+            ),
+        ),
+        ({"kind": "passed", "skipped": 41, "skip_reason": "no docker"}, "2 tests pass, 41 skipped: no docker."),
+        ({"kind": "passed", "skipped": 1_000}, "2 tests pass, 1,000 skipped."),
+    ],
+)
+def test_what_passed_is_told_with_what_it_is_worth(fields: dict[str, object], words: str) -> None:
+    verified = Verification.model_validate({"kind": "indistinct", "ran": ("pytest test_a.py: 2 tests",), **fields})
+    assert changes_words(["a.py"], verified, []) == f"Changed a.py; {words}"
+
+
+def test_tests_alone_are_not_told_as_unverified() -> None:
+    verified = Verification(kind="indistinct", ran=("pytest test_a.py: 1 test",), indistinct=("test_a",))
+    words = changes_words(["tests/test_a.py"], verified, [])
+    assert words == "Changed tests/test_a.py; 1 test passes; test_a does not distinguish before from after."

@@ -325,6 +325,16 @@ def test_changed_tests_are_told_apart_with_their_lines_and_skips_are_counted(ben
     assert (told["skipped"], told["skip_reason"], list(told["failed"])) == (2, "no docker", unexpected)
 
 
+def test_what_only_pytest_can_run_is_skipped_without_it(bench: Bench) -> None:
+    tests = "async def test_a(): assert 0\ndef test_b(tmp_path): assert 0\ndef test_c(): pass\n"
+    bench.put(app=RIGHT, test_app=f"{tests}class TestD:\n    def test_e(self): assert 0\n")
+
+    told = asked(bench.root, unittest_only=True)
+
+    assert (told["passed"], told["failed"]) == (1, {})
+    assert (told["skipped"], told["skip_reason"]) == (3, "pytest is not installed")
+
+
 def test_of_a_failure_the_end_is_told_and_of_many_only_the_last_words(bench: Bench) -> None:
     parameters = "import pytest\n@pytest.mark.parametrize('n', range(22))\n"
     many = f"{parameters}def test_n(n): raise ValueError('x' * 5_000 + 'end')\n"
