@@ -228,8 +228,8 @@ class EvidenceMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any])
         request, verified = last_request(messages), Verification()
         if isinstance(changes, watch.Unwatched):
             verified = Verification(reason=changes.reason)
-        elif files := tuple(each for each in changes.files if "__pycache__" not in each.path.split("/")):
-            verified = self._verified(files, request)
+        elif changes.files:
+            verified = self._verified(changes.files, request)
             told = _FAILED.format(reason=verified.reason) if verified.kind == "contradicted" else ""
         else:
             first = sum(map(is_request, messages)) == 1
