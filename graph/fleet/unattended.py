@@ -67,25 +67,35 @@ class Unattended(NamedTuple):
         A run that has not `finished` commits nothing and leaves its worktree, and so does one whose changes nothing has
         `checked`, or of which nobody wants a commit, unless it has changed nothing.
         """
-        wanted, done, problem = self.wanted, workspace_copies.Committed("", {}), None
-        if finished and files and wanted.commit:
-            who = find_identity(self.root) if checked else self._not_checked()
-            made = who if isinstance(who, ToolError) else workspace_copies.commit_branch(self.copy, files, message, who)
-            done, problem = (done, made) if isinstance(made, ToolError) else (made, None)
-        if not finished or problem is not None or (files and not wanted.commit):
-            said = f"Nothing is committed: the work is on the branch {wanted.branch}, in {self.root}"
-            return Published(wanted.branch, "", self.root, said, problem)
+        branch = self.wanted.branch
+        commit: workspace_copies.Committed | ToolError = workspace_copies.Committed("", {})
+        if finished and files and self.wanted.commit:
+            commit = self._commit(files, message, checked=checked)
+        if not finished or isinstance(commit, ToolError) or (files and not self.wanted.commit):
+            said = f"Nothing is committed: the work is on the branch {branch}, in {self.root}"
+            return Published(branch, "", self.root, said, commit if isinstance(commit, ToolError) else None)
 
-        count = count_of(len(files) - len(done.left_out), "file")
-        said = f"Committed {count} to the branch {wanted.branch} ({done.commit[:9]})"
-        left = workspace_copies.leave_branch(self.copy, wanted.branch)
+        return self._take_away(branch, commit, len(files))
+
+    def _commit(self, files: Sequence[str], message: str, *, checked: bool) -> workspace_copies.Committed | ToolError:
+        identity = find_identity(self.root) if checked else self._not_checked()
+        if isinstance(identity, ToolError):
+            return identity
+        return workspace_copies.commit_branch(self.copy, files, message, identity)
+
+    def _take_away(self, branch: str, commit: workspace_copies.Committed, files: int) -> Published:
+        """Take the worktree away, unless it holds what is not committed."""
+        said = "Nothing is committed"
+        if commit.id:
+            count = count_of(files - len(commit.left_out), "file")
+            said = f"Committed {count} to the branch {branch} ({commit.id[:9]})"
+        left = workspace_copies.leave_branch(self.copy, branch)
         if left and not isinstance(left, ToolError):
-            said = f"{said if done.commit else 'Nothing is committed'}; {_left_words(left, self.root)}"
-            return Published(wanted.branch, done.commit, self.root, said)
+            return Published(branch, commit.id, self.root, f"{said}; {_left_words(left, self.root)}")
         problem = left if isinstance(left, ToolError) else None
-        if not done.commit:
+        if not commit.id:
             return Published("", "", "", "Nothing was changed: there is no commit, and no branch", problem)
-        return Published(wanted.branch, done.commit, "", said, problem)
+        return Published(branch, commit.id, "", said, problem)
 
 
 def _left_words(left: Mapping[str, str], root: str) -> str:

@@ -257,8 +257,8 @@ class EvidenceMiddleware(ModelCallMiddleware):
         verified = Verification(reason=NO_FILE_CHANGED)
         if isinstance(changes, watch.Unwatched):
             verified = Verification(reason=changes.reason)
-        elif files := tuple(each for each in changes.files if "__pycache__" not in each.path.split("/")):
-            verified = self._verified(files, last_request(messages))
+        elif changes.files:
+            verified = self._verified(changes.files, last_request(messages))
         update: dict[str, Any] = {"verified": verified.model_dump(mode="json")}
 
         tries = turn["tries"] + 1

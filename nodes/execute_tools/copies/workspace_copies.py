@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple
 
@@ -297,9 +297,9 @@ def make_branch(workspace: str, folder: str, wanted: Wanted) -> Copy | ToolError
 
 
 class Committed(NamedTuple):
-    """The id of a `commit`, "" where the branch has no change, and files that are not in it, each with the reason."""
+    """The `id` of a commit, "" where the branch has no change, and files that are not in it, each with the reason."""
 
-    commit: str
+    id: str
     left_out: Mapping[str, str]
 
 
@@ -327,12 +327,12 @@ def commit_branch(copy: Copy, files: Iterable[str], message: str, identity: Mapp
     return Committed(head if head != copy.base else "", left_out)
 
 
-def find_left_out(copy: Copy, files: Iterable[str]) -> dict[str, str] | ToolError:
-    """Those of these files that a commit or a patch of the copy cannot hold, each with the reason."""
+def find_left_out(copy: Copy, files: Sequence[str]) -> dict[str, str] | ToolError:
+    """Those of these files that a patch of the copy cannot hold, each with the reason."""
     if not os.path.lexists(os.path.join(copy.folder, WORKSPACE, ".git")):  # a copy of a folder
         return {}
     try:
-        return _left_out(_repository_of(copy), copy.root, files)
+        return _in_no_patch(_repository_of(copy), files)
     except CopyError as error:
         return error.error
 
@@ -383,28 +383,35 @@ def _git(repository: Repository, *words: str, given: bytes = b"", **identity: st
     return os.fsdecode(required(succeeded(done, "work on the copy in", repository.path)).stdout).rstrip("\n")
 
 
-def _left_out(repository: Repository, root: str, files: Iterable[str]) -> dict[str, str]:
-    files = list(files)
+def _left_out(repository: Repository, root: str, files: Sequence[str]) -> dict[str, str]:
+    return {**_filtered(repository, root, files), **_in_no_patch(repository, files)}
+
+
+def _in_no_patch(repository: Repository, files: Sequence[str]) -> dict[str, str]:
     ignored = set(_git(repository, "ls-files", "-z", *_IGNORED).split("\0"))
     modules = _submodules(repository)
-    asked = "".join(f"{name}\0" for name in files)
-    words = _git(repository, "check-attr", "-z", "--stdin", "filter", given=os.fsencode(asked)).split("\0")
-    filters = dict(zip(words[0::3], words[2::3], strict=False))
-
     reasons: dict[str, str] = {}
     for name in files:
-        inside = next((each for each in modules if f"{name}/".startswith(f"{each}/")), "")
-        above = next((each for each in modules if each.startswith(f"{name}/")), "")
-        driver = filters.get(name, "unset")
-        if inside or above:
-            reasons[name] = f"it takes the place of the submodule {quoted(inside or above)}, or lies in it"
-        elif name in ignored:
+        for module in modules:
+            if f"{name}/".startswith(f"{module}/") or module.startswith(f"{name}/"):
+                reasons[name] = f"it takes the place of the submodule {quoted(module)}, or lies in it"
+        if name in ignored:
             reasons[name] = "git ignores it"
-        elif driver not in _NO_FILTER and os.path.lexists(os.path.join(root, name)):
-            if driver != _LFS:
-                reasons[name] = f"its filter {quoted(driver)} is not run"
-            elif shutil.which(_LFS_PROGRAM) is None:
-                reasons[name] = "git-lfs, which stores it, is not installed"
+    return reasons
+
+
+def _filtered(repository: Repository, root: str, files: Sequence[str]) -> dict[str, str]:
+    """The files that a filter has to change on their way into the repository, where that filter is not run."""
+    names = os.fsencode("".join(f"{name}\0" for name in files))
+    words = _git(repository, "check-attr", "-z", "--stdin", "filter", given=names).split("\0")
+    reasons: dict[str, str] = {}
+    for name, driver in zip(words[0::3], words[2::3], strict=False):
+        if driver in _NO_FILTER or not os.path.lexists(os.path.join(root, name)):
+            continue
+        if driver != _LFS:
+            reasons[name] = f"its filter {quoted(driver)} is not run"
+        elif shutil.which(_LFS_PROGRAM) is None:
+            reasons[name] = "git-lfs, which stores it, is not installed"
     return reasons
 
 

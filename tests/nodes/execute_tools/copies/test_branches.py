@@ -168,7 +168,7 @@ def test_submodule_is_never_dropped(parent: Path, tmp_path: Path, name: str) -> 
     done = commit_branch(copy, ["a.txt", name], "Fix it", IDENTITY)
 
     assert isinstance(done, Committed)
-    assert git(parent, "show", "--raw", "--format=", "--abbrev=1", done.commit).split("\t")[-1] == "a.txt\n"
+    assert git(parent, "show", "--raw", "--format=", "--abbrev=1", done.id).split("\t")[-1] == "a.txt\n"
     assert done.left_out == {name: "it takes the place of the submodule 'vendor/sub', or lies in it"}
     assert leave_branch(copy, WANTED.branch)
     assert (Path(copy.root) / name).read_text() == "x = 2\n"
@@ -189,7 +189,7 @@ def test_files_with_filters_are_left_out_where_no_program_stores_them(
     assert isinstance(done, Committed)
     reasons = {"a.bin": "git-lfs, which stores it, is not installed", "a.key": "its filter 'git-crypt' is not run"}
     assert done.left_out == reasons
-    assert git(parent, "show", "--name-only", "--format=", done.commit) == "a.txt\n"
+    assert git(parent, "show", "--name-only", "--format=", done.id) == "a.txt\n"
     assert leave_branch(copy, WANTED.branch) == reasons
 
 
@@ -239,7 +239,7 @@ def test_file_of_lfs_is_committed_by_its_filter(parent: Path, tmp_path: Path, mo
 
     assert isinstance(done, Committed)
     assert done.left_out == {}
-    assert git(parent, "show", f"{done.commit}:a.bin") == "pointer of changed"
+    assert git(parent, "show", f"{done.id}:a.bin") == "pointer of changed"
 
 
 def test_deleted_file_of_lfs_is_deleted_by_the_commit(parent: Path, tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_deleted_file_of_lfs_is_deleted_by_the_commit(parent: Path, tmp_path: Pa
     done = commit_branch(copy, ["a.bin"], "Fix it", IDENTITY)
 
     assert isinstance(done, Committed)
-    assert git(parent, "show", "--name-status", "--format=", done.commit) == "D\ta.bin\n"
+    assert git(parent, "show", "--name-status", "--format=", done.id) == "D\ta.bin\n"
 
 
 def test_what_a_patch_cannot_hold_is_known(copy: Copy) -> None:
