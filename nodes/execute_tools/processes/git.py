@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Final, NamedTuple
 
-from mendgraph.nodes.execute_tools.files.handles import closing, lock_folder, open_regular, open_root
+from mendgraph.nodes.execute_tools.files.handles import closing, lock_folder, open_directory, open_regular, open_root
 from mendgraph.nodes.execute_tools.processes.processes import ProcessResult, run_process
 from mendgraph.nodes.language.display import one_line
 from mendgraph.nodes.records import LONGEST_QUOTE, ToolError, ToolErrorCode, invalid, os_failure, quoted
@@ -261,15 +261,15 @@ def find_uncommitted(repository: Repository) -> tuple[tuple[str, ...], bool] | T
     return changed, len(changed) < len(entries)
 
 
-_SUBMODULE_PATH: Final = re.compile(r'^\s*path\s*=\s*"?(.+?)"?\s*$', re.MULTILINE)
+_SUBMODULE_PATH: Final = re.compile(r"^[ \t]*+path[ \t]*+=(.*)$", re.MULTILINE)
 _MOST_MODULES: Final = 1_000_000
 """Bytes of a `.gitmodules` that are read."""
 
 
 def absent_submodules(workspace: str) -> tuple[str, ...]:
-    """The folders of a workspace, relative to it, that are submodules which are not checked out, by `.gitmodules`."""
-    top = os.path.realpath(workspace)
-    while not os.path.lexists(os.path.join(top, ".git")):
+    """The empty folders of a workspace, relative to it, that `.gitmodules` names: submodules that are not fetched."""
+    workspace = top = os.path.realpath(workspace)
+    while not os.path.lexists(os.path.join(top, _POINTER)):
         if top == (top := os.path.dirname(top)):
             return ()
     try:
@@ -280,10 +280,17 @@ def absent_submodules(workspace: str) -> tuple[str, ...]:
     except OSError:
         return ()
 
-    names = (os.path.join(top, name) for name in _SUBMODULE_PATH.findall(text))
-    absent = [name for name in names if not os.path.lexists(os.path.join(name, ".git"))]
-    inside = (os.path.relpath(name, os.path.realpath(workspace)) for name in absent)
-    return tuple(name for name in inside if name.split(os.sep)[0] not in {os.curdir, os.pardir})
+    named = [value.strip().strip('"').rstrip("/") for value in _SUBMODULE_PATH.findall(text)]
+    empty = [os.path.join(top, name) for name in named if _is_empty(top, name)]
+    return tuple(os.path.relpath(path, workspace) for path in empty if path.startswith(os.path.join(workspace, "")))
+
+
+def _is_empty(root: str, name: str) -> bool:
+    try:
+        with closing(open_root(root)) as top, closing(open_directory(top, name.split("/"))) as folder:
+            return not os.listdir(folder)
+    except (OSError, ValueError):
+        return False
 
 
 def filters_off(repository: Repository, cwd: str | None = None) -> tuple[tuple[str, str], ...]:

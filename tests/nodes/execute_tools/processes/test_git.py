@@ -10,6 +10,7 @@ from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.processes import git as git_module
 from mendgraph.nodes.execute_tools.processes.git import (
     Repository,
+    absent_submodules,
     add_worktree,
     find_commit,
     find_repository,
@@ -291,3 +292,19 @@ def test_files_that_are_only_on_a_server_are_not_fetched(tmp_path: Path) -> None
     assert isinstance(failed, ToolError)
     assert failed.code is ToolErrorCode.IO_ERROR
     assert "Nothing is fetched for a copy" in failed.message
+
+
+def test_absent_submodules_are_the_empty_folders_that_gitmodules_names(tmp_path: Path) -> None:
+    names = ("lib/one", '"lib/with space"', "lib/there", "lib/stale", "lib/gone", "../out", "/etc", ".", "")
+    text = "".join(f'[submodule "{name}"]\n\tpath = {name}\n\turl = x\n' for name in names)
+    write(tmp_path, {".gitmodules": text, ".git": "", "lib/there/.git": "", "lib/stale/a.py": "", "src/a.py": ""})
+    (tmp_path / "lib/one").mkdir()
+    (tmp_path / "lib/with space").mkdir()
+    assert absent_submodules(str(tmp_path)) == ("lib/one", "lib/with space")
+    assert absent_submodules(str(tmp_path / "lib")) == ("one", "with space")
+    assert absent_submodules(str(tmp_path / "src")) == ()
+
+
+def test_gitmodules_of_a_megabyte_are_read_in_linear_time(tmp_path: Path) -> None:
+    write(tmp_path, {".gitmodules": "\n" * 500_000 + "path" + " " * 500_000, ".git": ""})
+    assert absent_submodules(str(tmp_path)) == ()
