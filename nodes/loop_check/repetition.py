@@ -387,5 +387,6 @@ def unchecked_stop(record: LoopRecord, answer: Answer | None, changed: Sequence[
     only_tests = all(map(IS_TEST.search, changed))
     if answer is None or not changed or kind in {"passed", "contradicted"} or (kind == "indistinct" and only_tests):
         return None
-    message = "This run has to be checked, and nothing could check its changes."
+    why = "no test that passes distinguishes" if kind == "indistinct" else "nothing could check"
+    message = f"This run has to be checked, and {why} its changes."
     return StopCause(reason=StopReason.NOT_CHECKED, message=message, diagnostics=(f"the answer: {answer.text}",))
