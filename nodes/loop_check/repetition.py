@@ -394,7 +394,9 @@ def answer_stop(
         message = "This run has to change a file, and its changes cancel out."
         return StopCause(reason=StopReason.NOTHING_CHANGED, message=message, diagnostics=evidence)
     if changed and config.require_checks and not _is_checked(record.verified, changed):
-        message = "This run has to be checked, and nothing could check its changes."
+        is_indistinct = record.verified is not None and record.verified.kind == "indistinct"
+        why = "no test that passes distinguishes" if is_indistinct else "nothing could check"
+        message = f"This run has to be checked, and {why} its changes."
         return StopCause(reason=StopReason.NOT_CHECKED, message=message, diagnostics=evidence)
     return None
 

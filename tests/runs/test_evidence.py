@@ -73,6 +73,7 @@ def test_where_checks_are_required_a_test_that_distinguishes_nothing_is_none(tmp
     outcome = finish(tmp_path, *CHANGE, write("test_calc.py", HEAD + ZERO), require_checks=True)
 
     assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.NOT_CHECKED)
+    assert outcome.message.startswith("This run has to be checked, and no test that passes distinguishes its changes. ")
 
 
 @pytest.mark.parametrize("require_checks", [False, True])
