@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.commits.history import AbsentError, Commit, Delta, Repository, Workspace, main_file
 from benchmarks.commits.result import Row
-from benchmarks.commits.script import EDIT, PATCH, rounds
+from benchmarks.commits.script import EDIT, PATCH, Script
 
 RIVAL = "create_agent"
 MODULES = {"default": "ours", "strict": "ours", RIVAL: "rival"}
@@ -44,12 +44,12 @@ def make_again(row: Row, commit: Commit, repository: Repository, workspace: Work
 
     run: Callable[..., None] = import_module(f"benchmarks.commits.{MODULES[row.contestant]}").run
     form = EDIT if is_rival and row.form == PATCH else row.form
-    request, replies = request_of(row.request, commit, deltas), rounds(deltas, form)
+    request, script = request_of(row.request, commit, deltas), Script.of(deltas, form)
 
     os.environ["MENDGRAPH_DATA_DIR"] = str(data)
     start = time.monotonic()
     try:
-        run(row, request, replies, workspace.place)
+        run(row, request, script, workspace.place)
     except Exception as error:  # noqa: BLE001 - what a contestant raises is a result of the table
         traceback.print_exc()
         row.failure = f"{type(error).__name__}: {error}"

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from benchmarks.commits.chat_model import Call, Replies, ScriptedChat
 from benchmarks.commits.result import Row
-from benchmarks.commits.script import PATCH, Step
+from benchmarks.commits.script import PATCH, Script, Step
 from mendgraph import AgentContext, Session
 from mendgraph.graph.configuration.settings import MOST
 from mendgraph.graph.runs.events import Denied, Event, StepDone
@@ -24,7 +24,7 @@ LIMITS: Final[dict[str, Any]] = {
 """A perfect model is not what limits are for. Nothing is installed for the projects, so nothing is run."""
 
 
-def run(row: Row, request: str, replies: Sequence[Sequence[Step]], folder: Path) -> None:
+def run(row: Row, request: str, script: Script, folder: Path) -> None:
     """Make the commit, and add to the row what came of it."""
     context = AgentContext(
         workspace=folder,
@@ -33,7 +33,7 @@ def run(row: Row, request: str, replies: Sequence[Sequence[Step]], folder: Path)
         strict=row.contestant == "strict",
         **LIMITS,
     )
-    model = ScriptedChat(replies=Replies([[call_of(step) for step in steps] for steps in replies]))
+    model = ScriptedChat(replies=Replies(script, call_of))
 
     with Session(context, model=model, durability="exit") as session:
         events = list(session.stream(request))

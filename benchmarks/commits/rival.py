@@ -10,15 +10,15 @@ from langchain_core.messages import ToolMessage
 
 from benchmarks.commits.chat_model import Call, Replies, ScriptedChat
 from benchmarks.commits.result import Row
-from benchmarks.commits.script import Step
+from benchmarks.commits.script import Script, Step
 
 MOST_STEPS = 10_000
 
 
-def run(row: Row, request: str, replies: Sequence[Sequence[Step]], folder: Path) -> None:
+def run(row: Row, request: str, script: Script, folder: Path) -> None:
     """Make the commit, and add to the row what came of it."""
     backend = FilesystemBackend(root_dir=folder, virtual_mode=True)
-    model = ScriptedChat(replies=Replies([[call_of(step) for step in steps] for steps in replies]))
+    model = ScriptedChat(replies=Replies(script, call_of))
     agent = create_agent(model, middleware=[FilesystemMiddleware(backend=backend)])
     ended = agent.invoke({"messages": [{"role": "user", "content": request}]}, {"recursion_limit": MOST_STEPS})
 

@@ -36,6 +36,26 @@ class Step:
     line: int = 1
 
 
+@dataclass(frozen=True)
+class Script:
+    """The steps of each reply, and edits of single files for a model that may not write them whole.
+
+    Such a file has a secret, which the model is not shown: what it wrote in its place would be lost.
+    """
+
+    replies: list[list[Step]]
+    edits: dict[str, list[Step]]
+
+    @classmethod
+    def of(cls, deltas: Sequence[Delta], form: str) -> "Script":
+        """The script that makes these changes in a form."""
+        edits = {}
+        for each in deltas if form == WRITE else ():
+            before, after = (shown(text) for text in each.texts)
+            edits[each.path] = list(_edits(each.path, before, after, each.hunks))
+        return cls(rounds(deltas, form), edits)
+
+
 def rounds(deltas: Sequence[Delta], form: str) -> list[list[Step]]:
     """The steps of each reply: all files are read first, and no reply changes a file twice."""
     reads = [Step("read", delta.source, line=_first_line(delta)) for delta in deltas if delta.before]
@@ -89,11 +109,13 @@ def shown(text: str) -> str:
 def _keeps_form(delta: Delta) -> bool:
     """Whether BOM and line ends are afterwards what they were: a tool that keeps them makes the change."""
     old, new = delta.texts
-    return old.startswith(BOM) == new.startswith(BOM) and _mostly_crlf(old) == _mostly_crlf(new)
+    return old.startswith(BOM) == new.startswith(BOM) and _ends(old) == _ends(new)
 
 
-def _mostly_crlf(text: str) -> bool:
-    return 2 * text.count("\r\n") > text.count("\n")
+def _ends(text: str) -> set[bool]:
+    """Whether lines end with CRLF, with LF alone, or some with either; a text in one line has LF."""
+    crlf = text.count("\r\n")
+    return {kind for kind, count in ((True, crlf), (False, text.count("\n") - crlf or not crlf)) if count}
 
 
 def _split(text: str) -> list[str]:

@@ -96,6 +96,13 @@ def test_a_strict_run_makes_a_commit_whose_files_the_request_names(project: Proj
     assert play(project, tmp_path, "strict", "every", "edit_file").is_identical
 
 
+def test_file_with_a_secret_is_edited_where_it_cannot_be_written(project: Project, tmp_path: Path) -> None:
+    project.commit({"api.py": 'HEADERS = {"Authorization": "Basic dXNlcjpwYXNz"}\nDEPTH = 1\n'})
+    project.commit({"api.py": 'HEADERS = {"Authorization": "Basic dXNlcjpwYXNz"}\nDEPTH = 2\n'})
+    row = play(project, tmp_path, "default", "names", "write_file")
+    assert (row.differences, len(row.errors)) == ([], 1)
+
+
 def test_what_a_rule_refuses_is_a_difference_with_the_rule(project: Project, tmp_path: Path) -> None:
     project.commit({"app.py": "def run():\n    return 2\n", "Makefile": "all:\n"})
     row = play(project, tmp_path, "strict", "names", "edit_file")
