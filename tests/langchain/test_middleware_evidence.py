@@ -9,6 +9,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
 from mendgraph import EvidenceMiddleware
+from mendgraph.nodes.records import Verification
 from tests.doubles.scripted_server import Calls, Say, ScriptedServer
 from tests.langchain.coders import THREAD, FilesystemBackend, asked, called, coder, deep_coder
 from tests.sandboxes import needs_sandbox
@@ -16,7 +17,9 @@ from tests.sandboxes import needs_sandbox
 TASK = "Repair add in calc.py: it has to add."
 TEST = "from calc import add\n\n\ndef test_add():\n    assert add(2, 3) == 5\n"
 NOTHING = "No file was changed, so what this answer says has not happened."
-PASSED = {"kind": "passed", "ran": ["unittest test_calc.py: 1 test"], "lines": ["calc.py:2"], "reason": ""}
+PASSED = Verification(kind="passed", ran=("unittest test_calc.py: 1 test",), lines=("calc.py:2",)).model_dump(
+    mode="json"
+)
 DONE = Say("I repaired add.")
 both = pytest.mark.parametrize("loop", [False, True], ids=["sync", "async"])
 
@@ -70,7 +73,7 @@ def test_a_change_that_was_not_made_is_contradicted_after_four_answers(root: Pat
     with ScriptedServer([DONE] * 5) as server:
         state = asked(coder(server, root, EvidenceMiddleware(str(root))), TASK, loop)
         assert (len(server.requests), len(told(state))) == (4, 3)
-    assert state["verified"] == {"kind": "contradicted", "ran": [], "lines": [], "reason": NOTHING}
+    assert state["verified"] == Verification(kind="contradicted", reason=NOTHING).model_dump(mode="json")
 
 
 def test_a_question_and_its_answer_are_left_alone(root: Path) -> None:
