@@ -31,7 +31,7 @@ FILE_NAME = "store.sqlite"
 APPLICATION_ID: Final = int.from_bytes(b"mend")
 """Marks a file as ours. Source: sqlite.org/pragma.html#pragma_application_id."""
 
-FINGERPRINT: Final = "f3ed7916594429e7"
+FINGERPRINT: Final = "39e86eaedf3ff7ff"
 """What of the tables and of all stored types belongs to this format; a test compares it."""
 
 PAGE_BYTES: Final = 8_192
