@@ -204,8 +204,14 @@ def endpoint_model(endpoint: endpoints.Endpoint, options: endpoints.ModelOptions
         ("", endpoint.base_url, endpoint.model), failures.Learned(_limit_name(endpoint))
     )
 
+    unused = [chat]
+
     def for_threads() -> tuple[BaseChatModel, Callable[[], object]]:
-        copy: Any = endpoint_chat(endpoint, options, verify=verify, trust_env=trusted)
+        copy: Any
+        try:
+            copy = unused.pop()
+        except IndexError:
+            copy = endpoint_chat(endpoint, options, verify=verify, trust_env=trusted)
         return copy, copy.http_client.close
 
     def for_loop() -> tuple[BaseChatModel, Callable[[], Awaitable[object]]]:
@@ -213,7 +219,6 @@ def endpoint_model(endpoint: endpoints.Endpoint, options: endpoints.ModelOptions
         return copy, copy.http_clients.aclose
 
     profile = dict(chat.profile or {}) if _is_openai(endpoint) else {}
-    chat.http_client.close()
     return ChatModel(
         ForThreads(for_threads),
         ForLoops(for_loop),
