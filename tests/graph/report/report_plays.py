@@ -20,7 +20,7 @@ HOSTILE = (
 
 WIDE = "قلم رصاص اليوم 日本語の長い文字列 👩\u200d💻 \uff41\uff42\uff43 " + "w" * 300
 
-MALFORMED: Line = Say("I have already fixed the function add in calc.py.")
+MALFORMED: Line = Say('<tool_call>{"name": "read_file", "arguments": {"path": "calc.py"')
 MENDED: tuple[Line, ...] = (
     MALFORMED,
     use(("read_file", {"path": "calc.py"}), ("read_file", {"path": "../secret"})),
@@ -29,7 +29,7 @@ MENDED: tuple[Line, ...] = (
     use(("delete_file", {"path": "notes.txt"})),
     Say("It adds now."),
 )
-"""A claim without a deed, a denied call, an edit, two writes, and the answer."""
+"""A call that is cut off, a denied call, an edit, two writes, and the answer."""
 
 ANSWERS: Mapping[str, Mapping[str, Any]] = {
     "edit_file": {"action": "approve"},

@@ -101,7 +101,7 @@ def test_a_run_with_everything(tmp_path: Path) -> None:
     for expected in (
         "Mend add. FINISHED answered",
         "6 steps 6 model calls",
-        "UNFOUNDED_CLAIM",
+        "What the model was told I could not use your tool call.",
         "denied by the rule workspace_boundary",
         "allowed; ask_before_write asked a person, who approved",
         "who edited the arguments and approved",
