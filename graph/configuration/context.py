@@ -54,7 +54,7 @@ HOSTED: Mapping[str, Any] = {
     "max_calls_per_session": 180,  # and two resumed turns
     "max_input_tokens_per_session": 3_000_000,  # a prompt of 4,000 tokens that grows by 1,500 with each of 60 calls
     "max_output_tokens_per_session": 200_000,
-    "max_output_tokens_per_call": 8_192,  # a file of some 800 lines, written whole
+    "max_output_tokens_per_call": 16_384,  # a file of some 1,600 lines, or the thoughts of a reasoning model
 }
 """The limits of the terminal for any model but the embedded one, with which a task can be finished."""
 
