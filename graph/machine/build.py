@@ -21,7 +21,7 @@ from langchain_core.messages import BaseMessage, SystemMessage
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langchain_core.runnables.config import DEFAULT_RECURSION_LIMIT
 from langgraph.checkpoint.base import BaseCheckpointSaver
-from langgraph.graph import StateGraph
+from langgraph.graph import END, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import get_runtime
 from langgraph.store.base import BaseStore
@@ -134,7 +134,7 @@ class AgentGraph(Machine):
 
     def _clean(self, given: Any) -> Any:
         """What is given, its messages without secrets: LangChain's callbacks hear of them before any node does."""
-        if isinstance(given, Command) and given.goto:
+        if isinstance(given, Command) and not _ends(given.goto):
             raise ValueError(
                 "Command(goto=...) cannot begin a run in the middle of the machine: each step needs what the one before"
                 ' it has decided. Send {"messages": [...]}, or Command(resume=...) to answer an interrupt.'
@@ -144,6 +144,12 @@ class AgentGraph(Machine):
             return given
         clean = scrubbed(messages, self.scrub)
         return given if clean is None else {**given, "messages": clean}
+
+
+def _ends(goto: Any) -> bool:
+    """Whether a command goes nowhere, or to the end, as a client does that drops a question."""
+    targets = goto if isinstance(goto, Sequence) and not isinstance(goto, str) else [goto]
+    return all(each in (None, END) for each in targets)
 
 
 def _own_limit(config: RunnableConfig) -> RunnableConfig:

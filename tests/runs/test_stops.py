@@ -142,7 +142,7 @@ def test_at_the_prompt_of_a_chat(root: Path, number: signal.Signals, by: str) ->
         running.wait_for_out("You: ")
         running.send(number)
         assert running.end() == {"Ctrl-C": 0, "SIGTERM": 143}[by]
-    assert "API Usage Stats:\n  Calls: 1/100" in running.out
+    assert "API Usage Stats:\n  Calls: 1/180" in running.out
     assert "stop" not in running.err
 
 

@@ -269,7 +269,7 @@ def test_no_key_and_no_request_leaves_for_an_endpoint_of_the_clients(
         assert "base_url" in outcome.message
         assert theirs.requests == []
         own: Any = build_graph().invoke(TOLD, context=context)
-        assert (own["outcome"].message, len(theirs.requests)) == ("Hello.", 1)
+        assert (own["outcome"].answer, len(theirs.requests)) == ("Hello.", 1)
 
 
 def test_a_threads_context_is_no_clients_to_write() -> None:

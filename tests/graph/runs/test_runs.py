@@ -75,12 +75,15 @@ def in_any_store(any_store: str, folder: Path) -> Path:  # noqa: ARG001 - each t
 # --- What is known
 
 
+WRITE_NEW = use(("write_file", {"path": "new.py", "content": "x = 1\n"}))
+
+
 def test_runs_are_listed_with_where_they_stand(in_any_store: Path) -> None:
     finished = played(in_any_store).thread_id
     stopped = played(in_any_store, (use(("list_files", {})),) * 9, max_calls_per_turn=1).thread_id
     failed = played(in_any_store, (DOWN,)).thread_id
     dead = cut_off(in_any_store, 0)
-    asking = Session(context(in_any_store, mode="ask"), model=HistoryModel((EDIT,)))
+    asking = Session(context(in_any_store, mode="ask"), model=HistoryModel((WRITE_NEW,)))
     with asking:
         assert isinstance([*asking.stream("Mend add.")][-1], Asked)
         assert listed(in_any_store)[0] == (asking.thread_id, RunState.WORKING)

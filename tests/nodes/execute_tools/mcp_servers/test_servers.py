@@ -32,7 +32,8 @@ def context_of(folder: Path, running_servers: McpServers, timeout_s: float = 30)
 def call(tool: Tool, context: ToolContext, **arguments: Any) -> str:
     """The text that the tool answers, or the message of its error."""
     output = tool.s(context, **(arguments or {"a": 1}))
-    return str(output.data["text"]) if isinstance(output, ToolResult) else str(output.result.error.message)
+    result = output if isinstance(output, ToolResult) else output.result
+    return str(result.data["text"]) if result.error is None else result.error.message
 
 
 def process_ids(folder: Path) -> list[str]:
