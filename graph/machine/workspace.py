@@ -303,7 +303,7 @@ def _marks_of_tests(files: Workspace, changes: Mapping[str, tuple[str, str]]) ->
             yield Mark(kind="tests_ignored", path=path, detail=ignored)
 
 
-_PIN: Final = re.compile(r"(?m)^(\s*(?:-\s+)?(?:uses:\s+[\w./-]+@|rev:\s))\s*\S+(?:\s+#.*)?$")
+_PIN: Final = re.compile(r"(?m)^([ \t]*+(?:-[ \t]++)?(?:uses:[ \t]++[\w./-]++@|rev:[ \t]))[ \t]*+\S++(?:[ \t]++#.*)?$")
 """A line of a workflow, or of pre-commit's settings, that names the version of something, like those of a manifest."""
 
 
