@@ -10,6 +10,7 @@ from typing import Any
 import hypothesis
 import pytest
 
+from mendgraph.nodes.call_model.endpoint import DEFAULT_MODELS
 from tests import network, workspace_watch
 from tests.machine import tally
 from tests.memory_folder import memory_folder
@@ -230,5 +231,8 @@ def foreign(names: Iterable[str]) -> list[str]:
         name
         for name in names
         if name not in kept
-        and (name.upper().startswith(FOREIGN_SETTINGS) or name.upper() in (*TERMINAL_SETTINGS, *PROXIES, "VIRTUAL_ENV"))
+        and (
+            name.upper().startswith(FOREIGN_SETTINGS)
+            or name.upper() in (*TERMINAL_SETTINGS, *PROXIES, *DEFAULT_MODELS, "VIRTUAL_ENV")
+        )
     ]

@@ -67,9 +67,9 @@ def model_is_there() -> bool:
 
 
 def mendgraph(*arguments: str) -> int:
-    """Run our command on this terminal, without the keys that would choose another model; its exit code."""
-    keyless = {name: value for name, value in os.environ.items() if not name.startswith("OPENAI_")}
-    return subprocess.run([MENDGRAPH, *arguments], env=keyless, check=False).returncode
+    """Run our command on this terminal with the embedded model, whatever keys are set; its exit code."""
+    environment = {**os.environ, "MENDGRAPH_MODEL": "local"}
+    return subprocess.run([MENDGRAPH, *arguments], env=environment, check=False).returncode
 
 
 def heading(text: str) -> None:

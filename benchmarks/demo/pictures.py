@@ -39,9 +39,9 @@ def main() -> None:
 def recorded(project: Path, data: Path) -> str:
     """What a terminal shows after the commands, with its colours as ANSI codes."""
     socket = f"pictures-{os.getpid()}"
-    variables = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "TMUX"))}
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("TMUX")}
     variables["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{variables['PATH']}"
-    variables |= {"MENDGRAPH_DATA_DIR": str(data), "PS1": "$ "}
+    variables |= {"MENDGRAPH_DATA_DIR": str(data), "MENDGRAPH_MODEL": "local", "PS1": "$ "}
     variables["PROMPT_COMMAND"] = f"tmux -L {socket} wait-for -S prompt"
 
     def tmux(*words: str) -> str:

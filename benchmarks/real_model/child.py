@@ -13,6 +13,7 @@ from pathlib import Path
 
 from benchmarks.real_model.checking import is_left_behind
 from benchmarks.real_model.record import FAILED, LIMIT_TIME, RunEnd
+from mendgraph.nodes.call_model.endpoint import DEFAULT_MODELS
 from mendgraph.nodes.records import JsonMap
 
 FOREIGN_SETTINGS = (
@@ -36,7 +37,7 @@ def clean_environment(ours: Mapping[str, str], home: Path, added: Mapping[str, s
     kept = {
         name: value
         for name, value in ours.items()
-        if not name.upper().startswith(FOREIGN_SETTINGS) and name.upper() not in (*PLACES, *PROXIES)
+        if not name.upper().startswith(FOREIGN_SETTINGS) and name.upper() not in (*PLACES, *PROXIES, *DEFAULT_MODELS)
     }
     folders = {"HOME": home, "XDG_CACHE_HOME": home / "cache", "XDG_DATA_HOME": home / "data"}
     return {**kept, **{name: str(folder) for name, folder in folders.items()}, "NO_PROXY": "127.0.0.1", **added}

@@ -57,11 +57,11 @@ def find_source(wanted: Mapping[str, str]) -> Source | str:
     except ValidationError as error:
         place, message = first_error(error)
         return f"{place}: {message}" if place else message
-    if problem := provider_problem(context.model):
-        return problem
     endpoint = find_endpoint(context.model, context.base_url, os.environ)
     if isinstance(endpoint, ProviderFailure):
         return endpoint.message
+    if problem := provider_problem(endpoint.full_name):
+        return problem
     if endpoint.embedded:
         return _embedded(context)
     model = endpoint.model or _served_model(endpoint)

@@ -171,12 +171,13 @@ class ChatModel(Model):
         """Whether the refusal names something that the next request omits."""
         refusal = failures.read_refusal(error)
         name = self.learned.learn(refusal, request.sent, call.max_output_tokens)
-        if not name:
-            name = self._media_to_leave_out(refusal, call, adapted.media)
-            adapted.media |= {name}
+        kind = "" if name else self._media_to_leave_out(refusal, call, adapted.media)
+        name = name or kind
         if not name or len(adapted.names) >= MOST_ADAPTATIONS or clock.left() <= 0:
             return False
         adapted.names.append(name)
+        if kind:
+            adapted.media |= {kind}
         return True
 
     def _media_to_leave_out(self, refusal: failures.Refusal, call: Call, without: frozenset[str]) -> str:

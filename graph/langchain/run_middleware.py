@@ -384,13 +384,13 @@ def _problems(tool: BaseTool, arguments: records.JsonMap) -> list[str]:
 
     Nothing where the tool answers for that itself, or where the values that LangGraph injects are all that is missing.
     """
-    schema, shown = tool.args_schema, tool.tool_call_schema
+    schema = tool.args_schema
     if tool.handle_validation_error or not isinstance(schema, type) or not issubclass(schema, BaseModel):
         return []
     try:
         schema.model_validate(arguments)
     except ValidationError as error:
-        names = _argument_names(shown)
+        names = _argument_names(tool.tool_call_schema)
         injected = _argument_names(schema) - names
         return describe_errors(error, sorted(names), but=injected)
     except Exception:  # noqa: BLE001 - a validator may fail in any way, and does so again when the tool runs

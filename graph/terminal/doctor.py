@@ -25,12 +25,11 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import load_configuration
 from mendgraph.graph.terminal.options import merged
 from mendgraph.nodes.call_model.endpoint import (
-    DEFAULT_MODELS,
     LOOPBACK_HOSTS,
-    MODEL_VARIABLE,
     NO_KEY,
     USUAL_URL,
     Endpoint,
+    deciding_variable,
     find_endpoint,
 )
 from mendgraph.nodes.call_model.weights import embedded_weights, weights_path
@@ -204,11 +203,8 @@ def choice(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Findi
     found = _endpoint(settings, environment)
     if isinstance(found, ProviderFailure):
         return Finding(Status.PROBLEM, "no model can be chosen", found.message)
-    present = [
-        name for name in (MODEL_VARIABLE, *_ADDRESS_AND_KEY, *DEFAULT_MODELS) if environment.get(name, "").strip()
-    ]
-    own = [name for name in present if name in _ADDRESS_AND_KEY]
-    set_here = present[:1] if MODEL_VARIABLE in present or not own else own
+    variable = deciding_variable(settings.get("base_url"), environment)
+    set_here = [variable] if variable else [name for name in _ADDRESS_AND_KEY if environment.get(name, "").strip()]
     why = f"{' and '.join(set_here)} set" if set_here else "nothing else is set"
     if settings.get("base_url") or settings.get("model"):
         why = "options or configuration name it"

@@ -111,10 +111,17 @@ def find_endpoint(
 
 def named_model(base_url: str | None, environment: Mapping[str, str]) -> str | None:
     """The model of a run that names none, as the environment says; None for the endpoint's own or the embedded one."""
-    named = environment.get(MODEL_VARIABLE, "").strip()
-    if named or base_url or environment.get("OPENAI_BASE_URL", "").strip():
-        return named or None
-    return next((model for key, model in DEFAULT_MODELS.items() if environment.get(key, "").strip()), None)
+    variable = deciding_variable(base_url, environment)
+    return environment[variable].strip() if variable == MODEL_VARIABLE else DEFAULT_MODELS.get(variable)
+
+
+def deciding_variable(base_url: str | None, environment: Mapping[str, str]) -> str:
+    """The variable that decides on the model of a run that names none; "" where no variable does."""
+    if environment.get(MODEL_VARIABLE, "").strip():
+        return MODEL_VARIABLE
+    if base_url or environment.get("OPENAI_BASE_URL", "").strip():
+        return ""
+    return next((key for key in DEFAULT_MODELS if environment.get(key, "").strip()), "")
 
 
 def _no_address(url: str) -> ProviderFailure:

@@ -25,7 +25,7 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.batch.local import ASKED_EVERY_S, Executor, WorkerDiedError
 from mendgraph.graph.fleet.batch.tasks import WORKER_FAILED, Worked, WorkOrder, cancelled, failed
 from mendgraph.graph.fleet.batch.work import work
-from mendgraph.nodes.call_model.endpoint import NO_KEY, Endpoint, find_endpoint, models_in_order
+from mendgraph.nodes.call_model.endpoint import NO_KEY, Endpoint, deciding_variable, find_endpoint, models_in_order
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE, uses_postgres
@@ -179,7 +179,7 @@ class RayExecutor(Executor):
 def needed(context: AgentContext) -> tuple[str, ...] | ToolError:
     """The variables that this context's models use here, and so on each node: keys, and the endpoint's address.
 
-    Of a provider none is known.
+    Of a provider none is known but the one whose key decides on the model.
     """
     choices = models_in_order(context.model, context.base_url, context.fallback_models)
     if isinstance(choices, str):
@@ -194,6 +194,8 @@ def needed(context: AgentContext) -> tuple[str, ...] | ToolError:
     names = {each.key_variable for _, each in used if each.api_key.get_secret_value() != NO_KEY}
     if any(each.base_url and not given for given, each in used):
         names.add("OPENAI_BASE_URL")
+    if context.model is None and (variable := deciding_variable(context.base_url, os.environ)):
+        names.add(variable)
     return tuple(sorted(names))
 
 

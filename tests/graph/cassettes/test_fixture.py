@@ -45,6 +45,13 @@ def post(url: str) -> str:
     return httpx2.post(f"{url}/chat/completions", json=BODY).text
 
 
+def test_source_of_a_provider_that_the_environment_chooses_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+    problem = find_source({})
+    assert isinstance(problem, str)
+    assert "names a provider" in problem
+
+
 def test_a_recording_is_written_without_its_key_and_plays(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     with recording(path) as live:

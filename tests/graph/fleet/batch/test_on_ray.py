@@ -227,6 +227,17 @@ def test_the_variables_with_keys_are_those_of_the_endpoints(monkeypatch: pytest.
     assert "The embedded model is not for a cluster" in refused(context=AgentContext(model="local")).message
 
 
+@pytest.mark.parametrize(
+    ("variable", "value"), [("MENDGRAPH_MODEL", "anthropic:claude-sonnet-4-6"), ("ANTHROPIC_API_KEY", "k")]
+)
+def test_variable_that_decides_on_the_model_is_needed_on_each_node(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    assert needed(AgentContext()) == (variable,)
+    assert needed(AgentContext(model="anthropic:m")) == ()
+
+
 def refused(context: AgentContext = CONTEXT, **options: Any) -> ToolError:
     found = ray_executor(context, **options)
     assert isinstance(found, ToolError)
