@@ -420,11 +420,11 @@ def _model_words(context: AgentContext, environment: Mapping[str, str]) -> str:
     endpoint = find_endpoint(context.model, context.base_url, environment)
     if not isinstance(endpoint, Endpoint):
         return ""
-    name = endpoint.full_name or "the model of the endpoint"
+    name = f"model {endpoint.full_name}" if endpoint.full_name else "the model of the endpoint"
     if endpoint.embedded:
         name = f"the embedded model {embedded_weights().model}"
     calls, tokens = context.max_calls_per_turn, context.max_input_tokens_per_session
-    return one_line(f"model {name}, at most {calls:,} calls and {tokens:,} input tokens")
+    return one_line(f"{name}, at most {calls:,} calls and {tokens:,} input tokens")
 
 
 def let_tools_tidy_up() -> None:
