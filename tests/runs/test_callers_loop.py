@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import signal
 import threading
 import warnings
 from collections.abc import Awaitable, Callable, Iterator
@@ -148,9 +149,11 @@ def in_threads(project: Project) -> list[str]:
 def in_forked_child(project: Project) -> list[str]:
     """After calls and runs of the parent the child runs sync and async, and then the parent again."""
     answers = [project.call(), project.run(), asyncio.run(project.arun())]
+    gc.collect()  # no thread frees a TLS context of an ended call while the process forks
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
+        signal.alarm(int(WAIT_S))  # a child that waits for ever fails this test, and holds up no other
         try:
             said = [project.run(), asyncio.run(project.arun()), project.run()]
             os.write(writing, "\n".join(said).encode())
@@ -161,7 +164,9 @@ def in_forked_child(project: Project) -> list[str]:
     os.close(writing)
     with open(reading) as pipe:
         answers += pipe.read().splitlines()
-    os.waitpid(child, 0)
+    _, status = os.waitpid(child, 0)
+    if status != 0:
+        answers.append(f"the forked child ended with {os.waitstatus_to_exitcode(status)}")
     return [*answers, project.run(), asyncio.run(project.arun())]
 
 
