@@ -226,14 +226,25 @@ def is_guarded(path: str, scope: Scope) -> bool:
 
 
 def unnamed(request: str, paths: Iterable[str]) -> list[str]:
-    """Those that the request does not name, nor a folder of them with its slash; none where it names none of them.
+    """Those elsewhere than the files that the request names; none where it names none of them.
 
-    What it names is not what it wants changed where nothing of that was: a failing test, a document. A test of a file
-    that it names is as good as named, and so is the file of a test.
+    What it names is not what it wants changed where nothing of that was: a failing test, a document. Not elsewhere are
+    the file of a test that is named, what is below the same top folder, tests and documents: commits have them together.
     """
-    known, scope = [*paths], Scope(frozenset(map(_plain, _words(request))))
-    subjects = {_subject(path) for path in known if scope.permits(path)}
-    return [path for path in known if subjects and not scope.permits(path) and _subject(path) not in subjects]
+    changed = [*paths]
+    scope = Scope(frozenset(map(_plain, _words(request))))
+    named = [path for path in changed if scope.permits(path)]
+    if not named:
+        return []
+
+    subjects = set(map(_subject, named))
+    folders = {PurePath(path).parts[0] for path in named}
+    others = [path for path in changed if _subject(path) not in subjects and not _is_test_or_document(path)]
+    return [path for path in others if PurePath(path).parts[0] not in folders and not scope.permits(path)]
+
+
+def _is_test_or_document(path: str) -> bool:
+    return bool(IS_TEST.search(path)) or PurePath(path).suffix.lower() in _DOCUMENTS
 
 
 def _subject(path: str) -> str:

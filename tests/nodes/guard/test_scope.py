@@ -112,8 +112,10 @@ def test_nothing_is_unnamed_where_no_named_file_was_changed() -> None:
     assert unnamed("README.md says how.", ["cli.py", "b.py"]) == []
 
 
-def test_test_and_what_it_tests_are_named_with_each_other() -> None:
-    assert unnamed("Fix cart.py.", ["cart.py", "tests/test_cart.py", "web/cart.spec.ts", "tests/test_b.py"]) == [
-        "tests/test_b.py"
-    ]
+def test_commit_has_tests_documents_and_files_of_the_same_folder_together_unmarked() -> None:
+    changed = ["shop/cart.py", "tests/test_b.py", "CHANGES.md", "shop/price.py", "web/app.ts", "deploy.sh"]
+    assert unnamed("Fix shop/cart.py.", changed) == ["web/app.ts", "deploy.sh"]
+
+
+def test_file_is_named_with_its_test() -> None:
     assert unnamed("Make tests/test_cart.py pass.", ["tests/test_cart.py", "shop/cart.py"]) == []
