@@ -26,7 +26,7 @@ from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.approvals import NO_PREVIEW, ApprovalRequest, GuardUpdate, Hands, Preview, ShownPreview
 from mendgraph.nodes.guard.node import judge_step
-from mendgraph.nodes.guard.permissions import covers, matter_of
+from mendgraph.nodes.guard.permissions import Permission, covers, matter_of
 from mendgraph.nodes.guard.policy import ASKED, GuardConfig, judge_path, judge_reply, paths_of_call, plain_target
 from mendgraph.nodes.language.history import last_request
 from mendgraph.nodes.loop_check.repetition import signature_of
@@ -79,6 +79,12 @@ def judge_calls(tools: ToolRuntime, state: AgentState) -> GuardUpdate:
         verdicts = judge_reply(items, config, tools.specs, overrides, signature)
         return _permitted(tools, state, items, verdicts) if context.mode == "auto" else verdicts
 
+    def keep(permission: Permission) -> None:
+        error = tools.keep_permission(permission) if tools.keep_permission else None
+        if error is not None:
+            event = {"name": "permission.unkept", "payload": {"reason": error.message}, "step_id": "0", "ms": 0}
+            get_stream_writer()({"type": "trace", "run_id": state["run_id"], **event})
+
     def hands(ask: Callable[[ApprovalRequest], object]) -> Hands:
         clean = tools.redactor().content
         # What a server's tenant allows itself is no more than the server does.
@@ -92,7 +98,7 @@ def judge_calls(tools: ToolRuntime, state: AgentState) -> GuardUpdate:
             thread=str(get_config()["configurable"].get("thread_id") or state.get("run_id", "")),
             workspace=context.workspace,
             permissions=(*(state.get("permissions") or ()), *tools.kept_permissions(context)),
-            keep=tools.keep_permission,
+            keep=tools.keep_permission and keep,
             known=state.get("known_files") or {},
         )
 

@@ -106,6 +106,7 @@ _UNAVAILABLE = {
     "spending.unbooked": "not in the spending book",
     "notes.unread": "not told to the model",
     "memory.unavailable": "no memory",
+    "permission.unkept": "allowed for this call alone",
 }
 """What a run has to do without, by the event that says so."""
 

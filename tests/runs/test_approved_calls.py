@@ -9,7 +9,7 @@ import pytest
 from mendgraph.graph import cli
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.permissions import keep_permission, list_permissions, remove_permissions
-from mendgraph.graph.runs.events import Asked, Ended, Event
+from mendgraph.graph.runs.events import Asked, Ended, Event, Traced
 from mendgraph.graph.runs.run import Session
 from mendgraph.nodes.guard.permissions import Permission
 from mendgraph.nodes.records import JsonMap, ToolError
@@ -212,6 +212,20 @@ def test_a_session_of_a_program_takes_up_nothing_and_keeps_nothing(root: Path) -
     kept = list_permissions()
     assert not isinstance(kept, ToolError)
     assert [each.prefix for each in kept] == [("git", "log")]
+
+
+@needs_sandbox
+def test_permission_that_cannot_be_written_is_an_event_and_the_call_runs(root: Path) -> None:
+    settings = root.parent / "settings" / "mendgraph"
+    settings.mkdir(parents=True)
+    (settings / "permissions.json").write_text("no JSON")
+    with keeping(root, command(*LOG), "Done.") as now:
+        asked(now.stream("Look"))
+        events = list(now.answer("approve_always"))
+        [result] = results(now)
+    [event] = [each for each in events if isinstance(each, Traced) and each.name == "permission.unkept"]
+    assert "is no list of permissions" in str(event.payload["reason"])
+    assert result["ok"]
 
 
 @needs_sandbox

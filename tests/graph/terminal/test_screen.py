@@ -312,6 +312,7 @@ def test_what_a_run_has_to_do_without_is_told_once() -> None:
         ("spending.unbooked", "not in the spending book"),
         ("notes.unread", "not told to the model"),
         ("memory.unavailable", "no memory"),
+        ("permission.unkept", "allowed for this call alone"),
     ],
 )
 def test_what_a_run_lacks_is_named(name: str, words: str) -> None:
