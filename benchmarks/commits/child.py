@@ -45,6 +45,9 @@ def make_again(row: Row, commit: Commit, repository: Repository, workspace: Work
     run: Callable[..., None] = import_module(f"benchmarks.commits.{MODULES[row.contestant]}").run
     form = EDIT if is_rival and row.form == PATCH else row.form
     request, script = request_of(row.request, commit, deltas), Script.of(deltas, form)
+    if script.is_oversized:
+        row.apart = "oversized"
+        return
 
     os.environ["MENDGRAPH_DATA_DIR"] = str(data)
     start = time.monotonic()

@@ -18,6 +18,9 @@ FORMS: Final = (EDIT, PATCH, WRITE)
 _CONTEXT: Final = 3
 """Lines around a change that a hunk has at least."""
 
+MOST_CHARACTERS: Final = 900_000
+"""Of one step. A longer one is counted apart: no model writes a whole lock file, and no tool takes it."""
+
 _MOST_EDITS: Final = 20
 """Edits of one file; with more places to change it is written whole."""
 
@@ -54,6 +57,11 @@ class Script:
             before, after = (shown(text) for text in each.texts)
             edits[each.path] = list(_edits(each.path, before, after, each.hunks))
         return cls(rounds(deltas, form), edits)
+
+    @property
+    def is_oversized(self) -> bool:
+        """Whether a step is longer than a reply may be."""
+        return any(len(step.text) + len(step.new) > MOST_CHARACTERS for reply in self.replies for step in reply)
 
 
 def rounds(deltas: Sequence[Delta], form: str) -> list[list[Step]]:

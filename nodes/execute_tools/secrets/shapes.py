@@ -254,7 +254,9 @@ _END = "(?![A-Za-z0-9])"
 _WORD = _starts(signs="A-Za-z0-9")
 _NUMBER = _starts(signs="0-9")
 _AZURE = _starts(signs=r"\w~.-")
+_VAULT = _starts(passed=r"s\.", signs=r"\w~.-")
 _BOT = _starts("..", r"\w.-")
+_MAILCHIMP = "[0-9a-f]{32}-us"
 
 _PREFIXED: Final[tuple[tuple[str, str], ...]] = (
     ("ghp_ gho_ ghu_ ghs_ ghr_", _N + "{20,}+"),  # GitHub
@@ -357,11 +359,11 @@ SHAPES: Final = (
     Shape(("Q~",), rf"(?P<secret>{_AZURE}[\w~.]{{3}}[0-9]Q~[\w~.-]{{31,34}}(?![\w~.-]))", _is_key),  # Azure
     Shape(("JQQJ99",), rf"(?P<secret>{_WORD}{_N}{{52}}JQQJ99{_N}{{20,40}})", _is_key),  # Azure
     Shape((":AA",), rf"(?P<secret>{_NUMBER}[0-9]{{8,10}}:AA{_T}{{30,}}+)", _is_key),  # Telegram
-    Shape(("-us",), rf"(?P<secret>{_WORD}[0-9a-f]{{32}}-us[0-9]{{1,2}}){_END}", _is_key),  # Mailchimp
+    Shape(("-us",), rf"(?P<secret>(?={_MAILCHIMP}){_WORD}{_MAILCHIMP}[0-9]{{1,2}}){_END}", _is_key),
     Shape((".atlasv1.",), rf"(?P<secret>{_WORD}{_N}{{14}}\.atlasv1\.[\w=-]{{40,}}+)", _is_key),  # Terraform
     Shape(("_mmk",), rf"(?P<secret>{_WORD}{_N}{{6}}_{_N}{{29}}_mmk){_END}", _is_key),  # MaxMind
     Shape(("sha256~",), rf"(?P<secret>{_WORD}sha256~{_T}{{43}}){_END}", _is_key),  # OpenShift
-    Shape(("s.",), rf"(?P<secret>{_AZURE}s\.{_N}{{24}}(?![\w.(]))", _is_mixed),  # Vault
+    Shape(("s.",), rf"(?P<secret>s\.{_VAULT}{_N}{{24}}(?![\w.(]))", _is_mixed),  # Vault
     Shape(
         ("hooks.slack.com/", "/api/webhooks/"),
         r"(?:hooks\.slack\.com/[a-z]{8,9}|/api/webhooks/[0-9]{10,20})/(?P<secret>[A-Za-z0-9+/_-]{20,}+)",
