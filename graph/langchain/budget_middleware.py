@@ -93,7 +93,7 @@ class BudgetMiddleware(ModelCallMiddleware, StoppingMiddleware):
             **{name: getattr(context, name) for name in _OWN},
         )
         self._cuts = any("tokens" in name or "cost" in name for name in limits)
-        self._book, self._lock = SpendingStore(), Lock()
+        self._book, self._lock = SpendingStore(side_by_side=True), Lock()
         self._services = CallServices(_no_model, book=self._book, limits=self._limits)
         self._scope: ContextVar[Scope | None] = ContextVar("mendgraph_budget", default=None)
 

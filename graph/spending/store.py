@@ -1,13 +1,13 @@
 """The spending book as a database: one for all workspaces and processes of a user.
 
 It holds numbers, times, and the names of threads, models and accounts; no text of anybody. An entry is in it when
-`reserve` returns, whatever then becomes of the process; what was used follows with the next entry. A power cut may take
-the last.
+`reserve` returns, whatever then becomes of the process; what was used follows with the next entry. What a process that
+was killed has left open counts as reserved until its thread goes on. A power cut may take the last.
 """
 
 import re
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeVar, cast
@@ -39,6 +39,17 @@ SELECT
 FROM entries WHERE (thread = ? OR thread LIKE ? ESCAPE '~') AND number > ? AND number <= ?
 """
 """Its first columns are those of `Used`, in order. The second name is that of the thread's children."""
+_OPEN: Final = """
+SELECT number, thread, model, purpose, input_tokens, output_tokens, cost_usd FROM entries
+WHERE settled_at IS NULL AND (thread = ? OR (thread LIKE ? ESCAPE '~' AND number > ?)) AND number <= ?
+"""
+"""After the number the columns are the fields of `Entry`, in order."""
+_USUAL: Final = """
+SELECT coalesce(avg(output_tokens), 0) FROM entries WHERE thread = ? AND calls > 0 AND settled_at IS NOT NULL
+"""
+_CUT_OFF: Final = """
+UPDATE entries SET settled_at = ?, output_tokens = ?, cost_usd = ? WHERE number = ? AND settled_at IS NULL
+"""
 _NEWEST: Final = "SELECT coalesce(max(number), 0) FROM entries"
 _PRUNE: Final = "DELETE FROM entries WHERE day < ? AND settled_at IS NOT NULL"
 """The sums of days and accounts keep what is forgotten."""
@@ -156,6 +167,7 @@ def _stop(full: str, cap: _Cap, limits: RunLimits, now: datetime) -> StopCause:
 # --- The book
 
 _PRUNED_EVERY: Final = 1_000
+_MOST_ASKED: Final = 1_000
 
 
 class SpendingStore:
@@ -165,14 +177,26 @@ class SpendingStore:
     refused, and without one it is made and not entered, which `trouble` tells.
     """
 
-    def __init__(self, base: str | None = None, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        """Touches nothing yet. The file lies in `base`, or in the data folder; `now` is the time, with its zone."""
-        self._book, self._now = Book(base), now
+    def __init__(
+        self,
+        base: str | None = None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        *,
+        side_by_side: bool = False,
+    ) -> None:
+        """Touches nothing yet. The file lies in `base`, or in the data folder; `now` is the time, with its zone.
+
+        A thread makes one call after the other, or several `side_by_side`, all of which are settled here.
+        """
+        self._book, self._now, self._side_by_side = Book(base), now, side_by_side
         self._trouble: StopCause | None = None
         self._told = False
         self._settled: list[tuple[Any, ...]] = []
         """The parameters of `_SETTLE` for each entry that is to be settled."""
         self._reserved: dict[int, Entry] = {}
+        """What counts of the calls under way where nobody can settle them."""
+        self._asked: set[str] = set()
+        """The threads whose calls of earlier processes are settled."""
 
     def close(self) -> None:
         """Close the file. It is opened again where it is needed again."""
@@ -208,12 +232,21 @@ class SpendingStore:
     def lost(self, thread: str, after: int, until: int | None = None) -> tuple[Used, int]:
         """All entries of the thread after a number, added up, and the largest number; none later than `until`.
 
-        Those of its children are among them: once they have ended, their run has counted them.
+        Those of its children are among them: once they have ended, their run has counted them. No call of the thread
+        is under way when this is asked, but for those that are made side by side: what is not settled yet was cut off,
+        and counts from now on as that.
         """
+        under_way = frozenset(self._reserved if self._side_by_side else ())
         run, _, workspace = re.sub("[~%_]", r"~\g<0>", thread).rpartition(" ")
         which = (thread, f"{run}|execute~_tools:% {workspace}", after, until or MOST_TOKENS)
         with self._noted(), self._database() as database:
             *sums, unpriced, last = database.execute(_LOST, which).fetchone()
+            if last is not None or thread not in self._asked:
+                self._settle_cut_off(database, which, under_way)
+                *sums, unpriced, last = database.execute(_LOST, which).fetchone()
+            if len(self._asked) >= _MOST_ASKED:
+                self._asked.clear()
+            self._asked.add(thread)
             if last is not None:
                 used = Used(**dict(zip(Used.model_fields, sums, strict=True)))
                 return used.model_copy(update={"cost_usd": None}) if unpriced else used, int(last)
@@ -228,7 +261,7 @@ class SpendingStore:
                 number = self._entered(database, entry, limits, caps, now)
                 if isinstance(number, StopCause):
                     return number
-                self._reserved[number] = entry
+                self._reserved[number] = entry.if_cut_off()
         except StoreError as error:
             cause = self._failed(error)
             if not caps:
@@ -243,8 +276,9 @@ class SpendingStore:
     def settle(self, number: int, used: Used) -> None:
         """Replace the reservation by what was used: with the next entry, at `flush` or at `close`.
 
-        So nobody waits for it, and a process that is killed in between leaves the reservation, which is more; where it
-        is less, as the endpoint's count was more than could be expected, it is written at once.
+        So nobody waits for it, and of a process that is killed in between counts what counts of a call that was cut
+        off; where that is less, as the reply was long or the endpoint counted more than was expected, it is written at
+        once.
         """
         if number:
             counts = (used.input_tokens, used.output_tokens, used.cached_tokens)
@@ -289,6 +323,18 @@ class SpendingStore:
                 return number
             if (cause := _refusal(database, caps, limits, now)) is not None:
                 return cause  # else somebody has settled for less since
+
+    def _settle_cut_off(self, database: Database, which: Sequence[Any], under_way: Container[int]) -> None:
+        """Let calls that nobody will settle count as `Entry.if_cut_off`."""
+        for number, *values in database.execute(_OPEN, which).fetchall():
+            if number in under_way:
+                continue
+
+            entry = Entry(**dict(zip(Entry.model_fields, values, strict=True)))
+            (usual,) = database.execute(_USUAL, (entry.thread,)).fetchone()
+            charged = entry.if_cut_off(int(usual))
+            with self._book.entering(database):
+                database.execute(_CUT_OFF, (_time(self._utc()), charged.output_tokens, charged.cost_usd, number))
 
     def _write_settled(self, database: Database) -> None:
         while True:
@@ -337,7 +383,7 @@ class ModelDay(Record):
     Of the input, `cached_tokens` were read from the provider's cache and `cache_write_tokens` written into it; of the
     output, `reasoning_tokens` were thought and not said. `seconds` are those of the calls. `model` is "" where none was
     named. `cost_usd` is of the calls whose price was known, and `unpriced_calls` is how many had none. Calls that are
-    `unsettled` are at work, or their process was killed: they count as reserved.
+    `unsettled` are at work, or their process was killed: they count as reserved until their run goes on.
     """
 
     day: date
@@ -380,8 +426,8 @@ class AccountSpent(Record):
     """What an account has ever used, in all workspaces and processes together.
 
     `account` is "" for the runs that name none. `cost_usd` is of the calls whose price was known, `unpriced` is how
-    many had none. Calls that are `unsettled` are at work, or their process was killed: they count as reserved. Days
-    are UTC's; None where nothing was used.
+    many had none. Calls that are `unsettled` are at work, or their process was killed: they count as reserved until
+    their run goes on. Days are UTC's; None where nothing was used.
     """
 
     account: str

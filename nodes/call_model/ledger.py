@@ -182,6 +182,10 @@ def unknown_price(limits: RunLimits, price: Price | None, model: str = "") -> St
     return StopCause(reason=reason, message=message)
 
 
+LEAST_CUT_OFF: Final = 2_048
+"""Output tokens that a call which was cut off is charged with, where it had reserved that many: an ordinary reply."""
+
+
 class Entry(Record):
     """A call before it is sent: whose it is, what for (`reply`, `summary`), and the most that it may use.
 
@@ -195,10 +199,26 @@ class Entry(Record):
     output_tokens: int
     cost_usd: float | None
 
+    def if_cut_off(self, usual_output: int = 0) -> "Entry":
+        """What counts of this call where its process was killed: all of its input, and a bounded part of its output.
+
+        The bound is what a reply of this thread has on average, and at least `LEAST_CUT_OFF`: a call that is killed at
+        any moment has had, on average, no more than a usual reply. A single one may have had more, up to its
+        reservation; but that is all that the session has left for a model without a limit of its own, which one kill
+        would use up. The cost falls as the tokens do, which is no less than their price where output is not cheaper
+        than input.
+        """
+        output = min(self.output_tokens, max(usual_output, LEAST_CUT_OFF))
+        if output == self.output_tokens:
+            return self
+        part = (self.input_tokens + output) / (self.input_tokens + self.output_tokens)
+        cost = None if self.cost_usd is None else self.cost_usd * part
+        return self.model_copy(update={"output_tokens": output, "cost_usd": cost})
+
     def is_passed_by(self, used: "Used") -> bool:
-        """Was more used than this entry counts until it is settled? Only an endpoint that counts otherwise does it."""
+        """Was more used than this entry would count where nobody could settle it?"""
         tokens = used.input_tokens + used.output_tokens > self.input_tokens + self.output_tokens
-        return tokens or (used.cost_usd or 0.0) > (self.cost_usd or 0.0)
+        return tokens or used.output_tokens > self.output_tokens or (used.cost_usd or 0.0) > (self.cost_usd or 0.0)
 
 
 class Usage(Record):
@@ -227,7 +247,10 @@ class SpendingBook(Protocol):
     """Remembers calls beyond the process that makes them. Entries are numbered upwards, and no number comes twice."""
 
     def lost(self, thread: str, after: int) -> tuple[Used, int]:
-        """All entries of the thread with a larger number than `after`, added up, and their largest (or `after`)."""
+        """All entries of the thread with a larger number than `after`, added up, and their largest (or `after`).
+
+        Those that nobody will settle any more count as `Entry.if_cut_off`.
+        """
 
     def reserve(self, entry: Entry, limits: RunLimits) -> int | StopCause:
         """Enter a call before it is sent, if it fits into the limits of day and account; or why it may not be sent.

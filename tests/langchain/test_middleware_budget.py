@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from mendgraph import AccountSpent, AgentStoppedError, BudgetMiddleware, HealingMiddleware, account_spent
 from mendgraph.graph.spending.store import SpendingStore
-from mendgraph.nodes.call_model.ledger import Entry, RunLimits
+from mendgraph.nodes.call_model.ledger import LEAST_CUT_OFF, Entry, RunLimits
 from mendgraph.nodes.records import JsonMap, StopReason
 from tests.doubles.scripted_server import Calls, Disconnect, Empty, Say, ScriptedServer, Stall
 from tests.langchain.agents import THREAD, agent, ask, both, deep_agent, look
@@ -105,12 +105,15 @@ def test_calls_of_a_killed_process_are_paid_by_the_next_turn() -> None:
         made = agent(server, BudgetMiddleware(max_calls_per_session=9), checkpointer=saver)
         ask(made)
         thread = made.get_state(THREAD).values["mendgraph_budget"]["thread"]
-        lost = Entry(thread=thread, model="m", purpose="reply", input_tokens=7, output_tokens=3, cost_usd=None)
         with closing(SpendingStore()) as book:
-            assert isinstance(book.reserve(lost, RunLimits()), int)
+            for output in (3, 128_000):  # as much as its model may say, which nobody has limited
+                lost = Entry(
+                    thread=thread, model="m", purpose="reply", input_tokens=7, output_tokens=output, cost_usd=None
+                )
+                assert isinstance(book.reserve(lost, RunLimits()), int)
         made = agent(server, BudgetMiddleware(max_calls_per_session=9), checkpointer=saver)
         ask(made)
-    assert spent(made)["usage"][:3] == [3, 27, 13]
+    assert spent(made)["usage"][:3] == [4, 34, 2 * 5 + 3 + LEAST_CUT_OFF]
 
 
 def test_cancelled_call_is_paid_with_its_input() -> None:

@@ -14,6 +14,7 @@ from langgraph.types import Durability
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.spending.database import BEGINNING, FILE_NAME, TURN
+from mendgraph.nodes.call_model.ledger import LEAST_CUT_OFF
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.prompts.estimates import MOST_BYTES_PER_TOKEN, MOST_TOKENS
 from mendgraph.nodes.records import (
@@ -91,7 +92,7 @@ LIMITS: st.SearchStrategy[JsonMap] = st.fixed_dictionaries(
         "max_output_tokens_per_session": mostly(10**6, st.integers(20, 6_000)),
         "max_input_tokens_per_turn": mostly(None, st.integers(1_000, 20_000)),
         "max_output_tokens_per_turn": mostly(None, st.integers(20, 4_500)),
-        "max_output_tokens_per_call": st.sampled_from([16, 200, 2_048]),
+        "max_output_tokens_per_call": st.sampled_from([16, 200, 2_048, 50_000]),
         "max_cost_usd": mostly(None, st.floats(0.005, 0.12)),
         "max_steps": mostly(None, st.integers(1, 4)),
         "provider_retries": st.integers(0, 2),
@@ -135,7 +136,7 @@ class Provider(CallModel):
         self.look(call, entries, reserved)
         move = next(self.moves, Said("answer"))
         if isinstance(move, Dies):
-            self.paid.append(Paid(mine["purpose"], reserved, reserved))
+            self.paid.append(Paid(mine["purpose"], reserved, cut_off(mine, entries[:-1])))
             raise Killed
         if isinstance(move, Bug):
             self.paid.append(Paid(mine["purpose"], reserved, (0, 0, 0.0)))
@@ -223,6 +224,15 @@ def told(share: float, of: int) -> int:
 
 def thirds(characters: int) -> int:
     return -(-characters // 3)
+
+
+def cut_off(entry: JsonMap, before: list[JsonMap]) -> tuple[int, int, float]:
+    """What is charged for a call that its process does not survive: no more than a usual reply, or an ordinary one."""
+    replies = [each["output_tokens"] for each in before if each["calls"]]
+    usual = sum(replies) // max(1, len(replies))
+    given, most = entry["input_tokens"], entry["output_tokens"]
+    taken = min(most, max(usual, LEAST_CUT_OFF))
+    return given, taken, entry["cost_usd"] * (given + taken) / (given + most)
 
 
 def costing(given: int, taken: int, cached: int) -> tuple[int, int, float]:

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from mendgraph.nodes.call_model.ledger import LEAST_CUT_OFF
 from mendgraph.nodes.records import Outcome, OutcomeKind, StopReason
 from tests.crash.fork_server import ForkServer
 from tests.runs.lost_calls_play import TOKENS
@@ -20,11 +22,12 @@ def server() -> Iterator[ForkServer]:
         yield serving
 
 
-def worked(server: ForkServer, folder: Path, *plays: tuple[str, str]) -> list[Outcome]:
+def worked(server: ForkServer, folder: Path, *plays: tuple[str, str], **settings: Any) -> list[Outcome]:
     """The outcomes of the processes that were not killed; a play is the moves, and the request or ""."""
     workspace = folder / "workspace"
     workspace.mkdir()
-    given = {"workspace": str(workspace), "max_output_tokens_per_call": MOST_OUTPUT, "max_calls_per_turn": 4}
+    limits = settings or {"max_output_tokens_per_call": MOST_OUTPUT, "max_calls_per_turn": 4}
+    given = {"workspace": str(workspace), **limits}
     outcomes = []
     for moves, request in plays:
         argument = {"data": str(folder / "data"), "context": given, "moves": moves, "request": request}
@@ -59,3 +62,13 @@ def test_no_kill_gives_the_budget_of_a_turn_back(server: ForkServer, tmp_path: P
         StopReason.MAX_CALLS_PER_TURN,
     )
     assert counted(tmp_path, last) == (6, 4, 3 * TOKENS[1] + 3 * MOST_OUTPUT)
+
+
+def test_kills_in_calls_of_a_reasoning_model_leave_the_budget_for_its_answer(
+    server: ForkServer, tmp_path: Path
+) -> None:
+    """Its reply may be as long as the whole budget, which each call reserves."""
+    plays = (("cd", "Do it."), ("d", ""), ("cd", ""), ("ca", ""))
+    [outcome] = worked(server, tmp_path, *plays, reasoning_effort="low")
+    assert (outcome.kind, outcome.answer) == (OutcomeKind.FINISHED, "All is well.")
+    assert counted(tmp_path, outcome) == (7, 7, 3 * LEAST_CUT_OFF + 4 * TOKENS[1])

@@ -1,4 +1,5 @@
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -77,12 +78,75 @@ def test_what_was_used_is_written_with_the_next_entry_or_at_the_end(
     assert rows(tmp_path, "SELECT settled_at FROM entries WHERE thread = 't1'") == [("2026-02-28T23:00:00.000+00:00",)]
 
 
+def test_what_may_be_more_than_counts_of_a_call_that_was_cut_off_is_written_at_once(
+    store: SpendingStore, other: SpendingStore
+) -> None:
+    """A process that is killed before the next entry would else have used more than is counted."""
+    number = reserved(store, entry(tokens=50_000))
+    for_long = used().model_copy(update={"output_tokens": 2_049})
+    store.settle(number, for_long)
+    assert other.lost("t1", 0) == (for_long, number)
+
+
 def test_more_than_was_reserved_is_written_at_once(store: SpendingStore, other: SpendingStore) -> None:
     """Until then others would count less than was used, and a day's limit would not hold."""
     number = reserved(store, entry())
     more = used().model_copy(update={"input_tokens": 10 * entry().input_tokens})
     store.settle(number, more)
     assert other.lost("t1", 0) == (more, number)
+
+
+# --- Calls that were cut off
+
+
+def test_a_call_that_was_cut_off_counts_as_an_ordinary_reply_in_the_thread_the_day_and_the_account(
+    store: SpendingStore, other: SpendingStore, tmp_path: Path
+) -> None:
+    limits = capped("a", max_tokens_per_account=100_000)
+    number = reserved(store, entry(tokens=100_000, cost=1.0), limits)
+    assert isinstance(other.reserve(entry("t2"), limits), StopCause)  # until its thread goes on it counts in full
+    counted = Used(calls=1, input_tokens=80_000, output_tokens=2_048, cost_usd=0.82048)
+    assert other.lost("t1", 0) == (counted, number)
+    assert rows(tmp_path, "SELECT tokens, cost_usd, unsettled FROM accounts") == [(82_048, pytest.approx(0.82048), 0)]
+    assert rows(tmp_path, "SELECT tokens, cost_usd FROM days") == [(82_048, pytest.approx(0.82048))]
+    reserved(other, entry("t2"), limits)
+
+
+def test_a_call_that_was_cut_off_counts_as_the_usual_reply_of_its_own_thread(
+    store: SpendingStore, other: SpendingStore
+) -> None:
+    for thread, tokens in (("t1", 6_000), ("t1", 10_000), ("t2", 2)):
+        settled(store, reserved(store, entry(thread)), used().model_copy(update={"output_tokens": tokens}))
+    last = reserved(store, entry(tokens=100_000))
+    assert other.lost("t1", last - 1)[0].output_tokens == 8_000
+
+
+def test_a_child_that_was_cut_off_counts_as_an_ordinary_reply_for_its_run(
+    store: SpendingStore, other: SpendingStore
+) -> None:
+    number = reserved(store, entry("r|execute_tools:1 w", tokens=100_000))
+    assert other.lost("r w", 0) == (Used(calls=1, input_tokens=80_000, output_tokens=2_048, cost_usd=0.2051200), number)
+
+
+def test_a_call_that_ended_before_the_kill_but_was_not_written_counts_no_more_than_one_that_was_cut_off(
+    store: SpendingStore, other: SpendingStore, tmp_path: Path
+) -> None:
+    number = reserved(store, entry(tokens=100_000))
+    store.settle(number, used())  # written with the next entry, which does not come
+    assert other.lost("t1", number) == (Used(), number)  # the run's counters hold it
+    assert rows(tmp_path, "SELECT tokens, unsettled FROM accounts") == [(82_048, 0)]
+
+
+def test_calls_side_by_side_count_in_full_until_they_are_settled(any_store: str, tmp_path: Path) -> None:
+    assert any_store
+    with closing(SpendingStore(str(tmp_path), Clock(), side_by_side=True)) as store:
+        first = reserved(store, entry(tokens=100_000))
+        assert store.lost("t1", 0) == (as_reserved(entry(tokens=100_000)), first)
+        settled(store, first, used())
+        assert store.lost("t1", 0) == (used(), first)
+
+
+# --- What is kept
 
 
 def test_no_text_of_anybody_is_kept(store: SpendingStore, tmp_path: Path) -> None:

@@ -56,7 +56,10 @@ def test_calls_without_a_price_or_an_end_are_told() -> None:
     lines = day_lines([day("m", unpriced_calls=2, unsettled=1_200)])
     assert lines[1].text.endswith("900  0.2500 USD and 2 without a price")
     assert lines[2:] == [
-        Line("1,200 calls of these have no end yet, or were killed: they count as what was reserved for them.", "dim")
+        Line(
+            "1,200 calls of these have no end yet or were killed: until their run goes on they count in full.",
+            "dim",
+        )
     ]
 
 

@@ -16,6 +16,7 @@ from mendgraph.nodes.call_model.ledger import (
     Used,
     account_problem,
     begin_turn,
+    cost_of,
     count_mending,
     exhausted_limit,
     measured,
@@ -65,6 +66,34 @@ def stopped(reason: StopReason, message: str) -> StopCause:
 )
 def test_each_limit_has_its_reason(spending: Spending, limits: dict[str, Any], reason: str, message: str) -> None:
     assert exhausted_limit(spending, RunLimits(**limits)) == stopped(StopReason(reason), message)
+
+
+def cut_off(output: int, usual: int = 0, cost: float | None = None) -> tuple[int, int, float | None]:
+    call = Entry(thread="t", model="m", purpose="reply", input_tokens=1_000, output_tokens=output, cost_usd=cost)
+    counted = call.if_cut_off(usual)
+    assert (counted.thread, counted.model, counted.purpose) == ("t", "m", "reply")
+    return counted.input_tokens, counted.output_tokens, counted.cost_usd
+
+
+def test_a_call_that_was_cut_off_counts_with_its_input_and_at_most_an_ordinary_or_a_usual_reply() -> None:
+    assert cut_off(500) == (1_000, 500, None)
+    assert cut_off(50_000) == (1_000, 2_048, None)
+    assert cut_off(50_000, usual=300) == (1_000, 2_048, None)
+    assert cut_off(50_000, usual=9_000) == (1_000, 9_000, None)
+    assert cut_off(5_000, usual=9_000) == (1_000, 5_000, None)
+
+
+@given(st.floats(0, 100), st.floats(1, 10), st.integers(0, 100_000), st.integers(0, 200_000), st.integers(0, 90_000))
+def test_the_cost_of_a_call_that_was_cut_off_is_between_that_of_its_tokens_and_what_was_reserved(
+    usd: float, times: float, inputs: int, outputs: int, usual: int
+) -> None:
+    price = Price(input=usd, output=usd * times)
+    reserved = cost_of(price, inputs, outputs)
+    call = Entry(
+        thread="t", model="m", purpose="reply", input_tokens=inputs, output_tokens=outputs, cost_usd=reserved
+    ).if_cut_off(usual)
+    assert call.cost_usd is not None
+    assert cost_of(price, inputs, call.output_tokens) - 1e-9 <= call.cost_usd <= reserved + 1e-9
 
 
 def leave(estimated: int, most: int = 2_048, seconds: float | None = None, cost: float | None = None) -> Reservation:
