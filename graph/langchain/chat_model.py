@@ -22,16 +22,17 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AnyMessage, SystemMessage
 
 from mendgraph.graph.langchain import failures
-from mendgraph.graph.langchain.connections import ForLoops, ForThreads
-from mendgraph.graph.langchain.openai_chat import KeepsExtras, PlainPart
-from mendgraph.graph.langchain.replies import (
+from mendgraph.graph.langchain.callbacks import (
+    UNHEARD,
     PlainText,
-    ReplyAssembly,
     Report,
     atell_callbacks,
     is_listened_to,
     tell_callbacks,
 )
+from mendgraph.graph.langchain.connections import ForLoops, ForThreads
+from mendgraph.graph.langchain.openai_chat import KeepsExtras, PlainPart
+from mendgraph.graph.langchain.replies import ReplyAssembly
 from mendgraph.nodes.call_model.model import Call, CallDropped, Model
 from mendgraph.nodes.call_model.prompts.estimates import MOST_BYTES_PER_TOKEN
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
@@ -423,13 +424,13 @@ class _Reading:
         chat, messages, options = self._request.chat, self._request.messages, self._request.options
         with langsmith.tracing_context(enabled=False):  # who listens hears the words without secrets: see above
             if not self._request.streamed:
-                yield self._take(chat.invoke(messages, {"callbacks": []}, **options))
+                yield self._take(chat.invoke(messages, {"callbacks": UNHEARD}, **options))
                 return
 
             if isinstance(chat, KeepsExtras) and "prompt" in options and not chat.disable_streaming:
                 parts: Any = chat.parts(**options)
             else:
-                parts = chat.stream(messages, {"callbacks": []}, **options)
+                parts = chat.stream(messages, {"callbacks": UNHEARD}, **options)
             with closing(parts):
                 for part in parts:
                     yield self._take(part)
@@ -440,13 +441,13 @@ class _Reading:
         chat, messages, options = self._request.chat, self._request.messages, self._request.options
         with langsmith.tracing_context(enabled=False):
             if not self._request.streamed:
-                yield self._take(await chat.ainvoke(messages, {"callbacks": []}, **options))
+                yield self._take(await chat.ainvoke(messages, {"callbacks": UNHEARD}, **options))
                 return
 
             if isinstance(chat, KeepsExtras) and "prompt" in options and not chat.disable_streaming:
                 parts: Any = chat.aparts(**options)
             else:
-                parts = chat.astream(messages, {"callbacks": []}, **options)
+                parts = chat.astream(messages, {"callbacks": UNHEARD}, **options)
             async with aclosing(parts):
                 async for part in parts:
                     yield self._take(part)

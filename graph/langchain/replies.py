@@ -5,20 +5,14 @@ parsed. Calls are told apart by index, and by a new id where a server reuses one
 Source: measured on langchain-openai 1.7.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from langchain_core.callbacks import AsyncCallbackManager, CallbackManager, Callbacks
-from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, message_chunk_to_message
+from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.messages.ai import UsageMetadata, add_ai_message_chunks, add_usage
-from langchain_core.messages.tool import tool_call_chunk
-from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, LLMResult
-from langchain_core.runnables.config import ensure_config
 
 from mendgraph.graph.langchain.openai_chat import PlainPart, text_of
-from mendgraph.nodes.call_model.model import Stream
 from mendgraph.nodes.call_model.prompts.estimates import countable
 from mendgraph.nodes.language.documents import storable
 from mendgraph.nodes.language.history import REASONING_DETAILS, joined_details, state_of, thoughts_of
@@ -227,144 +221,3 @@ def _counts(usage: UsageMetadata | None) -> JsonMap:
         "cache_write_tokens": sum(parts),
         "reasoning_tokens": min(countable(details.get("reasoning")), taken),
     }
-
-
-UNSTREAMED: Final = "nostream"
-"""The tag of calls that LangGraph's mode "messages" leaves out. Source: langgraph.constants.TAG_NOSTREAM."""
-
-
-def is_listened_to(callbacks: Callbacks) -> bool:
-    """Is there any callback of LangChain's: these of the chat model, in this context, or in the environment?"""
-    return bool(CallbackManager.configure(ensure_config().get("callbacks"), callbacks).handlers)
-
-
-class Report:
-    """What LangChain's callbacks hear of one reply of `chat`: these, and those of this context.
-
-    `assembly` puts the reply together; each text goes through a stream of `begin_text`. LangGraph leaves a `quiet` call
-    out of what it streams.
-    """
-
-    def __init__(
-        self,
-        chat: BaseChatModel,
-        callbacks: Callbacks,
-        messages: Sequence[BaseMessage],
-        assembly: ReplyAssembly,
-        begin_text: Callable[[], Stream],
-        *,
-        quiet: bool,
-    ) -> None:
-        config = ensure_config()
-        name = type(chat).__name__
-        self.managers: JsonMap = {
-            "inheritable_callbacks": config.get("callbacks"),
-            "local_callbacks": callbacks,
-            "inheritable_tags": config.get("tags"),
-            "local_tags": [*(chat.tags or ()), *([UNSTREAMED] if quiet else ())],
-            "inheritable_metadata": {**config.get("metadata", {}), **chat._get_ls_params()},  # noqa: SLF001 - as LangChain does
-            "local_metadata": chat.metadata,
-        }
-        self.start: JsonMap = {
-            "serialized": {"name": name},
-            "messages": [list(messages)],
-            "invocation_params": {},
-            "name": name,
-        }
-        self._assembly, self._begin_text, self._stream = assembly, begin_text, begin_text()
-        self._whole = AIMessageChunk(content="")
-
-    def begin(self, run_id: object) -> None:
-        """Name the reply after its run."""
-        self._whole = AIMessageChunk(content="", id=f"lc_run--{run_id}")
-        self._assembly.message_id = self._whole.id
-
-    def tokens(self, text: str) -> list[JsonMap]:
-        """What `on_llm_new_token` is called with for a text."""
-        piece = self._stream.feed(text)
-        return [self._token(AIMessageChunk(content=piece))] if piece else []
-
-    def last_tokens(self) -> list[JsonMap]:
-        """What it is called with at the end."""
-        rest = self._stream.close()
-        chunks = [AIMessageChunk(content=rest)] if rest else []
-        return [self._token(chunk) for chunk in (*chunks, _last(self._assembly.reply(0.0), self._begin_text))]
-
-    def _token(self, chunk: AIMessageChunk) -> JsonMap:
-        chunk.id = self._whole.id
-        self._whole += chunk
-        return {"token": chunk.text, "chunk": ChatGenerationChunk(message=chunk)}
-
-    def result(self) -> LLMResult:
-        """What `on_llm_end` is called with."""
-        return LLMResult(generations=[[ChatGeneration(message=message_chunk_to_message(self._whole))]])
-
-
-def tell_callbacks(report: Report, texts: Iterator[str]) -> None:
-    """Read a reply to its end, and tell it to LangChain's callbacks."""
-    [run] = CallbackManager.configure(**report.managers).on_chat_model_start(**report.start)
-    report.begin(run.run_id)
-    try:
-        for text in texts:
-            for token in report.tokens(text):
-                run.on_llm_new_token(**token)
-        for token in report.last_tokens():
-            run.on_llm_new_token(**token)
-    except BaseException as error:
-        run.on_llm_error(error)
-        raise
-    run.on_llm_end(report.result())
-
-
-async def atell_callbacks(report: Report, texts: AsyncIterator[str]) -> None:
-    """The same in an event loop."""
-    [run] = await AsyncCallbackManager.configure(**report.managers).on_chat_model_start(**report.start)
-    report.begin(run.run_id)
-    try:
-        async for text in texts:
-            for token in report.tokens(text):
-                await run.on_llm_new_token(**token)
-        for token in report.last_tokens():
-            await run.on_llm_new_token(**token)
-    except BaseException as error:
-        await run.on_llm_error(error)
-        raise
-    await run.on_llm_end(report.result())
-
-
-def _last(reply: ModelReply | None, begin_text: Callable[[], Stream]) -> AIMessageChunk:
-    if reply is None:
-        return AIMessageChunk(content="")
-
-    def whole(text: str) -> str:
-        stream = begin_text()
-        return stream.feed(text) + stream.close()
-
-    return AIMessageChunk(
-        content="",
-        tool_call_chunks=[
-            tool_call_chunk(name=whole(call.tool), args=whole(call.arguments), id=whole(call.call_id), index=index)
-            for index, call in enumerate(reply.calls)
-        ],
-        usage_metadata=UsageMetadata(
-            input_tokens=reply.input_tokens,
-            output_tokens=reply.output_tokens,
-            total_tokens=reply.input_tokens + reply.output_tokens,
-            input_token_details={"cache_read": reply.cached_tokens, "cache_creation": reply.cache_write_tokens},
-            output_token_details={"reasoning": reply.reasoning_tokens},
-        ),
-        additional_kwargs={"refusal": whole(reply.refusal)} if reply.refusal else {},
-        response_metadata={"finish_reason": reply.finish_reason.value, "model_name": whole(reply.model)},
-    )
-
-
-class PlainText:
-    """The stream of a text that nothing is taken from."""
-
-    def feed(self, piece: str) -> str:
-        """All of it."""
-        return piece
-
-    def close(self) -> str:
-        """Nothing more."""
-        return ""

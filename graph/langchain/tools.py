@@ -1,7 +1,7 @@
 """A tool of LangChain's, or a typed function, as a tool of the machine, where all calls take one way.
 
 LangChain reads the arguments, injects what the tool asks for (LangGraph's `ToolNode` knows what that is), and makes the
-result. Its callbacks do not hear of the call: nothing has taken secrets out of it by then.
+result. Its own callbacks are silenced, as nothing has taken secrets out by then: `callbacks` tells of the call.
 """
 
 import inspect
@@ -21,6 +21,7 @@ from langgraph.runtime import get_runtime
 from langsmith import tracing_context
 from pydantic import BaseModel, PlainSerializer, ValidationError, create_model
 
+from mendgraph.graph.langchain.callbacks import UNHEARD
 from mendgraph.nodes.execute_tools.environment import json_like
 from mendgraph.nodes.execute_tools.registry import (
     OpenArguments,
@@ -179,7 +180,7 @@ def _call(
     given: BaseTool, node: ToolNode, context: ToolContext, values: BaseModel
 ) -> tuple[dict[str, Any], RunnableConfig]:
     """The call with what is injected: nothing of that is taken from the model."""
-    config: RunnableConfig = {**ensure_config(), "callbacks": []}
+    config: RunnableConfig = {**ensure_config(), "callbacks": UNHEARD}
     runtime, state = get_runtime(), dict(context.state)
     if reply := state.get("reply"):
         calls: Any = [

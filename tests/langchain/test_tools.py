@@ -480,15 +480,15 @@ def test_time_retries_and_the_cache_are_those_of_all_tools(root: Path, asynchron
     released.set()
 
 
-def test_callbacks_do_not_hear_what_a_tool_says_before_secrets_are_out(root: Path) -> None:
+def test_callbacks_hear_a_call_and_its_result_once_and_without_secrets(root: Path) -> None:
     heard: list[str] = []
 
     class Ear(BaseCallbackHandler):
         def on_tool_start(self, *given: Any, **more: Any) -> None:
-            heard.append(f"{given} {more}")
+            heard.append(f"{given} {more['inputs']}")
 
-        def on_tool_end(self, *given: Any, **more: Any) -> None:
-            heard.append(f"{given} {more}")
+        def on_tool_end(self, output: Any, **_: Any) -> None:
+            heard.append(f"{output}")
 
     with ScriptedServer([message_of(use(("look", {"city": "Rome"})), Protocol.NATIVE), DONE]) as server:
         context = AgentContext(workspace=str(root), base_url=server.base_url, model="m", evidence=False)
@@ -496,6 +496,9 @@ def test_callbacks_do_not_hear_what_a_tool_says_before_secrets_are_out(root: Pat
         config: Any = {"configurable": {"thread_id": "1"}, "callbacks": [Ear()]}
         updates = list(graph.stream({"messages": [HumanMessage("Look.")]}, config, stream_mode="updates"))
         stored = graph.get_state(config).values
-    assert (stored["outcome"].reason, heard) == (StopReason.ANSWERED, [])
+    assert stored["outcome"].reason is StopReason.ANSWERED
     assert stored["results"][0].blocks[0] == PNG
-    assert WORD not in f"{updates}{stored}"
+    assert len(heard) == 2
+    assert "Rome" in heard[0]
+    assert "[redacted secret]" in heard[1]
+    assert WORD not in f"{updates}{stored}{heard}"

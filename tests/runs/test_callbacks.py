@@ -2,19 +2,25 @@
 
 import asyncio
 import json
+from collections import Counter
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
-from langchain_core.callbacks import BaseCallbackHandler
+from langchain.agents import create_agent
+from langchain_core.callbacks import BaseCallbackHandler, UsageMetadataCallbackHandler, get_usage_metadata_callback
 from langchain_core.messages import AIMessageChunk, HumanMessage
+from langchain_core.tracers.context import register_configure_hook
 
+from mendgraph import BudgetMiddleware, HealingMiddleware
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.runs.run import run_task
 from mendgraph.nodes.call_model.window import SUMMARY_SYSTEM
 from mendgraph.nodes.records import JsonMap
 from tests.doubles.scripted_server import Calls, Chunked, Reply, Say, ScriptedServer, Status
+from tests.langchain.agents import chat, look
 from tests.workspace_files import write_files
 
 WORD = "hunter2-hunter2-hunter2"
@@ -114,3 +120,83 @@ def test_callbacks_hear_no_secret_of_a_request(
             machine.invoke(asked, config, context=run)
     assert "Look for [redacted secret]." in heard[0]
     assert WORD not in "".join(heard)
+
+
+class Counting(BaseCallbackHandler):
+    """Counts model calls and tool calls, and keeps what it hears of them."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
+        self.words = ""
+
+    def _count(self, name: str, *words: Any) -> None:
+        self.calls[name] += 1
+        self.words += repr(words)
+
+    def on_chat_model_start(self, *given: Any, **_: Any) -> None:
+        self._count("model begins", given)
+
+    def on_llm_end(self, *given: Any, **_: Any) -> None:
+        self._count("model ends", given)
+
+    def on_tool_start(self, *given: Any, **more: Any) -> None:
+        self._count("tool begins", given, more["inputs"])
+
+    def on_tool_end(self, *given: Any, **_: Any) -> None:
+        self._count("tool ends", given)
+
+
+class ByVariable(Counting):
+    """Is made by LangChain for each call, where an environment variable is set."""
+
+    heard: ClassVar[Counter[str]] = Counter()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = self.heard
+
+
+HOOK: ContextVar[BaseCallbackHandler | None] = ContextVar("test_callbacks_hook", default=None)
+register_configure_hook(HOOK, inheritable=True)
+register_configure_hook(ContextVar("test_callbacks_variable", default=None), True, ByVariable, "TEST_CALLBACKS")
+EACH_ONCE = {"model begins": 2, "model ends": 2, "tool begins": 1, "tool ends": 1}
+
+
+@pytest.mark.parametrize("way", ["sync", "async", "stream"])
+@pytest.mark.parametrize("kind", ["instance", "name", "create_agent"])
+def test_callbacks_hear_each_call_once_wherever_they_come_from(
+    kind: str, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_files(tmp_path, {"a.txt": f"The key is {WORD}.\n"})
+    monkeypatch.setenv("DEPLOY_TOKEN", WORD)
+    monkeypatch.setenv("TEST_CALLBACKS", "1")
+    ByVariable.heard.clear()
+    counting, usage, hook = Counting(), UsageMetadataCallbackHandler(), Counting()
+    config: Any = {"callbacks": [counting, usage]}
+    tool = "look" if kind == "create_agent" else "read_file"
+    script = [Calls([(tool, '{"path": "a.txt"}')], usage=(1_000, 20)), Say(f"It is {WORD}.", usage=(1_000, 30))]
+    with ScriptedServer(script) as server:
+        run = context(tmp_path, server.base_url, system_prompt=f"The key is {WORD}.")
+        machine: Any = build_graph(
+            model=chat(server, disable_streaming=True) if kind == "instance" else None, context=run
+        )
+        if kind == "create_agent":
+            middleware: Any = [HealingMiddleware(), BudgetMiddleware(max_calls_per_turn=5)]
+            machine = create_agent(chat(server, stream_usage=True), [look], middleware=middleware)
+        asked: Any = {"messages": [HumanMessage("What is in a.txt?")]}
+        token = HOOK.set(hook)
+        with get_usage_metadata_callback() as manager:
+            if way == "async":
+                asyncio.run(machine.ainvoke(asked, config))
+            elif way == "sync":
+                machine.invoke(asked, config)
+            else:
+                list(machine.stream(asked, config, stream_mode=["messages", "updates"]))
+        HOOK.reset(token)
+    assert counting.calls == hook.calls == ByVariable.heard == EACH_ONCE
+    for handler in (usage, manager):
+        [used] = handler.usage_metadata.values()
+        assert (used["input_tokens"], used["output_tokens"]) == (2_000, 50)
+    if kind != "create_agent":
+        assert "[redacted secret]" in counting.words
+        assert WORD not in counting.words + hook.words
