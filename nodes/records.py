@@ -510,6 +510,7 @@ class StopReason(StrEnum):
     NOTHING_CHANGED = "nothing_changed", "Say in other words what is to be changed and where, or take a larger model."
     HOOK_FAILED = "hook_failed", "Mend the hook that the message names, then send the task again.", False, True
     STORE_FAILED = "store_failed", "Mend what the message names; `mendgraph runs` lists the run.", False, True
+    HISTORY_PRUNED = "history_pruned", "Restore the deleted checkpoints, or begin a new thread.", False, True
     DAY_LIMIT = "day_limit", "Go on tomorrow (UTC), or raise it: `mendgraph resume --max-tokens-per-day N`.", True, True
     ACCOUNT_LIMIT = "account_limit", "Raise it, or name another: `mendgraph resume --account NAME`.", True, True
 

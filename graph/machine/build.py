@@ -40,6 +40,7 @@ from mendgraph.graph.machine.state import (
     StructuredChannel,
     allow_records,
     own_saver,
+    refuse_pruned_histories,
 )
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.telemetry.spans import OBSERVER, RunSpan, at_work, run_observer
@@ -82,14 +83,15 @@ class AgentGraph(Machine):
         super().__init__(**parts)
         self.scrub, self.secrets = scrub, secrets
         if isinstance(self.checkpointer, BaseCheckpointSaver):  # a server makes a copy with its own
-            self.checkpointer = own_saver(self.checkpointer, secrets)
+            self.checkpointer = refuse_pruned_histories(own_saver(self.checkpointer, secrets))
 
     def _resolve_checkpointer(self, config: RunnableConfig) -> BaseCheckpointSaver[Any] | None:
         """The machine's own checkpointer, or the one that the graph around it lends it."""
         found = super()._resolve_checkpointer(config)
-        if found is not None:
-            allow_records(found)
-        return found
+        if found is None:
+            return None
+        allow_records(found)
+        return refuse_pruned_histories(found)
 
     def get_context_jsonschema(self) -> JsonMap | None:
         """The form of the context, from which no server takes out of a request what it does not know."""

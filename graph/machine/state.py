@@ -14,8 +14,9 @@ from uuid import UUID, uuid5
 
 import ormsgpack
 from langchain_core.messages import AnyMessage, BaseMessage, BaseMessageChunk, RemoveMessage, convert_to_messages
+from langchain_core.runnables import RunnableConfig
 from langgraph.channels import DeltaChannel, LastValue
-from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, DeltaChannelHistory
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import EXT_DELTA_SNAPSHOT, JsonPlusSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
@@ -32,6 +33,7 @@ from mendgraph.nodes.call_model.prompts.estimates import Gauge
 from mendgraph.nodes.call_model.window import Window
 from mendgraph.nodes.execute_tools.policy.alerts import Vitals
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
+from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.guard.permissions import Permission
 from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
 from mendgraph.nodes.language.project_notes import ProjectNotes
@@ -317,6 +319,65 @@ def _with_records(serde: JsonPlusSerializer) -> JsonPlusSerializer:
 
     clone._unpack_ext_hook, clone._custom_unpack_ext_hook = built, True  # noqa: SLF001 - the same
     return clone
+
+
+class PrunedHistoryError(StoreError):
+    """Checkpoints of a thread were deleted without which its history cannot be rebuilt.
+
+    LangGraph builds the value of a growing channel from the checkpoints that it can reach, and does not say when some
+    are missing. How many have added to a channel is in the metadata of each.
+    """
+
+
+_Histories = Mapping[str, DeltaChannelHistory]
+_HISTORY_METHODS = ("get_delta_channel_history", "aget_delta_channel_history")
+
+
+def refuse_pruned_histories(saver: BaseCheckpointSaver[Any]) -> BaseCheckpointSaver[Any]:
+    """A copy of the saver that raises PrunedHistoryError instead of giving a part of a history.
+
+    The copy shares what is stored and the connection with `saver`, whose other users see no change.
+    """
+    if vars(saver).keys() >= {*_HISTORY_METHODS}:
+        return saver
+
+    def get_history(*, config: RunnableConfig, channels: Sequence[str]) -> _Histories:
+        histories = saver.get_delta_channel_history(config=config, channels=channels)
+        if _without_snapshot(histories):
+            _check_complete(config, saver.get_tuple(config), histories)
+        return histories
+
+    async def aget_history(*, config: RunnableConfig, channels: Sequence[str]) -> _Histories:
+        histories = await saver.aget_delta_channel_history(config=config, channels=channels)
+        if _without_snapshot(histories):
+            _check_complete(config, await saver.aget_tuple(config), histories)
+        return histories
+
+    checked = copy(saver)
+    vars(checked).update(zip(_HISTORY_METHODS, (get_history, aget_history), strict=True))
+    return checked
+
+
+def _without_snapshot(histories: _Histories) -> list[str]:
+    """The channels whose values begin with the thread. From a snapshot on, every ancestor was reached."""
+    return [channel for channel, history in histories.items() if "seed" not in history]
+
+
+def _check_complete(config: RunnableConfig, found: CheckpointTuple | None, histories: _Histories) -> None:
+    metadata: Mapping[str, Any] = found.metadata if found is not None else {}
+    counters = metadata.get("counters_since_delta_snapshot") or {}
+    incomplete = [
+        channel
+        for channel in _without_snapshot(histories)
+        if len(histories[channel]["writes"]) < counters.get(channel, (0, 0))[0]
+    ]
+    if incomplete:
+        thread = config["configurable"]["thread_id"]
+        raise PrunedHistoryError(
+            f"The history of the thread {thread!r} is incomplete ({', '.join(sorted(incomplete))}): older checkpoints"
+            " of it were deleted, and it is stored in parts, one in each. Restore them from a backup, or begin a new"
+            " thread. A retention job may delete whole threads, and no single checkpoints."
+        )
 
 
 Update = dict[str, Any]

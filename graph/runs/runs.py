@@ -433,13 +433,13 @@ def machine_to_read(saver: "BaseCheckpointSaver[Any]", state: Any = None) -> "Co
     from langchain_core.runnables import RunnablePassthrough
     from langgraph.graph import StateGraph
 
-    from mendgraph.graph.machine.state import SmallState
+    from mendgraph.graph.machine.state import SmallState, refuse_pruned_histories
 
     builder = StateGraph(state or SmallState)
     for node in routes.NODES:
         builder.add_node(node, RunnablePassthrough())
     builder.add_edge(routes.TRANSITIONS[0].source, routes.TRANSITIONS[0].target)
-    return builder.compile(checkpointer=saver)
+    return builder.compile(checkpointer=refuse_pruned_histories(saver))
 
 
 def thread_config(run_id: str, namespace: str = "") -> "RunnableConfig":

@@ -22,7 +22,7 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine import run_records
 from mendgraph.graph.machine.build import BuildArguments, NodeTimeoutError, SessionOptions, build_machine, checked
 from mendgraph.graph.machine.routes import recursion_limit
-from mendgraph.graph.machine.state import serializer
+from mendgraph.graph.machine.state import PrunedHistoryError, serializer
 from mendgraph.graph.machine.workspace import decide_open_changes, kept_content
 from mendgraph.graph.persistence.store import Store, memory_store
 from mendgraph.graph.runs.events import Asked, Ended, Event, EventReader
@@ -551,8 +551,13 @@ class Session:
 
 
 def given_up(error: StoreError | NodeTimeoutError) -> StopCause:
-    """Why a turn ends whose store cannot be used, or in which a node did not end in time."""
-    reason = StopReason.STORE_FAILED if isinstance(error, StoreError) else StopReason.WALL_CLOCK
+    """Why a turn ends whose store or history cannot be used, or in which a node did not end in time."""
+    if isinstance(error, PrunedHistoryError):
+        reason = StopReason.HISTORY_PRUNED
+    elif isinstance(error, StoreError):
+        reason = StopReason.STORE_FAILED
+    else:
+        reason = StopReason.WALL_CLOCK
     return StopCause(reason=reason, message=str(error))
 
 
