@@ -21,7 +21,7 @@ from langgraph.runtime import get_runtime
 from langsmith import tracing_context
 from pydantic import BaseModel, PlainSerializer, ValidationError, create_model
 
-from mendgraph.nodes.execute_tools.environment import json_like
+from mendgraph.nodes.execute_tools.plain_values import json_like
 from mendgraph.nodes.execute_tools.registry import (
     OpenArguments,
     Tool,
