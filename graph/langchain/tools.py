@@ -22,7 +22,7 @@ from langsmith import tracing_context
 from pydantic import BaseModel, PlainSerializer, ValidationError, create_model
 
 from mendgraph.graph.langchain.callbacks import UNHEARD
-from mendgraph.nodes.execute_tools.environment import json_like
+from mendgraph.nodes.execute_tools.plain_values import json_like
 from mendgraph.nodes.execute_tools.registry import (
     OpenArguments,
     Tool,

@@ -5,14 +5,16 @@ It binds what the nodes `call_model`, `parse` and `heal` use, in the text protoc
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from langchain_core.messages import AIMessage, AnyMessage
 
 from mendgraph.nodes.call_model.exchange import build_prompt
 from mendgraph.nodes.call_model.prompts.estimates import estimate_tokens
 from mendgraph.nodes.call_model.window import Memory
+from mendgraph.nodes.execute_tools.plain_values import json_like
 from mendgraph.nodes.execute_tools.registry import ActionRegistry
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.tools.about_run import final_answer
 from mendgraph.nodes.heal.corrective_prompt import DEFAULT_SELF_HEALING_CONFIG
 from mendgraph.nodes.heal.node import heal
@@ -32,6 +34,8 @@ from mendgraph.nodes.records import (
     ToolErrorCode,
     ToolResult,
 )
+
+_REDACTOR: Final = Redactor()
 
 
 class Invocation(NamedTuple):
@@ -119,7 +123,8 @@ def _result_of(item: ToolCall | CallError, results: Iterator[JsonMap]) -> CallRe
         return CallResult(call_id=item.call_id, tool=item.tool, result=failure)
     given = next(results, {"ok": False, "error": "This call was not run.", "error_type": ToolErrorCode.CANCELLED})
     if given["ok"]:
-        data = given["data"] if isinstance(given["data"], dict) else {"value": given["data"]}
+        safe = _REDACTOR.content(json_like(given["data"]))
+        data = safe if isinstance(safe, dict) else {"value": safe}
         return CallResult(call_id=item.call_id, tool=item.tool, result=ToolResult(ok=True, data=data))
     code = next((code for code in ToolErrorCode if code == given.get("error_type")), ToolErrorCode.IO_ERROR)
     return CallResult(call_id=item.call_id, tool=item.tool, result=ToolResult.failure(code, str(given["error"])))

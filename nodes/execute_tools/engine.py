@@ -70,7 +70,7 @@ def call_tool(tool: Tool, context: ToolContext, arguments: JsonMap, timeout_s: f
     """
     if not tool.asynchronous:
         scope = CancellationScope(context.scope)
-        call = partial(tool.s, _in_scope(tool, context, scope, timeout_s), **arguments)
+        call = partial(tool.s, context_in_scope(tool, context, scope, timeout_s), **arguments)
         return call_here(_patience(tool, timeout_s), call, scope)
     coroutine = await_tool(tool, context, arguments, timeout_s)
     try:
@@ -86,7 +86,7 @@ def call_tool(tool: Tool, context: ToolContext, arguments: JsonMap, timeout_s: f
 async def await_tool(tool: Tool, context: ToolContext, arguments: JsonMap, timeout_s: float) -> object:
     """The same in the running event loop; a sync tool gets a thread."""
     scope = CancellationScope(context.scope)
-    in_scope = _in_scope(tool, context, scope, timeout_s)
+    in_scope = context_in_scope(tool, context, scope, timeout_s)
     call = partial(tool.s, in_scope, **arguments)
     if not (tool.arun or tool.asynchronous):
         return await await_call(call, _patience(tool, timeout_s), scope)
@@ -110,7 +110,7 @@ def _patience(tool: Tool, timeout_s: float) -> float:
     return timeout_s + SELF_TIMED_GRACE_S if tool.self_timed else timeout_s
 
 
-def _in_scope(tool: Tool, context: ToolContext, scope: CancellationScope, timeout_s: float) -> ToolContext:
+def context_in_scope(tool: Tool, context: ToolContext, scope: CancellationScope, timeout_s: float) -> ToolContext:
     """The context for one attempt: with what the tool's effect speaks of and no more, and for how long."""
     workspace = context.workspace.in_scope(scope)
     commands = context.commands if tool.effect is Effect.EXECUTE else None

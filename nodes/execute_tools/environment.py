@@ -1,49 +1,64 @@
 """Spec 4's Environment: runs any action safely, and always answers in the same shape.
 
-It is the engine with a policy made of these settings: there is no second way to run a tool. An action is any object
-with a `name` and an `execute(**arguments)`, sync or async.
+It is the engine with a policy made of these settings: there is no second way to run a tool. An action is a `Tool`, or
+any object with a `name` and an `execute(**arguments)`, sync or async. What an action takes and returns is handed on as
+it is: an iterator, a file or a cursor is never looked into.
 """
 
 import asyncio
-import inspect
 import os
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
+from inspect import isawaitable, iscoroutinefunction
 from math import inf
-from typing import Any, Final, Protocol
-
-from pydantic_core import to_jsonable_python
+from typing import Any, Final
 
 from mendgraph.nodes.execute_tools import call_policy
-from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
-from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, call_here, monotonic_ms, monotonic_s
+from mendgraph.nodes.execute_tools.engine import SELF_TIMED_GRACE_S, Engine, EngineConfig, await_tool, call_tool
+from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, call_within, monotonic_ms, monotonic_s
 from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, PathSandbox, extension_denial
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.journal.journal import call_fingerprint
 from mendgraph.nodes.execute_tools.network.url_rules import names_target, read_url
+from mendgraph.nodes.execute_tools.plain_values import comparable, json_like, without_known
 from mendgraph.nodes.execute_tools.policy.alerts import Vitals, observe_tool
-from mendgraph.nodes.execute_tools.registry import ActionRegistry, OpenArguments, Tool, ToolContext, ToolOutput
+from mendgraph.nodes.execute_tools.registry import (
+    FILE_NAMES,
+    GOING_OUT,
+    LISTING,
+    READING,
+    TEXT_WRITING,
+    WRITING,
+    Action,
+    ActionError,
+    ActionRegistry,
+    OpenArguments,
+    Tool,
+    ToolContext,
+    ToolOutput,
+    Validator,
+    action_value,
+    context_parameter,
+    declared_effect,
+    effect_by_name,
+    no_workspace,
+)
 from mendgraph.nodes.execute_tools.secrets.redact import PLACEHOLDER, Redactor
 from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
-from mendgraph.nodes.execute_tools.tool_run import http_status, reason_of
+from mendgraph.nodes.execute_tools.tool_run import ToolRun, http_status, reason_of
 from mendgraph.nodes.execute_tools.trace import TraceSink
-from mendgraph.nodes.records import CHANGING, Effect, JsonMap, ToolCall, ToolError, ToolErrorCode, ToolResult
+from mendgraph.nodes.records import CHANGING, Effect, JsonMap, ToolCall, ToolError, ToolErrorCode
 
 UNKNOWN: Final = "<unknown>"  # stands for the name of what has none. Source: spec 4.
 MOST_RESULTS = 1_000  # finished results that are remembered by their keys; the oldest are forgotten first
-Validator = Callable[[JsonMap], JsonMap]
-"""Takes the arguments of one action and gives them back, checked and normalised; raises to refuse them."""
+MOST_LOGGED: Final = 2_000  # values of one result that stand in the log; what is beyond is counted
 
-_PATH_FIELDS: Final = ("file_name", "filename", "path", "target", "directory")
-_LISTING: Final = frozenset({"list_files", "list_directory", "glob_files", "search_files"})
-_READING: Final = _LISTING | {"read_file", "search_in_file", "file_info"}
-_TEXT_WRITING: Final = frozenset({"write_file", "append_file"})
-_WRITING: Final = _TEXT_WRITING | {"edit_file", "multi_edit", "delete_file", "move_file", "create_file"}
-_GOING_OUT: Final = frozenset({"http_get", "http_post", "fetch_url"})
 _NOT_MADE = frozenset({"QuotaError", "RateLimitError", "CircuitOpenError"})
 """Refusals that say nothing of the call, only of the moment: with the same key it may be made later."""
 
@@ -51,25 +66,13 @@ _RETRIES: ContextVar[int] = ContextVar("retries")
 """The retries of the last action, where the hooks of a subclass cannot lose them."""
 
 
-class Action(Protocol):
-    """What an environment runs. It may declare its `effect`; without one it counts as changing the world."""
-
-    @property
-    def name(self) -> str:
-        """What it is called."""
-
-    @property
-    def execute(self) -> Callable[..., Any]:
-        """The method that does it. Whatever it raises becomes an error of the result."""
-
-
 @dataclass
 class ExecResult:
     """What became of an action. `ms` is wall time in milliseconds, `retries` the attempts after the first.
 
-    `data` is the very object that the action gave back; only where a secret can be seen in it, it is a copy made of
-    JSON values without secrets. `args` are always such a copy. `error` and `error_type` (the name of the exception, or
-    the code of a tool's typed error) are None where it went well, `data` is None where it did not.
+    `data` is the very object that the action gave back; only where one of the environment's `secrets` stands in it, it
+    is a copy without them. `args` are always a copy without secrets. `error` and `error_type` (the name of the
+    exception, or the code of a tool's typed error) are None where it went well, `data` is None where it did not.
     """
 
     ok: bool
@@ -83,15 +86,19 @@ class ExecResult:
 
     def to_dict(self) -> JsonMap:
         """All fields by name, in this order."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
-class ActionError(RuntimeError):
-    """An action came to no value: it was refused, or failed by a typed error. `kind` is the result's `error_type`."""
+@dataclass(frozen=True)
+class _Request:
+    """An action that is to be run. `mark` tells the call from others with the same `key`."""
 
-    def __init__(self, message: str, kind: str) -> None:
-        super().__init__(message)
-        self.kind = kind
+    action: Action
+    name: str
+    args: JsonMap
+    key: str
+    mark: str
+    started: int
 
 
 class Environment:
@@ -128,8 +135,11 @@ class Environment:
         secrets: Iterable[str] = (),
         audit: AuditLog | None = None,
         clock: Callable[[], float] = monotonic_s,
+        actions: ActionRegistry | None = None,
     ) -> None:
         """With a `breaker`, an action whose endpoint is down rests for a while; `secrets` are never shown.
+
+        With `actions`, an action may be named, and no other name is known.
 
         A timeout is not retried where the action is known to change something: by its `effect`, or by its name.
 
@@ -154,90 +164,137 @@ class Environment:
         self._lock = threading.Lock()
         self._redactor = Redactor(secrets)
         self._vitals = Vitals()
-        closed = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message="This environment has no workspace.")
-        self._context = ToolContext(Workspace(os.sep, lambda *_: closed), timeout_s=inf)
+        self._actions = actions
+        self._context = ToolContext(no_workspace(), timeout_s=inf)
 
-    def execute_action(self, action: Action, args: Mapping[str, Any], *, idempotency_key: str = "") -> JsonMap:
+    def execute_action(self, action: Action | str, args: Mapping[str, Any], *, idempotency_key: str = "") -> JsonMap:
         """Run one action: `{ok, action, args, data, error, ms, retries, error_type}`, and never an exception.
 
         With the same `idempotency_key` the same call is done once, and its result given again; the same key with other
-        arguments is refused. Only KeyboardInterrupt passes.
+        arguments is refused. Only KeyboardInterrupt passes. An async action runs in an event loop of its own, in a
+        thread where one runs here already.
         """
         return self.execute(action, args, idempotency_key=idempotency_key).to_dict()
 
-    def execute(self, action: Action, args: Mapping[str, Any], *, idempotency_key: str = "") -> ExecResult:
+    async def aexecute_action(
+        self, action: Action | str, args: Mapping[str, Any], *, idempotency_key: str = ""
+    ) -> JsonMap:
+        """The same in the running event loop, where async actions run; a sync action has a thread.
+
+        It asks `_arun_with_retries` and `_arun_with_timeout` in place of the two hooks of these names without the "a".
+        A cancelled task passes its CancelledError on, after the action was told by its cancel flag.
+        """
+        return (await self.aexecute(action, args, idempotency_key=idempotency_key)).to_dict()
+
+    def execute(self, action: Action | str, args: Mapping[str, Any], *, idempotency_key: str = "") -> ExecResult:
         """The same as a record."""
-        name, given = UNKNOWN, dict[str, Any]()
+        request = self._begun(action, args, idempotency_key)
+        if isinstance(request, ExecResult):
+            return request
+        outer = _RETRIES.set(0)
         try:
-            try:
-                name = _name_of(action)
-            finally:  # what has no name is shown with its arguments as well
-                given = _named_arguments(args)
-            if idempotency_key:
-                return self._once(idempotency_key, action, name, given)
+            prepared = self._permitted(request)
+            result = self._succeeded(request, prepared, self._run_with_retries(request.action, prepared))
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # noqa: BLE001 - whatever action, arguments and key are, the caller gets a result
-            return self._reported(_failed(name, given, error))
-        return self._run(action, name, given)
+        except BaseException as error:  # noqa: BLE001 - whatever action and hooks do, the caller gets a result
+            result = _failed(request.name, request.args, error)
+        return self._ended(request, result, outer)
 
-    def _once(self, key: str, action: Action, name: str, given: JsonMap) -> ExecResult:
-        """The result that this key has already, or that of the call, which is made now.
+    async def aexecute(self, action: Action | str, args: Mapping[str, Any], *, idempotency_key: str = "") -> ExecResult:
+        """The same as a record, in the running event loop."""
+        request = self._begun(action, args, idempotency_key)
+        if isinstance(request, ExecResult):
+            return request
+        outer = _RETRIES.set(0)
+        try:
+            prepared = self._permitted(request)
+            result = self._succeeded(request, prepared, await self._arun_with_retries(request.action, prepared))
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever action and hooks do, the caller gets a result
+            result = _failed(request.name, request.args, error)
+        return self._ended(request, result, outer)
+
+    def _begun(self, action: Action | str, args: object, key: str) -> _Request | ExecResult:
+        """The request to run, or the result that it has already.
 
         Source: Stripe's API reference, "Idempotent requests": the first result is given again, and a key that comes
         back with other parameters is an error.
         """
-        mark = call_fingerprint(name, to_jsonable_python(given))  # raises for what cannot be compared
-        with self._lock:
-            known, result = self._results.get(key, (mark, None))
-            if known != mark:
-                message = "This idempotency key belongs to another call: use a new key for other arguments."
-                raise ActionError(message, "IdempotencyError")
-            if result is not None:
-                return result
-            if key in self._results:
-                message = "The same call is being made at this moment: wait for its result."
-                raise ActionError(message, "IdempotencyError")
-            self._results[key] = (mark, None)
-        # Cut off by Ctrl-C, it stays "in progress": whether it had its effect is unknown, so it is not made again.
-        result = self._run(action, name, given)
-        with self._lock:
-            self._results[key] = (mark, result)
-            if result.error_type in _NOT_MADE:
-                del self._results[key]
-            if len(self._results) > MOST_RESULTS:
-                del self._results[next(each for each, (_, ended) in self._results.items() if ended)]
-        return result
-
-    def _run(self, action: Action, name: str, given: JsonMap) -> ExecResult:
-        started, outer = monotonic_ms(), _RETRIES.set(0)
+        started, name, arguments = monotonic_ms(), UNKNOWN, dict[str, Any]()
         try:
-            effect = _effect_of(action)
-            self._permit(Tool(name, name, OpenArguments, effect or effect_by_name(name), lambda *_: None))
-            prepared = self._prepare_args(name, dict(given))
-            value = self._run_with_retries(action, prepared)
-            told = json_like(value)
-            safe = self._redactor.content(told)
-            result = ExecResult(True, name, prepared, data=value if safe == told else safe)
+            try:
+                if isinstance(action, str):
+                    name, action = action, self._registered(action)
+                name = _name_of(action)
+            finally:  # what has no name is shown with its arguments as well
+                arguments = _named_arguments(args)
+            mark = call_fingerprint(name, comparable(arguments)) if key else ""
+            ended = self._reserved(key, mark) if key else None
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # noqa: BLE001 - whatever action and hooks do, the caller gets a result
-            result = _failed(name, given, error)
+        except BaseException as error:  # noqa: BLE001 - whatever action, arguments and key are, the caller gets a result
+            return self._reported(_failed(name, arguments, error))
+        return ended or _Request(action, name, arguments, key, mark, started)
+
+    def _registered(self, name: str) -> Tool:
+        known = self._actions.names() if self._actions is not None else frozenset[str]()
+        if self._actions is None or (registered := self._actions.get(name)) is None:
+            raise ActionError(
+                f"There is no action {name!r}. There are: {', '.join(sorted(known)) or 'none'}.", "unknown_tool"
+            )
+        return registered
+
+    def _reserved(self, key: str, mark: str) -> ExecResult | None:
+        """The result of the call with this key; None where it is to be made now, and no other call with the key is."""
+        with self._lock:
+            recorded, result = self._results.get(key, (mark, None))
+            if recorded != mark:
+                message = "This idempotency key belongs to another call: use a new key for other arguments."
+                raise ActionError(message, "IdempotencyError")
+            if result is None and key in self._results:
+                message = "The same call is being made at this moment: wait for its result."
+                raise ActionError(message, "IdempotencyError")
+            if result is None:
+                self._results[key] = (mark, None)
+            return result
+
+    def _permitted(self, request: _Request) -> dict[str, Any]:
+        """The arguments that the action gets; what is refused raises."""
+        effect = declared_effect(request.action) or effect_by_name(request.name)
+        self._permit(Tool(request.name, request.name, OpenArguments, effect, lambda *_: None))
+        return self._prepare_args(request.name, dict(request.args))
+
+    def _succeeded(self, request: _Request, prepared: dict[str, Any], value: Any) -> ExecResult:
+        return ExecResult(True, request.name, prepared, data=without_known(value, self._redactor))
+
+    def _ended(self, request: _Request, result: ExecResult, outer: Any) -> ExecResult:
         retries = _RETRIES.get()
         _RETRIES.reset(outer)
-        return self._reported(replace(result, ms=monotonic_ms() - started, retries=retries))
+        result = self._reported(replace(result, ms=monotonic_ms() - request.started, retries=retries))
+        if not request.key:
+            return result
+        # Cut off by Ctrl-C, it stays "in progress": whether it had its effect is unknown, so it is not made again.
+        with self._lock:
+            self._results[request.key] = (request.mark, result)
+            if result.error_type in _NOT_MADE:
+                del self._results[request.key]
+            if len(self._results) > MOST_RESULTS:
+                del self._results[next(key for key, (_, ended) in self._results.items() if ended)]
+        return result
 
     def _prepare_args(self, action_name: str, args: dict[str, Any]) -> dict[str, Any]:
         """Paths made safe, contents, addresses and the action's own validator heeded; what is refused raises."""
-        for field in _PATH_FIELDS if action_name in _READING | _WRITING else ():
+        for field in FILE_NAMES if action_name in READING | WRITING else ():
             if field in args:
                 args[field] = self._safe_path(args[field])
                 into_folder = action_name == "move_file" and field in {"target", "directory"}
-                if action_name not in _LISTING and not (into_folder and os.path.isdir(args[field])):
+                if action_name not in LISTING and not (into_folder and os.path.isdir(args[field])):
                     self._check_extension(args[field])
-        if action_name in _TEXT_WRITING and not isinstance(args.get("content"), str):
+        if action_name in TEXT_WRITING and not isinstance(args.get("content"), str):
             raise ValueError("Missing or invalid 'content' for write/append operation.")
-        if action_name in _GOING_OUT:
+        if action_name in GOING_OUT:
             if not self.allow_net:
                 raise PermissionError("Network access is disabled in this Environment.")
             url = args.get("url")
@@ -248,59 +305,90 @@ class Environment:
         return args if validator is None else _named_arguments(validator(args))
 
     def _run_with_retries(self, action: Action, args: dict[str, Any]) -> Any:
-        name, effect = _name_of(action), _effect_of(action)
-        values, errors = list[Any](), list[BaseException]()
+        attempts = _Attempts()
 
-        def attempt(_: ToolContext, __: OpenArguments) -> ToolOutput:
-            errors.clear()
-            try:
-                returned = self._run_with_timeout(action, args, self._rules.timeouts.get(name, self.timeout_s))
-            except BaseException as error:
-                errors.append(error)
-                raise
-            # A caller in Python is given the data of a tool's result.
-            result = returned.result if isinstance(returned, ToolOutput) else returned
-            if isinstance(result, ToolResult):
-                result = result.data if result.error is None else result.error
-            values.append(result)
-            if isinstance(result, ToolError):
-                return ToolOutput.failed(result)
-            status = http_status(returned)
-            return ToolOutput.ok() if status is None else ToolOutput.ok(status=status)
+        def attempt(*_: object) -> ToolOutput:
+            with attempts.watched():
+                return attempts.returned(self._run_with_timeout(action, args, self._seconds(action)))
 
-        tool = Tool(name, name, OpenArguments, effect or effect_by_name(name), attempt, remote=name in _GOING_OUT)
+        engine, call = self._engine(action, args, attempt)
+        return attempts.value_of(engine.run_sync(call, self._context))
+
+    async def _arun_with_retries(self, action: Action, args: dict[str, Any]) -> Any:
+        attempts = _Attempts()
+
+        async def attempt(*_: object) -> ToolOutput:
+            with attempts.watched():
+                return attempts.returned(await self._arun_with_timeout(action, args, self._seconds(action)))
+
+        engine, call = self._engine(action, args, attempt)
+        return attempts.value_of(await engine.run_async(call, self._context))
+
+    def _run_with_timeout(self, action: Action, args: dict[str, Any], timeout_s: float) -> Any:
+        seconds, scopes = max(0.001, timeout_s), list[CancellationScope]()
+        call = partial(call_tool, self._call_of(action, args, scopes), self._context_of(action), {}, seconds)
+        with _timed(action, timeout_s, scopes):
+            return call_within(seconds + SELF_TIMED_GRACE_S, call) if _runs_loop() else call()
+
+    async def _arun_with_timeout(self, action: Action, args: dict[str, Any], timeout_s: float) -> Any:
+        scopes = list[CancellationScope]()
+        with _timed(action, timeout_s, scopes):
+            call = self._call_of(action, args, scopes)
+            return await await_tool(call, self._context_of(action), {}, max(0.001, timeout_s))
+
+    def _seconds(self, action: Action) -> float:
+        return self._rules.timeouts.get(_name_of(action), self.timeout_s)
+
+    def _engine(self, action: Action, args: dict[str, Any], attempt: Callable[..., Any]) -> tuple[Engine, ToolCall]:
+        """The engine whose one tool makes an attempt at the action, and its call.
+
+        The call's arguments only tell the policy whether something in them stands for a secret.
+        """
+        name, effect = _name_of(action), declared_effect(action)
+        remote = name in GOING_OUT
+        tool = Tool(name, name, OpenArguments, effect or effect_by_name(name), attempt, remote=remote)
         rules = replace(self._rules, timeouts={}, retries=self._retries(name, effect))
         engine = Engine(
             ActionRegistry([tool]),
             TraceSink(),
-            EngineConfig(enable_cache=False),
+            EngineConfig(async_timeout_s=inf, enable_cache=False),
             policy=call_policy.CallPolicy(rules, self._memory, used=self._used),
             redactor=self._redactor,
         )
-        call = ToolCall(call_id="", tool=name, arguments={"text": _in_words(args)}, raw_arguments="")
-        run = engine.run_sync(call, self._context)
-        _RETRIES.set(max(0, run.attempts - 1))
-        if errors:
-            raise errors[-1]
-        if run.result.error is not None:
-            raise ActionError(run.result.error.message, run.error_type or run.result.error.code.value)
-        return values[-1]
+        words = {"text": str(json_like(args))}
+        return engine, ToolCall(call_id="", tool=name, arguments=words, raw_arguments="")
 
-    def _run_with_timeout(self, action: Action, args: dict[str, Any], timeout_s: float) -> Any:
+    def _call_of(self, action: Action, args: dict[str, Any], scopes: list[CancellationScope]) -> Tool:
+        """One call of the action as a tool without arguments; `scopes` get that of the call, its cancel flag."""
 
-        def run() -> tuple[Any, TimeoutError | None]:
-            try:
-                return _awaited(action.execute(**args)), None
-            except TimeoutError as error:  # its own
-                return None, error
+        def call(context: ToolContext) -> Any:
+            if context.scope is not None:
+                scopes.append(context.scope)
+            if isinstance(action, Tool):
+                return (action.a if is_async else action.s)(context, **action.fitting(args))
+            field = context_parameter(action.execute)
+            return action.execute(**args, **({field: context} if field else {}))
 
-        try:
-            value, own = call_here(max(0.001, timeout_s), run, CancellationScope())
-        except TimeoutError:
-            raise TimeoutError(f"Action '{action.name}' timed out after {timeout_s:.1f}s") from None
-        if own is not None:
-            raise own
-        return value
+        async def in_loop(context: ToolContext, _: object) -> Any:
+            value = call(context)
+            return await value if isawaitable(value) else value
+
+        is_async = (
+            (action.asynchronous or action.arun) if isinstance(action, Tool) else iscoroutinefunction(action.execute)
+        )
+        run = in_loop if is_async else lambda context, _: call(context)
+        return Tool(
+            action.name, action.name, OpenArguments, declared_effect(action) or effect_by_name(action.name), run
+        )
+
+    def _context_of(self, action: Action) -> ToolContext:
+        """What a tool may use: the files of `base_dir`, and nothing else."""
+        if not isinstance(action, Tool) or self.base_dir is None or not os.path.isdir(self.base_dir):
+            return self._context
+        extensions = frozenset(extension.lower() for extension in self.allowed_exts or ())
+        return replace(
+            self._context, workspace=Workspace(self.base_dir, lambda *_: None, allowed_extensions=extensions)
+        )
 
     def _safe_path(self, file_name: str) -> str:
         """The absolute path; with a `base_dir` the real one, where it leads out of that PermissionError is raised."""
@@ -332,7 +420,11 @@ class Environment:
             raise PermissionError(f"Domain '{target.host}' not allowed.")
 
     def _log(self, record: JsonMap) -> None:
-        """Tell whoever listens, without secrets; none of them can break the run."""
+        """Tell whoever listens, without secrets; none of them can break the run. Of long data the beginning is told."""
+        if self._audit is None and self.logger is None:
+            return
+        if "data" in record:
+            record = {**record, "data": json_like(record["data"], MOST_LOGGED)}
         safe = self._redact(record)
         if self._audit is not None:
             self._audit.write(safe)
@@ -367,7 +459,7 @@ class Environment:
 
     def _retries(self, name: str, effect: Effect | None) -> call_policy.RetryPolicy:
         """A timeout leaves open what was done: what is known to change something is not done again. Source: spec 4."""
-        changing = name in _WRITING | {"http_post"} if effect is None else effect in CHANGING
+        changing = name in WRITING | {"http_post"} if effect is None else effect in CHANGING
         named = self.retry_exceptions
         exceptions = (named,) if isinstance(named, type) else tuple(named)
         repeatable = call_policy.WITHOUT_CHANGE if changing else frozenset(Effect)
@@ -384,6 +476,60 @@ class Environment:
         return result
 
 
+class _Attempts:
+    """What the attempts at one action came to, as its caller is to have it: the engine knows JSON values only."""
+
+    def __init__(self) -> None:
+        self._value: Any = None
+        self._error: BaseException | None = None
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Keep what one attempt raises."""
+        self._error = None
+        try:
+            yield
+        except BaseException as error:
+            self._error = error
+            raise
+
+    def returned(self, output: object) -> ToolOutput:
+        """Keep what one attempt gave back; gives what the engine has to know of it."""
+        self._value = action_value(output)
+        if isinstance(self._value, ToolError):
+            return ToolOutput.failed(self._value)
+        status = http_status(output)
+        return ToolOutput.ok() if status is None else ToolOutput.ok(status=status)
+
+    def value_of(self, run: ToolRun) -> Any:
+        """What the last attempt came to; what it raised, or why there was none, is raised."""
+        _RETRIES.set(max(0, run.attempts - 1))
+        if self._error is not None:
+            raise self._error
+        if run.result.error is not None:
+            raise ActionError(run.result.error.message, run.error_type or run.result.error.code.value)
+        return self._value
+
+
+@contextmanager
+def _timed(action: Action, timeout_s: float, scopes: list[CancellationScope]) -> Iterator[None]:
+    """Name the action whose time was over; a TimeoutError of its own passes as it is."""
+    try:
+        yield
+    except TimeoutError:
+        if scopes and not scopes[-1].over:
+            raise
+        raise TimeoutError(f"Action '{action.name}' timed out after {timeout_s:.1f}s") from None
+
+
+def _runs_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 def _name_of(action: Action) -> str:
     """What the action is called; TypeError where it has no name: it could not be allowed, counted or found in a log."""
     name = getattr(action, "name", None)
@@ -396,43 +542,6 @@ def _named_arguments(arguments: object) -> dict[str, Any]:
     if not isinstance(arguments, Mapping):
         raise TypeError(f"the arguments of an action are a mapping, not {type(arguments).__name__}")
     return dict(arguments)
-
-
-def _effect_of(action: Action) -> Effect | None:
-    effect = getattr(action, "effect", None)
-    return effect if isinstance(effect, Effect) else None
-
-
-def effect_by_name(action: str) -> Effect:
-    """What an action of this name does; one that is not known counts as changing the world."""
-    if action in _READING:
-        return Effect.READ
-    return Effect.NETWORK if action in {"http_get", "fetch_url"} else Effect.WRITE
-
-
-def _awaited(value: Any) -> Any:
-    """What a coroutine comes to, in a loop of its own; anything else as it is."""
-    if not inspect.iscoroutine(value):
-        return value
-    try:
-        return asyncio.run(value)
-    finally:
-        value.close()
-
-
-def json_like(value: Any) -> Any:
-    """A copy made of JSON values; its `repr` where it has none, or contains itself."""
-    try:
-        return to_jsonable_python(value, fallback=_in_words)
-    except Exception:  # noqa: BLE001 - a value may fight back in any way
-        return _in_words(value)
-
-
-def _in_words(value: Any) -> str:
-    try:
-        return repr(value)
-    except Exception:  # noqa: BLE001 - a value may fight back in any way
-        return f"<{type(value).__name__}>"
 
 
 def _failed(name: str, args: JsonMap, error: BaseException) -> ExecResult:

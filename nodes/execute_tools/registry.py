@@ -8,9 +8,21 @@ import inspect
 import warnings
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, wraps
+from functools import cached_property, lru_cache, wraps
 from math import inf
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args, get_origin, get_type_hints, overload
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    Protocol,
+    TypeAlias,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
 
 import orjson
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -82,6 +94,11 @@ class ToolContext:
     remember: Callable[[str], str | ToolError] | None = None
     servers: "McpServers | None" = None
 
+    @property
+    def cancelled(self) -> bool:
+        """The call's cancel flag: its time is over, or the run was stopped, and nobody waits for its result."""
+        return self.scope is not None and self.scope.over
+
 
 @dataclass(frozen=True)
 class ToolOutput:
@@ -111,6 +128,41 @@ class ToolOutput:
 
 ToolAnswer: TypeAlias = ToolOutput | ToolError
 """What a tool that comes with this package gives back; an error is a result without effects."""
+
+
+class Action(Protocol):
+    """What an `Environment` runs: a `Tool`, or any object with these two. It may declare an `effect`.
+
+    A parameter of `execute` that is annotated with ToolContext gets the context of the call, with its cancel flag.
+    """
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    @property
+    def execute(self) -> Callable[..., Any]:
+        """The method that does it, sync or async. Whatever it raises becomes an error of the result."""
+
+
+Validator = Callable[[JsonMap], JsonMap]
+"""Takes the arguments of one action and gives them back, checked and normalised; raises to refuse them."""
+
+
+class ActionError(RuntimeError):
+    """An action came to no value: it was refused, or failed by a typed error. `kind` is the result's `error_type`."""
+
+    def __init__(self, message: str, kind: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+def action_value(output: object) -> object:
+    """What a caller in Python is given of a tool's output: the data of its result, or its error."""
+    result = output.result if isinstance(output, ToolOutput) else output
+    if not isinstance(result, ToolResult):
+        return result
+    return result.data if result.error is None else result.error
 
 
 @dataclass(frozen=True)
@@ -170,6 +222,26 @@ class Tool:
         except Exception as error:  # noqa: BLE001 - a user's validator may fail in any way, and none ends the run
             return [f"the arguments could not be checked ({type(error).__name__}: {error})"]
         return values_without_json_form(canonical) or canonical
+
+    def execute(self, /, **arguments: Any) -> Any:
+        """Run as spec 4's action, without a workspace: the data of the result, or what else the function gives back.
+
+        Raises:
+            ValueError: the arguments do not fit.
+            ActionError: the tool gave back an error.
+        """
+        output = self.s(ToolContext(no_workspace()), **self.fitting(arguments))
+        value = action_value(output)
+        if isinstance(value, ToolError):
+            raise ActionError(value.message, value.code.value)
+        return value
+
+    def fitting(self, arguments: JsonMap) -> JsonMap:
+        """The arguments as `validate` gives them; ValueError where they do not fit."""
+        checked = self.validate(arguments)
+        if isinstance(checked, list):
+            raise ValueError(f"The arguments of {self.name} do not fit: {'; '.join(checked)}.")  # noqa: TRY004
+        return checked
 
     def s(self, context: ToolContext, /, **arguments: Any) -> Any:
         """Run in this thread. A coroutine function gets a loop of its own, so it fails inside a running one."""
@@ -241,15 +313,102 @@ def tool(
     return Tool(arguments=arguments, effect=effect, run=run, **fields)
 
 
-class ActionRegistry:
-    """The tools of a run, by name."""
+@lru_cache(1)
+def no_workspace() -> Workspace:
+    """For tools that run without one: nothing in it may be used."""
+    denial = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message="There is no workspace here.")
+    return Workspace("/", lambda *_: denial)
 
-    def __init__(self, tools: Iterable[Tool]) -> None:
+
+FILE_NAMES: Final = ("file_name", "filename", "path", "target", "directory")
+"""Arguments of file actions that are paths."""
+LISTING: Final = frozenset({"list_files", "list_directory", "glob_files", "search_files"})
+READING: Final = LISTING | {"read_file", "search_in_file", "file_info"}
+TEXT_WRITING: Final = frozenset({"write_file", "append_file"})
+WRITING: Final = TEXT_WRITING | {"edit_file", "multi_edit", "delete_file", "move_file", "create_file"}
+GOING_OUT: Final = frozenset({"http_get", "http_post", "fetch_url"})
+"""Names of actions that say what they do. Source: spec 4."""
+
+
+def effect_by_name(action: str) -> Effect:
+    """What an action of this name does; one that is not known counts as changing the world."""
+    if action in READING:
+        return Effect.READ
+    return Effect.NETWORK if action in {"http_get", "fetch_url"} else Effect.WRITE
+
+
+def declared_effect(action: object) -> Effect | None:
+    """The effect that an action declares, None where it declares none."""
+    effect = getattr(action, "effect", None)
+    return effect if isinstance(effect, Effect) else None
+
+
+def tool_of(action: Action) -> Tool:
+    """The tool that an action is.
+
+    Its schema is read from the signature of `execute`, whose untyped parameters take any value, its description from
+    its `description` or its docstring.
+
+    Raises:
+        TypeError: it has no name, or no schema can be read.
+    """
+    if isinstance(action, Tool):
+        return action
+    name, execute = getattr(action, "name", None), getattr(action, "execute", None)
+    if not isinstance(name, str) or not name or not callable(execute):
+        raise TypeError("an action needs a name, a text that is not empty, and a method `execute`")
+    texts = (getattr(action, "description", None), inspect.getdoc(execute), type(action).__doc__)
+    description = next((text for text in texts if isinstance(text, str) and text), name)
+    arguments, run = read_signature(execute, (), untyped=True)
+    paths = [field for field in FILE_NAMES if field in arguments.model_fields]
+    return Tool(
+        name=name,
+        description=" ".join(inspect.cleandoc(description).partition("\n\n")[0].split()),
+        arguments=arguments,
+        effect=declared_effect(action) or effect_by_name(name),
+        run=run,
+        path_fields=tuple(paths) if name in READING | WRITING else (),
+    )
+
+
+def context_parameter(execute: Callable[..., Any]) -> str:
+    """The parameter of an action's method that is annotated with ToolContext, "" where there is none."""
+    try:
+        hints = inspect.get_annotations(inspect.unwrap(getattr(execute, "__func__", execute)))
+    except (TypeError, NameError):  # no function, or an annotation that is only there for type checkers
+        return ""
+    names = (name for name, hint in hints.items() if hint is ToolContext or f".{hint}".endswith(".ToolContext"))
+    return next(names, "")
+
+
+class ActionRegistry:
+    """The actions of a run by name, each as a tool."""
+
+    def __init__(self, actions: Iterable[Action] = (), validators: Mapping[str, Validator] | None = None) -> None:
+        """`validators` check and normalise the arguments of single actions, after their schema.
+
+        Raises:
+            ValueError: two actions have one name, or a validator is for none of them.
+        """
         self._tools: dict[str, Tool] = {}
-        for each in tools:
-            if each.name in self._tools:
-                raise ValueError(f"Two tools are called {each.name!r}: give one of them another name.")
-            self._tools[each.name] = each
+        self._validators = dict(validators or {})
+        for action in actions:
+            self.register(action)
+        for name in self._validators.keys() - self._tools.keys():
+            raise ValueError(f"A validator is for the action {name!r}, which is not registered.")
+
+    def register(self, action: Action) -> Tool:
+        """Add an action; gives the tool that `get` returns for its name.
+
+        Raises:
+            TypeError: it has no name, or no schema can be read.
+            ValueError: there is one of this name.
+        """
+        registered = tool_of(action)
+        if registered.name in self._tools:
+            raise ValueError(f"Two tools are called {registered.name!r}: give one of them another name.")
+        self._tools[registered.name] = registered
+        return registered
 
     def get(self, name: str) -> Tool | None:
         """The tool of this name, or None."""
@@ -261,24 +420,37 @@ class ActionRegistry:
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """What the other packages know of the tools, in the order of registration."""
-        return tuple(each.spec for each in self._tools.values())
+        return tuple(tool.spec for tool in self._tools.values())
 
     def validate(self, name: str, arguments: JsonMap) -> JsonMap | list[str]:
         """The arguments in canonical form, or one short sentence for each thing that is wrong with them."""
-        found = self._tools.get(name)
-        return [f"unknown tool {name!r}"] if found is None else found.validate(arguments)
+        registered = self._tools.get(name)
+        if registered is None:
+            return [f"unknown tool {name!r}"]
+        checked = registered.validate(arguments)
+        validator = self._validators.get(name)
+        if validator is None or isinstance(checked, list):
+            return checked
+        try:
+            normalised = validator(dict(checked))
+        except Exception as error:  # noqa: BLE001 - a user's validator may fail in any way, and none ends the run
+            return [str(error) or type(error).__name__]
+        if not isinstance(normalised, Mapping):
+            return [f"the validator of {name} gave back {type(normalised).__name__} and no arguments"]
+        return registered.validate(dict(normalised))
 
 
 # --- The arguments of a tool, read from the signature of its function
 
 
 def read_signature(
-    function: Callable[..., Any], path_fields: tuple[str, ...]
+    function: Callable[..., Any], path_fields: tuple[str, ...], *, untyped: bool = False
 ) -> tuple[type[BaseModel], Callable[[Any, Any], Any]]:
     """The model of a function's arguments, and the function as `run(context, arguments)`, by its signature.
 
     The parameter that is annotated with ToolContext, or an untyped first one, gets the context. A single other one that
-    is annotated with a pydantic model stands for all arguments; otherwise each parameter is an argument.
+    is annotated with a pydantic model stands for all arguments; otherwise each parameter is an argument. `untyped`
+    parameters take any value.
 
     Raises:
         TypeError: the signature says too little; the text names the function and the remedy.
@@ -294,7 +466,11 @@ def read_signature(
     )
     context = next(contexts, "")
     first = next(iter(parameters), "")
-    if not context and (first in {"ctx", "context"} or len(parameters) == 2) and hints.get(first, Any) in {Any, object}:
+    if untyped:
+        hints = {**dict.fromkeys(parameters, Any), **hints}
+    elif (
+        not context and (first in {"ctx", "context"} or len(parameters) == 2) and hints.get(first, Any) in {Any, object}
+    ):
         context = first  # spec 5's form, `(ctx, ...)`
     fields = [each for each in parameters.values() if each.name != context and each.kind not in _VARIADIC]
     extras = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())

@@ -1,15 +1,23 @@
+import asyncio
+import csv
+import io
+import itertools
 import json
+import re
+import sqlite3
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, CallRules, RateLimit
-from mendgraph.nodes.execute_tools.environment import Environment
-from mendgraph.nodes.execute_tools.registry import ToolOutput
+from mendgraph.nodes.execute_tools.environment import MOST_LOGGED, Environment
+from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
 from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
+from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode
 from tests.nodes.execute_tools.action_doubles import Do, Later, echo, fail
 
@@ -122,7 +130,8 @@ def test_every_action_is_logged_without_secrets(tmp_path: Path) -> None:
     for text in (json.dumps(records), json.dumps(good), written):
         assert known not in text
         assert "hunter2" not in text
-        assert "tr0ub4dor" not in text
+    assert "tr0ub4dor" not in json.dumps(records) + written
+    assert good["data"] == {"note": f"it is {MARK}", "session_token": "tr0ub4dor" + "-Xk29"}
     assert [json.loads(line)["event"] for line in written.splitlines()] == ["action_ok", "action_error"]
 
 
@@ -156,7 +165,7 @@ class EffectThatFails(Unnamed):
         (Unnamed(), {}, "", "<unknown>", "TypeError"),
         (EffectThatFails(), {}, "", "x", "SystemExit"),
         (Do("x", echo), None, "", "x", "TypeError"),
-        (Do("x", echo), {"a": object()}, "k", "x", "PydanticSerializationError"),
+        (Do("x", echo), {"a": object()}, "k", "x", "TypeError"),
     ],
 )
 def test_what_cannot_be_run_is_an_error_and_no_crash(action: Any, args: Any, key: Any, name: str, kind: str) -> None:
@@ -166,9 +175,9 @@ def test_what_cannot_be_run_is_an_error_and_no_crash(action: Any, args: Any, key
 
 @pytest.mark.parametrize(
     ("value", "told"),
-    [(Fighting(), "<Fighting>"), (circle(), "{'a': {...}}"), (b"\xff", "b'\\xff'"), ((Path("a"),), ["a"])],
+    [(Fighting(), "<Fighting>"), (circle(), "<dict>"), (b"\xff", "<bytes>"), ((Path("a"),), ["a"])],
 )
-def test_any_object_goes_in_and_out_as_it_is_and_is_told_in_words(value: Any, told: Any) -> None:
+def test_any_object_goes_in_and_out_as_it_is_and_is_told_by_its_type(value: Any, told: Any) -> None:
     records = list[JsonMap]()
     action = Do("x", lambda **given: given["thing"])
     result = Environment(logger=records.append).execute(action, {"thing": value})
@@ -177,14 +186,10 @@ def test_any_object_goes_in_and_out_as_it_is_and_is_told_in_words(value: Any, to
     assert records[0]["data"] == told
 
 
-@pytest.mark.parametrize("at", ["action", "logger", "value"])
+@pytest.mark.parametrize("at", ["action", "logger"])
 def test_an_interrupt_passes(at: str) -> None:
-    class Interrupting:
-        def __repr__(self) -> str:
-            raise KeyboardInterrupt
-
     interrupt = fail(KeyboardInterrupt())
-    action = Do("x", interrupt if at == "action" else Interrupting if at == "value" else echo)
+    action = Do("x", interrupt if at == "action" else echo)
     with pytest.raises(KeyboardInterrupt):
         Environment(logger=lambda _: interrupt() if at == "logger" else None).execute(action, {})
 
@@ -322,3 +327,273 @@ def test_result_of_the_oldest_key_is_forgotten(monkeypatch: pytest.MonkeyPatch) 
     environment.execute(pay, {}, idempotency_key="a")
 
     assert (made, len(pay.calls)) == (3, 4)
+
+
+# --- What can be used up
+
+
+def cursor() -> sqlite3.Cursor:
+    database = sqlite3.connect(":memory:", check_same_thread=False)
+    return database.execute("select 1 union select 2")
+
+
+def rows() -> Iterator[int]:
+    yield from (1, 2)
+
+
+CONSUMABLE: dict[str, Callable[[], Any]] = {
+    "generator": rows,
+    "map": lambda: map(str, [1, 2]),
+    "iterator of a list": lambda: iter([1, 2]),
+    "zip": lambda: zip([1, 2], [1, 2], strict=True),
+    "file": lambda: io.StringIO("a\nb\n"),
+    "csv reader": lambda: csv.reader(io.StringIO("a,b\nc,d")),
+    "cursor": cursor,
+    "matches": lambda: re.finditer("a", "aa"),
+    "paths": lambda: Path("/").glob("*"),
+}
+
+
+@pytest.mark.parametrize("secrets", [[], ["xyzzy-" + "plugh-4711"]])
+@pytest.mark.parametrize("make", CONSUMABLE.values(), ids=CONSUMABLE)
+def test_what_can_be_used_up_is_handed_on_untouched(make: Callable[[], Any], secrets: list[str]) -> None:
+    records: list[JsonMap] = []
+    environment = Environment(logger=records.append, secrets=secrets)
+
+    bare = environment.execute_action(Do("rows", make), {})["data"]
+    nested = environment.execute_action(Do("rows", lambda: {"rows": [make()]}), {})["data"]["rows"][0]
+    taken = environment.execute_action(Do("rows", lambda rows: len(list(rows))), {"rows": make()})["data"]
+
+    assert len(list(bare)) == len(list(nested)) == taken >= 2
+    assert records[0]["data"] == f"<{type(make()).__name__}>"
+
+
+def test_an_endless_result_is_not_iterated() -> None:
+    result = Environment(logger=lambda _: None).execute_action(Do("count", itertools.count), {"start": 3})
+    assert (result["ok"], next(result["data"])) == (True, 3)
+
+
+def test_an_iterator_has_no_idempotency_key() -> None:
+    action, given = Do("x", echo), iter([1, 2])
+    result = Environment().execute_action(action, {"rows": given}, idempotency_key="k")
+    assert (result["error_type"], action.calls, list(given)) == ("TypeError", [], [1, 2])
+
+
+def test_of_a_long_result_the_log_has_the_beginning_and_the_caller_all() -> None:
+    records: list[JsonMap] = []
+    table = [{"id": number, "name": "ann"} for number in range(20_000)]
+    result = Environment(logger=records.append).execute_action(Do("rows", lambda: table), {})
+    assert result["data"] is table
+    assert records[0]["data"][0] == {"id": 0, "name": "ann"}
+    assert len(records[0]["data"]) < MOST_LOGGED
+    assert records[0]["data"][-1] == f"... {20_000 - len(records[0]['data']) + 1} more"
+
+
+def test_a_known_secret_is_masked_in_the_data_and_the_rest_is_the_same_object() -> None:
+    known = "xyzzy-" + "plugh-4711"
+    deep = [1, "harmless"]
+    data = {"rows": (f"it is {known}", deep), "deep": deep}
+    result = Environment(secrets=[known]).execute_action(Do("x", lambda: data), {})
+    assert result["data"] == {"rows": (f"it is {MARK}", deep), "deep": deep}
+    assert result["data"]["deep"] is deep
+
+
+# --- Inside of a running event loop
+
+
+def test_an_async_action_runs_from_sync_code_inside_a_loop() -> None:
+    async def main() -> list[JsonMap]:
+        environment = Environment(timeout_s=0.3, max_retries=0)
+        return [environment.execute_action(Later(seconds), {"a": 1}) for seconds in (0, 30)]
+
+    done, late = asyncio.run(main())
+    assert done["data"] == {"a": 1}
+    assert late["error"] == "Action 'later' timed out after 0.3s"
+
+
+@pytest.mark.parametrize("action", [Later(0), Do("x", echo), Do("hidden", lambda **given: Later(0).execute(**given))])
+def test_an_awaited_action_ends_as_one_that_is_waited_for(action: Any) -> None:
+    records: list[JsonMap] = []
+    environment = Environment(logger=records.append)
+    awaited = asyncio.run(environment.aexecute_action(action, {"a": 1}))
+    waited = environment.execute_action(action, {"a": 1})
+    assert {**awaited, "ms": 0} == {**waited, "ms": 0}
+    assert {**records[0], "ms": 0} == {**records[1], "ms": 0}
+    assert awaited["data"] == {"a": 1}
+
+
+def test_an_awaited_action_runs_in_the_loop_of_its_caller() -> None:
+    class InLoop:
+        name = "in_loop"
+
+        async def execute(self) -> object:
+            return asyncio.get_running_loop()
+
+    async def main() -> bool:
+        result = await Environment().aexecute_action(InLoop(), {})
+        return result["data"] is asyncio.get_running_loop()
+
+    assert asyncio.run(main())
+
+
+def test_an_awaited_action_is_retried_timed_refused_and_remembered() -> None:
+    async def main() -> list[Any]:
+        environment = Environment(timeout_s=0.05, retry_backoff_s=0)
+        late = await environment.aexecute_action(Later(30), {})
+        own = await environment.aexecute_action(Do("fetch", fail(TimeoutError("no answer"))), {})
+        refused = await environment.aexecute_action(Do("http_get", echo), {"url": "http://a.example"})
+        pay = Do("pay", lambda: "paid")
+        keyed = [await environment.aexecute_action(pay, {}, idempotency_key="k") for _ in range(2)]
+        return [
+            late["error"],
+            late["retries"],
+            own["error"],
+            own["retries"],
+            refused["error"],
+            keyed[1]["data"],
+            pay.calls,
+        ]
+
+    assert asyncio.run(main()) == [
+        "Action 'later' timed out after 0.1s", 1, "no answer", 1,
+        "Network access is disabled in this Environment.", "paid", [{}],
+    ]  # fmt: skip
+
+
+def test_a_cancelled_task_passes_on_and_cancels_its_action() -> None:
+    flags: list[ToolContext] = []
+
+    class Slow:
+        name = "slow"
+
+        def __init__(self, begun: asyncio.Event) -> None:
+            self._begun = begun
+
+        async def execute(self, context: ToolContext) -> None:
+            flags.append(context)
+            self._begun.set()
+            await asyncio.sleep(30)
+
+    async def main() -> bool:
+        begun = asyncio.Event()
+        task = asyncio.ensure_future(Environment().aexecute_action(Slow(begun), {}))
+        await begun.wait()
+        running = flags[0].cancelled
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return running
+
+    assert asyncio.run(main()) is False
+    assert flags[0].cancelled
+
+
+# --- One type of action, cancel flags
+
+
+def test_an_action_sees_by_its_flag_that_its_time_is_over() -> None:
+    seen: list[str] = []
+
+    class Patient:
+        name = "patient"
+
+        def execute(self, rounds: int, context: ToolContext) -> None:
+            for number in range(rounds):
+                if context.cancelled:
+                    seen.append(f"stopped after {number}")
+                    return
+                time.sleep(0.01)
+
+    result = asyncio.run(Environment(timeout_s=0.1, max_retries=0).aexecute_action(Patient(), {"rounds": 1_000}))
+    assert result["error"] == "Action 'patient' timed out after 0.1s"
+    until = time.monotonic() + 10
+    while not seen and time.monotonic() < until:
+        time.sleep(0.01)
+    assert seen[0].startswith("stopped after")
+
+
+class Notebook:
+    """Look at a file."""
+
+    name = "read_file"
+
+    def execute(self, file_name: str, lines=10) -> list[str]:  # type: ignore[no-untyped-def]  # noqa: ANN001
+        return Path(file_name).read_text().splitlines()[:lines]
+
+
+@tool(effect=Effect.READ, name="read_file")
+def peek(file_name: str) -> str:
+    """Look at a file."""
+    return Path(file_name).read_text()
+
+
+@pytest.mark.parametrize(("action", "data"), [(Notebook(), ["hello"]), (peek, "hello")])
+def test_what_a_registry_gives_an_environment_executes(tmp_path: Path, action: Any, data: Any) -> None:
+    (tmp_path / "notes.txt").write_text("hello")
+    registry = ActionRegistry()
+    registry.register(action)
+    environment = Environment(base_dir=str(tmp_path), actions=registry)
+    registered = registry.get("read_file")
+    assert registered is not None
+
+    results = [
+        environment.execute_action(each, {"file_name": "notes.txt"}) for each in (registered, "read_file", action)
+    ]
+    awaited = asyncio.run(environment.aexecute_action(registered, {"file_name": "notes.txt"}))
+
+    assert [result["data"] for result in [*results, awaited]] == [data] * 4
+    assert (registered.description, registered.effect) == ("Look at a file.", Effect.READ)
+    assert environment.execute_action(registered, {"file_name": "../notes.txt"})["error"] == "Path traversal blocked."
+    assert registered.execute(file_name=str(tmp_path / "notes.txt")) == data
+
+
+def test_a_registered_action_has_a_schema_and_arguments_that_do_not_fit_are_refused() -> None:
+    registry = ActionRegistry([Notebook()])
+    [spec] = registry.specs()
+    assert (spec.parameters["required"], spec.parameters["properties"]["file_name"]) == (
+        ["file_name"],
+        {"type": "string"},
+    )
+    registered = registry.get("read_file")
+    assert registered is not None
+    result = Environment(allowed_exts=None).execute_action(registered, {"name": "a.txt"})
+    assert (result["ok"], result["error_type"]) == (False, "ValueError")
+    assert result["error"].startswith("The arguments of read_file do not fit: file_name: field required")
+
+
+def test_only_registered_names_are_known_and_none_twice() -> None:
+    environment = Environment(actions=ActionRegistry([Notebook()]))
+    unknown = environment.execute_action("launch_rocket", {"x": 1})
+    assert (unknown["error"], unknown["error_type"]) == (
+        "There is no action 'launch_rocket'. There are: read_file.",
+        "unknown_tool",
+    )
+    assert Environment().execute_action("read_file", {})["error_type"] == "unknown_tool"
+    with pytest.raises(ValueError, match="Two tools are called 'read_file'"):
+        ActionRegistry([Notebook(), peek])
+    with pytest.raises(TypeError, match="an action needs a name"):
+        ActionRegistry([object()])  # type: ignore[list-item]
+
+
+def test_a_tool_of_the_package_works_on_the_base_directory(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("hello\n")
+    (tmp_path / "notes.bin").write_text("hello\n")
+    environment = Environment(base_dir=str(tmp_path))
+    assert "hello" in environment.execute_action(read_file, {"path": "notes.txt"})["data"]["content"]
+    assert environment.execute_action(read_file, {"path": "notes.bin"})["error"] == "Extension '.bin' not allowed."
+    assert environment.execute_action(read_file, {"path": "missing.txt"})["error_type"] == "not_found"
+    assert Environment().execute_action(read_file, {"path": "notes.txt"})["error_type"] == "permission_denied"
+
+
+def test_a_validator_of_the_registry_checks_after_the_schema_and_normalises() -> None:
+    def positive(args: JsonMap) -> JsonMap:
+        if args["lines"] < 1:
+            raise ValueError("lines must be positive")
+        return {**args, "lines": min(args["lines"], 5)}
+
+    registry = ActionRegistry([Notebook()], {"read_file": positive})
+    assert registry.validate("read_file", {"file_name": "a", "lines": 9}) == {"file_name": "a", "lines": 5}
+    assert registry.validate("read_file", {"file_name": "a", "lines": 0}) == ["lines must be positive"]
+    assert registry.validate("read_file", {"lines": 0}) == ["file_name: field required"]
+    with pytest.raises(ValueError, match="'nope'"):
+        ActionRegistry([Notebook()], {"nope": positive})
