@@ -229,7 +229,7 @@ def unnamed(request: str, paths: Iterable[str]) -> list[str]:
     """Those elsewhere than the files that the request names; none where it names none of them.
 
     What it names is not what it wants changed where nothing of that was: a failing test, a document. Not elsewhere are
-    the file of a test that is named, what is below the same top folder, tests and documents: commits have them together.
+    the file of a named test, what is below the same top folder, tests and documents: commits have them together.
     """
     changed = [*paths]
     scope = Scope(frozenset(map(_plain, _words(request))))
