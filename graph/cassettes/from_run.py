@@ -26,7 +26,7 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.langchain.failures import LESSONS
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.state import serializer
-from mendgraph.graph.machine.workspace import judged_workspace
+from mendgraph.graph.machine.workspace import denied_rules, judged_workspace
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.runs import small_history, thread_config, with_store
@@ -40,6 +40,7 @@ from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.journal.restoring import net_effects
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
+from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
 from mendgraph.nodes.language.history import is_request
 from mendgraph.nodes.records import (
     JsonMap,
@@ -93,7 +94,8 @@ def cassette_from_run(
     def kept(store: Store) -> tuple[StoredRun, StartFiles] | ToolError:
         if isinstance(stored := _stored(store, run), ToolError):
             return stored
-        start = files_at_start(store.folder, str(check_workspace(workspace)), stored.run_id)
+        denied = denied_rules(stored.context.denied_paths)
+        start = files_at_start(store.folder, str(check_workspace(workspace)), stored.run_id, denied)
         return start if isinstance(start, ToolError) else (stored, start)
 
     if isinstance(found := with_store(workspace, kept), ToolError):
@@ -261,8 +263,10 @@ class StartFiles:
         return files
 
 
-def files_at_start(records: str, root: str, run_id: str) -> StartFiles | ToolError:
-    """The workspace at `root` before the run; `records` is the folder of its journal.
+def files_at_start(
+    records: str, root: str, run_id: str, rules: tuple[FileGuardrailRule, ...] = ()
+) -> StartFiles | ToolError:
+    """The workspace at `root` before the run, without what these `rules` deny; `records` is the folder of its journal.
 
     Raises:
         StoreError: the journal cannot be read.
@@ -275,7 +279,7 @@ def files_at_start(records: str, root: str, run_id: str) -> StartFiles | ToolErr
         if sha256 and before[effect.path] is None:
             message = f"What {quoted(effect.path)} held before the run is gone or damaged."
             return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
-    return StartFiles(judged_workspace(root), before)
+    return StartFiles(judged_workspace(root, (*DEFAULT_GUARDRAIL_RULES, *rules)), before)
 
 
 def _secret_in(files: Files) -> ToolError | None:

@@ -274,6 +274,14 @@ class AgentContext(Record):
         protects=True,
         option="--writable PATH",
     )
+    denied_paths: tuple[str, ...] = setting(
+        (),
+        "Files and folders that no tool and no program may use, as patterns of .gitignore without '!': private/,"
+        " *.csv, docs/**/draft.md. Letter case makes no difference. A workspace's own file only adds to them.",
+        trust="more",
+        option="--deny PATTERN",
+        max_length=200,
+    )
     strict: bool = setting(
         False,
         "For untrusted repositories: files that run later, manifests, tests, documents and deletions only by their"
@@ -448,6 +456,15 @@ class AgentContext(Record):
             if not re.fullmatch(r"\.[^./\s]+", kind):
                 raise ValueError(f"{kind!r} is no extension: name them like .py or .md, without inner dots")
         return kinds
+
+    @field_validator("denied_paths")
+    @classmethod
+    def _usable_patterns(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        from mendgraph.nodes.execute_tools.files.tree_walk import pattern_problem
+
+        if (problem := next(filter(None, map(pattern_problem, patterns)), "")) != "":
+            raise ValueError(problem)
+        return patterns
 
     @model_validator(mode="after")
     def _both_prices(self) -> Self:

@@ -282,12 +282,13 @@ def load_configuration(
         return (below,)
     new = {name: value for name, value in own.values.items() if name not in taken}
     trusted = bool(own.sha256) and user_files.trusted_hash(workspace) == own.sha256
-    untrusted = () if trusted else needing_trust(new, below, base.keys())
+    merged = overlay(base, new)
+    values = {name: merged[name] for name in new}
+    untrusted = () if trusted else needing_trust(values, below, base.keys())
     if untrusted:
         return tuple(
             Problem(own.file, f"{name} needs your trust: {REMEDY}", own.lines[name], field=name) for name in untrusted
         )
-    merged = {**base, **new}
     whole = _context({**profile, **merged}, own.file or user.file)
     if isinstance(whole, Problem):
         return (whole,)
@@ -308,7 +309,7 @@ def load_context(workspace: StrPath = ".", *, workspace_file: bool = True, **set
     found = load_configuration(workspace, workspace_file=workspace_file)
     if isinstance(found, tuple):
         return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message="\n".join(map(str, found)))
-    made = _context({**found.values, **settings, "workspace": workspace}, "the settings")
+    made = _context(overlay(found.values, {**settings, "workspace": workspace}), "the settings")
     if isinstance(made, Problem):
         return invalid(made.message)
     return made
@@ -400,6 +401,7 @@ _RULES: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "shorter": lambda new, old: new is not None and new <= (REPLY_TOKENS if old is None else old),
     "off": lambda new, old: bool(old or not new),
     "on": lambda new, old: bool(new or not old),
+    "more": lambda new, old: set(old) <= set(new),
     "part": lambda new, old: set(new) <= set(old),
     "extensions": lambda new, old: (
         bool(new) and (not old or {each.lstrip(".").lower() for each in new} <= {each.lstrip(".") for each in old})
@@ -408,6 +410,16 @@ _RULES: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "limits": lambda new, old: all(name in new and new[name] <= most for name, most in old.items()),
 }
 """(value of the file, value without the file) -> whether the file's allows nothing more."""
+
+
+def overlay(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings `above` over those `below`; what a setting denies stays denied beside what the other one denies."""
+    joined = {
+        name: tuple(dict.fromkeys((*below[name], *value)))
+        for name, value in above.items()
+        if name in below and SETTINGS[name].trust == "more"
+    }
+    return {**below, **above, **joined}
 
 
 def needing_trust(values: Mapping[str, Any], base: AgentContext, chosen: Collection[str]) -> tuple[str, ...]:

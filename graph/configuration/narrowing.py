@@ -11,7 +11,14 @@ from langgraph.runtime import Runtime
 from pydantic import ValidationError
 
 from mendgraph.graph.configuration.context import SETTINGS, AgentContext
-from mendgraph.graph.configuration.loading import CONFIG_VARIABLE, FILE_NAME, first_error, load_context, widening
+from mendgraph.graph.configuration.loading import (
+    CONFIG_VARIABLE,
+    FILE_NAME,
+    first_error,
+    load_context,
+    overlay,
+    widening,
+)
 from mendgraph.nodes.call_model.endpoint import split_provider
 from mendgraph.nodes.execute_tools.store.user_files import configuration_file
 from mendgraph.nodes.records import StopCause, StopReason, ToolError, quoted
@@ -48,12 +55,14 @@ def narrowed(asked: Mapping[str, Any], most: Allowance, folder: str) -> AgentCon
         for name in _SMALLER & taken.keys():
             both = (taken[name], getattr(base, name))
             taken[name] = min((each for each in both if each is not None), default=None)
+        whole = overlay(base.model_dump(), taken)
+        taken = {name: whole[name] for name in taken}
         form, patterns = taken.get("response_format"), "`pattern` or `patternProperties`"
         if form != base.response_format and _has_patterns(form):
             return refusal(f"response_format may have no {patterns} on this server: leave them out.")
         if what := ", ".join(_wider(taken, most)):
             return refusal(most.refusal.replace("{}", what))
-        return AgentContext.model_validate({**base.model_dump(), **taken, "workspace": folder})
+        return AgentContext.model_validate({**whole, "workspace": folder})
     except ValidationError as error:
         path, message = first_error(error)
         return refusal(f"The request's context does not fit: {path or 'context'}: {message}.")

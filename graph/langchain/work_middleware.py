@@ -57,9 +57,9 @@ class FileRulesMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]
 
     Judged are all arguments that are called like paths, at any depth, and lists of them: `path`, `file_path`,
     `filePath`, `paths`, `filename`, `directory`, `src`, `target`, `glob`, and so on; each as it is written, and as what
-    it leads to through links, from the root of the machine and from `root`. A refused tool is not run: a `ToolMessage`
-    with the status "error" names the rule. What a tool opens without being told its name is not seen here, as by a
-    shell command, or a search through a whole folder.
+    it leads to through links, from the root of the machine and from `root`. A rule of yours receives the resolved
+    absolute path. A refused tool is not run: a `ToolMessage` with the status "error" names the rule. What a tool opens
+    without being told its name is not seen here, as by a shell command, or a search through a whole folder.
     """
 
     def __init__(
@@ -82,7 +82,8 @@ class FileRulesMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]
         call = request.tool_call
         reads = is_reading(call["name"])
         for name in (name for path in self._paths(call["args"], named=False) for name in self._names(path)):
-            error = judge_path(name, not (reads and is_readable_template(Path(name))), self._rules)
+            for_write = not (reads and is_readable_template(Path(name)))
+            error = judge_path(name, for_write, self._rules, os.path.realpath(self._root))
             if error is not None:
                 return ToolMessage(error.message, name=call["name"], tool_call_id=call["id"] or "", status="error")
         return None

@@ -16,7 +16,7 @@ from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.execute_tools.tools.search_files import MAX_RESULTS
 from mendgraph.nodes.execute_tools.trace import TraceSink
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, OWN_SETTINGS_RULE
-from mendgraph.nodes.guard.policy import Rules, is_hidden, judge_content, judge_path
+from mendgraph.nodes.guard.policy import Rules, is_hidden, is_refused, judge_content, judge_path
 from mendgraph.nodes.records import JsonMap, ToolCall, ToolError, ToolErrorCode, invalid
 
 try:
@@ -61,11 +61,12 @@ class WorkspaceBackend(protocol.SandboxBackendProtocol):
         def judge(name: str, for_write: bool) -> ToolError | None:  # a file has one path, so that rules of paths hold
             inner = name.removeprefix(f"{real[1:]}/")
             twice = invalid(f"Files are named from the workspace: it is '/{inner}'.") if inner != name else None
-            return twice or judge_path(name, for_write, rules)
+            return twice or judge_path(name, for_write, rules, real)
 
         self._workspace = Workspace(real, judge, contents=contents)
         how = CommandRules(("sh",), timeout_s, max_output_bytes=max_output_bytes, readable=readable, sandbox=sandbox)
-        self._commands = open_commands(real, how, partial(is_hidden, rules=rules), contents)
+        refused = partial(is_refused, rules=rules)
+        self._commands = open_commands(real, how, partial(is_hidden, rules=rules, root=real), contents, refused=refused)
         self._engine = Engine(ActionRegistry(default_tools()), TraceSink(), EngineConfig(enable_cache=False))
 
     @property

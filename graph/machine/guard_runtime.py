@@ -133,7 +133,8 @@ def is_judged_by_words(tools: ToolRuntime, state: AgentState) -> bool:
         if spec is None or spec.effect is not Effect.READ or not isinstance(item, ToolCall):
             return False
         targets = [plain_target(named, context.workspace) for named in paths_of_call(item, spec, tools.paths_of)]
-        if any(each is None or judge_path(each, for_write=False, rules=tools.rules(context)) for each in targets):
+        rules, root = tools.rules(context), context.workspace
+        if any(each is None or judge_path(each, False, rules, root) for each in targets):
             return False
     return not state.get("loop", LoopRecord()).overrides
 

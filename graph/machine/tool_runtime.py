@@ -25,6 +25,7 @@ from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.workspace import (
     TakenBack,
     WorkspaceRecords,
+    denied_rules,
     executed_rules,
     first_hashes,
     judged_workspace,
@@ -46,7 +47,7 @@ from mendgraph.nodes.execute_tools.call_policy import (
 from mendgraph.nodes.execute_tools.engine import DelegatingEngine, Engine, EngineConfig
 from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, open_checks
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, monotonic_s
-from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge, check_workspace
+from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal, parent_of
 from mendgraph.nodes.execute_tools.node import execute_tools
@@ -64,7 +65,7 @@ from mendgraph.nodes.execute_tools.tools.read_file import read_file, read_skill
 from mendgraph.nodes.execute_tools.trace import RunLog, TraceEvent, TraceSink
 from mendgraph.nodes.guard.file_rules import FileGuardrailRule, submodule_rule, writable_rule
 from mendgraph.nodes.guard.permissions import Permission
-from mendgraph.nodes.guard.policy import edited_result, is_hidden, judge_content, results_of_denied
+from mendgraph.nodes.guard.policy import edited_result, is_hidden, is_refused, judge_content, results_of_denied
 from mendgraph.nodes.guard.scope import Scope, is_guarded, scope_rule
 from mendgraph.nodes.language.history import asked_in, is_request, last_request
 from mendgraph.nodes.language.names import closest_names
@@ -296,13 +297,13 @@ class ToolRuntime:
 
     def _kept(
         self,
-        open_it: Callable[[str, Rules, Callable[[str], bool], ContentJudge], Opened | ToolError],
+        open_it: Callable[..., Opened | ToolError],
         context: AgentContext,
         rules: Rules,
         names: frozenset[str] = frozenset(),
     ) -> Opened | ToolError:
         """What was opened for this workspace and these rules; no program sees what guard denies, by name or content."""
-        key = (context.workspace, rules, names)
+        key = (context.workspace, rules, names, context.denied_paths)
         if key in self._opened:
             known: Opened = self._opened[key]
             return known
@@ -310,8 +311,9 @@ class ToolRuntime:
         opened = open_it(
             context.workspace,
             rules,
-            partial(is_hidden, rules=denied),
+            partial(is_hidden, rules=denied, root=context.workspace),
             partial(judge_content, rules=denied),
+            refused=partial(is_refused, rules=self._rules),
         )
         if not isinstance(opened, ToolError):
             if len(self._opened) >= _MOST_COMMANDS:
@@ -448,10 +450,11 @@ class ToolRuntime:
         own = own_rules(context.workspace, records_folders(), user_places())
         executed = executed_rules(context.workspace, self._executed) if self._executed else ()
         writable = (writable_rule(context.writable_paths),) if context.writable_paths else ()
+        denied = denied_rules(context.denied_paths)
         protected = (scope_rule(scope),) if scope is not None and context.mode != "ask" else ()
         absent = absent_submodules(context.workspace)
         submodules = (submodule_rule(absent),) if absent else ()
-        return (*self._rules, *own, *executed, *submodules, *writable, *protected)
+        return (*self._rules, *own, *executed, *submodules, *denied, *writable, *protected)
 
     def _servers_of(self, run_id: str) -> "McpServers | None":
         """The MCP servers of a thread, which its children share; none is started before it is called."""

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, Self
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.files.text_files import LARGEST_TEXT, text_of
+from mendgraph.nodes.execute_tools.files.tree_walk import IgnoreRules
 from mendgraph.nodes.execute_tools.files.workspace import FileContent, OpenedFile, Workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.journal.recovery import Recovered, recover
@@ -23,7 +24,14 @@ from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder, wor
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock
 from mendgraph.nodes.execute_tools.store.user_files import user_skill_folders
 from mendgraph.nodes.execute_tools.trace import TraceSink
-from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule, executed_rule, folded_parts
+from mendgraph.nodes.guard.file_rules import (
+    DEFAULT_GUARDRAIL_RULES,
+    FileGuardrailRule,
+    NameCheck,
+    executed_rule,
+    folded,
+    folded_parts,
+)
 from mendgraph.nodes.guard.policy import judge_content, judge_path
 from mendgraph.nodes.guard.scope import runs_later
 from mendgraph.nodes.language.names import closest_names
@@ -40,7 +48,7 @@ def judged_workspace(
     """The workspace at `root` under these rules; see `Workspace` for the rest."""
     return Workspace(
         root,
-        partial(judge_path, rules=rules),
+        partial(judge_path, rules=rules, root=root),
         observe=observe,
         allowed_extensions=allowed_extensions,
         contents=partial(judge_content, rules=rules),
@@ -141,8 +149,25 @@ def executed_rules(workspace: str, files: tuple[str, ...]) -> tuple[FileGuardrai
     return (executed_rule(inside),) if inside else ()
 
 
+@lru_cache(maxsize=64)
+def denied_rules(patterns: tuple[str, ...]) -> tuple[FileGuardrailRule, ...]:
+    """The rule that denies what these patterns of `.gitignore` name, whatever their letters' case; none for none."""
+    if not patterns:
+        return ()
+    lines = ("/".join(map(folded, each.removeprefix("." * each.startswith("./")).split("/"))) for each in patterns)
+    return (FileGuardrailRule("denied_paths", "Files that denied_paths names", _Denied(IgnoreRules.of(lines))),)
+
+
 @dataclass(frozen=True)
-class _Inside:
+class _Denied(NameCheck):
+    rules: IgnoreRules
+
+    def __call__(self, path: Path) -> bool:
+        return self.rules.hides(folded_parts(path))
+
+
+@dataclass(frozen=True)
+class _Inside(NameCheck):
     """A rule's check: whether a path is one of these, or below one."""
 
     places: frozenset[tuple[str, ...]]

@@ -10,7 +10,7 @@ from typing import IO, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from mendgraph.graph.configuration.context import SETTINGS, AgentContext
-from mendgraph.graph.machine.workspace import judged_workspace
+from mendgraph.graph.machine.workspace import denied_rules, judged_workspace
 from mendgraph.graph.runs.runs import RunDiff, RunStep, run_diffs, run_plan, steps_of, undo_run
 from mendgraph.graph.terminal.answers import Line, terminal_width
 from mendgraph.graph.terminal.approval import ReadLine
@@ -24,6 +24,7 @@ from mendgraph.nodes.call_model.weights import WeightsState, embedded_weights, w
 from mendgraph.nodes.execute_tools.journal.restoring import Restored
 from mendgraph.nodes.execute_tools.processes.processes import kill_group, outputs, read_until, start_process
 from mendgraph.nodes.execute_tools.store.user_files import RequestHistory
+from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.language.display import one_line
 from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.records import Plan, PlanStatus, ProviderFailure, ToolError, ToolErrorCode, invalid
@@ -189,7 +190,8 @@ def _add(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
     context, path = turns.context, " ".join(words).removeprefix("@").removeprefix("./")
     if not path:
         return invalid("/add takes the name of a file: /add README.md")
-    files = judged_workspace(context.workspace, allowed_extensions=frozenset(context.allowed_extensions))
+    rules = (*DEFAULT_GUARDRAIL_RULES, *denied_rules(context.denied_paths))
+    files = judged_workspace(context.workspace, rules, allowed_extensions=frozenset(context.allowed_extensions))
     if isinstance(found := files.read_file(path), ToolError):
         return found
     said = Line(one_line(f"{path} ({len(found.data):,} bytes) is read with the next request", 500))
@@ -325,7 +327,9 @@ def terminal_prompt(turns: Turns, display: Display) -> ReadLine:
     history = RequestHistory(root)
     history.load()  # before there is a prompt that a message would tear apart
     commands = {name: command.help for name, command in COMMANDS.items()}
-    ask = PromptInput(history, turns.session.scrub, ChatCompleter(commands, partial(_files, root)), colours=colours)
+    ask = PromptInput(
+        history, turns.session.scrub, ChatCompleter(commands, partial(_files, turns.context)), colours=colours
+    )
     told: list[str] = []
     display.out.line(f"mendgraph chat in {one_line(root)}; /help lists the commands", "dim")
 
@@ -386,8 +390,8 @@ def _show(display: Display, told: CommandAnswer | ToolError) -> None:
             display.write_object(event, dict(told.value))
 
 
-def _files(root: str) -> list[str]:
+def _files(context: AgentContext) -> list[str]:
     """The files of the workspace that may be named to a model, without what git ignores."""
-    files = judged_workspace(root)
+    files = judged_workspace(context.workspace, (*DEFAULT_GUARDRAIL_RULES, *denied_rules(context.denied_paths)))
     found = islice(files.walk(), MOST_NAMES)
     return [entry.path for entry in found if entry.kind == "file" and files.denied(entry.path) is None]

@@ -89,10 +89,15 @@ def settings_of(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def merged(below: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings `given` on the command line over those `below`: what one turn may call, its session may too."""
+    """The settings `given` on the command line over those `below`: what one turn may call, its session may too.
+
+    What the files deny stays denied.
+    """
+    from mendgraph.graph.configuration.loading import overlay
+
     session, turn = "max_calls_per_session", "max_calls_per_turn"
     more = {session: max(below[session], given[turn])} if session in below and turn in given else {}
-    return {**below, **given, **more}
+    return {**overlay(below, given), **more}
 
 
 Root: TypeAlias = Annotated[Path, typer.Option(exists=True, file_okay=False, metavar="DIR", help="Folder to work in.")]

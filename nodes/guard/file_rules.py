@@ -3,7 +3,8 @@
 The five default rules are the specification's, hardened: names are compared folded, so `.ENV`, `.env.` and `.e<zero
 width>nv` are all `.env`, and a backup (`.env~`, `server.key.bak`) counts as what it copies. The rules look at names
 only, so they hold for files that do not exist yet; of some secrets only a file's content tells. The disk is asked only
-to follow links: by `is_system_path` for a `Path`, and by `create_protected_edit_file_tool`'s tool.
+to follow links: by `is_system_path` for a `Path`, by `create_protected_edit_file_tool`'s tool, and for the rules of a
+user, whose `check` receives the resolved absolute path wherever it is asked.
 
 Which files hold secrets stands in one table. A pattern is in lower case and matches the end of a path, part by part,
 with or without a dot in front. `name/` stands for a folder and all below it. `*` stands for any characters of one part,
@@ -252,7 +253,11 @@ class WorkspacePath(PosixPath):
 
 
 class FileGuardrailRule(NamedTuple):
-    """A named reason to leave a file alone. `check` answers True for a file that is blocked."""
+    """A named reason to leave a file alone. `check` answers True for a file that is blocked.
+
+    It receives a `pathlib.Path`, absolute and with links resolved, of a file that need not exist. An exception in it
+    blocks the file. The checks of this project receive the name as it is seen from the workspace.
+    """
 
     name: str
     description: str
@@ -344,18 +349,27 @@ DEFAULT_GUARDRAIL_RULES: tuple[FileGuardrailRule, ...] = (
 def check_file_guardrails(
     path: Path, rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES
 ) -> GuardrailResult:
-    """Whether the file may be edited. A rule that raises an exception blocks: an answer is missing, not positive."""
-    violations = tuple(
-        GuardrailViolation(
-            rule_name=rule.name,
-            rule_description=rule.description,
-            file_path=str(path),
-            message=f"Blocked by rule '{rule.name}': {rule.description}",
-        )
-        for rule in rules
-        if _blocks(rule, path)
-    )
+    """Whether the file may be edited. A relative path is one of the current folder.
+
+    A rule of the user's is asked about the resolved path. A rule that raises an exception blocks.
+    """
+    violations = violations_of(path, rules)
     return GuardrailResult(allowed=not violations, violations=violations)
+
+
+def violations_of(path: Path, rules: tuple[FileGuardrailRule, ...], root: str = "") -> tuple[GuardrailViolation, ...]:
+    """Each rule that blocks this file of the folder `root`, in order; "" is the current folder.
+
+    Rules of this project judge `path` as it is, those of a user where it leads to.
+    """
+    resolved = _real(Path(root, path)) if any(not _is_ours(rule) for rule in rules) else path
+    violations = []
+    for rule in rules:
+        reason = _block(rule, path if _is_ours(rule) else resolved)
+        if reason is not None:
+            message = f"Blocked by rule '{rule.name}': {rule.description}{reason}"
+            violations.append(GuardrailViolation(rule.name, rule.description, str(path), message))
+    return tuple(violations)
 
 
 def format_guardrail_violations(result: GuardrailResult) -> str:
@@ -387,21 +401,20 @@ def create_protected_edit_file_tool(
     """An `edit_file(path, old_str, new_str)` that asks the rules first; `base_tool` itself stays as it is.
 
     A blocked file gives `{"path", "action": "blocked", "reason": "security_guardrail", "violations"}` and `base_tool`
-    is not called. Both the name as given and the file that its links lead to are judged, and a path that leads
-    nowhere readable is blocked. This wrapper is for tools of your own; the machine's tools are judged by `policy`.
+    is not called. The path is resolved once, `~` and links included, and `base_tool` receives what was judged. The name
+    before its links are followed is judged as well, and a path that cannot be resolved is blocked. This wrapper is for
+    tools of your own; the machine's tools are judged by `policy`, with the same rules.
     """
 
     def protected_edit_file(path: str, old_str: str, new_str: str) -> dict[str, Any]:
-        resolved = _real(Path(path))
-        if resolved is None:
+        name = _expanded(path)
+        resolved = None if name is None else _real(name)
+        if name is None or resolved is None:
             return _blocked(path, {"invalid_path": "Paths that cannot be resolved"})
-        violations = (
-            *check_file_guardrails(resolved, rules).violations,
-            *check_file_guardrails(Path(path), rules).violations,
-        )
+        violations = (*violations_of(resolved, rules), *violations_of(name, tuple(filter(_is_ours, rules))))
         if violations:
             return _blocked(str(resolved), {v.rule_name: v.rule_description for v in violations})
-        return base_tool(path, old_str, new_str)
+        return base_tool(str(resolved), old_str, new_str)
 
     protected_edit_file.__doc__ = (base_tool.__doc__ or "") + _PROTECTION_NOTE
     return protected_edit_file
@@ -412,11 +425,22 @@ def _blocked(path: str, rules: dict[str, str]) -> dict[str, Any]:
     return {"path": path, "action": "blocked", "reason": "security_guardrail", "violations": violations}
 
 
-def _blocks(rule: FileGuardrailRule, path: Path) -> bool:
+def _expanded(path: str) -> Path | None:
+    """The path with the home directory in place of `~`, or None where nobody has that name."""
     try:
-        return bool(rule.check(path))
-    except Exception:  # noqa: BLE001 - a user's rule may fail in any way, and none of them may open the file
-        return True
+        return Path(path).expanduser()
+    except RuntimeError:
+        return None
+
+
+def _block(rule: FileGuardrailRule, path: Path | None) -> str | None:
+    """None where the rule allows the file, else what its message says further. No path: it cannot be resolved."""
+    if path is None:
+        return " (the path cannot be resolved)"
+    try:
+        return "" if rule.check(path) else None
+    except Exception as error:  # noqa: BLE001 - a user's rule may fail in any way, and none of them may open the file
+        return f" (its check raised {type(error).__name__})"
 
 
 def _is_below_system(path: PurePath, own: tuple[str, ...]) -> bool:
@@ -443,8 +467,25 @@ OWN_SETTINGS_RULE: Final = FileGuardrailRule("own_settings", "Settings of the ag
 """For files that are used without a run, and for changes alone; a run has `scope_rules`."""
 
 
-class ChangeCheck:
-    """A rule's check that holds for changes alone."""
+class NameCheck:
+    """A rule's check of the name as it is seen from the workspace."""
+
+
+class ChangeCheck(NameCheck):
+    """The same, for changes alone."""
+
+
+_NAME_CHECKS: Final = (*(rule.check for rule in DEFAULT_GUARDRAIL_RULES), is_own_settings)
+
+
+def rules_of_user(rules: tuple[FileGuardrailRule, ...]) -> tuple[FileGuardrailRule, ...]:
+    """Those of the rules that are none of this project, which judge absolute paths."""
+    return tuple(rule for rule in rules if not _is_ours(rule))
+
+
+def _is_ours(rule: FileGuardrailRule) -> bool:
+    """Whether the rule is one of this project, which judges a name as it is seen from the workspace."""
+    return isinstance(rule.check, NameCheck) or any(rule.check is check for check in _NAME_CHECKS)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import zip_longest
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Final, Literal
 
 from mendgraph.nodes.guard import file_rules, scope as scopes
@@ -200,26 +200,34 @@ def judge_call(
         if isinstance(target, Verdict):
             return target
         targets.append(target)
-    refused = _judge_files(targets, spec, config.rules)
+    refused = _judge_files(targets, spec, config)
     if refused is None and spec.effect is Effect.WRITE and config.mode == "auto":
         refused = _judge_deletions(call, targets, config.scope)
     return refused or _judge_mode(targets, spec, config.mode)
 
 
-def judge_path(relative_path: str, for_write: bool, rules: Rules) -> ToolError | None:
-    """What the file rules say of one workspace-relative name: None, or PERMISSION_DENIED in one line.
+def judge_path(relative_path: str, for_write: bool, rules: Rules, root: str = "") -> ToolError | None:
+    """What the file rules say of one name below the folder `root`: None, or PERMISSION_DENIED in one line.
 
     Readable templates (`.env.example`) pass `is_env_file` when they are only read; `.npmrc` and `.pypirc` pass
     `is_sensitive_config`, as `judge_content` has the last word on these.
     """
-    violations = _violations(relative_path, rules, for_write=for_write)
+    violations = _violations(relative_path, rules, root, for_write=for_write)
     return _error_of(violations, relative_path) if violations else None
 
 
-def is_hidden(relative_path: str, rules: Rules) -> bool:
-    """Whether a program may not see this file. Certificates of public authorities look like keys, and are none."""
+def is_hidden(relative_path: str, rules: Rules, root: str = "") -> bool:
+    """Whether a program may not see this file below the folder `root`.
+
+    Certificates of public authorities look like keys, and are none.
+    """
     certificates = relative_path.endswith("site-packages/certifi/cacert.pem")
-    return not certificates and judge_path(relative_path, for_write=False, rules=rules) is not None
+    return not certificates and judge_path(relative_path, False, rules, root) is not None
+
+
+def is_refused(path: str, rules: Rules) -> bool:
+    """Whether a rule of the user's blocks the file with this absolute name, which may lie beside the workspace."""
+    return bool(file_rules.violations_of(Path(path), file_rules.rules_of_user(rules)))
 
 
 def judge_content(relative_path: str, rules: Rules) -> Callable[[bytes], ToolError | None] | None:
@@ -273,10 +281,10 @@ def plain_target(named: object, root: str) -> str | None:
     return workspace_relative(named, root)
 
 
-def _judge_files(targets: Sequence[str], spec: ToolSpec, rules: Rules) -> Verdict | None:
+def _judge_files(targets: Sequence[str], spec: ToolSpec, config: GuardConfig) -> Verdict | None:
     for target in targets:
         for_write = spec.effect is Effect.WRITE
-        violations = _violations(target, rules, for_write=for_write)
+        violations = _violations(target, config.rules, config.root, for_write=for_write)
         if violations:
             told = tuple(violation._replace(file_path=shown(target)) for violation in violations)
             description = violations[0].rule_description
@@ -331,30 +339,30 @@ def refuse_repeat(override: OverrideConstraint) -> Verdict:
     return denied("loop_override", ToolErrorCode.LOOP_OVERRIDE, message, path=override.target)
 
 
-def _violations(target: str, rules: Rules, *, for_write: bool) -> tuple[file_rules.GuardrailViolation, ...]:
+def _violations(target: str, rules: Rules, root: str, *, for_write: bool) -> tuple[file_rules.GuardrailViolation, ...]:
     known = len(file_rules.DEFAULT_GUARDRAIL_RULES)
     if target.startswith("/") or rules[:known] != file_rules.DEFAULT_GUARDRAIL_RULES:
-        return _violated(target, rules, for_write=for_write)
-    return _violated_by_default(target, for_write) + _violated(target, rules[known:], for_write=for_write)
+        return _violated(target, rules, root, for_write=for_write)
+    return _violated_by_default(target, for_write) + _violated(target, rules[known:], root, for_write=for_write)
 
 
 @lru_cache(maxsize=1_024)
 def _violated_by_default(target: str, for_write: bool) -> tuple[file_rules.GuardrailViolation, ...]:
     """Each name is judged several times on its way to a file. Of a relative one these rules see the text alone."""
-    return _violated(target, file_rules.DEFAULT_GUARDRAIL_RULES, for_write=for_write)
+    return _violated(target, file_rules.DEFAULT_GUARDRAIL_RULES, "", for_write=for_write)
 
 
-def _violated(target: str, rules: Rules, *, for_write: bool) -> tuple[file_rules.GuardrailViolation, ...]:
+def _violated(target: str, rules: Rules, root: str, *, for_write: bool) -> tuple[file_rules.GuardrailViolation, ...]:
     if not rules:
         return ()
     path = file_rules.WorkspacePath(target)
-    violations = file_rules.check_file_guardrails(path, rules).violations
+    violations = file_rules.violations_of(path, rules, root)
     if for_write or not violations:
         return violations
     waived = [file_rules.is_env_file] * file_rules.is_readable_template(path)
     waived += [file_rules.is_sensitive_config] * file_rules.is_readable_login(path)
     kept = tuple(rule for rule in rules if not file_rules.is_for_changes(rule) and rule.check not in waived)
-    return file_rules.check_file_guardrails(path, kept).violations
+    return file_rules.violations_of(path, kept, root)
 
 
 def _error_of(violations: Sequence[file_rules.GuardrailViolation], target: str) -> ToolError:

@@ -84,6 +84,18 @@ def test_what_no_rule_blocks_runs_and_rules_and_names_are_ones_own(root: Path) -
     assert (first, second[0], third[0]) == (("success", "API_KEY=\n"), "error", "error")
 
 
+@pytest.mark.parametrize("name", ["app.py", "./app.py", "{root}/app.py", "link.py"])
+def test_rule_of_ones_own_receives_the_resolved_absolute_path(root: Path, name: str) -> None:
+    (root / "link.py").symlink_to("app.py")
+    paths: list[Path] = []
+    rule = FileGuardrailRule("mine", "Mine", lambda path: bool(paths.append(path)) or path == root / "app.py")
+    calls = called(("read_file", {"path": name.replace("{root}", str(root))}))
+    with ScriptedServer([calls, Say("I cannot.")]) as server:
+        [(status, _)] = results(asked(coder(server, root, FileRulesMiddleware((rule,), root=str(root))), "Do it."))
+    assert (status, root / "app.py" in paths) == ("error", True)
+    assert all(path == path.resolve() for path in paths)
+
+
 @both
 @pytest.mark.parametrize(
     "call",

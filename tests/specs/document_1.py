@@ -280,7 +280,7 @@ def create_protected_edit_file_tool(
     base_tool: Callable[[str, str, str], dict[str, Any]], rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES
 ) -> Callable[[str, str, str], dict[str, Any]]:
     def protected_edit_file(path: str, old_str: str, new_str: str) -> dict[str, Any]:
-        resolved_path = Path(path).resolve()  # `resolve_abs_path`, which the document does not show
+        resolved_path = Path(path).expanduser().resolve()  # `resolve_abs_path`, which the document does not show
         guardrail_result = check_file_guardrails(resolved_path, rules)
         if not guardrail_result.allowed:
             return {

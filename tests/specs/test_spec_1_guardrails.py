@@ -122,15 +122,43 @@ def edit_file(path: str, old_str: str, new_str: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "path", [".env", "sub/.git/config", "a.pem", "id_rsa", "/etc/passwd", "calc.py", "sub/calc.py"]
+    "path", [".env", "sub/.git/config", "a.pem", "id_rsa", "/etc/passwd", "~/.env", "/project/calc.py"]
 )
 def test_the_protected_tool_answers_as_the_documents(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same values for a blocked file, and what the base tool says of the others, with the path as it was given."""
+    """The same values for a blocked file, and what the base tool says of the others."""
     monkeypatch.chdir(tmp_path)
     ours = create_protected_edit_file_tool(edit_file)(path, "a", "b")
     assert ours == document_1.create_protected_edit_file_tool(edit_file)(path, "a", "b")
+
+
+@pytest.mark.parametrize("path", ["calc.py", "sub/../calc.py", "~/calc.py", "link.py"])
+def test_the_base_tool_receives_the_path_that_was_judged(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "link.py").symlink_to("calc.py")
+    judged: list[Path] = []
+    rule = FileGuardrailRule("none", "Nothing", lambda path: bool(judged.append(path)))
+    answer = create_protected_edit_file_tool(edit_file, (rule,))(path, "a", "b")
+    assert [answer["path"], *map(str, judged)] == [str(tmp_path.resolve() / "calc.py")] * 2
+
+
+def test_the_protected_tool_blocks_the_home_of_nobody() -> None:
+    assert create_protected_edit_file_tool(edit_file)("~nobody-here/a.py", "a", "b")["action"] == "blocked"
+
+
+def test_a_rule_of_ones_own_receives_the_resolved_absolute_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to("private")
+    rules = (FileGuardrailRule("private", "Mine", lambda path: path.is_relative_to(tmp_path.resolve() / "private")),)
+    for path in (Path("private/a"), Path("link/a"), tmp_path / "link/../link/a"):
+        assert rules_of(check_file_guardrails(path, rules)) == ["private"]
+    assert check_file_guardrails(Path("other/a"), rules).allowed
 
 
 @pytest.mark.parametrize(("link", "target"), [("notes.txt", ".env"), (".env", "notes.txt")])

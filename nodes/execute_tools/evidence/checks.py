@@ -109,12 +109,17 @@ class CheckRules:
 
 
 def open_checks(
-    root: str, rules: CheckRules, denied: Denied, contents: ContentJudge = lambda _: None
+    root: str,
+    rules: CheckRules,
+    denied: Denied,
+    contents: ContentJudge = lambda _: None,
+    refused: Denied = lambda _: False,
 ) -> "Checks | ToolError":
     """The checks of a run in the workspace `root`.
 
     INVALID_ARGUMENT names a command that is no command line; UNAVAILABLE says why no sandbox starts. `denied` says
-    which workspace-relative names no program may see, `contents` which files for what they hold.
+    which workspace-relative names no program may see, `refused` which absolute names in the `readable` folders, and
+    `contents` which files for what they hold.
     """
     lines: dict[str, list[str]] = {}
     for command in rules.commands:
@@ -129,7 +134,7 @@ def open_checks(
     allowed = CommandRules(
         programs, longest, max_output_bytes=_LARGEST_ANSWER, readable=rules.readable, sandbox=rules.sandbox
     )
-    commands = open_commands(root, allowed, denied, contents)
+    commands = open_commands(root, allowed, denied, contents, refused=refused)
     return commands if isinstance(commands, ToolError) else Checks(commands, rules, lines)
 
 

@@ -146,6 +146,11 @@ class IgnoreRules:
     specs: tuple[tuple[str, tuple[_Block, ...]], ...] = ()
 
     @classmethod
+    def of(cls, patterns: Iterable[str]) -> Self:
+        """The rules that these lines are for the workspace itself."""
+        return cls((("", _blocks("\n".join(patterns))),))
+
+    @classmethod
     def above(cls, parts: Sequence[str], read_file: ReadFile) -> Self:
         """The rules of the directories above the one that `parts` name; none if they hide that one itself."""
         rules = cls()
@@ -175,6 +180,26 @@ class IgnoreRules:
                 if block.matches(path, is_folder=entry.kind == "directory"):
                     return block.hides
         return False
+
+    def hides(self, parts: Sequence[str]) -> bool:
+        """Whether the rules hide this path, or a folder above it; it counts as a folder itself."""
+        names = ("/".join(parts[:end]) for end in range(1, len(parts) + 1))
+        return any(self.ignores(Entry(name, "directory", 0)) for name in names)
+
+
+LONGEST_DENIAL: Final = 90
+"""Characters of a pattern that denies files, so that `MOST_WORK` allows 200 of them."""
+
+
+def pattern_problem(pattern: str) -> str:
+    """Why a pattern cannot deny files of a workspace, "" where it can: one that matches nothing would be overlooked."""
+    parts = pattern.removeprefix("./").strip("/").split("/")
+    names_none = any(not part.strip(". ") for part in parts)
+    if names_none or pattern[:1] in {"!", "#", "~"} or pattern != pattern.strip():
+        return f"{pattern!r} names no files below the workspace: name them like private/ or *.csv"
+    if not pattern.isprintable() or "\\" in pattern or len(pattern) > LONGEST_DENIAL:
+        return f"{pattern!r} has more than {LONGEST_DENIAL} characters, or some that no pattern may have"
+    return ""
 
 
 def _ignore_file_of(directory: str) -> str:

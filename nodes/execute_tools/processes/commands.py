@@ -166,11 +166,13 @@ def open_commands(
     denied: workspace_cover.Denied,
     contents: ContentJudge = lambda _: None,
     guarded: workspace_cover.Denied = lambda _: False,
+    refused: workspace_cover.Denied = lambda _: False,
 ) -> "Commands | ToolError":
     """The commands of a run in the workspace `root`; UNAVAILABLE, with reason and remedy, where no sandbox starts.
 
-    `denied` says which workspace-relative names no program may see, `contents` which files for what they hold, and
-    `guarded` which names no program may change: where one of them makes such a name, it is renamed afterwards.
+    `denied` says which workspace-relative names no program may see, `refused` which absolute names in the `readable`
+    folders, `contents` which files for what they hold, and `guarded` which names no program may change: where one of
+    them makes such a name, it is renamed afterwards.
     """
     if isinstance(sandbox := choose_sandbox(rules.sandbox), ToolError):
         return sandbox
@@ -185,7 +187,7 @@ def open_commands(
         env=command_environment(real, readable),
         _denied=remembered,
         _holds=workspace_cover.HeldSecrets(contents),
-        _shown=ShownFolders(denied, contents),
+        _shown=ShownFolders(denied, contents, refused),
         _texts=RepositoryTexts(),
         _paths=JudgedPaths(real, lambda name, _: _judged(remembered, name)),
         _readable=readable,

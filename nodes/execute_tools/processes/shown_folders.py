@@ -84,11 +84,12 @@ class _TimeIsOverError(Exception):
 class ShownFolders:
     """Finds what is to be hidden in folders that are shown beside the workspace, and remembers what it has seen.
 
-    `denied` and `contents` judge names that begin with the shown folder's own. Not for several threads at a time.
+    `denied` and `contents` judge names that begin with the shown folder's own, `refused` absolute names of what is in
+    none of the `installations`. Not for several threads at a time.
     """
 
-    def __init__(self, denied: Denied, contents: ContentJudge) -> None:
-        self._denied, self._judges_content = denied, contents
+    def __init__(self, denied: Denied, contents: ContentJudge, refused: Denied = lambda _: False) -> None:
+        self._denied, self._judges_content, self._refused = denied, contents, refused
         self._holds = HeldSecrets(contents)
         self._known: dict[str, _Contents] = {}
 
@@ -172,7 +173,7 @@ class ShownFolders:
             elif not entry.is_file(follow_symlinks=False):
                 contents.files.append(entry.path)
             elif not is_repository:
-                self._add_file(entry, name, contents)
+                self._add_file(entry, name, contents, installed=place.kind is _Kind.INSTALLATION)
             elif not is_repository_data(name):
                 hidden = self._is_denied(f"git/{entry.name}")
                 (contents.files if hidden else contents.texts).append(entry.path)
@@ -199,13 +200,15 @@ class ShownFolders:
                     self._add_file(entry, f"{judged}/{entry.name}", contents)
 
     def _add_folder(self, place: _Place, contents: _Contents) -> None:
-        if place.kind is not _Kind.REPOSITORY and self._is_denied(place.judged):
+        is_judged = place.kind not in (_Kind.REPOSITORY, _Kind.INSTALLATION)
+        denied = place.kind is not _Kind.REPOSITORY and self._is_denied(place.judged)
+        if denied or (is_judged and self._is_refused(place.path)):
             contents.folders.append(place.path)
         else:
             contents.inner.append(place)
 
-    def _add_file(self, entry: "os.DirEntry[str]", name: str, contents: _Contents) -> None:
-        if self._is_denied(name):
+    def _add_file(self, entry: "os.DirEntry[str]", name: str, contents: _Contents, *, installed: bool = False) -> None:
+        if self._is_denied(name) or (not installed and self._is_refused(entry.path)):
             contents.files.append(entry.path)
             return
         if self._is_judged_by_content(name):
@@ -246,6 +249,12 @@ class ShownFolders:
     def _is_denied(self, name: str) -> bool:
         try:
             return self._denied(name)
+        except Exception:  # noqa: BLE001 - a rule that breaks must not open the door
+            return True
+
+    def _is_refused(self, path: str) -> bool:
+        try:
+            return self._refused(path)
         except Exception:  # noqa: BLE001 - a rule that breaks must not open the door
             return True
 

@@ -17,6 +17,7 @@ from mendgraph.graph.configuration.loading import (
     load_prices,
     widening,
 )
+from mendgraph.graph.terminal.options import merged
 from mendgraph.nodes.call_model.ledger import Price, find_price
 from mendgraph.nodes.execute_tools.store import user_files
 from mendgraph.nodes.records import ToolError, ToolErrorCode
@@ -128,6 +129,14 @@ def test_equal_values_and_preferences_that_the_user_has_not_set_need_no_trust(ro
     assert load_context(str(root)) == AgentContext(workspace=str(root), temperature=0.5, protocol="text")
 
 
+def test_denied_paths_of_all_files_and_options_are_joined(root: Path) -> None:
+    write(root, 'denied_paths = ["data/"]\n', 'denied_paths = ["private/"]\n')
+    found = load_context(str(root), denied_paths=("*.csv",))
+    assert isinstance(found, AgentContext)
+    assert found.denied_paths == ("private/", "data/", "*.csv")
+    assert merged({"denied_paths": ("a",)}, {"denied_paths": ("b",)}) == {"denied_paths": ("a", "b")}
+
+
 def test_what_a_file_may_set_is_seen_from_the_defaults_of_the_run(root: Path) -> None:
     write(root, "require_checks = false\nmax_calls_per_turn = 50\n")
     [widening_calls] = said(root)
@@ -227,6 +236,7 @@ NARROW: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
     ({"writable_paths": ("src/", "a.py")}, {"writable_paths": ["./src/b", "a.py"]}),
     ({"tool_quotas": {"run_command": 2}}, {"tool_quotas": {"run_command": 1, "read_file": 9}}),
     ({"reasoning_effort": "high"}, {"reasoning_effort": "low"}),
+    ({"denied_paths": ("private/",)}, {"denied_paths": ["*.csv", "private/"]}),
     ({}, {"max_output_tokens_per_call": 2_048}),
     ({"max_output_tokens_per_call": 9_000}, {"max_output_tokens_per_call": 8_000}),
 )
@@ -251,6 +261,7 @@ WIDE: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
     ({"writable_paths": ("src",)}, {"writable_paths": []}),
     ({"writable_paths": ("src",)}, {"writable_paths": ["src", "."]}),
     ({"writable_paths": ("src",)}, {"writable_paths": ["src/../tests"]}),
+    ({"denied_paths": ("private/",)}, {"denied_paths": ["*.csv"]}),
     ({"tool_quotas": {"run_command": 2}}, {"tool_quotas": {}}),
     ({"tool_quotas": {"run_command": 2}}, {"tool_quotas": {"run_command": 3}}),
     ({}, {"tool_timeouts_s": {"run_command": 31.0}}),

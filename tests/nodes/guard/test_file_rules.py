@@ -178,8 +178,9 @@ def test_what_runs_later_or_steers_tools_and_agents() -> None:
 
 def test_a_rule_that_fails_blocks() -> None:
     rules = (FileGuardrailRule("broken", "A broken rule", lambda path: bool(path.name[99])),)
+    message = "Blocked by rule 'broken': A broken rule (its check raised IndexError)"
     assert check_file_guardrails(Path("calc.py"), rules).violations == (
-        GuardrailViolation("broken", "A broken rule", "calc.py", "Blocked by rule 'broken': A broken rule"),
+        GuardrailViolation("broken", "A broken rule", "calc.py", message),
     )
 
 
