@@ -7,6 +7,7 @@ result. Its own callbacks are silenced, as nothing has taken secrets out by then
 import inspect
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Final, get_origin
 
 import orjson
@@ -31,7 +32,9 @@ from mendgraph.nodes.execute_tools.registry import (
     ToolOutput,
     argument_schema,
     describe_errors,
+    is_action,
     tool,
+    tool_of,
     unavailable_tool,
 )
 from mendgraph.nodes.execute_tools.tool_run import meant_or_known
@@ -47,7 +50,8 @@ def as_tools(given: Iterable[object], effects: Mapping[str, Effect]) -> tuple[To
     """The machine's tool for each of these. One of ours is taken as it is.
 
     The effect of another is what `effects` says of its name, else what its `metadata` has as "effect", else EXECUTE: it
-    counts as a program. `metadata` may also name the arguments that are paths of the workspace, as "path_fields".
+    counts as a program. `metadata` may also name the arguments that are paths of the workspace, as "path_fields". An
+    action of spec 4 may declare its effect; else its name says it, or it counts as writing.
 
     Raises:
         TypeError: something is no tool; the message says what is accepted.
@@ -68,6 +72,9 @@ def as_tools(given: Iterable[object], effects: Mapping[str, Effect]) -> tuple[To
 def _tool_of(given: object, effects: Mapping[str, Effect]) -> Tool:
     if isinstance(given, BaseTool):
         return _adapted(given, effects)
+    if is_action(given):
+        action = tool_of(given)
+        return replace(action, effect=_effect(action.name, effects, {"effect": action.effect}))
     if not inspect.isroutine(given):
         kind = f"the class {given.__name__}" if isinstance(given, type) else f"a {type(given).__name__}"
         raise TypeError(f"tools: {kind} does not fit: give {ACCEPTED}.")

@@ -47,7 +47,7 @@ from mendgraph.graph.telemetry.spans import OBSERVER, RunSpan, at_work, run_obse
 from mendgraph.nodes.begin_turn.turn_start import scrubbed
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, await_call, call_here, timer_is_free
-from mendgraph.nodes.execute_tools.registry import Tool
+from mendgraph.nodes.execute_tools.registry import Action, Tool, Validator
 from mendgraph.nodes.execute_tools.secrets.redact import is_findable_key
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
@@ -297,7 +297,8 @@ class Route(RunnableLambda[Any, str]):
 
 NO_ROLES: Mapping[str, Collection[str]] = MappingProxyType({})
 NO_EFFECTS: Mapping[str, Effect] = MappingProxyType({})
-AnyTool = Union[Tool, "BaseTool", Callable[..., Any]]
+NO_VALIDATORS: Mapping[str, Validator] = MappingProxyType({})
+AnyTool = Union[Action, "BaseTool", Callable[..., Any]]
 
 
 class BuildArguments(NamedTuple):
@@ -309,6 +310,7 @@ class BuildArguments(NamedTuple):
     effects: Mapping[str, Effect] = NO_EFFECTS
     rules: Sequence[FileGuardrailRule] = DEFAULT_GUARDRAIL_RULES
     roles: Mapping[str, Collection[str]] = NO_ROLES
+    arg_validators: Mapping[str, Validator] = NO_VALIDATORS
     secrets: Sequence[str] = ()
     store: BaseStore | None = None
     context: AgentContext | None = None
@@ -333,6 +335,7 @@ class MachineOptions(TypedDict, total=False):
     effects: Mapping[str, Effect]
     rules: Sequence[FileGuardrailRule]
     roles: Mapping[str, Collection[str]]
+    arg_validators: Mapping[str, Validator]
     secrets: Sequence[str]
     store: BaseStore | None
     middleware: "Sequence[AgentMiddleware[Any, Any, Any]]"
@@ -412,6 +415,10 @@ _FIT: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
         lambda given: isinstance(given, Mapping) and all(_each(each, str, of=Collection) for each in given.values()),
         'collections of names of tools by role, as in {"clerk": ("read_file",)}',
     ),
+    "arg_validators": (
+        lambda given: isinstance(given, Mapping) and all(callable(validator) for validator in given.values()),
+        'functions by name of a tool, as in {"write_file": validate_write}',
+    ),
     "secrets": (lambda given: _each(given, str, of=Collection), "a sequence of texts, as in (token,)"),
     "store": (lambda given: isinstance(given, BaseStore | None), "a store of LangGraph, such as InMemoryStore()"),
     "context": (lambda given: isinstance(given, AgentContext | None), "AgentContext(workspace=..., ...)"),
@@ -456,11 +463,13 @@ def build_graph(
         model: a chat model of LangChain's, such as ChatAnthropic(...), or the name of one: "provider:name", or a name
             at an OpenAI-compatible endpoint. It replaces what the context or the environment names.
         tools: all the tools there are, by default `default_tools()`; tools of LangChain (`@tool`, `StructuredTool`,
-            `BaseTool`) and typed functions may be among them.
+            `BaseTool`), actions (`name` and `execute`) and typed functions may be among them.
         effects: what tools of LangChain and functions do, by name. One that neither this nor its
             `metadata={"effect": "read"}` speaks of counts as a program.
         rules: which files are denied.
         roles: which tools a role of yours may use, by name.
+        arg_validators: what checks and normalises the arguments of a tool after its schema, by name, before any rule
+            judges them. What it raises is what the model is told.
         secrets: values that nothing shows or stores, beside those of the environment.
         name: what the graph is called in a graph around it and in traces, and the `name` of its last message; by
             default it is called "mendgraph". Give each agent of a supervisor or a swarm a name of its own.
@@ -480,8 +489,8 @@ def build_graph(
 
     Raises:
         TypeError: an argument is of another type; the message names it and the remedy.
-        ValueError: a tool cannot be used, two have the same name, a middleware needs what there is not here, or the
-            `response_format` is a JSON schema with a mistake.
+        ValueError: a tool cannot be used, two have the same name, a validator is for none, a middleware needs what
+            there is not here, or the `response_format` is a JSON schema with a mistake.
     """
     return build_machine(**checked(BuildArguments(checkpointer, context=context, **options))._asdict())[0]
 
@@ -508,6 +517,7 @@ def build_machine(
         given.roles,
         given.secrets,
         form,
+        arg_validators=given.arg_validators,
         served=served,
         kept_permissions=kept_permissions,
     )

@@ -53,7 +53,7 @@ from mendgraph.nodes.execute_tools.journal.journal import Journal, parent_of
 from mendgraph.nodes.execute_tools.node import execute_tools
 from mendgraph.nodes.execute_tools.processes.commands import CommandRules, Commands, open_commands
 from mendgraph.nodes.execute_tools.processes.git import absent_submodules
-from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext
+from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, Validator
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.step import Execution, StepResources, calls_made, changes_something, nothing_done
 from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
@@ -116,10 +116,13 @@ class ToolRuntime:
         secrets: Iterable[str],
         response_format: ResponseFormat | None = None,
         *,
+        arg_validators: Mapping[str, Validator] | None = None,
         served: bool = False,
         kept_permissions: bool = False,
     ) -> None:
         """Nothing is opened yet. `roles` are lists of tool names, `secrets` values that are never shown.
+
+        `arg_validators` check the arguments of single tools after their schema.
 
         With `kept_permissions` a person's "always" is kept in the user's settings, and taken up from there.
 
@@ -133,7 +136,7 @@ class ToolRuntime:
         added = [each for each in own if each.name not in names]
         self._served, self._own = served, {each.name for each in added}
         self.keep_permission = keep_permission if kept_permissions else None
-        self.registry = ActionRegistry((*given, *added))
+        self.registry = ActionRegistry((*given, *added), arg_validators)
         self.specs = {spec.name: spec for spec in self.registry.specs()}
         # Our own that look at files take a moment, so they stay in order; so does their trace.
         quick = {id(each) for each in default_tools() if each.effect is not Effect.NETWORK}

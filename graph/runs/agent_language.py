@@ -106,11 +106,15 @@ class AgentLanguage:
             failed = {**read, "profile": self._profile}
             read |= heal(failed, DEFAULT_SELF_HEALING_CONFIG)  # type: ignore[arg-type]
         items: list[ToolCall | CallError] = read["items"]
+        ends = bool(items) and isinstance(items[-1], ToolCall) and items[-1].implied
+        items = items[:-1] if ends else items
         calls = [
             Invocation(each.tool, each.arguments, each.tool in self._terminal)
             for each in items
             if isinstance(each, ToolCall)
         ]
+        if ends:
+            calls[-1] = calls[-1]._replace(terminal=True)
         if read["answer"] is not None and not items:
             calls = [Invocation(ANSWER_TOOL, {"answer": read["answer"].text}, terminal=True)]
         errors = read["errors"] or [each.error for each in items if isinstance(each, CallError)]

@@ -18,6 +18,7 @@ from typing import (
     Literal,
     Protocol,
     TypeAlias,
+    TypeGuard,
     get_args,
     get_origin,
     get_type_hints,
@@ -343,6 +344,12 @@ def declared_effect(action: object) -> Effect | None:
     return effect if isinstance(effect, Effect) else None
 
 
+def is_action(value: object) -> TypeGuard[Action]:
+    """Whether this is an object with a name and a method `execute`."""
+    name = None if isinstance(value, type) else getattr(value, "name", None)
+    return isinstance(name, str) and bool(name) and callable(getattr(value, "execute", None))
+
+
 def tool_of(action: Action) -> Tool:
     """The tool that an action is.
 
@@ -354,9 +361,9 @@ def tool_of(action: Action) -> Tool:
     """
     if isinstance(action, Tool):
         return action
-    name, execute = getattr(action, "name", None), getattr(action, "execute", None)
-    if not isinstance(name, str) or not name or not callable(execute):
+    if not is_action(action):
         raise TypeError("an action needs a name, a text that is not empty, and a method `execute`")
+    name, execute = action.name, action.execute
     texts = (getattr(action, "description", None), inspect.getdoc(execute), type(action).__doc__)
     description = next((text for text in texts if isinstance(text, str) and text), name)
     arguments, run = read_signature(execute, (), untyped=True)

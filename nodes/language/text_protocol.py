@@ -50,7 +50,7 @@ class ReadCall(NamedTuple):
     """One call at its place in the reply, from the line of its outcome to `end_line`; lines of native calls are 0.
 
     `raw_arguments` is its exact text, or JSON where it was written in another `format`. A native call has an id that no
-    other call of the reply has.
+    other call of the reply has. A `terminal` one says that the work ends with it.
     """
 
     tool: str
@@ -59,6 +59,7 @@ class ReadCall(NamedTuple):
     end_line: int = 0
     call_id: str = ""
     format: str = ""
+    terminal: bool = False
 
     @property
     def line_number(self) -> int:

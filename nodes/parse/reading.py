@@ -96,7 +96,8 @@ def read_reply(reply: ModelReply, step: int, reader: Reader) -> ReplyReading:
         return thought or _malformed([broken])
 
     calls, prose, text, quotes = _read_calls(reply, step, reader)
-    items = completed([_checked(call, reader) for call in calls], prose, step, reader)
+    terminal = bool(calls) and calls[-1].terminal
+    items = completed([_checked(call, reader) for call in calls], prose, step, reader, terminal=terminal)
     if not items:
         return _judged_answer(reply, quotes, step, reader)
     if all(isinstance(item, CallError) for item in items):
@@ -128,8 +129,12 @@ def _thought(reply: ModelReply, step: int, reader: Reader) -> ReplyReading | Non
     return ReplyReading(Reading.MALFORMED, calls, [error], text=text)
 
 
-def completed(items: list[ToolCall | CallError], prose: str, step: int, reader: Reader) -> list[ToolCall | CallError]:
+def completed(
+    items: list[ToolCall | CallError], prose: str, step: int, reader: Reader, *, terminal: bool = False
+) -> list[ToolCall | CallError]:
     """The calls of a reply with those that it implies: an answer after whole edits, and checks before an answer.
+
+    A `terminal` reply ends the work with its last call, so an answer follows it. Source: spec 4.
 
     A final answer that something speaks against is malformed, unless calls beside it may still make it true. Calls
     beyond `MOST_CALLS` are malformed as well.
@@ -142,7 +147,8 @@ def completed(items: list[ToolCall | CallError], prose: str, step: int, reader: 
             if isinstance(item, ToolCall) and item.tool == ANSWER_TOOL:
                 error = _answer_error(str(item.arguments.get("answer", "")), reader)
                 items[place] = _refused(item, error) if error else item
-    return _with_checks([*items, *_implied_answer(items, prose, step, reader)], step, reader)
+    implied = _implied_answer(items, prose, step, reader, terminal=terminal)
+    return _with_checks([*items, *implied], step, reader)
 
 
 def _refused(item: ToolCall | CallError, error: ExtractionError) -> CallError:
@@ -276,15 +282,23 @@ def _numbered(calls: Sequence[ReadCall], prefix: str, others: Sequence[ReadCall]
     return [call._replace(call_id=call_id) for call, call_id in zip(calls, free, strict=False)]
 
 
-def _implied_answer(items: list[ToolCall | CallError], prose: str, step: int, reader: Reader) -> list[ToolCall]:
-    """In the block form a reply that does nothing but change files is the whole work, and its prose the answer.
+def _implied_answer(
+    items: list[ToolCall | CallError], prose: str, step: int, reader: Reader, *, terminal: bool
+) -> list[ToolCall]:
+    """The answer that a reply implies, without a word where it has none: `stop` says what was changed.
 
-    A small model that is asked whether it is done does the same again. The answer stands only if every change worked,
-    and never where the user wants a value of a certain shape. Without prose it is empty: `stop` says what was changed.
+    In the block form a reply that does nothing but change files is the whole work, and its prose the answer: a small
+    model that is asked whether it is done does the same again. So is a `terminal` reply. The answer stands only if
+    every call worked, and never where the user wants a value of a certain shape.
     """
-    if reader.profile.edit_form is not EditForm.BLOCKS or reader.check_answer(Answer(text=prose)):
+    if reader.check_answer(Answer(text=prose)) or not items:
         return []
-    if not items or not all(isinstance(item, ToolCall) and item.tool in reader.writing_tools for item in items):
+    if not all(isinstance(item, ToolCall) and item.tool != ANSWER_TOOL for item in items):
+        return []
+    edits = all(item.tool in reader.writing_tools for item in items)
+    if not terminal and not (edits and reader.profile.edit_form is EditForm.BLOCKS):
+        return []
+    if not edits and _answer_error(prose, reader) is not None:
         return []
     return [_implied(ANSWER_TOOL, {"answer": prose}, f"call_{step}_answer")]
 

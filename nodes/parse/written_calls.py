@@ -129,7 +129,7 @@ def _read_calls(markup: Markup, text: str, line: int, tools: ToolSchemas, reason
         if call.tool not in tools.names:
             details = unknown_tool_details(call.tool, tools.names)
             outcome = ExtractionError(ExtractionErrorType.UNKNOWN_TOOL_NAME, line, content, details)
-        yield ReadCall(call.tool, raw, outcome, format=markup.format)
+        yield ReadCall(call.tool, raw, outcome, format=markup.format, terminal=call.terminal)
 
 
 def _shown_calls(text: str, calls: Sequence[Markup], texts: Callable[[], Sequence[str]]) -> set[int]:

@@ -119,6 +119,9 @@ def test_a_call_behind_an_invented_result_gets_an_error(tmp_path: Path) -> None:
     [
         '{"name": "delete_everything", "arguments": {}}',
         '{tool: "delete_everything", args: {}, terminal: true}',
+        '{"terminal": true, "tool": "delete_everything", "args": {}}',
+        '{"tool": "delete_everything", "terminal": false}',
+        '{"action": "delete_everything", "action_input": {}}',
         QWEN.example("delete_everything", {}),
     ],
 )
@@ -126,6 +129,20 @@ def test_a_call_of_an_unknown_tool_is_never_the_answer(reply: str, tmp_path: Pat
     outcome = run(tmp_path, *[Say(reply)] * 4)["outcome"]
     assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.HEALING_EXHAUSTED)
     assert "delete_everything" in outcome.diagnostics[0]
+
+
+@pytest.mark.parametrize("protocol", ["native", "text"])
+def test_a_terminal_call_is_run_and_ends_the_work(protocol: str, tmp_path: Path) -> None:
+    write = '{"tool": "write_file", "args": {"path": "new.py", "content": "a = 1\\n"}, "terminal": true}'
+    state = run(tmp_path, Say(write), Say("Never asked for."), protocol=protocol)
+    outcome = state["outcome"]
+    assert (outcome.kind, outcome.changed_files, len(state["model"].calls)) == (OutcomeKind.FINISHED, ("new.py",), 1)
+
+
+def test_a_terminal_call_that_fails_ends_nothing(tmp_path: Path) -> None:
+    read = '{"tool": "read_file", "args": {"path": "gone.py"}, "terminal": true}'
+    state = run(tmp_path, Say(read), Say("There is no such file."))
+    assert (state["outcome"].answer, len(state["model"].calls)) == ("There is no such file.", 2)
 
 
 @pytest.mark.parametrize(("protocol", "goes_on"), [("auto", True), ("native", False)])

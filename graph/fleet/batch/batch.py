@@ -49,7 +49,7 @@ OUT_SUFFIX: Final = ".batch"
 Tasks: TypeAlias = str | os.PathLike[str] | Iterable[BatchTask]
 """The path of a task file, or the tasks themselves."""
 
-_NOT_SENT: Final = ("tools", "rules", "roles", "model", "store", "secrets")
+_NOT_SENT: Final = ("tools", "rules", "roles", "arg_validators", "model", "store", "secrets")
 _A_LIST: Final = "tasks"
 """What problems call tasks that come from no file."""
 

@@ -79,11 +79,15 @@ class ToolSchemas(NamedTuple):
 
 
 class WrittenCall(NamedTuple):
-    """One complete call. `values` are the places of the values that stand there as raw text, none in JSON."""
+    """One complete call. `values` are the places of the values that stand there as raw text, none in JSON.
+
+    A `terminal` call says that the work ends with it. Source: spec 4, the Invocation contract.
+    """
 
     tool: str
     arguments: JsonMap
     values: tuple[tuple[int, int], ...] = ()
+    terminal: bool = False
 
 
 class Markup(NamedTuple):

@@ -33,7 +33,7 @@ _NEXT: Final = re.compile(r"\s*+[,;]?\s*+(?=\{)")
 _BARE_KEY: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*"|(?P<key>(?<!\w)[A-Za-z_]\w*+)(?=\s*+:)', re.DOTALL)
 _BEGINS_CALL: Final = re.compile(
     r'\{\s*+"tool_calls"\s*+:\s*+\[\s*+\{|'
-    r'(?:\[\s*+)?\{\s*+(?:"(?:type|id)"\s*+:\s*+"[^"\n]*+"\s*+,\s*+)?(?:"function"\s*+:\s*+\{\s*+)?'
+    r'(?:\[\s*+)?\{\s*+(?:"(?:type|id|terminal)"\s*+:\s*+(?:"[^"\n]*+"|true|false)\s*+,\s*+)?(?:"function"\s*+:\s*+\{\s*+)?'
     rf'"?(?:{"|".join(sorted(_NAME_KEYS))})"?\s*+:\s*+"[^"\n]*+"\s*+,\s*+"?(?:{"|".join(sorted(_ARGUMENT_KEYS))})"?\s*+:'
 )
 
@@ -147,6 +147,7 @@ def _call_of(item: Any, tools: ToolSchemas, *, marked: bool) -> WrittenCall | No
     if not isinstance(item, dict):
         return None
     fields = {key: value for key, value in item.items() if not _is_envelope(key, value)}
+    terminal = item.get("terminal")
     function = fields.get("function")
     if len(fields) == 1 and isinstance(function, dict):
         fields = function
@@ -156,7 +157,9 @@ def _call_of(item: Any, tools: ToolSchemas, *, marked: bool) -> WrittenCall | No
         [(written, arguments)] = fields.items()
         if written not in tools.names:
             return None
-    elif len(names) == 1 and len(keys) == len(fields) - 1 and (keys or marked) and len(keys) <= 1:
+    elif (
+        len(names) == 1 and len(keys) == len(fields) - 1 and (keys or marked or terminal is not None) and len(keys) <= 1
+    ):
         written, arguments = fields[names.pop()], fields[keys.pop()] if keys else {}
     else:
         return None
@@ -165,7 +168,7 @@ def _call_of(item: Any, tools: ToolSchemas, *, marked: bool) -> WrittenCall | No
         arguments = decode_arguments(arguments)
     if not isinstance(written, str) or not written.strip() or not isinstance(arguments, dict | None):
         return None
-    return WrittenCall(tools.plain_name(written), arguments or {})
+    return WrittenCall(tools.plain_name(written), arguments or {}, terminal=terminal is True)
 
 
 def _is_envelope(key: str, value: Any) -> bool:
@@ -195,7 +198,16 @@ _OPENAI: Final = PlainJson(
         {"tool_calls": [{"id": "1", "type": "function", "function": {"name": tool, "arguments": as_json(arguments)}}]}
     ),
 )
-_KEYS: Final = ("name", "tool", "function", "tool_name", "type", "id", *sorted(_ARGUMENT_KEYS - {"action_input"}))
+_KEYS: Final = (
+    "name",
+    "tool",
+    "function",
+    "tool_name",
+    "type",
+    "id",
+    "terminal",
+    *sorted(_ARGUMENT_KEYS - {"action_input"}),
+)
 
 MARKED_JSON: Final = (
     MarkedJson("hermes", ("<tool_call>", "<function_call>", "<tools>", "<tool>"), "</tool_call>"),

@@ -41,6 +41,12 @@ def test_the_prompt_holds_goals_actions_and_what_the_memory_shows() -> None:
         ('tool: read_file({"file_name": "notes.txt"})', [READ]),
         ('tool: read_file({"file_name": "notes.txt"})\ntool: read_file({"file_name": "notes.txt"})', [READ, READ]),
         ('{"tool": "read_file", "args": {"file_name": "notes.txt"}}', [READ]),
+        ('{"tool": "read_file", "args": {"file_name": "notes.txt"}, "terminal": false}', [READ]),
+        ('{"terminal": true, "args": {"file_name": "notes.txt"}, "tool": "read_file"}', [READ._replace(terminal=True)]),
+        (
+            '{"tool": "final_answer", "args": {"answer": "hello"}, "terminal": true}',
+            [Invocation("final_answer", {"answer": "hello", "value": None}, terminal=True)],
+        ),
         ("The notes say hello.", [Invocation("final_answer", {"answer": "The notes say hello."}, terminal=True)]),
         (
             'tool: final_answer({"answer": "hello"})',
