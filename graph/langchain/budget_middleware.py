@@ -1,23 +1,26 @@
 """The ledger and the spending book as middleware, for any agent of `create_agent` or deepagents."""
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Lock
-from time import monotonic
+from time import monotonic, sleep
 from typing import Annotated, Any, Final, Never, NotRequired
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from langchain.agents.middleware.types import AgentState, PrivateStateAttr, ToolCallRequest
+from langchain_core.runnables.config import ensure_config
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.types import Command
 
 from mendgraph.graph.configuration.context import REPLY_TOKENS, AgentContext
 from mendgraph.graph.configuration.loading import load_prices
-from mendgraph.graph.langchain.chat_model import less_thought, limit_of, with_settings
+from mendgraph.graph.langchain.callbacks import traced
+from mendgraph.graph.langchain.chat_model import less_thought, limit_of
 from mendgraph.graph.langchain.chat_models import name_of
 from mendgraph.graph.langchain.failures import Provider, describe_failure
 from mendgraph.graph.langchain.run_middleware import (
+    Answered,
     Apart,
     Asked,
     Exit,
@@ -28,6 +31,7 @@ from mendgraph.graph.langchain.run_middleware import (
     StoppingMiddleware,
     ToolAnswer,
 )
+from mendgraph.graph.langchain.wrapped_models import Retried, Single, Wrapped, unwrap, with_arguments, with_settings
 from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.nodes.call_model import ledger
 from mendgraph.nodes.call_model.budget import APILimits
@@ -37,11 +41,27 @@ from mendgraph.nodes.call_model.paid_call import CallBudget, PaidCall, Request
 from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS
 from mendgraph.nodes.call_model.prompts.prompt import Prompt, as_map
 from mendgraph.nodes.call_model.services import CallServices
-from mendgraph.nodes.records import ToolError
+from mendgraph.nodes.records import (
+    JsonMap,
+    ModelReply,
+    ProviderErrorKind,
+    ProviderFailure,
+    StopCause,
+    StopReason,
+    ToolError,
+)
 
 _OWN: Final = frozenset(ledger.RunLimits.model_fields) - {"api", "max_steps", "max_steps_soft", "max_seconds"}
 _PRICES: Final = frozenset(name for name in AgentContext.model_fields if name.startswith("usd_per_million_"))
 _NAMES: Final = {*APILimits._fields, *_OWN, *_PRICES}
+
+_IDENTITY: Final = ("ls_provider", "ls_model_name", "ls_max_tokens")
+"""What tells one model's calls from another's, as LangChain traces them."""
+
+_UNSENT: Final = Sent(
+    result=ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message="It was not sent.", sent=False),
+    seconds=0.0,
+)
 
 Scope = tuple[str, ledger.Spending]
 """A thread's name in the spending book, and what it has used up to an entry of that."""
@@ -60,8 +80,11 @@ class BudgetMiddleware(ModelCallMiddleware, StoppingMiddleware):
     model's `usage_metadata` says. What a reply may have is cut to what is left. A session is a thread of the agent's
     checkpointer, without one a single run; a turn is one `invoke`. Give the same instance to the agent's subagents, and
     they spend from the session and turn of the agent that calls them, also side by side. Limits of a day and of an
-    account hold over all runs and processes, mendgraph's own included. Calls that other middleware makes by itself,
-    such as summaries, do not pass through here.
+    account hold over all runs and processes, mendgraph's own included. Each attempt of `with_retry`, `with_fallbacks`,
+    and of middleware on either side of this one is a call. Calls that other middleware makes before the model's, such
+    as summaries, do not pass through here.
+
+    A model whose limits cannot be kept is refused at its first call, before it is sent, with a TypeError or ValueError.
     """
 
     state_schema = _BudgetState
@@ -87,20 +110,19 @@ class BudgetMiddleware(ModelCallMiddleware, StoppingMiddleware):
         context, prices = AgentContext(**limits), load_prices()
         if isinstance(prices, ToolError):
             raise ValueError(prices.message)  # noqa: TRY004 - what is wrong is the list
-        self._said_price, self._prices = context.price(), prices
-        self._limits = ledger.RunLimits(
+        said_price = context.price()
+        run_limits = ledger.RunLimits(
             api=APILimits(*(limits.get(name, MOST_TOKENS) for name in APILimits._fields)),
             **{name: getattr(context, name) for name in _OWN},
         )
-        self._cuts = any("tokens" in name or "cost" in name for name in limits)
-        self._book, self._lock = SpendingStore(side_by_side=True), Lock()
-        self._services = CallServices(_no_model, book=self._book, limits=self._limits)
+        cuts = any("cost" in name or ("tokens" in name and "input" not in name) for name in limits)
+        self._calls = _PaidCalls(run_limits, lambda name: said_price or ledger.find_price(prices, name), cuts=cuts)
         self._scope: ContextVar[Scope | None] = ContextVar("mendgraph_budget", default=None)
 
     def before_agent(self, state: Any, runtime: Any) -> dict[str, Any]:  # noqa: ARG002 - LangChain's signature
         """Begin a turn; what earlier ones have lost, with a process that was killed, is theirs."""
         thread, spending = _opened(state)
-        spending = ledger.charge_lost(spending, *self._book.lost(thread, spending.booked))
+        spending = ledger.charge_lost(spending, *self._calls.book.lost(thread, spending.booked))
         return _kept(thread, ledger.begin_turn(spending))
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolAnswer]) -> ToolAnswer:
@@ -124,38 +146,96 @@ class BudgetMiddleware(ModelCallMiddleware, StoppingMiddleware):
             self._scope.reset(token)
 
     async def answer(self, request: Asked, send: Send, heard: Heard, apart: Apart) -> Given:
-        """Reserve, send, settle: as mendgraph's own calls do."""
-        shared, chat = self._scope.get(), request.model
-        thread, spending = shared or _opened(request.state)  # of a parent, the book knows what came since
-        name, (field, own) = name_of(chat), limit_of(chat, chat.profile or {})
-        models = (ModelChoice(model=name or None),)
-        budget = CallBudget(self._limits, models, retries=0, thread=thread, price_of=self._price)
-        wanted = self._limits.max_output_tokens_per_call or own or REPLY_TOKENS
-        paid_request = Request(_prompt(request), most_output=min(wanted, own or wanted))
-        call = PaidCall(paid_request, spending, budget, self._services)
-        reservation = await apart(self._reserve, call)
-        if reservation is None:
-            stop = call.paid.stop
-            assert stop is not None  # noqa: S101 - which keeps a call from being sent
-            return self.stopped(stop, **({} if shared else _kept(thread, call.spending)))
-        most, started = reservation.max_output_tokens, monotonic()
-        if field and (most < own if own else self._cuts):
-            request = request.override(model=with_settings(chat, {field: most, **less_thought(chat, most)}))
-        sent: Sent | Stopped = Stopped(reason="", sent=True)
+        """Reserve, send, settle: as mendgraph's own calls do, for each call that answers the request."""
+        shared = self._scope.get()
+        scope = shared or _opened(request.state)  # of a parent, the book knows what came since
+        bill = _Bill(self._calls, _prompt(request), scope)
+        heard.listener = bill
         try:
-            response = await send(request)
-            sent = Sent(result=heard.reply(response), seconds=monotonic() - started)
-        except Exception as error:
-            sent = Sent(result=describe_failure(error, Provider(name)), seconds=monotonic() - started)
-            raise
+            response = await self._ask(unwrap(request.model, ensure_config()), request, bill, heard, send, apart)
+        except _RefusedCallError as refusal:
+            response, stop = None, refusal.reason
         finally:  # also of a call that was cancelled
-            await apart(self._settle, call, sent)
-        return Given(response, None if shared else Command(update=_kept(thread, call.spending)))
+            await apart(bill.close)
+        update = {} if shared else _kept(bill.thread, bill.spending)
+        if response is not None:
+            return Given(response, None if shared else Command(update=update))
+        if isinstance(stop, ValueError):
+            raise stop
+        return self.stopped(stop, **update)
 
-    def _price(self, model: str) -> ledger.Price | None:
-        return self._said_price or ledger.find_price(self._prices, model)
+    async def _ask(
+        self, model: Wrapped, request: Asked, bill: "_Bill", heard: Heard, send: Send, apart: Apart
+    ) -> Answered:
+        """Ask a model as its wrappers do; each attempt is a call of its own."""
+        if isinstance(model, Single):
+            return await self._send(with_arguments(model, request.model_settings), request, bill, heard, send, apart)
 
-    def _reserve(self, call: PaidCall) -> Call | None:
+        if isinstance(model, Retried):
+            return await self._ask_again(model, request, bill, heard, send, apart)
+
+        first: BaseException | None = None
+        for each in model.models:
+            try:
+                return await self._ask(each, request, bill, heard, send, apart)
+            except _RefusedCallError:
+                raise
+            except model.errors as error:
+                first = first or error
+        assert first is not None  # noqa: S101 - there is a model
+        raise first
+
+    async def _ask_again(
+        self, model: Retried, request: Asked, bill: "_Bill", heard: Heard, send: Send, apart: Apart
+    ) -> Answered:
+        attempt = 1
+        while True:
+            try:
+                return await self._ask(model.model, request, bill, heard, send, apart)
+            except Exception as error:
+                if not model.tries_again(error, attempt):
+                    raise
+            await apart(sleep, model.wait_s(attempt))
+            attempt += 1
+
+    async def _send(
+        self, model: Single, request: Asked, bill: "_Bill", heard: Heard, send: Send, apart: Apart
+    ) -> Answered:
+        chat = model.chat
+        field, own = limit_of(chat, chat.profile or {})
+        if self._calls.cuts and not field:
+            raise ValueError(
+                f"BudgetMiddleware cannot limit the replies of {type(chat).__name__}: it has no field such as"
+                " max_tokens. Use limits on calls or input tokens, or a chat model with such a field."
+            )
+        wanted = self._calls.limits.max_output_tokens_per_call or own or REPLY_TOKENS
+        most = await apart(bill.reserve, name_of(chat), min(wanted, own or wanted))
+        if field and (most < own if own else self._calls.cuts):
+            chat = with_settings(chat, {field: most, **less_thought(chat, most)})
+        bill.expect(traced(chat, model.settings))
+        if chat is not request.model or model.settings != request.model_settings:
+            request = request.override(model=chat, model_settings=model.settings)
+        response = await send(request)
+        bill.answered(response, heard)
+        return response
+
+
+class _PaidCalls:
+    """How calls are reserved and settled: inside of which limits, at which prices, in which book."""
+
+    def __init__(self, limits: ledger.RunLimits, price_of: Callable[[str], ledger.Price | None], *, cuts: bool) -> None:
+        """`cuts` says whether replies are cut to what is left."""
+        self.limits, self.cuts, self._price_of = limits, cuts, price_of
+        self.book, self._lock = SpendingStore(side_by_side=True), Lock()
+        self._services = CallServices(_no_model, book=self.book, limits=limits)
+
+    def new(self, thread: str, spending: ledger.Spending, request: Request, model: str) -> PaidCall:
+        """A call to the model of this name, which is neither reserved nor sent yet."""
+        models = (ModelChoice(model=model or None),)
+        budget = CallBudget(self.limits, models, retries=0, thread=thread, price_of=self._price_of)
+        return PaidCall(request, spending, budget, self._services)
+
+    def reserve(self, call: PaidCall) -> Call | None:
         """The call for which there is room, None where there is none; no other call reserves in between."""
         with self._lock:
             while call.fits():
@@ -163,10 +243,132 @@ class BudgetMiddleware(ModelCallMiddleware, StoppingMiddleware):
                     return call.next_try()
         return None
 
-    def _settle(self, call: PaidCall, sent: Sent | Stopped) -> None:
+    def settle(self, call: PaidCall, sent: Sent | Stopped) -> None:
+        """Charge a call with what it has used."""
         with self._lock:
             call.settle(sent)
-            self._book.flush()
+            self.book.flush()
+
+
+class _RefusedCallError(BaseException):
+    """Keeps a call from being sent. Middleware that asks again does not catch it."""
+
+    def __init__(self, reason: StopCause | ValueError) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class _Bill:
+    """The calls that answer one request: each is reserved before it is sent, and settled after it.
+
+    The request's own call is reserved first, as its reply is cut to what is left. What middleware between this one and
+    the model sends beside it, such as another attempt, is heard of as it begins.
+    """
+
+    def __init__(self, calls: _PaidCalls, prompt: Prompt, scope: Scope) -> None:
+        self.thread, self.spending = scope
+        self._calls, self._prompt = calls, prompt
+        self._name, self._most, self._about = "", 0, JsonMap()
+        self._reserved: PaidCall | None = None
+        self._sent: dict[UUID, tuple[PaidCall, float]] = {}
+        self._ended: list[tuple[PaidCall, Sent | Stopped]] = []
+
+    def reserve(self, name: str, most_output: int) -> int:
+        """Reserve the next call, to the model of this name; gives the most that it may answer, in tokens.
+
+        Raises:
+            _RefusedCallError: it does not fit into what is left.
+        """
+        self.close()
+        self._reserved, reservation = self._open(name, most_output)
+        self._name, self._most = name, reservation.max_output_tokens
+        return self._most
+
+    def expect(self, about: JsonMap) -> None:
+        """Take what LangChain traces of the call that is reserved."""
+        self._about = about
+
+    def begin(self, call_id: UUID, about: Mapping[str, Any]) -> None:
+        """Take the reserved call, or reserve another one.
+
+        Raises:
+            _RefusedCallError: it does not fit into what is left, or its reply cannot be limited.
+        """
+        call, self._reserved = self._reserved, None
+        is_expected = all(about.get(name) == self._about.get(name) for name in _IDENTITY)
+        if call is None or not is_expected:
+            if call is not None:
+                self._ended.append((call, _UNSENT))
+            self._settle_ended()
+            call = self._open_beside(about, is_expected=is_expected)
+        self._sent[call_id] = call, monotonic()
+
+    def end(self, call_id: UUID, result: ModelReply | BaseException) -> None:
+        """Take what came of a call."""
+        if call_id not in self._sent:
+            return
+        call, started = self._sent.pop(call_id)
+        seconds = monotonic() - started
+        if isinstance(result, ModelReply):
+            self._ended.append((call, Sent(result=result, seconds=seconds)))
+        elif isinstance(result, Exception):
+            failure = describe_failure(result, Provider(call.choice.model or ""))
+            self._ended.append((call, Sent(result=failure, seconds=seconds)))
+        else:
+            self._ended.append((call, Stopped(reason="", sent=True, seconds=seconds)))
+
+    def answered(self, response: Answered, heard: Heard) -> None:
+        """Take a reply of whose call nobody has heard, as from a thread without LangChain's context."""
+        if self._reserved is not None and getattr(response.result[0], "usage_metadata", None):
+            self._ended.append((self._reserved, Sent(result=heard.reply(response), seconds=0.0)))
+            self._reserved = None
+
+    def close(self) -> None:
+        """Settle all calls. One that has not ended was cancelled; one that has not begun was not sent."""
+        if self._reserved is not None:
+            self._ended.append((self._reserved, _UNSENT))
+            self._reserved = None
+        for call, started in self._sent.values():
+            self._ended.append((call, Stopped(reason="", sent=True, seconds=monotonic() - started)))
+        self._sent.clear()
+        self._settle_ended()
+
+    def _settle_ended(self) -> None:
+        for call, sent in self._ended:
+            call.spending = self.spending
+            self._calls.settle(call, sent)
+            self.spending = call.spending
+        self._ended.clear()
+
+    def _open(self, name: str, most_output: int) -> tuple[PaidCall, Call]:
+        call = self._calls.new(self.thread, self.spending, Request(self._prompt, most_output=most_output), name)
+        reservation = self._calls.reserve(call)
+        self.spending = call.spending
+        if reservation is None:
+            stop = call.paid.stop
+            assert stop is not None  # noqa: S101 - which keeps a call from being sent
+            raise _RefusedCallError(stop)
+        return call, reservation
+
+    def _open_beside(self, about: Mapping[str, Any], *, is_expected: bool) -> PaidCall:
+        """Reserve a call that other middleware makes: its reply cannot be cut any more."""
+        name, most = self._name, self._most
+        if not is_expected:
+            name = str(about.get("ls_model_name") or "").removeprefix("models/")
+            most = about.get("ls_max_tokens") or 0
+        if self._calls.cuts and not most:
+            raise _RefusedCallError(
+                ValueError(
+                    f"BudgetMiddleware cannot limit the reply of {name or 'the model'} that other middleware asks. Put"
+                    " BudgetMiddleware behind that middleware in the list, or give that model max_tokens."
+                )
+            )
+        call, reservation = self._open(name, most or REPLY_TOKENS)
+        if self._calls.cuts and reservation.max_output_tokens < most:
+            self._ended.append((call, _UNSENT))
+            message = f"Less is left than the {most} output tokens that the next call to {name} may answer."
+            raise _RefusedCallError(StopCause(reason=StopReason.MAX_OUTPUT_TOKENS, message=message))
+        return call
 
 
 def _no_model(_: object) -> Never:

@@ -48,6 +48,11 @@ that of `get_usage_metadata_callback`.
 """
 
 
+def traced(chat: BaseChatModel, arguments: JsonMap | None = None) -> JsonMap:
+    """What LangChain traces of a call: among it `ls_provider`, `ls_model_name` and `ls_max_tokens`."""
+    return {**chat._get_ls_params(**(arguments or {}))}  # noqa: SLF001 - as LangChain does
+
+
 @contextmanager
 def heard_tool_call(call: ToolCall) -> Iterator[Callable[[ToolRun], None]]:
     """Tell the callbacks of this context, and the run's span, of a tool call; what is yielded takes its end."""
@@ -105,7 +110,7 @@ class Report:
             "local_callbacks": callbacks,
             "inheritable_tags": config.get("tags"),
             "local_tags": [*(chat.tags or ()), *([UNSTREAMED] if quiet else ())],
-            "inheritable_metadata": {**config.get("metadata", {}), **chat._get_ls_params()},  # noqa: SLF001 - as LangChain does
+            "inheritable_metadata": {**config.get("metadata", {}), **traced(chat)},
             "local_metadata": chat.metadata,
         }
         self.start: JsonMap = {

@@ -33,6 +33,7 @@ from mendgraph.graph.langchain.callbacks import (
 from mendgraph.graph.langchain.connections import ForLoops, ForThreads
 from mendgraph.graph.langchain.openai_chat import KeepsExtras, PlainPart
 from mendgraph.graph.langchain.replies import ReplyAssembly
+from mendgraph.graph.langchain.wrapped_models import LIMIT_FIELDS, SAMPLING, with_settings
 from mendgraph.nodes.call_model.model import Call, CallDropped, Model
 from mendgraph.nodes.call_model.prompts.estimates import MOST_BYTES_PER_TOKEN
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
@@ -44,15 +45,6 @@ from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply, ProviderE
 
 MOST_ADAPTATIONS: Final = 8  # what is left out of one call, one thing after the other, before its refusal is final
 LAST_WORDS_S: Final = 0.5  # how long a chat model whose time is over may take to hear of it
-LIMIT_FIELDS: Final = ("max_tokens", "max_output_tokens", "num_predict", "max_new_tokens", "max_completion_tokens")
-"""What chat models call the most tokens of a reply."""
-
-SAMPLING: Final = (
-    *("temperature", "seed", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repeat_penalty"),
-    *("reasoning_effort", "verbosity"),
-)
-"""Settings of chat models that a model may refuse, and that are omitted then."""
-
 LEAST_THOUGHT, LEAST_ANSWER = 1_024, 256
 """Tokens that a budget of thoughts has at least, and that are kept of a reply for what it says."""
 
@@ -496,13 +488,6 @@ def limit_of(chat: BaseChatModel, profile: Mapping[str, Any]) -> tuple[str, int 
     name = next((each for each in LIMIT_FIELDS if each in type(chat).model_fields), "")
     own = (getattr(chat, name, None) if name else None, profile.get("max_output_tokens"))
     return name, min((tokens for tokens in own if isinstance(tokens, int) and tokens > 0), default=None)
-
-
-def with_settings(chat: BaseChatModel, settings: JsonMap) -> BaseChatModel:
-    """A copy with these settings; the chat model itself where it has them, as it may keep a state of its own."""
-    if all(getattr(chat, name) == value for name, value in settings.items()):
-        return chat
-    return chat.model_copy(update=settings)
 
 
 def less_thought(chat: BaseChatModel, limit: int) -> JsonMap:

@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Annotated, Any, Final, Literal, NotRequired
+from typing import Annotated, Any, Final, Literal, NotRequired, Protocol
 from uuid import UUID
 
 from langchain.agents.middleware import types
@@ -100,19 +100,34 @@ class ModelCallMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]
             return await self.answer(request, handler, heard, asyncio.to_thread)
 
 
+class CallListener(Protocol):
+    """Hears of each call to a model that answers a request, whoever makes it."""
+
+    def begin(self, call_id: UUID, about: Mapping[str, Any]) -> None:
+        """A call is about to be sent; `about` is what LangChain traces of it. What this raises keeps it from that."""
+
+    def end(self, call_id: UUID, result: records.ModelReply | BaseException) -> None:
+        """A call has ended with a reply or an error."""
+
+
 class Heard(BaseCallbackHandler):
     """Puts replies together as they are streamed: LangChain itself completes arguments that were cut."""
 
     run_inline = True
 
     def __init__(self) -> None:
+        self.listener: CallListener | None = None
         self._growing: dict[UUID, ReplyAssembly] = {}
         self.offered: frozenset[str] = frozenset()
         self._message: Any = None
         self._assembly: ReplyAssembly | None = None
 
-    def on_chat_model_start(self, *_: Any, invocation_params: records.JsonMap | None = None, **__: Any) -> None:
+    def on_chat_model_start(
+        self, *_: Any, run_id: UUID, invocation_params: records.JsonMap | None = None, **more: Any
+    ) -> None:
         """Remember which tools the model is offered: middleware between may have added some."""
+        if self.listener is not None:
+            self.listener.begin(run_id, more.get("metadata") or {})
         self.offered = frozenset(_tool_names((invocation_params or {}).get("tools") or ()))
 
     def on_llm_new_token(self, *_: Any, chunk: Any = None, run_id: UUID, **__: Any) -> None:
@@ -124,21 +139,31 @@ class Heard(BaseCallbackHandler):
         """Remember the message, and the parts that became it where it was streamed."""
         self._message = getattr(response.generations[0][0], "message", None)
         self._assembly = self._growing.pop(run_id, None)
+        if self.listener is not None:
+            self.listener.end(run_id, _reply_of(self._message, self._assembly))
+
+    def on_llm_error(self, error: BaseException, *, run_id: UUID, **_: Any) -> None:
+        """Pass on why a call has failed."""
+        if self.listener is not None:
+            self.listener.end(run_id, error)
 
     def is_reply(self, response: Answered) -> bool:
         """Whether the message of a response is what the model sent last, and not one that middleware put there."""
         return self._message is response.result[0]
 
     def reply(self, response: Answered) -> records.ModelReply:
-        """The reply in a response, its arguments to the letter. Not every model says that it has ended."""
-        message, assembly = response.result[0], ReplyAssembly()
-        if self._assembly and self.is_reply(response):
-            assembly = self._assembly
-        elif isinstance(message, AIMessage):
-            assembly.take(message)
-        if (reply := assembly.reply(0.0)) is None:
-            assembly.finish_reason = "stop"
-        return reply or assembly.reply(0.0) or records.ModelReply()
+        """The reply in a response, its arguments to the letter."""
+        return _reply_of(response.result[0], self._assembly if self.is_reply(response) else None)
+
+
+def _reply_of(message: Any, parts: ReplyAssembly | None) -> records.ModelReply:
+    """The reply in a message, by the parts that became it. Not every model says that it has ended."""
+    assembly = parts or ReplyAssembly()
+    if parts is None and isinstance(message, AIMessage):
+        assembly.take(message)
+    if (reply := assembly.reply(0.0)) is None:
+        assembly.finish_reason = "stop"
+    return reply or assembly.reply(0.0) or records.ModelReply()
 
 
 def _tool_names(tools: Iterable[Any]) -> Iterator[str]:

@@ -1,0 +1,163 @@
+"""What wrappers of LangChain around a chat model come to: which models are asked, in which order, with which settings.
+
+A wrapper hides what limits need: the model's name, how long its reply may be, and how often it is asked.
+"""
+
+import random
+from collections.abc import Iterator, Mapping
+from contextvars import Context
+from typing import Any, Final, NamedTuple
+
+from langchain_core.language_models import BaseChatModel
+from langchain_core.runnables import RunnableConfig, RunnableWithFallbacks
+from langchain_core.runnables.base import RunnableBindingBase
+from langchain_core.runnables.config import merge_configs
+from langchain_core.runnables.configurable import DynamicRunnable
+from langchain_core.runnables.retry import RunnableRetry
+
+from mendgraph.nodes.records import JsonMap
+
+LIMIT_FIELDS: Final = ("max_tokens", "max_output_tokens", "num_predict", "max_new_tokens", "max_completion_tokens")
+"""What chat models call the most tokens of a reply."""
+
+SAMPLING: Final = (
+    *("temperature", "seed", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repeat_penalty"),
+    *("reasoning_effort", "verbosity"),
+)
+"""Settings of chat models that a model may refuse, and that are omitted then."""
+
+_NAMES: Final = ("model", "model_name")
+_ACCEPTED: Final = (
+    "give a chat model, or what bind, with_config, with_retry, with_fallbacks, configurable_fields,"
+    " configurable_alternatives or init_chat_model(configurable_fields=...) make of chat models"
+)
+
+
+class Single(NamedTuple):
+    """One chat model. `settings` are arguments of its calls that are no fields of the model."""
+
+    chat: BaseChatModel
+    settings: JsonMap
+
+
+class Retried(NamedTuple):
+    """A model that `with_retry` asks again."""
+
+    model: "Wrapped"
+    retry: RunnableRetry[Any, Any]
+
+    def tries_again(self, error: Exception, attempt: int) -> bool:
+        """Whether another attempt follows the failed one with this number, from 1."""
+        wanted = self.retry.retry_exception_types
+        is_wanted = wanted(error) if callable(wanted) else isinstance(error, wanted)
+        return is_wanted and attempt < self.retry.max_attempt_number
+
+    def wait_s(self, attempt: int) -> float:
+        """Seconds to wait after the failed attempt with this number. Source: tenacity.wait_exponential_jitter."""
+        if not self.retry.wait_exponential_jitter:
+            return 0.0
+        given = self.retry.exponential_jitter_params or {}
+        wait = given.get("initial", 1.0) * given.get("exp_base", 2.0) ** (attempt - 1)
+        return max(0.0, min(wait + random.uniform(0.0, given.get("jitter", 1.0)), given.get("max", wait + 1.0)))  # noqa: S311
+
+
+class InOrder(NamedTuple):
+    """Models that `with_fallbacks` asks one after the other, where one raises one of these errors."""
+
+    models: tuple["Wrapped", ...]
+    errors: tuple[type[BaseException], ...]
+
+
+Wrapped = Single | Retried | InOrder
+
+
+def unwrap(model: Any, config: RunnableConfig | None = None) -> Wrapped:
+    """What a model of LangChain is made of. `config` chooses among what is configurable; defaults hold otherwise.
+
+    Raises:
+        TypeError: it is something else; the message says what is accepted.
+    """
+    if isinstance(model, BaseChatModel):
+        return Single(model, {})
+    if isinstance(model, DynamicRunnable):
+        prepared, chosen = model.prepare(config)
+        return unwrap(prepared, chosen)
+    if isinstance(model, RunnableBindingBase):
+        own = merge_configs(model.config, *(made(model.config) for made in model.config_factories))
+        inner = unwrap(model.bound, merge_configs(own, config))
+        inner = _with(inner, model.kwargs, own)
+        return Retried(inner, model) if isinstance(model, RunnableRetry) else inner
+    if isinstance(model, RunnableWithFallbacks):
+        if model.exception_key is not None:
+            raise TypeError("with_fallbacks(exception_key=...) is for chains whose input is a dict: leave it out")
+        return InOrder(tuple(unwrap(each, config) for each in model.runnables), model.exceptions_to_handle)
+    if type(model).__name__ == "_ConfigurableModel":
+        return unwrap(_configured(model, config))
+    raise TypeError(f"a {type(model).__name__} hides which model it asks, so no limit can be kept: {_ACCEPTED}")
+
+
+def singles(model: Wrapped) -> Iterator[Single]:
+    """The chat models, in the order in which they are asked."""
+    if isinstance(model, Single):
+        yield model
+    elif isinstance(model, Retried):
+        yield from singles(model.model)
+    else:
+        for each in model.models:
+            yield from singles(each)
+
+
+def with_arguments(model: Single, arguments: Mapping[str, Any]) -> Single:
+    """The model with arguments of a call; those that limits need, and sampling, become fields of a copy."""
+    fields, update = type(model.chat).model_fields, JsonMap()
+    limit = next((name for name in LIMIT_FIELDS if name in fields), "")
+    others = dict(model.settings)
+    for name, value in arguments.items():
+        if name in LIMIT_FIELDS and limit:
+            update[limit] = value
+        elif name in _NAMES and (names := [each for each in reversed(_NAMES) if each in fields]):
+            update |= {names[0]: value, "profile": None}
+        elif name in SAMPLING and name in fields:
+            update[name] = value
+        else:
+            others[name] = value
+    return Single(with_settings(model.chat, update), others)
+
+
+def with_settings(chat: BaseChatModel, settings: JsonMap) -> BaseChatModel:
+    """A copy with these settings; the chat model itself where it has them, as it may keep a state of its own."""
+    if all(getattr(chat, name) == value for name, value in settings.items()):
+        return chat
+    return chat.model_copy(update=settings)
+
+
+def _configured(model: Any, config: RunnableConfig | None) -> Any:
+    """The model that `init_chat_model(configurable_fields=...)` makes of a config; it reads no other one."""
+    configurable = (config or {}).get("configurable") or {}
+
+    def copy() -> Any:
+        return model.with_config(configurable=configurable).model_copy()
+
+    try:
+        return Context().run(copy)
+    except AttributeError:
+        raise TypeError(
+            "init_chat_model(configurable_fields=...) has no default model here: name one, as in"
+            ' init_chat_model("openai:gpt-5-mini", configurable_fields=("model",))'
+        ) from None
+
+
+def _with(model: Wrapped, arguments: Mapping[str, Any], config: RunnableConfig) -> Wrapped:
+    """The models with what a binding adds to each call: arguments, tags, metadata and callbacks."""
+    if isinstance(model, Retried):
+        return model._replace(model=_with(model.model, arguments, config))
+    if isinstance(model, InOrder):
+        return model._replace(models=tuple(_with(each, arguments, config) for each in model.models))
+    chat, added = model.chat, JsonMap()
+    if tags := config.get("tags"):
+        added["tags"] = [*(chat.tags or ()), *tags]
+    if metadata := config.get("metadata"):
+        added["metadata"] = {**(chat.metadata or {}), **metadata}
+    if callbacks := config.get("callbacks"):
+        added["callbacks"] = merge_configs({"callbacks": chat.callbacks}, {"callbacks": callbacks}).get("callbacks")
+    return with_arguments(model._replace(chat=with_settings(chat, added)), arguments)

@@ -1,0 +1,206 @@
+"""`BudgetMiddleware` on models that LangChain wraps, and beside middleware that asks again: its limits hold."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain.agents.middleware import (
+    AgentMiddleware,
+    ModelFallbackMiddleware,
+    ModelRequest,
+    ModelRetryMiddleware,
+    wrap_model_call,
+)
+from langchain.chat_models import init_chat_model
+from langchain_core.language_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage
+from langchain_core.runnables import ConfigurableField, RunnableConfig, RunnableLambda
+from langchain_openai import ChatOpenAI
+from langgraph.checkpoint.memory import InMemorySaver
+from pydantic import SecretStr
+
+from mendgraph import BudgetMiddleware
+from mendgraph.nodes.records import JsonMap, StopReason
+from tests.doubles.scripted_server import Say, ScriptedServer, Status
+from tests.langchain.agents import THREAD, ask, both, look
+
+HALF: RunnableConfig = {"configurable": {"thread_id": "1", "model": "gpt-4o", "which": "large"}}
+MINI_USD = 1_000 * 0.15e-6 + 100 * 0.6e-6
+LARGE_USD = 1_000 * 2.5e-6 + 100 * 10e-6
+
+
+def model(server: ScriptedServer, name: str = "gpt-4o-mini", **settings: Any) -> ChatOpenAI:
+    """A chat model without retries of its own."""
+    key = SecretStr("a-key-of-nobody")
+    return ChatOpenAI(model=name, base_url=server.base_url, api_key=key, max_retries=0, **settings)
+
+
+def by_name(server: ScriptedServer) -> Any:
+    settings: Any = {"base_url": server.base_url, "api_key": "a-key-of-nobody", "max_retries": 0}
+    return init_chat_model("openai:gpt-4o-mini", configurable_fields=("model",), **settings)
+
+
+def alternatives(server: ScriptedServer) -> Any:
+    which = ConfigurableField(id="which")
+    return model(server).configurable_alternatives(which, default_key="small", large=model(server, "gpt-4o"))
+
+
+WRAPPERS: dict[str, tuple[Callable[[ScriptedServer], Any], str]] = {
+    "plain": (model, "gpt-4o-mini"),
+    "with_config": (lambda server: model(server).with_config(tags=["x"]), "gpt-4o-mini"),
+    "bind": (lambda server: model(server).bind(temperature=0.5), "gpt-4o-mini"),
+    "bind(max_tokens)": (lambda server: model(server).bind(max_tokens=5_000), "gpt-4o-mini"),
+    "bind(model)": (lambda server: model(server).bind(model="gpt-4o"), "gpt-4o"),
+    "with_fallbacks": (lambda server: model(server).with_fallbacks([model(server, "gpt-4o")]), "gpt-4o-mini"),
+    "with_retry": (lambda server: model(server).with_retry(), "gpt-4o-mini"),
+    "configurable_fields": (
+        lambda server: model(server).configurable_fields(model_name=ConfigurableField(id="model")),
+        "gpt-4o",
+    ),
+    "configurable_alternatives": (alternatives, "gpt-4o"),
+    "init_chat_model": (by_name, "gpt-4o"),
+    "all of them": (
+        lambda server: alternatives(server).with_retry().with_config(tags=["x"]).bind(max_tokens=9_000),
+        "gpt-4o",
+    ),
+}
+
+
+def cost(agent: Any) -> float:
+    spending: JsonMap = agent.get_state(THREAD).values["mendgraph_budget"]["spending"]
+    usd: float = spending["cost_usd"]
+    return usd
+
+
+@both
+@pytest.mark.parametrize("tools", [[], [look]], ids=["without tools", "with tools"])
+@pytest.mark.parametrize("name", WRAPPERS)
+def test_reply_of_a_wrapped_model_is_cut_and_paid_at_the_price_of_the_model_that_answers(
+    name: str, tools: list[Any], loop: bool
+) -> None:
+    wrap, answers = WRAPPERS[name]
+    with ScriptedServer(then=lambda _: Say("Done.", usage=(1_000, 100))) as server:
+        budget = BudgetMiddleware(max_output_tokens_per_call=120, max_cost_usd=1.0)
+        agent: Any = create_agent(wrap(server), tools, middleware=[budget], checkpointer=InMemorySaver())
+        ask(agent, loop, HALF)
+    [request] = server.requests
+    assert (request["model"], request["max_completion_tokens"]) == (answers, 120)
+    assert cost(agent) == pytest.approx(MINI_USD if answers == "gpt-4o-mini" else LARGE_USD)
+    assert request.get("temperature") == (0.5 if name == "bind" else None)
+
+
+@both
+def test_each_attempt_of_a_wrapper_is_a_call(loop: bool) -> None:
+    quick: Any = {"wait_exponential_jitter": False}
+    with ScriptedServer(then=lambda _: Status(503)) as server:
+        twice = model(server).with_retry(stop_after_attempt=2, **quick)
+        wrapped: Any = twice.with_fallbacks([model(server, "gpt-4o")])
+        agent: Any = create_agent(wrapped, [], middleware=[BudgetMiddleware(max_calls_per_turn=9)])
+        with pytest.raises(Exception, match="503"):
+            ask(agent, loop)
+        assert [request["model"] for request in server.requests] == ["gpt-4o-mini", "gpt-4o-mini", "gpt-4o"]
+
+        server.requests.clear()
+        agent = create_agent(wrapped.with_retry(**quick), [], middleware=[BudgetMiddleware(max_calls_per_turn=4)])
+        last = ask(agent, loop)[-1]
+    assert last.text == "Limit 'max_calls_per_turn' exceeded: 4/4"
+    assert len(server.requests) == 4
+
+
+@both
+@pytest.mark.parametrize("inside", [True, False])
+def test_attempts_of_other_middleware_are_calls_wherever_it_stands(inside: bool, loop: bool) -> None:
+    with ScriptedServer(then=lambda _: Status(503)) as server:
+        others: Any = [ModelRetryMiddleware(max_retries=9, initial_delay=0), ModelFallbackMiddleware(model(server))]
+        budget = BudgetMiddleware(max_calls_per_turn=5)
+        agent: Any = create_agent(model(server), [], middleware=[budget, *others] if inside else [*others, budget])
+        last = ask(agent, loop)[-1]
+    assert last.text == "Limit 'max_calls_per_turn' exceeded: 5/5"
+    assert len(server.requests) == 5
+
+
+@both
+@pytest.mark.parametrize("inside", [True, False])
+def test_fallback_of_other_middleware_is_paid_at_its_own_price(inside: bool, loop: bool) -> None:
+    with ScriptedServer([Status(503), Say("Done.", usage=(1_000, 100))]) as server:
+        other: Any = ModelFallbackMiddleware(model(server, "gpt-4o", max_tokens=300))
+        budget = BudgetMiddleware(max_cost_usd=1.0)
+        order: Any = [budget, other] if inside else [other, budget]
+        agent: Any = create_agent(model(server), [], middleware=order, checkpointer=InMemorySaver())
+        ask(agent, loop)
+    assert [request["model"] for request in server.requests] == ["gpt-4o-mini", "gpt-4o"]
+    assert cost(agent) == pytest.approx(LARGE_USD)
+
+
+@both
+def test_reply_that_cannot_be_cut_is_refused_before_it_is_sent(loop: bool) -> None:
+    @wrap_model_call
+    def chooses(request: ModelRequest[Any], handler: Any) -> Any:
+        return handler(request.override(model=large))
+
+    class Chooses(AgentMiddleware[Any, Any, Any]):
+        async def awrap_model_call(self, request: ModelRequest[Any], handler: Any) -> Any:
+            return await handler(request.override(model=large))
+
+    with ScriptedServer(then=lambda _: Say("Done.")) as server:
+        large = model(server, "gpt-4o")
+        other: Any = Chooses() if loop else chooses
+        budget = BudgetMiddleware(max_output_tokens_per_call=120)
+        agent: Any = create_agent(model(server), [], middleware=[budget, other])
+        with pytest.raises(ValueError, match="cannot limit the reply of gpt-4o that other middleware asks"):
+            ask(agent, loop)
+        assert not server.requests
+        agent = create_agent(model(server), [], middleware=[other, budget])  # as the error says
+        ask(agent, loop)
+        assert server.requests[0]["max_completion_tokens"] == 120
+
+
+@both
+def test_reply_of_an_inner_fallback_that_is_longer_than_what_is_left_ends_the_run(loop: bool) -> None:
+    with ScriptedServer(then=lambda _: Status(503)) as server:
+        other: Any = ModelFallbackMiddleware(model(server, "gpt-4o", max_tokens=300))
+        budget = BudgetMiddleware(max_output_tokens_per_session=200)
+        last = ask(create_agent(model(server), [], middleware=[budget, other]), loop)[-1]
+    assert last.text.startswith("Less is left than the 300 output tokens that the next call to gpt-4o may answer.")
+    assert last.response_metadata["stop"]["reason"] == StopReason.MAX_OUTPUT_TOKENS
+    assert len(server.requests) == 1
+
+
+def test_settings_of_outer_middleware_pass_no_limit() -> None:
+    @wrap_model_call
+    def longer(request: ModelRequest[Any], handler: Any) -> Any:
+        return handler(request.override(model_settings={"max_tokens": 5_000, "temperature": 0.25}))
+
+    with ScriptedServer(then=lambda _: Say("Done.")) as server:
+        other: Any = longer
+        agent: Any = create_agent(
+            model(server), [], middleware=[other, BudgetMiddleware(max_output_tokens_per_call=120)]
+        )
+        ask(agent)
+    [request] = server.requests
+    assert (request["max_completion_tokens"], request["temperature"]) == (120, 0.25)
+    assert "max_tokens" not in request
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "error"),
+    [
+        (GenericFakeChatModel(messages=iter([AIMessage("Hi.")])), "replies of GenericFakeChatModel: it has no field"),
+        (RunnableLambda(lambda _: AIMessage("Hi.")), "a RunnableLambda hides which model it asks"),
+        (init_chat_model(configurable_fields=("model",)), "has no default model here: name one"),
+    ],
+)
+def test_model_whose_limits_cannot_be_kept_is_refused_with_the_remedy(wrapped: Any, error: str) -> None:
+    budget: Any = BudgetMiddleware(max_output_tokens_per_session=500)
+    agent: Any = create_agent(wrapped, [], middleware=[budget])
+    with pytest.raises((TypeError, ValueError), match=error):
+        ask(agent)
+
+
+def test_limit_on_calls_holds_for_a_model_whose_replies_cannot_be_cut() -> None:
+    fake = GenericFakeChatModel(messages=iter([AIMessage("Hi."), AIMessage("Hi again.")]))
+    agent: Any = create_agent(
+        fake, [], middleware=[BudgetMiddleware(max_calls_per_session=1)], checkpointer=InMemorySaver()
+    )
+    assert [ask(agent)[-1].text, ask(agent)[-1].text] == ["Hi.", "Limit 'max_calls_per_session' exceeded: 1/1"]
