@@ -460,7 +460,7 @@ class OutcomeKind(StrEnum):
     FINISHED, BUDGET_STOP, SYSTEM_ERROR = "FINISHED", "BUDGET_STOP", "SYSTEM_ERROR"
 
 
-_MORE: Final = "The default is small; --unattended has larger ones."
+_MORE: Final = "`. The default is small; --unattended has larger ones."
 
 
 class StopReason(StrEnum):
@@ -481,13 +481,9 @@ class StopReason(StrEnum):
         return member
 
     MAX_CALLS_PER_SESSION = "max_calls_per_session", "Raise it: `mendgraph resume --max-calls N`.", True
-    MAX_CALLS_PER_TURN = (
-        "max_calls_per_turn",
-        f"Send another message, or `mendgraph resume --max-calls N`. {_MORE}",
-        True,
-    )
-    MAX_INPUT_TOKENS = "max_input_tokens", f"Raise it: `mendgraph resume --max-input-tokens N`. {_MORE}", True
-    MAX_OUTPUT_TOKENS = "max_output_tokens", f"Raise it: `mendgraph resume --max-output-tokens N`. {_MORE}", True
+    MAX_CALLS_PER_TURN = "max_calls_per_turn", f"Send another message, or `mendgraph resume --max-calls N{_MORE}", True
+    MAX_INPUT_TOKENS = "max_input_tokens", f"Raise it: `mendgraph resume --max-input-tokens N{_MORE}", True
+    MAX_OUTPUT_TOKENS = "max_output_tokens", f"Raise it: `mendgraph resume --max-output-tokens N{_MORE}", True
     MAX_STEPS = "max_steps", "Send another message, or `mendgraph resume --max-steps N`.", True
     WALL_CLOCK = "wall_clock", "Send another message, or `mendgraph resume --max-seconds S`.", True, True
     MAX_COST = "max_cost", "Raise it: `mendgraph resume --max-cost-usd USD`.", True

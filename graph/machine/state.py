@@ -328,6 +328,15 @@ class PrunedHistoryError(StoreError):
     are missing. How many have added to a channel is in the metadata of each.
     """
 
+    def __init__(self, thread_id: str, channels: Sequence[str]) -> None:
+        """`channels` are those of the thread's state that are incomplete."""
+        super().__init__(
+            f"The history of the thread {thread_id!r} is incomplete ({', '.join(channels)}): older checkpoints of it"
+            " were deleted, and it is stored in parts, one in each. Restore them from a backup, or begin a new thread."
+            " A retention job may delete whole threads, and no single checkpoints."
+        )
+        self.thread_id, self.channels = thread_id, tuple(channels)
+
 
 _Histories = Mapping[str, DeltaChannelHistory]
 _HISTORY_METHODS = ("get_delta_channel_history", "aget_delta_channel_history")
@@ -372,12 +381,7 @@ def _check_complete(config: RunnableConfig, found: CheckpointTuple | None, histo
         if len(histories[channel]["writes"]) < counters.get(channel, (0, 0))[0]
     ]
     if incomplete:
-        thread = config["configurable"]["thread_id"]
-        raise PrunedHistoryError(
-            f"The history of the thread {thread!r} is incomplete ({', '.join(sorted(incomplete))}): older checkpoints"
-            " of it were deleted, and it is stored in parts, one in each. Restore them from a backup, or begin a new"
-            " thread. A retention job may delete whole threads, and no single checkpoints."
-        )
+        raise PrunedHistoryError(str(config["configurable"]["thread_id"]), sorted(incomplete))
 
 
 Update = dict[str, Any]
