@@ -146,7 +146,7 @@ class ToolRuntime:
         self.words = WrittenLiterals(self._redactor.now)
         self.records = WorkspaceRecords()
         self._memory = PolicyMemory(monotonic_s, BreakerConfig())
-        self._opened: dict[tuple[str, CommandRules | CheckRules, frozenset[str]], Any] = {}
+        self._opened: dict[tuple[object, ...], Any] = {}
         self._executed = tuple(dict.fromkeys(name for each in given for name in each.executes))
         self._has_remote_tools = any(each.remote for each in given)
         self._servers: dict[str, McpServers] = {}

@@ -108,9 +108,11 @@ class RateLimitedCaller:
             input_tokens = getattr(response.usage, "prompt_tokens", 0)
             output_tokens = getattr(response.usage, "completion_tokens", 0)
             content = response.choices[0].message.content
+            usage = update_usage_after_call(self._usage, input_tokens, output_tokens)
+            _check_counts(input_tokens, output_tokens)
         except Exception as error:  # noqa: BLE001 - the spec's contract: a failed call is a value
             return {"success": False, "error": "api_error", "content": None, "details": str(error)}
-        self._usage = update_usage_after_call(self._usage, input_tokens, output_tokens)
+        self._usage = usage
         return {"success": True, "error": None, "content": content, "usage": self._usage._asdict()}
 
     def reset_turn(self) -> None:
@@ -122,12 +124,19 @@ class RateLimitedCaller:
         return self._usage
 
 
+def _check_counts(*counts: object) -> None:
+    for count in counts:
+        if type(count) is not int or count < 0:
+            raise ValueError(f"the usage has a number of tokens that is none: {count!r}")
+
+
 def create_rate_limited_llm_caller(
     base_caller: Callable[[list[dict[str, Any]]], Any], limits: APILimits = DEFAULT_API_LIMITS
 ) -> RateLimitedCaller:
     """Wrap a caller of an OpenAI-style client so that it stops at the limits.
 
     Returns what is called with the conversation and never raises: its mapping has `success`, `error`
-    (`rate_limit_exceeded`, `api_error` or None), `content`, and `usage` or `details`.
+    (`rate_limit_exceeded`, `api_error` or None), `content`, and `usage` or `details`. A usage that has no count of
+    tokens counts as 0; one whose count is no whole number of 0 or more is an `api_error`.
     """
     return RateLimitedCaller(base_caller, limits)

@@ -88,7 +88,12 @@ def test_what_no_rule_blocks_runs_and_rules_and_names_are_ones_own(root: Path) -
 def test_rule_of_ones_own_receives_the_resolved_absolute_path(root: Path, name: str) -> None:
     (root / "link.py").symlink_to("app.py")
     paths: list[Path] = []
-    rule = FileGuardrailRule("mine", "Mine", lambda path: bool(paths.append(path)) or path == root / "app.py")
+
+    def check(path: Path) -> bool:
+        paths.append(path)
+        return path == root / "app.py"
+
+    rule = FileGuardrailRule("mine", "Mine", check)
     calls = called(("read_file", {"path": name.replace("{root}", str(root))}))
     with ScriptedServer([calls, Say("I cannot.")]) as server:
         [(status, _)] = results(asked(coder(server, root, FileRulesMiddleware((rule,), root=str(root))), "Do it."))

@@ -62,7 +62,7 @@ def test_usage_is_shown_as_in_the_document(usage: tuple[int, ...], limits: tuple
 # --- 4.4 create_rate_limited_llm_caller
 
 
-def response(content: Any, usage: dict[str, int]) -> SimpleNamespace:
+def response(content: Any, usage: dict[str, Any]) -> SimpleNamespace:
     message = SimpleNamespace(content=content)
     return SimpleNamespace(usage=SimpleNamespace(**usage), choices=[SimpleNamespace(message=message)])
 
@@ -72,6 +72,8 @@ RESPONSES: dict[str, Any] = {
     "no text": response(None, {"prompt_tokens": 1, "completion_tokens": 1}),
     "no counts": response("Hello", {}),
     "no usage": SimpleNamespace(choices=[SimpleNamespace(message=SimpleNamespace(content="Hello"))]),
+    "None as a count": response("Hello", {"prompt_tokens": None, "completion_tokens": None}),
+    "text as a count": response("Hello", {"prompt_tokens": 1, "completion_tokens": "1"}),
     "no choices": SimpleNamespace(usage=SimpleNamespace(prompt_tokens=1, completion_tokens=1), choices=[]),
     "error": ConnectionError("no route"),
 }
@@ -101,6 +103,16 @@ def test_the_rate_limited_caller_is_the_documents(limits: tuple[int, ...], steps
     """Every answer, every count, and that no call is made at a limit; a failure is a value and costs nothing."""
     ours = play(create_rate_limited_llm_caller, APILimits(*limits), steps)
     assert ours == play(document_1.create_rate_limited_llm_caller, document_1.APILimits(*limits), steps)
+
+
+@pytest.mark.parametrize("name", ["prompt_tokens", "completion_tokens"])
+@pytest.mark.parametrize("count", [-1, True, 1.5, float("nan"), "1", None, [1]])
+def test_a_count_that_is_no_number_of_tokens_is_an_api_error_and_counts_nothing(name: str, count: object) -> None:
+    usage = {"prompt_tokens": 1, "completion_tokens": 1, name: count}
+    caller = create_rate_limited_llm_caller(lambda _: response("Hello", usage))
+    answer = caller([])
+    assert (answer["success"], answer["error"], answer["content"]) == (False, "api_error", None)
+    assert caller.get_usage() == APIUsageStats(0, 0, 0, 0)
 
 
 def test_two_callers_count_apart() -> None:

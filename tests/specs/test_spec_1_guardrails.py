@@ -141,7 +141,12 @@ def test_the_base_tool_receives_the_path_that_was_judged(
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "link.py").symlink_to("calc.py")
     judged: list[Path] = []
-    rule = FileGuardrailRule("none", "Nothing", lambda path: bool(judged.append(path)))
+
+    def check(path: Path) -> bool:
+        judged.append(path)
+        return False
+
+    rule = FileGuardrailRule("none", "Nothing", check)
     answer = create_protected_edit_file_tool(edit_file, (rule,))(path, "a", "b")
     assert [answer["path"], *map(str, judged)] == [str(tmp_path.resolve() / "calc.py")] * 2
 

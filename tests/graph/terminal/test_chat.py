@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.terminal.chat import COMMANDS, KEYS, _files, chat, prompt_for, run_command, terminal_prompt
 from mendgraph.graph.terminal.process_end import ExitCode
 from mendgraph.graph.terminal.turns import Turns
@@ -299,4 +300,4 @@ def test_only_files_that_a_model_may_read_are_offered(tmp_path: Path) -> None:
         (tmp_path / name).write_text("*.log\n", encoding="utf-8")
     (tmp_path / "pkg").mkdir()
     (tmp_path / "pkg" / "new.py").touch()
-    assert _files(str(tmp_path)) == [".gitignore", "calc.py", "pkg/new.py"]
+    assert _files(AgentContext(workspace=str(tmp_path))) == [".gitignore", "calc.py", "pkg/new.py"]
