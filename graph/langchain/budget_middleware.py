@@ -32,7 +32,7 @@ from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.nodes.call_model import ledger
 from mendgraph.nodes.call_model.budget import APILimits
 from mendgraph.nodes.call_model.endpoint import ModelChoice
-from mendgraph.nodes.call_model.model import Call, Sent, Stopped
+from mendgraph.nodes.call_model.model import Call, Lost, Sent, Stopped
 from mendgraph.nodes.call_model.paid_call import CallBudget, PaidCall, Request
 from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS
 from mendgraph.nodes.call_model.prompts.prompt import Prompt, as_map
@@ -135,9 +135,8 @@ class BudgetMiddleware(ModelCallMiddleware, StoppingMiddleware):
         call = PaidCall(paid_request, spending, budget, self._services)
         reservation = await apart(self._reserve, call)
         if reservation is None:
-            stop = call.paid.stop
-            assert stop is not None  # noqa: S101 - which keeps a call from being sent
-            return self.stopped(stop, **({} if shared else _kept(thread, call.spending)))
+            assert call.stop is not None  # noqa: S101 - which keeps a call from being sent
+            return self.stopped(call.stop, **({} if shared else _kept(thread, call.spending)))
         most, started = reservation.max_output_tokens, monotonic()
         if field and (most < own if own else self._cuts):
             request = request.override(model=with_settings(chat, {field: most, **less_thought(chat, most)}))
@@ -158,10 +157,12 @@ class BudgetMiddleware(ModelCallMiddleware, StoppingMiddleware):
     def _reserve(self, call: PaidCall) -> Call | None:
         """The call for which there is room, None where there is none; no other call reserves in between."""
         with self._lock:
-            while call.fits():
-                if call.enter(self._services.reserve(call.entry, call.spending.booked)):
-                    return call.next_try()
-        return None
+            if not call.fits():
+                return None
+            booked = self._services.reserve(call.entry, call.spending.booked)
+            while isinstance(booked, Lost) and call.add_lost(booked):
+                booked = self._services.reserve(call.entry, call.spending.booked)
+            return call.call if call.enter(booked) else None
 
     def _settle(self, call: PaidCall, sent: Sent | Stopped) -> None:
         with self._lock:
