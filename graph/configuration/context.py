@@ -44,6 +44,7 @@ else:
     FolderName = Annotated[str, BeforeValidator(lambda it: os.fspath(it) if isinstance(it, os.PathLike) else it)]
 
 MAX_CALLS_PER_TURN_LIMIT = 1_000
+MOST_RETRIES = 10  # of one model, before it is given up
 """The most calls that a context may allow in one turn; the machine's recursion limit follows from it."""
 
 REPLY_TOKENS = 2_048
@@ -149,7 +150,9 @@ class AgentContext(Record):
     idle_timeout_s: float = setting(
         120.0, "Longest silence in the middle of a reply that has begun, in seconds.", trust="less", gt=0, le=3_600
     )
-    provider_retries: int = setting(2, "Further tries after a transient endpoint failure.", trust="less", ge=0, le=10)
+    provider_retries: int = setting(
+        2, "Further tries after a transient endpoint failure.", trust="less", ge=0, le=MOST_RETRIES
+    )
     fallback_models: tuple[str, ...] = setting(
         (),
         "Models to ask in turn where the model fails: 'name', 'local' or 'name @ https://host/v1'.",

@@ -259,9 +259,14 @@ class BoundNodes:
             settings, services = replace(ready.settings, system=system), self._services(state, ready)
             if other is not None:
                 settings, services = self._models.of_other(other, ready.context, settings, services)
-            if in_loop:
-                return await acall_model(part, settings, tools, services)
-            return await await_call(partial(call_model, part, settings, tools, services))
+            update: Update = {}
+            while not update or update.get("pending_call"):  # a hook's handler gives a reply, or fails
+                visited: Any = {**part, **update}
+                if in_loop:
+                    update |= await acall_model(visited, settings, tools, services)
+                else:
+                    update |= await await_call(partial(call_model, visited, settings, tools, services))
+            return update
 
         model = self._models.given or self._models.model_name(ready.context)
         return await hooks.call_model(state, model, ready.tools, send, in_loop=in_loop)
@@ -486,6 +491,9 @@ class BoundNodes:
         reply, stop = update.get("reply"), update.get("stop")
         if stop is not None:  # also what no endpoint said: an exception of a user's own model, an address with a login
             return {**update, "stop": stop.model_copy(update={"message": self.scrub(stop.message)})}
+        if pending := update.get("pending_call"):
+            words = {name: self.scrub(getattr(pending, name)) for name in ("reason", "overflow")}
+            update["pending_call"] = pending.model_copy(update=words)
         if reply is None or reply.preloaded:
             return update
         tokens = reply.input_tokens + reply.output_tokens

@@ -156,7 +156,9 @@ class Children:
         own = around.config["configurable"]
         pad = replace(own[_SCRATCHPAD], subgraph_counter=lambda: 0)  # which numbers those that come as they like
         where = {"checkpoint_ns": f"{own['checkpoint_ns']}|{state.get('step', 0)}|{place}", _SCRATCHPAD: pad}
-        limit = routes.recursion_limit(context.max_calls_per_turn)
+        limit = routes.recursion_limit(
+            context.max_calls_per_turn, context.provider_retries, len(context.fallback_models)
+        )
         return {
             "input": {"messages": [task_of(task, state["messages"])]},
             "config": {**around.config, "configurable": {**own, **where}, "recursion_limit": limit},

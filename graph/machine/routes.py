@@ -13,8 +13,11 @@ from typing import Literal, NamedTuple
 
 from typing_extensions import TypedDict
 
-from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.configuration.context import MOST_RETRIES, AgentContext
+from mendgraph.nodes.call_model.endpoint import MOST_FALLBACKS
+from mendgraph.nodes.call_model.exchange import MOST_ROUNDS
 from mendgraph.nodes.call_model.ledger import Spending, exhausted_limit
+from mendgraph.nodes.call_model.paid_call import PendingCall
 from mendgraph.nodes.records import LoopRecord, LoopVerdict, Profile, Reading, StopCause, Verdict, VerdictKind
 
 
@@ -24,6 +27,7 @@ class Routed(TypedDict, total=False):
     context: AgentContext
     profile: Profile
     spending: Spending
+    pending_call: PendingCall | None
     reading: Reading | None
     verdicts: list[Verdict]
     loop: LoopRecord
@@ -43,6 +47,9 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition("begin_turn", "accepted", "call_model"),
     Transition("begin_turn", "invalid request", "SYSTEM_ERROR"),
     Transition("call_model", "replied", "parse"),
+    Transition("call_model", "retry", "call_model"),
+    Transition("call_model", "next model", "call_model"),
+    Transition("call_model", "conversation shortened", "call_model"),
     Transition("call_model", "provider failed", "SYSTEM_ERROR"),
     Transition("call_model", "budget exhausted", "BUDGET_STOP"),
     Transition("parse", "calls", "guard"),
@@ -76,16 +83,20 @@ LOOP_ENDS: dict[LoopVerdict, Literal["still repeating", "tries used up", "worksp
 
 NODES: tuple[str, ...] = tuple(dict.fromkeys(t.source for t in TRANSITIONS if t.source != "__start__"))
 
-SUPERSTEPS_PER_CALL = 6
-"""call_model, parse, heal, guard, execute_tools, loop_check: a reply that is repaired as it is passes them all."""
+SUPERSTEPS_PER_REPLY = 5
+"""parse, heal, guard, execute_tools, loop_check: a reply that is repaired as it is passes them all."""
 
 
-def recursion_limit(max_calls_per_turn: int) -> int:
+def recursion_limit(
+    max_calls_per_turn: int, provider_retries: int = MOST_RETRIES, fallback_models: int = MOST_FALLBACKS
+) -> int:
     """LangGraph's own limit in supersteps: wide enough that our counters always stop a run first.
 
-    One call more for files read ahead, then begin_turn, a terminal, and one to spare.
+    Before a reply and after an overflow each model is visited for each summary and for each of its tries, whether
+    something is sent or not. One reply more is for files read ahead, then begin_turn, a terminal, and one to spare.
     """
-    return SUPERSTEPS_PER_CALL * (max_calls_per_turn + 1) + 3
+    visits = 2 * (1 + fallback_models) * (MOST_ROUNDS + 1 + provider_retries)
+    return (SUPERSTEPS_PER_REPLY + visits) * (max_calls_per_turn + 1) + 3
 
 
 def after_begin_turn(state: Routed) -> Literal["accepted", "invalid request"]:
@@ -93,12 +104,16 @@ def after_begin_turn(state: Routed) -> Literal["accepted", "invalid request"]:
     return "invalid request" if state.get("stop") else "accepted"
 
 
-def after_call_model(state: Routed) -> Literal["replied", "provider failed", "budget exhausted"]:
-    """A reply, a budget that the call did not fit into, or an endpoint that failed for good."""
-    cause = state.get("stop")
-    if cause is None:
+def after_call_model(
+    state: Routed,
+) -> Literal["replied", "retry", "next model", "conversation shortened", "provider failed", "budget exhausted"]:
+    """A reply, another visit, a budget that the call did not fit into, or an endpoint that failed for good."""
+    cause, pending = state.get("stop"), state.get("pending_call")
+    if cause is not None:
+        return "budget exhausted" if cause.reason.is_limit else "provider failed"
+    if pending is None:
         return "replied"
-    return "budget exhausted" if cause.reason.is_limit else "provider failed"
+    return pending.edge if _may_call_again(state) else "budget exhausted"
 
 
 def after_parse(state: Routed) -> Literal["calls", "only malformed", "an answer"]:

@@ -29,6 +29,7 @@ from mendgraph.graph.machine.redaction import ScrubbingSerializer
 from mendgraph.nodes import records
 from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats
 from mendgraph.nodes.call_model.ledger import Mending, RunLimits, Spending
+from mendgraph.nodes.call_model.paid_call import PendingCall
 from mendgraph.nodes.call_model.prompts.estimates import Gauge
 from mendgraph.nodes.call_model.window import Window
 from mendgraph.nodes.execute_tools.policy.alerts import Vitals
@@ -211,6 +212,7 @@ class SmallState(TypedDict, total=False):
     profile: records.Profile
     notes: tuple[ProjectNotes, ...]
     preload: records.ModelReply | None
+    pending_call: PendingCall | None
     reply: records.ModelReply | None
     reading: records.Reading | None
     items: list[records.ToolCall | records.CallError]
@@ -245,6 +247,7 @@ CHECKPOINT_TYPES: tuple[type, ...] = (
     Gauge,
     HealingAttempt,
     Mending,
+    PendingCall,
     Permission,
     ProjectNotes,
     RunLimits,

@@ -50,7 +50,8 @@ class Visit:
     def transition(self) -> routes.Transition | None:
         """The edge by which the run left it; None where it has not, and for one that the table does not know."""
         found = [each for each in routes.TRANSITIONS if (each.source, each.target) == (self.node, self.target)]
-        why = routes.LOOP_ENDS.get((self.after.get("loop") or LoopRecord()).verdict)
+        pending = self.after.get("pending_call")
+        why = pending.edge if pending else routes.LOOP_ENDS.get((self.after.get("loop") or LoopRecord()).verdict)
         return next((each for each in found if len(found) == 1 or each.label == why), None)
 
 
@@ -170,8 +171,8 @@ class Step:
     children: dict[int, "Course"] = field(default_factory=dict)
 
     def of(self, node: str) -> Visit | None:
-        """The visit of this node."""
-        return next((visit for visit in self.visits if visit.node == node), None)
+        """The last visit of this node: the model may be visited several times for one reply."""
+        return next((visit for visit in reversed(self.visits) if visit.node == node), None)
 
     def _after(self, node: str) -> Mapping[str, Any]:
         visit = self.of(node)
@@ -193,7 +194,7 @@ class Step:
         visit = self.of("call_model")
         if visit is None or not visit.after:
             return Spending(), Spending()
-        return visit.before.get("spending") or Spending(), visit.after.get("spending") or Spending()
+        return self.visits[0].before.get("spending") or Spending(), visit.after.get("spending") or Spending()
 
     @property
     def tokens(self) -> tuple[int, int]:
@@ -286,7 +287,7 @@ def _sort_in(visit: Visit, turns: list[Turn]) -> None:
     outcome = visit.after.get("outcome")
     if visit.node in TERMINALS and isinstance(outcome, Outcome):
         turn.outcomes.append(outcome)
-    if visit.node == "call_model":
+    if visit.node == "call_model" and not (turn.steps and visit.before.get("pending_call")):
         known = (visit.after or visit.before).get("step", 0)
         failed = visit.after.get("reply") is None
         turn.steps.append(Step(number=known + 1 if failed else known, turn=turn.number))

@@ -28,7 +28,7 @@ class Box(NamedTuple):
 BOXES: Final[Mapping[str, Box]] = {
     START: Box(400, 26, 64, 28),
     "begin_turn": Box(400, 92),
-    "call_model": Box(400, 190, height=56),
+    "call_model": Box(400, 190, height=84),
     "parse": Box(400, 292),
     "heal": Box(106, 292, 126),
     "guard": Box(400, 430),
@@ -56,6 +56,12 @@ def _down(source: str, target: str) -> Route:
     return Route(((above.x, start), (above.x, end)), (above.x + 10, (start + end) // 2 + 4))
 
 
+def _again(node: str, y: int) -> Route:
+    """Out of a node to the right and back into it, a little lower."""
+    edge = BOXES[node].x + BOXES[node].width // 2
+    return Route(((edge, y), (edge + 18, y), (edge + 18, y + 8), (edge, y + 8)), (edge + 24, y + 8))
+
+
 def _to_rail(source: str, y: int, terminal: str) -> Route:
     """To the right along y, then down the rail of an end."""
     box, end = BOXES[source], BOXES[terminal]
@@ -79,8 +85,11 @@ ROUTES: Final[Mapping[Transition, Route]] = {
     Transition("begin_turn", "accepted", "call_model"): _down("begin_turn", "call_model"),
     Transition("begin_turn", "invalid request", "SYSTEM_ERROR"): _to_rail("begin_turn", 92, "SYSTEM_ERROR"),
     Transition("call_model", "replied", "parse"): _down("call_model", "parse"),
-    Transition("call_model", "provider failed", "SYSTEM_ERROR"): _to_rail("call_model", 179, "SYSTEM_ERROR"),
-    Transition("call_model", "budget exhausted", "BUDGET_STOP"): _to_rail("call_model", 203, "BUDGET_STOP"),
+    Transition("call_model", "retry", "call_model"): _again("call_model", 193),
+    Transition("call_model", "next model", "call_model"): _again("call_model", 207),
+    Transition("call_model", "conversation shortened", "call_model"): _again("call_model", 221),
+    Transition("call_model", "provider failed", "SYSTEM_ERROR"): _to_rail("call_model", 161, "SYSTEM_ERROR"),
+    Transition("call_model", "budget exhausted", "BUDGET_STOP"): _to_rail("call_model", 181, "BUDGET_STOP"),
     Transition("parse", "calls", "guard"): Route(((400, 315), (400, 407)), (410, 332)),
     Transition("parse", "only malformed", "heal"): Route(((325, 292), (169, 292)), (180, 287)),
     Transition("parse", "an answer", "FINISHED"): _to_rail("parse", 292, "FINISHED"),

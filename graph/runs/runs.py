@@ -472,7 +472,11 @@ def read_steps(history: "Iterable[StateSnapshot]", changed: Mapping[int, tuple[s
 
 def call_after(history: "Iterable[StateSnapshot]", step: int) -> "StateSnapshot | ToolError":
     """The newest checkpoint after a step at which a model call was due; NOT_FOUND names the steps that have one."""
-    due = [(snapshot.values.get("step", 0), snapshot) for snapshot in history if snapshot.next == CALLING]
+    due = [
+        (snapshot.values.get("step", 0), snapshot)
+        for snapshot in history
+        if snapshot.next == CALLING and snapshot.values.get("pending_call") is None
+    ]
     found = next((snapshot for number, snapshot in due if number == step), None)
     if found is not None:
         return found

@@ -297,7 +297,7 @@ class Session:
         if found is None:
             return None
         return self._machine.update_state(
-            found.config, {"spending": values["spending"]}, as_node=run_records.TO_THE_CALL
+            found.config, {"spending": values["spending"], "pending_call": None}, as_node=run_records.TO_THE_CALL
         )
 
     def _opened(self, begin: Begin, *, new: bool) -> TurnStart | Ended:
@@ -460,7 +460,8 @@ class Session:
         }
 
     def _config(self) -> RunnableConfig:
-        limit = recursion_limit(self.context.max_calls_per_turn)
+        context = self.context
+        limit = recursion_limit(context.max_calls_per_turn, context.provider_retries, len(context.fallback_models))
         return {"configurable": {"thread_id": self.thread_id}, "recursion_limit": limit}
 
     # --- What makes a turn last: the workspace is its own while it works, and each turn is written down

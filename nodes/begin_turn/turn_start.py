@@ -43,6 +43,7 @@ from mendgraph.nodes.records import (
 FRESH_TURN: Mapping[str, Any] = MappingProxyType(
     {
         "preload": None,
+        "pending_call": None,
         "reply": None,
         "reading": None,
         "items": [],

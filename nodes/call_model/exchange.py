@@ -1,7 +1,7 @@
-"""A model call: what is shown, which requests there are, what comes of it.
+"""One visit of a model call: what is shown, which request there is, what comes of it.
 
-`paid_call` makes and pays each request; here stands which requests there are: the reply itself, a summary where the
-conversation outgrows the window, and one more try after the endpoint said that it did.
+`paid_call` pays the request; here stands which one it is: the reply itself, or a summary where the conversation
+outgrows the window. After an endpoint said that it did, the next visit shows less.
 
 Nothing is done, and nothing is counted, while the whole conversation fits. Otherwise old results are cleared, then the
 model sums up what was first, which is a request that is paid like any other, and where that does not help the window
@@ -21,7 +21,7 @@ from mendgraph.nodes import records
 from mendgraph.nodes.call_model import window as windows
 from mendgraph.nodes.call_model.ledger import MIN_OUTPUT_TOKENS, Spending
 from mendgraph.nodes.call_model.model import Update
-from mendgraph.nodes.call_model.paid_call import CallBudget, Paid, Request
+from mendgraph.nodes.call_model.paid_call import FIRST_TRY, CallBudget, PaidCall, PendingCall, Request, stopped
 from mendgraph.nodes.call_model.prompts import block_prompt
 from mendgraph.nodes.call_model.prompts.estimates import estimate_input, estimate_tokens
 from mendgraph.nodes.call_model.prompts.profiles import SMALL_STOP
@@ -35,6 +35,7 @@ from mendgraph.nodes.call_model.prompts.prompt import (
     text_size,
 )
 from mendgraph.nodes.call_model.prompts.turn_view import view_turn
+from mendgraph.nodes.call_model.services import CallServices
 from mendgraph.nodes.language.history import without_thoughts
 from mendgraph.nodes.language.project_notes import ProjectNotes
 
@@ -50,6 +51,7 @@ class CallModelState(TypedDict, total=False):
     corrections: list[records.Correction]
     spending: Spending
     preload: records.ModelReply | None
+    pending_call: PendingCall | None
     step: int
     window: windows.Window
     plan: records.Plan
@@ -74,92 +76,99 @@ class CallSettings:
     system: str = ""
 
 
-@dataclass(frozen=True)
-class Fitted:
-    """A prompt that fits, with the most that its reply may have; or why there is none. And what is shown by now."""
-
-    window: windows.Window
-    spending: Spending
-    prompt: Prompt | None = None
-    most_output: int | None = None
-    stop: records.StopCause | None = None
-
-
 MOST_SEEDS = 2**31  # seeds are smaller than this in every endpoint that takes one
+SHORTENED: Final = "conversation shortened"
+"""The edge to another visit, which shows less: after a summary, and after an endpoint's refusal of so long a prompt."""
 
 
 class Exchange:
-    """One model call under way: which request comes next, what is shown by then, and what all of them have cost.
+    """One visit of the node: which request it makes, what is shown by then, and what came of it.
 
     A call that does not fit into the budget is never sent: the update then names the limit in `stop`, as it names the
-    endpoint's failure when the last try failed, or who stopped the run.
+    endpoint's failure when the last try failed, or who stopped the run. Where another visit follows, `pending_call`
+    says how the call stands.
     """
 
     def __init__(
-        self, state: CallModelState, settings: CallSettings, specs: Sequence[records.ToolSpec], tell: Tell
+        self, state: CallModelState, settings: CallSettings, specs: Sequence[records.ToolSpec], services: CallServices
     ) -> None:
-        """A preloaded reply costs nothing."""
-        self._state, self._settings, self._specs, self._tell = state, settings, specs, tell
+        """Nothing is looked at before the wait of `pending` is over."""
+        self._state, self._settings, self._specs, self._services = state, settings, specs, services
+        self.pending = state.get("pending_call") or FIRST_TRY
+        self._window = state.get("window", windows.WHOLE)
         self._step = {"step": state.get("step", 0) + 1}
-        self._overflow = ""
+        self._fitting: Fitting
         self.update: Update = {}
-        preload = state.get("preload")
-        if preload:
+
+    def next_call(self) -> PaidCall | None:
+        """The request of this visit: a summary, or the reply. None where `update` says what came of the visit.
+
+        Where somebody wants the run to stop, nothing that was prepared is used up. A preloaded reply costs nothing.
+        """
+        state, settings, spending = self._state, self._settings, self._state["spending"]
+        if self._services.stop.reason:
+            self._end(spending, stop=stopped(self._services.stop.reason))
+            return None
+        if preload := state.get("preload"):
             self.update = {"reply": preload, "preload": None, **self._step}
-        self._fitting = self._fit(state.get("window", windows.WHOLE), state["spending"])
-
-    def _fit(self, window: windows.Window, spending: Spending) -> "Fitting":
-        refused = bool(self._overflow)
-        return Fitting(self._state, self._settings, self._specs, window, spending, self._tell, refused=refused)
-
-    @property
-    def spending(self) -> Spending:
-        """The counters after the requests so far."""
-        return self._fitting.spending
-
-    def next_request(self) -> Request | None:
-        """The next request: a summary, or the reply. None where `update` says what came of the call."""
-        if self.update:
             return None
-        summary = self._fitting.summary_request()
-        if summary is not None:
-            return summary
-        fitted, settings = self._fitting.fitted, self._settings
-        if fitted.prompt is None:
-            stop = fitted.stop
-            if stop is not None and self._overflow:
-                stop = stop.model_copy(update={"diagnostics": (*stop.diagnostics, self._overflow)})
-            self._end(Paid(fitted.spending, stop=stop))
+
+        spending = spending.model_copy(update={"seconds": spending.seconds + self.pending.wait_s})
+        self._fitting = Fitting(state, settings, self._specs, self._services.on_tell, spending, self.pending)
+        request = self._fitting.request()
+        self._window = self._fitting.window
+        if isinstance(request, records.StopCause):
+            overflow = filter(None, (self.pending.overflow,))
+            self._end(spending, stop=request.model_copy(update={"diagnostics": (*request.diagnostics, *overflow)}))
             return None
-        seed = None if settings.seed is None else (settings.seed + fitted.prompt.failed_tries) % MOST_SEEDS
-        return Request(fitted.prompt, seed, most_output=fitted.most_output)
+        call = PaidCall(request, spending, settings.budget, self._services, self.pending)
+        if call.fits():
+            return call
+        self.take(call)
+        return None
 
-    def take(self, request: Request, paid: Paid) -> None:
-        """Take what came of a request. After an overflow the conversation is made smaller once."""
-        if request.purpose == "summary":
-            self._fitting.take_summary(paid)
-        elif paid.reply is not None and is_only_thought(paid.reply):
-            self._end(Paid(paid.spending, stop=thought_too_long(paid.reply.allowed_tokens, paid.room)))
-        elif not paid.overflow or self._overflow:
-            self._end(paid)
-        else:
-            self._overflow = paid.overflow
-            tokens = _estimate(request.prompt, paid.spending)
-            window = self._fitting.window.model_copy(update={"tokens": tokens})
-            self._fitting = self._fit(window, paid.spending)
+    def take(self, call: PaidCall) -> Update:
+        """Take what came of the request. After an overflow the conversation is made smaller once."""
+        pending, stop, before = call.pending, call.stop, self.pending
+        is_cancelled = stop is not None and stop.reason is records.StopReason.CANCELLED
+        if pending is not None:
+            pending = pending.model_copy(update={"is_too_long": self._fitting.is_too_long})
+        elif call.request.purpose == "summary" and not is_cancelled:
+            self._fitting.take_summary(call.reply)
+            self._window = self._fitting.window
+            pending = PendingCall(edge=SHORTENED, summaries=self._fitting.rounds, overflow=before.overflow)
+        elif stop is not None and stop.reason is records.StopReason.CONTEXT_OVERFLOW and not before.overflow:
+            tokens = _estimate(call.request.prompt, call.spending)
+            self._window = self._window.model_copy(update={"tokens": tokens})
+            pending = PendingCall(edge=SHORTENED, overflow=stop.message, is_too_long=True)
 
-    def _end(self, paid: Paid) -> None:
-        state, window = self._state, self._fitting.window
-        update: Update = {"reply": paid.reply, "spending": paid.spending}
-        if window != state.get("window", windows.WHOLE):
-            update["window"] = window
-        if paid.reply is None:
-            update["stop"] = paid.stop
+        if pending is not None:
+            self._end(call.spending, pending=pending)
+        elif call.reply is not None and is_only_thought(call.reply):
+            self._end(call.spending, stop=thought_too_long(call.reply.allowed_tokens, call.room))
         else:
-            update |= self._step
-            if paid.reply.without_tools:
-                update["profile"] = state["profile"].model_copy(update={"protocol": records.Protocol.TEXT})
-        self.update = update
+            self._end(call.spending, call.reply, stop)
+        return self.update
+
+    def _end(
+        self,
+        spending: Spending,
+        reply: records.ModelReply | None = None,
+        stop: records.StopCause | None = None,
+        pending: PendingCall | None = None,
+    ) -> None:
+        state = self._state
+        self.update = {"reply": reply, "spending": spending}
+        if self._window != state.get("window", windows.WHOLE):
+            self.update["window"] = self._window
+        if pending != state.get("pending_call"):
+            self.update["pending_call"] = pending
+        if reply is not None:
+            self.update |= self._step
+            if reply.without_tools:
+                self.update["profile"] = state["profile"].model_copy(update={"protocol": records.Protocol.TEXT})
+        elif pending is None:
+            self.update["stop"] = stop
 
 
 def is_only_thought(reply: records.ModelReply) -> bool:
@@ -266,9 +275,10 @@ OUTPUT_SHARE: Final = 4  # a reply is given room for all of its tokens, or for t
 
 
 class Fitting:
-    """Makes the next request fit the window; `refused` says that the endpoint called the last one too long.
+    """Makes the next request fit the window. `window` is what is shown by now.
 
-    Where nobody knows the window, only an endpoint's refusal makes the conversation smaller.
+    `is_too_long` says that the endpoint called the last request too long, and nothing was left out since. Where nobody
+    knows the window, only that makes the conversation smaller. `rounds` counts compactions of this visit and summaries.
     """
 
     def __init__(
@@ -276,64 +286,57 @@ class Fitting:
         state: CallModelState,
         settings: CallSettings,
         specs: Sequence[records.ToolSpec],
-        window: windows.Window,
-        spending: Spending,
         tell: Tell,
-        *,
-        refused: bool = False,
+        spending: Spending,
+        pending: PendingCall,
     ) -> None:
-        self._state, self._settings, self._specs, self._tell = state, settings, specs, tell
-        self.window, self.spending = window, spending
-        self._known = min((each for each in (settings.window_tokens, window.tokens) if each is not None), default=None)
+        self._state, self._settings, self._specs, self._tell, self._spending = state, settings, specs, tell, spending
+        self.window = state.get("window", windows.WHOLE)
+        self.is_too_long, self.rounds, self._refused = pending.is_too_long, pending.summaries, bool(pending.overflow)
+        self._known = min(
+            (each for each in (settings.window_tokens, self.window.tokens) if each is not None), default=None
+        )
         output = settings.budget.limits.max_output_tokens_per_call
         share = 0 if self._known is None else self._known // OUTPUT_SHARE
         if output is None:
             output = share
         elif self._known is not None:
             output = min(output, share)
-        self._output, self._refused, self._forced, self._rounds = output, refused, refused, 0
-        self._prompt: Prompt | None = None
-        self._needed: windows.NeedsSummary | None = None
-        self._fitted: Fitted | None = None
+        self._output = output
+        self._needed: windows.NeedsSummary
 
-    @property
-    def fitted(self) -> Fitted:
-        """What is shown, once no summary is needed any more."""
-        assert self._fitted is not None  # noqa: S101 - `summary_request` comes first
-        return self._fitted
-
-    def summary_request(self) -> Request | None:
-        """The summary without which the request does not fit, None where none is needed."""
-        if self._fitted is None and self._state["profile"].edit_form is records.EditForm.BLOCKS:
-            self._fit_blocks()
-        while self._fitted is None:
+    def request(self) -> Request | records.StopCause:
+        """The request for the reply, or for the summary without which that does not fit; or why there is none."""
+        if self._state["profile"].edit_form is records.EditForm.BLOCKS:
+            return self._in_blocks()
+        while True:
             view = windows.shown(self._state["messages"], self.window, self._settings.stand_ins)
-            self._prompt = prompt = _prompt(self._state, self._settings, self._specs, view)
-            estimated = _estimate(prompt, self.spending)
-            if self._fits(estimated) or self._rounds == MOST_ROUNDS:
-                self._show(prompt)
-                break
-            self._rounds += 1
+            prompt = _prompt(self._state, self._settings, self._specs, view)
+            estimated = _estimate(prompt, self._spending)
+            if self._fits(estimated) or self.rounds == MOST_ROUNDS:
+                return self._reply(prompt)
+
+            self.rounds += 1
             compacted = self._compacted(prompt, estimated)
+            if compacted is None:  # it cannot be made smaller
+                return self._reply(prompt)
             if isinstance(compacted, windows.NeedsSummary):
                 self._needed = compacted
                 summary = Prompt(messages=compacted.messages)
                 return Request(summary, purpose="summary", most_output=windows.SUMMARY_TOKENS)
-            self._take(compacted)
-        return None
+            if isinstance(compacted, windows.Compacted):
+                self._take(compacted)
+            elif self._state.get("notes"):
+                self._state = {**self._state, "notes": ()}  # the request itself comes first
+            else:
+                return compacted
 
-    def take_summary(self, paid: Paid) -> None:
+    def take_summary(self, reply: records.ModelReply | None) -> None:
         """Take the summary, or do without it."""
-        assert self._needed is not None  # noqa: S101 - it was requested
-        self.spending = paid.spending
-        if paid.stop is not None and paid.stop.reason is records.StopReason.CANCELLED:
-            self._fitted = Fitted(self.window, self.spending, stop=paid.stop)
-        elif paid.reply:
-            self._take(self._needed.conclude(without_thoughts(paid.reply).text))
-        else:
-            self._take(self._needed.fallback)
+        needed = self._needed
+        self._take(needed.fallback if reply is None else needed.conclude(without_thoughts(reply).text))
 
-    def _fit_blocks(self) -> None:
+    def _in_blocks(self) -> Request | records.StopCause:
         """The block form is made anew for each request, and omits what does not fit; after a refusal half of it."""
         state, known = self._state, self._known
         most = None
@@ -342,33 +345,27 @@ class Fitting:
         prompt = _prompt(state, self._settings, self._specs, state["messages"], most)
         # A model that has stepped down has failed in another form: loop control counts its tries in this one.
         if prompt.failed_tries > block_prompt.LAST_TRY and not state["profile"].steps_down:
-            self._fitted = Fitted(self.window, self.spending, stop=_used_up(state))
-        else:
-            self._show(prompt)
+            return _used_up(state)
+        return self._reply(prompt)
 
     def _fits(self, estimated: int) -> bool:
-        if self._forced:
+        if self.is_too_long:
             return False
         return self._known is None or estimated + self._output <= self._known * windows.TRIGGER
 
-    def _show(self, prompt: Prompt) -> None:
+    def _reply(self, prompt: Prompt) -> Request:
+        seed = self._settings.seed
+        if seed is not None:
+            seed = (seed + prompt.failed_tries) % MOST_SEEDS
         most_output = None
         if self._known is not None:
-            most_output = max(MIN_OUTPUT_TOKENS, self._known - _estimate(prompt, self.spending))
-        self._fitted = Fitted(self.window, self.spending, prompt, most_output)
+            most_output = max(MIN_OUTPUT_TOKENS, self._known - _estimate(prompt, self._spending))
+        return Request(prompt, seed, most_output=most_output)
 
-    def _take(self, compacted: windows.Compacted | records.StopCause | None) -> None:
-        if isinstance(compacted, records.StopCause):
-            if not self._state.get("notes"):
-                self._fitted = Fitted(self.window, self.spending, stop=compacted)
-            self._state = {**self._state, "notes": ()}  # the request itself comes first
-        elif compacted is None:
-            assert self._prompt is not None  # noqa: S101 - which could not be made smaller
-            self._show(self._prompt)
-        else:
-            self._forced, self.window = False, compacted.window
-            tokens = {"tokens_before": compacted.tokens_before, "tokens_after": compacted.tokens_after}
-            self._tell("context.compacted", {"kind": compacted.kind, **tokens})
+    def _take(self, compacted: windows.Compacted) -> None:
+        self.is_too_long, self.window = False, compacted.window
+        tokens = {"tokens_before": compacted.tokens_before, "tokens_after": compacted.tokens_after}
+        self._tell("context.compacted", {"kind": compacted.kind, **tokens})
 
     def _compacted(
         self, prompt: Prompt, estimated: int
@@ -390,7 +387,7 @@ class Fitting:
         changed = tuple(dict.fromkeys(change.path for change in state.get("changes") or ()))
         plan = state.get("plan")
         return windows.compact(
-            history, self.window, plan, changed, tokens_of, budget, forced=self._forced, made=stand_ins
+            history, self.window, plan, changed, tokens_of, budget, forced=self.is_too_long, made=stand_ins
         )
 
 

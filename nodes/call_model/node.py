@@ -1,10 +1,9 @@
-"""In: the settled history and the budget. Out: one reply, or why there is none. Effect: a model call."""
+"""In: the settled history and the budget. Out: one reply, why there is none, or another visit. Effect: a model call."""
 
 from collections.abc import Sequence
 
 from mendgraph.nodes.call_model.exchange import CallModelState, CallSettings, Exchange
-from mendgraph.nodes.call_model.model import Update
-from mendgraph.nodes.call_model.paid_call import asend_paid, send_paid, stopped
+from mendgraph.nodes.call_model.model import Lost, Update
 from mendgraph.nodes.call_model.services import CallServices
 from mendgraph.nodes.records import ToolSpec
 
@@ -12,29 +11,40 @@ from mendgraph.nodes.records import ToolSpec
 def call_model(
     state: CallModelState, settings: CallSettings, specs: Sequence[ToolSpec], services: CallServices
 ) -> Update:
-    """Make the next call of the turn, with its bounded retries; text and waits are told as they come.
+    """Make one request at most; text and waits are told as they come. `pending_call` says that another follows."""
+    exchange = Exchange(state, settings, specs, services)
+    services.wait(exchange.pending.wait_s, exchange.pending.reason)
+    call = exchange.next_call()
+    if call is None:
+        return exchange.update
 
-    Where somebody wants the run to stop, nothing is called, and nothing that was prepared is used up.
-    """
-    if services.stop.reason:
-        return _stopped(state, services)
-    exchange = Exchange(state, settings, specs, services.on_tell)
-    while (request := exchange.next_request()) is not None:
-        exchange.take(request, send_paid(request, exchange.spending, settings.budget, services))
-    return exchange.update
+    if not call.connect(services.connect(call.choice)):
+        return exchange.take(call)
+
+    booked = services.reserve(call.entry, call.spending.booked)
+    while isinstance(booked, Lost) and call.add_lost(booked):
+        booked = services.reserve(call.entry, call.spending.booked)
+    if call.enter(booked):
+        call.settle(services.send(call.model, call.call))
+    return exchange.take(call)
 
 
 async def acall_model(
     state: CallModelState, settings: CallSettings, specs: Sequence[ToolSpec], services: CallServices
 ) -> Update:
-    """Make the next call in the running event loop, without blocking it."""
-    if services.stop.reason:
-        return _stopped(state, services)
-    exchange = Exchange(state, settings, specs, services.on_tell)
-    while (request := exchange.next_request()) is not None:
-        exchange.take(request, await asend_paid(request, exchange.spending, settings.budget, services))
-    return exchange.update
+    """Do the same in the running event loop, without blocking it."""
+    exchange = Exchange(state, settings, specs, services)
+    await services.await_(exchange.pending.wait_s, exchange.pending.reason)
+    call = exchange.next_call()
+    if call is None:
+        return exchange.update
 
+    if not call.connect(await services.aconnect(call.choice)):
+        return exchange.take(call)
 
-def _stopped(state: CallModelState, services: CallServices) -> Update:
-    return {"reply": None, "spending": state["spending"], "stop": stopped(services.stop.reason)}
+    booked = await services.areserve(call.entry, call.spending.booked)
+    while isinstance(booked, Lost) and call.add_lost(booked):
+        booked = await services.areserve(call.entry, call.spending.booked)
+    if call.enter(booked):
+        call.settle(await services.asend(call.model, call.call))
+    return exchange.take(call)

@@ -1,4 +1,4 @@
-"""One request to a model, with its tries and its fallbacks; each try is paid.
+"""One try of a request to a model, which is paid, and what follows it: another try, the next model, or an end.
 
 It is reserved before it is sent and settled after it, whatever came of it: in the state's own counters, and in the
 spending book, which a kill cannot make forget. A try whose reservation does not fit is never sent.
@@ -6,7 +6,7 @@ spending book, which a kill cannot make forget. A try whose reservation does not
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Final, Literal
 
 from mendgraph.nodes.call_model import ledger, model as effects
 from mendgraph.nodes.call_model.endpoint import ModelChoice
@@ -14,7 +14,7 @@ from mendgraph.nodes.call_model.model import Model
 from mendgraph.nodes.call_model.prompts.estimates import countable, estimate_input
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.call_model.services import CallServices
-from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure, StopCause, StopReason
+from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure, Record, StopCause, StopReason
 
 _PAID_FAILURES: Final = frozenset({ProviderErrorKind.TIMEOUT, ProviderErrorKind.INCOMPLETE_STREAM})
 """Failures after the endpoint had begun to work: their input is charged."""
@@ -49,49 +49,28 @@ class Request:
     most_output: int | None = None
 
 
-@dataclass(frozen=True)
-class Paid:
-    """What came of a request: the reply, or why there is none; and the counters after all of its tries.
+class PendingCall(Record):
+    """A model call between two visits of its node, and the `edge` that leads to the next one.
 
-    `overflow` is what the endpoint said of a prompt that is longer than its window; `room` is the most that the reply
-    could have, in tokens.
+    The next try is of the model at this place, which had `attempt` tries. It comes after `wait_s`, because of `reason`;
+    `waited_s` are all waits of the request with that one. `failures` name the models that were given up. `overflow` is
+    what the endpoint said of a prompt longer than its window, and `is_too_long` whether that is still to be shortened.
+    `summaries` counts the requests for one. The defaults are those of a first try.
     """
 
-    spending: ledger.Spending
-    reply: ModelReply | None = None
-    stop: StopCause | None = None
+    edge: Literal["retry", "next model", "conversation shortened"] = "retry"
+    model: int = 0
+    attempt: int = 0
+    wait_s: float = 0.0
+    reason: str = ""
+    waited_s: float = 0.0
+    failures: tuple[str, ...] = ()
+    summaries: int = 0
     overflow: str = ""
-    room: int = 0
+    is_too_long: bool = False
 
 
-def send_paid(request: Request, spending: ledger.Spending, budget: CallBudget, services: CallServices) -> Paid:
-    """Send a request until it has a reply or an end, with its tries and its fallbacks."""
-    call = PaidCall(request, spending, budget, services)
-    while call.fits():
-        if not call.connect(call.model or services.connect(call.choice)):
-            continue
-        if not call.enter(services.reserve(call.entry, call.spending.booked)):
-            continue
-        wait = call.settle(services.send(call.model, call.next_try()))
-        if wait is not None:
-            services.wait(wait.seconds, wait.reason)
-            call.add_wait(wait.seconds)
-    return call.paid
-
-
-async def asend_paid(request: Request, spending: ledger.Spending, budget: CallBudget, services: CallServices) -> Paid:
-    """Do the same in the running event loop."""
-    call = PaidCall(request, spending, budget, services)
-    while call.fits():
-        if not call.connect(call.model or await services.aconnect(call.choice)):
-            continue
-        if not call.enter(await services.areserve(call.entry, call.spending.booked)):
-            continue
-        wait = call.settle(await services.asend(call.model, call.next_try()))
-        if wait is not None:
-            await services.await_(wait.seconds, wait.reason)
-            call.add_wait(wait.seconds)
-    return call.paid
+FIRST_TRY: Final = PendingCall()
 
 
 def stopped(reason: str) -> StopCause:
@@ -99,51 +78,47 @@ def stopped(reason: str) -> StopCause:
     return StopCause(reason=StopReason.CANCELLED, message=f"The run was stopped {reason}.")
 
 
-class Wait(NamedTuple):
-    """How long to wait before the next try of a model, and why its last one failed."""
-
-    seconds: float
-    reason: str
-
-
 class PaidCall:
-    """One request under way: the counters so far, which model it is at, and which try of that.
+    """One try of a request: its reservation, what it costs, and what follows.
 
-    `paid` is what came of it, once `fits` says that no try follows.
+    It ends with a `reply`, a `stop`, or what is `pending`: another try. `spending` are the counters so far, `room` is
+    the most that the reply may have, in tokens.
     """
 
-    def __init__(self, request: Request, spending: ledger.Spending, budget: CallBudget, services: CallServices) -> None:
-        self.request, self.spending, self.budget, self._services = request, spending, budget, services
+    def __init__(
+        self,
+        request: Request,
+        spending: ledger.Spending,
+        budget: CallBudget,
+        services: CallServices,
+        before: PendingCall = FIRST_TRY,
+    ) -> None:
+        """`before` is how the call stands by now."""
+        self.request, self.spending, self._budget, self._services = request, spending, budget, services
+        self._before, self._attempt, self._number = before, before.attempt, 0
         self._estimated = estimate_input(request.prompt.size, len(request.prompt.messages), spending.gauge)
-        self._retries = budget.retries if request.purpose == "reply" else 0
-        self._index, self._attempt, self._waited_s, self._number = 0, 0, 0.0, 0
-        self._failed: list[str] = []
-        self._model: Model | None = None
         self._leave: ledger.Reservation
-        self._paid: Paid | None = None
+        self.model: Model
+        self.reply: ModelReply | None = None
+        self.stop: StopCause | None = None
+        self.pending: PendingCall | None = None
 
     @property
     def choice(self) -> ModelChoice:
         """The model whose turn it is."""
-        return self.budget.models[self._index]
+        return self._budget.models[self._before.model]
 
     @property
-    def model(self) -> Any:
-        """The model that is connected, None where none is yet."""
-        return self._model
-
-    @property
-    def paid(self) -> Paid:
-        """What came of the request."""
-        assert self._paid is not None  # noqa: S101 - whoever sends asks `fits` first
-        return self._paid
+    def room(self) -> int:
+        """The most that the reply may have, in tokens."""
+        return self._leave.max_output_tokens
 
     @property
     def entry(self) -> ledger.Entry:
-        """What the spending book is to reserve for the next try."""
+        """What the spending book is to reserve."""
         leave = self._leave
         return ledger.Entry(
-            thread=self.budget.thread,
+            thread=self._budget.thread,
             model=self.choice.model or "",
             purpose=self.request.purpose,
             input_tokens=leave.input_tokens,
@@ -153,53 +128,55 @@ class PaidCall:
 
     @property
     def _is_last(self) -> bool:
-        return self._index + 1 == len(self.budget.models)
+        return self._before.model + 1 == len(self._budget.models)
 
     @property
     def _price(self) -> ledger.Price | None:
-        return self.budget.price_of(self.choice.model or "")
+        return self._budget.price_of(self.choice.model or "")
 
     @property
     def _seconds_left(self) -> float | None:
-        limit = self.budget.limits.max_seconds
+        limit = self._budget.limits.max_seconds
         return None if limit is None else limit - self.spending.seconds
 
     def fits(self) -> bool:
-        """Whether there is to be another try, which fits into the budget."""
-        if self._paid is not None or self._is_stopped():
-            return False
+        """Whether the try fits into the budget."""
         leave = self._reserved()
         if isinstance(leave, StopCause):
-            self._end(leave)
+            self.stop = leave
             return False
         self._leave = leave
         return True
 
     def connect(self, model: Model | ProviderFailure | None) -> bool:
         """Take the model, or the failure to find its endpoint; None where a stop came first."""
-        if self._is_stopped():
+        if self._services.stop.reason:
+            self.stop = stopped(self._services.stop.reason)
             return False
         if isinstance(model, ProviderFailure):
             self._next_model(model)
             return False
-        self._model = model
+        assert model is not None  # noqa: S101 - only a stop comes before it
+        self.model = model
         return True
+
+    def add_lost(self, lost: effects.Lost) -> bool:
+        """Charge calls that were lost with a process; whether the try still fits."""
+        self.spending = ledger.charge_lost(self.spending, lost.used, lost.number)
+        return self.fits()
 
     def enter(self, booked: int | effects.Lost | StopCause) -> bool:
         """Take what the spending book says to the reservation."""
         if isinstance(booked, StopCause):
-            self._end(booked)
-            return False
-        if isinstance(booked, effects.Lost):  # with a killed process, or after the checkpoint that is gone on from
-            self.spending = ledger.charge_lost(self.spending, booked.used, booked.number)
-            return False
-        self._number = booked
-        return True
+            self.stop = booked
+        elif isinstance(booked, int):
+            self._number = booked
+        return self.stop is None
 
-    def next_try(self) -> effects.Call:
+    @property
+    def call(self) -> effects.Call:
         """The call that is reserved."""
-        self._attempt += 1
-        budget, request, leave = self.budget, self.request, self._leave
+        budget, request, leave = self._budget, self.request, self._leave
         return effects.Call(
             prompt=request.prompt,
             max_output_tokens=leave.max_output_tokens,
@@ -209,36 +186,20 @@ class PaidCall:
             quiet=request.purpose != "reply",
         )
 
-    def settle(self, sent: effects.Sent | effects.Stopped) -> Wait | None:
-        """Charge the try with what it has used, and decide what follows: its wait is to be waited for."""
+    def settle(self, sent: effects.Sent | effects.Stopped) -> None:
+        """Charge the try with what it has used, and decide what follows."""
+        self._attempt += 1
         self._charge(sent)
         if isinstance(sent, effects.Stopped):
-            self._end(stopped(sent.reason))
-            return None
-        if isinstance(sent.result, ModelReply):
-            self._paid = Paid(self.spending, sent.result, room=self._leave.max_output_tokens)
-            return None
-        return self._after_failure(sent.result)
-
-    def add_wait(self, seconds: float) -> None:
-        """Charge a wait that is over."""
-        if self._is_stopped():
-            return
-        self._waited_s += seconds
-        self.spending = self.spending.model_copy(update={"seconds": self.spending.seconds + seconds})
-
-    def _is_stopped(self) -> bool:
-        reason = self._services.stop.reason
-        if reason:
-            self._end(stopped(reason))
-        return bool(reason)
-
-    def _end(self, stop: StopCause, overflow: str = "") -> None:
-        self._paid = Paid(self.spending, stop=stop, overflow=overflow)
+            self.stop = stopped(sent.reason)
+        elif isinstance(sent.result, ModelReply):
+            self.reply = sent.result
+        else:
+            self._after_failure(sent.result)
 
     def _reserved(self) -> ledger.Reservation | StopCause:
         most = self.request.most_output
-        return ledger.reserve(self.spending, self.budget.limits, self._estimated, self._price, most_output=most)
+        return ledger.reserve(self.spending, self._budget.limits, self._estimated, self._price, most_output=most)
 
     def _charge(self, sent: effects.Sent | effects.Stopped) -> None:
         reply = sent.result if isinstance(sent, effects.Sent) and isinstance(sent.result, ModelReply) else None
@@ -279,22 +240,21 @@ class PaidCall:
             cache_write_tokens=result.cache_write_tokens,
             seconds=sent.seconds,
         )
-        return ledger.priced(counted, self._price or self.budget.price_of(result.model))
+        return ledger.priced(counted, self._price or self._budget.price_of(result.model))
 
-    def _after_failure(self, failure: ProviderFailure) -> Wait | None:
+    def _after_failure(self, failure: ProviderFailure) -> None:
         """Wait for the next try of this model, go on to the next model, or end."""
         seconds = self._wait_for(failure)
         if seconds is None:
-            if (end := self._out_of_time(failure)) is not None:
-                self._end(end)
-            else:
+            self.stop = self._out_of_time(failure)
+            if self.stop is None:
                 self._next_model(failure)
-            return None
-        again = self._reserved()
-        if isinstance(again, StopCause):
-            self._end(again)
-            return None
-        return None if self._is_stopped() else Wait(seconds, failure.message)
+            return
+
+        if self.fits():
+            waited_s = self._before.waited_s + seconds
+            wait = {"wait_s": seconds, "reason": failure.message, "waited_s": waited_s}
+            self.pending = self._before.model_copy(update={"edge": "retry", "attempt": self._attempt, **wait})
 
     def _wait_for(self, failure: ProviderFailure) -> float | None:
         """Seconds to wait before the next try of this model, or None when there should be none.
@@ -306,42 +266,45 @@ class PaidCall:
         """
         wished, left = failure.retry_after_s, self._seconds_left
         is_open = not failure.sent and not self._is_last
-        if failure.kind not in effects.TRANSIENT or self._attempt > self._retries or is_open:
+        retries = self._budget.retries if self.request.purpose == "reply" else 0
+        if failure.kind not in effects.TRANSIENT or self._attempt > retries or is_open:
             return None
         if wished is not None and wished > LONGEST_WAIT_S:
             return None
         doubled = min(FIRST_WAIT_S * 2.0 ** min(self._attempt - 1, 16), LONGEST_WAIT_S)
         # In this order, NaN becomes 0.
-        wait = doubled / 2 * (1.0 + self.budget.jitter()) if wished is None else max(0.0, wished)
-        if self._waited_s + wait > MOST_WAITED_S or (left is not None and wait >= left):
+        wait = doubled / 2 * (1.0 + self._budget.jitter()) if wished is None else max(0.0, wished)
+        if self._before.waited_s + wait > MOST_WAITED_S or (left is not None and wait >= left):
             return None
         return wait
 
     def _next_model(self, failure: ProviderFailure) -> None:
         tries, name = self._attempt, self.choice.name
         times = f" ({tries} tries)" if tries > 1 else ""
-        self._failed.append(f"{name}: {failure.kind.value.replace('_', ' ')}{times}")
+        failures = (*self._before.failures, f"{name}: {failure.kind.value.replace('_', ' ')}{times}")
         # What the endpoint calls wrong, and a prompt that is too long, go to no other model.
         if failure.kind not in effects.TRANSIENT | UNUSABLE or self._is_last:
             is_overflow = failure.kind is ProviderErrorKind.CONTEXT_OVERFLOW
             alone = f"provider error: {failure.kind.value}{times}"
-            stop = StopCause(
+            self.stop = StopCause(
                 reason=StopReason.CONTEXT_OVERFLOW if is_overflow else StopReason.PROVIDER_FAILED,
                 message=failure.message,
-                diagnostics=("; ".join(self._failed) if len(self._failed) > 1 else alone,),
+                diagnostics=("; ".join(failures) if len(failures) > 1 else alone,),
             )
-            self._end(stop, failure.message if is_overflow else "")
             return
-        self._index, self._attempt, self._model = self._index + 1, 0, None
-        payload = {"model": name, "following": self.choice.name, "reason": failure.message}
-        self._services.on_tell("model.fallback", payload)
+
+        model = self._before.model + 1
+        now = {"edge": "next model", "model": model, "attempt": 0, "wait_s": 0.0, "reason": "", "failures": failures}
+        self.pending = self._before.model_copy(update=now)
+        following = self._budget.models[model].name
+        self._services.on_tell("model.fallback", {"model": name, "following": following, "reason": failure.message})
 
     def _out_of_time(self, failure: ProviderFailure) -> StopCause | None:
         """The turn's own limit, where that and not the endpoint's patience ended the wait for a reply."""
         left = self._seconds_left
         if failure.kind is not ProviderErrorKind.TIMEOUT or left is None or left > 0:
             return None
-        seconds, limit = round(self.spending.seconds, 6), self.budget.limits.max_seconds
+        seconds, limit = round(self.spending.seconds, 6), self._budget.limits.max_seconds
         return StopCause(reason=StopReason.WALL_CLOCK, message=f"Limit 'max_seconds' exceeded: {seconds}/{limit}")
 
 

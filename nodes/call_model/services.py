@@ -98,14 +98,16 @@ class CallServices:
         return sending.ended(result)
 
     def wait(self, seconds: float, reason: str) -> None:
-        """Wait for the next try, or until a stop; `reason` is why the last one failed."""
-        self.on_wait(seconds, reason)
-        self.stop.wait(seconds)
+        """Wait for the next try, or until a stop; `reason` is why the last one failed, "" before a first try."""
+        if (seconds or reason) and not self.stop.reason:
+            self.on_wait(seconds, reason)
+            self.stop.wait(seconds)
 
     async def await_(self, seconds: float, reason: str) -> None:
         """Wait in the running event loop."""
-        self.on_wait(seconds, reason)
-        await _unless(self.stop, asyncio.sleep(seconds))
+        if (seconds or reason) and not self.stop.reason:
+            self.on_wait(seconds, reason)
+            await _unless(self.stop, asyncio.sleep(seconds))
 
 
 class _Sending:

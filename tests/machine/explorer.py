@@ -240,16 +240,22 @@ class Explorer:
         return place, standing
 
     def say(self, place: Place, number: int, letter: Letter) -> tuple[Edge, Place]:
-        """Let the model say this letter as its `number`-th from `place` on; returns the edge, and what is behind it."""
+        """Let the model say this letter as its `number`-th from `place` on; returns the edge, and what is behind it.
+
+        The retries of a call are within the step.
+        """
         self.voice.letter, self.voice.step, self.voice.asked = letter, number, 0
-        noted = Noted()
-        parts = self.machine.stream(
-            None, place.config, interrupt_before=["call_model"], stream_mode="updates", durability="exit"
-        )
-        for part in parts:
-            for node, update in part.items():
-                if node != "__interrupt__":
-                    noted.note(node, update or {})
+        noted, config, pending = Noted(), place.config, True
+        while pending:
+            parts = self.machine.stream(
+                None, config, interrupt_before=["call_model"], stream_mode="updates", durability="exit"
+            )
+            for part in parts:
+                for node, update in part.items():
+                    if node != "__interrupt__":
+                        noted.note(node, update or {})
+                        pending = bool((update or {}).get("pending_call"))
+            config = BEGINNING.config
         self.steps += 1
         self.transitions += len(noted.path)
         after, standing = self._place(place.calls + self.voice.asked)

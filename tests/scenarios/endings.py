@@ -15,6 +15,10 @@ BUSY = Status(429, headers={"Retry-After": "0"})
 DOWN = Status(503, headers={"Retry-After": "0"})
 BAD_KEY = Status(401, {"error": {"message": "Incorrect API key provided.", "code": "invalid_api_key"}})
 
+TOO_LONG = Status(400, {"error": {"message": "This is too long.", "code": "context_length_exceeded"}})
+
+LINES = use(("read_file", {"path": "lines.txt", "limit": 60}), usage=MODEST)
+OTHER_LINES = use(("read_file", {"path": "lines.txt", "start_line": 2, "limit": 59}), usage=MODEST)
 WHOLE_FILE = ("write_file", {"path": "calc.py", "content": MENDED})
 MISS = use(("edit_file", {"path": "calc.py", "old_str": "return a * b", "new_str": "return a + b"}))
 RENAME = ("edit_file", {"path": "calc.py", "old_str": "def add", "new_str": "def plus"})
@@ -239,10 +243,11 @@ FAILED_WORK: tuple[Scenario, ...] = (
 ENDPOINTS: tuple[Scenario, ...] = (
     Scenario(
         name="endpoint_busy",
-        story="The endpoint is busy once. The same request is sent again.",
+        story="The endpoint is busy twice. The same request is sent again, and the edit that it leads to is made once.",
         files=CALC,
-        turns=(Turn(TASK, (BUSY, use(EDIT), DONE)),),
+        turns=(Turn(TASK, (BUSY, BUSY, use(EDIT), DONE)),),
         expected=Expectation(files={"calc.py": MENDED}),
+        resumed=True,
     ),
     Scenario(
         name="endpoint_down",
@@ -266,6 +271,13 @@ ENDPOINTS: tuple[Scenario, ...] = (
         settings={"provider_retries": 0, "fallback_models": ("second-model",)},
         turns=(Turn(TASK, (use(READ), DOWN, use(EDIT), DONE)),),
         expected=Expectation(files={"calc.py": MENDED}),
+        resumed=True,
+    ),
+    Scenario(
+        name="conversation_too_long",
+        story="The endpoint refuses a request as too long. The next visit leaves out how the conversation began.",
+        files={"lines.txt": "A line with many words in it, so that the whole file takes room.\n" * 60},
+        turns=(Turn("Read lines.txt.", (LINES, OTHER_LINES, TOO_LONG, Say("It has 60 lines.", usage=MODEST))),),
         resumed=True,
     ),
     Scenario(

@@ -26,8 +26,10 @@ from mendgraph import (
     AgentContext,
     Asked,
     Event,
+    FellBack,
     HealingBegan,
     Outcome,
+    Paid,
     Session,
     StepDone,
     build_graph,
@@ -52,8 +54,8 @@ DEFAULTS: JsonMap = {"model": "scripted", "evidence": False, "read_ahead": False
 USAGE = (5_000, 50)
 """Tokens that a reply costs where the script does not say: as many in both protocols, and more than what is sent."""
 
-STEP_ENDS = (StepDone, HealingBegan)
-"""The events after which a resumed run is left."""
+STEP_ENDS = (StepDone, HealingBegan, FellBack)
+"""The events after which a resumed run is left, beside a try that has failed."""
 
 _SECONDS = re.compile(r"(?<='max_seconds' exceeded: )[\d.]+")
 _SIGNATURE = re.compile(r"\b[0-9a-f]{16}\b")
@@ -70,7 +72,8 @@ class Recording:
         files: of the workspace at the end.
         unused: replies of the script that nobody asked for.
         entries: of the transcript; none of an async run, which has no events.
-        path: the nodes that ran, known of an async run. After `loop_check` its verdict stands, unless it is "fresh".
+        path: the nodes that ran, known of an async run. After `loop_check` its verdict stands, unless it is "fresh",
+            and after `call_model` by which edge it is visited again.
         problems: what is wrong with the history after any node of an async run.
     """
 
@@ -221,7 +224,7 @@ async def _play_by_steps(stage: _Stage) -> None:
         last: Event | None = None
         while True:
             last = await _watch_step(stage, events, last)
-            if not isinstance(last, (*STEP_ENDS, Asked)):
+            if not (isinstance(last, Asked) or _ends_step(stage, last)):
                 break
             await session.aclose()
             session = stage.open()
@@ -238,15 +241,22 @@ async def _watch_step(stage: _Stage, events: AsyncGenerator[Event, None], left_a
             if _is_same_step(last, left_at):
                 continue
             stage.narrator.hear(last)
-            if isinstance(last, STEP_ENDS):
+            if _ends_step(stage, last):
                 break
     return last
+
+
+def _ends_step(stage: _Stage, event: Event | None) -> bool:
+    """Whether a run is left here. A failed try costs nothing; where it has a fallback, that is heard after it."""
+    if isinstance(event, Paid):
+        return not event.output_tokens and not stage.context.fallback_models
+    return isinstance(event, STEP_ENDS)
 
 
 def _is_same_step(event: Event, other: Event | None) -> bool:
     if isinstance(event, StepDone) and isinstance(other, StepDone):
         return event.results == other.results
-    return event == other
+    return event == other and not isinstance(event, Paid | FellBack)
 
 
 # --- The compiled graph, streamed in an event loop
@@ -300,6 +310,8 @@ async def _stream_graph(stage: _Stage, graph: CompiledStateGraph[Any, Any, Any, 
 
 
 def _visited(node: str, update: JsonMap) -> str:
+    if pending := update.get("pending_call"):
+        return f"{node} ({pending.edge})"
     verdict = update["loop"].verdict if node == "loop_check" else LoopVerdict.FRESH
     return node if verdict is LoopVerdict.FRESH else f"{node} ({verdict.value})"
 

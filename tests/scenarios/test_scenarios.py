@@ -97,16 +97,17 @@ def lines_of(entry: Entry) -> list[str]:
 
 
 def edges_in(path: Sequence[str]) -> list[tuple[str, str, str]]:
-    """The edges of the transition table between the nodes of a path, where `loop_check` has its verdict."""
-    verdicts: dict[str, str] = {label: verdict.value for verdict, label in LOOP_ENDS.items()}
+    """The edges of the transition table between the nodes of a path, where some have the word that chose their edge."""
+    words: dict[str, str] = {label: verdict.value for verdict, label in LOOP_ENDS.items()}
+    words |= {edge.label: edge.label for edge in TRANSITIONS if edge.source == edge.target}
     edges: list[tuple[str, str, str]] = []
     for node, following in pairwise(path):
-        source, _, verdict = node.partition(" ")
+        source, _, word = node.partition(" ")
         target = following.partition(" ")[0]
         edges += [
             edge
             for edge in TRANSITIONS
             if (edge.source, edge.target) == (source, target)
-            and verdicts.get(edge.label, verdict.strip("()")) == verdict.strip("()")
+            and words.get(edge.label, word.strip("()")) == word.strip("()")
         ]
     return edges

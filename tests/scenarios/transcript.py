@@ -131,7 +131,7 @@ def _path_lines(path: Sequence[str]) -> Iterator[str]:
     """One line for the start of each turn, and one for each model call."""
     line: list[str] = []
     for node in path:
-        if line and node in {"__start__", "call_model"}:
+        if line and node.partition(" ")[0] in {"__start__", "call_model"}:
             yield ", ".join(line)
             line = []
         if node not in {"__start__", "__end__"}:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -16,6 +16,7 @@ from mendgraph.graph.machine.routes import NODES, TRANSITIONS, recursion_limit
 from mendgraph.graph.machine.state import AgentState
 from mendgraph.nodes.call_model.budget import APIUsageStats
 from mendgraph.nodes.call_model.ledger import Spending, exhausted_limit
+from mendgraph.nodes.call_model.paid_call import PendingCall
 from mendgraph.nodes.records import (
     LoopRecord,
     LoopVerdict,
@@ -56,6 +57,7 @@ contexts = st.builds(
 states: st.SearchStrategy[Any] = st.fixed_dictionaries(
     {
         "stop": causes,
+        "pending_call": st.none() | st.builds(PendingCall),
         "reading": st.sampled_from(Reading),
         "verdicts": st.lists(st.builds(Verdict, kind=st.sampled_from(VerdictKind)), max_size=3),
         "loop": st.builds(LoopRecord, verdict=st.sampled_from(LoopVerdict)),
@@ -70,10 +72,12 @@ def after(source: str, state: Any) -> str:
     return routes.path_map(source)[ROUTERS[source](state)]
 
 
-@pytest.mark.parametrize("source", ["heal", "loop_check"])
+@pytest.mark.parametrize("source", ["call_model", "heal", "loop_check"])
 @settings(max_examples=50)
 @given(state=states)
 def test_no_way_back_to_the_model_passes_the_budget(source: str, state: Any) -> None:
+    if source == "call_model":
+        state = {**state, "stop": None}
     limits = state["context"].limits()
     spent = exhausted_limit(state["spending"], limits)
     way = after(source, state)
@@ -109,6 +113,15 @@ def printed(number: int) -> Message:
 def test_what_a_call_came_to_leads_on(reason: StopReason | None, word: str) -> None:
     cause = None if reason is None else StopCause(reason=reason, message="because")
     assert routes.after_call_model(AgentState(stop=cause)) == word
+
+
+@pytest.mark.parametrize("edge", get_args(PendingCall.model_fields["edge"].annotation))
+def test_pending_call_leads_back_by_its_edge(edge: Any) -> None:
+    context = AgentContext(max_calls_per_turn=1)
+    state = AgentState(pending_call=PendingCall(edge=edge), context=context, spending=Spending())
+    assert routes.after_call_model(state) == edge
+    state["spending"] = Spending(usage=APIUsageStats(1, 0, 0, 1))
+    assert routes.after_call_model(state) == "budget exhausted"
 
 
 @pytest.mark.parametrize("calls", [1, 7, 12])

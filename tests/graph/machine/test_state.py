@@ -16,6 +16,7 @@ from mendgraph.graph.machine.routes import NODES
 from mendgraph.graph.machine.state import CHECKPOINT_TYPES, AgentState, serializer
 from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats
 from mendgraph.nodes.call_model.ledger import Mending, RunLimits, Spending
+from mendgraph.nodes.call_model.paid_call import PendingCall
 from mendgraph.nodes.call_model.prompts.estimates import Gauge
 from mendgraph.nodes.call_model.window import Window
 from mendgraph.nodes.execute_tools.policy.alerts import Vitals
@@ -79,6 +80,7 @@ EXAMPLES: tuple[Any, ...] = (
     APIUsageStats(1, 2, 3, 4),
     HealingAttempt(0, "said", [ERROR], "again"),
     Mending(rescued=1, asked_again=2, cut=3),
+    PendingCall(edge="next model", model=1, attempt=2, wait_s=0.5, waited_s=1.5, failures=("a: timeout",)),
     RunLimits(api=APILimits(1), max_cost_usd=0.1),
     Gauge(size=300, messages=2, tokens=90),
     Spending(

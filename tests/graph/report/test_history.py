@@ -2,6 +2,7 @@
 
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,6 +10,9 @@ from mendgraph.graph.machine.routes import Transition
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.report.history import END, START, History, course_of, read_history
 from mendgraph.graph.runs.run import Session
+from mendgraph.nodes.call_model.budget import APIUsageStats
+from mendgraph.nodes.call_model.ledger import Spending
+from mendgraph.nodes.call_model.paid_call import PendingCall
 from mendgraph.nodes.records import LoopRecord, LoopVerdict, ModelReply
 from tests.doubles.history_model import HistoryModel
 from tests.graph.report.visits import ALLOWED, CALL, DONE, history, step, visit
@@ -83,6 +87,24 @@ SAID = visit("call_model", "parse", after={"reply": REPLY, "step": 1})
 def test_what_a_fork_took_over_has_no_number() -> None:
     assert [turn.number for turn in course_of(history(SAID)).turns] == [0]
     assert [turn.number for turn in course_of(history(TURN[1], SAID)).turns] == [1]
+
+
+@pytest.mark.parametrize("edge", ["retry", "next model", "conversation shortened"])
+def test_visits_of_the_model_for_one_reply_are_one_step(edge: Any) -> None:
+    spent = [Spending(usage=APIUsageStats(calls, 0, 0, calls)) for calls in range(3)]
+    again = {"pending_call": PendingCall(edge=edge)}
+    failed = visit("call_model", "call_model", before={"spending": spent[0]}, after={**again, "spending": spent[1]})
+    said = visit(
+        "call_model",
+        "parse",
+        before={**again, "spending": spent[1]},
+        after={"reply": REPLY, "step": 1, "spending": spent[2]},
+    )
+    course = course_of(history(*TURN, failed, said))
+    (found,) = course.steps
+    assert (found.number, found.reply, len(found.visits)) == (1, REPLY, 2)
+    assert found.spending == (spent[0], spent[2])
+    assert course.edges[Transition("call_model", edge, "call_model")] == 1
 
 
 def test_calls_with_their_verdicts_and_results() -> None:

@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from mendgraph.nodes.call_model.endpoint import ModelChoice
+from mendgraph.nodes.call_model.exchange import CallModelState, CallSettings
 from mendgraph.nodes.call_model.ledger import Entry, Used
 from mendgraph.nodes.call_model.model import Call, Lost, Sent, Stopped
+from mendgraph.nodes.call_model.node import acall_model, call_model
 from mendgraph.nodes.call_model.services import CallServices
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.records import JsonMap, ModelReply, ProviderFailure, StopCause
@@ -126,7 +128,8 @@ class RecordedServices(CallServices):
         return self.send(model, call)
 
     def wait(self, seconds: float, reason: str) -> None:
-        self._add(Wait(seconds, reason))
+        if reason:
+            self._add(Wait(seconds, reason))
 
     async def await_(self, seconds: float, reason: str) -> None:
         self.wait(seconds, reason)
@@ -141,14 +144,27 @@ class RecordedServices(CallServices):
         return [effect for effect in self.effects if isinstance(effect, kind)]
 
 
-def both_ways(
-    services: Callable[[], RecordedServices],
-    here: Callable[[CallServices], Any],
-    in_loop: Callable[[CallServices], Any],
-) -> tuple[RecordedServices, Any]:
-    """What the sync and the async way come to, which have to be the same, and the services of the first."""
+def visit_to_the_end(
+    services: Callable[[], RecordedServices], given: CallModelState, settings: CallSettings
+) -> tuple[RecordedServices, list[JsonMap]]:
+    """The updates of all visits of a model call, and the services of the sync one.
+
+    Each visit makes one request at most, sync and async with the same effects and the same update.
+    """
     one, other = services(), services()
-    result = here(one)
-    assert asyncio.run(in_loop(other)) == result
-    assert other.effects == one.effects
-    return one, result
+    state, updates = given, list[JsonMap]()
+    while not updates or updates[-1].get("pending_call"):
+        sent = len(one.of(Call))
+        updates.append(call_model(state, settings, [], one))
+        assert asyncio.run(acall_model(state, settings, [], other)) == updates[-1]
+        assert other.effects == one.effects
+        assert len(one.of(Call)) - sent <= 1
+        state = cast("CallModelState", {**state, **updates[-1]})
+    return one, updates
+
+
+def merged(updates: Sequence[JsonMap]) -> JsonMap:
+    """What all visits have changed, without what is kept from one to the next."""
+    state = {name: value for update in updates for name, value in update.items()}
+    state.pop("pending_call", None)
+    return state

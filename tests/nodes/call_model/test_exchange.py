@@ -9,7 +9,6 @@ from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.exchange import CallModelState, CallSettings, build_prompt
 from mendgraph.nodes.call_model.ledger import Mending, RunLimits, Spending
 from mendgraph.nodes.call_model.model import Call
-from mendgraph.nodes.call_model.node import acall_model, call_model
 from mendgraph.nodes.call_model.paid_call import CallBudget
 from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_tokens
 from mendgraph.nodes.records import (
@@ -25,7 +24,7 @@ from mendgraph.nodes.records import (
     StopCause,
     StopReason,
 )
-from tests.nodes.call_model.recorded_services import Effect, RecordedServices, Wait, both_ways
+from tests.nodes.call_model.recorded_services import Effect, RecordedServices, Wait, merged, visit_to_the_end
 
 TASK = HumanMessage("Fix calc.py")
 PROMPT = build_prompt(Profile(), [], [TASK], (), 0.0)
@@ -59,12 +58,9 @@ def play(
 
     Of the effects, those that reach the endpoint or the clock are given; nothing is booked.
     """
-    services, update = both_ways(
-        lambda: Unbooked(results),
-        lambda services: call_model(given, settings, [], services),
-        lambda services: acall_model(given, settings, [], services),
-    )
-    return [effect for effect in services.effects if isinstance(effect, ModelChoice | Call | Wait)], update
+    services, updates = visit_to_the_end(lambda: Unbooked(results), given, settings)
+    effects: list[Effect] = [each for each in services.effects if isinstance(each, ModelChoice | Call | Wait)]
+    return effects, merged(updates)
 
 
 class Unbooked(RecordedServices):

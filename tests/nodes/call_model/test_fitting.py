@@ -1,4 +1,5 @@
 import json
+from dataclasses import dataclass
 from typing import Any, cast
 
 import pytest
@@ -12,14 +13,15 @@ from mendgraph.nodes.call_model.exchange import (
     OUTPUT_SHARE,
     CallModelState,
     CallSettings,
-    Fitted,
     Fitting,
     build_prompt,
 )
 from mendgraph.nodes.call_model.ledger import RunLimits, Spending
 from mendgraph.nodes.call_model.model import Call, Stopped
-from mendgraph.nodes.call_model.paid_call import CallBudget, send_paid
+from mendgraph.nodes.call_model.node import call_model
+from mendgraph.nodes.call_model.paid_call import FIRST_TRY, CallBudget, PendingCall
 from mendgraph.nodes.call_model.prompts.estimates import estimate_input
+from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.call_model.window import SUMMARY_SYSTEM, WHOLE, Window
 from mendgraph.nodes.language.project_notes import ProjectNotes
 from mendgraph.nodes.records import (
@@ -55,6 +57,17 @@ def history(steps: int, characters: int = 3_000, said: str = "") -> list[AnyMess
     for _ in range(steps):
         messages += exchange(Protocol.NATIVE, read(characters), said=said)
     return with_ids(messages)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A prompt that fits, with the most that its reply may have; or why there is none. And what is shown by then."""
+
+    window: Window
+    spending: Spending
+    prompt: Prompt | None = None
+    most_output: int | None = None
+    stop: StopCause | None = None
 
 
 READS = history(20)
@@ -96,17 +109,35 @@ class Endpoint:
         limits: RunLimits = LIMITS,
         refused: bool = False,
     ) -> Fitted:
+        state = cast("CallModelState", {**given, "window": window, "spending": spending or Spending()})
         if refused:
-            window = window.model_copy(update={"tokens": whole(given)})
+            state["window"] = window.model_copy(update={"tokens": whole(given)})
+            state["pending_call"] = PendingCall(edge=script_of.SHORTENED, overflow="Too long.", is_too_long=True)
         settings = CallSettings(CallBudget(limits=limits), window_tokens=window_tokens)
         refusals = {1: self.result} if isinstance(self.result, StopCause) else {}
         results = [] if isinstance(self.result, StopCause) else [self.result] * MOST_ROUNDS
         services = RecordedServices(results, refusals=refusals, first=1)
-        fitting = Fitting(given, settings, (), window, spending or Spending(), services.on_tell, refused=refused)
-        while (request := fitting.summary_request()) is not None:
-            fitting.take_summary(send_paid(request, fitting.spending, settings.budget, services))
+        fitted = self._fitted(state, settings, services)
         self.effects += [effect for effect in services.effects if not isinstance(effect, ModelChoice)]
-        return fitting.fitted
+        return fitted
+
+    def _fitted(self, state: CallModelState, settings: CallSettings, services: RecordedServices) -> Fitted:
+        """What the first visit sends that asks for no summary; visits before it are made."""
+        while True:
+            spending, told = state["spending"], list[Effect]()
+            pending = state.get("pending_call") or FIRST_TRY
+            fitting = Fitting(state, settings, (), lambda *event: told.append(Emit(*event)), spending, pending)  # noqa: B023
+            request = fitting.request()
+            if isinstance(request, StopCause):
+                services.effects.extend(told)
+                return Fitted(fitting.window, spending, stop=request)
+            if request.purpose == "reply":
+                services.effects.extend(told)
+                return Fitted(fitting.window, spending, request.prompt, request.most_output)
+            update = call_model(state, settings, (), services)
+            state = cast("CallModelState", {**state, **update})
+            if update.get("stop"):
+                return Fitted(state["window"], state["spending"], stop=update["stop"])
 
     @property
     def asked(self) -> int:

@@ -1,17 +1,26 @@
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import pytest
+from langchain_core.messages import HumanMessage
 
 from mendgraph.nodes.call_model.budget import APILimits
 from mendgraph.nodes.call_model.endpoint import ModelChoice
+from mendgraph.nodes.call_model.exchange import CallModelState, CallSettings, build_prompt
 from mendgraph.nodes.call_model.ledger import FREE, Entry, Price, RunLimits, Spending, Used
 from mendgraph.nodes.call_model.model import Call, Lost
-from mendgraph.nodes.call_model.paid_call import CallBudget, Paid, Request, asend_paid, send_paid, stopped
+from mendgraph.nodes.call_model.paid_call import CallBudget, PendingCall, stopped
 from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_tokens
-from mendgraph.nodes.call_model.prompts.prompt import Prompt
-from mendgraph.nodes.records import ModelReply, ProviderErrorKind as Kind, ProviderFailure, StopCause, StopReason
+from mendgraph.nodes.records import (
+    ModelReply,
+    Profile,
+    ProviderErrorKind as Kind,
+    ProviderFailure,
+    StopCause,
+    StopReason,
+)
 from tests.nodes.call_model.recorded_services import (
     SECONDS,
     Effect,
@@ -20,14 +29,16 @@ from tests.nodes.call_model.recorded_services import (
     Reserve,
     Settle,
     Wait,
-    both_ways,
+    merged,
+    visit_to_the_end,
 )
 from tests.nodes.call_model.spendings import spent
 
-PROMPT = Prompt(messages=({"role": "user", "content": "Mend calc.py, please."},))
-ESTIMATE = estimate_tokens(PROMPT.size, 1)
+TASK = HumanMessage("Mend calc.py, please.")
+PROMPT = build_prompt(Profile(), [], [TASK], (), None)
+ESTIMATE = estimate_tokens(PROMPT.size, len(PROMPT.messages))
 REPLY = ModelReply(text="Hello", input_tokens=70, output_tokens=3)
-GAUGE = Gauge(size=PROMPT.size, messages=1, tokens=70)
+GAUGE = Gauge(size=PROMPT.size, messages=len(PROMPT.messages), tokens=70)
 OURS, OTHER, THIRD = (ModelChoice(model=name) for name in ("ours", "other", "third"))
 DEAR, CHEAP = Price(input=10.0, output=30.0, cached_input=5.0), Price(input=1.0, output=2.0)
 
@@ -44,19 +55,31 @@ BUSY, DOWN, NO_KEY = failed(Kind.RATE_LIMITED), failed(Kind.SERVER_ERROR), faile
 OPEN = failed(Kind.CONNECTION, retry_after_s=20.0).model_copy(update={"sent": False})
 
 
+@dataclass(frozen=True)
+class Paid:
+    """What came of a call: the counters after all visits, and the reply or why there is none."""
+
+    spending: Spending
+    reply: ModelReply | None = None
+    stop: StopCause | None = None
+
+
 class Endpoint:
-    """What `RecordedServices` keep of one request, which is made sync and async."""
+    """What `RecordedServices` keep of one call, which is made sync and async."""
 
     def __init__(self, results: Sequence[Result] = (), **more: Any) -> None:
         self._new = partial(RecordedServices, results, **more)
 
-    def play(self, request: Request, spending: Spending, budget: CallBudget) -> Paid:
-        self.services, result = both_ways(
-            self._new,
-            lambda services: send_paid(request, spending, budget, services),
-            lambda services: asend_paid(request, spending, budget, services),
-        )
-        return cast("Paid", result)
+    def play(self, spending: Spending, budget: CallBudget) -> Paid:
+        state = CallModelState(messages=[TASK], profile=Profile(), spending=spending)
+        self.services, self.updates = visit_to_the_end(self._new, state, CallSettings(budget))
+        update = merged(self.updates)
+        return Paid(update["spending"], update["reply"], update.get("stop"))
+
+    @property
+    def edges(self) -> list[str]:
+        """By which edges the node was visited again."""
+        return [update["pending_call"].edge for update in self.updates[:-1]]
 
     @property
     def effects(self) -> list[Effect]:
@@ -74,8 +97,8 @@ def budget(*models: ModelChoice, **more: Any) -> CallBudget:
     return CallBudget(models=models or (OURS,), thread="t", **more)
 
 
-def paid(endpoint: Endpoint, budget: CallBudget, spending: Spending | None = None, **more: Any) -> Paid:
-    return endpoint.play(Request(PROMPT, **more), spending or Spending(), budget)
+def paid(endpoint: Endpoint, budget: CallBudget, spending: Spending | None = None) -> Paid:
+    return endpoint.play(spending or Spending(), budget)
 
 
 def entry(model: str = "ours", tokens: int = ESTIMATE, most: int = 2_048, cost: float | None = None) -> Entry:
@@ -116,7 +139,7 @@ def test_a_reply_is_reserved_sent_and_settled() -> None:
     endpoint = Endpoint([REPLY])
     what = used(70, 3)
     assert paid(endpoint, budget()) == Paid(
-        spent(1, 70, 3, seconds=2.0, unpriced_calls=1, gauge=GAUGE, booked=11), reply=REPLY, room=2_048
+        spent(1, 70, 3, seconds=2.0, unpriced_calls=1, gauge=GAUGE, booked=11), reply=REPLY
     )
     assert endpoint.effects == [
         ModelChoice(model="ours", base_url=None),
@@ -138,6 +161,7 @@ def test_a_retry_is_reserved_and_settled_for_itself() -> None:
         Settle(number=11, used=FREE_TRY),
         told(FREE_TRY),
         Wait(seconds=0.375, reason="rate_limited!"),
+        ModelChoice(model="ours", base_url=None),
         Reserve(entry=entry(), after=11),
         sending(),
         Settle(number=12, used=what),
@@ -151,34 +175,58 @@ def test_call_is_sent_three_times_by_default() -> None:
     assert len(endpoint.of(Call)) == 3
 
 
+# --- From one visit to the next
+
+
+def test_each_try_is_a_visit_and_its_wait_begins_the_next() -> None:
+    endpoint = Endpoint([DOWN, BUSY, REPLY])
+    paid(endpoint, budget())
+    assert endpoint.edges == ["retry", "retry"]
+    first, second, last = endpoint.updates
+    assert first["pending_call"] == PendingCall(attempt=1, wait_s=0.375, reason="server_error!", waited_s=0.375)
+    assert second["pending_call"] == PendingCall(attempt=2, wait_s=0.75, reason="rate_limited!", waited_s=1.125)
+    assert [update["spending"].seconds for update in endpoint.updates] == [2.0, 4.375, 7.125]
+    assert [update["reply"] for update in endpoint.updates] == [None, None, REPLY]
+    assert last["pending_call"] is None
+    assert ["step" in update for update in endpoint.updates] == [False, False, True]
+
+
+def test_next_model_begins_with_its_first_try_and_knows_who_failed_before() -> None:
+    endpoint = Endpoint([DOWN, DOWN, DOWN, DOWN, DOWN])
+    result = paid(endpoint, budget(OURS, OTHER, retries=1))
+    assert endpoint.edges == ["retry", "next model", "retry"]
+    before = PendingCall(edge="next model", model=1, waited_s=0.375, failures=("ours: server error (2 tries)",))
+    assert endpoint.updates[1]["pending_call"] == before
+    assert result.stop == gave_up(DOWN, "ours: server error (2 tries); other: server error (2 tries)")
+
+
 # --- The next model
 
 
 def test_fallbacks_are_asked_in_order_once_the_tries_are_used_up() -> None:
     endpoint = Endpoint([DOWN, DOWN, BUSY, BUSY, REPLY])
     result = paid(endpoint, budget(OURS, OTHER, THIRD, retries=1))
-    assert endpoint.course == "crsetwrset" + "t" + "crsetwrset" + "t" + "crset"
+    assert endpoint.course == "crsetwcrset" + "t" + "crsetwcrset" + "t" + "crset"
     assert endpoint.of(Emit)[2::3] == [fallen_back(DOWN, "ours", "other"), fallen_back(BUSY, "other", "third")]
-    assert [each.model for each in endpoint.of(ModelChoice)] == ["ours", "other", "third"]
+    assert [each.model for each in endpoint.of(ModelChoice)] == ["ours", "ours", "other", "other", "third"]
     assert [each.entry.model for each in endpoint.of(Reserve)] == ["ours", "ours", "other", "other", "third"]
     assert (result.reply, result.spending.usage.total_calls, result.spending.booked) == (REPLY, 5, 15)
 
 
-@pytest.mark.parametrize("kind", [Kind.BAD_REQUEST, Kind.CONTEXT_OVERFLOW])
-def test_what_the_endpoint_calls_wrong_goes_to_nobody_else(kind: Kind) -> None:
-    endpoint = Endpoint([failed(kind)])
+def test_what_the_endpoint_calls_wrong_goes_to_nobody_else() -> None:
+    endpoint = Endpoint([failed(Kind.BAD_REQUEST)])
     result = paid(endpoint, budget(OURS, OTHER))
-    overflow = kind is Kind.CONTEXT_OVERFLOW
     assert endpoint.course == "crset"
-    assert result == Paid(
-        spent(1, seconds=2.0, booked=11),
-        stop=StopCause(
-            reason=StopReason.CONTEXT_OVERFLOW if overflow else StopReason.PROVIDER_FAILED,
-            message=f"{kind.value}!",
-            diagnostics=(f"provider error: {kind.value}",),
-        ),
-        overflow="context_overflow!" if overflow else "",
-    )
+    stop = gave_up(failed(Kind.BAD_REQUEST), "provider error: bad_request")
+    assert result == Paid(spent(1, seconds=2.0, booked=11), stop=stop)
+
+
+def test_prompt_that_is_too_long_and_cannot_be_shortened_goes_to_nobody_else() -> None:
+    endpoint = Endpoint([failed(Kind.CONTEXT_OVERFLOW)])
+    result = paid(endpoint, budget(OURS, OTHER))
+    assert (endpoint.course, endpoint.edges) == ("crset", ["conversation shortened"])
+    assert result.stop is not None
+    assert (result.stop.reason, result.stop.diagnostics) == (StopReason.CONTEXT_OVERFLOW, ("context_overflow!",))
 
 
 def test_when_all_have_failed_each_is_named() -> None:
@@ -191,7 +239,7 @@ def test_an_open_circuit_is_waited_for_only_where_nobody_else_is_left() -> None:
     endpoint = Endpoint([OPEN, OPEN, REPLY])
     result = paid(endpoint, budget(OURS, OTHER))
     assert (result.reply, result.spending.usage.total_calls) == (REPLY, 1)
-    assert endpoint.course == "crset" + "t" + "crsetwrset"
+    assert endpoint.course == "crset" + "t" + "crsetwcrset"
     assert endpoint.of(Wait) == [Wait(seconds=20.0, reason="connection!")]
 
 
@@ -210,7 +258,7 @@ FULL = StopCause(reason=StopReason.DAY_LIMIT, message="The day is full.")
 
 
 @pytest.mark.parametrize(
-    ("refused", "course", "spending"), [(11, "cr", Spending()), (12, "crsetwr", spent(1, seconds=2.375, booked=11))]
+    ("refused", "course", "spending"), [(11, "cr", Spending()), (12, "crsetwcr", spent(1, seconds=2.375, booked=11))]
 )
 def test_a_limit_of_the_day_sends_nothing_and_is_told(refused: int, course: str, spending: Spending) -> None:
     endpoint = Endpoint([BUSY], refusals={refused: FULL})
@@ -223,7 +271,7 @@ def test_what_was_lost_is_charged_once_before_anything_is_sent() -> None:
     gone = Used(calls=2, input_tokens=40, output_tokens=5, cached_tokens=4, cost_usd=0.25, seconds=3.0)
     endpoint = Endpoint([BUSY, REPLY], lost=Lost(gone, 10))
     spending = paid(endpoint, budget(price_of=lambda _: FREE), spent(1, 60, 5, booked=8)).spending
-    assert endpoint.course == "c" + "r" + "rsetw" + "rset"
+    assert endpoint.course == "c" + "r" + "rsetw" + "crset"
     assert [each.after for each in endpoint.of(Reserve)] == [8, 10, 11]
     assert spending == spent(
         5, 170, 13, seconds=3.0 + 2 * SECONDS + 0.375, cached_tokens=4, cost_usd=0.25, gauge=GAUGE, booked=12
@@ -240,7 +288,7 @@ def test_what_was_lost_is_charged_once_before_anything_is_sent() -> None:
         (failed(Kind.SERVER_ERROR, received=30), 0, 10),
         (NO_KEY, 0, 0),
         (ModelReply(text="x" * 30, reasoning="y" * 30, refusal="z" * 3), ESTIMATE, 21),
-        (ModelReply(text="x" * 30, input_tokens=7), 7, 10),
+        (ModelReply(text="x" * 30, input_tokens=70), 70, 10),
         (ModelReply(text="x" * 30, input_tokens=-7, output_tokens=-7, cached_tokens=-7), ESTIMATE, 10),
     ],
 )
@@ -260,7 +308,8 @@ def test_what_is_never_sent_gives_its_reservation_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stop_at", "course", "calls"), [(0, "c", 0), (1, "cret", 0), (5, "crsetw", 1), (6, "crsetwret", 1)]
+    ("stop_at", "course", "calls"),
+    [(0, "c", 0), (1, "cret", 0), (5, "crsetw", 1), (6, "crsetwc", 1), (7, "crsetwcret", 1)],
 )
 def test_a_stop_at_any_effect_ends_the_request(stop_at: int, course: str, calls: int) -> None:
     endpoint = Endpoint([BUSY, REPLY], stop_at=stop_at, stop="by the program")

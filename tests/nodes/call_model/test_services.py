@@ -8,13 +8,15 @@ import pytest
 
 from mendgraph.nodes.call_model import services as services_module
 from mendgraph.nodes.call_model.endpoint import ModelChoice
+from mendgraph.nodes.call_model.exchange import CallModelState, CallSettings
 from mendgraph.nodes.call_model.ledger import Spending
 from mendgraph.nodes.call_model.model import Call, CallDropped, Model, Sent, Stopped
-from mendgraph.nodes.call_model.paid_call import CallBudget, Paid, Request, asend_paid, send_paid
+from mendgraph.nodes.call_model.node import acall_model, call_model
+from mendgraph.nodes.call_model.paid_call import PendingCall
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.call_model.services import CallServices
 from mendgraph.nodes.call_model.stop_request import StopRequest
-from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
+from mendgraph.nodes.records import ModelReply, Profile, ProviderErrorKind, ProviderFailure
 
 CALL = Call(prompt=Prompt(messages=()), max_output_tokens=50, timeout_s=1.0)
 REPLY = ModelReply(text="whole")
@@ -86,13 +88,13 @@ def test_nothing_begins_once_the_run_is_to_stop(in_loop: bool) -> None:
         raise AssertionError("it began")
 
     assert sent(in_loop, Acting(unwanted), services) == Stopped(reason="by SIGTERM")
-    request = Request(CALL.prompt)
+    waiting = PendingCall(attempt=1, wait_s=LONG_S, reason="busy")
+    given = CallModelState(messages=[], profile=Profile(), spending=Spending(), pending_call=waiting)
     if in_loop:
-        paid = asyncio.run(asend_paid(request, Spending(), CallBudget(), services))
+        update = asyncio.run(acall_model(given, CallSettings(), (), services))
     else:
-        paid = send_paid(request, Spending(), CallBudget(), services)
-    assert isinstance(paid, Paid)
-    assert (paid.stop and paid.stop.message, paid.spending) == ("The run was stopped by SIGTERM.", Spending())
+        update = call_model(given, CallSettings(), (), services)
+    assert (update["stop"].message, update["spending"]) == ("The run was stopped by SIGTERM.", Spending())
 
 
 @WAYS
