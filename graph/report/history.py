@@ -43,8 +43,14 @@ class Visit:
 
     @property
     def seconds(self) -> float:
-        """How long it took; 0 for one that is not over."""
-        return (self.ended - self.began).total_seconds() if self.ended else 0.0
+        """How long it took; 0 for one that is not over.
+
+        Of model calls and tools it is what the ledger counts: between a kill and `resume` nothing was at work.
+        """
+        passed = (self.ended - self.began).total_seconds() if self.ended else 0.0
+        was, now = (state.get("spending") or Spending() for state in (self.before, self.after))
+        worked = now.seconds - was.seconds
+        return min(passed, worked) if worked > 0 and self.node in ("call_model", "execute_tools") else passed
 
     @property
     def transition(self) -> routes.Transition | None:

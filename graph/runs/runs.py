@@ -124,9 +124,12 @@ def get_run(run: str = "", workspace: StrPath = ".") -> ListedRun | ToolError:
     """One run; without a name the newest one that can go on."""
 
     def get(store: Store) -> ListedRun | ToolError:
-        found = store.run(run or next((each.run_id for each in store.runs() if each.resumable), ""))
+        runs = () if run else store.runs()
+        found = store.run(run or next((each.run_id for each in runs if each.resumable), ""))
         if isinstance(found, ToolError) and not run:
             message = "No run of this workspace can go on: `mendgraph runs` lists those that have finished."
+            if not runs:
+                message = "There are no runs of this folder yet: start the task again."
             return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
         return found if isinstance(found, ToolError) else _listed(store, [found])[0]
 

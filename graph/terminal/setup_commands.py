@@ -327,8 +327,8 @@ def day_lines(spent: Sequence["ModelDay"]) -> list[Line]:
     head = ("DAY", "MODEL", "CALLS", "IN", "CACHED", "OUT", "COST")
     first, *lines = table([head, *rows], right=range(2, len(head) - 1))
     unsettled = sum(each.unsettled for each in spent)
-    said = f"{unsettled:,} calls of these have no end yet or were killed: until their run goes on they count in full."
-    notes = [Line(said, "dim")] if unsettled else []
+    counted = f"Not settled: {count_of(unsettled, 'call')}, under way or killed, counted as reserved until resumed."
+    notes = [Line(counted, "dim")] if unsettled else []
     return [Line(first.rstrip(), "bold"), *(Line(line.rstrip()) for line in lines), *notes]
 
 

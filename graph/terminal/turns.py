@@ -229,6 +229,7 @@ class Turns:
 
     def take_up(self, *, anew: bool = False) -> ExitCode:
         """Go on with the turn that was cut off or stopped, or with its task in a new one; otherwise as `take`."""
+        self._show_first_line(resumed=True)
         return self._take(self.session.aresume(anew=anew), same_turn=not anew)
 
     def _take(self, events: AsyncGenerator[Event, None], *, same_turn: bool = False) -> ExitCode:
@@ -346,13 +347,15 @@ class Turns:
                     last = event
         return last if isinstance(last, Asked) else None
 
-    def _show_first_line(self) -> None:
-        """Name the model, the limits and the sandbox in the first line of a session."""
+    def _show_first_line(self, *, resumed: bool = False) -> None:
+        """Name the run that is `resumed`, the model, the limits and the sandbox in the first line of a session."""
         if self._begun:
             return
         self._begun = True
 
         context, facts = self.context, []
+        if resumed and (kept := self._kept()):
+            facts.append(f"resumes run {short_id(kept.run_id)} ({one_line(kept.task, 60)})")
         if "model" not in self.setup.session_options:  # a program's own needs no name
             facts.append(_model_words(context, self.setup.environment))
         if context.evidence or context.checks or context.allowed_programs:

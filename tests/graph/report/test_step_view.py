@@ -60,6 +60,20 @@ def test_time_and_tokens_as_bars() -> None:
     assert view.notes == ["3 calls of the model: retries, fallbacks and summaries count as well."]
 
 
+def test_a_step_takes_no_time_between_a_kill_and_the_resumption() -> None:
+    """A call that was killed in the evening was made again the next morning, and its tools too."""
+    night, spent = 40_000.0, SPENT.model_copy(update={"seconds": 2.0})
+    in_tools = {"spending": spent.model_copy(update={"seconds": 2.5}), "results": [DONE]}
+    view = seen(
+        step(
+            visit("call_model", "parse", seconds=night, after={"reply": REPLY, "spending": spent, "step": 1}),
+            visit("execute_tools", "loop_check", seconds=night, before={"spending": spent}, after=in_tools),
+        )
+    )
+    assert [part[2] for part in view.parts] == ["model: 2.0 s", "tools: 500 ms"]
+    assert view.duration == "2.5 s"
+
+
 @pytest.mark.parametrize(
     ("shown", "working", "title", "state"),
     [

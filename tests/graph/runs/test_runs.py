@@ -378,6 +378,16 @@ def test_an_unknown_run_is_an_error_that_says_where_to_look(folder: Path, name: 
     )
 
 
+def test_no_run_that_can_go_on_is_told_from_no_run_at_all(folder: Path) -> None:
+    """A command that is killed before its run is stored leaves nothing to resume."""
+    none = "There are no runs of this folder yet: start the task again."
+    assert error(get_run(workspace=str(folder))) == ToolError(code=ToolErrorCode.NOT_FOUND, message=none)
+
+    played(folder)
+    finished = "No run of this workspace can go on: `mendgraph runs` lists those that have finished."
+    assert error(get_run(workspace=str(folder))) == ToolError(code=ToolErrorCode.NOT_FOUND, message=finished)
+
+
 def test_a_beginning_of_several_ids_is_refused_with_them(folder: Path) -> None:
     for run_id in ("abc", "abd"):
         run_task("Look.", context(folder), model=HistoryModel((Say("Done."),)), thread_id=run_id)

@@ -57,7 +57,7 @@ def test_calls_without_a_price_or_an_end_are_told() -> None:
     assert lines[1].text.endswith("900  0.2500 USD and 2 without a price")
     assert lines[2:] == [
         Line(
-            "1,200 calls of these have no end yet or were killed: until their run goes on they count in full.",
+            "Not settled: 1,200 calls, under way or killed, counted as reserved until resumed.",
             "dim",
         )
     ]
