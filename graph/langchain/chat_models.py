@@ -8,7 +8,7 @@ import json
 import os
 import re
 import ssl
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
@@ -30,6 +30,7 @@ from mendgraph.graph.langchain.chat_model import ChatModel
 from mendgraph.graph.langchain.connections import ForLoops, ForThreads, copies_of
 from mendgraph.graph.langchain.openai_chat import Clients, EndpointChat
 from mendgraph.graph.langchain.reply_limits import NOT_COMPRESSED, abound_response, bound_response
+from mendgraph.graph.langchain.wrapped_models import Single
 from mendgraph.nodes.call_model import endpoint as endpoints
 from mendgraph.nodes.execute_tools.files.deadline import call_within
 from mendgraph.nodes.records import JsonMap, ProviderErrorKind, ProviderFailure
@@ -55,18 +56,26 @@ _RAW_RESPONSE: Final = "x-stainless-raw-response"
 class ChatModels:
     """The chat models of a process's runs; one for each endpoint, shared by all runs and threads."""
 
-    def __init__(self, environment: Callable[[], Mapping[str, str]], given: "BaseChatModel | None" = None) -> None:
-        """`environment` is read at each connection, so that a changed key is honoured; `given` answers all calls."""
+    def __init__(self, environment: Callable[[], Mapping[str, str]], given: Sequence[Single] = ()) -> None:
+        """`environment` is read at each connection, so that a changed key is honoured.
+
+        `given` answer all calls: the first one, unless a choice has another's `place`.
+        """
         self._environment = environment
-        self._own = given
-        self._given = None if given is None else given_model(given)
+        self._own = tuple(given)
+        self._given = [given_model(single.chat) for single in given]
         self._models: dict[tuple[str, ...], ChatModel] = {}
         self._lock = Lock()
 
+    @property
+    def given_names(self) -> list[str]:
+        """The names of the given models, in order."""
+        return [model.name for model in self._given]
+
     def known(self, model: str | None, base_url: str | None, options: endpoints.ModelOptions) -> ChatModel | None:
         """The chat model of these settings, where nobody has to be asked for it, or has been asked before."""
-        if self._given is not None:
-            return self._given
+        if self._given:
+            return self._given[0]
         endpoint = endpoints.find_endpoint(model, base_url, self._environment())
         if isinstance(endpoint, ProviderFailure) or endpoint.embedded:
             return None
@@ -81,8 +90,9 @@ class ChatModels:
 
         None where that takes a while and nobody is `waiting`.
         """
-        if self._given is not None:
-            return self._given if self._own is None else _set_up(self._given, self._own, wanted.options)
+        if self._given:
+            place = getattr(wanted, "place", 0)
+            return _set_up(self._given[place], self._own[place], wanted.options)
         endpoint = endpoints.find_endpoint(
             wanted.model, wanted.base_url, self._environment(), key_variable=wanted.key_variable
         )
@@ -130,7 +140,7 @@ class ChatModels:
         await asyncio.to_thread(self.close)
 
     def _all(self) -> list[ChatModel]:
-        return [*self._models.values(), *([] if self._given is None else [self._given])]
+        return [*self._models.values(), *self._given]
 
 
 def given_model(chat: BaseChatModel) -> ChatModel:
@@ -349,10 +359,11 @@ def _address_of(chat: BaseChatModel) -> str:
     return next((str(value) for name in names if (value := getattr(chat, name, None))), "")
 
 
-def _set_up(model: ChatModel, chat: BaseChatModel, options: endpoints.ModelOptions) -> ChatModel:
+def _set_up(model: ChatModel, single: Single, options: endpoints.ModelOptions) -> ChatModel:
     """The user's own chat model with a run's settings: those that it has, and others for each of its requests."""
+    chat = single.chat
     effort = {} if options.reasoning_effort is None else {"reasoning_effort": options.reasoning_effort}
-    wanted: JsonMap = {**options.model_kwargs, **effort}
+    wanted: JsonMap = {**single.settings, **options.model_kwargs, **effort}
     settings = {name: value for name, value in wanted.items() if name in type(chat).model_fields}
     others = {name: value for name, value in wanted.items() if name not in settings}
     if others and isinstance(chat, BaseChatOpenAI):

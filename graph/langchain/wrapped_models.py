@@ -27,6 +27,16 @@ SAMPLING: Final = (
 """Settings of chat models that a model may refuse, and that are omitted then."""
 
 _NAMES: Final = ("model", "model_name")
+_CONFIGURABLE: Final = "_ConfigurableModel"
+"""The class of what `init_chat_model(configurable_fields=...)` returns, which LangChain does not export."""
+
+_DECIDED: Final = {
+    **dict.fromkeys(("tools", "functions", "tool_choice", "function_call"), "give tools to tools=..."),
+    **dict.fromkeys(("response_format", "ls_structured_output_format"), "give it to response_format=..."),
+    **dict.fromkeys(("stream", "stream_options", "n"), "leave it out"),
+}
+"""Arguments of calls that a run itself sets, and what to do instead."""
+
 _ACCEPTED: Final = (
     "give a chat model, or what bind, with_config, with_retry, with_fallbacks, configurable_fields,"
     " configurable_alternatives or init_chat_model(configurable_fields=...) make of chat models"
@@ -91,9 +101,46 @@ def unwrap(model: Any, config: RunnableConfig | None = None) -> Wrapped:
         if model.exception_key is not None:
             raise TypeError("with_fallbacks(exception_key=...) is for chains whose input is a dict: leave it out")
         return InOrder(tuple(unwrap(each, config) for each in model.runnables), model.exceptions_to_handle)
-    if type(model).__name__ == "_ConfigurableModel":
+    if type(model).__name__ == _CONFIGURABLE:
         return unwrap(_configured(model, config))
     raise TypeError(f"a {type(model).__name__} hides which model it asks, so no limit can be kept: {_ACCEPTED}")
+
+
+def run_models(model: Any, config: RunnableConfig | None = None) -> tuple[Single, ...]:
+    """The chat models that a run asks, in order: it makes retries of its own, and decides itself which failures pass.
+
+    Raises:
+        TypeError: it is no chat model, or nothing that a run can honour; the message says what is accepted.
+    """
+    wrapped = unwrap(model, config)
+    _check_errors(wrapped)
+    models = tuple(singles(wrapped))
+    for single in models:
+        for name in single.settings.keys() & _DECIDED.keys():
+            raise TypeError(f"bind({name}=...) is for the machine to decide: {_DECIDED[name]}")
+    return models
+
+
+def is_configurable(model: Any) -> bool:
+    """Whether a run's config may choose among models or their settings."""
+    if isinstance(model, RunnableBindingBase):
+        return is_configurable(model.bound)
+    if isinstance(model, RunnableWithFallbacks):
+        return any(map(is_configurable, model.runnables))
+    return isinstance(model, DynamicRunnable) or type(model).__name__ == _CONFIGURABLE
+
+
+def _check_errors(model: Wrapped) -> None:
+    if isinstance(model, Retried):
+        _check_errors(model.model)
+    elif isinstance(model, InOrder):
+        if model.errors != (Exception,):
+            raise TypeError(
+                "with_fallbacks(exceptions_to_handle=...) chooses by exceptions, and a run by kinds of failures: leave"
+                " it out"
+            )
+        for each in model.models:
+            _check_errors(each)
 
 
 def singles(model: Wrapped) -> Iterator[Single]:

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import uuid4
 
-from langchain_core.language_models import BaseChatModel
+from langchain_core.runnables import Runnable
 from langgraph.config import get_config, get_stream_writer
 from langgraph.runtime import Runtime, get_runtime
 from langgraph.types import Overwrite
@@ -96,7 +96,7 @@ class BoundNodes:
 
     def __init__(
         self,
-        model: BaseChatModel | str | None,
+        model: Runnable[Any, Any] | str | None,
         tools: ToolRuntime,
         stop: StopRequest | None = None,
         context: AgentContext | None = None,
@@ -255,7 +255,7 @@ class BoundNodes:
         return self._costed(state, await acall_model(state, ready.settings, ready.tools, self._services(state, ready)))
 
     async def _hooked(self, state: AgentState, ready: Prepared, hooks: "Hooks", *, in_loop: bool) -> Update:
-        async def send(part: Any, system: str, tools: Sequence[ToolSpec], other: BaseChatModel | None) -> Update:
+        async def send(part: Any, system: str, tools: Sequence[ToolSpec], other: Runnable[Any, Any] | None) -> Update:
             settings, services = replace(ready.settings, system=system), self._services(state, ready)
             if other is not None:
                 settings, services = self._models.of_other(other, ready.context, settings, services)

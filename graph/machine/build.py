@@ -16,7 +16,6 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, SupportsIndex, TypedDict, Union, Unpack, cast
 
-from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage, SystemMessage
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langchain_core.runnables.config import DEFAULT_RECURSION_LIMIT
@@ -30,6 +29,7 @@ from pydantic import SecretStr
 
 from mendgraph.graph.configuration.context import MAX_CALLS_PER_TURN_LIMIT, AgentContext
 from mendgraph.graph.configuration.narrowing import read_context
+from mendgraph.graph.langchain.wrapped_models import Single, run_models
 from mendgraph.graph.machine import routes
 from mendgraph.graph.machine.bound_nodes import BoundNodes
 from mendgraph.graph.machine.run_records import Durability
@@ -305,7 +305,7 @@ class BuildArguments(NamedTuple):
     """What a machine is made of, as `build_graph` explains it."""
 
     checkpointer: BaseCheckpointSaver[Any] | bool | None = None
-    model: BaseChatModel | str | None = None
+    model: Runnable[Any, Any] | str | None = None
     tools: "Sequence[AnyTool] | None" = None
     effects: Mapping[str, Effect] = NO_EFFECTS
     rules: Sequence[FileGuardrailRule] = DEFAULT_GUARDRAIL_RULES
@@ -330,7 +330,7 @@ class BuildArguments(NamedTuple):
 class MachineOptions(TypedDict, total=False):
     """What may be said of a machine beside its context and its checkpointer: see `build_graph`."""
 
-    model: BaseChatModel | str | None
+    model: Runnable[Any, Any] | str | None
     tools: "Sequence[AnyTool] | None"
     effects: Mapping[str, Effect]
     rules: Sequence[FileGuardrailRule]
@@ -380,7 +380,13 @@ def checked(given: BuildArguments) -> BuildArguments:
     for name, times in Counter(tool.name for tool in cast("Sequence[Tool]", given.tools or ())).items():
         if times > 1:
             raise ValueError(f"tools: {times} tools are called {name!r}: give them different names.")
-    fields = (value for _, value in given.model) if isinstance(given.model, BaseChatModel) else ()
+    models: tuple[Single, ...] = ()
+    if isinstance(given.model, Runnable):
+        try:
+            models = run_models(given.model)
+        except TypeError as error:
+            raise TypeError(f"model: {error}.") from None
+    fields = (value for single in models for _, value in single.chat)
     keys = (value.get_secret_value() for value in fields if isinstance(value, SecretStr))
     return given._replace(secrets=(*given.secrets, *filter(is_findable_key, keys)))
 
@@ -395,7 +401,7 @@ _FIT: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
         "a checkpoint saver of LangGraph, such as InMemorySaver(), entered where it is a context manager",
     ),
     "model": (
-        lambda given: isinstance(given, BaseChatModel | None) or (isinstance(given, str) and bool(given.strip())),
+        lambda given: isinstance(given, Runnable | None) or (isinstance(given, str) and bool(given.strip())),
         'a chat model of LangChain such as ChatAnthropic(model="..."), or a name such as "anthropic:claude-sonnet-4-6"',
     ),
     "tools": (
@@ -460,8 +466,9 @@ def build_graph(
             parent's turns to the next, False keeps none there.
         context: that of runs that are given none, or that are part of a graph whose context is of another type.
         options: what the machine is made of; `MachineOptions` has their types.
-        model: a chat model of LangChain's, such as ChatAnthropic(...), or the name of one: "provider:name", or a name
-            at an OpenAI-compatible endpoint. It replaces what the context or the environment names.
+        model: a chat model of LangChain's, such as ChatAnthropic(...); what `bind`, `with_config`, `with_retry`,
+            `with_fallbacks`, or a configurable model with a default make of one; or the name of one: "provider:name",
+            or a name at an OpenAI-compatible endpoint. It replaces what the context or the environment names.
         tools: all the tools there are, by default `default_tools()`; tools of LangChain (`@tool`, `StructuredTool`,
             `BaseTool`), actions (`name` and `execute`) and typed functions may be among them.
         effects: what tools of LangChain and functions do, by name. One that neither this nor its

@@ -11,12 +11,14 @@ from functools import cached_property, partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AnyMessage
+from langchain_core.runnables import Runnable
+from langchain_core.runnables.config import ensure_config
 from langgraph.config import get_stream_writer
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import load_prices
+from mendgraph.graph.langchain.wrapped_models import is_configurable, run_models
 from mendgraph.graph.machine.state import AgentState
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.spending.store import SpendingStore
@@ -51,10 +53,24 @@ if TYPE_CHECKING:
     from mendgraph.graph.langchain.chat_models import ChatModels
 
 MOST_OTHERS: Final = 16
-"""How many chat models of hooks are kept with their connections."""
+"""How many chat models of hooks and of configs are kept with their connections."""
+
+_OF_LANGGRAPH: Final = ("__", "thread_id", "checkpoint_", "langgraph_", "graph_id", "assistant_id", "run_id")
+"""How LangGraph's own entries of a config begin, which choose no model."""
 
 MOST_TURNS: Final = 1_000
 """How many turns' preparations are kept, so that their calls need no new ones."""
+
+
+class GivenChoice(ModelChoice):
+    """One of the chat models that the user gives, by its `place` among them."""
+
+    place: int = 0
+
+    @property
+    def breaker_key(self) -> str:
+        """Each has its own: two may have the same name."""
+        return f"{super().breaker_key} {self.place}"
 
 
 class Prepared(NamedTuple):
@@ -69,24 +85,46 @@ class Prepared(NamedTuple):
 class ModelRuntime:
     """How one machine calls its models. Nothing is connected, opened or read before it is needed."""
 
-    def __init__(self, model: BaseChatModel | str | None, tools: ToolRuntime, stop: StopRequest | None) -> None:
+    def __init__(self, model: Runnable[Any, Any] | str | None, tools: ToolRuntime, stop: StopRequest | None) -> None:
         """`model` answers all calls, or is the name of the one that does; `stop` is how a run may be ended early."""
-        self.given = model if isinstance(model, BaseChatModel) else None
+        self._given = None if isinstance(model, str) else model
         self._named = model if isinstance(model, str) else None
+        self._is_configurable = is_configurable(model)
         self._tools, self._stop = tools, stop or StopRequest()
         self._breaker_of = breakers_by_name(BreakerConfig(), monotonic_s)
         self._cache = ShownMessages()
         self._stand_ins: StandIns = {}
         self._prepared: dict[str, Prepared] = {}
-        self._others: list[tuple[BaseChatModel, ChatModels]] = []
+        self._others: list[tuple[object, ChatModels]] = []
         self.book = SpendingStore()
 
-    @cached_property
+    @property
+    def given(self) -> Any:
+        """The chat model that the user gives, None where there is only a name."""
+        return None if self._given is None else run_models(self._given, self._config())[0].chat
+
+    @property
     def _models(self) -> "ChatModels":
+        """The connections of this run's models."""
+        config = self._config()
+        if not config:
+            return self._default_models
+        return self._models_of(self._given, config)
+
+    @cached_property
+    def _default_models(self) -> "ChatModels":
         """Made when the first turn begins: langchain-openai takes half a second to import."""
         from mendgraph.graph.langchain.chat_models import ChatModels
 
-        return ChatModels(lambda: os.environ, self.given)
+        return ChatModels(lambda: os.environ, () if self._given is None else run_models(self._given))
+
+    def _config(self) -> Any:
+        """What the run's config chooses of a configurable model."""
+        if not self._is_configurable:
+            return {}
+        configurable = ensure_config().get("configurable") or {}
+        chosen = {name: value for name, value in configurable.items() if not name.startswith(_OF_LANGGRAPH)}
+        return {"configurable": chosen} if chosen else {}
 
     @cached_property
     def _prices(self) -> ledger.PriceList | ToolError:
@@ -106,7 +144,7 @@ class ModelRuntime:
 
     def _all_models(self) -> "list[ChatModels]":
         models = [models for _, models in self._others]
-        return [self._models, *models] if "_models" in self.__dict__ else models
+        return [self._default_models, *models] if "_default_models" in self.__dict__ else models
 
     def profile(self, context: AgentContext) -> Profile:
         """How a turn of this context talks to its model, by its name and by what it has shown so far."""
@@ -135,7 +173,7 @@ class ModelRuntime:
 
     def model_name(self, context: AgentContext) -> str:
         """The turn's model, as a person knows it."""
-        known = None if self.given is None else self._known(context)
+        known = None if self._given is None else self._known(context)
         return known.provider.name if known else self._model_name(context)
 
     def spent_before(
@@ -162,12 +200,12 @@ class ModelRuntime:
             return self._prices.message
         limits = context.limits()
         found = models_in_order(self._name(context), context.base_url, context.fallback_models)
-        if self.given is not None and context.fallback_models:
+        if self._given is not None and context.fallback_models:
             return (
-                "fallback_models are not asked beside a chat model of your own: name the first one as well, such as"
-                ' "anthropic:claude-sonnet-4-6", or leave fallback_models empty.'
+                "fallback_models are not asked beside a chat model of your own: give model.with_fallbacks([...]), or"
+                ' name the first one as well, such as "anthropic:claude-sonnet-4-6".'
             )
-        if isinstance(found, str) and self.given is None:
+        if isinstance(found, str) and self._given is None:
             return found
         for choice in self._choices(context):
             name = choice.model or ""
@@ -228,35 +266,40 @@ class ModelRuntime:
         return CallServices(connect, on_text, on_wait, tell, self.book, limits, self._stop, ready)
 
     def of_other(
-        self, chat: BaseChatModel, context: AgentContext, settings: CallSettings, services: CallServices
+        self, chat: Runnable[Any, Any], context: AgentContext, settings: CallSettings, services: CallServices
     ) -> tuple[CallSettings, CallServices]:
-        """A call as it is made to another chat model: at its own price, inside the same limits.
+        """A call as it is made to another model: at its own price, inside the same limits.
 
         Raises:
+            TypeError: it is no chat model, and nothing that a run can honour.
             ValueError: a limit on cost cannot be held, as nobody knows its price.
         """
-        from mendgraph.graph.langchain.chat_models import name_of
+        models, prices = self._models_of(chat), self._prices
 
-        models, name, prices = self._models_of(chat), name_of(chat), self._prices
-        price = context.price() or (None if isinstance(prices, ToolError) else ledger.find_price(prices, name))
-        if cause := ledger.unknown_price(settings.budget.limits, price, name):
-            raise ValueError(cause.message)
-        budget = replace(settings.budget, models=(ModelChoice(model=name or None),), price_of=lambda _: price)
+        def price_of(name: str) -> ledger.Price | None:
+            return context.price() or (None if isinstance(prices, ToolError) else ledger.find_price(prices, name))
+
+        names = models.given_names
+        for name in names:
+            if cause := ledger.unknown_price(settings.budget.limits, price_of(name), name):
+                raise ValueError(cause.message)
+        choices = tuple(GivenChoice(model=name or None, place=place) for place, name in enumerate(names))
+        budget = replace(settings.budget, models=choices, price_of=price_of)
         known = models.known(None, None, context.model_options())
-        window = context.window_tokens or (known and known.window_tokens) or find_profile(name).window_tokens
+        window = context.window_tokens or (known and known.window_tokens) or find_profile(names[0]).window_tokens
         connect = partial(self._connect, OBSERVER.get(), models=models)
         services = replace(services, connect=connect, ready=partial(connect, waiting=False))
         return replace(settings, budget=budget, window_tokens=window), services
 
-    def _models_of(self, chat: BaseChatModel) -> "ChatModels":
-        """The connections of another chat model, which are kept."""
+    def _models_of(self, chat: Any, config: Any = None) -> "ChatModels":
+        """The connections of another chat model, or of what a config chooses, which are kept."""
         from mendgraph.graph.langchain.chat_models import ChatModels
 
         for other, models in self._others:
-            if other is chat:
+            if other is chat or (config and other == config):
                 return models
-        models = ChatModels(lambda: os.environ, chat)
-        self._others = [*self._others, (chat, models)][-MOST_OTHERS:]
+        models = ChatModels(lambda: os.environ, run_models(chat, config or ensure_config()))
+        self._others = [*self._others, (config or chat, models)][-MOST_OTHERS:]
         return models
 
     def _connect(
@@ -275,16 +318,20 @@ class ModelRuntime:
         # It runs as it is written; `WrittenLiterals` keeps it out of what is stored.
         breaker = self._breaker_of(wanted.breaker_key)
         model = GuardedModel(connected, breaker, redactor.unnamed, partial(RedactedStream, redactor))
-        return observer.model(model, wanted, own=(models or self.given) is not None) if observer else model
+        return observer.model(model, wanted, own=(models or self._given) is not None) if observer else model
 
     def _choices(self, context: AgentContext) -> tuple[ModelChoice, ...]:
-        """The run's models in order. A chat model of the user's own answers for all of them."""
+        """The run's models in order. Chat models of the user's own answer for all of them."""
         name, options = self._name(context), context.model_options()
+        if self._given is not None:
+            return tuple(
+                GivenChoice(model=given or context.model, base_url=context.base_url, options=options, place=place)
+                for place, given in enumerate(self._models.given_names)
+            )
         found = models_in_order(name, context.base_url, context.fallback_models, options)
-        if self.given is not None or isinstance(found, str):
-            named = name if self.given is None else self._model_name(context) or None
-            return (ModelChoice(model=named, base_url=context.base_url, options=options),)
-        return found
+        return (
+            (ModelChoice(model=name, base_url=context.base_url, options=options),) if isinstance(found, str) else found
+        )
 
     def _name(self, context: AgentContext) -> str | None:
         return self._named or context.model or named_model(context.base_url, os.environ)
@@ -297,12 +344,12 @@ class ModelRuntime:
         return self._models.known(self._name(context), context.base_url, context.model_options())
 
     def _is_embedded(self, context: AgentContext) -> bool:
-        endpoint = None if self.given is not None else self._endpoint(context)
+        endpoint = None if self._given is not None else self._endpoint(context)
         return endpoint is not None and endpoint.embedded
 
     def _model_name(self, context: AgentContext) -> str:
         """The name of the turn's model; "" where only its endpoint can tell. Asks nobody."""
-        if self.given is not None:
+        if self._given is not None:
             known = self._known(context)
             return (known.name if known else "") or context.model or ""
         endpoint = self._endpoint(context)
@@ -318,7 +365,7 @@ class ModelRuntime:
         """What the context says of every model; else the embedded one is free, and others cost what the list says."""
         if (said := context.price()) is not None:
             return said
-        if self.given is None and (name == EMBEDDED_MODEL or (not name and self._is_embedded(context))):
+        if self._given is None and (name == EMBEDDED_MODEL or (not name and self._is_embedded(context))):
             return ledger.FREE
         return None if isinstance(self._prices, ToolError) else ledger.find_price(self._prices, name)
 

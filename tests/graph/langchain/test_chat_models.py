@@ -17,6 +17,7 @@ from mendgraph.graph.langchain import chat_models
 from mendgraph.graph.langchain.chat_model import ChatModel
 from mendgraph.graph.langchain.chat_models import ChatModels, endpoint_chat, given_model
 from mendgraph.graph.langchain.failures import Learned, Provider
+from mendgraph.graph.langchain.wrapped_models import Single
 from mendgraph.nodes.call_model import local_model
 from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint, ModelChoice, ModelOptions
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
@@ -51,7 +52,7 @@ def refused(models: ChatModels, model: str | None, **more: Any) -> str:
 def test_a_given_chat_model_answers_whatever_a_run_names() -> None:
     with ScriptedServer(then=lambda _: Say("Hello")) as server:
         own = ChatOpenAI(model="own", base_url=server.base_url, api_key=SecretStr("sk-own"), max_retries=5)
-        models = ChatModels(environment(OPENAI_API_KEY="sk-1"), own)
+        models = ChatModels(environment(OPENAI_API_KEY="sk-1"), [Single(own, {})])
         model = connected(models, "other", "http://llm.test/v1", options=ModelOptions(reasoning_effort="low"))
         assert replied(model).text == "Hello"
         assert models.known("x", None, PLAIN) is not None
@@ -74,8 +75,8 @@ def test_what_a_run_sets_of_a_chat_model_of_the_users_own_is_sent() -> None:
     with LenientServer(then=lambda _: Say("Hello")) as server:
         own = ChatOpenAI(model="own", base_url=server.base_url, api_key=SecretStr("k"), top_p=0.1)
         options = ModelOptions(model_kwargs={"top_p": 0.5, "top_k": 5})
-        assert replied(connected(ChatModels(environment(), own), None, options=options)).text == "Hello"
-        assert replied(connected(ChatModels(environment(), own), None)).text == "Hello"
+        assert replied(connected(ChatModels(environment(), [Single(own, {})]), None, options=options)).text == "Hello"
+        assert replied(connected(ChatModels(environment(), [Single(own, {})]), None)).text == "Hello"
     first, second = server.requests
     assert (first["top_p"], first["top_k"]) == (0.5, 5)
     assert (second["top_p"], "top_k" in second) == (0.1, False)
