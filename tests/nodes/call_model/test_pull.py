@@ -186,25 +186,35 @@ class Hub:
     endpoint: str = ""
     keys: list[str | None] = field(default_factory=list)
     """The `Authorization` of each request."""
+    first_bytes: list[int] = field(default_factory=list)
+    """The number of the first byte of each body."""
+    serves_parts: bool = True
+    ends_after: int | None = None
+    """How many bytes of the first body are sent before the connection ends."""
 
 
 class HubHandler(BaseHTTPRequestHandler):
     hub: Hub
 
     def do_HEAD(self) -> None:
-        self.answer(b"")
+        self.answer(200, self.hub.content)
 
     def do_GET(self) -> None:
-        self.answer(self.hub.content)
+        wanted = self.headers["Range"] if self.hub.serves_parts else None
+        first = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted else 0
+        self.hub.first_bytes.append(first)
+        body = self.hub.content[first:]
+        self.answer(206 if wanted else 200, body)
+        self.wfile.write(body[: self.hub.ends_after])
+        self.hub.ends_after = None
 
-    def answer(self, body: bytes) -> None:
+    def answer(self, status: int, body: bytes) -> None:
         self.hub.keys.append(self.headers["Authorization"])
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(self.hub.content)))
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
         self.send_header("ETag", '"1"')
         self.send_header("X-Repo-Commit", "0" * 40)
         self.end_headers()
-        self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
         pass
@@ -230,6 +240,34 @@ def test_the_file_is_fetched_from_the_hub_with_its_progress(hub: Hub, tmp_path: 
     fetched = fetch_from_hub(FAKE.spec, str(tmp_path), lambda *report: heard.append(report), endpoint=hub.endpoint)
     assert Path(fetched).read_bytes() == FAKE.data
     assert heard[-1] == ("fetching", 10_000, 10_000)
+
+
+@pytest.mark.parametrize("serves_parts", [True, False])
+def test_pull_after_ctrl_c_continues_where_the_download_stopped(hub: Hub, place: str, serves_parts: bool) -> None:
+    hub.serves_parts, hub.ends_after = serves_parts, 4_000
+
+    def interrupt(_: str, done: int, __: int) -> None:
+        if done >= 4_000:
+            raise KeyboardInterrupt
+
+    stopped = pull(FAKE, place, hub=partial(fetch_from_hub, endpoint=hub.endpoint), heard=interrupt)
+    assert isinstance(stopped, PullFailure)
+    assert stopped.interrupted
+    assert "`mendgraph model pull` again, which continues where this one stopped" in stopped.message
+    status = weights_status(place, spec=FAKE.spec)
+    assert (status.state, status.bytes_present) == (WeightsState.PARTIAL, 4_000)
+
+    pulled = pull(FAKE, place, hub=partial(fetch_from_hub, endpoint=hub.endpoint))
+    assert pulled == Pulled(place, FAKE.spec.size_bytes, "hub")
+    assert hub.first_bytes == [0, 4_000 if serves_parts else 0]
+    assert_ready(FAKE, place)
+
+
+def test_download_whose_connection_ends_continues(hub: Hub, tmp_path: Path) -> None:
+    hub.ends_after = 6_000
+    fetched = fetch_from_hub(FAKE.spec, str(tmp_path), lambda *_: None, endpoint=hub.endpoint)
+    assert Path(fetched).read_bytes() == FAKE.data
+    assert hub.first_bytes == [0, 6_000]
 
 
 def test_token_of_the_user_is_not_sent_to_the_hub(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
