@@ -25,7 +25,7 @@ from mendgraph.graph.runs.run import Session
 from mendgraph.graph.terminal.output_lines import outcome_lines
 from mendgraph.nodes.call_model import local_model
 from mendgraph.nodes.execute_tools.edits.asked_edits import AskedEdits
-from mendgraph.nodes.execute_tools.edits.request import Request as ReadRequest
+from mendgraph.nodes.language.request import Request as ReadRequest
 from mendgraph.nodes.records import JsonMap, Record
 
 NAME = "mendgraph"
@@ -35,6 +35,7 @@ SEED = 1
 PROMPT = "mendgraph.nodes.call_model.prompts.block_prompt"
 EDITS, EVIDENCE = "mendgraph.nodes.execute_tools.edits", "mendgraph.nodes.execute_tools.evidence"
 TOOLS, ANSWERS = "mendgraph.nodes.execute_tools.tools", "mendgraph.nodes.small_model.answers"
+HINTS = "mendgraph.nodes.small_model.request_checks"
 WITHOUT: dict[str, tuple[tuple[str, Any], ...]] = {
     "rescue": (("mendgraph.nodes.parse.written_calls.recognise", lambda *_: []),),
     "claims": ((f"{ANSWERS}._problem", lambda *_: ""),),
@@ -49,9 +50,9 @@ WITHOUT: dict[str, tuple[tuple[str, Any], ...]] = {
     ),
     "given_names": ((f"{EDITS}.asked_edits._given_names", lambda *_: {}),),
     "file_alone": ((f"{PROMPT}._stuck_file", lambda *_: None),),
-    "expectations": ((f"{TOOLS}.checking.unmet", lambda *_: []),),
-    "listed_files": ((f"{TOOLS}.about_run._left_undone", lambda *_: ""),),
-    "moves": ((f"{EDITS}.request._moves", lambda *_: ()),),
+    "expectations": ((f"{HINTS}.RequestChecks.unmet", lambda *_: []),),
+    "listed_files": ((f"{HINTS}.RequestChecks.left_undone", lambda *_: ""),),
+    "moves": (("mendgraph.nodes.language.request._moves", lambda *_: ()),),
     "elisions": ((f"{EDITS}.definitions.elision_in", lambda *_: ""),),
     "meaning": ((f"{EDITS}.definitions._mends_nothing", lambda *_: False),),
     "kept_documentation": ((f"{EDITS}.definitions._is_shortened", lambda *_: False),),

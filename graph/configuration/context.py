@@ -344,8 +344,8 @@ class AgentContext(Record):
     )
     checks: tuple[str, ...] = setting(
         (),
-        "Commands that must succeed before a run is FINISHED, such as 'pytest -q'; in the same sandbox. What failed"
-        " already is told and does not count, unless the task is about it.",
+        "Commands that must succeed before a run is FINISHED, such as 'pytest -q'; in the same sandbox. Tests that they"
+        " name and that failed already are told and do not count.",
         option="--check COMMAND",
     )
     checks_timeout_s: float = setting(

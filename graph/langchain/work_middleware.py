@@ -38,7 +38,7 @@ from mendgraph.nodes.execute_tools.trace import TraceSink
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, is_readable_template
 from mendgraph.nodes.guard.policy import Rules, is_hidden, judge_content, judge_path, workspace_relative
 from mendgraph.nodes.language.display import NO_FILE_CHANGED
-from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_request, last_request, without_secrets
+from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_request, without_secrets
 from mendgraph.nodes.loop_check.repetition import MAX_FAILED_TRIES, verification
 from mendgraph.nodes.parse.answers import MOST_CHECKED
 from mendgraph.nodes.records import JsonMap, ToolCall, ToolError, ToolErrorCode, Verification
@@ -259,7 +259,7 @@ class EvidenceMiddleware(ModelCallMiddleware):
         if isinstance(changes, watch.Unwatched):
             verified = Verification(reason=changes.reason)
         elif changes.files:
-            verified = self._verified(changes.files, last_request(messages))
+            verified = self._verified(changes.files)
         update: dict[str, Any] = {"verified": verified.model_dump(mode="json")}
 
         tries = turn["tries"] + 1
@@ -274,12 +274,12 @@ class EvidenceMiddleware(ModelCallMiddleware):
         """The same for an async agent, in a thread."""
         return await asyncio.to_thread(self.after_agent, state, runtime)
 
-    def _verified(self, files: tuple[watch.CommandChange, ...], request: str) -> Verification:
+    def _verified(self, files: tuple[watch.CommandChange, ...]) -> Verification:
         """What the checks say of changed files."""
         kept = {each.before.sha256: each.before_data for each in files}
         changes, paths = file_changes(watch.CommandChanges(files)), [each.path for each in files]
         call = ToolCall(call_id="", tool="run_checks", arguments={"paths": paths[:MOST_CHECKED]}, raw_arguments="")
-        context = replace(self._context, task=request, changes=changes, backup=kept.get)
+        context = replace(self._context, changes=changes, backup=kept.get)
         return verification(call, self._engine.run_sync(call, context).result, paths) or Verification()
 
 

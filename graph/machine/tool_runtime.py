@@ -88,6 +88,7 @@ from mendgraph.nodes.records import (
 if TYPE_CHECKING:
     from mendgraph.graph.machine.children import Children
     from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
+    from mendgraph.nodes.small_model.request_checks import RequestChecks
 
 Rules = TypeVar("Rules", CommandRules, CheckRules)
 Opened = TypeVar("Opened", Commands, Checks)
@@ -485,6 +486,7 @@ class ToolRuntime:
             from mendgraph.nodes.execute_tools.network.network import Network
 
             network = Network(context.network())
+        request = last_request(state.get("messages") or []) if state["profile"].small else ""
         # A thread may go on in another workspace; what it has kept stays with the one that it was found in.
         kept = f"results-{sha256(context.workspace.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
         return ToolContext(
@@ -503,14 +505,23 @@ class ToolRuntime:
             changes=state.get("changes") or (),
             session_start=partial(first_hashes, context.workspace, state["run_id"]),
             backup=partial(kept_content, context.workspace),
-            task=last_request(state.get("messages") or []),
+            task=request,
+            hints=_hints(request, state) if request else None,
             foreign=foreign_to(state),
-            gated=state["profile"].edit_form is EditForm.BLOCKS,
+            gated=bool(request) and state["profile"].edit_form is EditForm.BLOCKS,
             state=state,
             skill=lambda name: open_skill(self.user_skills(context), self._rules, name),
             servers=self._servers_of(state["run_id"]),
             remember=partial(self._remember, get_runtime().store, context) if context.memory else None,
         )
+
+
+def _hints(request: str, state: AgentState) -> "RequestChecks | None":
+    """What a small model is told while it has another try: words fail no run."""
+    from mendgraph.nodes.small_model.request_checks import RequestChecks  # other models do not load it
+
+    tries = state["loop"].failed_tries if "loop" in state else 0
+    return RequestChecks(request) if tries + 1 < state["context"].max_failed_tries else None
 
 
 def _changes_nothing_here(tool: Tool) -> bool:

@@ -28,7 +28,7 @@ from typing import (
 import orjson
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from mendgraph.nodes.execute_tools.evidence.checks import Checks
+from mendgraph.nodes.execute_tools.evidence.checks import Checks, RanTests
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.processes.commands import Commands
@@ -52,6 +52,27 @@ if TYPE_CHECKING:
     from mendgraph.nodes.execute_tools.network.network import Network
 
 
+class RequestHints(Protocol):
+    """What the words of a request say that a small model has to do: see `nodes/small_model/request_checks.py`."""
+
+    def names_checked(self) -> bool:
+        """Whether it says anything of names."""
+
+    def moved_names(self) -> Collection[str]:
+        """The definitions that are to go from one file to another."""
+
+    def unmet(self, texts: Mapping[str, str]) -> list[str]:
+        """What is not as the request asks in these files, in sentences."""
+
+    def wanted_tests(
+        self, already: Collection[str], now: RanTests, before: RanTests, defined: Collection[str]
+    ) -> Collection[str]:
+        """Those of the tests that failed `already` which count."""
+
+    def left_undone(self, changed: Collection[str], exists: Callable[[str], bool]) -> str:
+        """What it is sure to change and the `changed` files are not, "" for nothing."""
+
+
 @dataclass(frozen=True)
 class ToolContext:
     """What a tool may use while it runs.
@@ -61,8 +82,9 @@ class ToolContext:
     `commands` and `network` are None where the run may use none; `commands` may say why. `idempotency_key` is the same
     whenever the same call of the same step is made again. `syntax_gate` is what becomes of an edit after which a file
     does not parse that did so before. `checks` run what shows whether the code is right: None where nothing may be run,
-    or why it cannot. `task` is what the person asked for last; with `gated`, an edit that its words or the examples of
-    the file contradict is refused. An edit may add none of the `foreign` lines: those of the prompt's examples.
+    or why it cannot. `task` is what the person asked for last where the model is small, whose work is held against
+    these words (`hints`), and "" for every other model; with `gated`, an edit that they or the examples of the file
+    contradict is refused. An edit may add none of the `foreign` lines: those of the prompt's examples.
     `changes` are this turn's so far, `session_start` gives the hashes of what the files that the session has changed
     held before its first change, "" for new ones, and `backup` the bytes with such a hash, None where they were not
     kept. A page of a file has `max_lines` lines at most. `call_id` is the call's own, and `state` that of
@@ -82,6 +104,7 @@ class ToolContext:
     scope: CancellationScope | None = None
     syntax_gate: Literal["off", "report", "refuse"] = "report"
     task: str = ""
+    hints: RequestHints | None = None
     foreign: frozenset[str] = frozenset()
     gated: bool = False
     checks: Checks | ToolError | None = None

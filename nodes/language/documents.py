@@ -159,6 +159,14 @@ def parse_quietly(text: str) -> ast.Module:
         return ast.parse(text, "/dev/null")  # by default an error's line is read from a file '<unknown>' in this folder
 
 
+def defined_names(tree: ast.Module) -> set[str]:
+    """The names of functions and classes in a tree, and of all that is assigned to."""
+    nodes = [*ast.walk(tree)]
+    stored = (node for node in nodes if isinstance(getattr(node, "ctx", None), ast.Store))
+    names = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
+    return names | {getattr(node, "id", "") or getattr(node, "attr", "") for node in stored}
+
+
 def storable(text: str) -> str:
     """Join the halves of surrogate pairs, and replace single ones: no checkpoint can hold them.
 

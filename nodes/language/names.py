@@ -155,7 +155,7 @@ _SPOKEN = (
     r"(?:\s*(?:[.,;:!?]|\Z)|\s+(?:about|for|how|of|on)\b(?![^!?\n]*\s(?:as|in|into|to)\s+\S+\.\w))"
 )
 """What is made by saying it."""
-_ORDER = re.compile(
+ORDER = re.compile(
     rf"\s*(?:(?:please|now|then|also|just|and|so|next|finally|first)[,:]?\s+)*"
     rf"(?:(?:can|could|would|will)\s+you\s+(?:please\s+)?|(?:i|we)\s+(?:want|need)\s+you\s+to\s+|you\s+(?:should|must)\s+"
     rf"|let'?s\s+|go\s+ahead\s+and\s+)?(?:please\s+)?{_VERBS}\b(?!{_SPOKEN})",
@@ -179,7 +179,7 @@ _PROBLEM = re.compile(
 _FAILING_TESTS = re.compile(r"\bfail\w*\s+(?:\w+\s+)?tests?\b|\btests?\s+(?:\w+\s+)?fail", re.IGNORECASE)
 _NEW_TESTS = re.compile(r"\s*(?:please\s+|can you\s+)?(?:write|add|create)\s+(?:\w+\s+){0,3}tests?\b", re.IGNORECASE)
 CODE = re.compile(r"```[^`]*+(?:`{1,2}[^`]++)*+```|`[^`\n]*+`")
-_SENTENCES = re.compile(r"(?<=[.!?;:])\s+|\n+")
+SENTENCES = re.compile(r"(?<=[.!?;:])\s+|\n+")
 
 
 def asks_for_a_change(request: str) -> bool:
@@ -192,7 +192,7 @@ def orders_a_change(request: str) -> bool:
     plain = CODE.sub("it", request)
     if _HANDS_OFF.search(plain):
         return False
-    return any(_ORDER.match(sentence) for sentence in _SENTENCES.split(plain))
+    return any(ORDER.match(sentence) for sentence in SENTENCES.split(plain))
 
 
 def reports_a_problem(request: str) -> bool:
@@ -214,68 +214,6 @@ def is_question(request: str) -> bool:
     """Is it a question, or does it only ask to be told something?"""
     plain = CODE.sub("it", request).strip()
     return (plain.endswith("?") or _QUESTION.match(plain) is not None) and not orders_a_change(request)
-
-
-# --- Which files a request is sure to change, and which it only names
-
-
-_FILE = rf"(?<![\w./-])(?:[\w.-]+/)*[\w-]+\.(?:{'|'.join(sorted(TEXT_SUFFIXES, key=len, reverse=True))})\b(?![\w/(])"
-_FILE_NAME = re.compile(_FILE)
-_FILES = re.compile(rf"{_FILE}(?:(?:,? and |, | & ){_FILE})*")
-_QUOTED_FILE = re.compile(rf"`({_FILE})`")
-_TO_CHANGE = re.compile(
-    r"(?:change|edit|modify|refactor|replace|rewrite|set|update)(?:| .* in)|rename .*(?: in|\()"
-    r"|(?:add|append|insert) .* (?:in|to)|(?:delete|drop|remove)(?:| .* (?:in|from))",
-    re.IGNORECASE,
-)
-_TO_MAKE = re.compile(
-    r"(?:create|write)(?:(?: (?:me|an?|the|new|empty|small|simple|file|module|script|called|named))*| .* in)",
-    re.IGNORECASE,
-)
-"""What stands before the files that are sure to be changed, or made."""
-_FROM = re.compile(rf" (?:from|out of) ({_FILE})")
-_INTO = re.compile(rf" (?:in|to|into) ({_FILE})")
-_TESTED = re.compile(r"(?>.*?\b(?:add|extend|write)\b).*\b(?:test|case)s?\b|.*\bcover\b", re.IGNORECASE)
-"""What says that a file gets a test."""
-_CONTEXT = re.compile(
-    r"\b(?:after|before|but|calls?|circular|differ\w*|duplicate\w*|for|imports?|inconsisten\w*|like|links?|match\w*|of|on"
-    r"|ones?|references?|same|see|so|sure|than|that|those|to (?:an?|be|it|its|the|what)|us(?:e|es|ing)|via|where|which"
-    r"|while|who|with|\w+ing)\b",
-    re.IGNORECASE,
-)
-"""What makes of a file that is named after it one that may only be looked at."""
-_UNSURE = re.compile(
-    r"\b(?:either|except|if|instead|keep|leave|needed|never|no|not|only|or|stays?|unless|without)\b|n't\b|\?",
-    re.IGNORECASE,
-)
-_ONWARDS = re.compile(r" (?:as|from|into|like|so|to)\b(?! [\d\"'])", re.IGNORECASE)
-
-
-def files_to_change(request: str) -> dict[str, bool]:
-    """The files that an order of the request is sure to change, and those that it makes (False); in doubt none.
-
-    Of one file alone an order is not sure, nor of a test, which may be there to pass: `in a.py and b.py`. It is sure of
-    the file that something is moved from, and of the one that gets a test.
-    """
-    sentences = _SENTENCES.split(_QUOTED_FILE.sub(r"\1", request))
-    kept = {path for each in sentences if _UNSURE.search(each) for path in named_paths(each)}
-    found: dict[str, bool] = {}
-    for sentence in sentences if orders_a_change(request) else ():
-        order, lists = _ORDER.match(sentence), [*_FILES.finditer(sentence)]
-        if order is None or not lists:
-            continue
-        verb = order[0].split()[-1]
-        tests = [path for path in _INTO.findall(sentence) if IS_TEST.search(path)] if _TESTED.match(sentence) else []
-        told = _FROM.findall(sentence)[:1] if verb.lower() == "move" else tests if len(tests) == 1 else []
-        found |= {path: True for path in told if path not in kept}
-        used = lists if verb.lower() == "rename" else lists[:1]
-        head = verb + sentence[order.end() : used[-1].start()].removesuffix("both ").rstrip()
-        files = [path for each in used for path in _FILE_NAME.findall(each[0]) if path not in kept]
-        several = len(files) > 1 and not any(map(IS_TEST.search, files))
-        if not _CONTEXT.search(head) and not _ONWARDS.match(sentence, used[-1].end()):
-            made = _TO_MAKE.fullmatch(head) is not None
-            found |= dict.fromkeys(files, not made) if made or (several and _TO_CHANGE.fullmatch(head)) else {}
-    return found
 
 
 # --- Output of tests and programs that a person has pasted into a request, and the files that it speaks of

@@ -18,7 +18,7 @@ from tests.langchain.coders import THREAD, FilesystemBackend, asked, called, cod
 from tests.sandboxes import needs_sandbox
 
 TASK = "Repair add in calc.py: it has to add."
-TEST = "from calc import add\n\n\ndef test_add():\n    assert add(2, 3) == 5\n"
+TEST = "from calc import add\n\n\ndef test_add():\n    assert add(2, 0) == 2\n"
 FORGOTTEN = "the files at the beginning of this turn are not known to this process"
 NOTHING = "No file was changed."
 PASSED = Verification(kind="passed", ran=("unittest test_calc.py: 1 test",), lines=("calc.py:2",)).model_dump(
@@ -30,7 +30,7 @@ both = pytest.mark.parametrize("loop", [False, True], ids=["sync", "async"])
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A module with a bug, and the test that shows it."""
+    """A module with a bug, and a test that passes all the same."""
     (tmp_path / "calc.py").write_text(code("a - b"), encoding="utf-8")
     (tmp_path / "test_calc.py").write_text(TEST, encoding="utf-8")
     return tmp_path
@@ -56,6 +56,7 @@ def told(state: dict[str, Any]) -> Sequence[str]:
 def test_a_wrong_change_goes_back_to_the_model_and_ends_the_agent_without_the_checks(root: Path, loop: bool) -> None:
     with ScriptedServer([saved("a ** b"), DONE]) as server:
         assert asked(coder(server, root), TASK, loop)["messages"][-1].text == DONE.text
+    (root / "calc.py").write_text(code("a - b"), encoding="utf-8")
     with ScriptedServer([saved("a * b"), DONE, saved("a + b"), Say("Now it adds.")]) as server:
         state = asked(coder(server, root, EvidenceMiddleware(str(root))), TASK, loop)
     [failure] = told(state)

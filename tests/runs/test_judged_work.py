@@ -67,14 +67,22 @@ def test_work_is_judged_where_the_run_wants_it_and_a_sandbox_starts(
     assert problem or known.checks(settings) is known.checks(settings)
 
 
-@pytest.mark.parametrize(("form", "gated"), [(EditForm.BLOCKS, True), (EditForm.REPLACE, False)])
-def test_in_the_block_form_an_edit_is_judged_before_it_is_written(form: EditForm, gated: bool, root: Path) -> None:
+@pytest.mark.parametrize(
+    ("form", "small", "gated"),
+    [(EditForm.BLOCKS, True, True), (EditForm.REPLACE, True, False), (EditForm.BLOCKS, False, False)],
+)
+def test_only_a_small_model_is_held_against_the_words_of_a_request(
+    form: EditForm, small: bool, gated: bool, root: Path
+) -> None:
     items: list[Any] = [ToolCall(call_id="c", tool="edit_blocks", arguments={}, raw_arguments="")]
     said: list[Any] = [HumanMessage("Look."), HumanMessage("tool_result({})", name=RESULT_MESSAGE_NAME)]
-    state = AgentState(run_id="r", items=items, messages=said, profile=Profile(edit_form=form), spending=Spending())
+    state = AgentState(
+        run_id="r", items=items, messages=said, profile=Profile(edit_form=form, small=small), spending=Spending()
+    )
     state["context"] = AgentContext(workspace=str(root), evidence=False)
     found = gateway()._tool_context(state, "t", TraceSink(), None)
-    assert (found.gated, found.task, found.checks) == (gated, "Look.", None)
+    assert (found.gated, found.task, found.checks) == (gated, "Look." if small else "", None)
+    assert (found.hints is not None) is small
 
 
 # --- Whole runs
@@ -119,6 +127,7 @@ def test_a_run_whose_checks_fail_is_never_finished(root: Path, protocol: Protoco
     assert any(CHECK in line for line in outcome.diagnostics)
 
 
+SMALL = "qwen2.5-coder:1.5b"
 CART = {
     "cart.py": "def total(items):\n    return sum(items) + 1\n\n\ndef shipping(weight):\n    return weight * 2\n",
     "tests/test_cart.py": (
@@ -137,8 +146,8 @@ def mended(text: str) -> Use:
     ("first", "task", "finished"),
     [
         ("sum(items)", "Fix total in cart.py.", True),
-        ("sum(items)", "Fix total in cart.py, so that test_free passes.", False),
-        ("sum(items) + 2", "Fix total in cart.py.", False),
+        ("sum(items)", "Fix total in cart.py, so that test_free passes.", True),
+        ("sum(items) + 2", "Fix total in cart.py.", True),
         ("0 + 1 + sum(items)", "Rewrite the sum.", True),
         ("sum(item)", "Rewrite the sum.", False),
     ],
@@ -155,6 +164,7 @@ def test_a_repair_stays_beside_a_test_that_failed_already(root: Path, first: str
     if finished:
         assert f"return {first}\n" in (root / "cart.py").read_text()
         assert "test_free failed already before the change" in str(events).replace("test_sum, test_free", "test_free")
+        assert ("not checked: test_sum, test_free" in last.outcome.message) is ("+" in first)
 
 
 def test_without_a_sandbox_checks_that_must_pass_end_the_run_before_it_costs(
@@ -277,11 +287,12 @@ AREA_WITH = f'{AREA}\n\n"""\nExample:\n    >>> area(2, 3)\n    6\n"""\n'
     ("before", "after", "kind"),
     [
         (AREA_WITH.replace("*", "+"), AREA_WITH, "passed"),
-        (AREA_WITH.replace("*", "+"), AREA_WITH.replace("*", "-"), "contradicted"),
+        (AREA_WITH, AREA_WITH.replace("*", "-"), "contradicted"),
+        (AREA_WITH.replace("*", "+"), AREA_WITH.replace("*", "-"), "none"),
         (AREA.replace("*", "+"), AREA_WITH, "none"),
         (AREA.replace("*", "+"), AREA_WITH.replace("6", "7"), "none"),
     ],
-    ids=["right", "wrong", "of the run itself", "wrong and of the run itself"],
+    ids=["right", "wrong", "wrong as before", "of the run itself", "wrong and of the run itself"],
 )
 def test_examples_below_a_function_are_evidence_where_the_run_did_not_write_them(
     root: Path, before: str, after: str, kind: str
@@ -301,7 +312,7 @@ def test_a_new_name_is_given_and_checked_without_a_call_of_the_model(root: Path)
     test = "from cart import total\n\n\ndef test_it():\n    assert total([2, 3]) == 5\n"
     write_files(root, {**CART, "tests/test_cart.py": test})
     model = ScriptedModel([])
-    context = AgentContext(workspace=str(root), protocol="text", edit_form="blocks")
+    context = AgentContext(workspace=str(root), model=SMALL, protocol="text", edit_form="blocks")
     result = run_task("rename total to sum_of everywhere", context, model=model)
     assert (result.outcome.kind, len(model.calls)) == (OutcomeKind.FINISHED, 0)
     assert result.outcome.answer == "Renamed total to sum_of in cart.py, tests/test_cart.py."
@@ -322,7 +333,7 @@ def test_a_definition_is_moved_when_it_is_gone_there_and_imported_from_here(root
         Say("Done."),
     ]
     model = ScriptedModel(replies)
-    context = AgentContext(workspace=str(root), protocol="text", edit_form="blocks")
+    context = AgentContext(workspace=str(root), model=SMALL, protocol="text", edit_form="blocks")
     result = run_task("Move the function total from cart.py to money.py.", context, model=model)
     assert "total is to be imported from money in shop.py, line 1." in str(model.calls[1])
     assert (result.outcome.kind, result.outcome.verified.ran) == (

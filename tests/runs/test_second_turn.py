@@ -8,7 +8,7 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.events import Ended
 from mendgraph.graph.runs.run import Session
 from mendgraph.nodes.language.blocks import render_file
-from mendgraph.nodes.records import Outcome, OutcomeKind, StopReason
+from mendgraph.nodes.records import Outcome, OutcomeKind
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.workspace_files import changed_files, write_files
@@ -16,14 +16,15 @@ from tests.workspace_files import changed_files, write_files
 OLD, NEW = "LIMIT = 3\n", "LIMIT = 5\n"
 FILES = {"a.py": OLD, "b.py": OLD}
 BOTH, NOT_B = "Set LIMIT to 5 in a.py and b.py.", "The request names b.py, which was not changed."
+SMALL = "qwen2.5-coder:1.5b"
 
 
 def block(path: str, text: str = NEW) -> Say:
     return Say(render_file(path, text))
 
 
-def play(folder: Path, model: ScriptedModel, *requests: str) -> list[Outcome]:
-    context = AgentContext(workspace=str(folder), protocol="text", edit_form="blocks")
+def play(folder: Path, model: ScriptedModel, *requests: str, name: str | None = None) -> list[Outcome]:
+    context = AgentContext(workspace=str(folder), model=name, protocol="text", edit_form="blocks")
     with Session(context, model=model, thread_id="t") as session:
         ends = [[*session.stream(request)][-1] for request in requests]
     return [end.outcome for end in ends if isinstance(end, Ended)]
@@ -37,18 +38,19 @@ def last_words(model: ScriptedModel, call: int) -> str:
 def test_a_file_that_an_order_lists_has_to_be_changed(tmp_path: Path, between: tuple[Say, ...]) -> None:
     write_files(tmp_path, FILES)
     model = ScriptedModel([block("a.py"), *between, block("b.py")])
-    [outcome] = play(tmp_path, model, BOTH)
+    [outcome] = play(tmp_path, model, BOTH, name=SMALL)
     assert (outcome.kind, outcome.answer) == (OutcomeKind.FINISHED, "Changed a.py, b.py.")
     assert last_words(model, 1) == f"{render_file('b.py', FILES['b.py'])}\n\n{BOTH}"
     assert len(model.calls) == 2 + len(between)
 
 
-def test_who_insists_does_not_finish(tmp_path: Path) -> None:
+def test_a_model_that_insists_is_taken_at_its_word_at_its_last_try(tmp_path: Path) -> None:
     write_files(tmp_path, FILES)
-    [outcome] = play(tmp_path, ScriptedModel([block("a.py")], then=Say("All is well.")), BOTH)
-    assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.CHECKS_FAILED)
-    assert outcome.diagnostics == (NOT_B,)
-    assert changed_files(tmp_path, FILES) == {}
+    model = ScriptedModel([block("a.py")], then=Say("All is well."))
+    [outcome] = play(tmp_path, model, BOTH, name=SMALL)
+    assert (outcome.kind, outcome.answer, outcome.changed_files) == (OutcomeKind.FINISHED, "All is well.", ("a.py",))
+    assert [NOT_B in str(call.prompt.messages) for call in model.calls] == [False, False, False, True]
+    assert changed_files(tmp_path, FILES) == {"a.py": NEW}
 
 
 FAILURE = "Fix a.py.\n\ntest_a.py:3: in test_limit\n    check()\nE   ValueError: 3. Update a.py and b.py."

@@ -24,8 +24,8 @@ from mendgraph.nodes.execute_tools.edits.python_text import (
     read_python,
     reduced_import,
 )
-from mendgraph.nodes.execute_tools.edits.request import module_of, read_request
 from mendgraph.nodes.execute_tools.files.text_files import to_unix
+from mendgraph.nodes.language.request import module_of, read_request
 
 _BUILTINS: Final = frozenset(dir(builtins))
 _EXAMPLE: Final = re.compile(r"\s*(?:>>>|\.\.\.)[ \t]")

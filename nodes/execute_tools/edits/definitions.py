@@ -50,10 +50,10 @@ from mendgraph.nodes.execute_tools.edits.python_text import (
     statements_in,
     string_of,
 )
-from mendgraph.nodes.execute_tools.edits.request import read_request
 from mendgraph.nodes.execute_tools.files.text_files import dominant_newline, to_unix
 from mendgraph.nodes.language.documents import parse_quietly
 from mendgraph.nodes.language.names import reports_a_problem
+from mendgraph.nodes.language.request import read_request
 
 _SHOWN_CHARACTERS: Final = 60
 _SHOWN_STATEMENTS: Final = 5

@@ -20,8 +20,8 @@ from mendgraph.nodes.execute_tools.edits.python_text import (
     parse,
     read_python,
 )
-from mendgraph.nodes.execute_tools.edits.request import module_of
 from mendgraph.nodes.execute_tools.files.text_files import dominant_newline
+from mendgraph.nodes.language.request import module_of
 
 _BUILTINS: Final = frozenset({*dir(builtins), "__file__"})
 

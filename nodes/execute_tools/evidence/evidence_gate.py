@@ -3,18 +3,16 @@
 What is run are the examples that the request gives, and those that documented the file before the turn, so that a
 changed docstring cannot hide a failure; the same examples on the text before the edit tell what it has broken. What
 cannot be run, and what the turn itself has written, never speaks against an edit. Below it: which failing tests count
-against a turn's changes, and whether the names are as the request asks.
+against a turn's changes, and what those that pass are worth.
 """
 
-import ast
 import posixpath
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Set as AbstractSet
+from collections.abc import Collection, Iterable, Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from mendgraph.nodes.execute_tools.edits.python_text import Function, SyntaxProblem, parse
-from mendgraph.nodes.execute_tools.edits.request import Move, Request, is_file, module_of, read_request
+from mendgraph.nodes.execute_tools.edits.python_text import SyntaxProblem, parse
 from mendgraph.nodes.execute_tools.evidence.checks import RanTests
 from mendgraph.nodes.execute_tools.evidence.examples import (
     Example,
@@ -29,6 +27,8 @@ from mendgraph.nodes.execute_tools.evidence.examples import (
     task_examples,
 )
 from mendgraph.nodes.execute_tools.files.text_files import LARGEST_TEXT
+from mendgraph.nodes.language.documents import defined_names
+from mendgraph.nodes.language.request import Request, read_request
 
 MOST_TOLD: Final = 3  # failing examples that a refusal names
 DAMAGE = re.compile(r"(?:NameError|UnboundLocalError|AttributeError|RecursionError)\b")
@@ -79,7 +79,7 @@ def plan_gate(path: str, before: str | None, after: str, task: str, first: str) 
         request=request,
         examples=both(asked, [*meant, *others]),
         meant=frozenset(meant).union(each for each in asked if one or each.name in touched),
-        fresh=frozenset(documented) - frozenset(docstring_examples(first)),
+        fresh=frozenset(documented) - frozenset(docstring_examples(first, in_words=bool(task))),
         compare=before is not None,
         elsewhere=request.speaks_of_others(path),
     )
@@ -104,22 +104,25 @@ def gate_verdict(plan: GatePlan, after: ModuleRun, before: ModuleRun | None, sec
 
 def brought(before: str, after: str, task: str) -> frozenset[Example]:
     """The examples of `after` that prove nothing: neither `before`, also under new names, nor the task has them."""
-    request, renamed = read_request(task), before
+    request, renamed, in_words = read_request(task), before, bool(task)
     for old, name in request.renames.items():
         renamed = re.sub(rf"\b{old}\b", name, renamed)
-    known = {*docstring_examples(before), *docstring_examples(renamed)}
+    known = {*docstring_examples(before, in_words=in_words), *docstring_examples(renamed, in_words=in_words)}
     said = "" if request.repairs else " ".join(task.split())
-    new = frozenset(docstring_examples(after)) - known
+    new = frozenset(docstring_examples(after, in_words=in_words)) - known
     return frozenset(each for each in new if " ".join(f"{each.source} {each.want}".split()) not in said)
 
 
 def _documented(before: str, after: str, task: str, new: AbstractSet[str]) -> list[Example]:
+    in_words = bool(task)
     if read_request(task).documents:
-        return list(docstring_examples(after))
+        return list(docstring_examples(after, in_words=in_words))
+
     old = definitions(before).keys()
     gone, own = {name.rpartition(".")[2] for name in old - new}, brought(before, after, task)
-    kept = [each for each in docstring_examples(before) if each.name == "" or each.name in new]
-    added = [each for each in docstring_examples(after) if each.name in new - old and each not in own]
+    kept = [each for each in docstring_examples(before, in_words=in_words) if each.name == "" or each.name in new]
+    documented = docstring_examples(after, in_words=in_words)
+    added = [each for each in documented if each.name in new - old and each not in own]
     outdated = {each.name for each in (*kept, *added) if each.words & gone}
     return [each for each in (*kept, *added) if each.name not in outdated]
 
@@ -141,35 +144,6 @@ def _counts(plan: GatePlan, place: int, now: Result, then: Result) -> bool:
 
 # --- Tests
 
-_TO_PASS: Final = re.compile(
-    r"\b(?:tests?|checks?|suite|build)\b[^.\n]{0,60}\b(?:pass(?:es|ing)?|succeeds?|green|fail(?:s|ed|ing)?|red|broken)\b"
-    r"|\b(?:fix|repair|mend|failing|broken)\s+(?:(?:the|all|its|our|failing|broken|unit)\s+){0,3}(?:tests?|checks?|suite"
-    r"|build)\b",
-    re.IGNORECASE,
-)
-_COMMON: Final = frozenset({"make", "go", "sh", "test", "check", ""})  # programs with the names of usual words
-
-
-def failed_already(now: RanTests, before: RanTests, request: str, defined: Collection[str]) -> list[str]:
-    """The failing tests that do not count: they failed `before`, and the request does not name them.
-
-    A request that wants something repaired or made is about more: while nothing works that failed before, about those
-    that run what was changed, those that are called like what it names of what the changed files have `defined`, and
-    all where it names nothing of that. A name that is not known now was known before.
-    """
-    asked, words = read_request(request), frozenset(re.findall(r"\w+", request))
-    subjects = words.intersection(defined)
-    insists = (asked.repairs or asked.creates) and before.failed.keys() <= now.failed.keys()
-
-    def counts(test: str) -> bool:
-        damaged = _OWN_DAMAGE.search(now.failed[test]) and not _OWN_DAMAGE.search(before.failed[test])
-        if damaged or _TO_PASS.search(request) or test in request or words & _names_of(test, now.name):
-            return True
-        near = test in now.near or (asked.repairs and (not subjects or any(each in test for each in subjects)))
-        return insists and near and test != now.name
-
-    return [each for each in now.failed if each in before.failed and not counts(each)]
-
 
 class Distinction(NamedTuple):
     """What tests that pass after a session's changes are worth, by what became of them on the files before it.
@@ -189,6 +163,22 @@ _ABSENT_NAME: Final = re.compile(
 )
 
 
+def failed_already(now: RanTests, before: RanTests, new: Collection[str]) -> list[str]:
+    """The tests that failed `before` the turn as well, and so do not count.
+
+    Not those that fail now, and not then, for a name that is not known; nor those that lacked one of the `new` names.
+    """
+    damaged = {test for test, text in now.failed.items() if _OWN_DAMAGE.search(text)}
+    damaged -= {test for test, text in before.failed.items() if _OWN_DAMAGE.search(text)}
+    lacking = {test for test, text in before.failed.items() if _absent_names(text).intersection(new)}
+    return [test for test in now.failed if test in before.failed and test not in damaged | lacking]
+
+
+def _absent_names(text: str) -> set[str]:
+    """The names, and the parts of their dotted names, that a failure says are not there."""
+    return {part for names in _ABSENT_NAME.findall(text) for name in names for part in name.split(".")}
+
+
 def distinguish(now: RanTests, then: RanTests, new: Collection[str], deleted: Collection[str]) -> Distinction:
     """What the passing tests of one file are worth; `then` says what became of them before the session.
 
@@ -198,7 +188,7 @@ def distinguish(now: RanTests, then: RanTests, new: Collection[str], deleted: Co
     whole = next((text for test, text in then.failed.items() if test.endswith(".py")), None)
     for test in now.changed:
         text = then.failed.get(test, whole)
-        absent = {part for names in _ABSENT_NAME.findall(text or "") for name in names for part in name.split(".")}
+        absent = _absent_names(text or "")
         if test in then.changed:
             kinds["indistinct"].append(test)
         elif text is None or " does not end within " in text or absent.intersection(deleted):
@@ -215,109 +205,5 @@ def new_names(texts: Iterable[tuple[str, str]]) -> frozenset[str]:
     for both_texts in texts:
         old, new = (parse(text) for text in both_texts)
         if not isinstance(new, SyntaxProblem):
-            found |= _defined(new) - (set() if isinstance(old, SyntaxProblem) else _defined(old))
+            found |= defined_names(new) - (set() if isinstance(old, SyntaxProblem) else defined_names(old))
     return frozenset(found)
-
-
-def _names_of(test: str, command: str) -> frozenset[str]:
-    """The words that name a test: its function's and its file's, or the program's of a command."""
-    if test == command:
-        return frozenset({posixpath.basename(test.partition(" ")[0])}) - _COMMON
-    name = test.partition(" (")[0]
-    path, _, function = (name, "", "") if name.endswith(".py") else name.rpartition("::")
-    parts = re.split(r"[.\[]", function)
-    names = {posixpath.basename(path).partition(".")[0], parts[0], parts[-1]}
-    return frozenset(names if " " not in path else ())
-
-
-# --- What a request asks of names
-
-MOST_LINES: Final = 5  # lines that a sentence names
-
-
-def unmet(request: str, texts: Mapping[str, str]) -> list[str]:
-    """What is not as the request asks, in sentences.
-
-    They read like `load is still in app.py, line 3, 7.`. `texts` are the files that it was about, by path; what is in
-    others is not known here, and names are those of Python files.
-    """
-    python = ((path, parse(text)) for path, text in texts.items() if path.endswith(".py"))
-    trees = {path: tree for path, tree in python if not isinstance(tree, SyntaxProblem)}
-    if not trees:
-        return []
-    asked = read_request(request)
-    modules = {path.rpartition("/")[2].removesuffix(".py") for path in trees}
-    told: list[str] = []
-    for each in asked.expectations:
-        for path, tree in trees.items():
-            if lines := sorted(set(_use_lines(tree, each.gone, frozenset(modules)))):
-                told.append(f"{each.gone} is still in {path}, line {', '.join(map(str, lines[:MOST_LINES]))}.")
-        if each.defined and not any(each.defined in _defined(tree) for tree in trees.values()):
-            told.append(f"{each.defined} is not defined in {' or '.join(trees)}.")
-    code = "\n".join(texts.values()).replace("-", "_")  # an option's name may be that of a parameter
-    flags = (flag for flag in sorted(asked.flags) if flag.replace("-", "_") not in code)
-    told += (f"--{flag} is not in {' or '.join(texts)}." for flag in flags)
-    return [*told, *(words for move in asked.moves for words in _not_moved(move, trees))]
-
-
-def _not_moved(move: Move, trees: Mapping[str, ast.Module]) -> Iterator[str]:
-    """Where a definition that is moved still is, or is taken from; not of which file, where several may be meant."""
-    name, new = move.name, module_of(move.new)
-    holders = [path for path, tree in trees.items() if name in _top_names(tree)]
-    left = [path for path in holders if move.leaves(path)]
-    if move.old or len(left) == 1:
-        yield from (f"{name} is still defined in {path}." for path in left)
-    taken = any(each for tree in trees.values() for each in _imports_of(tree, name, {new}))
-    if (move.certain or taken) and not any(is_file(path, move.new) for path in holders):
-        yield f"{name} is not defined in {move.new}."
-    olds = {module_of(path) for path in ([move.old] if move.old else {*trees} - {*holders}) if "__init__" not in path}
-    for path, tree in trees.items():
-        if lines := sorted(set(_imports_of(tree, name, olds - {new}))):
-            numbers = ", ".join(map(str, lines[:MOST_LINES]))
-            yield f"{name} is to be imported from {new} in {path}, line {numbers}."
-
-
-def _top_names(tree: ast.Module) -> set[str]:
-    targets = (each for node in tree.body for each in getattr(node, "targets", [getattr(node, "target", node)]))
-    return {getattr(each, "id", "") or getattr(each, "name", "") for each in targets}
-
-
-def _imports_of(tree: ast.Module, name: str, modules: AbstractSet[str]) -> Iterator[int]:
-    """Where a name is imported from one of these modules, or used as an attribute of one that is imported."""
-    nodes = [*ast.walk(tree)]
-    imports = (node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
-    bound = {each.asname or each.name for node in imports for each in node.names}
-    for node in nodes:
-        if isinstance(node, ast.ImportFrom) and (node.module or "").rpartition(".")[2] in modules:
-            yield from (node.lineno for each in node.names if each.name == name)
-        elif isinstance(node, ast.Attribute) and node.attr == name and getattr(node.value, "id", "") in bound & modules:
-            yield node.lineno
-
-
-def _use_lines(tree: ast.Module, name: str, modules: frozenset[str]) -> Iterator[int]:
-    """Where the name is defined, imported or used; not where a function has a variable of its own of that name."""
-    waiting: list[ast.AST] = [tree]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, Function | ast.Lambda) and name in _own_variables(node):
-            continue
-        waiting.extend(ast.iter_child_nodes(node))
-        used = name in (getattr(node, "id", ""), getattr(node, "name", ""))
-        used |= isinstance(node, ast.ImportFrom) and any(alias.name == name for alias in node.names)
-        if isinstance(node, ast.Attribute) and node.attr == name:
-            used = getattr(node.value, "id", "") in modules | {"self", "cls"}
-        if used and not isinstance(node, ast.alias):
-            yield getattr(node, "lineno", 0)
-
-
-def _own_variables(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> set[str]:
-    inner = [*ast.walk(node)]
-    outer = {name for each in inner if isinstance(each, ast.Global | ast.Nonlocal) for name in each.names}
-    stored = {each.id for each in inner if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
-    return {each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)} | (stored - outer)
-
-
-def _defined(tree: ast.Module) -> set[str]:
-    stored = (each for each in ast.walk(tree) if isinstance(getattr(each, "ctx", None), ast.Store))
-    names = {each.name for each in ast.walk(tree) if isinstance(each, Function | ast.ClassDef)}
-    return names | {getattr(each, "id", "") or getattr(each, "attr", "") for each in stored}

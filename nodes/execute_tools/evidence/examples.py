@@ -17,7 +17,7 @@ from itertools import groupby, islice
 from typing import Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.edits.python_text import Function, OnlyRunning, SyntaxProblem, parse, string_of
-from mendgraph.nodes.execute_tools.edits.request import read_request
+from mendgraph.nodes.language.request import read_request
 from mendgraph.nodes.records import JsonMap
 
 MOST_EXAMPLES: Final = 200  # examples of one text that are run
@@ -71,12 +71,15 @@ class Example:
 
 
 @lru_cache(maxsize=16)
-def docstring_examples(text: str) -> tuple[Example, ...]:
-    """The examples of all docstrings and free-standing strings, in order; none of a text that is not Python."""
+def docstring_examples(text: str, *, in_words: bool) -> tuple[Example, ...]:
+    """The examples of all docstrings and free-standing strings, in order; none of a text that is not Python.
+
+    They are the `>>>`, and `in_words` also what else the strings say that calls give.
+    """
     if isinstance(tree := parse(text), SyntaxProblem):
         return ()
     names = frozenset(node.name for node in tree.body if isinstance(node, Function | ast.ClassDef))
-    found = (example for name, words in _documentation(tree) for example in _of(name, words, names))
+    found = (example for name, words in _documentation(tree) for example in _of(name, words, names, in_words=in_words))
     return tuple(islice(found, MOST_EXAMPLES))
 
 
@@ -121,9 +124,9 @@ def both(asked: Sequence[Example], documented: Iterable[Example]) -> tuple[Examp
     return (*asked, *(each for each in documented if each.code not in known))
 
 
-def _of(name: str, words: str, names: Collection[str]) -> Iterator[Example]:
+def _of(name: str, words: str, names: Collection[str], *, in_words: bool) -> Iterator[Example]:
     if ">>>" not in words:
-        yield from _in_words(name, words, names)
+        yield from _in_words(name, words, names) if in_words else ()
         return
     import doctest  # 6 ms, which a run without Python need not spend
 
@@ -133,10 +136,10 @@ def _of(name: str, words: str, names: Collection[str]) -> Iterator[Example]:
         return
     for each in parsed:
         if isinstance(each, str):
-            yield from _in_words(name, each, names)
+            yield from _in_words(name, each, names) if in_words else ()
         elif not each.options.get(doctest.SKIP):
             unseen = None if each.want else _tree(each.source)
-            yield from () if unseen is None else _in_words(name, each.source, names)
+            yield from _in_words(name, each.source, names) if in_words and unseen is not None else ()
             if unseen is None or isinstance(unseen.body, ast.Call):
                 options = tuple((flag, on) for flag, on in each.options.items() if flag & doctest.COMPARISON_FLAGS)
                 yield Example(name, each.source, each.want, Origin.DOCSTRING, raises=each.exc_msg, options=options)

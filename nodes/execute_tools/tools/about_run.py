@@ -7,8 +7,6 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, WithJsonSchema, model_validator
 
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolArguments, ToolContext, ToolOutput, tool
-from mendgraph.nodes.language.display import listed
-from mendgraph.nodes.language.names import files_to_change, orders_a_change, without_output
 from mendgraph.nodes.records import Effect, Plan, PlanStatus, PlanStep, ToolError, ToolErrorCode, changed_files
 
 _STEPS: Final = {
@@ -53,21 +51,12 @@ class FinalAnswerArguments(ToolArguments):
 @tool(effect=Effect.NONE, terminal=True)
 def final_answer(context: ToolContext, arguments: FinalAnswerArguments) -> ToolAnswer:
     """End the task with its answer."""
-    if context.gated and (left := _left_undone(context)):
-        return ToolError(code=ToolErrorCode.CHECK_FAILED, message=left)
+    hints, refused = context.hints, bool(context.state and context.state["loop"].refused)
+    if context.gated and hints is not None and context.changes and not refused:
+        left = hints.left_undone(changed_files(context.changes), context.workspace.exists)
+        if left:
+            return ToolError(code=ToolErrorCode.CHECK_FAILED, message=left)
     return ToolOutput.ok(answer=arguments.answer)
-
-
-def _left_undone(context: ToolContext) -> str:
-    """What the request is sure to change, and the turn has not, though it may; "" for nothing, or in doubt."""
-    changed = [f"/{path}" for path in changed_files(context.changes)]
-    if not context.changes or (context.state and context.state["loop"].refused):
-        return ""
-    task, _ = without_output(context.task)
-    there = {path: old for path, old in files_to_change(task).items() if context.workspace.exists(path) is old}
-    if left := [path for path in there if not any(each.endswith(f"/{path}") for each in changed)]:
-        return f"The request names {listed(left)}, which {'were' if left[1:] else 'was'} not changed."
-    return "All files are as they were before." if not changed and orders_a_change(task) else ""
 
 
 class DelegateArguments(ToolArguments):

@@ -13,11 +13,11 @@ from mendgraph.nodes.execute_tools.edits.losses import lost_definitions, lost_ke
 from mendgraph.nodes.execute_tools.edits.notations import hunks_in
 from mendgraph.nodes.execute_tools.edits.patches import Hunk, PatchError, apply_hunks
 from mendgraph.nodes.execute_tools.edits.python_text import SyntaxProblem, parse, read_python
-from mendgraph.nodes.execute_tools.edits.request import is_file, module_of, read_request
 from mendgraph.nodes.execute_tools.files.text_files import BOM, to_unix, unstorable, with_newline
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext
 from mendgraph.nodes.execute_tools.tools.saving import LoadedText, load_current, load_text, save_text, shown_unread
 from mendgraph.nodes.language.names import IS_TEST
+from mendgraph.nodes.language.request import is_file, module_of, read_request
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode, invalid, quoted
 
 

@@ -11,16 +11,8 @@ from functools import cached_property, partial
 from itertools import chain, islice
 
 from mendgraph.nodes.execute_tools.edits.python_text import Function, SyntaxProblem, parse
-from mendgraph.nodes.execute_tools.edits.request import module_of, read_request
 from mendgraph.nodes.execute_tools.evidence.checks import Checks, RanTests
-from mendgraph.nodes.execute_tools.evidence.evidence_gate import (
-    DAMAGE,
-    Distinction,
-    brought,
-    failed_already,
-    plan_gate,
-    unmet,
-)
+from mendgraph.nodes.execute_tools.evidence.evidence_gate import DAMAGE, Distinction, brought, failed_already, plan_gate
 from mendgraph.nodes.execute_tools.evidence.examples import (
     FAILING,
     Example,
@@ -39,10 +31,11 @@ from mendgraph.nodes.execute_tools.evidence.runners import LOOKED_FOR
 from mendgraph.nodes.execute_tools.evidence.weakened import changed_tests, is_test
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.files.text_files import LARGEST_TEXT, text_of
-from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, ToolOutput
+from mendgraph.nodes.execute_tools.registry import RequestHints, ToolAnswer, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.tools.proof import INSTALLED, MOST_REPLACED, MOST_WALKED, PassedTests, Proof, Run
 from mendgraph.nodes.execute_tools.tools.saving import LoadedText, load_text, text_before
 from mendgraph.nodes.language.display import count_of, listed
+from mendgraph.nodes.language.request import module_of, read_request
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
 
 MOST_TOLD = 5  # failures that one result names
@@ -71,6 +64,7 @@ class _Report:
     failed: list[str] = field(default_factory=list)
     not_run: list[str] = field(default_factory=list)
     not_found: dict[str, str] = field(default_factory=dict)
+    old_failures: dict[str, str] = field(default_factory=dict)
     lines: dict[str, set[int]] = field(default_factory=dict)
     traced: bool = True
     changed: Collection[str] = ()
@@ -101,6 +95,8 @@ class _Report:
             checks, reason = "indistinct", ""
         said: JsonMap = {} if checks != "none" and not reason else {"reason": reason}
         said |= {name: names[:MOST_NAMED] for name, names in kinds.items() if names and name != "unknown"}
+        if self.old_failures:
+            said["failed_already"] = dict(islice(self.old_failures.items(), MOST_TOLD))
         if self.skips:
             said |= {"skipped": self.skips.total(), "skip_reason": self.skips.most_common(1)[0][0]}
         return ToolOutput.ok(checks=checks, ran=self.ran, lines=lines, **said)
@@ -111,13 +107,12 @@ def check(context: ToolContext, paths: Sequence[str]) -> ToolAnswer:
     deadline = monotonic_s() + min(context.timeout_s, context.seconds_left)
     texts = dict(_texts(context, paths))
     python = {path: text for path, text in texts.items() if path.endswith(".py")}
-    asked = read_request(context.task)
-    others = _texts(context, islice(_python_files(context), MOST_LOOKED_AT if python and asked.moves else 0))
-    users = {path: text for path, text in others if any(each.name in text for each in asked.moves)}
-    report = _Report(Proof(context, deadline), failed=unmet(context.task, users | texts))
-    if python and (asked.expectations or asked.moves) and not report.failed:
-        report.ran.append("what the task asks of names")
-        report.traced, report.proof.holds = False, True
+    report = _Report(Proof(context, deadline))
+    if context.hints is not None:
+        report.failed += _unmet(context, context.hints, texts)
+        if python and context.hints.names_checked() and not report.failed:
+            report.ran.append("what the task asks of names")
+            report.traced, report.proof.holds = False, True
     if isinstance(context.checks, ToolError):
         report.not_run.append(context.checks.message)
     elif context.checks is None:
@@ -137,6 +132,16 @@ def check(context: ToolContext, paths: Sequence[str]) -> ToolAnswer:
         if not report.failed:
             report.proof.weigh(checking.passed)
     return report.output()
+
+
+def _unmet(context: ToolContext, hints: RequestHints, texts: Mapping[str, str]) -> list[str]:
+    """What a small model has left undone in these files, and in others that use what it was to move."""
+    moved = hints.moved_names()
+    users: dict[str, str] = {}
+    if moved and any(path.endswith(".py") for path in texts):
+        others = _texts(context, islice(_python_files(context), MOST_LOOKED_AT))
+        users = {path: text for path, text in others if any(name in text for name in moved)}
+    return hints.unmet(users | dict(texts))
 
 
 def _texts(context: ToolContext, paths: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -163,8 +168,11 @@ class _Checking:
     def before(self) -> dict[str, bytes] | None:
         """What the files that the turn has changed held before it, nothing for new ones; None where that is not known.
 
-        A file that is gone now cannot be put back without changing the workspace.
+        A file that is gone now cannot be put back without changing the workspace. Before the first change, a model that
+        is not small is told all that fails.
         """
+        if not self.context.changes and self.context.hints is None:
+            return None
         first: dict[str, str] = {}
         for change in self.context.changes:
             first.setdefault(change.path, change.sha256_before)
@@ -299,8 +307,15 @@ class _Checking:
                 absent[test] = f"{file} {words}"
         self.report.not_run += absent.values()
         judged = replace(now, near=now.near if self.before else (*now.failed,))
-        already = failed_already(judged, then, self.context.task, self.defined) if then else []
-        self._tell_old([test for test in already if test not in absent])
+        already = failed_already(judged, then, self.report.proof.new_names) if then else []
+        if then and self.context.hints is not None:
+            wanted = self.context.hints.wanted_tests(already, judged, then, self.defined)
+            already = [test for test in already if test not in wanted]
+        if configured and now.name in already:
+            already.remove(now.name)
+        old = {test: _told(file, now.failed[test]) for test in already if test not in absent}
+        self._tell_old(old)
+        self.report.old_failures |= old
         if counted := [told for test, told in now.failed.items() if test not in {*already, *absent}]:
             self.report.failed.append(_told(file, counted[0]))
         elif now.passed or (now.passed is None and not now.failed):
@@ -335,10 +350,10 @@ class _Checking:
             return "", ""
         return name, f"needs {name}, which is not installed where checks can see it."
 
-    def _tell_old(self, names: Sequence[str]) -> None:
+    def _tell_old(self, names: Collection[str]) -> None:
         if names:
-            verb = "are" if names[1:] else "is"
-            told = listed(names, MOST_TOLD)
+            verb = "are" if len(names) > 1 else "is"
+            told = listed([*names], MOST_TOLD)
             self.report.not_run.insert(0, f"{told} failed already before the change, and {verb} not counted.")
 
 
@@ -361,7 +376,8 @@ def _examples(task: str, path: str, text: str, own: Collection[Example]) -> tupl
     names = [name for name in definitions(text) if name and "." not in name]
     asked = task_examples(task, names, posixpath.basename(path).removesuffix(".py"))
     documents = read_request(task).documents
-    return both(asked, [each for each in docstring_examples(text) if documents or each not in own])
+    documented = docstring_examples(text, in_words=bool(task))
+    return both(asked, [each for each in documented if documents or each not in own])
 
 
 def _test_files(context: ToolContext, paths: Sequence[str]) -> dict[str, list[str]]:

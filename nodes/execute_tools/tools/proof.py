@@ -6,7 +6,6 @@ from functools import cached_property
 from itertools import islice
 from typing import Final, NamedTuple, TypeAlias
 
-from mendgraph.nodes.execute_tools.edits.request import module_of
 from mendgraph.nodes.execute_tools.evidence.checks import RanTests
 from mendgraph.nodes.execute_tools.evidence.evidence_gate import Distinction, distinguish, new_names
 from mendgraph.nodes.execute_tools.evidence.weakened import has_settings, is_test, selects_otherwise
@@ -15,6 +14,7 @@ from mendgraph.nodes.execute_tools.files.text_files import text_of
 from mendgraph.nodes.execute_tools.registry import ToolContext
 from mendgraph.nodes.language.display import listed
 from mendgraph.nodes.language.names import IS_TEST
+from mendgraph.nodes.language.request import module_of
 from mendgraph.nodes.records import ToolError
 
 MOST_REPLACED: Final = 50  # changed files whose texts are put back to see what was so already

@@ -4,7 +4,6 @@ from hypothesis import given, strategies as st
 from mendgraph.nodes.language.names import (
     LARGEST_NUMBER,
     closest_names,
-    files_to_change,
     is_reference,
     named_identifiers,
     named_paths,
@@ -170,56 +169,3 @@ def test_an_order_begins_with_its_verb(request_text: str, orders: bool) -> None:
 )
 def test_a_problem_is_reported_and_not_asked_about(request_text: str, reports: bool) -> None:
     assert reports_a_problem(request_text) is reports
-
-
-@pytest.mark.parametrize(
-    ("request_text", "changed", "made"),
-    [
-        ("Rename load to fetch in store.py and wherever it is used (api.py and report.py).", "store api report", ""),
-        ("Please add type hints to `a.py`, b.py and c.py.", "a b c", ""),
-        ("Remove the import of os from a.py and b.py.", "", ""),
-        ("Remove TIMEOUT from a.py and b.py.", "a b", ""),
-        ("Update a.py and b.py", "a b", ""),
-        ("Set the limit in both a.py and b.py from 3 to 5.", "a b", ""),
-        ("Please write a module words.py with a function word_count.", "", "words"),
-        ("Write a class Average in average.py. See stack.py.", "", "average"),
-        ("Create a.py and b.py with a function each.", "", "a b"),
-        ("Write a function load in io.py that reads b.py", "", "io"),
-        ("Move the constant PAUSE from a.py into b.py.", "a", ""),
-        ("Make net ignore debts, and cover that in test_a.py.", "test_a", ""),
-        ("Add a test for it to test_a.py too.", "test_a", ""),
-        *(
-            (context, "", "")
-            for context in (
-                "Fix the total in a.py.",
-                "Fix the bug in a.py and b.py.",
-                "a.py and b.py are wrong.",
-                "Add a function to a.py that merges what is in b.py and c.py.",
-                "Add the constants in a.py and b.py to settings.py.",
-                "Update a.py to the formats in b.py and c.py.",
-                "Update a.py and b.py if needed.",
-                "Add logging to a.py and b.py. Do not touch b.py.",
-                "Add logging to a.py and b.py. In b.py the first line stays.",
-                "Update a.py and b.py. Do not change any file yet.",
-                "Remove the duplicate function in a.py and b.py.",
-                "Make a.py and b.py consistent.",
-                "Change a.py so that it imports from b.py and c.py.",
-                "Update the tests in test_a.py and test_b.py.",
-                "Use the helpers in a.py and b.py.",
-                "Append the last line of a.txt to b.txt.",
-                "Write a summary of a.py and b.py.",
-                "Add data.json to .gitignore.",
-                "How do I rename x in a.py and b.py?",
-                "I had to move code from a.py. Fix b.py.",
-                "Fix the crash when files move from a.txt to b.txt.",
-                "Write tests for the functions in a.py.",
-                "Add a test for load in a.py.",
-            )
-        ),
-    ],
-)
-def test_only_files_that_an_order_is_sure_to_change_are_to_be_changed(
-    request_text: str, changed: str, made: str
-) -> None:
-    found = files_to_change(request_text)
-    assert found == {f"{name}.py": name in changed.split() for name in f"{changed} {made}".split()}

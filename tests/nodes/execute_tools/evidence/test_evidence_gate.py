@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, open_checks
-from mendgraph.nodes.execute_tools.evidence.evidence_gate import GatePlan, gate_verdict, plan_gate, unmet
+from mendgraph.nodes.execute_tools.evidence.evidence_gate import GatePlan, gate_verdict, plan_gate
 from mendgraph.nodes.execute_tools.evidence.examples import ModuleRun, Result, Status
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
 from mendgraph.nodes.execute_tools.registry import ToolContext
@@ -226,95 +226,6 @@ def test_a_file_that_cannot_be_imported_any_more(after: ModuleRun, before: Modul
     assert found == (f"the file cannot be imported: {after.error}." if told else None)
 
 
-APP = '''import json
-from store import load
-
-
-def use(path):
-    """load is only a word here."""
-    return load(path) + json.load(path) + other(load=1)
-
-
-def own(load):
-    return load()
-
-
-class Box:
-    def get(self):
-        return self.load
-'''
-
-
-@pytest.mark.parametrize(
-    ("texts", "told"),
-    [
-        (
-            {"app.py": APP, "store.py": "def load(x): ...\n"},
-            [
-                "load is still in app.py, line 2, 7, 16.",
-                "load is still in store.py, line 1.",
-                "read is not defined in app.py or store.py.",
-            ],
-        ),
-        ({"store.py": "def read(x): ...\n", "app.py": "import store\nstore.read(1)\n"}, []),
-        (
-            {"store.py": "def read(x): ...\n", "app.py": "import store\nstore.load(1)\n"},
-            ["load is still in app.py, line 2."],
-        ),
-        ({"store.py": "x = 1\n"}, ["read is not defined in store.py."]),
-        ({"store.py": "read = 1\n"}, []),
-        ({"store.py": "def f():\n    load = 1\n    return load\nread = 1\n"}, []),
-        ({"store.py": "def f():\n    global load\n    load = 1\nread = 1\n"}, ["load is still in store.py, line 3."]),
-        ({"store.py": "f = lambda load: load\nread = 1\n"}, []),
-        ({"store.py": "def load(:\n"}, []),
-        ({}, []),
-    ],
-)
-def test_what_is_not_as_asked(texts: dict[str, str], told: list[str]) -> None:
-    assert unmet("Rename load to read", texts) == told
-
-
-MOVED = {
-    "app.py": "from money import total\n\n\ndef buy(x):\n    total = 1\n    return total\n",
-    "money.py": "def total(x): ...\n",
-    "api.py": "from money import total\nimport app\napp.buy(total)\n",
-}
-HELD = {**MOVED, "app.py": "def total(x): ...\n"}
-TAKEN = {**MOVED, "api.py": "from shop.app import total\nimport app\napp.total(1)\n"}
-
-
-@pytest.mark.parametrize(
-    ("texts", "told"),
-    [
-        (MOVED, []),
-        ({**MOVED, "bill.py": "def f(app):\n    return app.total\n"}, []),
-        (HELD, ["total is still defined in app.py."]),
-        (TAKEN, ["total is to be imported from money in api.py, line 1, 3."]),
-        ({**MOVED, "money.py": "x = 1\n"}, ["total is not defined in money.py."]),
-        ({"app.py": "x = 1\n"}, ["total is not defined in money.py."]),
-        ({}, []),
-    ],
-)
-@pytest.mark.parametrize(
-    "task", ["Move the function total from app.py to money.py.", "Move the function total to money.py."]
-)
-def test_what_has_not_moved(texts: dict[str, str], told: list[str], task: str) -> None:
-    assert unmet(task, texts) == told
-
-
-def test_a_package_may_give_on_what_is_moved() -> None:
-    texts = {"shop/money.py": HELD["app.py"], "shop/__init__.py": "from shop.money import total\n"}
-    assert unmet("Move the function total to money.py.", {**texts, "api.py": "from shop import total\n"}) == []
-
-
-def test_of_which_file_a_definition_is_moved_is_not_guessed() -> None:
-    assert unmet("Move total to money.py.", {**HELD, "other.py": "def total(x): ...\n"}) == []
-    assert unmet("Move totals from app.py to money.py.", {"app.py": "x = 1\n"}) == []
-    assert unmet("Move totals from app.py to money.py.", {"app.py": "from money import totals\n"}) == [
-        "totals is not defined in money.py."
-    ]
-
-
 BARE = "def add(a, b):\n    return a - b\n"
 WRONG, RIGHT = BARE.replace("a - b", "b - a"), BARE.replace("-", "+")
 TASK = "add(2, 3) should return 5"
@@ -362,19 +273,3 @@ def test_in_the_sandbox(bench: Bench, after: str, refused: bool) -> None:
     error = judged_evidence(context(bench, checks), "calc.py", BARE, after)
     assert (error is not None) is refused
     assert [path.name for path in bench.root.rglob("*")] == ["calc.py"]
-
-
-@pytest.mark.parametrize(
-    ("request_text", "text", "told"),
-    [
-        ("Add an option --dry-run to tool.py.", "print(1)\n", ["--dry-run is not in tool.py."]),
-        ("Please support `--dry-run` as well.", "print(1)\n", ["--dry-run is not in tool.py."]),
-        ("Add an option --dry-run to tool.py.", "def main(dry_run):\n    return dry_run\n", []),
-        ("Don't add --dry-run.", "print(1)\n", []),
-        ("With --dry-run it prints too much, add a limit.", "print(1)\n", []),
-        ("Add a message when --dry-run is given.", "print(1)\n", []),
-    ],
-)
-def test_an_option_that_is_to_be_added_has_to_be_there(request_text: str, text: str, told: list[str]) -> None:
-    assert unmet(request_text, {"tool.py": text}) == told
-    assert unmet(request_text, {"tool.py": text, "Makefile": "\ttool --dry-run\n"}) == []

@@ -83,7 +83,7 @@ ALL = (
 
 
 def test_the_examples_of_all_docstrings() -> None:
-    assert docstring_examples(CODE) == ALL
+    assert docstring_examples(CODE, in_words=True) == ALL
 
 
 FREE = '''def f(a, b=0):
@@ -108,7 +108,7 @@ RATE = 2
 
 
 def test_a_free_standing_string_is_of_what_it_follows() -> None:
-    found = [(each.name, each.source.strip(), each.want.strip()) for each in docstring_examples(FREE)]
+    found = [(each.name, each.source.strip(), each.want.strip()) for each in docstring_examples(FREE, in_words=True)]
     assert found == [("f", "f(20)", "1"), ("f", "f(21)", "2"), ("Box.get", "f(22)", "1"), ("", "f(23)", "1")]
 
 
@@ -145,14 +145,15 @@ def test_a_free_standing_string_is_of_what_it_follows() -> None:
 def test_what_the_words_say_of_a_call(words: str, want: str | None) -> None:
     indented = words.replace("\n", "\n    ")
     text = f'def f(a=1):\n    """Do it.\n\n    {indented}\n    """\n    return a\n'
-    found = [each for each in docstring_examples(text) if each.want]
+    found = [each for each in docstring_examples(text, in_words=True) if each.want]
     assert [each.want.strip() for each in found] == ([] if want is None else [want])
     assert {each.origin for each in found} <= {Origin.DOCSTRING}
+    assert [each.source for each in docstring_examples(text, in_words=False) if ">>>" not in words] == []
 
 
 @pytest.mark.parametrize("text", ["def f(:\n", "", 'def f():\n    """\n    >>> 1\n   2\n    """\n', "x = 1\n"])
 def test_a_text_without_examples(text: str) -> None:
-    assert docstring_examples(text) == ()
+    assert docstring_examples(text, in_words=True) == ()
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from mendgraph.nodes.execute_tools.registry import ToolContext
 from mendgraph.nodes.execute_tools.tools.checking import LONGEST_OUTPUT
 from mendgraph.nodes.execute_tools.tools.run_command import run_checks
 from mendgraph.nodes.records import ChangeKind, FileChange, JsonMap, ToolError, ToolErrorCode, ToolResult
+from mendgraph.nodes.small_model.request_checks import RequestChecks
 from tests.nodes.execute_tools.conftest import Bench
 
 MODULE = import_module("mendgraph.nodes.execute_tools.tools.checking")
@@ -81,7 +82,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ran(bench: Bench, checks: Checks | ToolError | None, *paths: str, task: str = "", **given: Any) -> ToolResult:
-    context = ToolContext(bench.workspace, task=task, checks=checks, timeout_s=20.0, seconds_left=15.0, **given)
+    hints = RequestChecks(task) if task else None
+    words: dict[str, Any] = {"task": task, "hints": hints}
+    context = ToolContext(bench.workspace, checks=checks, timeout_s=20.0, seconds_left=15.0, **words, **given)
     output = run_checks.s(context, paths=list(paths))
     assert (output.changes, output.files_read, output.plan) == ((), {}, None)
     result: ToolResult = output.result
@@ -280,11 +283,11 @@ def old_failure(before: str = "test_b") -> Scripted:
     checks = Scripted([entry(("passed", ""))], ("make",))
     checks.ends = {
         "tests/test_app.py": outcome("tests/test_app.py", 1, test_b="E  two"),
-        "make": RanTests("make", failed={"lint": "", "make": ""}),
+        "make": RanTests("make", failed={"lint": "", "spell": ""}),
     }
     checks.before = {
         "tests/test_app.py": outcome("tests/test_app.py", 1, **{before: "E  one"}),
-        "make": RanTests("make", failed={"lint": "", "make": ""}),
+        "make": RanTests("make", failed={"lint": "", "spell": ""}),
     }
     return checks
 
@@ -293,11 +296,33 @@ def test_what_failed_already_is_told_and_does_not_count(bench: Bench) -> None:
     checks = old_failure()
     result = judged(bench, checks, CHANGED, NEW)
     assert checks.changed == {"app.py": [6]}
-    told = "lint, make failed already before the change, and are not counted. test_b failed already before the change"
+    told = "lint, spell failed already before the change, and are not counted. test_b failed already before the change"
     assert result.data["ran"] == ["1 example of app.py", "pytest tests/test_app.py: 1 test"]
     assert result.data["reason"] == f"{told}, and is not counted."
+    assert result.data["failed_already"]["test_b"] == "tests/test_app.py fails:\nE  two"
     assert message(judged(bench, old_failure(), CHANGED, task="Let test_b pass."))[0] == "tests/test_app.py fails:"
     assert message(judged(bench, old_failure("test_c"), CHANGED))[1] == "E  two"
+
+
+def test_for_a_model_that_is_not_small_the_words_of_a_request_decide_nothing(bench: Bench) -> None:
+    assert judged(bench, old_failure(), CHANGED, task="").data["checks"] == "passed"
+    assert message(judged(bench, old_failure("test_c"), CHANGED, task=""))[1] == "E  two"
+    before_the_first_change = old_failure()
+    before_the_first_change.rules = CheckRules()
+    assert message(judged(bench, before_the_first_change, task=""))[0] == "tests/test_app.py fails:"
+
+
+def test_a_test_that_lacked_what_the_turn_has_added_counts(bench: Bench) -> None:
+    checks = old_failure()
+    checks.before["tests/test_app.py"] = outcome("tests/test_app.py", 0, test_b="No module named 'new'")
+    assert message(judged(bench, checks, CHANGED, NEW, task=""))[1] == "E  two"
+    assert judged(bench, checks, CHANGED, task="").data["checks"] == "passed"
+
+
+def test_of_a_configured_command_its_exit_code_counts_as_it_is(bench: Bench) -> None:
+    checks = old_failure()
+    checks.ends["make"] = checks.before["make"] = RanTests("make", failed={"make": "no rule"})
+    assert message(judged(bench, checks, CHANGED, task="")) == ["make fails:", "no rule"]
 
 
 NUMPY, JEST = "ModuleNotFoundError: No module named 'numpy'", "sh: 1: jest: not found"

@@ -1,6 +1,6 @@
 import pytest
 
-from mendgraph.nodes.execute_tools.edits.request import Request, read_request
+from mendgraph.nodes.language.request import Request, read_request
 
 NAMES = frozenset(
     {"word_count", "load", "save", "Foo", "Cart", "Cart.total", "Cart.size", "ROLES", "admin", "items", "json", "main"}

@@ -1,0 +1,266 @@
+"""What a small model has left undone of a request, as its words say; the model is told and tries again.
+
+Measured on the embedded model (`benchmarks/details.md`): names that have to be gone or there, and files that an order
+is sure to change, are worth two of 33 orders each, and the first one of 24 tasks.
+"""
+
+import ast
+import posixpath
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set as AbstractSet
+from typing import Final, NamedTuple, Protocol
+
+from mendgraph.nodes.language.display import listed
+from mendgraph.nodes.language.documents import defined_names, parse_quietly
+from mendgraph.nodes.language.names import (
+    IS_TEST,
+    ORDER,
+    SENTENCES,
+    TEXT_SUFFIXES,
+    named_paths,
+    orders_a_change,
+    without_output,
+)
+from mendgraph.nodes.language.request import Move, is_file, module_of, read_request
+
+MOST_LINES: Final = 5  # lines that a sentence names
+_TO_PASS: Final = re.compile(
+    r"\b(?:tests?|checks?|suite|build)\b[^.\n]{0,60}\b(?:pass(?:es|ing)?|succeeds?|green|fail(?:s|ed|ing)?|red|broken)\b"
+    r"|\b(?:fix|repair|mend|failing|broken)\s+(?:(?:the|all|its|our|failing|broken|unit)\s+){0,3}(?:tests?|checks?|suite"
+    r"|build)\b",
+    re.IGNORECASE,
+)
+_COMMON: Final = frozenset({"make", "go", "sh", "test", "check", ""})  # programs with the names of usual words
+
+
+class TestsRun(Protocol):
+    """What became of tests: what is told of those that `failed`, and which of them are `near` to what was changed."""
+
+    @property
+    def name(self) -> str:
+        """What ran them; it may be the name of a test as well."""
+
+    @property
+    def failed(self) -> Mapping[str, str]:
+        """What is told of each."""
+
+    @property
+    def near(self) -> Sequence[str]:
+        """Those that ran what was changed."""
+
+
+class RequestChecks(NamedTuple):
+    """What the words of `request` say that has to be so when its work is done."""
+
+    request: str
+
+    def names_checked(self) -> bool:
+        """Whether it says anything of names."""
+        asked = read_request(self.request)
+        return bool(asked.expectations or asked.moves)
+
+    def moved_names(self) -> frozenset[str]:
+        """The definitions that are to go from one file to another."""
+        return frozenset(move.name for move in read_request(self.request).moves)
+
+    def unmet(self, texts: Mapping[str, str]) -> list[str]:
+        """What is not as the request asks, in sentences like `load is still in app.py, line 3, 7.`.
+
+        `texts` are the files that it was about, by path; what is in others is not known here, and names are those of
+        Python files.
+        """
+        trees = dict(_trees(texts))
+        if not trees:
+            return []
+
+        asked = read_request(self.request)
+        modules = frozenset(module_of(path) for path in trees)
+        sentences: list[str] = []
+        for expected in asked.expectations:
+            for path, tree in trees.items():
+                if lines := sorted(set(_use_lines(tree, expected.gone, modules))):
+                    sentences.append(f"{expected.gone} is still in {path}, line {_numbers(lines)}.")
+            if expected.defined and not any(expected.defined in defined_names(tree) for tree in trees.values()):
+                sentences.append(f"{expected.defined} is not defined in {' or '.join(trees)}.")
+
+        code = "\n".join(texts.values()).replace("-", "_")  # an option's name may be that of a parameter
+        flags = (flag for flag in sorted(asked.flags) if flag.replace("-", "_") not in code)
+        sentences += (f"--{flag} is not in {' or '.join(texts)}." for flag in flags)
+        for move in asked.moves:
+            sentences += _not_moved(move, trees)
+        return sentences
+
+    def wanted_tests(
+        self, already: Collection[str], now: TestsRun, before: TestsRun, defined: Collection[str]
+    ) -> set[str]:
+        """Those of the tests that failed `already` which count: the request names them, or is about what they test.
+
+        A request that wants something repaired or made is about more: while nothing works that failed `before`, about
+        the tests that run what was changed, those that are called like what it names of what the changed files have
+        `defined`, and all where it names nothing of that.
+        """
+        request = self.request
+        if _TO_PASS.search(request):
+            return {*already}
+
+        asked, words = read_request(request), frozenset(re.findall(r"\w+", request))
+        subjects = words.intersection(defined)
+        insists = (asked.repairs or asked.creates) and before.failed.keys() <= now.failed.keys()
+
+        def counts(test: str) -> bool:
+            if test in request or words & _names_of(test, now.name):
+                return True
+            about = asked.repairs and (not subjects or any(subject in test for subject in subjects))
+            return insists and test != now.name and (test in now.near or about)
+
+        return {*filter(counts, already)}
+
+    def left_undone(self, changed: Collection[str], exists: Callable[[str], bool]) -> str:
+        """What the request is sure to change, and the `changed` files are not; "" for nothing, or in doubt."""
+        request, _ = without_output(self.request)
+        to_change = [path for path, old in files_to_change(request).items() if exists(path) is old]
+        if left := [path for path in to_change if not any(is_file(other, path) for other in changed)]:
+            return f"The request names {listed(left)}, which {'were' if left[1:] else 'was'} not changed."
+        return "All files are as they were before." if not changed and orders_a_change(request) else ""
+
+
+def _trees(texts: Mapping[str, str]) -> Iterator[tuple[str, ast.Module]]:
+    for path, text in texts.items():
+        if path.endswith(".py"):
+            try:
+                yield path, parse_quietly(text)
+            except (SyntaxError, ValueError, RecursionError, MemoryError):
+                continue
+
+
+def _numbers(lines: Sequence[int]) -> str:
+    return ", ".join(map(str, lines[:MOST_LINES]))
+
+
+def _not_moved(move: Move, trees: Mapping[str, ast.Module]) -> Iterator[str]:
+    """Where a definition that is moved still is, or is taken from; not of which file, where several may be meant."""
+    name, new = move.name, module_of(move.new)
+    holders = [path for path, tree in trees.items() if name in _top_names(tree)]
+    left = [path for path in holders if move.leaves(path)]
+    if move.old or len(left) == 1:
+        yield from (f"{name} is still defined in {path}." for path in left)
+    taken = any(each for tree in trees.values() for each in _imports_of(tree, name, {new}))
+    if (move.certain or taken) and not any(is_file(path, move.new) for path in holders):
+        yield f"{name} is not defined in {move.new}."
+    olds = {module_of(path) for path in ([move.old] if move.old else {*trees} - {*holders}) if "__init__" not in path}
+    for path, tree in trees.items():
+        if lines := sorted(set(_imports_of(tree, name, olds - {new}))):
+            yield f"{name} is to be imported from {new} in {path}, line {_numbers(lines)}."
+
+
+def _top_names(tree: ast.Module) -> set[str]:
+    targets = (each for node in tree.body for each in getattr(node, "targets", [getattr(node, "target", node)]))
+    return {getattr(each, "id", "") or getattr(each, "name", "") for each in targets}
+
+
+def _imports_of(tree: ast.Module, name: str, modules: AbstractSet[str]) -> Iterator[int]:
+    """Where a name is imported from one of these modules, or used as an attribute of one that is imported."""
+    nodes = [*ast.walk(tree)]
+    imports = (node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
+    bound = {each.asname or each.name for node in imports for each in node.names}
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").rpartition(".")[2] in modules:
+            yield from (node.lineno for each in node.names if each.name == name)
+        elif isinstance(node, ast.Attribute) and node.attr == name and getattr(node.value, "id", "") in bound & modules:
+            yield node.lineno
+
+
+def _use_lines(tree: ast.Module, name: str, modules: frozenset[str]) -> Iterator[int]:
+    """Where the name is defined, imported or used; not where a function has a variable of its own of that name."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) and name in _own_variables(node):
+            continue
+        waiting.extend(ast.iter_child_nodes(node))
+        used = name in (getattr(node, "id", ""), getattr(node, "name", ""))
+        used |= isinstance(node, ast.ImportFrom) and any(alias.name == name for alias in node.names)
+        if isinstance(node, ast.Attribute) and node.attr == name:
+            used = getattr(node.value, "id", "") in modules | {"self", "cls"}
+        if used and not isinstance(node, ast.alias):
+            yield getattr(node, "lineno", 0)
+
+
+def _own_variables(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> set[str]:
+    inner = [*ast.walk(node)]
+    outer = {name for each in inner if isinstance(each, ast.Global | ast.Nonlocal) for name in each.names}
+    stored = {each.id for each in inner if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    return {each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)} | (stored - outer)
+
+
+def _names_of(test: str, command: str) -> frozenset[str]:
+    """The words that name a test: its function's and its file's, or the program's of a command."""
+    if test == command:
+        return frozenset({posixpath.basename(test.partition(" ")[0])}) - _COMMON
+    name = test.partition(" (")[0]
+    path, _, function = (name, "", "") if name.endswith(".py") else name.rpartition("::")
+    parts = re.split(r"[.\[]", function)
+    names = {posixpath.basename(path).partition(".")[0], parts[0], parts[-1]}
+    return frozenset(names if " " not in path else ())
+
+
+# --- Which files a request is sure to change, and which it only names
+
+
+_FILE = rf"(?<![\w./-])(?:[\w.-]+/)*[\w-]+\.(?:{'|'.join(sorted(TEXT_SUFFIXES, key=len, reverse=True))})\b(?![\w/(])"
+_FILE_NAME = re.compile(_FILE)
+_FILES = re.compile(rf"{_FILE}(?:(?:,? and |, | & ){_FILE})*")
+_QUOTED_FILE = re.compile(rf"`({_FILE})`")
+_TO_CHANGE = re.compile(
+    r"(?:change|edit|modify|refactor|replace|rewrite|set|update)(?:| .* in)|rename .*(?: in|\()"
+    r"|(?:add|append|insert) .* (?:in|to)|(?:delete|drop|remove)(?:| .* (?:in|from))",
+    re.IGNORECASE,
+)
+_TO_MAKE = re.compile(
+    r"(?:create|write)(?:(?: (?:me|an?|the|new|empty|small|simple|file|module|script|called|named))*| .* in)",
+    re.IGNORECASE,
+)
+"""What stands before the files that are sure to be changed, or made."""
+_FROM = re.compile(rf" (?:from|out of) ({_FILE})")
+_INTO = re.compile(rf" (?:in|to|into) ({_FILE})")
+_TESTED = re.compile(r"(?>.*?\b(?:add|extend|write)\b).*\b(?:test|case)s?\b|.*\bcover\b", re.IGNORECASE)
+"""What says that a file gets a test."""
+_CONTEXT = re.compile(
+    r"\b(?:after|before|but|calls?|circular|differ\w*|duplicate\w*|for|imports?|inconsisten\w*|like|links?|match\w*|of|on"
+    r"|ones?|references?|same|see|so|sure|than|that|those|to (?:an?|be|it|its|the|what)|us(?:e|es|ing)|via|where|which"
+    r"|while|who|with|\w+ing)\b",
+    re.IGNORECASE,
+)
+"""What makes of a file that is named after it one that may only be looked at."""
+_UNSURE = re.compile(
+    r"\b(?:either|except|if|instead|keep|leave|needed|never|no|not|only|or|stays?|unless|without)\b|n't\b|\?",
+    re.IGNORECASE,
+)
+_ONWARDS = re.compile(r" (?:as|from|into|like|so|to)\b(?! [\d\"'])", re.IGNORECASE)
+
+
+def files_to_change(request: str) -> dict[str, bool]:
+    """The files that an order of the request is sure to change, and those that it makes (False); in doubt none.
+
+    Of one file alone an order is not sure, nor of a test, which may be there to pass: `in a.py and b.py`. It is sure of
+    the file that something is moved from, and of the one that gets a test.
+    """
+    sentences = SENTENCES.split(_QUOTED_FILE.sub(r"\1", request))
+    kept = {path for each in sentences if _UNSURE.search(each) for path in named_paths(each)}
+    found: dict[str, bool] = {}
+    for sentence in sentences if orders_a_change(request) else ():
+        order, lists = ORDER.match(sentence), [*_FILES.finditer(sentence)]
+        if order is None or not lists:
+            continue
+        verb = order[0].split()[-1]
+        tests = [path for path in _INTO.findall(sentence) if IS_TEST.search(path)] if _TESTED.match(sentence) else []
+        told = _FROM.findall(sentence)[:1] if verb.lower() == "move" else tests if len(tests) == 1 else []
+        found |= {path: True for path in told if path not in kept}
+        used = lists if verb.lower() == "rename" else lists[:1]
+        head = verb + sentence[order.end() : used[-1].start()].removesuffix("both ").rstrip()
+        files = [path for each in used for path in _FILE_NAME.findall(each[0]) if path not in kept]
+        several = len(files) > 1 and not any(map(IS_TEST.search, files))
+        if not _CONTEXT.search(head) and not _ONWARDS.match(sentence, used[-1].end()):
+            made = _TO_MAKE.fullmatch(head) is not None
+            found |= dict.fromkeys(files, not made) if made or (several and _TO_CHANGE.fullmatch(head)) else {}
+    return found
