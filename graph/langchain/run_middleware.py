@@ -187,8 +187,8 @@ class LoopGuardMiddleware(StoppingMiddleware):
     Calls are the same where tool and arguments are; `./a.py` is `a.py`. The first time that one is repeated, the model
     is told so beside its result, and the call is refused from then on, with a `ToolMessage` of the status "error".
     Repeated once more, it ends the run; after other calls, the second one does. Two or three calls that alternate are a
-    loop as well. A call whose result is a new one is progress. A successful call of a tool that writes is progress: what was refused may be
-    called again. It looks back to the beginning of the turn: of one `invoke`.
+    loop as well. A call whose result is a new one is progress. So is a successful call of a tool that writes: what was
+    refused may be called again. It looks back to the beginning of the turn: of one `invoke`.
     """
 
     state_schema = _LoopState

@@ -234,7 +234,7 @@ def _repeated(steps: Steps, config: LoopConfig) -> list[str]:
     return [name for name in dict.fromkeys(step) if name in looping]
 
 
-def _ends_cycle(actions: Sequence[str], times: int) -> bool:
+def _ends_cycle(actions: list[str], times: int) -> bool:
     for length in range(2, LONGEST_CYCLE + 1):
         cycle = actions[-length:]
         if len({*cycle}) == length and actions[-length * times :] == cycle * times:
