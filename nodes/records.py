@@ -387,12 +387,17 @@ class Verdict(Record):
 
 
 class OverrideConstraint(Record):
-    """Spec 3's typed override: calls with this signature are denied until a file changes or the turn ends."""
+    """Spec 3's typed override: calls with this signature are denied until a file changes or the turn ends.
+
+    `repeats` counts the calls that made it a loop and those that came since. It was `obeyed` once the model did
+    something else.
+    """
 
     signature: str
     tool: str
     target: str
     repeats: int
+    obeyed: bool = False
 
 
 class LoopVerdict(StrEnum):
@@ -437,11 +442,13 @@ class Mark(Record):
 class LoopRecord(Record):
     """Loop control's memory: for each step, oldest first, the signatures of its calls.
 
-    `failed_tries` are steps in a row whose edits or checks failed, `missed` the files of the turn's edits that missed.
-    `verified` is what the checks since the last change came to, `refused` the calls that were not allowed, in words.
+    `outcomes` pair the signatures of the last calls with hashes of their results. `failed_tries` are steps in a row
+    whose edits or checks failed, `missed` the files of the turn's edits that missed. `verified` is what the checks
+    since the last change came to, `refused` the calls that were not allowed, in words.
     """
 
     recent: tuple[tuple[str, ...], ...] = ()
+    outcomes: tuple[tuple[str, str], ...] = ()
     overrides: tuple[OverrideConstraint, ...] = ()
     verdict: LoopVerdict = LoopVerdict.FRESH
     failed_tries: int = 0

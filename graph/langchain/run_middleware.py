@@ -210,8 +210,9 @@ class LoopGuardMiddleware(StoppingMiddleware):
 
     Calls are the same where tool and arguments are; `./a.py` is `a.py`. The first time that one is repeated, the model
     is told so beside its result, and the call is refused from then on, with a `ToolMessage` of the status "error".
-    Repeated once more, it ends the run. A successful call of a tool that writes is progress: what was refused may be
-    called again. It looks back to the beginning of the turn: of one `invoke`.
+    Repeated once more, it ends the run; after other calls, the second one does. Two or three calls that alternate are a
+    loop as well. A call whose result is a new one is progress. So is a successful call of a tool that writes: what was
+    refused may be called again. It looks back to the beginning of the turn: of one `invoke`.
     """
 
     state_schema = _LoopState
@@ -261,6 +262,10 @@ class LoopGuardMiddleware(StoppingMiddleware):
             {name for call, spec, name in calls if spec.effect is records.Effect.WRITE and worked[call.call_id]},
             answered=False,
             config=self._config,
+            outcomes={
+                name: repetition.outcome_of(records.ToolResult.success(content=results[call.call_id].content))
+                for call, _, name in calls
+            },
         )
         notices = [(results[call.call_id], repetition.override_notice(record, name)) for call, _, name in calls]
         told: dict[str, Any] = {"messages": [_with_notice(result, notice) for result, notice in notices if notice]}

@@ -29,6 +29,7 @@ def check(
         changed={name for at, name in signatures.items() if results[at].changes},
         answered=any(specs[call.tool].terminal and results[at].result.ok for at, call in calls.items()),
         config=config,
+        outcomes={name: repetition.outcome_of(results[at].result) for at, name in signatures.items()},
     )
     reply, profile = state.get("reply") or ModelReply(), state["profile"]
     if not reply.preloaded:

@@ -1,10 +1,17 @@
 """Is this progress? Pure bookkeeping over the signatures of the last actions (spec 3, "Loop detection").
 
-An action is repeated when it makes up `threshold` of the last `window` actions, or when the same calls in the same
-order make up `threshold` of the last `window` steps. The first time, each repeated signature gets a typed override,
-which guard enforces. An overridden action that comes again has been refused; after `max_overrides` such refusals the
-repetition counts as persistent. Reading on from another line is another action, so it is progress. Two
-calls that would do the same thing have the same signature.
+An action is repeated when it makes up `threshold` of the last `window` actions, when the same calls in the same order
+make up `threshold` of the last `window` steps, or when it ends a cycle of two or three different actions that came
+`threshold` times one after the other (A, B, A, B, A, B), for which there is a window of its own. The first time, each
+repeated signature gets a typed override, which guard enforces. Reading on from another line is another action, so it is
+progress. Two calls that would do the same thing have the same signature.
+
+An overridden action that comes again has been refused. Spec 3 ends the run at the next repetition ("repeat again and
+confirm SYSTEM_ERROR"), and at the "second repeat after override". Both hold: `max_overrides` refusals end the run of a
+model that goes on with overridden actions. One that has obeyed, by another action, has one refusal more, so that a
+single later repetition does not end its run.
+
+A call whose result it has not had before is progress, such as that of a job's state: its earlier calls do not count.
 
 A file change is progress too: the world is different now. It lifts the overrides and forgets every action but the ones
 that made it. Those stay, so an edit that succeeds the same way again and again (appending one line for ever) is still
@@ -14,8 +21,10 @@ them.
 
 import json
 import posixpath
+import re
 from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
+from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from pydantic import Field
@@ -106,6 +115,12 @@ MAX_FAILED_TRIES = 4
 Source: measured on a 1.5B model, where nearly all that succeed do so within four tries.
 """
 
+LONGEST_CYCLE = 3
+"""So many different actions at most are recognised as a cycle."""
+
+MOST_OUTCOMES = 16
+"""So many last results are remembered: a call whose result is a new one makes progress."""
+
 Steps = tuple[tuple[str, ...], ...]
 
 
@@ -132,12 +147,13 @@ def check_progress(
     changed: Collection[str],
     answered: bool,
     config: LoopConfig,
+    outcomes: Mapping[str, str] = MappingProxyType({}),
 ) -> LoopRecord:
     """The record after a step in which these actions were called, in order, denied ones included.
 
     `described` gives each signature's tool and target, `changed` holds the signatures of the calls that changed a file,
-    and `answered` says that the run's final answer was accepted. The new verdict is about this step alone; `recent`
-    holds at most the window's steps.
+    and `answered` says that the run's final answer was accepted. `outcomes` are hashes of what the calls came to. The
+    new verdict is about this step alone; `recent` holds at most the steps of the windows.
     """
     if answered:
         return record.model_copy(update={"verdict": LoopVerdict.ANSWERED})
@@ -145,9 +161,15 @@ def check_progress(
     if changed:
         steps, standing = tuple(tuple(name for name in step if name in changed) for step in steps), ()
     overrides = {each.signature: each for each in standing}
+    outcomes = {name: outcome for name, outcome in outcomes.items() if name not in overrides}  # which were refused
+    news = _news(record, outcomes) - {*changed}
+    steps = (*(tuple(name for name in step if name not in news) for step in steps[:-1]), steps[-1])
+    looping = _repeated(steps, config)
+    if overrides.keys().isdisjoint(steps[-1]) and not {*steps[-1]} <= {*looping}:
+        overrides = {name: each.model_copy(update={"obeyed": True}) for name, each in overrides.items()}
     for name in {*steps[-1]} & overrides.keys():
         overrides[name] = overrides[name].model_copy(update={"repeats": overrides[name].repeats + 1})
-    for name in _repeated(steps, config):
+    for name in looping:
         tool, target = described[name]
         new = OverrideConstraint(signature=name, tool=tool, target=target, repeats=config.threshold)
         overrides.setdefault(name, new)
@@ -155,8 +177,25 @@ def check_progress(
     verdict = LoopVerdict.OVERRIDE if touched else LoopVerdict.FRESH
     if any(_persists(override, config) for override in touched):
         verdict = LoopVerdict.PERSISTED
-    recent = tuple(past for past in steps if past)[-config.span :]
-    return record.model_copy(update={"recent": recent, "overrides": tuple(overrides.values()), "verdict": verdict})
+    recent = tuple(past for past in steps if past)[-max(config.span, LONGEST_CYCLE * config.threshold) :]
+    known = tuple(dict.fromkeys((*record.outcomes, *outcomes.items())))[-MOST_OUTCOMES:]
+    update = {"recent": recent, "outcomes": known, "overrides": tuple(overrides.values()), "verdict": verdict}
+    return record.model_copy(update=update)
+
+
+def outcome_of(result: ToolResult) -> str:
+    """A hash of what a call came to; under which name a long result was kept makes no difference."""
+    text = json.dumps(result.as_map(), sort_keys=True, default=str)
+    return sha256(_REFERENCES.sub("", text).encode("utf-8", "surrogatepass")).hexdigest()[:SIGNATURE_CHARS]
+
+
+_REFERENCES: Final = re.compile(r"@result/[0-9]+")
+
+
+def _news(record: LoopRecord, outcomes: Mapping[str, str]) -> set[str]:
+    """The signatures of the calls that were made before and came to something else now than ever."""
+    called = {name for name, _ in record.outcomes}
+    return {name for name, outcome in outcomes.items() if name in called and (name, outcome) not in record.outcomes}
 
 
 def loop_stop(record: LoopRecord, config: LoopConfig) -> StopCause | None:
@@ -179,7 +218,7 @@ def override_notice(record: LoopRecord, signature: str) -> JsonMap | None:
                 f"{_action(override)} was called {override.repeats} times with the same arguments. It is refused until "
                 "a file changes, and more repeats end the run. Do something else, or give your final answer."
             )
-            return {"kind": "loop_override", **override.model_dump(), "message": message}
+            return {"kind": "loop_override", **override.model_dump(exclude={"obeyed"}), "message": message}
     return None
 
 
@@ -191,11 +230,21 @@ def _repeated(steps: Steps, config: LoopConfig) -> list[str]:
     looping = {window[-1] for window in windows if window.count(window[-1]) >= config.threshold}
     if steps[-config.span :].count(step) >= config.threshold:
         looping.update(step)
+    looping.update(actions[end - 1] for end in ends if _ends_cycle(actions[:end], config.threshold))
     return [name for name in dict.fromkeys(step) if name in looping]
 
 
+def _ends_cycle(actions: list[str], times: int) -> bool:
+    for length in range(2, LONGEST_CYCLE + 1):
+        cycle = actions[-length:]
+        if len({*cycle}) == length and actions[-length * times :] == cycle * times:
+            return True
+    return False
+
+
 def _persists(override: OverrideConstraint, config: LoopConfig) -> bool:
-    return override.repeats - config.threshold >= config.max_overrides
+    borne = config.max_overrides + (override.obeyed and config.max_overrides > 0)
+    return override.repeats - config.threshold >= borne
 
 
 def _action(override: OverrideConstraint) -> str:

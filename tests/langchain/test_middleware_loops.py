@@ -46,6 +46,19 @@ def test_calls_side_by_side_are_one_loop_and_the_end_may_be_an_exception() -> No
     assert len(server.requests) == 3
 
 
+def test_a_call_whose_result_changes_is_progress_and_one_repetition_after_other_calls_ends_nothing() -> None:
+    states = count()
+
+    def state() -> str:
+        """The state of a job."""
+        return f"{next(states)} parts are done"
+
+    poll = Calls([("state", "{}")])
+    read, other = Calls([("look", '{"path": "a.py"}')]), Calls([("look", '{"path": "b.py"}')])
+    with ScriptedServer([*[poll] * 5, *[read] * 3, other, read, Say("Done.")]) as server:
+        assert ask(agent(server, LoopGuardMiddleware(), tools=[look, state]))[-1].text == "Done."
+
+
 def test_a_write_is_progress_and_no_write_is_none() -> None:
     def save(text: str) -> str:
         """Save a text."""
@@ -67,7 +80,7 @@ def test_failed_write_is_no_progress() -> None:
 
     saving = StructuredTool.from_function(save, handle_tool_error=True)
     read = Calls([("look", '{"path": "a.py"}')])
-    with ScriptedServer([*[read] * 3, Calls([("save", '{"text": "x"}')]), read, Say("Done.")]) as server:
+    with ScriptedServer([*[read] * 3, Calls([("save", '{"text": "x"}')]), read, read, Say("Done.")]) as server:
         guard = LoopGuardMiddleware(effects={"save": Effect.WRITE})
         assert "look on 'a.py'" in ask(agent(server, guard, tools=[look, saving]))[-1].text
 

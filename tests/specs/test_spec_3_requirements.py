@@ -6,12 +6,21 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from mendgraph import ToolContext, default_tools, tool
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.events import Denied, Event, HealingBegan, LoopOverridden, StepDone, Traced
 from mendgraph.nodes.heal.corrective_prompt import DEFAULT_SELF_HEALING_CONFIG
 from mendgraph.nodes.loop_check import LOOP_OVERRIDE_MAX_RETRIES, LOOP_REPEAT_THRESHOLD, REPEAT_WINDOW, action_signature
 from mendgraph.nodes.loop_check.repetition import LoopConfig
-from mendgraph.nodes.records import ExtractionErrorType, JsonMap, OutcomeKind, OverrideConstraint, Protocol, StopReason
+from mendgraph.nodes.records import (
+    Effect,
+    ExtractionErrorType,
+    JsonMap,
+    OutcomeKind,
+    OverrideConstraint,
+    Protocol,
+    StopReason,
+)
 from tests.doubles.replies import Say
 from tests.doubles.tool_use import use
 from tests.specs.watched_runs import watch
@@ -170,6 +179,34 @@ def test_a_loop_that_is_left_after_its_override_is_no_loop(tmp_path: Path, proto
     other = use(("read_file", {"path": "long.txt", "limit": 1}))
     events, result, _ = watch(tmp_path, protocol, READ, READ, READ, other, DONE)
     assert [event for event in events if isinstance(event, Denied)] == []
+    assert result.outcome.kind is OutcomeKind.FINISHED
+
+
+def test_a_single_repetition_after_an_override_was_obeyed_does_not_end_the_run(
+    tmp_path: Path, protocol: Protocol
+) -> None:
+    others = [use(("read_file", {"path": "long.txt", "limit": limit})) for limit in (1, 2, 3)]
+    events, result, _ = watch(tmp_path, protocol, READ, READ, READ, *others, READ, DONE)
+    assert [event.verdict.rule for event in events if isinstance(event, Denied)] == ["loop_override"]
+    assert result.outcome.kind is OutcomeKind.FINISHED
+
+
+def test_two_calls_that_alternate_are_a_loop(tmp_path: Path, protocol: Protocol) -> None:
+    other = use(("read_file", {"path": "long.txt", "limit": 1}))
+    _, result, model = watch(tmp_path, protocol, *[READ, other] * 5, DONE)
+    assert (result.outcome.reason, len(model.calls)) == (StopReason.LOOP_PERSISTED, 8)
+
+
+def test_a_call_whose_result_changes_is_progress(tmp_path: Path, protocol: Protocol) -> None:
+    states = iter(range(5))
+
+    @tool(effect=Effect.READ)
+    def job_state(_: ToolContext) -> str:
+        """The state of the job."""
+        return f"{next(states)} of 5 parts"
+
+    tools = [*default_tools(), job_state]
+    _, result, _ = watch(tmp_path, protocol, *[use(("job_state", {}))] * 5, DONE, tools=tools)
     assert result.outcome.kind is OutcomeKind.FINISHED
 
 

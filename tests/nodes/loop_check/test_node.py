@@ -4,7 +4,7 @@ import pytest
 
 from mendgraph.nodes.language.text_protocol import MISSED
 from mendgraph.nodes.loop_check.node import check
-from mendgraph.nodes.loop_check.repetition import LoopConfig, LoopState, signature_of
+from mendgraph.nodes.loop_check.repetition import LoopConfig, LoopState, outcome_of, signature_of
 from mendgraph.nodes.records import (
     Answer,
     CallError,
@@ -75,6 +75,7 @@ def test_three_identical_calls_are_overridden_and_the_fourth_ends_the_run() -> N
     assert updates[2] == {
         "loop": LoopRecord(
             recent=((signed(READ),),) * 3,
+            outcomes=((signed(READ), outcome_of(done().result)),),
             overrides=(OverrideConstraint(signature=signed(READ), tool="read_file", target="a.py", repeats=3),),
             verdict=LoopVerdict.OVERRIDE,
         )

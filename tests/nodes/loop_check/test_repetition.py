@@ -13,7 +13,9 @@ from mendgraph.nodes.loop_check import (
     OverrideConstraint,
 )
 from mendgraph.nodes.loop_check.repetition import (
+    LONGEST_CYCLE,
     MAX_FAILED_TRIES,
+    MOST_OUTCOMES,
     LoopConfig,
     action_signature,
     check_progress,
@@ -30,17 +32,29 @@ DEFAULT = LoopConfig()
 
 
 def after(
-    record: LoopRecord, *signatures: str, changed: Collection[str] = (), config: LoopConfig = DEFAULT
+    record: LoopRecord,
+    *signatures: str,
+    changed: Collection[str] = (),
+    config: LoopConfig = DEFAULT,
+    outcome: str = "",
 ) -> LoopRecord:
-    return check_progress(record, signatures, DESCRIBED, changed=changed, answered=False, config=config)
+    outcomes = dict.fromkeys(signatures, outcome)
+    return check_progress(
+        record, signatures, DESCRIBED, changed=changed, answered=False, config=config, outcomes=outcomes
+    )
 
 
 def play(steps: Iterable[str], config: LoopConfig = DEFAULT) -> tuple[LoopRecord, list[LoopVerdict]]:
-    """The record after these steps, and the verdict of each. `!` follows an action that changed a file."""
+    """The record after these steps, and the verdict of each.
+
+    `!` follows an action that changed a file. Digits at the end of a step tell one result of its calls from another.
+    """
     record, verdicts = LoopRecord(), []
     for step in steps:
         changed = {name for name, mark in pairwise(step) if mark == "!"}
-        record = after(record, *step.replace("!", ""), changed=changed, config=config)
+        names = step.rstrip("0123456789")
+        outcome = step.removeprefix(names)
+        record = after(record, *names.replace("!", ""), changed=changed, config=config, outcome=outcome)
         verdicts.append(record.verdict)
     return record, verdicts
 
@@ -59,8 +73,21 @@ def test_the_defaults_are_the_specifications() -> None:
     ("steps", "verdicts"),
     [
         ("A A A A", [FRESH, FRESH, OVERRIDE, PERSISTED]),
-        ("A A A B A", [FRESH, FRESH, OVERRIDE, FRESH, PERSISTED]),
-        ("A B A B A B A B", [FRESH] * 8),
+        ("A A A B A", [FRESH, FRESH, OVERRIDE, FRESH, OVERRIDE]),
+        ("A A A B C D A E", [FRESH, FRESH, OVERRIDE, FRESH, FRESH, FRESH, OVERRIDE, FRESH]),
+        ("A A A B A B A", [FRESH, FRESH, OVERRIDE, FRESH, OVERRIDE, FRESH, PERSISTED]),
+        ("A A A B A A", [FRESH, FRESH, OVERRIDE, FRESH, OVERRIDE, PERSISTED]),
+        ("A A A AB", [FRESH, FRESH, OVERRIDE, PERSISTED]),
+        ("A B A B A B A B", [*[FRESH] * 5, OVERRIDE, OVERRIDE, PERSISTED]),
+        ("A B A B A B C A B", [*[FRESH] * 5, OVERRIDE, FRESH, FRESH, OVERRIDE]),
+        ("A B C A B C A B C", [*[FRESH] * 8, OVERRIDE]),
+        ("A B C D A B C D A B C D A", [FRESH] * 13),
+        ("ABABAB A B", [OVERRIDE, OVERRIDE, PERSISTED]),
+        ("A1 A2 A3 A4 A5", [FRESH] * 5),
+        ("A1 A2 A2 A2", [FRESH, FRESH, FRESH, OVERRIDE]),
+        ("A1 A2 A1 A2", [FRESH, FRESH, FRESH, OVERRIDE]),
+        ("A1 B A2 B A3 B A4 B", [FRESH] * 8),
+        ("W!1 W!2 W!3", [FRESH, FRESH, OVERRIDE]),
         ("AAA A", [OVERRIDE, PERSISTED]),
         ("BAAA BA", [OVERRIDE, PERSISTED]),
         ("A AA", [FRESH, OVERRIDE]),
@@ -86,7 +113,8 @@ def test_how_many_refused_repeats_are_borne(max_overrides: int, verdicts: list[L
 
 def test_a_change_lifts_the_overrides_and_forgets_all_but_what_made_it() -> None:
     before = LoopRecord(recent=(("A",), ("V", "A"), ("A",)), overrides=(constraint("A"),), verdict=OVERRIDE)
-    assert after(before, "A", "V", changed={"V"}) == LoopRecord(recent=(("V",), ("V",)), overrides=(), verdict=FRESH)
+    record = after(before, "A", "V", changed={"V"})
+    assert (record.recent, record.overrides, record.verdict) == ((("V",), ("V",)), (), FRESH)
 
 
 def test_a_persistent_loop_leaves_its_evidence() -> None:
@@ -141,7 +169,8 @@ def test_every_way_of_repeating_on_ends(steps: list[str]) -> None:
 @given(replies, configs)
 def test_the_memory_stays_small_and_is_plain_data(steps: list[str], config: LoopConfig) -> None:
     record, _ = play(steps, config)
-    assert len(record.recent) <= config.span
+    assert len(record.recent) <= max(config.span, LONGEST_CYCLE * config.threshold)
+    assert len(record.outcomes) <= MOST_OUTCOMES
     assert all(record.recent)
     assert len({override.signature for override in record.overrides}) == len(record.overrides)
     assert LoopRecord.model_validate_json(record.model_dump_json()) == record

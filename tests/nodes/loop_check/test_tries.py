@@ -192,7 +192,7 @@ def failed(tool: str) -> CallResult:
 def test_the_repeated_call_is_told_beside_its_result() -> None:
     other = ok("list_files")
     told = with_notices([read(), LISTED], [ok("read_file"), other], {0: "s1", 1: "s2"}, OVERRIDDEN)
-    notice = {"kind": "loop_override", **OVERRIDE.model_dump(), "message": NOTICE}
+    notice = {"kind": "loop_override", **OVERRIDE.model_dump(exclude={"obeyed"}), "message": NOTICE}
     assert told[0].result == ToolResult(ok=True, data={"content": "x", "override": notice})
     assert told[1] == other
     (refused,) = with_notices([read()], [failed("read_file")], {0: "s1"}, OVERRIDDEN)
