@@ -273,6 +273,8 @@ def _totals(run: ListedRun, spending: Spending, course: Course) -> list[tuple[st
     counts = [("step", len(steps))] if steps else []
     counts += [("model call", usage.total_calls), ("token", usage.total_input_tokens + usage.total_output_tokens)]
     totals = [(name if number == 1 else f"{name}s", f"{number:,}") for name, number in counts]
+    repairs = {name: count for name, count in spending.mending.report().items() if isinstance(count, int)}
+    totals += [(name.replace("_", " "), f"{count:,}") for name, count in repairs.items()]
     totals += [("in its steps", seconds_words(sum(step.seconds for step in steps)))] if steps else []
     return [*totals, ("file changed" if files == 1 else "files changed", f"{files:,}")]
 
