@@ -260,13 +260,13 @@ class Mending(Record):
     overrides: int = 0
     truncated: int = 0
 
-    def report(self) -> JsonMap:
+    def counts(self) -> dict[str, int]:
         """The counts that are not 0, by the names that usage reports have for them."""
-        return {_REPORTED[name]: count for name, count in self.model_dump().items() if count}
+        return {name: count for field, name in _REPORTED.items() if (count := getattr(self, field))}
 
 
 _REPORTED: Final[Mapping[str, str]] = {
-    **{name: f"replies_{name}" for name in ("rescued", "asked_again", "healed", "cut", "in_format")},
+    **{name: f"replies_{name}" for name in ("rescued", "asked_again", "healed", "cut")},
     "loops": "loops",
     "overrides": "loop_overrides",
     "truncated": "truncated_reads",
@@ -479,7 +479,8 @@ def usage_report(spending: Spending) -> JsonMap:
         "output_tokens_in_current_turn": turn_output,
         "steps_in_current_turn": spending.steps,
         "seconds_in_current_turn": round(spending.seconds, 3),
-        **spending.mending.report(),
+        **spending.mending.counts(),
+        **({"replies_in_format": spending.mending.in_format} if spending.mending.in_format else {}),
         "cached_tokens": spending.cached_tokens,
         "reasoning_tokens": spending.reasoning_tokens,
         "cache_write_tokens": spending.cache_write_tokens,
