@@ -28,6 +28,7 @@ from mendgraph.graph.configuration.narrowing import (
     given_context,
     run_id_of,
 )
+from mendgraph.graph.machine import repairs
 from mendgraph.graph.machine.guard_runtime import is_judged_by_words, judge_calls, with_known_files
 from mendgraph.graph.machine.memory import Memory, Note
 from mendgraph.graph.machine.model_runtime import ModelRuntime, Prepared, book_thread
@@ -36,6 +37,7 @@ from mendgraph.graph.machine.run_records import REQUEST_ID, is_resuming
 from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.machine.workspace import WorkspaceFiles, WorkspaceRecords, marks_of
+from mendgraph.graph.telemetry.spans import count_events
 from mendgraph.nodes.begin_turn.node import begin_turn
 from mendgraph.nodes.begin_turn.turn_start import Made, TurnResources
 from mendgraph.nodes.call_model import ledger
@@ -49,6 +51,7 @@ from mendgraph.nodes.execute_tools.files.workspace import FileContent
 from mendgraph.nodes.execute_tools.policy.alerts import Alert, Vitals, observe_cost, observe_reply, observe_tool
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.step import Execution
+from mendgraph.nodes.execute_tools.trace import RunLog
 from mendgraph.nodes.guard.policy import edited_result, judge_workspace
 from mendgraph.nodes.guard.scope import unnamed
 from mendgraph.nodes.heal.node import heal
@@ -283,8 +286,8 @@ class BoundNodes:
             return update
         if cut:
             _trace_event(state["run_id"], "reply.cut", {})
-        if cut or formats:
-            update["spending"] = ledger.count_mending(state["spending"], sorted(formats), cut=int(cut))
+        counts = repairs.after_parse(self._log(state), state, update)
+        update = _counted(state, update, {**counts, "cut": int(cut)}, sorted(formats))
         valid = not update["errors"]
         return self._watched(state, update, lambda vitals: observe_reply(vitals, valid))
 
@@ -302,22 +305,19 @@ class BoundNodes:
         update = heal(state, context.healing(state["profile"]), may_switch=context.protocol == "auto")
         if "profile" in update:
             _trace_event(state["run_id"], "protocol.switched", {"protocol": update["profile"].protocol.value})
-        rescued = "reading" in update
         formats = {item.format for item in state["items"] if isinstance(item, ToolCall) and item.format}
-        for name in sorted(formats if rescued else ()):
+        for name in sorted(formats if "reading" in update else ()):
             if state["spending"].mending.in_format.get(name, 0) <= _TOLD_FORMATS:
                 _trace_event(state["run_id"], "reply.rescued", {"format": name})
-        asked = int(not rescued and "corrections" in update)
-        update = self._tools.words.hidden(state["run_id"], update, *_SAID_OF_REPLIES)
-        update["spending"] = ledger.count_mending(state["spending"], rescued=int(rescued), asked_again=asked)
-        return update
+        counts = repairs.after_heal(self._log(state), state, update)
+        return _counted(state, self._tools.words.hidden(state["run_id"], update, *_SAID_OF_REPLIES), counts)
 
     def guard(self, state: AgentState) -> Update:
         """Judge the calls."""
         judged = judge_calls(self._tools, self._as_written(state, "items"))
         update = self._tools.words.hidden(state["run_id"], judged, "items", "verdicts", "results")
         if update["results"]:
-            log, items = self._tools.log(state["context"], state["run_id"]), update.get("items", state["items"])
+            log, items = self._log(state), update.get("items", state["items"])
             for item, verdict, result in zip(items, update["verdicts"], update["results"], strict=True):
                 log.call(state.get("step", 0), item, verdict, result)
         return update
@@ -360,7 +360,7 @@ class BoundNodes:
         paid = not (state.get("reply") or ModelReply()).preloaded
         spending = state["spending"]
         update |= {"items": [], "spending": spending.model_copy(update={"steps": spending.steps + paid})}
-        return update
+        return _counted(state, update, repairs.after_loop_check(self._log(state), state, update))
 
     def finish(self, state: AgentState) -> Update:
         """End with the answer."""
@@ -409,9 +409,15 @@ class BoundNodes:
         marks += tuple(Mark(kind="not_named", path=path) for path in others if changes[path][1])
         return {**state, "loop": (state.get("loop") or LoopRecord()).model_copy(update={"marks": marks})}
 
+    def _log(self, state: AgentState) -> RunLog:
+        """Where the run is written down; nowhere where the thread has no context."""
+        context = state.get("context") or AgentContext(audit=False)
+        return self._tools.log(context, state.get("run_id", ""))
+
     def _stopped(self, state: AgentState, update: Update) -> Update:
-        """Write what is left of the spending, and forget what the model wrote."""
+        """Write what is left of the spending and how the turn ended, and forget what the model wrote."""
         self._models.book.flush()
+        self._log(state).ended(state.get("step", 0), update["outcome"])
         self._tools.words.forget(state.get("run_id", ""))
         if not (self.servers_outlive_turns or self._of_child):
             self._tools.end_servers(state.get("run_id", ""))
@@ -511,10 +517,11 @@ class BoundNodes:
         vitals, alert = observe(update.get("vitals") or state.get("vitals") or Vitals())
         if alert is not None:
             get_stream_writer()({"type": "alert", **asdict(alert)})
-            self._tools.log(state["context"], state["run_id"]).alert(asdict(alert))
+            self._log(state).alert(state.get("step", 0), asdict(alert))
         return {**update, "vitals": vitals}
 
     def _tools_watched(self, state: AgentState, update: Update) -> Update:
+        update = _counted(state, update, repairs.after_tools(update, self._specs))
         for result in update["results"]:
             update = self._watched(state, update, partial(observe_tool, ok=result.result.ok))
         return update
@@ -549,6 +556,16 @@ def _hooks_of(middleware: Sequence[Any], redactor: Callable[[], Redactor]) -> "H
     from mendgraph.graph.langchain.hooks import Hooks  # LangChain's agents take a second to import
 
     return Hooks(middleware, redactor)
+
+
+def _counted(state: AgentState, update: Update, counts: repairs.Counts, formats: Sequence[str] = ()) -> Update:
+    """The update with what is counted of it, which whoever observes the run hears of as well."""
+    events = {name: count for name, count in counts.items() if count}
+    if not events and not formats:
+        return update
+    count_events(events)
+    spending = update.get("spending") or state["spending"]
+    return {**update, "spending": ledger.count_mending(spending, formats, **events)}
 
 
 def _trace_event(run_id: str, name: str, payload: JsonMap, step: int = 0) -> None:

@@ -1,7 +1,6 @@
 """The report of a run as one page: HTML that needs no network, no script and no other file.
 
-Each view is a map of what `report.html` prints. What others said is made fit for a page first: no secrets, bounded
-lengths.
+Each view is a map of what `report.html` prints. What others said is made fit for it: no secrets, bounded lengths.
 """
 
 import json
@@ -270,11 +269,12 @@ def _settings(context: AgentContext, texts: Texts) -> list[tuple[str, str]]:
 
 def _totals(run: ListedRun, spending: Spending, course: Course) -> list[tuple[str, str]]:
     steps, usage, files = course.steps, spending.usage, len(run.files)
-    counts = [("step", len(steps))] if steps else []
-    counts += [("model call", usage.total_calls), ("token", usage.total_input_tokens + usage.total_output_tokens)]
+    tokens = usage.total_input_tokens + usage.total_output_tokens
+    counts = [*([("step", len(steps))] if steps else []), ("model call", usage.total_calls), ("token", tokens)]
     totals = [(name if number == 1 else f"{name}s", f"{number:,}") for name, number in counts]
     totals += [("in its steps", seconds_words(sum(step.seconds for step in steps)))] if steps else []
-    return [*totals, ("file changed" if files == 1 else "files changed", f"{files:,}")]
+    repairs = [(name.replace("_", " "), f"{number:,}") for name, number in spending.mending.counts().items()]
+    return [*totals, *repairs, ("file changed" if files == 1 else "files changed", f"{files:,}")]
 
 
 def _turns(course: Course, texts: Texts, *, working: bool) -> list[JsonMap]:

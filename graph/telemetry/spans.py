@@ -1,7 +1,7 @@
 """One run as OpenTelemetry sees it: a span `invoke_agent mendgraph`, with a child for each model call and each tool.
 
-The machine says what happens, and it becomes spans of the provider that the process has set. Nothing of OpenTelemetry
-is imported before somebody else has: then nobody observes, and a run pays for one look.
+The machine says what happens, and it becomes spans and counters of the providers that the process has set. Nothing of
+OpenTelemetry is imported before somebody else has: then nobody observes, and a run pays for one look.
 
 Names are those of OpenTelemetry's conventions for generative AI; what these have no name for begins with `mendgraph.`.
 Source: open-telemetry/semantic-conventions v1.41.0, docs/gen-ai: gen-ai-spans.md, gen-ai-agent-spans.md.
@@ -42,6 +42,28 @@ _PACKAGES: Final[Mapping[str, str]] = {
     "xai": "x_ai",
 }
 """The conventions' names for the providers of LangChain's packages, where they differ."""
+
+
+EVENTS: Final[Mapping[str, str]] = {
+    "rescued": "Replies whose calls were read in another format than was asked for",
+    "asked_again": "Replies that could not be used and were answered with what was wrong with them",
+    "healed": "Replies that could be used after one or more that could not",
+    "cut": "Replies of which only what stood before an invented result was kept",
+    "loops": "Steps that repeated an action",
+    "overrides": "Actions that were refused as they were repeated",
+    "truncated": "Results of reading tools that show a part of what there is",
+}
+"""What is counted of runs, with its description: the metric `mendgraph.{name}`. The names are those of `Mending`."""
+
+
+def count_events(events: Mapping[str, int]) -> None:
+    """Count these on the meters of the process, where it has set a provider: one that is not the API's own."""
+    metrics = sys.modules.get("opentelemetry.metrics")
+    if metrics is None or type(metrics.get_meter_provider()).__module__.startswith(metrics.__name__):
+        return
+    meter = metrics.get_meter(AGENT_NAME)
+    for name in events.keys() & EVENTS.keys():
+        meter.create_counter(f"{AGENT_NAME}.{name}", "{event}", EVENTS[name]).add(events[name])
 
 
 def run_observer(run_id: str, scrub: Callable[[str], str]) -> "RunSpan | None":

@@ -266,17 +266,34 @@ MIN_OUTPUT_TOKENS: Final = 16  # a reply that may not be longer than this is not
 
 
 class Mending(Record):
-    """How often replies of this turn had to be mended.
+    """How often replies of this turn had to be mended, and what else was kept within bounds.
 
     `rescued` were read in another form than was asked for, `asked_again` were answered with what was wrong with them,
-    and of those that were `cut` only what stood before an invented result was kept. `in_format` counts the replies with
-    calls in each other format.
+    `healed` could be used after that, and of those that were `cut` only what stood before an invented result was kept.
+    `in_format` counts the replies with calls in each other format. `loops` are steps that repeated an action,
+    `overrides` the actions that were refused for it, and `truncated` the results that show a part of what there is.
     """
 
     rescued: int = 0
     asked_again: int = 0
+    healed: int = 0
     cut: int = 0
     in_format: dict[str, int] = Field(default_factory=dict)
+    loops: int = 0
+    overrides: int = 0
+    truncated: int = 0
+
+    def counts(self) -> dict[str, int]:
+        """The counts that are not 0, by the names that usage reports have for them."""
+        return {name: count for field, name in _REPORTED.items() if (count := getattr(self, field))}
+
+
+_REPORTED: Final[Mapping[str, str]] = {
+    **{name: f"replies_{name}" for name in ("rescued", "asked_again", "healed", "cut")},
+    "loops": "loops",
+    "overrides": "loop_overrides",
+    "truncated": "truncated_reads",
+}
 
 
 class Spending(Record):
@@ -321,7 +338,7 @@ def begin_turn(spending: Spending) -> Spending:
 
 
 def count_mending(spending: Spending, formats: Iterable[str] = (), **more: int) -> Spending:
-    """Count what had to be done to a reply: `rescued`, `asked_again` or `cut`, and the formats of its calls."""
+    """Count what is counted in `Mending`, by name, and the formats of a reply's calls."""
     so_far = spending.mending
     counted: JsonMap = {name: getattr(so_far, name) + count for name, count in more.items()}
     for name in formats:
@@ -485,7 +502,8 @@ def usage_report(spending: Spending) -> JsonMap:
         "output_tokens_in_current_turn": turn_output,
         "steps_in_current_turn": spending.steps,
         "seconds_in_current_turn": round(spending.seconds, 3),
-        **{f"replies_{name}": count for name, count in spending.mending.model_dump().items() if count},
+        **spending.mending.counts(),
+        **({"replies_in_format": spending.mending.in_format} if spending.mending.in_format else {}),
         "cached_tokens": spending.cached_tokens,
         "reasoning_tokens": spending.reasoning_tokens,
         "cache_write_tokens": spending.cache_write_tokens,

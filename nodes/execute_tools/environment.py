@@ -44,12 +44,12 @@ from mendgraph.nodes.execute_tools.registry import (
     ToolOutput,
     Validator,
     action_value,
-    context_parameter,
     declared_effect,
     effect_by_name,
     no_workspace,
 )
 from mendgraph.nodes.execute_tools.secrets.redact import PLACEHOLDER, Redactor
+from mendgraph.nodes.execute_tools.signatures import context_parameter
 from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
 from mendgraph.nodes.execute_tools.tool_run import ToolRun, http_status, reason_of
 from mendgraph.nodes.execute_tools.trace import TraceSink
@@ -366,7 +366,7 @@ class Environment:
                 scopes.append(context.scope)
             if isinstance(action, Tool):
                 return (action.a if is_async else action.s)(context, **action.fitting(args))
-            field = context_parameter(action.execute)
+            field = context_parameter(action.execute, ToolContext)
             return action.execute(**args, **({field: context} if field else {}))
 
         async def in_loop(context: ToolContext, _: object) -> Any:

@@ -5,33 +5,20 @@ Its arguments look to a model like a plain JSON schema, and their errors are pla
 
 import asyncio
 import inspect
-import warnings
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, wraps
+from functools import cached_property, lru_cache
 from math import inf
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    Final,
-    Literal,
-    Protocol,
-    TypeAlias,
-    TypeGuard,
-    get_args,
-    get_origin,
-    get_type_hints,
-    overload,
-)
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol, TypeAlias, TypeGuard, overload
 
 import orjson
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from mendgraph.nodes.execute_tools.evidence.checks import Checks, RanTests
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.processes.commands import Commands
+from mendgraph.nodes.execute_tools.signatures import PATH_NAMES, read_signature
 from mendgraph.nodes.execute_tools.store.run_folder import Artifacts
 from mendgraph.nodes.execute_tools.tool_schemas import fitted_schema, plain_schema
 from mendgraph.nodes.language.names import closest_names
@@ -322,7 +309,7 @@ def tool(
     if function is None:
         return lambda decorated: tool(decorated, effect=effect, **options)
     path_fields = options.get("path_fields", ())
-    arguments, run = read_signature(function, path_fields)
+    arguments, run = read_signature(function, path_fields, ToolContext)
     known = arguments.model_fields
     if unknown := [each for each in path_fields if each not in known]:
         raise TypeError(
@@ -389,7 +376,7 @@ def tool_of(action: Action) -> Tool:
     name, execute = action.name, action.execute
     texts = (getattr(action, "description", None), inspect.getdoc(execute), type(action).__doc__)
     description = next((text for text in texts if isinstance(text, str) and text), name)
-    arguments, run = read_signature(execute, (), untyped=True)
+    arguments, run = read_signature(execute, (), ToolContext, untyped=True)
     paths = [field for field in FILE_NAMES if field in arguments.model_fields]
     return Tool(
         name=name,
@@ -399,16 +386,6 @@ def tool_of(action: Action) -> Tool:
         run=run,
         path_fields=tuple(paths) if name in READING | WRITING else (),
     )
-
-
-def context_parameter(execute: Callable[..., Any]) -> str:
-    """The parameter of an action's method that is annotated with ToolContext, "" where there is none."""
-    try:
-        hints = inspect.get_annotations(inspect.unwrap(getattr(execute, "__func__", execute)))
-    except (TypeError, NameError):  # no function, or an annotation that is only there for type checkers
-        return ""
-    names = (name for name, hint in hints.items() if hint is ToolContext or f".{hint}".endswith(".ToolContext"))
-    return next(names, "")
 
 
 class ActionRegistry:
@@ -470,125 +447,10 @@ class ActionRegistry:
         return registered.validate(dict(normalised))
 
 
-# --- The arguments of a tool, read from the signature of its function
-
-
-def read_signature(
-    function: Callable[..., Any], path_fields: tuple[str, ...], *, untyped: bool = False
-) -> tuple[type[BaseModel], Callable[[Any, Any], Any]]:
-    """The model of a function's arguments, and the function as `run(context, arguments)`, by its signature.
-
-    The parameter that is annotated with ToolContext, or an untyped first one, gets the context. A single other one that
-    is annotated with a pydantic model stands for all arguments; otherwise each parameter is an argument. `untyped`
-    parameters take any value.
-
-    Raises:
-        TypeError: the signature says too little; the text names the function and the remedy.
-    """
-    parameters = inspect.signature(function).parameters
-    try:
-        hints = get_type_hints(function, include_extras=True)
-    except Exception as error:
-        raise _refusal(function, f"an annotation that cannot be read ({error}): import it at run time") from error
-    types = {name: get_args(hint)[0] if get_origin(hint) is Annotated else hint for name, hint in hints.items()}
-    contexts = (
-        name for name in parameters if isinstance(types.get(name), type) and issubclass(types[name], ToolContext)
-    )
-    context = next(contexts, "")
-    first = next(iter(parameters), "")
-    if untyped:
-        hints = {**dict.fromkeys(parameters, Any), **hints}
-    elif (
-        not context and (first in {"ctx", "context"} or len(parameters) == 2) and hints.get(first, Any) in {Any, object}
-    ):
-        context = first  # spec 5's form, `(ctx, ...)`
-    fields = [each for each in parameters.values() if each.name != context and each.kind not in _VARIADIC]
-    extras = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
-    whole = hints.get(fields[0].name) if len(fields) == 1 and not extras else None
-    if isinstance(whole, type) and issubclass(whole, BaseModel) and fields[0].default is inspect.Parameter.empty:
-        return whole, _called_with_model(function, context, fields[0].name)
-    if any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in parameters.values()):
-        raise _refusal(function, "a parameter that no schema can name: write `names: list[str]` instead of *names")
-    model = _model_of(function, fields, hints, path_fields, extras=extras)
-    names = [name for name, each in parameters.items() if each.kind not in _VARIADIC]
-
-    @wraps(function)
-    def run(given: Any, arguments: BaseModel) -> Any:
-        values = {**arguments.__dict__, context: given}
-        return function(**{name: values[name] for name in names}, **(arguments.model_extra or {}))
-
-    return model, run
-
-
-_VARIADIC = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
-
-
-def _refusal(function: Callable[..., Any], reason: str) -> TypeError:
-    return TypeError(f"The tool {getattr(function, '__name__', type(function).__name__)!r} has {reason.rstrip('.')}.")
-
-
-def _model_of(
-    function: Callable[..., Any],
-    fields: Sequence[inspect.Parameter],
-    hints: Mapping[str, Any],
-    path_fields: tuple[str, ...],
-    *,
-    extras: bool,
-) -> type[BaseModel]:
-    """A model with a field for each argument, closed unless the function takes `**extras`."""
-    definitions: dict[str, Any] = {}
-    for each in fields:
-        name, default = each.name, each.default
-        if name not in hints:
-            raise _refusal(function, f"the parameter {name!r} without a type: write `{name}: str`, or what it is")
-        if name.startswith("_") or (name.startswith("model_") and hasattr(BaseModel, name)):
-            raise _refusal(function, f"a parameter {name!r}, a name that pydantic keeps for itself: choose another")
-        hint = _described(hints[name])
-        hint = hint | None if default is None else hint  # `x: int = None` means it
-        if name == PATH_NAMES[0] and name in path_fields:
-            names = (name, *(other for other in PATH_NAMES[1:] if other not in hints))
-            hint = Annotated[hint, Field(validation_alias=AliasChoices(*names))]
-        definitions[name] = (hint, ... if default is inspect.Parameter.empty else default)
-    config = ConfigDict(extra="allow" if extras else "forbid", protected_namespaces=(), validate_default=True)
-    try:
-        with warnings.catch_warnings():
-            # A field may be called like a method of pydantic's models that we do not use, such as `json`.
-            warnings.filterwarnings("ignore", message="Field name .* shadows an attribute")
-            model: type[BaseModel] = create_model(function.__name__, __config__=config, **definitions)
-        model.model_json_schema()
-    except Exception as error:
-        reason = str(error).partition("\n")[0]
-        raise _refusal(function, f"a parameter of a type without a JSON schema: {reason}") from error
-    return model
-
-
-def _described(hint: Any) -> Any:
-    """The type with a plain text beside it, as in `Annotated[str, "what it is"]`, as its description."""
-    base, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-    texts = [note for note in notes if isinstance(note, str)]
-    if not texts:
-        return hint
-    rest = [note for note in notes if not isinstance(note, str)]
-    return Annotated[(base, Field(description=" ".join(texts)), *rest)]
-
-
-def _called_with_model(function: Callable[..., Any], context: str, name: str) -> Callable[[Any, Any], Any]:
-    if list(inspect.signature(function).parameters) == [context, name]:
-        return function
-
-    @wraps(function)
-    def run(given: Any, model: BaseModel) -> Any:
-        return function(**({context: given} if context else {}), **{name: model})
-
-    return run
-
-
 # --- How the arguments look to a model: a plain JSON schema, and plain sentences for errors
 
 
 MOST_ERRORS = 10  # more sentences than this do not help anybody to repair a call
-PATH_NAMES = ("path", "filename", "file_name")
-"""Models call the path of a file by all three. Source: specs 1 and 4."""
 _NAMES = AliasChoices(*PATH_NAMES)
 _SELF_EVIDENT = ("minimum", "minLength", "maxLength", "maxItems")
 """Bounds that no model crosses in earnest: they are checked, but not worth their tokens in each prompt."""

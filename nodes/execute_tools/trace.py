@@ -1,9 +1,11 @@
-"""What happened: events for whoever follows a run, and a line for each call and alert in the run's own folder.
+"""What happened: events for whoever follows a run, and lines in the run's own folder.
+
+A line stands for each call, reply that was healed, override and alert, and for how the turn ended.
 
 Source: spec 5 for the events; the names of the engine's are listed in `engine`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,7 +17,16 @@ from mendgraph.nodes.execute_tools.files.deadline import monotonic_ms
 from mendgraph.nodes.execute_tools.journal.journal import call_fingerprint
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
-from mendgraph.nodes.records import CallError, CallResult, JsonMap, ToolCall, Verdict
+from mendgraph.nodes.records import (
+    CallError,
+    CallResult,
+    ExtractionError,
+    JsonMap,
+    Outcome,
+    OverrideConstraint,
+    ToolCall,
+    Verdict,
+)
 
 
 @dataclass(frozen=True)
@@ -56,7 +67,10 @@ class TraceSink:
 
 
 LONGEST_TARGET = 200  # characters of the program or the host that a line names
-_OWN = frozenset({"time", "event", "step", "verdict", "arguments_sha256", "ok", "error_type", "ms", "attempts"})
+_OWN = frozenset({
+    "time", "event", "step", "verdict", "arguments_sha256", "signature", "ok", "error_type", "ms", "attempts",
+    "repeats", "kind", "reason",
+})  # fmt: skip
 """What no model, person or workspace has a say in: words of ours, numbers and hashes."""
 
 
@@ -82,9 +96,38 @@ class RunLog:
         """A call that was begun and not ended: what it has done is unknown."""
         self._write("call", {**_asked(step, item, verdict), "ok": False, "error_type": "cut_off"})
 
-    def alert(self, alert: JsonMap) -> None:
+    def alert(self, step: int, alert: JsonMap) -> None:
         """Something went up."""
-        self._write("alert", alert)
+        self._write("alert", {"step": step, **alert})
+
+    def asked_again(self, step: int, errors: Sequence[ExtractionError], attempts: int) -> None:
+        """A reply that cannot be used is answered with what is wrong with it, for this many times in a row."""
+        self._write("asked_again", {"step": step, "attempts": attempts, "errors": list(map(_diagnosed, errors))})
+
+    def healed(self, step: int, attempts: int) -> None:
+        """A reply can be used that comes after so many that could not."""
+        self._write("healed", {"step": step, "attempts": attempts})
+
+    def rescued(self, step: int, formats: Sequence[str]) -> None:
+        """Calls are read that were written in other formats than was asked for."""
+        self._write("rescued", {"step": step, "formats": list(formats)})
+
+    def repeated(self, step: int, override: OverrideConstraint, *, new: bool) -> None:
+        """An action is overridden as it was repeated, or was called again in spite of that."""
+        self._write("override" if new else "repeated", {"step": step, **override.model_dump()})
+
+    def ended(self, step: int, outcome: Outcome) -> None:
+        """How the turn ended: its diagnostics name what could not be read, or the signature that was repeated."""
+        record = {
+            "step": step,
+            "kind": outcome.kind.value,
+            "reason": outcome.reason.value,
+            "message": outcome.message,
+            "diagnostics": list(outcome.diagnostics),
+            "changed": list(outcome.changed_files),
+            "refused": list(outcome.refused),
+        }
+        self._write("end", record)
 
     def _write(self, event: str, record: JsonMap) -> None:
         if self._log is not None:
@@ -107,7 +150,12 @@ def _asked(step: int, item: ToolCall | CallError, verdict: Verdict) -> JsonMap:
         "verdict": verdict.kind.value,
         "rule": verdict.rule,
         "arguments_sha256": fingerprint,
+        **({} if isinstance(item, ToolCall) else {"problem": _diagnosed(item.error)}),
     }
+
+
+def _diagnosed(error: ExtractionError) -> JsonMap:
+    return {"kind": error.error_type.name, "line": error.line_number, "details": error.details}
 
 
 def _target(item: ToolCall | CallError) -> str:

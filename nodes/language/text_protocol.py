@@ -1,8 +1,9 @@
 """Spec 1's text protocol: a call is a line `tool: NAME({json})`.
 
-A line that begins with `tool:` is a call wherever it stands, in a code fence too. Beyond the spec's one-line form, the
-JSON may hold any character, line breaks included, so a call can span lines; what stands inside it is never taken for
-another call. The document's functions read one line for each call. Reading is linear in the reply.
+A line that begins with `tool:` is a call wherever it stands, in a code fence too. One reader serves the running agent
+and the document's functions. Beyond the spec's one-line form, a run takes JSON with any character, line breaks
+included, so a call can span lines; what stands inside it is never taken for another call. In its `strict` mode, that of
+the document's functions, a call is one line with JSON as `json.loads` reads it. Reading is linear in the reply.
 
 Results go back as lines `tool_result({...})`: the i-th line answers the i-th call of the reply.
 
@@ -73,7 +74,7 @@ def parse_tool_line(line: str, line_number: int, known_tools: frozenset[str]) ->
     The order of the checks (prefix, opening parenthesis, name, known tool, closing parenthesis, JSON) and the texts
     are the spec's; quoted parts of the line are cut to 200 characters. Source: spec 1 section 1.2.
     """
-    return _read_call(line, line_number, known_tools, line).outcome
+    return _read_call(line, line_number, known_tools, line, strict=True).outcome
 
 
 def extract_tool_invocations_with_errors(
@@ -83,7 +84,7 @@ def extract_tool_invocations_with_errors(
 
     A call whose JSON goes on in the next line is an error, and what follows of it no call. Source: spec 1 section 1.2.
     """
-    outcomes = [call.outcome for call in extract_in_order(text, known_tools, one_line=True)]
+    outcomes = [call.outcome for call in extract_in_order(text, known_tools, strict=True)]
     return (
         [outcome for outcome in outcomes if isinstance(outcome, ToolInvocation)],
         [outcome for outcome in outcomes if isinstance(outcome, ExtractionError)],
@@ -91,7 +92,7 @@ def extract_tool_invocations_with_errors(
 
 
 def extract_in_order(
-    text: str, known_tools: frozenset[str], *, fenced: bool = True, one_line: bool = False
+    text: str, known_tools: frozenset[str], *, fenced: bool = True, strict: bool = False
 ) -> list[ReadCall]:
     """All calls of a reply, well-formed or not, in order; [] for a reply without `tool:` lines.
 
@@ -99,7 +100,7 @@ def extract_in_order(
         text: The whole reply.
         known_tools: The tools that there are.
         fenced: Whether lines in code fences count.
-        one_line: Whether a call is what its first line says, as in the document.
+        strict: Whether a call is what its first line says, with JSON to the letter, as in the document.
     """
     lines = text.splitlines(keepends=True)
     bounds = list(accumulate(map(len, lines), initial=0))
@@ -111,8 +112,9 @@ def extract_in_order(
             fence, index = fence_after(line, fence), index + 1
             continue
         after = bisect_left(bounds, _call_end(text, bounds[index], bounds[index + 1]))
-        source = line if one_line else text[bounds[index] : bounds[after]]
-        calls.append(_read_call(source, index + 1, known_tools, source.splitlines()[0])._replace(end_line=after))
+        source = line if strict else text[bounds[index] : bounds[after]]
+        call = _read_call(source, index + 1, known_tools, source.splitlines()[0], strict=strict)
+        calls.append(call._replace(end_line=after))
         index = after
     return calls
 
@@ -150,7 +152,7 @@ def fence_after(line: str, fence: str) -> str:
     return "" if closes else fence
 
 
-def _read_call(source: str, line_number: int, known_tools: frozenset[str], line: str) -> ReadCall:
+def _read_call(source: str, line_number: int, known_tools: frozenset[str], line: str, *, strict: bool) -> ReadCall:
     def broken(kind: ExtractionErrorType, details: str, tool: str = "", raw: str = "") -> ReadCall:
         return ReadCall(tool, raw, ExtractionError(kind, line_number, line, details))
 
@@ -171,7 +173,7 @@ def _read_call(source: str, line_number: int, known_tools: frozenset[str], line:
     if not rest.endswith(")"):
         details = f"Missing closing ')' in: '{excerpt(rest, at=len(rest))}'"
         return broken(ExtractionErrorType.MISSING_CLOSING_PAREN, details, name, raw)
-    arguments = decode_arguments(raw.strip())
+    arguments = decode_arguments(raw.strip(), strict=strict)
     if isinstance(arguments, ArgumentProblem):
         return broken(arguments.kind, arguments.details, name, raw)
     return ReadCall(name, raw, ToolInvocation(name, arguments, line_number))
@@ -245,25 +247,25 @@ class _RejectedError(ValueError):
     """Leaves the JSON scanner with the sentence for the model."""
 
 
-def decode_arguments(text: str) -> JsonMap | ArgumentProblem:
+def decode_arguments(text: str, *, strict: bool = False) -> JsonMap | ArgumentProblem:
     """Decode one JSON object; the time is linear in the length of `text`.
 
-    Line breaks and tabs inside strings are accepted as they stand, and so is one comma after the last element, for
-    nothing is lost by it. Nothing else is repaired: a missing bracket or quote would have to be guessed.
+    Unless `strict`, line breaks and tabs inside strings are accepted as they stand, and so is one comma after the last
+    element, for nothing is lost by it. Nothing else is repaired: a missing bracket or quote would have to be guessed.
 
     Returns:
         The object, or an `ArgumentProblem`: OVERSIZED_ARGUMENTS beyond a million characters, else
         INVALID_JSON_SYNTAX (bad syntax, not an object, equal keys, NaN, integers beyond 64 bits, half a surrogate
         pair, nesting deeper than 64). Details quote at most 200 characters. Nothing is raised.
     """
-    value = decode_strictly(text)
+    value = decode_strictly(text, strict=strict)
     if isinstance(value, dict | ArgumentProblem):
         return value
     kind = _JSON_KINDS.get(type(value), "a number")
     return _invalid(f'The arguments must be one JSON object such as {{"param": "value"}}, not {kind}.')
 
 
-def decode_strictly(text: str) -> Any:
+def decode_strictly(text: str, *, strict: bool = False) -> Any:
     """Decode any JSON value under the rules of `decode_arguments`; an `ArgumentProblem` where it breaks them."""
     if len(text) > MAX_ARGUMENT_CHARS:
         details = (
@@ -273,7 +275,7 @@ def decode_strictly(text: str) -> Any:
     if _nests_too_deeply(text):
         return _invalid(f"The arguments are nested deeper than {MAX_NESTING} levels. Send a flatter object.")
     try:
-        value = _loads(text)
+        value = _loads(text, strict=strict)
     except json.JSONDecodeError as error:
         quoted = excerpt(text, at=error.pos)
         return _invalid(f"JSON parse error: {error.msg} at position {error.pos}. JSON: '{quoted}'")
@@ -298,11 +300,11 @@ def _invalid(details: str) -> ArgumentProblem:
     return ArgumentProblem(ExtractionErrorType.INVALID_JSON_SYNTAX, details)
 
 
-def _loads(text: str) -> Any:
-    """The value; a text that is no JSON for a trailing comma alone is read without it."""
+def _loads(text: str, *, strict: bool) -> Any:
+    """The value; unless `strict`, a text that is no JSON for a trailing comma alone is read without it."""
     load = partial(
         json.loads,
-        strict=False,
+        strict=strict,
         object_pairs_hook=_object_without_equal_keys,
         parse_int=_integer_of_64_bits,
         parse_float=_finite_number,
@@ -311,7 +313,7 @@ def _loads(text: str) -> Any:
     try:
         return load(text)
     except json.JSONDecodeError as error:
-        repaired = _TRAILING_COMMA.sub(lambda match: "" if match["comma"] else match[0], text)
+        repaired = text if strict else _TRAILING_COMMA.sub(lambda match: "" if match["comma"] else match[0], text)
         if repaired == text:
             raise
         try:

@@ -151,7 +151,8 @@ def test_a_log_inside_the_workspace_is_kept_from_the_agent(
     assert [each["error"]["code"] for each in refused] == ["permission_denied"] * 4
     assert [match["path"] for match in found["data"]["matches"]] == ["a.py"]
     log = root / "data" / "runs" / folder_name("t") / "audit.jsonl"
-    rules = [json.loads(line)["rule"] for line in log.read_text(encoding="utf-8").splitlines()]
+    records = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    rules = [record["rule"] for record in records if record["event"] == "call"]
     assert rules == [*["run_records"] * 4, ""]
 
 

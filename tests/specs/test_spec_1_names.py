@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
+from mendgraph import documents
 from mendgraph.nodes.call_model.budget import INITIAL_API_USAGE, APILimits
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.heal.corrective_prompt import SelfHealingConfig
@@ -51,6 +52,7 @@ def test_a_name_is_the_same_from_each_of_its_modules() -> None:
     for module, names in MODULES.items():
         for name in names:
             assert getattr(import_module(module), name) is OURS[name]
+            assert getattr(documents, name) is OURS[name]
 
 
 @pytest.mark.parametrize("name", RECORDS)

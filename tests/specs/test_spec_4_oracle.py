@@ -1,7 +1,10 @@
 """Our Environment beside the code of document 4: the same settings, action and arguments give the same, hooks too."""
 
+import csv
+import io
 import re
-from collections.abc import Callable
+import sqlite3
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +180,53 @@ ALL_CASES = {f"{group} {at} {case[1]}": case for group, cases in CASES.items() f
 def test_each_action_ends_as_in_the_document(case: Case) -> None:
     """What has to come out is what the document's code makes of it."""
     assert outcome_of(Environment, *case) == outcome_of(Documented, *case)
+
+
+DATABASE = sqlite3.connect(":memory:", check_same_thread=False)
+
+
+def lines() -> Iterator[str]:
+    yield "a"
+    yield "b"
+
+
+CONSUMABLE: dict[str, Callable[[], Any]] = {
+    "generator": lines,
+    "map": lambda: map(str, [1, 2]),
+    "filter": lambda: filter(None, [1, 2]),
+    "enumerate": lambda: enumerate("ab"),
+    "zip": lambda: zip([1, 2], [1, 2], strict=True),
+    "text": lambda: io.StringIO("a\nb\n"),
+    "bytes": lambda: io.BytesIO(b"a\nb\n"),
+    "csv": lambda: csv.reader(io.StringIO("a,b\nc,d")),
+    "cursor": lambda: DATABASE.execute("select 1 union select 2"),
+    "matches": lambda: re.finditer("a", "aa"),
+    "values": {1: 2}.values,
+}
+
+
+@pytest.mark.parametrize("make", CONSUMABLE.values(), ids=CONSUMABLE)
+@pytest.mark.parametrize("wrap", [lambda value: value, lambda value: {"rows": value}, lambda value: [value]])
+def test_what_an_action_takes_and_returns_is_untouched_as_in_the_document(
+    make: Callable[[], Any], wrap: Callable[[Any], Any]
+) -> None:
+    """How many items are left of what comes back, and of what the action was given."""
+
+    class Rows:
+        name = "rows"
+
+        def execute(self, given: Any) -> Any:
+            self.left = len(list(given))
+            return wrap(make())
+
+    def left(made: type[Any]) -> tuple[int, int]:
+        action = Rows()
+        data = made(logger=lambda _: None).execute_action(action, {"given": make()})["data"]
+        value = data["rows"] if isinstance(data, dict) else data[0] if isinstance(data, list) else data
+        return action.left, len(list(value))
+
+    assert left(Environment) == left(Documented)
+    assert left(Environment)[1] > 0
 
 
 @pytest.mark.parametrize("most", [0, 1, 3])

@@ -177,13 +177,14 @@ def heard(folder: Path, *replies: Use | Say, **context: Any) -> tuple[list[tuple
             {"replies_rescued": 1, "replies_in_format": {"json": 1}},
         ),
         ((INVENTING, DONE), [("reply.cut", {})], {"replies_cut": 1}),
-        ((BROKEN, READ, DONE), [], {"replies_asked_again": 1}),
+        ((BROKEN, READ, DONE), [], {"replies_asked_again": 1, "replies_healed": 1}),
         (
             (BROKEN, INVENTING, PRINTED, DONE),
             [("reply.cut", {}), ("reply.rescued", {"format": "json"})],
             {
                 "replies_rescued": 1,
                 "replies_asked_again": 1,
+                "replies_healed": 1,
                 "replies_cut": 1,
                 "replies_in_format": {"json": 1},
             },

@@ -213,9 +213,10 @@ def patch(text: str) -> str:
 
 
 def lines(folder: Path) -> list[JsonMap]:
-    """The events of the log of thread "t"."""
+    """The calls in the log of thread "t"."""
     log = folder / "runs" / folder_name("t") / "audit.jsonl"
-    return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()] if log.exists() else []
+    records = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()] if log.exists() else []
+    return [record for record in records if record["event"] == "call"]
 
 
 def fingerprint(tool_name: str, arguments: str) -> str:
@@ -238,6 +239,8 @@ def test_each_call_is_a_line_of_the_log_denied_ones_too(root: Path, tmp_path: Pa
         assert line.pop("ms") >= 0
         if line["verdict"] == "deny":
             line.pop("attempts")
+        if "problem" in line:
+            assert line["problem"].pop("details").startswith("Unknown tool 'no_such_tool'. Available: [")
     common = {
         "event": "call",
         "run_id": "t",
@@ -259,7 +262,13 @@ def test_each_call_is_a_line_of_the_log_denied_ones_too(root: Path, tmp_path: Pa
             {**read, "step": 1, "path": "a.py"},
             {**secret, "step": 1},
             {**common, "step": 2, "tool": "edit_file", "path": "a.py", "attempts": 1, "changed": ["a.py"]},
-            {**malformed, "step": 2, "tool": "no_such_tool", "error_type": "unknown_tool"},
+            {
+                **malformed,
+                "step": 2,
+                "tool": "no_such_tool",
+                "error_type": "unknown_tool",
+                "problem": {"kind": "UNKNOWN_TOOL_NAME", "line": 0},
+            },
             {**denied, "step": 3, "tool": "write_file", "rule": "workspace_boundary", "path": ""},
             {**secret, "step": 3},
             {**read, "step": 4, "path": "none.py", "ok": False, "error_type": "not_found"},

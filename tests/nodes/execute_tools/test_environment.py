@@ -332,9 +332,7 @@ def test_result_of_the_oldest_key_is_forgotten(monkeypatch: pytest.MonkeyPatch) 
 # --- What can be used up
 
 
-def cursor() -> sqlite3.Cursor:
-    database = sqlite3.connect(":memory:", check_same_thread=False)
-    return database.execute("select 1 union select 2")
+DATABASE = sqlite3.connect(":memory:", check_same_thread=False)
 
 
 def rows() -> Iterator[int]:
@@ -348,7 +346,7 @@ CONSUMABLE: dict[str, Callable[[], Any]] = {
     "zip": lambda: zip([1, 2], [1, 2], strict=True),
     "file": lambda: io.StringIO("a\nb\n"),
     "csv reader": lambda: csv.reader(io.StringIO("a,b\nc,d")),
-    "cursor": cursor,
+    "cursor": lambda: DATABASE.execute("select 1 union select 2"),
     "matches": lambda: re.finditer("a", "aa"),
     "paths": lambda: Path("/").glob("*"),
 }

@@ -7,14 +7,8 @@ import pytest
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
 
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
-from mendgraph.nodes.execute_tools.registry import (
-    ActionRegistry,
-    ToolContext,
-    ToolOutput,
-    argument_schema,
-    read_signature,
-    tool,
-)
+from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext, ToolOutput, argument_schema, tool
+from mendgraph.nodes.execute_tools.signatures import read_signature
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolSpec
 
 
@@ -226,7 +220,7 @@ class Point(BaseModel):
 
 def called(function: Callable[..., Any], **arguments: Any) -> Any:
     """What the function gives back for these arguments, as a model would write them."""
-    model, run = read_signature(function, ("path",))
+    model, run = read_signature(function, ("path",), ToolContext)
     return run(Context(), model.model_validate(arguments))
 
 
@@ -261,7 +255,7 @@ def _untyped(context: Any, point: Point) -> object:
 
 @pytest.mark.parametrize("function", [_model_first, _model_alone, _untyped])
 def test_a_single_model_stands_for_all_arguments(function: Callable[..., Any]) -> None:
-    model, run = read_signature(function, ())
+    model, run = read_signature(function, (), ToolContext)
     assert model is Point
     assert run(Context(), Point(x=1)) == (Context(), 1)
 
@@ -276,7 +270,7 @@ def test_extras_need_no_type_and_none_takes_the_place_of_the_context() -> None:
         return ctx, x, kwargs
 
     assert called(untyped, x="1", other=[2]) == (Context(), 1, {"other": [2]})
-    assert argument_schema(read_signature(untyped, ())[0])["additionalProperties"] is True
+    assert argument_schema(read_signature(untyped, (), ToolContext)[0])["additionalProperties"] is True
     with pytest.raises(TypeError, match="context"):
         called(_extras, context="forged")
 
@@ -335,5 +329,5 @@ def test_a_signature_that_says_too_little_is_refused_with_the_remedy(
     function: Callable[..., Any], message: str
 ) -> None:
     with pytest.raises(TypeError) as caught:
-        read_signature(function, ())
+        read_signature(function, (), ToolContext)
     assert str(caught.value).startswith(f"The tool {function.__name__!r} {message}")

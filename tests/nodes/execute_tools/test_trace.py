@@ -130,7 +130,7 @@ def test_a_line_names_the_program_or_the_host(log: RunLog, tmp_path: Path, argum
 
 
 def test_without_a_log_nothing_is_written(tmp_path: Path) -> None:
-    RunLog(None, Redactor(), "t").alert({"kind": "cost"})
+    RunLog(None, Redactor(), "t").alert(1, {"kind": "cost"})
     assert list(tmp_path.iterdir()) == []
 
 
