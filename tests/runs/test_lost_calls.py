@@ -7,7 +7,7 @@ import pytest
 
 from mendgraph.nodes.records import Outcome, OutcomeKind, StopReason
 from tests.crash.fork_server import ForkServer
-from tests.runs.lost_calls_play import TOKENS
+from tests.runs.lost_calls_play import DURABILITY, TOKENS
 from tests.runs.spending_play import book_of
 
 MOST_OUTPUT = 50
@@ -20,7 +20,7 @@ def server() -> Iterator[ForkServer]:
         yield serving
 
 
-def worked(server: ForkServer, folder: Path, *plays: tuple[str, str]) -> list[Outcome]:
+def worked(server: ForkServer, folder: Path, *plays: tuple[str, str], durability: str = DURABILITY) -> list[Outcome]:
     """The outcomes of the processes that were not killed; a play is the moves, and the request or ""."""
     workspace = folder / "workspace"
     workspace.mkdir()
@@ -28,8 +28,9 @@ def worked(server: ForkServer, folder: Path, *plays: tuple[str, str]) -> list[Ou
     outcomes = []
     for moves, request in plays:
         argument = {"data": str(folder / "data"), "context": given, "moves": moves, "request": request}
+        argument["durability"] = durability
         played = server.run("work", argument)
-        assert played.killed == ("d" in moves)
+        assert played.killed == (not {"d", "w"}.isdisjoint(moves))
         if not played.killed:
             outcomes.append(Outcome.model_validate(played.value))
     return outcomes
@@ -59,3 +60,10 @@ def test_no_kill_gives_the_budget_of_a_turn_back(server: ForkServer, tmp_path: P
         StopReason.MAX_CALLS_PER_TURN,
     )
     assert counted(tmp_path, last) == (6, 4, 3 * TOKENS[1] + 3 * MOST_OUTPUT)
+
+
+def test_process_that_is_killed_in_a_wait_has_its_other_tries_left(server: ForkServer, tmp_path: Path) -> None:
+    [outcome] = worked(server, tmp_path, ("bw", "Do it."), ("b", ""), durability="sync")
+    assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.PROVIDER_FAILED)
+    assert outcome.diagnostics == ("provider error: rate_limited (3 tries)",)
+    assert (outcome.usage["total_calls"], outcome.usage["total_input_tokens"]) == (3, 0)
