@@ -55,11 +55,11 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition("parse", "calls", "guard"),
     Transition("parse", "only malformed", "heal"),
     Transition("parse", "an answer", "FINISHED"),
-    Transition("heal", "try again", "call_model"),
-    Transition("heal", "repaired as it is", "guard"),
+    Transition("heal", "ask again", "call_model"),
+    Transition("heal", "repaired locally", "guard"),
     Transition("heal", "budget exhausted", "BUDGET_STOP"),
     Transition("heal", "exhausted", "SYSTEM_ERROR"),
-    Transition("guard", "some call may run", "execute_tools"),
+    Transition("guard", "calls allowed", "execute_tools"),
     Transition("guard", "all denied", "loop_check"),
     Transition("guard", "stopped by a person", "BUDGET_STOP"),
     Transition("execute_tools", "", "loop_check"),
@@ -84,7 +84,7 @@ LOOP_ENDS: dict[LoopVerdict, Literal["still repeating", "tries used up", "worksp
 NODES: tuple[str, ...] = tuple(dict.fromkeys(t.source for t in TRANSITIONS if t.source != "__start__"))
 
 SUPERSTEPS_PER_REPLY = 5
-"""parse, heal, guard, execute_tools, loop_check: a reply that is repaired as it is passes them all."""
+"""parse, heal, guard, execute_tools, loop_check: a reply that is repaired locally passes them all."""
 
 
 def recursion_limit(
@@ -124,21 +124,21 @@ def after_parse(state: Routed) -> Literal["calls", "only malformed", "an answer"
     return "an answer" if reading is Reading.ANSWER else "only malformed"
 
 
-def after_heal(state: Routed) -> Literal["try again", "repaired as it is", "budget exhausted", "exhausted"]:
+def after_heal(state: Routed) -> Literal["ask again", "repaired locally", "budget exhausted", "exhausted"]:
     """Repaired without a call, asked again within the budget, or given up."""
     if state.get("stop"):
         return "exhausted"
     if state["reading"] is Reading.CALLS:
-        return "repaired as it is"
-    return "try again" if _may_call_again(state) else "budget exhausted"
+        return "repaired locally"
+    return "ask again" if _may_call_again(state) else "budget exhausted"
 
 
-def after_guard(state: Routed) -> Literal["some call may run", "all denied", "stopped by a person"]:
+def after_guard(state: Routed) -> Literal["calls allowed", "all denied", "stopped by a person"]:
     """Something may run, nothing may, or the person who was asked wants the run to end."""
     if state.get("stop"):
         return "stopped by a person"
     allowed = any(verdict.kind is VerdictKind.ALLOW for verdict in state["verdicts"])
-    return "some call may run" if allowed else "all denied"
+    return "calls allowed" if allowed else "all denied"
 
 
 def after_loop_check(

@@ -93,11 +93,11 @@ ROUTES: Final[Mapping[Transition, Route]] = {
     Transition("parse", "calls", "guard"): Route(((400, 315), (400, 407)), (410, 332)),
     Transition("parse", "only malformed", "heal"): Route(((325, 292), (169, 292)), (180, 287)),
     Transition("parse", "an answer", "FINISHED"): _to_rail("parse", 292, "FINISHED"),
-    Transition("heal", "try again", "call_model"): Route(((106, 269), (106, 206), (325, 206)), (116, 244)),
-    Transition("heal", "repaired as it is", "guard"): Route(((70, 315), (70, 424), (325, 424)), (116, 419)),
+    Transition("heal", "ask again", "call_model"): Route(((106, 269), (106, 206), (325, 206)), (116, 244)),
+    Transition("heal", "repaired locally", "guard"): Route(((70, 315), (70, 424), (325, 424)), (116, 419)),
     Transition("heal", "budget exhausted", "BUDGET_STOP"): _under(106, 384, "BUDGET_STOP"),
     Transition("heal", "exhausted", "SYSTEM_ERROR"): _under(142, 354, "SYSTEM_ERROR"),
-    Transition("guard", "some call may run", "execute_tools"): _down("guard", "execute_tools"),
+    Transition("guard", "calls allowed", "execute_tools"): _down("guard", "execute_tools"),
     Transition("guard", "all denied", "loop_check"): Route(
         ((325, 442), (290, 442), (290, 630), (325, 630)), (186, 540)
     ),

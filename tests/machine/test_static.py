@@ -96,13 +96,16 @@ def test_the_way_back_to_the_model_is_asked_for_in_one_place() -> None:
     words = {each.label for each in TRANSITIONS if each.target == "call_model"}
     asked: dict[str, bool] = {}
     said: dict[str, str] = {}
+    pending: list[str] = []
     for node in walk("graph/machine/routes.py"):
         if isinstance(node, ast.FunctionDef):
             inner = [part for statement in node.body for part in ast.walk(statement)]
             asked[node.name] = any(isinstance(part, ast.Name) and part.id == "exhausted_limit" for part in inner)
             allowed = {ast.unparse(part.body): ast.unparse(part.test) for part in inner if isinstance(part, ast.IfExp)}
             spoken = [part for part in inner if isinstance(part, ast.Constant) and part.value in words]
+            pending += [test for word, test in allowed.items() if word == "pending.edge"]
             said |= {str(part.value): allowed.get(ast.unparse(part), "") for part in spoken}
     ask = routes._may_call_again.__name__
     assert [name for name, does in asked.items() if does] == [ask]
-    assert said == {"accepted": "", "try again": f"{ask}(state)", "fresh or override": f"{ask}(state)"}
+    assert said == {"accepted": "", "ask again": f"{ask}(state)", "fresh or override": f"{ask}(state)"}
+    assert pending == [f"{ask}(state)"]

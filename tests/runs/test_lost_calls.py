@@ -9,7 +9,7 @@ import pytest
 from mendgraph.nodes.call_model.ledger import LEAST_CUT_OFF
 from mendgraph.nodes.records import Outcome, OutcomeKind, StopReason
 from tests.crash.fork_server import ForkServer
-from tests.runs.lost_calls_play import TOKENS
+from tests.runs.lost_calls_play import DURABILITY, TOKENS
 from tests.runs.spending_play import book_of
 
 MOST_OUTPUT = 50
@@ -22,7 +22,9 @@ def server() -> Iterator[ForkServer]:
         yield serving
 
 
-def worked(server: ForkServer, folder: Path, *plays: tuple[str, str], **settings: Any) -> list[Outcome]:
+def worked(
+    server: ForkServer, folder: Path, *plays: tuple[str, str], durability: str = DURABILITY, **settings: Any
+) -> list[Outcome]:
     """The outcomes of the processes that were not killed; a play is the moves, and the request or ""."""
     workspace = folder / "workspace"
     workspace.mkdir()
@@ -31,8 +33,9 @@ def worked(server: ForkServer, folder: Path, *plays: tuple[str, str], **settings
     outcomes = []
     for moves, request in plays:
         argument = {"data": str(folder / "data"), "context": given, "moves": moves, "request": request}
+        argument["durability"] = durability
         played = server.run("work", argument)
-        assert played.killed == ("d" in moves)
+        assert played.killed == (not {"d", "w"}.isdisjoint(moves))
         if not played.killed:
             outcomes.append(Outcome.model_validate(played.value))
     return outcomes
@@ -72,3 +75,10 @@ def test_kills_in_calls_of_a_reasoning_model_leave_the_budget_for_its_answer(
     [outcome] = worked(server, tmp_path, *plays, reasoning_effort="low")
     assert (outcome.kind, outcome.answer) == (OutcomeKind.FINISHED, "All is well.")
     assert counted(tmp_path, outcome) == (7, 7, 3 * LEAST_CUT_OFF + 4 * TOKENS[1])
+
+
+def test_process_that_is_killed_in_a_wait_has_its_other_tries_left(server: ForkServer, tmp_path: Path) -> None:
+    [outcome] = worked(server, tmp_path, ("bw", "Do it."), ("b", ""), durability="sync")
+    assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.PROVIDER_FAILED)
+    assert outcome.diagnostics == ("provider error: rate_limited (3 tries)",)
+    assert (outcome.usage["total_calls"], outcome.usage["total_input_tokens"]) == (3, 0)

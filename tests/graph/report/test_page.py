@@ -110,7 +110,7 @@ def test_a_run_with_everything(tmp_path: Path) -> None:
         "- return a - b",
         "+ return a + b",
         f"mendgraph undo {run_id[:8]} --root {folder}",
-        "guard some call may run execute_tools 3",
+        "guard calls allowed execute_tools 3",
         "heal exhausted SYSTEM_ERROR never",
     ):
         assert expected in said
