@@ -1,6 +1,7 @@
 """`BudgetMiddleware` in agents of LangChain and deepagents: no limit is passed; without it all are."""
 
 import asyncio
+import threading
 from contextlib import closing
 from itertools import count
 from typing import Any
@@ -165,6 +166,30 @@ def test_subagents_side_by_side_spend_from_the_same_session(loop: bool, shared: 
         last = ask(made, loop)[-1]
     assert last.text == "Limit 'max_calls_per_session' exceeded: 4/4"
     assert len(server.requests) == (4 if shared else 4 + 4 * 3 * 4)
+
+
+def test_a_call_under_way_beside_another_one_is_reserved_in_full() -> None:
+    """It counts as a usual reply only once its process was killed: two calls at once would else pass the limit."""
+    task = ("task", '{"description": "Look.", "subagent_type": "scout"}')
+    both_at_once, outcomes = threading.Barrier(2), []
+
+    def chief_or_scout(request: JsonMap) -> Calls | Say:
+        if "You are a scout" not in str(request["messages"][0]):
+            answered = any(each["role"] == "tool" for each in request["messages"])
+            return Say("Done.", usage=(10, 5)) if answered else Calls([task] * 2, usage=(10, 5))
+        try:
+            both_at_once.wait(2)
+            outcomes.append("both")
+        except threading.BrokenBarrierError:
+            outcomes.append("alone")
+        return Say("It has three lines.", usage=(10, 5))
+
+    with ScriptedServer(then=chief_or_scout) as server:
+        budget = BudgetMiddleware(max_output_tokens_per_session=40_000, max_output_tokens_per_call=40_000)
+        scout: Any = {"name": "scout", "description": "Looks.", "system_prompt": "You are a scout.", "tools": [look]}
+        made = deep_agent(server, budget, subagents=[scout | {"middleware": [budget]}], checkpointer=InMemorySaver())
+        assert ask(made)[-1].text == "Done."
+    assert "both" not in outcomes
 
 
 def test_the_end_is_one_where_a_structured_response_is_wanted() -> None:
