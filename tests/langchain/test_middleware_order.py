@@ -1,0 +1,129 @@
+"""mendgraph's middleware together: each keeps its promise in every order, and one order is documented."""
+
+import re
+from collections.abc import Callable, Iterator
+from itertools import count, permutations
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from langgraph.checkpoint.memory import InMemorySaver
+
+from mendgraph import (
+    BudgetMiddleware,
+    EvidenceMiddleware,
+    FileRulesMiddleware,
+    HealingMiddleware,
+    LoopGuardMiddleware,
+    RedactionMiddleware,
+)
+from mendgraph.nodes.records import JsonMap
+from tests.doubles.replies import Empty
+from tests.doubles.scripted_server import Reply, Say, ScriptedServer
+from tests.langchain.coders import THREAD, asked, called, coder
+from tests.sandboxes import needs_sandbox
+
+KEY: Final = "ghp_0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R"
+WORD: Final = "hunter2-hunter2-hunter2"
+TEST: Final = "from calc import add\n\n\ndef test_add():\n    assert add(2, 3) == 5\n"
+MOST_CALLS, MOST_TOKENS = 12, 400
+
+MAKE: Final[dict[str, Callable[[Path], Any]]] = {
+    "RedactionMiddleware": lambda _: RedactionMiddleware(),
+    "FileRulesMiddleware": lambda root: FileRulesMiddleware(root=str(root)),
+    "LoopGuardMiddleware": lambda _: LoopGuardMiddleware(),
+    "EvidenceMiddleware": lambda root: EvidenceMiddleware(str(root)),
+    "HealingMiddleware": lambda _: HealingMiddleware(),
+    "BudgetMiddleware": lambda _: BudgetMiddleware(
+        max_calls_per_turn=MOST_CALLS, max_output_tokens_per_call=MOST_TOKENS
+    ),
+}
+"""In the documented order."""
+
+README_STACK: Final = ("FileRulesMiddleware", "LoopGuardMiddleware", "EvidenceMiddleware", "BudgetMiddleware")
+
+
+def some_orders_of_all() -> Iterator[tuple[str, ...]]:
+    """Each stands first once, in one direction or the other."""
+    names = tuple(MAKE)
+    for place in range(len(names)):
+        turned = names[place:] + names[:place]
+        yield turned if place % 2 else turned[::-1]
+
+
+def code(value: str) -> str:
+    return f"def add(a, b):\n    return {value}\n"
+
+
+def read(path: str) -> Reply:
+    return called(("read_file", {"path": path}))
+
+
+def save(value: str) -> Reply:
+    return called(("save", {"edits": [{"filePath": "calc.py", "text": code(value)}]}))
+
+
+def script(names: tuple[str, ...]) -> list[Reply]:
+    """A turn in which each of these has something to do."""
+    replies: list[Reply] = []
+    if "FileRulesMiddleware" in names:
+        replies.append(read(".env"))
+    if "RedactionMiddleware" in names:
+        replies.append(read("notes.txt"))
+    if "HealingMiddleware" in names:
+        replies.append(Empty())
+    replies += [save("a * b"), Say("Done.")]
+    if "EvidenceMiddleware" in names:
+        replies += [save("a + b"), Say("Now it adds.")]
+    return replies
+
+
+@needs_sandbox
+@pytest.mark.parametrize(
+    ("names", "loop"),
+    [(names, False) for names in (*permutations(README_STACK), *some_orders_of_all())]
+    + [(tuple(MAKE), True), (tuple(MAKE)[::-1], True)],
+)
+def test_each_middleware_keeps_its_promise_in_every_order(names: tuple[str, ...], loop: bool, tmp_path: Path) -> None:
+    files = {"calc.py": code("a - b"), "test_calc.py": TEST, ".env": f"VALUE={WORD}\n", "notes.txt": f"{KEY}\n"}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    replies = script(names)
+
+    with ScriptedServer(replies) as server:
+        saver = InMemorySaver()
+        agent = coder(server, tmp_path, *(MAKE[name](tmp_path) for name in names), checkpointer=saver)
+        state = asked(agent, "Repair add in calc.py: it has to add.", loop)
+        spending: JsonMap = agent.get_state(THREAD).values["mendgraph_budget"]["spending"]
+        assert state["messages"][-1].text == "Now it adds."
+        assert state["verified"]["kind"] == "passed"
+        assert len(server.requests) == spending["usage"][0] == len(replies)
+        assert WORD not in str(server.requests)
+        if "RedactionMiddleware" in names:
+            assert KEY not in str(server.requests) + str(state["messages"])
+
+        server.requests.clear()
+        server.say_next(*[read("calc.py")] * 9)
+        last = asked(agent, "What does it say?", loop)["messages"][-1]
+        assert last.text.startswith("The same call was made 4 times")
+        assert len(server.requests) == 4
+
+    numbers = count(1)
+    with ScriptedServer(then=lambda _: read(f"file_{next(numbers)}.txt")) as server:
+        for number in range(1, MOST_CALLS + 1):
+            (tmp_path / f"file_{number}.txt").write_text("Nothing.\n", encoding="utf-8")
+        agent = coder(server, tmp_path, *(MAKE[name](tmp_path) for name in names), checkpointer=saver)
+        last = asked(agent, "Read all files.", loop)["messages"][-1]
+        assert last.text == f"Limit 'max_calls_per_turn' exceeded: {MOST_CALLS}/{MOST_CALLS}"
+        assert len(server.requests) == MOST_CALLS
+        assert {request["max_completion_tokens"] for request in server.requests} == {MOST_TOKENS}
+
+
+def test_readme_and_the_documents_have_the_same_order() -> None:
+    root = Path(__file__).parents[2]
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    block = re.search(r"middleware=\[\n(.*?)\n    \],", readme, re.DOTALL)
+    assert block is not None
+    assert tuple(re.findall(r"(\w+Middleware)\(", block[1])) == README_STACK
+    page = (root / "docs/middleware.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\d\. `(\w+Middleware)`", page, re.MULTILINE) == list(MAKE)
