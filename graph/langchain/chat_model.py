@@ -17,6 +17,7 @@ from threading import current_thread, main_thread
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
+import httpx2
 import langsmith
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AnyMessage, SystemMessage
@@ -220,6 +221,10 @@ class ChatModel(Model):
             sent.add(failures.TOOLS)
         if isinstance(chat, KeepsExtras):
             messages = self._handed_over(chat, prompt, update, options, sent)
+            timeout = chat.request_timeout
+            if isinstance(timeout, httpx2.Timeout) and timeout.read is None:  # a thread that is abandoned ends with it
+                read_s = call.timeout_s + LAST_WORDS_S
+                options["timeout"] = httpx2.Timeout(None, connect=timeout.connect, read=read_s)
         else:
             messages = self._as_langchain(chat, prompt, options)
         copied = with_settings(chat, update)

@@ -282,6 +282,7 @@ class EndpointChat(KeepsExtras, ChatOpenAI):
             headers={name: value for name, value in headers.items() if not isinstance(value, openai.Omit)},
             params={**client.default_query, **(payload.get("extra_query") or {})},
             content=json_bytes(_body(payload)),
+            timeout=payload.get("timeout") or http.timeout,
         )
         return request
 

@@ -7,7 +7,8 @@ from typing import Any
 from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.files.text_files import decode_text
-from mendgraph.nodes.execute_tools.files.workspace import Entry, FileContent, Workspace
+from mendgraph.nodes.execute_tools.files.tree_walk import parse_globs
+from mendgraph.nodes.execute_tools.files.workspace import Entry, FileContent, Workspace, relative_glob
 from mendgraph.nodes.execute_tools.processes.backends import AUTO
 from mendgraph.nodes.execute_tools.processes.commands import CommandRules, open_commands, output_text
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext
@@ -17,11 +18,11 @@ from mendgraph.nodes.execute_tools.tools.search_files import MAX_RESULTS
 from mendgraph.nodes.execute_tools.trace import TraceSink
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, OWN_SETTINGS_RULE
 from mendgraph.nodes.guard.policy import Rules, is_hidden, is_refused, judge_content, judge_path
-from mendgraph.nodes.records import JsonMap, ToolCall, ToolError, ToolErrorCode, invalid
+from mendgraph.nodes.records import JsonMap, ToolCall, ToolError, ToolErrorCode, invalid, quoted
 
 try:
     from deepagents.backends import protocol
-    from deepagents.backends.utils import compile_grep_include_glob, create_file_data, slice_read_response
+    from deepagents.backends.utils import create_file_data, slice_read_response
 except ImportError as missing:
     raise ImportError("WorkspaceBackend is for deepagents: `pip install deepagents`.") from missing
 
@@ -117,14 +118,20 @@ class WorkspaceBackend(protocol.SandboxBackendProtocol):
 
     def glob(self, pattern: str, path: str | None = None) -> protocol.GlobResult:
         """The files whose names, seen from the directory, fit the pattern."""
+        relative = relative_glob(self._workspace, f".{pattern}" if pattern.startswith("/") else pattern)
+        if isinstance(relative, ToolError):
+            return protocol.GlobResult(relative.message)
+        globs = parse_globs(relative)
+        if not globs or ".." in relative.split("/"):
+            problem = "is too long, has too many alternatives, or leads out of the folder"
+            return protocol.GlobResult(f"The pattern {quoted(pattern[:80])} {problem}.")
         name = _name(path or "/")
-        try:
-            fits = compile_grep_include_glob(pattern)
-        except ValueError as error:
-            return protocol.GlobResult(str(error))
-        found = (each for each in self._workspace.walk(name) if each.kind == "file")
-        named = [each for each in found if fits(each.path.removeprefix(f"{name}/"))]
-        return protocol.GlobResult(matches=[_info(each) for each in named if self._workspace.denied(each.path) is None])
+        files = [entry for entry in self._workspace.walk(name) if entry.kind == "file"]
+        found: list[Entry] = []
+        for glob in globs:  # the first meaning that matches anything counts
+            found = found or [entry for entry in files if glob.matches(entry.path.removeprefix(f"{name}/"))]
+        readable = [entry for entry in found if self._workspace.denied(entry.path) is None]
+        return protocol.GlobResult(matches=[_info(entry) for entry in readable])
 
     def upload_files(self, files: list[tuple[str, bytes]]) -> list[protocol.FileUploadResponse]:
         """Write the files, each for itself."""

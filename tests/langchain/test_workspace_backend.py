@@ -151,6 +151,28 @@ def test_reading_listing_and_finding_say_what_there_is_and_what_is_wrong(root: P
     assert backend.id != WorkspaceBackend(str(root)).id
 
 
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("**/ci.yml", ["/.github/workflows/ci.yml"]),
+        ("*.yml", ["/.github/workflows/ci.yml"]),
+        ("app/[slug]/page.tsx", ["/app/[slug]/page.tsx"]),
+        ("app/**/*.{ts,tsx}", ["/app/(shop)/cart.ts", "/app/[slug]/page.tsx"]),
+        ("/*.tsx", []),
+        ("x" * 600, None),
+    ],
+)
+def test_glob_finds_files_in_dot_folders_and_in_folders_of_routes(
+    tmp_path: Path, pattern: str, found: list[str] | None
+) -> None:
+    """Source: deepagents#3761, where `ls` shows a dot folder and `**/report.md` finds nothing in it."""
+    for name in (".github/workflows/ci.yml", "app/[slug]/page.tsx", "app/(shop)/cart.ts", ".git/hooks/ci.yml"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x\n", encoding="utf-8")
+    matches = WorkspaceBackend(str(tmp_path)).glob(pattern).matches
+    assert (matches if matches is None else [each["path"] for each in matches]) == found
+
+
 @needs_sandbox
 def test_commands_have_limits_and_no_network(root: Path) -> None:
     backend = WorkspaceBackend(str(root), timeout_s=20, max_output_bytes=1_000)

@@ -1,8 +1,11 @@
 """Runs against an endpoint that keeps its connections open, from sync code, from event loops, and from both."""
 
 import asyncio
+import socket
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
@@ -63,3 +66,29 @@ def test_runs_on_kept_connections_finish(
 
     assert kinds == [OutcomeKind.FINISHED] * len(runs)
     assert 0 < server.connections < len(server.requests)
+
+
+class SilentEndpoint:
+    """An endpoint that takes one request, never answers, and knows when the client has closed the connection."""
+
+    def __init__(self) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.base_url = f"http://127.0.0.1:{self._socket.getsockname()[1]}/v1"
+        self.client_closed = Event()
+        Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with self._socket, self._socket.accept()[0] as connection, suppress(ConnectionError):
+            while connection.recv(65_536):
+                pass
+        self.client_closed.set()
+
+
+@pytest.mark.parametrize("run", [sync_run, async_run], ids=["sync", "async"])
+def test_request_abandoned_at_its_deadline_closes_its_connection(run: Run, tmp_path: Path) -> None:
+    endpoint = SilentEndpoint()
+    context = AgentContext(
+        workspace=str(tmp_path), base_url=endpoint.base_url, model="m", request_timeout_s=0.2, provider_retries=0
+    )
+    assert run(context) == OutcomeKind.SYSTEM_ERROR
+    assert endpoint.client_closed.wait(30)
