@@ -54,7 +54,6 @@ WITHOUT: dict[str, tuple[tuple[str, Any], ...]] = {
     "listed_files": ((f"{HINTS}.RequestChecks.left_undone", lambda *_: ""),),
     "moves": (("mendgraph.nodes.language.request._moves", lambda *_: ()),),
     "elisions": ((f"{EDITS}.definitions.elision_in", lambda *_: ""),),
-    "meaning": ((f"{EDITS}.definitions._mends_nothing", lambda *_: False),),
     "kept_documentation": ((f"{EDITS}.definitions._is_shortened", lambda *_: False),),
     "unasked": ((f"{EDITS}.definitions._Merge.subjects", frozenset()),),
     "imports": ((f"{TOOLS}.block_edits.with_imports", lambda text, *_: text),),

@@ -42,9 +42,6 @@ if TYPE_CHECKING:
 class RequestHints(Protocol):
     """What the words of a request say that a small model has to do: see `nodes/small_model/request_checks.py`."""
 
-    def names_checked(self) -> bool:
-        """Whether it says anything of names."""
-
     def moved_names(self) -> Collection[str]:
         """The definitions that are to go from one file to another."""
 

@@ -111,8 +111,6 @@ _KINDS: Final[Mapping[str, re.Pattern[str]]] = {
         r"|(?:new|(?:add|need|want|have) an?(?: \w+)?) (?:function|method|class|file)",
         "names": r"names?|naming|call(?:ed)?|rename[sd]?|renaming",
         "documents": r"docstrings?|doctests?|documentation|docs?|(?<!for )examples?",
-        "comments": r"comments?|headers?|licen[cs]e|copyright|typos?|spelling|wording|help (?:text|message)s?|usage"
-        r"|warnings?|lint\w*|ruff|flake8|pylint|mypy|pyright|type check\w*",
         "whole": r"all|every\w*|each|both|any|whole|entire|files?|modules?|functions|methods|classes|helpers"
         r"|docstrings|throughout|others?",
     }.items()
@@ -165,7 +163,7 @@ class Request:
 
     `repairs` says that something is wrong. `keeps` and `changes` tell whether the code is to do the same as before or
     something else, `creates` that something new is to be written, `names` that names are spoken of, `documents` that
-    docstrings or examples are, `comments` that other text is that does not run, `whole` that more is meant than what is
+    docstrings or examples are, `whole` that more is meant than what is
     named.
     `files` are the Python files that it names. `renames` are old names to new ones, without the class or module
     before them; `moves` go from file to file; `expectations` what must be true of names once all is done, and
@@ -178,7 +176,6 @@ class Request:
     creates: bool = False
     names: bool = False
     documents: bool = False
-    comments: bool = False
     whole: bool = False
     files: frozenset[str] = frozenset()
     renames: Mapping[str, str] = field(default_factory=dict)

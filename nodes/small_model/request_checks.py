@@ -54,11 +54,6 @@ class RequestChecks(NamedTuple):
 
     request: str
 
-    def names_checked(self) -> bool:
-        """Whether it says anything of names."""
-        asked = read_request(self.request)
-        return bool(asked.expectations or asked.moves)
-
     def moved_names(self) -> frozenset[str]:
         """The definitions that are to go from one file to another."""
         return frozenset(move.name for move in read_request(self.request).moves)

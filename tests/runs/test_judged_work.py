@@ -309,7 +309,7 @@ def test_examples_below_a_function_are_evidence_where_the_run_did_not_write_them
 @needs_sandbox
 def test_a_new_name_is_given_and_checked_without_a_call_of_the_model(root: Path) -> None:
     """The patch and the answer are of one reply, and the checks between them look at the patch's files."""
-    test = "from cart import total\n\n\ndef test_it():\n    assert total([2, 3]) == 5\n"
+    test = "from cart import total\n\n\ndef test_it():\n    assert total([2, 3]) == 6\n"
     write_files(root, {**CART, "tests/test_cart.py": test})
     model = ScriptedModel([])
     context = AgentContext(workspace=str(root), model=SMALL, protocol="text", edit_form="blocks")
@@ -317,7 +317,7 @@ def test_a_new_name_is_given_and_checked_without_a_call_of_the_model(root: Path)
     assert (result.outcome.kind, len(model.calls)) == (OutcomeKind.FINISHED, 0)
     assert result.outcome.answer == "Renamed total to sum_of in cart.py, tests/test_cart.py."
     assert (root / "tests/test_cart.py").read_text() == test.replace("total", "sum_of")
-    assert (result.outcome.verified.kind, result.outcome.verified.ran[0]) == ("passed", "what the task asks of names")
+    assert result.outcome.verified.kind == "passed"
 
 
 def test_a_definition_is_moved_when_it_is_gone_there_and_imported_from_here(root: Path) -> None:
@@ -336,10 +336,7 @@ def test_a_definition_is_moved_when_it_is_gone_there_and_imported_from_here(root
     context = AgentContext(workspace=str(root), model=SMALL, protocol="text", edit_form="blocks")
     result = run_task("Move the function total from cart.py to money.py.", context, model=model)
     assert "total is to be imported from money in shop.py, line 1." in str(model.calls[1])
-    assert (result.outcome.kind, result.outcome.verified.ran) == (
-        OutcomeKind.FINISHED,
-        ("what the task asks of names",),
-    )
+    assert (result.outcome.kind, result.outcome.verified.kind) == (OutcomeKind.FINISHED, "none")
     texts = {path.name: path.read_text() for path in root.glob("*.py")}
     assert texts["money.py"].strip() == body
     assert texts["cart.py"] == "from money import total\n\n\n" + cart.partition("\n\n\n")[2]

@@ -4,8 +4,8 @@ A model gives the new text of what changes: functions, methods, classes, assignm
 same name in the file is replaced, what has a new name is added next to its neighbour in the block, new imports join the
 others, and every other byte of the file stays. A block cannot lose what it does not mention: a definition goes only if
 the request says to delete it and the block does not hold it, or if the request says to rename it and the block holds it
-under the new name. A block that leaves out part of a body, or whose place is a matter of opinion, is refused. So is one
-that changes nothing that runs, where the request reports a fault. Documentation stays that the request is not about.
+under the new name. A block that leaves out part of a body, or whose place is a matter of opinion, is refused.
+Documentation stays that the request is not about.
 """
 
 import ast
@@ -36,11 +36,11 @@ from mendgraph.nodes.execute_tools.edits.python_text import (
     MAIN_GUARD,
     Function,
     LineEdit,
-    OnlyRunning,
     PythonText,
     SyntaxProblem,
     Unit,
     UnitKind,
+    WithoutStrings,
     apply_edits,
     moved,
     named_units,
@@ -51,8 +51,6 @@ from mendgraph.nodes.execute_tools.edits.python_text import (
     string_of,
 )
 from mendgraph.nodes.execute_tools.files.text_files import dominant_newline, to_unix
-from mendgraph.nodes.language.documents import parse_quietly
-from mendgraph.nodes.language.names import reports_a_problem
 from mendgraph.nodes.language.request import read_request
 
 _SHOWN_CHARACTERS: Final = 60
@@ -76,16 +74,14 @@ def replace_definitions(
     *,
     task: str = "",
     path: str = "",
-    begun: bool = False,
     there: Collection[str] = (),
 ) -> Merged | Refusal:
     """Merge the definitions of `block` into `source`; `name` is how a refusal calls the file.
 
     Functions, methods and assignments are replaced whole, classes member by member. A method may stand alone, at any
     indent, where exactly one class has it. Outside of what is replaced or added, the text is the same to the byte; only
-    what the `task` says to delete from the file at `path`, or to rename, goes or changes beside. `begun` says that
-    the turn has changed something before: a fault may be mended already. What the task moves elsewhere, and is `there`,
-    goes.
+    what the `task` says to delete from the file at `path`, or to rename, goes or changes beside. What the task
+    moves elsewhere, and is `there`, goes.
     """
     open_end = bool(source) and not source.endswith(("\n", "\r"))
     old = read_python(source + "\n" if open_end else source)
@@ -106,33 +102,15 @@ def replace_definitions(
         renamed, merging = with_new_names(old, asked), block_to_merge(new, asked)
         merge = _Merge(renamed, merging, name, dominant_newline(source), asked, task)
         merge.module(methods=indented)
-        merged = merge.result(open_end=open_end)
-        if begun or isinstance(merged, Refusal) or not _mends_nothing(source, merged.text, task):
-            return merged
+        return merge.result(open_end=open_end)
     except RecursionError:
         return Refusal(f"{name} or the block is nested too deeply to be compared; use edit_file.")
-    what = f"code that is never reached in {', '.join(merged.changed[:_SHOWN_NAMES])} of {name}"
-    reason = f"The block changes only comments, documentation or {what}, so the fault is still there."
-    return Refusal(reason, unchanged=True)
 
 
 def identical(name: str, names: Iterable[str] = ()) -> str:
     """What is said of a block that the file already holds, or its definitions of these `names`."""
     of = f"{', '.join(names)} in {name}" if names else name
     return f"The block is identical to what {of} already has, so nothing would change."
-
-
-def _mends_nothing(before: str, after: str, task: str) -> bool:
-    """Whether the task reports a fault, and the two texts differ in comments, documentation or unreached code alone.
-
-    Where the task is about those, or the code reads its own documentation, they may mend it.
-    """
-    asked = read_request(task)
-    aside = asked.keeps or asked.documents or asked.comments or "__doc__" in before
-    if aside or not (asked.repairs or reports_a_problem(task)):
-        return False
-    old, new = (ast.dump(OnlyRunning().visit(parse_quietly(text))) for text in (before, after))
-    return old == new
 
 
 def _is_shortened(new: str, old: str) -> bool:
@@ -539,7 +517,7 @@ def _meaning(unit: Unit, like: Unit, *, texts: bool = True) -> str:
     bare = copy.copy(unit.node) if texts else copy.deepcopy(unit.node)
     if _is_undecorated(like) and isinstance(bare, Function):
         bare.decorator_list = []
-    return ast.dump(bare if texts else OnlyRunning().visit(ast.Module([bare], [])))
+    return ast.dump(bare if texts else WithoutStrings().visit(ast.Module([bare], [])))
 
 
 def _unused_parameters(old: Unit, new: Unit) -> list[str]:

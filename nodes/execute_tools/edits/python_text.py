@@ -175,23 +175,14 @@ def parse(text: str) -> ast.Module | SyntaxProblem:
         return SyntaxProblem(0, str(error) or "nested too deeply")
 
 
-class OnlyRunning(ast.NodeTransformer):
-    """Leaves of a tree what can have an effect: equal trees then run alike, and bodies may be empty.
-
-    Out go docstrings and other strings that stand alone, what no way leads to, and a last `return None` of functions.
-    """
+class WithoutStrings(ast.NodeTransformer):
+    """Leaves docstrings and other strings that stand alone out of a tree, whose bodies may be empty then."""
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
         """The node without such statements."""
         for name in ("body", "orelse", "finalbody"):
             if isinstance(block := getattr(node, name, None), list):
                 block[:] = (each for each in block if string_of(each) is None)
-                end = next((at for at, each in enumerate(block, start=1) if _never_ends(each)), len(block))
-                if not any(isinstance(each, ast.Yield | ast.YieldFrom) for on in block[end:] for each in ast.walk(on)):
-                    del block[end:]
-        match node:
-            case ast.FunctionDef(body=[*_, ast.Return(value=None | ast.Constant(value=None))]):
-                node.body.pop()
         return super().generic_visit(node)
 
 
@@ -202,14 +193,6 @@ def string_of(node: ast.stmt) -> str | None:
             return text
         case _:
             return None
-
-
-def _never_ends(node: ast.stmt) -> bool:
-    match node:
-        case ast.While(test=ast.Constant(value=1)):
-            return not any(isinstance(each, ast.Break) for each in ast.walk(node))
-        case _:
-            return isinstance(node, ast.Return | ast.Raise | ast.Continue | ast.Break)
 
 
 def statements_in(nodes: Iterable[ast.stmt]) -> Iterator[ast.stmt]:

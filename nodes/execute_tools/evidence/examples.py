@@ -16,7 +16,7 @@ from inspect import cleandoc
 from itertools import groupby, islice
 from typing import Final, NamedTuple
 
-from mendgraph.nodes.execute_tools.edits.python_text import Function, OnlyRunning, SyntaxProblem, parse, string_of
+from mendgraph.nodes.execute_tools.edits.python_text import Function, SyntaxProblem, WithoutStrings, parse, string_of
 from mendgraph.nodes.language.request import read_request
 from mendgraph.nodes.records import JsonMap
 
@@ -107,7 +107,7 @@ def definitions(text: str, *, with_docstrings: bool = False) -> dict[str, str]:
     if isinstance(tree, SyntaxProblem):
         return found
     if not with_docstrings:
-        tree = OnlyRunning().visit(tree)
+        tree = WithoutStrings().visit(tree)
     for node in tree.body:
         name = node.name if isinstance(node, Function | ast.ClassDef) else ""
         if isinstance(node, ast.ClassDef):

@@ -47,7 +47,7 @@ def edit(context: ToolContext, path: str, content: str) -> ToolAnswer:
 def _edit(context: ToolContext, before: LoadedText, content: str) -> ToolAnswer:
     if not _is_python(before.path) or isinstance(parse(before.file.text), SyntaxProblem):
         return _replace(context, before, content)
-    text, begun = before.file.text, bool(context.changes)
+    text = before.file.text
     there = {
         move.name
         for move in read_request(context.task).moves
@@ -56,9 +56,7 @@ def _edit(context: ToolContext, before: LoadedText, content: str) -> ToolAnswer:
         if any(change.path == other for change in context.changes)
         or definition_text(held, move.name) == definition_text(text, move.name)
     }
-    merged = replace_definitions(
-        text, content, before.name, task=context.task, path=before.path, begun=begun, there=there
-    )
+    merged = replace_definitions(text, content, before.name, task=context.task, path=before.path, there=there)
     if isinstance(merged, Refusal):
         return _unchanged(merged.reason) if merged.unchanged else invalid(merged.reason)
     lines = iter(merged.text.splitlines())

@@ -145,7 +145,7 @@ HELD = {"renames", "moves", "expectations", "_lists"}
         ("I need slug.py with a class", {"creates", "files"}),
         ("I need slug.py to be faster", {"files"}),
         ("Create slug.py with a new class", {"changes", "creates", "files"}),
-        ("Fix the typos in all comments", {"repairs", "comments", "whole"}),
+        ("Fix the typos in all comments", {"repairs", "whole"}),
         ("`fix` and 'bug' and \"wrong\" are names here", {"names"}),
         ("", set()),
     ],

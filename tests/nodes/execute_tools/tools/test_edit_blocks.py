@@ -27,15 +27,6 @@ def test_a_function_is_replaced_by_name(bench: Bench) -> None:
     assert "-    return a - b\n+    return a + b\n" in change.diff
 
 
-@pytest.mark.parametrize("begun", [False, True])
-def test_comments_mend_a_fault_only_where_the_turn_has_changed_something_before(bench: Bench, begun: bool) -> None:
-    bench.put({"calc.py": CALC})
-    changes = bench.run(edit_blocks, path="other.py", content=CALC).changes * begun
-    context = ToolContext(bench.workspace, task="Fix add.", changes=changes)
-    output = edit_blocks.s(context, path="calc.py", content="def add(a, b):\n    # minus\n    return a - b\n")
-    assert output.result.ok is begun
-
-
 @pytest.mark.parametrize(
     ("path", "files", "line"),
     [

@@ -117,7 +117,6 @@ def test_everything_passes(bench: Bench) -> None:
     assert result == ToolResult.success(
         checks="passed",
         ran=[
-            "what the task asks of names",
             "1 example of app.py",
             "pytest test_app.py: 1 test",
             "pytest tests/test_app.py: 2 tests",
