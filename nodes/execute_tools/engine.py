@@ -259,10 +259,10 @@ class Engine:
 
     def _steps(self, call: Call, context: ToolContext) -> Steps[None]:
         started = monotonic_ms()
-        if self._async_guards and self._in_loop is not None:
-            ready, run = yield partial(self._before, call, context)
-        else:
-            ready, run = self._before(call, context)
+        before = partial(self._before, call, context)
+        waits = self._async_guards and self._in_loop is not None
+        phase: Phase[tuple[Tool, JsonMap, str]] = (yield before) if waits else before()
+        ready, run = phase
         if ready is not None:
             try:
                 invoked, run = yield from self._invoke(*ready[:2], context)
