@@ -87,6 +87,10 @@ if TYPE_CHECKING:
         ToolOutput as ToolOutput,
         tool as tool,
     )
+    from mendgraph.nodes.execute_tools.tool_run import (
+        GuardrailError as GuardrailError,
+        RetryableToolError as RetryableToolError,
+    )
     from mendgraph.nodes.execute_tools.tools import default_tools as default_tools
     from mendgraph.nodes.guard.approvals import ApprovalAnswer as ApprovalAnswer, ApprovalRequest as ApprovalRequest
     from mendgraph.nodes.guard.file_rules import (
@@ -151,6 +155,8 @@ _HOMES = {
     "tool": "mendgraph.nodes.execute_tools.registry",
     "ToolContext": "mendgraph.nodes.execute_tools.registry",
     "ToolOutput": "mendgraph.nodes.execute_tools.registry",
+    "RetryableToolError": "mendgraph.nodes.execute_tools.tool_run",
+    "GuardrailError": "mendgraph.nodes.execute_tools.tool_run",
     "default_tools": "mendgraph.nodes.execute_tools.tools",
     "load_mcp_tools": "mendgraph.nodes.execute_tools.mcp_tools",
     "load_mcp_tools_sync": "mendgraph.nodes.execute_tools.mcp_tools",

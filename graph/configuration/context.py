@@ -234,6 +234,12 @@ class AgentContext(Record):
     max_schema_repairs: int = setting(
         2, "Corrections in a row for arguments that do not fit.", trust="less", ge=0, le=20
     )
+    include_error_details: bool = setting(
+        True, "Name the errors in corrective prompts.", trust="any", option="--error-details/--no-error-details"
+    )
+    include_format_reminder: bool = setting(
+        True, "Repeat the format in corrective prompts.", trust="any", option="--format-reminder/--no-format-reminder"
+    )
     repeat_window: int = setting(3, "Actions that loop control looks back on.", ge=2, le=50)
     loop_repeat_threshold: int = setting(
         3, "Identical actions in the window that are a loop.", trust="less", ge=2, le=50
@@ -499,11 +505,7 @@ class AgentContext(Record):
 
     def model_options(self) -> ModelOptions:
         """How the run wants its chat model set up."""
-        return ModelOptions(
-            reasoning_effort=self.reasoning_effort,
-            model_kwargs=self.model_kwargs,
-            use_responses_api=self.use_responses_api,
-        )
+        return ModelOptions(**{name: getattr(self, name) for name in ModelOptions.model_fields})
 
     def profile(self, embedded: bool, model: str, *, tools: bool = True, thinks: bool = False) -> Profile:
         """How a turn talks to its model: as the shipped profile of its family says, but for what is set here.
@@ -539,9 +541,11 @@ class AgentContext(Record):
         )
 
     def healing(self, profile: Profile) -> SelfHealingConfig:
-        """How often malformed replies are asked for again, and models met with the facts."""
+        """How often and how explicitly malformed replies are asked for again, and models met with the facts."""
         return SelfHealingConfig(
             max_retries=self.max_healing_attempts,
+            include_error_details=self.include_error_details,
+            include_format_reminder=self.include_format_reminder,
             max_schema_repairs=self.max_schema_repairs,
             max_claims=max(1, self.max_failed_tries - 2) if profile.small else 1,
         )

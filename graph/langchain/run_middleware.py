@@ -342,10 +342,14 @@ class HealingMiddleware(ModelCallMiddleware, StoppingMiddleware):
         *,
         max_healing_attempts: int = DEFAULT_SELF_HEALING_CONFIG.max_retries,
         max_schema_repairs: int = DEFAULT_SELF_HEALING_CONFIG.max_schema_repairs,
+        include_error_details: bool = True,
+        include_format_reminder: bool = True,
         exit_behavior: Exit = "end",
     ) -> None:
         """So many corrections in a row for malformed replies, and for arguments that do not fit; then the run ends.
 
+        A correction names the errors and repeats the format, unless `include_error_details` or
+        `include_format_reminder` is off.
         With `exit_behavior` "end" a message holds the errors, with "error" `AgentStoppedError` is raised.
 
         Raises:
@@ -354,7 +358,9 @@ class HealingMiddleware(ModelCallMiddleware, StoppingMiddleware):
         super().__init__(exit_behavior)
         if min(max_healing_attempts, max_schema_repairs) < 0:
             raise ValueError("max_healing_attempts and max_schema_repairs are 0 or more")
-        self._config = SelfHealingConfig(max_retries=max_healing_attempts, max_schema_repairs=max_schema_repairs)
+        self._config = SelfHealingConfig(
+            max_healing_attempts, include_error_details, include_format_reminder, max_schema_repairs
+        )
 
     async def answer(self, request: Asked, send: Send, heard: Heard, apart: Apart) -> Given:  # noqa: ARG002
         """The nodes `parse` and `heal`, with each reply between them."""

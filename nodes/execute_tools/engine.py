@@ -12,11 +12,15 @@ the environment's policy.
 """
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable, Sequence
+import inspect
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
 from contextlib import ExitStack, closing, suppress
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
+from threading import Lock
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import orjson
@@ -26,6 +30,7 @@ from mendgraph.nodes.execute_tools.files.deadline import (
     CancellationScope,
     await_call,
     call_here,
+    calls_in_loop,
     monotonic_ms,
     monotonic_s,
     pause,
@@ -146,11 +151,11 @@ __all__ = [
 Call = ToolCall | RawCall
 """A call whose arguments were read and judged, or one with their raw text."""
 
-InputGuard = Callable[[ToolContext, str, JsonMap], None]
-"""(context, tool name, arguments); raises GuardrailError to block."""
+InputGuard = Callable[[ToolContext, str, JsonMap], Awaitable[None] | None]
+"""(context, tool name, arguments); raises GuardrailError to block. An `async def` is for `run_async` alone."""
 
-OutputGuard = Callable[[ToolContext, str, ToolOutput], None]
-"""(context, tool name, output); raises GuardrailError to block."""
+OutputGuard = Callable[[ToolContext, str, ToolOutput], Awaitable[None] | None]
+"""(context, tool name, output); raises GuardrailError to block. An `async def` is for `run_async` alone."""
 
 Value = TypeVar("Value")
 Phase: TypeAlias = tuple[Value | None, ToolRun | None]
@@ -161,12 +166,14 @@ Phase: TypeAlias = tuple[Value | None, ToolRun | None]
 class EngineConfig:
     """`max_retries` counts attempts after the first; `async_timeout_s` bounds an awaited call, in seconds.
 
-    Source: spec 5 for the retries; the seconds are those of a tool's own default.
+    The cache holds `cache_size` results; a further one takes the place of the one that was used longest ago. Source:
+    spec 5 for the retries; the seconds are those of a tool's own default.
     """
 
     max_retries: int = 1
     async_timeout_s: float = 30.0
     enable_cache: bool = True
+    cache_size: int = 256
 
 
 class _Attempt(NamedTuple):
@@ -195,10 +202,17 @@ class Engine:
         policy: CallPolicy | None = None,
         redactor: Redactor | None = None,
     ) -> None:
-        """Without a policy nothing is refused, and only spec 5's own rule decides on retries."""
+        """Without a policy nothing is refused, and only spec 5's own rule decides on retries.
+
+        With a guardrail that is an `async def` the engine is for `run_async`: `run_sync` refuses each call, before its
+        tool is invoked.
+        """
         self._registry, self._sink, self._config = registry, sink, config
         self._input_guards, self._output_guards = tuple(input_guards), tuple(output_guards)
-        self._cache: dict[tuple[str, str], ToolOutput] = {}
+        self._async_guards = [guard for guard in (*self._input_guards, *self._output_guards) if _is_async(guard)]
+        self._in_loop: Callable[[Coroutine[Any, Any, None]], None] | None = None
+        self._cache: OrderedDict[tuple[str, str], ToolOutput] = OrderedDict()
+        self._cache_lock = Lock()
         retries = replace(NO_BACKOFF, max_retries=config.max_retries)
         self._policy = policy or CallPolicy(CallRules(retries=retries), PolicyMemory(monotonic_s))
         self._redactor = redactor or Redactor()
@@ -221,8 +235,13 @@ class Engine:
             return step
 
     async def run_async(self, call: Call, context: ToolContext) -> ToolRun:
-        """The same in an event loop, where an async tool runs; a sync one, and the work on an output, has a thread."""
-        with closing(self._steps(call, context)) as steps:
+        """The same in an event loop, where an async tool or guardrail runs.
+
+        A sync tool, and the work on an output, has a thread; so has the work before a call where a guardrail is async.
+        """
+        view = copy(self)
+        with calls_in_loop() as in_loop, closing(view._steps(call, context)) as steps:  # noqa: SLF001 - its own kind
+            view._in_loop = in_loop  # noqa: SLF001 - its own kind
             step = next(steps)
             while not isinstance(step, ToolRun):
                 if callable(step):
@@ -240,7 +259,10 @@ class Engine:
 
     def _steps(self, call: Call, context: ToolContext) -> Steps[None]:
         started = monotonic_ms()
-        ready, run = self._before(call, context)
+        before = partial(self._before, call, context)
+        waits = self._async_guards and self._in_loop is not None
+        phase: Phase[tuple[Tool, JsonMap, str]] = (yield before) if waits else before()
+        ready, run = phase
         if ready is not None:
             try:
                 invoked, run = yield from self._invoke(*ready[:2], context)
@@ -294,14 +316,18 @@ class Engine:
         """The stored result, which ends the call, by the exact argument text. Source: spec 5, invariant 1."""
         if not self._is_cached(tool):
             return None
-        stored = self._cache.get((tool.name, raw))
+        with self._cache_lock:
+            stored = self._cache.get((tool.name, raw))
+            if stored is not None:
+                self._cache.move_to_end((tool.name, raw))
         self._emit("cache.miss" if stored is None else "cache.hit", tool)
         return None if stored is None else ToolRun("", tool.name, stored, cached=True)
 
     def _run_input_guardrails(self, tool: Tool, ctx: ToolContext, args: JsonMap) -> Phase[JsonMap]:
         """The environment's permission, the guardrails, and last what is counted."""
         self._emit("guard.input.start", tool)
-        checks = [partial(guard, ctx, tool.name, args) for guard in self._input_guards]
+        checks = [self._refuse_async_guards]
+        checks += [partial(self._ask, guard, ctx, tool.name, args) for guard in self._input_guards]
         refusal = self._policy.permit(tool, args) or _first_refusal(tool, checks, attempts=0) or self._policy.take(tool)
         if refusal is not None:
             self._emit("guard.input.block", tool, reason=refusal.reason)
@@ -320,7 +346,8 @@ class Engine:
                 value, error = yield _Attempt(tool, context, arguments, max(0.001, left))
             finally:
                 if tool.effect in CHANGING or tool.child:  # nothing that was read is known to hold any more
-                    self._cache.clear()
+                    with self._cache_lock:
+                        self._cache.clear()
             if error is None:
                 self._emit("tool.invoke.ok", tool, attempts=attempt)
                 return (value, attempt), None
@@ -353,7 +380,7 @@ class Engine:
         self, tool: Tool, ctx: ToolContext, output: ToolOutput, attempts: int
     ) -> Phase[ToolOutput]:
         self._emit("guard.output.start", tool)
-        checks = [partial(guard, ctx, tool.name, output) for guard in self._output_guards]
+        checks = [partial(self._ask, guard, ctx, tool.name, output) for guard in self._output_guards]
         if (refusal := _first_refusal(tool, checks, attempts)) is not None:
             self._emit("guard.output.block", tool, reason=refusal.reason)
             return None, refusal.after(output)
@@ -362,8 +389,25 @@ class Engine:
 
     def _store_cache(self, tool: Tool, raw: str, output: ToolOutput) -> None:
         if self._is_cached(tool) and output.result.ok:
-            self._cache[tool.name, raw] = output
+            with self._cache_lock:
+                self._cache[tool.name, raw] = output
+                while len(self._cache) > self._config.cache_size:
+                    self._cache.popitem(last=False)
             self._emit("cache.store", tool)
+
+    def _refuse_async_guards(self) -> None:
+        if self._async_guards and self._in_loop is None:
+            names = ", ".join(getattr(guard, "__name__", type(guard).__name__) for guard in self._async_guards)
+            raise GuardrailError(f"{names} is async, and only run_async awaits a guardrail: use that, or a plain one")
+
+    def _ask(self, guard: Callable[..., object], *arguments: object) -> None:
+        verdict = guard(*arguments)
+        if self._in_loop is not None and _is_async(guard) and inspect.iscoroutine(verdict):
+            self._in_loop(verdict)
+        elif inspect.isawaitable(verdict):
+            if inspect.iscoroutine(verdict):
+                verdict.close()
+            raise GuardrailError("a guardrail that gives an awaitable has to be an `async def`, and run by run_async")
 
     def _is_cached(self, tool: Tool) -> bool:
         """What is limited has to count each call."""
@@ -402,6 +446,12 @@ def _waited(context: ToolContext, seconds: float, started: float) -> bool:
         return context.scope.pause(seconds)
     pause(seconds)
     return True
+
+
+def _is_async(guard: object) -> bool:
+    while isinstance(guard, partial):
+        guard = guard.func
+    return inspect.iscoroutinefunction(guard) or inspect.iscoroutinefunction(type(guard).__call__)
 
 
 def _first_refusal(tool: Tool, checks: Sequence[Callable[[], None]], attempts: int) -> ToolRun | None:

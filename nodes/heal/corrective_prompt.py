@@ -66,6 +66,8 @@ _OPENINGS = {
     "native": "I could not use your tool call. Please fix the following issues:",
 }
 
+_CLOSING = "Please retry your response with the correct format."
+
 _REMINDERS = {
     "text": (
         "",
@@ -102,8 +104,10 @@ def generate_corrective_prompt(
     facts = [error.details for error in errors if error.error_type is ExtractionErrorType.UNFOUNDED_CLAIM]
     if facts:
         return facts[0]
-    if protocol == "blocks":
+    if protocol == "blocks" and config.include_error_details:
         return "\n".join(_cut(error.details) for error in errors[:MAX_ERRORS_SHOWN])
+    if protocol == "blocks":
+        return _CLOSING
     parts = [_OPENINGS[protocol]]
     if config.include_error_details:
         parts += [_error_line(error) for error in errors[:MAX_ERRORS_SHOWN]]
@@ -111,7 +115,7 @@ def generate_corrective_prompt(
             parts.append(f"- and {len(errors) - MAX_ERRORS_SHOWN} more")
     if config.include_format_reminder:
         parts += _REMINDERS[protocol]
-    parts += ["", "Please retry your response with the correct format."]
+    parts += ["", _CLOSING]
     return "\n".join(parts)
 
 

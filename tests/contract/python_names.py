@@ -105,7 +105,7 @@ def _kind_fact(kind: type[Any]) -> str:
 
 def _constructor_facts(kind: type[Any]) -> list[str]:
     """The parameters of a class whose fields do not say them."""
-    if _is_record(kind):
+    if _is_record(kind) or _is_plain_exception(kind):
         return []
     parameters = inspect.signature(kind).parameters.values()
     return [f"{kind.__qualname__}({_parameter_text(parameter)})" for parameter in parameters]
@@ -158,6 +158,11 @@ def _property_type(member: Any) -> str:
     return type_name(inspect.signature(function).return_annotation)
 
 
+def _is_plain_exception(kind: type[Any]) -> bool:
+    """Whether it takes what every exception takes, of which Python knows no signature."""
+    return issubclass(kind, BaseException) and not inspect.isfunction(kind.__init__)
+
+
 def _is_record(kind: type[Any]) -> bool:
     return issubclass(kind, (BaseModel, Enum)) or is_dataclass(kind) or is_typeddict(kind) or hasattr(kind, "_fields")
 
@@ -202,6 +207,8 @@ def _records_of(public: Any) -> set[type[Any]]:
 
 def _annotations_of(public: Any) -> list[Any]:
     if isinstance(public, type) and issubclass(public, Enum):
+        return []
+    if isinstance(public, type) and _is_plain_exception(public):
         return []
     if isinstance(public, type) and _is_record(public):
         return [*public.__annotations__.values()]

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +16,11 @@ from mendgraph.nodes.language.text_protocol import (
     format_extraction_errors,
     parse_tool_line,
 )
-from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, ToolInvocation
+from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, JsonMap, Protocol, ToolInvocation
+from tests.doubles.replies import Say
 from tests.specs import document_1
 from tests.specs.same_values import plain
+from tests.specs.watched_runs import watch
 
 KNOWN = frozenset({"read_file", "edit_file"})
 QUOTED_CHARS = 200
@@ -216,6 +219,20 @@ def test_the_corrective_prompt_is_the_documents(
     ours = generate_corrective_prompt(ours_of(errors), reply, SelfHealingConfig(3, details, reminder))
     theirs = document_1.generate_corrective_prompt(errors, reply, document_1.SelfHealingConfig(3, details, reminder))
     assert ours == theirs
+
+
+@pytest.mark.parametrize("details", [True, False])
+@pytest.mark.parametrize("reminder", [True, False])
+def test_a_run_leaves_out_of_its_corrective_prompts_what_its_options_say(
+    tmp_path: Path, details: bool, reminder: bool
+) -> None:
+    settings: JsonMap = {"include_error_details": details, "include_format_reminder": reminder}
+    bad = "tool: read_file({path})"
+    _, _, model = watch(tmp_path, Protocol.TEXT, Say(bad), Say("Done."), settings=settings)
+    corrective = model.calls[1].prompt.messages[-1]["content"]
+    errors = document_1.extract_tool_invocations_with_errors(bad, frozenset({"read_file"}))[1]
+    config = document_1.SelfHealingConfig(3, details, reminder)
+    assert corrective == document_1.generate_corrective_prompt(errors, bad, config)
 
 
 def test_of_more_than_five_errors_the_others_are_counted() -> None:

@@ -73,6 +73,10 @@ NEW: list[str] = ["new.txt", "src/new.txt", "inside/new.txt", "nope/new.txt", "t
 def same(root: Path, path: str, access: PathAccess) -> None:
     user_path = path.replace("{root}", str(root))
     ours = PathSandbox(str(root)).resolve(user_path, access)
+    if user_path and not user_path.endswith("/"):
+        assert PathSandbox(root).resolve(Path(user_path), access) == PathSandbox(str(root)).resolve(
+            str(Path(user_path)), access
+        )
     try:
         expected = documented(str(root), user_path, access)
     except Refused as refused:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import mendgraph
 from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig, GuardrailError, RetryableToolError, ToolRun
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput, tool
@@ -232,6 +233,10 @@ def test_what_is_no_argument_object_is_refused_with_a_reason(context: ToolContex
     run = engine.run_sync(called(raw), context)
     assert run.error.startswith("bad_args:")
     assert run.error != "bad_args:"
+
+
+def test_the_exceptions_are_public() -> None:
+    assert (mendgraph.RetryableToolError, mendgraph.GuardrailError) == (RetryableToolError, GuardrailError)
 
 
 # --- The helper methods ------------------------------------------------------------------------------------------

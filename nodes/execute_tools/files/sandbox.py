@@ -157,8 +157,9 @@ class PathSandbox:
         self._namesakes = namesakes
         self._observe = observe
 
-    def resolve(self, path: str, access: PathAccess) -> str | ToolError:
+    def resolve(self, path: StrPath, access: PathAccess) -> str | ToolError:
         """The absolute real path, or a typed error with suggestions. A new file needs its parent to exist."""
+        path = os.fspath(path) if isinstance(path, os.PathLike) else path
         if isinstance(place := self.locate(path, access), ToolError):
             return place
         above = os.path.join(self.root, *place.parts[:-1])

@@ -3,6 +3,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +183,87 @@ def test_what_is_retryable_is_retried_and_attempts_are_counted_truly(
     invoked = [event.name for event in sink.events if event.name.startswith("tool.invoke")]
     retried = ["tool.invoke.retryable"] * min(failures, attempts)
     assert invoked == ["tool.invoke.start", *retried, *(["tool.invoke.ok"] if not error else [])]
+
+
+# --- Guardrails that are async
+
+
+async def later(_: ToolContext, __: str, value: object) -> None:
+    await asyncio.sleep(0)
+    raise GuardrailError(f"not {value if isinstance(value, dict) else 'this output'}")
+
+
+class Later:
+    async def __call__(self, context: ToolContext, name: str, value: object) -> None:
+        await later(context, name, value)
+
+
+@pytest.mark.parametrize("guard", [later, Later(), partial(later)], ids=["function", "object", "partial"])
+def test_async_guardrail_is_awaited_by_run_async(sink: TraceSink, context: ToolContext, guard: Any) -> None:
+    ran: list[object] = []
+
+    def body(*_: object) -> ToolOutput:
+        ran.append(1)
+        return ToolOutput.ok()
+
+    done = run_async(engine(sink, make(body), input_guards=[guard]), call(), context)
+    assert (done.error, ran) == ("guardrail:not {'x': 0}", [])
+    done = run_async(engine(sink, make(body), output_guards=[guard]), call(), context)
+    assert (done.error, done.attempts, ran) == ("guardrail:not this output", 1, [1])
+
+
+def test_async_guardrail_runs_in_the_loop_of_its_caller_between_the_others(
+    sink: TraceSink, context: ToolContext
+) -> None:
+    asked: list[object] = []
+
+    def note(number: int, *_: object) -> None:
+        asked.append(number)
+
+    async def awaited(*_: object) -> None:
+        asked.append(asyncio.get_running_loop())
+
+    async def ask() -> ToolRun:
+        asked.append(asyncio.get_running_loop())
+        guards = [partial(note, 1), awaited, partial(note, 2)]
+        return await engine(sink, make(lambda *_: ToolOutput.ok()), input_guards=guards).run_async(call(), context)
+
+    assert asyncio.run(ask()).error == ""
+    assert asked == [asked[0], 1, asked[0], 2]
+    assert [event.name for event in sink.events][-6:] == GUARDED_RUN.split()
+
+
+@pytest.mark.parametrize("side", ["input_guards", "output_guards"])
+def test_async_guardrail_is_refused_by_run_sync_before_the_tool_is_invoked(
+    sink: TraceSink, context: ToolContext, side: str
+) -> None:
+    ran: list[object] = []
+
+    def body(*_: object) -> ToolOutput:
+        ran.append(1)
+        return ToolOutput.ok()
+
+    refusing = engine(sink, make(body), **{side: [later]})
+    done = run_sync(refusing, call(), context)
+    assert done.error.startswith("guardrail:later is async, and only run_async awaits a guardrail")
+    assert (ran, sink.events[-1].name) == ([], "guard.input.block")
+
+
+def test_guardrail_that_gives_an_awaitable_without_being_async_blocks(
+    run: Runner, sink: TraceSink, context: ToolContext
+) -> None:
+    def hidden(*given: Any) -> Any:
+        return later(*given)
+
+    done = run(engine(sink, make(lambda *_: ToolOutput.ok()), input_guards=[hidden]), call(), context)
+    assert done.error == "guardrail:a guardrail that gives an awaitable has to be an `async def`, and run by run_async"
+
+
+def test_cache_holds_the_results_that_were_used_last(run: Runner, sink: TraceSink, context: ToolContext) -> None:
+    small = engine(sink, make(ok, Effect.READ), config=EngineConfig(cache_size=2))
+    hits = [run(small, call(f'{{"x": {x}}}', x=x), context).cached for x in (1, 2, 1, 3, 1, 2)]
+    assert hits == [False, False, True, False, True, False]
+    assert EngineConfig().cache_size == 256
 
 
 def test_an_output_guardrail_blocks_the_result_but_the_change_stays_on_record(

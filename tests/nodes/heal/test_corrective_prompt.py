@@ -55,6 +55,13 @@ def test_long_details_and_many_errors_are_bounded() -> None:
     assert "more" not in prompt_for(*[error(E.EMPTY_TOOL_NAME)] * 5)
 
 
+def test_block_form_is_told_the_errors_unless_they_are_left_out() -> None:
+    errors = [error(E.INVALID_JSON_SYNTAX)]
+    without = SelfHealingConfig(include_error_details=False)
+    assert generate_corrective_prompt(errors, "", DEFAULT_SELF_HEALING_CONFIG, protocol="blocks") == "details"
+    assert generate_corrective_prompt(errors, "", without, protocol="blocks") == CLOSING.strip()
+
+
 def test_what_can_be_done_about_an_error_is_said_after_it() -> None:
     assert "\n- FILTERED_REPLY: details Reply in other words.\n" in prompt_for(error(E.FILTERED_REPLY))
 
