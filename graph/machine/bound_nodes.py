@@ -286,16 +286,17 @@ class BoundNodes:
             return update
         if cut:
             _trace_event(state["run_id"], "reply.cut", {})
-        counts = repairs.after_parse(self._log(state), state, update)
+        counts = repairs.after_parse(partial(self._log, state), state, update)
         update = _counted(state, update, {**counts, "cut": int(cut)}, sorted(formats))
         valid = not update["errors"]
         return self._watched(state, update, lambda vitals: observe_reply(vitals, valid))
 
     def is_quickly_read(self, state: AgentState) -> bool:
-        """Whether `parse` takes a moment and asks no disk: for a short reply, from which no blocks are to be read."""
+        """Whether `parse` takes a moment and asks no disk: for a short reply without blocks that heals nothing."""
         said = state.get("reply") or ModelReply()
         size = len(said.text) + len(said.reasoning) + sum(len(call.arguments) for call in said.calls)
         plain = state["context"].mode != "ask" and state["profile"].edit_form is not EditForm.BLOCKS
+        plain = plain and not state.get("corrections")  # whose end is written into the log
         return plain and size <= QUICKLY_READ and self._models.prepared(state) is not None
 
     def heal(self, state: AgentState) -> Update:
@@ -309,7 +310,7 @@ class BoundNodes:
         for name in sorted(formats if "reading" in update else ()):
             if state["spending"].mending.in_format.get(name, 0) <= _TOLD_FORMATS:
                 _trace_event(state["run_id"], "reply.rescued", {"format": name})
-        counts = repairs.after_heal(self._log(state), state, update)
+        counts = repairs.after_heal(partial(self._log, state), state, update)
         return _counted(state, self._tools.words.hidden(state["run_id"], update, *_SAID_OF_REPLIES), counts)
 
     def guard(self, state: AgentState) -> Update:
@@ -360,7 +361,7 @@ class BoundNodes:
         paid = not (state.get("reply") or ModelReply()).preloaded
         spending = state["spending"]
         update |= {"items": [], "spending": spending.model_copy(update={"steps": spending.steps + paid})}
-        return _counted(state, update, repairs.after_loop_check(self._log(state), state, update))
+        return _counted(state, update, repairs.after_loop_check(partial(self._log, state), state, update))
 
     def finish(self, state: AgentState) -> Update:
         """End with the answer."""
