@@ -288,11 +288,6 @@ def net_changes(changes: Iterable[FileChange]) -> dict[str, tuple[str, str]]:
     return {path: hashes for path, hashes in net.items() if hashes[0] != hashes[1]}
 
 
-def changed_files(changes: Iterable[FileChange]) -> tuple[str, ...]:
-    """The files that are not as they were before these changes, in the order of their first change."""
-    return tuple(net_changes(changes))
-
-
 class CallResult(Record):
     """What one call came to, in the place of the call. `ms` is wall time in milliseconds; 0 attempts: it never ran.
 
@@ -389,8 +384,7 @@ class Verdict(Record):
 class OverrideConstraint(Record):
     """Spec 3's typed override: calls with this signature are denied until a file changes or the turn ends.
 
-    `repeats` counts the calls that made it a loop and those that came since. It was `obeyed` once the model did
-    something else.
+    `repeats` counts the calls that made it a loop and those since. It is `obeyed` once the model does something else.
     """
 
     signature: str
@@ -467,7 +461,7 @@ class OutcomeKind(StrEnum):
     FINISHED, BUDGET_STOP, SYSTEM_ERROR = "FINISHED", "BUDGET_STOP", "SYSTEM_ERROR"
 
 
-_MORE: Final = "`. The default is small; --unattended has larger ones."
+_LOW: Final = " The default is small; --unattended has larger ones."
 
 
 class StopReason(StrEnum):
@@ -488,9 +482,9 @@ class StopReason(StrEnum):
         return member
 
     MAX_CALLS_PER_SESSION = "max_calls_per_session", "Raise it: `mendgraph resume --max-calls N`.", True
-    MAX_CALLS_PER_TURN = "max_calls_per_turn", f"Send another message, or `mendgraph resume --max-calls N{_MORE}", True
-    MAX_INPUT_TOKENS = "max_input_tokens", f"Raise it: `mendgraph resume --max-input-tokens N{_MORE}", True
-    MAX_OUTPUT_TOKENS = "max_output_tokens", f"Raise it: `mendgraph resume --max-output-tokens N{_MORE}", True
+    MAX_CALLS_PER_TURN = "max_calls_per_turn", f"Send another message, or `mendgraph resume --max-calls N`.{_LOW}", True
+    MAX_INPUT_TOKENS = "max_input_tokens", f"Raise it: `mendgraph resume --max-input-tokens N`.{_LOW}", True
+    MAX_OUTPUT_TOKENS = "max_output_tokens", f"Raise it: `mendgraph resume --max-output-tokens N`.{_LOW}", True
     MAX_STEPS = "max_steps", "Send another message, or `mendgraph resume --max-steps N`.", True
     WALL_CLOCK = "wall_clock", "Send another message, or `mendgraph resume --max-seconds S`.", True, True
     MAX_COST = "max_cost", "Raise it: `mendgraph resume --max-cost-usd USD`.", True

@@ -13,7 +13,7 @@ from mendgraph.nodes.heal.healing import is_unfounded
 from mendgraph.nodes.language.history import is_request, last_request, results_in, texts_in
 from mendgraph.nodes.parse.answers import TurnFacts, answer_problems
 from mendgraph.nodes.parse.reading import CHECKS_TOOL, Reader
-from mendgraph.nodes.records import EditForm, Effect, ExtractionError, ToolSpec, changed_files
+from mendgraph.nodes.records import EditForm, Effect, ExtractionError, ToolSpec, net_changes
 
 
 def reply_reader(tools: ToolRuntime, state: AgentState, offered: Sequence[ToolSpec] | None = None) -> Reader:
@@ -24,7 +24,7 @@ def reply_reader(tools: ToolRuntime, state: AgentState, offered: Sequence[ToolSp
     request = last_request(messages)
     turn = TurnFacts(
         request=request,
-        changed=changed_files(state.get("changes") or []),
+        changed=tuple(net_changes(state.get("changes") or [])),
         change_required=context.require_changes,
         checked=CHECKS_TOOL in tools.specs and bool(context.evidence or context.checks or context.require_checks),
     )

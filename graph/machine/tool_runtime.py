@@ -81,7 +81,7 @@ from mendgraph.nodes.records import (
     ToolCall,
     ToolError,
     ToolSpec,
-    changed_files,
+    net_changes,
     os_failure,
 )
 
@@ -391,7 +391,7 @@ class ToolRuntime:
         """Restore the files as they were before the turn, whose work has failed; a kill meanwhile is gone on from."""
         run_id, files = state["run_id"], self.workspace(state["context"])
         sink = TraceSink(run_id, str(state["step"]), forward=partial(_forward, write), redactor=self.redactor())
-        return self.records.take_back(files, run_id, state["first_step"], sink, changed_files(state["changes"]))
+        return self.records.take_back(files, run_id, state["first_step"], sink, tuple(net_changes(state["changes"])))
 
     def _run_in_loop(self, engine: Engine, in_loop: InLoop, call: ToolCall, context: ToolContext) -> ToolRun:
         """An async tool runs in the loop; what a sync one does to files, and around it, keeps none waiting."""

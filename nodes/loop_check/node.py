@@ -6,7 +6,7 @@ from typing import Any
 from mendgraph.nodes.language.history import settle_exchange
 from mendgraph.nodes.loop_check import repetition
 from mendgraph.nodes.loop_check.repetition import target_of
-from mendgraph.nodes.records import EditForm, LoopRecord, LoopVerdict, ModelReply, ToolCall, ToolSpec, changed_files
+from mendgraph.nodes.records import EditForm, LoopRecord, LoopVerdict, ModelReply, ToolCall, ToolSpec, net_changes
 
 
 def check(
@@ -21,7 +21,7 @@ def check(
     calls = {at: item for at, item in enumerate(items) if isinstance(item, ToolCall) and item.tool in specs}
     signatures = {at: signature_of(call, specs[call.tool]) for at, call in calls.items() if not call.implied}
     named = {at: (call.tool, target_of(call, specs[call.tool], root)) for at, call in calls.items()}
-    changed = changed_files(state.get("changes") or [])
+    changed = tuple(net_changes(state.get("changes") or []))
     loop = repetition.check_progress(
         record=state.get("loop", LoopRecord()),
         signatures=tuple(signatures.values()),

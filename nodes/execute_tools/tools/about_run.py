@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, WithJsonSchema, model_validator
 
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolArguments, ToolContext, ToolOutput, tool
-from mendgraph.nodes.records import Effect, Plan, PlanStatus, PlanStep, ToolError, ToolErrorCode, changed_files
+from mendgraph.nodes.records import Effect, Plan, PlanStatus, PlanStep, ToolError, ToolErrorCode, net_changes
 
 _STEPS: Final = {
     "type": "array",
@@ -53,7 +53,7 @@ def final_answer(context: ToolContext, arguments: FinalAnswerArguments) -> ToolA
     """End the task with its answer."""
     hints, refused = context.hints, bool(context.state and context.state["loop"].refused)
     if context.gated and hints is not None and context.changes and not refused:
-        left = hints.left_undone(changed_files(context.changes), context.workspace.exists)
+        left = hints.left_undone(tuple(net_changes(context.changes)), context.workspace.exists)
         if left:
             return ToolError(code=ToolErrorCode.CHECK_FAILED, message=left)
     return ToolOutput.ok(answer=arguments.answer)
