@@ -1,8 +1,9 @@
 """The transition table and the routers that read it: nothing else decides where a run goes.
 
 Each router is a pure function of the state. It never looks into messages or replies: a node has already said, in a
-closed enum or a `StopCause`, what happened, and the router says that in a word of `TRANSITIONS`, which alone knows
-where the word leads. The compiled graph's edges, the labels that LangGraph draws and README's picture are made of it.
+closed enum, a `StopCause` or a `PendingCall`, what happened, and the router says that in a word of `TRANSITIONS`, which
+alone knows where the word leads. The compiled graph's edges, the labels that LangGraph draws and README's picture are
+made of it.
 
 Two rules hold for every cycle. The way back to `call_model` always asks the ledger first, by `_may_call_again`; and
 `execute_tools` is reached from `guard` alone.

@@ -9,7 +9,7 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from mendgraph import AgentContext, Session, ToolError, build_graph, fork_run, serializer, steps_of
+from mendgraph import AgentContext, Session, ToolError, Waiting, build_graph, fork_run, serializer, steps_of
 from mendgraph.graph.machine.routes import recursion_limit
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.records import (
@@ -21,6 +21,7 @@ from mendgraph.nodes.records import (
     ProviderErrorKind,
     ProviderFailure,
     RawCall,
+    StopReason,
 )
 from tests.doubles.call_model import CallModel
 from tests.doubles.model_clock import set_clock
@@ -168,6 +169,31 @@ def test_run_that_is_left_between_two_models_asks_the_next_one(
     assert run.models == ["model-1", "model-2"]
     assert run.outcome.diagnostics == ("model-1: authentication; model-2: model unavailable",)
     assert run.graph.get_state(CONFIG).values["pending_call"] is None
+
+
+@WAYS
+def test_stop_ends_a_wait_and_resume_makes_the_call_as_if_nothing_had_been(in_loop: bool, tmp_path: Path) -> None:
+    busy = Status(429, headers={"Retry-After": "30"})
+    with Run(tmp_path, [busy, DONE], in_loop=in_loop) as run, Session(run.context) as session:
+        stopped = asyncio.run(_astopped(session)) if in_loop else _stopped(session)
+        assert (stopped.kind, stopped.reason) == (OutcomeKind.BUDGET_STOP, StopReason.CANCELLED)
+        assert state_of(tmp_path, session.thread_id)["pending_call"] is None
+        assert not any(isinstance(event, Waiting) for event in session.resume())
+    assert (session.result().outcome.kind, len(run.models)) == (OutcomeKind.FINISHED, 2)
+
+
+def _stopped(session: Session) -> Outcome:
+    for event in session.stream("Is all well?"):
+        if isinstance(event, Waiting):
+            session.stop()
+    return session.result().outcome
+
+
+async def _astopped(session: Session) -> Outcome:
+    async for event in session.astream("Is all well?"):
+        if isinstance(event, Waiting):
+            session.stop()
+    return session.result().outcome
 
 
 def test_next_turn_begins_with_a_first_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
