@@ -354,7 +354,7 @@ class Turns:
         self._begun = True
 
         context, facts = self.context, []
-        if resumed and (kept := self._kept()):
+        if resumed and (kept := self._kept()) and kept.resumable:
             facts.append(f"resumes run {short_id(kept.run_id)} ({one_line(kept.task, 60)})")
         if "model" not in self.setup.session_options:  # a program's own needs no name
             facts.append(_model_words(context, self.setup.environment))

@@ -60,7 +60,7 @@ def test_a_run_that_was_cut_off_goes_on_before_the_eyes_of_its_owner(run: Run, f
     assert code == 0
     assert out.startswith("→ apply_patch  edited calc.py, created docs/calc.md\n→ delete_file notes.txt  deleted\n")
     assert "FINISHED (answered): Changed calc.py, pkg/new.py, docs/calc.md; deleted notes.txt; not checked" in out
-    assert err == f"mendgraph: run {dead[:8]}\n"
+    assert err == f"mendgraph: resumes run {dead[:8]} (Mend add.)\nmendgraph: run {dead[:8]}\n"
     assert listed(folder) == [(dead, RunState.FINISHED)]
 
 
@@ -84,7 +84,8 @@ def test_a_run_that_a_limit_ended_says_how_to_go_on_and_does(run: Run, folder: P
     assert ("go on with" in err) is not json_wanted
     wrapped_up = Say("The limit is reached.")  # what the machine said itself is a reply of the conversation, too
     code, out, err = run(*command, lines=(*LINES[:4], wrapped_up, *LINES[4:]))
-    assert (code, err) == (0, f"mendgraph: run {stopped[:8]}\n")
+    assert (code, err.splitlines()[1:]) == (0, [f"mendgraph: run {stopped[:8]}"])
+    assert err.startswith(f"mendgraph: resumes run {stopped[:8]} (Mend add.)")
     assert not (folder / "notes.txt").exists()
 
 
