@@ -43,7 +43,6 @@ WITHOUT: dict[str, tuple[tuple[str, Any], ...]] = {
     "anew": ((f"{PROMPT}._asked_anew", lambda *_: None),),
     "last_line": ((f"{PROMPT}._how_to_answer", lambda *_: ""),),
     "shown_edits": ((f"{PROMPT}.EXAMPLES", ()),),
-    "echoes": ((f"{ANSWERS}._echoes", lambda *_: False),),
     "asked_changes": (
         (f"{TOOLS}.block_edits.read_request", lambda *_: ReadRequest()),
         (f"{EDITS}.definitions.asked_edits", lambda *_: AskedEdits()),

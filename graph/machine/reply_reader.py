@@ -53,7 +53,6 @@ def _judge_of(
 
     context, messages = state["context"], state["messages"]
     attempts = state.get("healing_attempts") or []
-    lines = (line for attempt in attempts for line in attempt.corrective_prompt.splitlines())
     acting = {each.name for each in tools.specs.values() if each.effect in {Effect.EXECUTE, Effect.NETWORK}}
     acting -= {COMMAND_TOOL, NETWORK_TOOL}
     # Others may have done what a request to go on asks for, and tools of the user's may have done it elsewhere.
@@ -61,7 +60,6 @@ def _judge_of(
     claims = sum(is_unfounded(attempt.errors) for attempt in attempts)
     facts = AnswerFacts(
         request=turn.request,
-        told=(*view.failures, *view.evidence, *(line for line in lines if not line.startswith("  "))),
         settled=bool(turn.changed or elsewhere) or claims >= context.healing(state["profile"]).max_claims,
         faulty=bool(view.evidence),
         hindered=context.mode == "read-only" or view_turn(messages).refused,

@@ -1,12 +1,11 @@
 """Whether the answer of a small model is borne out by what happened in the turn; one that is not is met with the facts.
 
-A small model says "done" on unchanged files, and repeats corrections instead of following them. What is read here of a
-request and an answer is a hint: the model is met a bounded number of times, and no run fails because of the words.
+A small model says "done" on unchanged files. What is read here of a request and an answer is a hint: the model is met
+a bounded number of times, and no run fails because of the words.
 """
 
 import re
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from mendgraph.nodes.language.names import CODE, asks_for_a_change, is_question, orders_a_change, reports_a_problem
 from mendgraph.nodes.records import ExtractionError, ExtractionErrorType
@@ -14,23 +13,17 @@ from mendgraph.nodes.records import ExtractionError, ExtractionErrorType
 NOTHING_HAPPENED = "No file was changed, so what this answer says has not happened."
 NOTHING_DONE = "The request asks for a change, and no file was changed."
 _HONESTLY = "Say what was not done, and why."
-_REPEATED = "this repeats what you were told instead of answering"
-
-SHORTEST_ECHO: Final = 16
-"""Characters of a text that repeats a sentence of ours; a shorter one ("2") may stand in it by chance."""
 
 
 class AnswerFacts(NamedTuple):
     """What is known of the turn when its answer comes.
 
-    `told` are the sentences that the model was told, which may not come back as its answer. Nothing else speaks against
-    it where the turn is `settled`: a file was changed, something may have been done elsewhere, or the model was met as
-    often as it is. `faulty` says that checks failed before anything was done, `hindered` that a change was tried and
-    may not be made, `first` that nothing was asked before.
+    Nothing speaks against it where the turn is `settled`: a file was changed, something may have been done elsewhere,
+    or the model was met as often as it is. `faulty` says that checks failed before anything was done, `hindered` that a
+    change was tried and may not be made, `first` that nothing was asked before.
     """
 
     request: str
-    told: tuple[str, ...] = ()
     settled: bool = False
     faulty: bool = False
     hindered: bool = False
@@ -39,8 +32,6 @@ class AnswerFacts(NamedTuple):
 
 def answer_error(answer: str, facts: AnswerFacts) -> ExtractionError | None:
     """What speaks against this answer; None where nothing does."""
-    if _echoes(answer, facts.told):
-        return ExtractionError(ExtractionErrorType.INVALID_ANSWER, 0, answer[:200], _REPEATED)
     problem = _problem(answer, facts)
     return ExtractionError(ExtractionErrorType.UNFOUNDED_CLAIM, 0, answer[:200], problem) if problem else None
 
@@ -57,19 +48,6 @@ def _problem(answer: str, facts: AnswerFacts) -> str:
 
     wanted = reported or facts.faulty or orders_a_change(request)
     return NOTHING_DONE if wanted and not facts.hindered else ""
-
-
-def _echoes(text: str, told: Sequence[str]) -> bool:
-    """Whether one of these sentences stands in the text, or the text in one of them, white space apart.
-
-    Only where the shorter of both has at least `SHORTEST_ECHO` characters.
-    """
-    pairs = (sorted((_plain(text), _plain(sentence)), key=len) for sentence in told)
-    return any(len(shorter) >= SHORTEST_ECHO and shorter in longer for shorter, longer in pairs)
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.split())
 
 
 _DONE = (

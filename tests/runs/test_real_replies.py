@@ -66,7 +66,7 @@ def foreign_arguments(tool: str, arguments: JsonMap) -> JsonMap | list[str]:
 def reader_of(case: dict[str, Any]) -> Reader:
     """How the reply is read: in the form that its harness asked for, with what the model knew when it wrote it."""
     turn = TurnFacts(request=case["request"], changed=tuple(case.get("changed", ())))
-    facts = AnswerFacts(turn.request, told=tuple(case.get("told", ())), settled=bool(turn.changed))
+    facts = AnswerFacts(turn.request, settled=bool(turn.changed))
     judge = partial(answer_error, facts=facts)
     if case["harness"] in BLOCK_HARNESSES:
         return Reader(

@@ -33,12 +33,6 @@ def blocks(root: Path, *said: str, model: str | None = None) -> tuple[AgentConte
     return context, ScriptedModel([Say(text) for text in said])
 
 
-def test_what_a_small_model_was_told_is_no_answer(tmp_path: Path) -> None:
-    context, model = blocks(tmp_path, SAME, ECHO, "It subtracts on purpose.", model=SMALL)
-    outcome = run_task("Look at calc.py.", context, model=model).outcome
-    assert (outcome.kind, outcome.answer, len(model.calls)) == (OutcomeKind.FINISHED, "It subtracts on purpose.", 3)
-
-
 MET = "No file was changed, so what this answer says has not happened."
 CLAIM = "I have fixed it."
 
@@ -114,19 +108,6 @@ def test_a_run_that_may_change_nothing_cannot_have_to(tmp_path: Path) -> None:
     outcome = run_task("Fix calc.py", context, model=ScriptedModel([])).outcome
     assert outcome.reason is StopReason.INVALID_REQUEST
     assert "read-only" in outcome.message
-
-
-@pytest.mark.parametrize("protocol", Protocol)
-def test_a_correction_that_a_small_model_repeats_is_no_answer(tmp_path: Path, protocol: Protocol) -> None:
-    """Nor where the model has looked at a file in between, which closes the correction."""
-    write_files(tmp_path, FILES)
-    told = "The request asks for a change, and no file was changed."
-    read = use(("read_file", {"path": "calc.py"}))
-    said = (Say("All is well."), read, Say(told), use(("final_answer", {"answer": told})), Say(told))
-    model = ScriptedModel([message_of(each, protocol) for each in said])
-    context = AgentContext(workspace=str(tmp_path), model=SMALL, protocol=protocol.value, read_ahead=False)
-    outcome = run_task("Fix calc.py", context, model=model).outcome
-    assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.SCHEMA_REPAIR_EXHAUSTED)
 
 
 @pytest.mark.parametrize(("effect", "calls"), [(Effect.NETWORK, 2), (Effect.READ, 4)])

@@ -53,6 +53,8 @@ _ABSENT = re.compile(
 )
 """What says more of the sandbox, or of what is installed, than of the code, where it was so before or was asked for."""
 
+_MANIFEST = re.compile(r"pyproject\.toml|setup\.(?:cfg|py)|requirements.*\.(?:txt|in)|Pipfile|package\.json")
+
 
 @dataclass
 class _Report:
@@ -300,7 +302,7 @@ class _Checking:
         absent: dict[str, str] = {}
         for test, told in now.failed.items():
             name, words = self._absent(told)
-            if words and (then is None or test in then.failed or (name and name in self.context.task)):
+            if words and (then is None or test in then.failed or self._is_declared(name)):
                 absent[test] = f"{file} {words}"
         self.report.not_run += absent.values()
         judged = replace(now, near=now.near if self.before else (*now.failed,))
@@ -346,6 +348,12 @@ class _Checking:
         if any(map(self.context.workspace.exists, own)):
             return "", ""
         return name, f"needs {name}, which is not installed where checks can see it."
+
+    def _is_declared(self, package: str) -> bool:
+        """Whether the session has changed a manifest, and it names this package."""
+        changed = self.report.proof.session.items()
+        texts = (new or b"" for path, (_, new) in changed if _MANIFEST.fullmatch(posixpath.basename(path)))
+        return package != "" and any(package.encode() in text for text in texts)
 
     def _tell_old(self, names: Collection[str]) -> None:
         if names:

@@ -114,9 +114,6 @@ CLAIM = "I have fixed calc.py."
         (state(TASK, profile=SMALL, healing_attempts=met(Kind.EMPTY_REPLY, Kind.UNFOUNDED_CLAIM)), CLAIM, "happened."),
         (state(TASK, profile=SMALL, healing_attempts=met(*[Kind.UNFOUNDED_CLAIM] * 2)), CLAIM, None),
         (state(*HISTORY, profile=SMALL), "Sorry: the block is not Python.", "asks for a change"),
-        (state(*HISTORY, profile=SMALL), "The block is not Python.", "repeats what you were told"),
-        (state(*HISTORY, profile=SMALL), "add(1, 2) gives -1.", "repeats what you were told"),
-        (state(TASK, profile=SMALL, healing_attempts=ATTEMPTS), "Send it again, all of it.", "repeats what"),
     ],
 )
 def test_only_the_answer_of_a_small_model_is_held_against_its_words(

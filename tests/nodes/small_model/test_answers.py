@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.records import ExtractionError, ExtractionErrorType as Kind
+from mendgraph.nodes.records import ExtractionErrorType as Kind
 from mendgraph.nodes.small_model.answers import NOTHING_DONE, NOTHING_HAPPENED, AnswerFacts, answer_error
 
 ORDER, REPORT, QUESTION, TALK = "Fix calc.py.", "The sum in calc.py is wrong.", "Is calc.py right?", "Hello."
@@ -75,27 +75,6 @@ def test_what_did_not_happen_speaks_against_an_answer(answer: str, facts: Answer
 )
 def test_a_claim_says_that_something_was_done(answer: str, claims: bool) -> None:
     assert problem_of(answer, turn(ORDER)) == (NOTHING_HAPPENED if claims else NOTHING_DONE)
-
-
-TOLD = ("The block has no closing fence.  Send it\nagain.", "Yes.", "")
-
-
-@pytest.mark.parametrize(
-    ("text", "echoes"),
-    [
-        ("The block has no closing fence. Send it again.", True),
-        ("Well: the block? The block has no closing fence. Send it again. Done.", True),
-        ("no closing fence", True),
-        ("no closing fenc", False),
-        ("", False),
-        ("The block is closed. Send it again.", False),
-    ],
-)
-@pytest.mark.parametrize("settled", [False, True])
-def test_an_answer_that_repeats_what_was_told_is_none(text: str, echoes: bool, settled: bool) -> None:
-    problem = "this repeats what you were told instead of answering"
-    error = ExtractionError(Kind.INVALID_ANSWER, 0, text, problem) if echoes else None
-    assert answer_error(text, turn(TALK, told=TOLD, settled=settled)) == error
 
 
 def test_of_a_long_answer_two_hundred_characters_are_quoted() -> None:

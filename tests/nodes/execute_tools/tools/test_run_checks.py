@@ -332,7 +332,6 @@ NEEDS = "test_app.py needs numpy, which is not installed where checks can see it
     ("test", "now", "before", "task", "reason"),
     [
         ("test_b", NUMPY, {"test_b": NUMPY}, FIX, NEEDS),
-        ("test_b", NUMPY, {}, "Add it with numpy.", NEEDS),
         ("test_b", NUMPY, {}, FIX, ""),
         ("test_b", JEST, {"test_b": JEST}, FIX, f"test_app.py cannot be run here: {JEST}"),
         ("test_b", "order 5: not found", {}, "Add hints.", ""),
@@ -349,6 +348,16 @@ def test_what_is_missing_counts_where_the_change_needs_it_first(
     result = judged(bench, checks, CHANGED, task=task)
     told = message(result)[1] if reason == "" else result.data["reason"]
     assert told == {"": now, None: f"{test} {ALREADY}"}.get(reason, f"tests/{reason}")
+
+
+@pytest.mark.parametrize(("manifest", "counts"), [("numpy==2.0\n", False), ("pandas\n", True)])
+def test_a_package_that_a_changed_manifest_names_may_be_missing(bench: Bench, manifest: str, counts: bool) -> None:
+    checks = Scripted([entry(("passed", ""))])
+    checks.ends = {"tests/test_app.py": outcome("tests/test_app.py", 1, test_b=NUMPY)}
+    checks.before = {"tests/test_app.py": outcome("tests/test_app.py", 2)}
+    bench.put({"requirements.txt": manifest})
+    result = judged(bench, checks, CHANGED, NEW.model_copy(update={"path": "requirements.txt"}))
+    assert (message(result)[1] if counts else result.data["reason"]) == (NUMPY if counts else f"tests/{NEEDS}")
 
 
 @pytest.mark.parametrize("changes", [(CHANGED, GONE), (CHANGED.model_copy(update={"sha256_before": "?"}),)])
