@@ -200,7 +200,8 @@ def judge_call(
         if isinstance(target, Verdict):
             return target
         targets.append(target)
-    refused = _judge_files(targets, spec, config)
+    # Checks look at what a program has made under a denied name through the workspace, which denies it to them alone.
+    refused = None if call.implied else _judge_files(targets, spec, config)
     if refused is None and spec.effect is Effect.WRITE and config.mode == "auto":
         refused = _judge_deletions(call, targets, config.scope)
     return refused or _judge_mode(targets, spec, config.mode)

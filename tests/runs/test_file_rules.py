@@ -101,6 +101,16 @@ def test_programs_neither_see_nor_change_what_a_rule_blocks(root: Path, check: C
 
 
 @needs_sandbox
+def test_run_ends_whose_program_has_made_a_file_that_a_rule_blocks(root: Path) -> None:
+    rules = private(lambda path: path.suffix == ".csv")
+    command = ("run_command", {"argv": ["sh", "-c", "echo 1 > new.csv; echo 1 > new.txt"]})
+    result = run(root, command, rules=rules, allowed_programs=("sh",), evidence=True)
+    assert result.ok
+    assert {"new.csv", "new.txt"} <= {*result.changed_files}
+    assert len(results(result)) == 1
+
+
+@needs_sandbox
 def test_programs_do_not_see_what_a_rule_blocks_in_a_readable_folder(root: Path, tmp_path: Path) -> None:
     write_files(tmp_path / "data", {"private/a.txt": "Ann\n", "open.txt": "Bob\n"})
     rules = private(lambda path: path.is_relative_to(tmp_path / "data/private"))

@@ -144,7 +144,7 @@ class PathSandbox:
 
     def __init__(
         self,
-        root: str,
+        root: StrPath,
         *,
         may_name: Callable[[str], bool] = lambda _: True,
         namesakes: Callable[[str], Sequence[str]] = lambda _: (),
