@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 else:
     FolderName = Annotated[str, BeforeValidator(lambda it: os.fspath(it) if isinstance(it, os.PathLike) else it)]
 
-MAX_CALLS_PER_TURN_LIMIT = 1_000
 MOST_RETRIES = 10  # of one model, before it is given up
+MAX_CALLS_PER_TURN_LIMIT = 1_000
 """The most calls that a context may allow in one turn; the machine's recursion limit follows from it."""
 
 REPLY_TOKENS = 2_048

@@ -23,7 +23,7 @@ from langsmith import tracing_context
 from pydantic import BaseModel, PlainSerializer, ValidationError, create_model
 
 from mendgraph.graph.langchain.callbacks import UNHEARD
-from mendgraph.nodes.execute_tools.plain_values import json_like
+from mendgraph.nodes.execute_tools.plain_values import in_words, json_like
 from mendgraph.nodes.execute_tools.registry import (
     OpenArguments,
     Tool,
@@ -242,6 +242,6 @@ def _failure(given: BaseTool, arguments: type[BaseModel], error: Exception) -> T
 def _as_json(artifact: Any) -> Any:
     """The artifact as a checkpoint and the journal can hold it; what has no JSON form is its `repr`."""
     try:
-        return orjson.loads(orjson.dumps(json_like(artifact)))
+        return orjson.loads(orjson.dumps(json_like(artifact, other=in_words)))
     except TypeError:
         return repr(artifact)

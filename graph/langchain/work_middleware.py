@@ -27,7 +27,7 @@ from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, open_check
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.files.sandbox import JudgedPaths, check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
-from mendgraph.nodes.execute_tools.plain_values import json_like
+from mendgraph.nodes.execute_tools.plain_values import in_words, json_like
 from mendgraph.nodes.execute_tools.processes import command_changes as watch
 from mendgraph.nodes.execute_tools.processes.backends import AUTO
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext
@@ -163,7 +163,7 @@ class RedactionMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]
         if message.name and self._redactor.text(message.name) != message.name:
             clean["name"] = HIDDEN_NAME
         if isinstance(message, ToolMessage):
-            artifact = json_like(message.artifact)
+            artifact = json_like(message.artifact, other=in_words)
             safe = self._redactor.content(artifact)
             clean["artifact"] = message.artifact if safe == artifact else safe
         return message.model_copy(update=clean)

@@ -19,16 +19,29 @@ _SPELLED: Final = (PurePath, date, time, Decimal, UUID)
 _MORE: Final = "..."
 
 
-def json_like(value: Any, most: float = inf) -> Any:
+def type_name(value: Any) -> str:
+    """The type of a value, like <generator>."""
+    return f"<{type(value).__name__}>"
+
+
+def in_words(value: Any) -> str:
+    """The `repr` of a value, or its type where it has none."""
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001 - a value may fight back in any way
+        return type_name(value)
+
+
+def json_like(value: Any, most: float = inf, other: Callable[[Any], str] = type_name) -> Any:
     """A copy of the maps, lists, sets, models and dataclasses that a value is made of, and of the plain values in them.
 
-    Of anything else, such as a generator, a file or a cursor, and of what contains itself, there is the type, like
-    <generator>. Behind `most` values it is only counted how many more a list or a map has.
+    Of anything else, such as a generator, a file or a cursor, and of what contains itself, there is what `other` says.
+    Behind `most` values it is only counted how many more a list or a map has.
     """
     try:
-        return _copied(value, [most], _type_name)
+        return _copied(value, [most], other)
     except Exception:  # noqa: BLE001 - a value may fight back in any way
-        return _type_name(value)
+        return other(value)
 
 
 def comparable(arguments: JsonMap) -> JsonMap:
@@ -107,7 +120,3 @@ def _masked(value: Any, redactor: Redactor) -> Any:
 
 def _same(left: Iterable[Any], right: Iterable[Any]) -> bool:
     return all(ours is theirs for ours, theirs in zip(left, right, strict=False))
-
-
-def _type_name(value: Any) -> str:
-    return f"<{type(value).__name__}>"
