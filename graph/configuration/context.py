@@ -5,22 +5,13 @@ back to other limits. It holds no secrets: the endpoint's key comes from `OPENAI
 """
 
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import (
-    BeforeValidator,
-    ConfigDict,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    field_validator,
-    model_validator,
-)
+from pydantic import ConfigDict, NonNegativeInt, PositiveFloat, PositiveInt, field_validator, model_validator
 
-from mendgraph.graph.configuration.settings import MOST, Setting, limit, setting
+from mendgraph.graph.configuration.settings import MOST, FolderName, Setting, limit, setting
 from mendgraph.nodes.call_model.budget import APILimits
 from mendgraph.nodes.call_model.endpoint import ModelOptions, models_in_order
 from mendgraph.nodes.call_model.ledger import Price, RunLimits, account_problem
@@ -34,14 +25,6 @@ if TYPE_CHECKING:
     from mendgraph.nodes.execute_tools.call_policy import CallRules
     from mendgraph.nodes.execute_tools.files.sandbox import StrPath
     from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules
-
-    class FolderName:
-        """A text, for which a path may be given (PEP 681: the type of a descriptor's `__set__` is the argument's)."""
-
-        def __get__(self, of: object, kind: object = None) -> str: ...
-        def __set__(self, of: object, value: StrPath) -> None: ...
-else:
-    FolderName = Annotated[str, BeforeValidator(lambda it: os.fspath(it) if isinstance(it, os.PathLike) else it)]
 
 MOST_RETRIES = 10  # of one model, before it is given up
 MAX_CALLS_PER_TURN_LIMIT = 1_000

@@ -1,8 +1,20 @@
 """What there is to know of a field of `AgentContext` beside its type: the command line, documents and trust use it."""
 
-from typing import Any, NamedTuple
+import os
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
+
+if TYPE_CHECKING:
+    from mendgraph.nodes.execute_tools.files.sandbox import StrPath
+
+    class FolderName:
+        """A text, for which a path may be given (PEP 681: the type of a descriptor's `__set__` is the argument's)."""
+
+        def __get__(self, of: object, kind: object = None) -> str: ...
+        def __set__(self, of: object, value: StrPath) -> None: ...
+else:
+    FolderName = Annotated[str, BeforeValidator(lambda it: os.fspath(it) if isinstance(it, os.PathLike) else it)]
 
 MOST = 2**53
 """The largest count that a context may hold: JSON and the checkpoints hold it exactly."""

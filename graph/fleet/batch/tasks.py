@@ -13,8 +13,9 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from mendgraph.graph.configuration.context import AgentContext, FolderName
+from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import Problem, first_problems
+from mendgraph.graph.configuration.settings import FolderName
 from mendgraph.graph.machine.run_records import Durability
 from mendgraph.nodes.call_model.ledger import Usage
 from mendgraph.nodes.execute_tools.copies.workspace_copies import pin_source
