@@ -342,7 +342,6 @@ class PrunedHistoryError(StoreError):
 
 
 _Histories = Mapping[str, DeltaChannelHistory]
-_HISTORY_METHODS = ("get_delta_channel_history", "aget_delta_channel_history")
 
 
 def refuse_pruned_histories(saver: BaseCheckpointSaver[Any]) -> BaseCheckpointSaver[Any]:
@@ -350,24 +349,43 @@ def refuse_pruned_histories(saver: BaseCheckpointSaver[Any]) -> BaseCheckpointSa
 
     The copy shares what is stored and the connection with `saver`, whose other users see no change.
     """
-    if vars(saver).keys() >= {*_HISTORY_METHODS}:
+    if "get_delta_channel_history" in vars(saver):
         return saver
+    last_read: dict[str, CheckpointTuple | None] = {}  # LangGraph reads a checkpoint, and then its histories
 
-    def get_history(*, config: RunnableConfig, channels: Sequence[str]) -> _Histories:
+    def get_tuple(config: RunnableConfig) -> CheckpointTuple | None:
+        found = last_read["tuple"] = saver.get_tuple(config)
+        return found
+
+    async def aget_tuple(config: RunnableConfig) -> CheckpointTuple | None:
+        found = last_read["tuple"] = await saver.aget_tuple(config)
+        return found
+
+    def get_delta_channel_history(*, config: RunnableConfig, channels: Sequence[str]) -> _Histories:
+        last = last_read.pop("tuple", None)
         histories = saver.get_delta_channel_history(config=config, channels=channels)
         if _without_snapshot(histories):
-            _check_complete(config, saver.get_tuple(config), histories)
+            _check_complete(config, last if _is_of(last, config) else saver.get_tuple(config), histories)
         return histories
 
-    async def aget_history(*, config: RunnableConfig, channels: Sequence[str]) -> _Histories:
+    async def aget_delta_channel_history(*, config: RunnableConfig, channels: Sequence[str]) -> _Histories:
+        last = last_read.pop("tuple", None)
         histories = await saver.aget_delta_channel_history(config=config, channels=channels)
         if _without_snapshot(histories):
-            _check_complete(config, await saver.aget_tuple(config), histories)
+            _check_complete(config, last if _is_of(last, config) else await saver.aget_tuple(config), histories)
         return histories
 
     checked = copy(saver)
-    vars(checked).update(zip(_HISTORY_METHODS, (get_history, aget_history), strict=True))
+    methods = (get_tuple, aget_tuple, get_delta_channel_history, aget_delta_channel_history)
+    vars(checked).update({method.__name__: method for method in methods})
     return checked
+
+
+def _is_of(found: CheckpointTuple | None, config: RunnableConfig) -> bool:
+    """Whether this is the checkpoint that `config` names."""
+    names = ("thread_id", "checkpoint_ns", "checkpoint_id")
+    wanted = [str(config["configurable"].get(name, "")) for name in names]
+    return found is not None and wanted == [str(found.config["configurable"].get(name, "")) for name in names]
 
 
 def _without_snapshot(histories: _Histories) -> list[str]:
