@@ -498,9 +498,6 @@ class BoundNodes:
         reply, stop = update.get("reply"), update.get("stop")
         if stop is not None:  # also what no endpoint said: an exception of a user's own model, an address with a login
             return {**update, "stop": stop.model_copy(update={"message": self.scrub(stop.message)})}
-        if pending := update.get("pending_call"):
-            words = {name: self.scrub(getattr(pending, name)) for name in ("reason", "overflow")}
-            update["pending_call"] = pending.model_copy(update=words)
         if reply is None or reply.preloaded:
             return update
         tokens = reply.input_tokens + reply.output_tokens

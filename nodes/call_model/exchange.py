@@ -107,7 +107,7 @@ class Exchange:
         """
         state, settings, spending = self._state, self._settings, self._state["spending"]
         if self._services.stop.reason:
-            self._end(spending, stop=stopped(self._services.stop.reason))
+            self._end(spending, stopped(self._services.stop.reason))
             return None
         if preload := state.get("preload"):
             self.update = {"reply": preload, "preload": None, **self._step}
@@ -119,7 +119,7 @@ class Exchange:
         self._window = self._fitting.window
         if isinstance(request, records.StopCause):
             overflow = filter(None, (self.pending.overflow,))
-            self._end(spending, stop=request.model_copy(update={"diagnostics": (*request.diagnostics, *overflow)}))
+            self._end(spending, request.model_copy(update={"diagnostics": (*request.diagnostics, *overflow)}))
             return None
         call = PaidCall(request, spending, settings.budget, self._services, self.pending)
         if call.fits():
@@ -142,33 +142,27 @@ class Exchange:
             self._window = self._window.model_copy(update={"tokens": tokens})
             pending = PendingCall(edge=SHORTENED, overflow=stop.message, is_too_long=True)
 
-        if pending is not None:
-            self._end(call.spending, pending=pending)
-        elif call.reply is not None and is_only_thought(call.reply):
-            self._end(call.spending, stop=thought_too_long(call.reply.allowed_tokens, call.room))
-        else:
-            self._end(call.spending, call.reply, stop)
+        if pending is None and call.reply is not None and is_only_thought(call.reply):
+            stop = thought_too_long(call.reply.allowed_tokens, call.entry.output_tokens)
+        self._end(call.spending, pending or stop or call.reply)
         return self.update
 
-    def _end(
-        self,
-        spending: Spending,
-        reply: records.ModelReply | None = None,
-        stop: records.StopCause | None = None,
-        pending: PendingCall | None = None,
-    ) -> None:
+    def _end(self, spending: Spending, end: records.ModelReply | records.StopCause | PendingCall | None) -> None:
         state = self._state
-        self.update = {"reply": reply, "spending": spending}
+        self.update = {"reply": None, "spending": spending}
         if self._window != state.get("window", windows.WHOLE):
             self.update["window"] = self._window
-        if pending != state.get("pending_call"):
-            self.update["pending_call"] = pending
-        if reply is not None:
-            self.update |= self._step
-            if reply.without_tools:
+        if state.get("pending_call"):
+            self.update["pending_call"] = None
+
+        if isinstance(end, PendingCall):
+            self.update["pending_call"] = end
+        elif isinstance(end, records.StopCause):
+            self.update["stop"] = end
+        elif end is not None:
+            self.update |= {"reply": end, **self._step}
+            if end.without_tools:
                 self.update["profile"] = state["profile"].model_copy(update={"protocol": records.Protocol.TEXT})
-        elif pending is None:
-            self.update["stop"] = stop
 
 
 def is_only_thought(reply: records.ModelReply) -> bool:

@@ -81,8 +81,7 @@ def stopped(reason: str) -> StopCause:
 class PaidCall:
     """One try of a request: its reservation, what it costs, and what follows.
 
-    It ends with a `reply`, a `stop`, or what is `pending`: another try. `spending` are the counters so far, `room` is
-    the most that the reply may have, in tokens.
+    It ends with a `reply`, a `stop`, or what is `pending`: another try. `spending` are the counters so far.
     """
 
     def __init__(
@@ -107,11 +106,6 @@ class PaidCall:
     def choice(self) -> ModelChoice:
         """The model whose turn it is."""
         return self._budget.models[self._before.model]
-
-    @property
-    def room(self) -> int:
-        """The most that the reply may have, in tokens."""
-        return self._leave.max_output_tokens
 
     @property
     def entry(self) -> ledger.Entry:
@@ -141,12 +135,13 @@ class PaidCall:
 
     def fits(self) -> bool:
         """Whether the try fits into the budget."""
-        leave = self._reserved()
+        limits, most = self._budget.limits, self.request.most_output
+        leave = ledger.reserve(self.spending, limits, self._estimated, self._price, most_output=most)
         if isinstance(leave, StopCause):
             self.stop = leave
-            return False
-        self._leave = leave
-        return True
+        else:
+            self._leave = leave
+        return self.stop is None
 
     def connect(self, model: Model | ProviderFailure | None) -> bool:
         """Take the model, or the failure to find its endpoint; None where a stop came first."""
@@ -196,10 +191,6 @@ class PaidCall:
             self.reply = sent.result
         else:
             self._after_failure(sent.result)
-
-    def _reserved(self) -> ledger.Reservation | StopCause:
-        most = self.request.most_output
-        return ledger.reserve(self.spending, self._budget.limits, self._estimated, self._price, most_output=most)
 
     def _charge(self, sent: effects.Sent | effects.Stopped) -> None:
         reply = sent.result if isinstance(sent, effects.Sent) and isinstance(sent.result, ModelReply) else None
