@@ -406,6 +406,14 @@ def test_what_is_no_middleware_is_refused() -> None:
         build_graph(middleware=[Noted(), Noted()])
 
 
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_handler_makes_the_retries_of_the_run(tmp_path: Path, waits: list[float], asynchronous: bool) -> None:
+    noted, settings = Noted(), {"provider_retries": 2}
+    run = play(tmp_path, [noted], Status(500), Status(500), DONE, asynchronous=asynchronous, settings=settings)
+    assert (run.ended[0], run.outcome.usage["total_calls"], waits) == ("FINISHED", 3, [0.5, 1.0])
+    assert noted.heard == ["before_agent", "before_model", "wrap_model_call", "after_model", "after_agent"]
+
+
 def test_model_retry_pays_for_its_retries(tmp_path: Path) -> None:
     retry = ready_made.ModelRetryMiddleware(max_retries=2, initial_delay=0, jitter=False)
     run = play(tmp_path, [retry], Status(500), Status(500), DONE)
