@@ -436,9 +436,8 @@ class Mark(Record):
 class LoopRecord(Record):
     """Loop control's memory: for each step, oldest first, the signatures of its calls.
 
-    `outcomes` pair the signatures of the last calls with hashes of their results. `failed_tries` are steps in a row
-    whose edits or checks failed, `missed` the files of the turn's edits that missed. `verified` is what the checks
-    since the last change came to, `refused` the calls that were not allowed, in words.
+    `outcomes` hash results by signature, `failed_tries` are steps in a row whose edits or checks failed, `missed` files
+    of edits that missed, `verified` what the checks since the last change came to, `refused` calls in words.
     """
 
     recent: tuple[tuple[str, ...], ...] = ()
@@ -582,10 +581,8 @@ def os_failure(error: OSError, doing: str, path: str) -> ToolError:
 
 def is_disk_full(error: ToolError) -> bool:
     """Whether `os_failure` told this of a full disk: whoever makes room can try again."""
-    return error.message.endswith(_FULL)
-
-
-_FULL: Final = tuple(f": {_FAILURES[number][1]}." for number in (errno.ENOSPC, errno.EDQUOT))
+    full = tuple(f": {_FAILURES[number][1]}." for number in (errno.ENOSPC, errno.EDQUOT))
+    return error.message.endswith(full)
 
 
 def quoted(path: str) -> str:

@@ -199,6 +199,21 @@ def test_the_protected_tool_takes_rules_of_ones_own() -> None:
     assert protected("/project/calc.py", "a", "b")["violations"] == [{"rule": "all", "description": "All files"}]
 
 
+@pytest.mark.parametrize("path", ["private/a.csv", "{root}/private/a.csv", "./x/../private/a.csv", "link/a.csv"])
+def test_a_rule_by_absolute_path_blocks_as_in_the_document(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path.resolve()
+    monkeypatch.chdir(root)
+    (root / "link").symlink_to("private")
+    rule = ("private", "Salaries", lambda path: path.is_relative_to(root / "private"))
+    ours = create_protected_edit_file_tool(edit_file, (FileGuardrailRule(*rule),))
+    theirs = document_1.create_protected_edit_file_tool(edit_file, (document_1.FileGuardrailRule(*rule),))
+    name = path.replace("{root}", str(root))
+    assert ours(name, "a", "b") == theirs(name, "a", "b")
+    assert ours(name, "a", "b")["action"] == "blocked"
+
+
 def test_the_protected_tool_takes_its_arguments_by_name() -> None:
     protected: Any = create_protected_edit_file_tool(edit_file)
     assert protected(path="/p/a.py", old_str="a", new_str="b") == edit_file("/p/a.py", "a", "b")
