@@ -109,6 +109,10 @@ class FileRulesMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]
         return {workspace_relative(place, root) or place for place in places}
 
 
+_BESIDE_CONTENT: Final = ("tool_calls", "invalid_tool_calls", "additional_kwargs", "response_metadata")
+"""Fields of messages that hold words, of which an endpoint is sent some."""
+
+
 class RedactionMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]):
     """Takes secrets out of what people say and of what tools return, before the model sees it.
 
@@ -162,6 +166,9 @@ class RedactionMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]
         clean: dict[str, Any] = {"content": blocks["content"][0] if isinstance(content, str) else blocks["content"]}
         if message.name and self._redactor.text(message.name) != message.name:
             clean["name"] = HIDDEN_NAME
+        for name in _BESIDE_CONTENT:
+            if value := getattr(message, name, None):
+                clean[name] = self._redactor.content(value)
         if isinstance(message, ToolMessage):
             artifact = json_like(message.artifact, other=in_words)
             safe = self._redactor.content(artifact)
@@ -297,6 +304,8 @@ def _is_turn(turn: JsonMap, messages: Sequence[AnyMessage]) -> bool:
 def _is_answer_of_model(turn: JsonMap, state: Any) -> bool:
     """Whether the agent ends with what the model itself has answered, word for word."""
     last = next((each for each in reversed(state["messages"]) if isinstance(each, AIMessage)), None)
+    if state.get("jump_to") == "end":  # which other middleware has set in the step before
+        return False
     if last is None or (last.tool_calls and state.get("structured_response") is None):
         return False
     return bool(turn["answer"] == _digest(last))

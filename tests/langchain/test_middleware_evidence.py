@@ -119,6 +119,7 @@ ENDS: dict[str, Any] = {
     "a filter before the model, with words": lambda: Guardrail("before_model", "I stop here."),
     "a filter that adds its answer": lambda: Guardrail("after_model", "I cannot say that."),
     "a filter that replaces the answer": lambda: Guardrail("after_model", "I cannot say that.", same_id=True),
+    "a filter that leaves the answer": lambda: Guardrail("after_model"),
     "a filter at the end": lambda: Guardrail("after_agent", "I cannot say that.", same_id=True),
     "a budget": lambda: BudgetMiddleware(max_calls_per_turn=1),
     "a limit of LangChain": lambda: ModelCallLimitMiddleware(run_limit=1),
@@ -128,8 +129,14 @@ ENDS: dict[str, Any] = {
 @needs_sandbox
 @pytest.mark.parametrize(
     ("end", "first"),
-    # Hooks at the end run in reverse: one that stands before ours has not ended the agent yet.
-    [(end, first) for end in ENDS for first in (True, False) if not (first and end == "a filter at the end")],
+    # Hooks at the end run in reverse: one that stands before ours has not ended the agent yet, and where one runs
+    # before ours, LangGraph has forgotten a jump.
+    [
+        (end, first)
+        for end in ENDS
+        for first in (True, False)
+        if (end, first) not in {("a filter at the end", True), ("a filter that leaves the answer", False)}
+    ],
 )
 @both
 def test_agent_that_other_middleware_has_ended_is_not_continued(root: Path, end: str, first: bool, loop: bool) -> None:

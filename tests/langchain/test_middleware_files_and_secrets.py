@@ -188,6 +188,23 @@ RETURNS: dict[str, Any] = {
     "the message of a model": lambda call_id: Command(
         update={"messages": [ToolMessage("Noted.", tool_call_id=call_id), AIMessage(f"Note: {KEY}")]}
     ),
+    "the call of a model": lambda call_id: Command(
+        update={
+            "messages": [
+                ToolMessage("Noted.", tool_call_id=call_id),
+                AIMessage("", tool_calls=[{"name": "note", "args": {"text": KEY}, "id": "2"}]),
+                ToolMessage("Noted.", tool_call_id="2"),
+            ]
+        }
+    ),
+    "the thoughts of a model": lambda call_id: Command(
+        update={
+            "messages": [
+                ToolMessage("Noted.", tool_call_id=call_id),
+                AIMessage("Noted.", additional_kwargs={"reasoning_content": KEY}),
+            ]
+        }
+    ),
     "a name": lambda call_id: ToolMessage("Noted.", tool_call_id=call_id, name=KEY),
 }
 
