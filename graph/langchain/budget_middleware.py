@@ -20,6 +20,7 @@ from mendgraph.graph.langchain.chat_model import less_thought, limit_of
 from mendgraph.graph.langchain.chat_models import name_of
 from mendgraph.graph.langchain.failures import Provider, describe_failure
 from mendgraph.graph.langchain.run_middleware import (
+    LIMITS,
     Answered,
     Apart,
     Asked,
@@ -30,6 +31,7 @@ from mendgraph.graph.langchain.run_middleware import (
     Send,
     StoppingMiddleware,
     ToolAnswer,
+    reply_limits,
 )
 from mendgraph.graph.langchain.wrapped_models import Retried, Single, Wrapped, unwrap, with_arguments, with_settings
 from mendgraph.graph.spending.store import SpendingStore
@@ -55,7 +57,7 @@ _OWN: Final = frozenset(ledger.RunLimits.model_fields) - {"api", "max_steps", "m
 _PRICES: Final = frozenset(name for name in AgentContext.model_fields if name.startswith("usd_per_million_"))
 _NAMES: Final = {*APILimits._fields, *_OWN, *_PRICES}
 
-_IDENTITY: Final = ("ls_provider", "ls_model_name", "ls_max_tokens")
+_IDENTITY: Final = ("ls_provider", "ls_model_name", "ls_max_tokens", LIMITS)
 """What tells one model's calls from another's, as LangChain traces them."""
 
 _UNSENT: Final = Sent(
@@ -212,7 +214,8 @@ class BudgetMiddleware(ModelCallMiddleware, StoppingMiddleware):
         most = await apart(bill.reserve, name_of(chat), min(wanted, own or wanted))
         if field and (most < own if own else self._calls.cuts):
             chat = with_settings(chat, {field: most, **less_thought(chat, most)})
-        bill.expect(traced(chat, model.settings))
+        arguments = chat._get_invocation_params(**model.settings)  # noqa: SLF001 - as LangChain does
+        bill.expect({**traced(chat, model.settings), LIMITS: reply_limits(arguments)})
         if chat is not request.model or model.settings != request.model_settings:
             request = request.override(model=chat, model_settings=model.settings)
         response = await send(request)
@@ -356,7 +359,8 @@ class _Bill:
         name, most = self._name, self._most
         if not is_expected:
             name = str(about.get("ls_model_name") or "").removeprefix("models/")
-            most = about.get("ls_max_tokens") or 0
+            said = (about.get("ls_max_tokens"), *about[LIMITS].values())
+            most = max((each for each in said if isinstance(each, int)), default=0)
         if self._calls.cuts and not most:
             raise _RefusedCallError(
                 ValueError(

@@ -28,7 +28,7 @@ from pydantic import SecretStr, ValidationError
 from mendgraph.graph.langchain import failures
 from mendgraph.graph.langchain.chat_model import ChatModel
 from mendgraph.graph.langchain.connections import ForLoops, ForThreads, copies_of
-from mendgraph.graph.langchain.openai_chat import Clients, EndpointChat
+from mendgraph.graph.langchain.openai_chat import REQUEST_OPTIONS, Clients, EndpointChat
 from mendgraph.graph.langchain.reply_limits import NOT_COMPRESSED, abound_response, bound_response
 from mendgraph.graph.langchain.wrapped_models import Single
 from mendgraph.nodes.call_model import endpoint as endpoints
@@ -366,9 +366,11 @@ def _set_up(model: ChatModel, single: Single, options: endpoints.ModelOptions) -
     wanted: JsonMap = {**single.settings, **options.model_kwargs, **effort}
     settings = {name: value for name, value in wanted.items() if name in type(chat).model_fields}
     others = {name: value for name, value in wanted.items() if name not in settings}
-    if others and isinstance(chat, BaseChatOpenAI):
-        settings["extra_body"] = {**(chat.extra_body or {}), **others}
-        others = {}
+    if isinstance(chat, BaseChatOpenAI):
+        body = {name: value for name, value in others.items() if name not in REQUEST_OPTIONS}
+        others = {name: value for name, value in others.items() if name in REQUEST_OPTIONS}
+        if body:
+            settings["extra_body"] = {**(settings.get("extra_body", chat.extra_body) or {}), **body}
     return replace(model, settings=settings, options=others)
 
 

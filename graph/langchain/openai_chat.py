@@ -153,18 +153,18 @@ class KeepsExtras(BaseChatOpenAI, defer_build=True):
         return result
 
 
-_OPTIONS: Final = {"extra_headers": "headers", "extra_query": "params", "timeout": "timeout"}
+REQUEST_OPTIONS: Final = {"extra_headers": "headers", "extra_query": "params", "timeout": "timeout"}
 """What of a payload is no part of the body."""
 
 
 def _body(payload: JsonMap) -> JsonMap:
     whole = {**payload, **(payload.get("extra_body") or {})}
-    return {name: value for name, value in whole.items() if name not in _OPTIONS and name != "extra_body"}
+    return {name: value for name, value in whole.items() if name not in REQUEST_OPTIONS and name != "extra_body"}
 
 
 def _post_options(payload: JsonMap, *, by_model: bool) -> JsonMap:
     """How the SDK posts a payload; `by_model` says that the body's model is a part of its path, as Azure has it."""
-    options = {option: payload.pop(name) for name, option in _OPTIONS.items() if payload.get(name) is not None}
+    options = {option: payload.pop(name) for name, option in REQUEST_OPTIONS.items() if payload.get(name) is not None}
     options["headers"] = {**NOT_COMPRESSED, **options.get("headers", {})}
     body = _body(payload)
     content: JsonMap = {"body": body} if by_model else {"content": json_bytes(body)}

@@ -18,6 +18,7 @@ from langgraph.types import Command
 from pydantic import BaseModel, ValidationError
 
 from mendgraph.graph.langchain.replies import ReplyAssembly
+from mendgraph.graph.langchain.wrapped_models import LIMIT_FIELDS
 from mendgraph.nodes import records
 from mendgraph.nodes.execute_tools.registry import describe_errors, effect_by_name
 from mendgraph.nodes.guard.policy import refuse_repeat
@@ -110,6 +111,15 @@ class CallListener(Protocol):
         """A call has ended with a reply or an error."""
 
 
+LIMITS: Final = "limits"
+"""The entry of what a listener is told of a call that holds what its arguments say of the length of the reply."""
+
+
+def reply_limits(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call that limit its reply; which of them counts, the model's package decides."""
+    return {name: arguments[name] for name in LIMIT_FIELDS if arguments.get(name) is not None}
+
+
 class Heard(BaseCallbackHandler):
     """Puts replies together as they are streamed: LangChain itself completes arguments that were cut."""
 
@@ -126,9 +136,10 @@ class Heard(BaseCallbackHandler):
         self, *_: Any, run_id: UUID, invocation_params: records.JsonMap | None = None, **more: Any
     ) -> None:
         """Remember which tools the model is offered: middleware between may have added some."""
+        params = invocation_params or {}
         if self.listener is not None:
-            self.listener.begin(run_id, more.get("metadata") or {})
-        self.offered = frozenset(_tool_names((invocation_params or {}).get("tools") or ()))
+            self.listener.begin(run_id, {**(more.get("metadata") or {}), LIMITS: reply_limits(params)})
+        self.offered = frozenset(_tool_names(params.get("tools") or ()))
 
     def on_llm_new_token(self, *_: Any, chunk: Any = None, run_id: UUID, **__: Any) -> None:
         """Take a part, where it is one of a chat model."""

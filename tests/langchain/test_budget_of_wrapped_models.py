@@ -183,6 +183,20 @@ def test_settings_of_outer_middleware_pass_no_limit() -> None:
     assert "max_tokens" not in request
 
 
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
+def test_settings_of_inner_middleware_pass_no_limit(name: str) -> None:
+    @wrap_model_call
+    def longer(request: ModelRequest[Any], handler: Any) -> Any:
+        return handler(request.override(model_settings={name: 5_000}))
+
+    with ScriptedServer(then=lambda _: Say("Done.")) as server:
+        other: Any = longer
+        budget = BudgetMiddleware(max_output_tokens_per_session=200)
+        last = ask(create_agent(model(server), [], middleware=[budget, other]))[-1]
+    assert last.text.startswith("Less is left than the 5000 output tokens")
+    assert server.requests == []
+
+
 @pytest.mark.parametrize(
     ("wrapped", "error"),
     [

@@ -96,6 +96,16 @@ def test_fallbacks_of_a_wrapper_are_asked_in_order_and_each_attempt_is_counted(t
     assert result.usage["cost_usd"] == pytest.approx(LARGE_USD)
 
 
+def test_options_of_a_request_are_no_part_of_its_body(tmp_path: Path) -> None:
+    with ScriptedServer(then=lambda _: Say("Done.")) as server:
+        bound = model(server).bind(extra_headers={"X-Team": "a"}, extra_body={"user": "b"}, service_tier="flex")
+        result = run_task("Hello!", context(tmp_path), model=bound)
+    assert result.outcome.kind is OutcomeKind.FINISHED
+    [request], [headers] = server.requests, server.headers
+    assert (headers["x-team"], request["user"], request["service_tier"]) == ("a", "b", "flex")
+    assert "extra_headers" not in request
+
+
 def test_session_and_hooks_take_wrappers(tmp_path: Path) -> None:
     class Second(AgentMiddleware[Any, Any, Any]):
         def wrap_model_call(self, request: Any, handler: Any) -> Any:
