@@ -365,7 +365,7 @@ class Environment:
             if context.scope is not None:
                 scopes.append(context.scope)
             if isinstance(action, Tool):
-                return (action.a if is_async else action.s)(context, **action.fitting(args))
+                return (action.a if is_async else action.s)(context, **args)
             field = context_parameter(action.execute, ToolContext)
             return action.execute(**args, **({field: context} if field else {}))
 

@@ -238,22 +238,14 @@ class Tool:
             ValueError: the arguments do not fit.
             ActionError: the tool gave back an error.
         """
-        output = self.s(ToolContext(no_workspace()), **self.fitting(arguments))
-        value = action_value(output)
+        value = action_value(self.s(ToolContext(no_workspace()), **arguments))
         if isinstance(value, ToolError):
             raise ActionError(value.message, value.code.value)
         return value
 
-    def fitting(self, arguments: JsonMap) -> JsonMap:
-        """The arguments as `validate` gives them; ValueError where they do not fit."""
-        checked = self.validate(arguments)
-        if isinstance(checked, list):
-            raise ValueError(f"The arguments of {self.name} do not fit: {'; '.join(checked)}.")  # noqa: TRY004
-        return checked
-
     def s(self, context: ToolContext, /, **arguments: Any) -> Any:
         """Run in this thread. A coroutine function gets a loop of its own, so it fails inside a running one."""
-        output: object = self.run(context, self._parse(arguments))
+        output: object = self.run(context, self._fitting(arguments))
         if not inspect.iscoroutine(output):
             return _as_output(output)
         try:
@@ -263,8 +255,16 @@ class Tool:
 
     async def a(self, context: ToolContext, /, **arguments: Any) -> Any:
         """Run in the caller's event loop."""
-        output: object = (self.arun or self.run)(context, self._parse(arguments))
+        output: object = (self.arun or self.run)(context, self._fitting(arguments))
         return _as_output(await output if inspect.isawaitable(output) else output)
+
+    def _fitting(self, arguments: JsonMap) -> BaseModel:
+        """The arguments with their own types, which nothing iterates that the schema does not; else ValueError."""
+        try:
+            return self._parse(arguments)
+        except ValidationError as error:
+            wrong = "; ".join(describe_errors(error, [*self.arguments.model_fields]))
+            raise ValueError(f"The arguments of {self.name} do not fit: {wrong}.") from None
 
     def _parse(self, arguments: JsonMap) -> BaseModel:
         open_ended = self.arguments.model_config.get("extra") == "allow"

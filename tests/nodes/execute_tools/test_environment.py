@@ -6,7 +6,7 @@ import json
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -557,6 +557,25 @@ def test_a_registered_action_has_a_schema_and_arguments_that_do_not_fit_are_refu
     result = Environment(allowed_exts=None).execute_action(registered, {"name": "a.txt"})
     assert (result["ok"], result["error_type"]) == (False, "ValueError")
     assert result["error"].startswith("The arguments of read_file do not fit: file_name: field required")
+
+
+def first_two(rows: Any) -> list[Any]:
+    """Take two."""
+    return list(itertools.islice(rows, 2))
+
+
+def first_two_numbers(rows: Iterable[int]) -> list[int]:
+    """Take two."""
+    return list(itertools.islice(rows, 2))
+
+
+@pytest.mark.parametrize("execute", [first_two, first_two_numbers])
+def test_a_registered_action_takes_an_endless_iterator_untouched(execute: Callable[..., Any]) -> None:
+    action = Do("take", execute)
+    environment = Environment(actions=ActionRegistry([tool(execute, effect=Effect.READ, name="take")]))
+    named = environment.execute_action("take", {"rows": itertools.count(3)})
+    assert (named["data"], named["error"]) == ([3, 4], None)
+    assert environment.execute_action(action, {"rows": itertools.count(3)})["data"] == [3, 4]
 
 
 def test_only_registered_names_are_known_and_none_twice() -> None:
