@@ -67,8 +67,7 @@ test: setup ## all tests, offline
 
 SWEEP ?= all
 SWEPT := tests/crash/test_*sweep.py tests/crash/test_batch_kills.py tests/crash/test_agents_kills.py \
-  tests/crash/test_command_kills.py tests/crash/test_served_kills.py tests/runs/test_shared_store.py \
-  tests/runs/test_servers.py::test_one_server_is_killed_in_the_middle_of_a_run_and_the_other_one_told_to_end \
+  tests/crash/test_command_kills.py tests/runs/test_shared_store.py \
   tests/runs/test_batch.py::test_a_task_whose_worker_is_killed_is_resumed_in_another_one \
   tests/machine/test_depth.py tests/machine/test_any_order.py tests/runs/test_ray.py tests/architecture/test_patterns.py
 sweep: setup ## kill a run at every call that changes the disk, and check the machine further (CI: SWEEP=turns)

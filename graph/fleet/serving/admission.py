@@ -8,18 +8,22 @@ import os
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import lru_cache
-from typing import Any, Final
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, Final
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import shown
 from mendgraph.graph.configuration.narrowing import fields_set, narrowed, refusal, too_wide
-from mendgraph.graph.fleet.serving.claims import Claims, Locks
 from mendgraph.graph.fleet.serving.tenants import Tenant, Tenants, is_name, parse_tenants
 from mendgraph.nodes.execute_tools.store import database
+from mendgraph.nodes.execute_tools.store.database_schema import STORE_TABLES
 from mendgraph.nodes.execute_tools.store.run_folder import give_workspace_name, workspace_folder
+from mendgraph.nodes.execute_tools.store.run_lock import Owner
 from mendgraph.nodes.execute_tools.store.user_files import read_user_file
 from mendgraph.nodes.records import StopCause, StopReason, ToolError, quoted
+
+if TYPE_CHECKING:
+    from mendgraph.nodes.execute_tools.store.postgres import Locks as StoreLocks
 
 USER = "langgraph_auth_user"
 """Where servers put who is authenticated, in a run's `configurable`; whatever a client puts there is replaced."""
@@ -29,11 +33,42 @@ class RunRefusedError(RuntimeError):
     """Why a run is not taken up and leaves the thread as it is: another one may be writing it, or may go on later."""
 
 
+class Locks:
+    """Locks by name in the shared store, for all servers of the database; each ends with its process."""
+
+    def __init__(self, url: database.PostgresUrl) -> None:
+        self.url = url
+
+    @cached_property
+    def _locks(self) -> "StoreLocks":
+        from mendgraph.nodes.execute_tools.store.postgres import connections_to
+
+        database.open_postgres(STORE_TABLES)  # whose functions the locks are taken with
+        return connections_to(self.url).locks
+
+    def take(self, name: str) -> bool:
+        """Whether it is ours now. StoreError where nobody can tell."""
+        return self._locks.take(_key(name), Owner("serving"))
+
+    def leave(self, name: str) -> None:
+        """Leave it to others."""
+        self._locks.release(_key(name))
+
+    def is_held(self, name: str) -> bool:
+        """Whether any process has this lock. StoreError where nobody can tell."""
+        return self._locks.holder(_key(name)) is not None
+
+
+def _key(name: str) -> str:
+    """No workspace's name has a blank."""
+    return f"serving {name}"
+
+
 class Admitter:
     """Admits the runs of one server process. Its methods wait for the disk and the database: call them in a thread."""
 
     def __init__(self, tenants: Tenants, locks: Locks) -> None:
-        self.tenants, self.locks, self.claims = tenants, locks, Claims(locks, tenants)
+        self.tenants, self.locks = tenants, locks
 
     def user(self, configurable: Mapping[str, Any]) -> Tenant | StopCause:
         """Who the server says is asking."""

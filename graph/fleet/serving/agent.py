@@ -6,8 +6,6 @@ Only runs write its threads.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, aclosing
-from copy import copy
-from functools import partial, wraps
 from typing import Any, Final, NoReturn, cast
 
 from langgraph.graph.state import CompiledStateGraph
@@ -15,28 +13,12 @@ from langgraph.types import Command
 
 from mendgraph.graph.configuration.narrowing import Admission
 from mendgraph.graph.fleet.serving.admission import Admitter, Place, RunRefusedError, open_admitter
-from mendgraph.graph.fleet.serving.claims import ASKED, Asked, Claim
 from mendgraph.graph.fleet.serving.tenants import Tenant
 from mendgraph.graph.machine.build import AgentGraph, build_machine
-from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.records import StopCause
 
 _NOT_BEGUN: Final = frozenset({"__start__", "begin_turn"})
 """Where a thread stands whose request is written down, and no more."""
-
-
-class StillOurs(StopRequest):
-    """Asked before each call of a model and each step with an effect: a server that was taken for dead makes none."""
-
-    @property
-    def reason(self) -> str:
-        """Never any, as a process that has lost its runs ends. Raises StoreError: nobody can tell."""
-        open_admitter().claims.check()
-        return ""
-
-    @reason.setter
-    def reason(self, _: str) -> None:
-        """Nobody else asks a server's runs to end."""
 
 
 class ServedMachine(AgentGraph):
@@ -65,14 +47,8 @@ class ServedMachine(AgentGraph):
             )
         tenant = self.admitter().user(configurable)
         async with AsyncExitStack() as held:
-            asked, given = ASKED.get(), input or None  # some servers send {} for a run that has no input
-            if asked is not None:
-                held.callback(asked.stored.set)
+            given = input or None  # some servers send {} for a run that has no input
             refused = tenant if isinstance(tenant, StopCause) else await self._placed(held, tenant, configurable)
-            if asked is not None and not isinstance(tenant, StopCause) and refused is None:
-                await self._claimed(held, asked, tenant, configurable)
-                if given is None:
-                    asked.stored.set()  # all that it needs is in the store
             goes_on = isinstance(given, Command) or given is None
             if isinstance(tenant, StopCause) or refused is not None:
                 cause = cast("StopCause", refused)
@@ -93,36 +69,6 @@ class ServedMachine(AgentGraph):
         place = Place(self.admitter().locks, tenant, str(configurable.get("thread_id") or ""))
         held.push_async_callback(asyncio.to_thread, place.leave)
         return await asyncio.to_thread(place.take)
-
-    async def _claimed(self, held: AsyncExitStack, asked: Asked, tenant: Tenant, configurable: Any) -> None:
-        """Let other servers know who is at work on the run, until `held` ends."""
-        run, thread = str(configurable["run_id"]), str(configurable["thread_id"])
-        claim = Claim(run, thread, tenant.name, asked.request, asked.orphan.tries + 1 if asked.orphan else 0)
-        claims = self.admitter().claims
-        await asyncio.to_thread(claims.enter, claim, asked.orphan)
-        cast("asyncio.Task[Any]", asyncio.current_task()).add_done_callback(partial(claims.written, run))
-        held.push_async_callback(asyncio.to_thread, claims.leave, run)
-
-    def _resolve_checkpointer(self, config: Any) -> Any:
-        """The server's own, which a server that was taken for dead writes no more."""
-        found = super()._resolve_checkpointer(config)
-        if found is None:
-            return None
-        claims, own, asked = self.admitter().claims, copy(found), ASKED.get()
-
-        def checked(write: Callable[..., Any]) -> Callable[..., Any]:
-            @wraps(write)
-            async def checked_write(*given: Any) -> Any:
-                claims.check()
-                written = await write(*given)
-                if asked is not None:
-                    asked.stored.set()
-                return written
-
-            return checked_write
-
-        vars(own).update(aput=checked(found.aput), aput_writes=checked(found.aput_writes))
-        return own
 
     async def _begins(self, tenant: Tenant, asked: object) -> Admission:
         """What is decided of a new turn."""
@@ -163,4 +109,4 @@ def served(machine: CompiledStateGraph[Any, Any, Any, Any], admitter: Callable[[
     return ServedMachine(admitter=admitter, **parts)
 
 
-graph = served(build_machine(served=True, stop=StillOurs())[0], open_admitter)
+graph = served(build_machine(served=True)[0], open_admitter)

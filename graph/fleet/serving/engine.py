@@ -12,13 +12,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from mendgraph.graph.fleet.serving.admission import CannotServeError, open_admitter
-from mendgraph.graph.fleet.serving.claims import Locks
-from mendgraph.graph.fleet.serving.middleware import OURSELVES, TenantMiddleware, ask_engine
+from mendgraph.graph.fleet.serving.admission import CannotServeError, Locks, open_admitter
+from mendgraph.graph.fleet.serving.middleware import TenantMiddleware
 from mendgraph.graph.fleet.serving.request_guard import App
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.language.installation import how_to_add
-from mendgraph.nodes.records import JsonMap
 
 _FOLDER: Final = Path(__file__).parent
 _SETTINGS: Final = {
@@ -82,24 +80,17 @@ def create_app() -> App:
         async with alone(locks, "starting"):  # two servers that make the engine's tables at once fail
             state = await begun.__aenter__()
         db_manager.get_engine().sync_engine.hide_parameters = True  # they are what people asked, and errors are logged
-        keeping = asyncio.create_task(admitter.claims.keep(ask))
         try:
             yield state
         finally:
-            admitter.claims.closing = True
-            keeping.cancel()
             await begun.__aexit__(None, None, None)
 
     app.router.lifespan_context = lifespan
 
-    async def ask(user: str, method: str, path: str, body: JsonMap | None = None) -> tuple[int, Any]:
-        OURSELVES.set(user)
-        return await ask_engine(app, "", method, path, body)
-
     async def forget(thread: str) -> None:
         await db_manager.get_checkpointer().adelete_thread(thread)
 
-    return TenantMiddleware(app, admitter.tenants, admitter.claims, forget)
+    return TenantMiddleware(app, admitter.tenants, locks, forget)
 
 
 def _log_tracebacks() -> None:

@@ -9,9 +9,7 @@ import asyncio
 import json
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
-from contextlib import suppress
-from contextvars import ContextVar
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import httpx2
@@ -19,8 +17,7 @@ from langgraph_sdk import Auth
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.fleet.serving.admission import open_admitter
-from mendgraph.graph.fleet.serving.claims import ASKED, Asked as ClaimedRun, Claims
+from mendgraph.graph.fleet.serving.admission import Locks, open_admitter
 from mendgraph.graph.fleet.serving.request_guard import App, Receive, Refused, Scope, Send, send_json
 from mendgraph.graph.fleet.serving.tenants import Tenant, Tenants
 from mendgraph.graph.machine.redaction import CurrentRedactor
@@ -38,14 +35,8 @@ OPEN_PATHS: Final = frozenset({"/ok", "/health", "/live", "/ready", "/info"})
 GRAPH: Final = "mendgraph"
 """The only graph that is served."""
 
-_STORED_S: Final = 10.0
-"""How long a client that begins a run waits until what it asks is in the store."""
-
-_LOOK_AGAIN_S: Final = 0.25
-"""How often it is looked for the end of a run that is at work at another server."""
-
 _THREAD: Final = r"/threads/(?P<thread>[A-Za-z0-9][A-Za-z0-9._:-]{0,127})"
-_RUN: Final = rf"{_THREAD}/runs/(?P<run>[A-Za-z0-9][A-Za-z0-9._:-]{{0,127}})"
+_RUN: Final = rf"{_THREAD}/runs/[A-Za-z0-9][A-Za-z0-9._:-]{{0,127}}"
 _ROUTES: Final = tuple(
     (methods.split(), re.compile(pattern))
     for methods, pattern in (
@@ -59,24 +50,19 @@ _ROUTES: Final = tuple(
         ("POST", rf"{_THREAD}/(history|state/checkpoint)"),
         ("POST", rf"{_THREAD}/runs(?P<begins>)(/stream|/wait)?"),
         ("GET", rf"{_THREAD}/runs"),
-        ("GET", rf"{_RUN}(?P<follows>/join|/stream)?"),
-        ("POST", rf"{_RUN}(?P<follows>/cancel)"),
+        ("GET", rf"{_RUN}(/join|/stream)?"),
+        ("POST", rf"{_RUN}/cancel"),
         ("DELETE", _RUN),
     )
 )
 
 
 class Asked(NamedTuple):
-    """A request that may be one of the engine's: the thread and run that it is about, and whether a run begins with it.
-
-    `follows` is what is asked of the run, or of the one that goes on with it: "/join", "/stream" or "/cancel".
-    """
+    """A request that may be one of the engine's: the thread that it is about, and whether a run begins with it."""
 
     thread: str
     begins_run: bool
     has_body: bool
-    run: str = ""
-    follows: str = ""
 
 
 def read_route(method: str, path: str) -> Asked | Refused:
@@ -85,8 +71,7 @@ def read_route(method: str, path: str) -> Asked | Refused:
         found = pattern.fullmatch(path) if method in methods else None
         if found:
             named = found.groupdict()
-            which = (named.get("run") or "", named.get("follows") or "")
-            return Asked(named.get("thread") or "", "begins" in named, method in {"POST", "PATCH"}, *which)
+            return Asked(named.get("thread") or "", "begins" in named, method in {"POST", "PATCH"})
     if method == "POST" and path.startswith("/threads/") and path.endswith("/state"):
         return Refused(403, "A thread is written by its runs alone.")
     return Refused(404, "This server has no such address.")
@@ -231,9 +216,6 @@ def read_body(asked: Asked, data: bytes, user: str, scrub: Callable[[JsonMap], A
 auth = Auth()
 """Who asks, and what of the engine's own things they may see: what is not allowed here is refused."""
 
-OURSELVES: Final = ContextVar("ourselves", default="")
-"""For which user this process asks the engine; no request of a client is in such a task."""
-
 OWNER = "owner"
 """The key of a thread's metadata that says whose it is."""
 
@@ -250,8 +232,7 @@ def token_of(headers: Mapping[Any, Any]) -> str:
 @auth.authenticate
 async def authenticate(headers: dict[str, str]) -> Auth.types.MinimalUserDict:
     """The user who has this token."""
-    tenants = open_admitter().tenants
-    tenant = tenants.users.get(OURSELVES.get()) or tenants.of_token(token_of(headers))
+    tenant = open_admitter().tenants.of_token(token_of(headers))
     if tenant is None:
         raise Auth.exceptions.HTTPException(status_code=401, detail="Send the header Authorization: Bearer <token>.")
     return {"identity": tenant.name, "display_name": tenant.name, "is_authenticated": True}
@@ -296,17 +277,17 @@ def _text(raw: Any) -> str:
 class TenantMiddleware:
     """An ASGI application in front of another one.
 
-    `claims` know where runs are at work, `forget` deletes the checkpoints of a thread that is deleted.
+    `locks` tell which threads are at work, `forget` deletes the checkpoints of a thread that is deleted.
     """
 
     def __init__(
         self,
         app: App,
         tenants: Tenants,
-        claims: Claims,
+        locks: Locks,
         forget: Callable[[str], Awaitable[None]],
     ) -> None:
-        self._app, self._tenants, self._claims, self._forget = app, tenants, claims, forget
+        self._app, self._tenants, self._locks, self._forget = app, tenants, locks, forget
         self._redactor = CurrentRedactor(())
         self._open: Counter[str] = Counter()
 
@@ -351,128 +332,34 @@ class TenantMiddleware:
             if isinstance(body, Refused):
                 return body
             if asked.begins_run:
-                return await self._begin_run(asked.thread, body, scope, receive, send)
+                body = await self._new_run(asked.thread, body, scope)
+                if isinstance(body, Refused):
+                    return body
             if scope["path"].endswith("/state/checkpoint"):
                 scope = _of_newest(scope, body)
             receive = _again(json.dumps(body).encode(), receive)
         deletes = scope["method"] == "DELETE" and scope["path"] == f"/threads/{asked.thread}"
-        if deletes and await self._thread(scope, asked.thread) is not None:
+        if deletes and await self._is_own(scope, asked.thread):
             await self._forget(asked.thread)  # not every version of the engine does
-            await asyncio.to_thread(self._claims.forget, asked.thread)
-        if asked.follows and await self._thread(scope, asked.thread) is not None:
-            await self._follow(asked, scope, receive, send)
-        else:
-            await self._app(scope, receive, masking(send))
-        return None
-
-    async def _begin_run(self, name: str, body: JsonMap, scope: Scope, receive: Receive, send: Send) -> Refused | None:
-        """Let a run begin. Nobody hears of it before what it was asked is in the store, so that no death loses it."""
-        thread = await self._thread(scope, name)
-        if thread is None:
-            return Refused(404, f"There is no thread {name}.")
-        if await asyncio.to_thread(self._claims.is_busy, name):
-            return Refused(409, f"A run of the thread {name} is at work: wait for it, or cancel it.")
-        if not body.get("command"):
-            body = {**body, "input": body.get("input") or {}}  # what is cut off goes on: not every version knows null
-        elif thread.get("status") != "interrupted":
-            await self._ask_again(scope, name)
-        passed, waits = masking(send), ClaimedRun(json.dumps({**body, "input": {}, "command": None}))
-        ASKED.set(waits)
-
-        async def send_stored(message: MutableMapping[str, Any]) -> None:
-            if message.get("status", 500) < 400:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(waits.stored.wait(), _STORED_S)
-            await passed(message)
-
-        await self._app(scope, _again(json.dumps(body).encode(), receive), send_stored)
-        return None
-
-    async def _follow(self, asked: Asked, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand on what is asked of a run: of the one that goes on with it, and its end once it is there."""
-        run, place = await asyncio.to_thread(self._claims.where, asked.run)
-        path, token = f"/threads/{asked.thread}/runs/{run}", token_of(dict(scope["headers"]))
-        if place == "over" and not await asyncio.to_thread(self._claims.is_busy, asked.thread):
-            _, found = await ask_engine(self._app, token, "GET", path)
-            if (found or {}).get("status") in {"pending", "running"}:  # its server died before it could claim it
-                await ask_engine(self._app, token, "POST", f"{path}/cancel")
-        if asked.follows == "/cancel":
-            await asyncio.to_thread(self._claims.cancel, run)
-        elif asked.follows == "/stream" and place != "here":
-            await self._stream(asked, token, receive, send)
-            return
-        elif asked.follows == "/join":
-            async for found in self._looks(asked.run, receive):
-                run = found[0]
-        headers = [each for each in scope["headers"] if run == asked.run or each[0].lower() != b"last-event-id"]
-        path = f"/threads/{asked.thread}/runs/{run}{asked.follows}"  # of a successor its client has no event yet
-        scope = {**scope, "path": path, "raw_path": path.encode(), "headers": headers}
         await self._app(scope, receive, masking(send))
+        return None
 
-    async def _stream(self, asked: Asked, token: str, receive: Receive, send: Send) -> None:
-        """The stream of a run that is at work elsewhere, or over: its state after each step, and its end."""
-        own, newest = f"/threads/{asked.thread}/runs/{asked.run}/stream".encode(), ""
-        headers = [(b"content-type", b"text/event-stream"), (b"location", own)]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        async for run, place in self._looks(asked.run, receive):
-            part, path = b": waiting\n\n", f"/threads/{asked.thread}/runs/{run}"
-            if place == "over":
-                output, ended = [
-                    (await ask_engine(self._app, token, "GET", each))[1] for each in (f"{path}/join", path)
-                ]
-                part = _event("values", output) + _event("end", {"status": (ended or {}).get("status", "error")})
-            else:
-                status, state = await ask_engine(self._app, token, "GET", f"/threads/{asked.thread}/state")
-                now = str((state.get("checkpoint") or {}).get("checkpoint_id") or "") if status == 200 else newest
-                part = part if now == newest else _event("values", state["values"], now)
-                newest = now
-            await send({"type": "http.response.body", "body": part, "more_body": place != "over"})
+    async def _new_run(self, name: str, body: JsonMap, scope: Scope) -> JsonMap | Refused:
+        """The body of a run that the engine may begin in this thread."""
+        if not await self._is_own(scope, name):
+            return Refused(404, f"There is no thread {name}.")
+        if await asyncio.to_thread(self._locks.is_held, f"thread {name}"):
+            return Refused(409, f"A run of the thread {name} is at work: wait for it, or cancel it.")
+        if body.get("command"):
+            return body
+        return {**body, "input": body.get("input") or {}}  # what is cut off goes on: not every version knows null
 
-    async def _looks(self, run: str, receive: Receive) -> AsyncIterator[tuple[str, str]]:
-        """Where the run is, and which one, again and again until it is over, or its client is gone."""
-
-        async def gone() -> None:
-            while (await receive())["type"] != "http.disconnect":
-                pass
-
-        leaving = asyncio.ensure_future(gone())
-        try:
-            while not leaving.done():
-                found = await asyncio.to_thread(self._claims.where, run)
-                yield found
-                if found[1] == "over":
-                    return
-                await asyncio.wait({leaving}, timeout=_LOOK_AGAIN_S)
-        finally:
-            leaving.cancel()
-
-    async def _thread(self, scope: Scope, thread: str) -> Any:
-        """What the engine says of the thread if it is this user's: it begins runs in others' as well."""
-        status, found = await ask_engine(self._app, token_of(dict(scope["headers"])), "GET", f"/threads/{thread}")
-        return found if status == 200 else None
-
-    async def _ask_again(self, scope: Scope, thread: str) -> None:
-        """Ask a question again that is open, and that the engine takes no answer to: it died when one came."""
-        token, path = token_of(dict(scope["headers"])), f"/threads/{thread}"
-        _, state = await ask_engine(self._app, token, "GET", f"{path}/state")
-        if (state or {}).get("next") == ["guard"]:
-            await ask_engine(self._app, token, "POST", f"{path}/runs/wait", {"assistant_id": GRAPH, "input": {}})
-
-
-async def ask_engine(app: App, token: str, method: str, path: str, body: JsonMap | None = None) -> tuple[int, Any]:
-    """Send the engine a request of whoever has this token: the status and the JSON of its answer, None for none."""
-    headers, transport = {"Authorization": f"Bearer {token}"}, httpx2.ASGITransport(app, raise_app_exceptions=False)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://engine", trust_env=False) as client:
-        answer = await client.request(method, path, headers=headers, json=body)
-    with suppress(ValueError):
-        return answer.status_code, answer.json()
-    return answer.status_code, None
-
-
-def _event(name: str, data: Any, identity: str = "") -> bytes:
-    """One event of a stream."""
-    lines = [f"event: {name}", *([f"id: {identity}"] if identity else ()), f"data: {json.dumps(data)}"]
-    return "\n".join([*lines, "", ""]).encode()
+    async def _is_own(self, scope: Scope, thread: str) -> bool:
+        """Whether the thread is this user's: the engine begins runs in others' as well."""
+        headers = {"Authorization": f"Bearer {token_of(dict(scope['headers']))}"}
+        transport = httpx2.ASGITransport(self._app, raise_app_exceptions=False)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://engine", trust_env=False) as client:
+            return (await client.get(f"/threads/{thread}", headers=headers)).status_code == 200
 
 
 def _is_preflight(scope: Scope) -> bool:

@@ -18,13 +18,6 @@ FENCED: Final = "MG001"
 BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL search_path = pg_catalog, pg_temp"
 """So that nobody's function takes the place of the server's, which may be looked for in schemas that others write."""
 
-IS_HELD: Final = """
-locktype = 'advisory' AND granted AND objsubid = 1
-AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-AND classid = ((key >> 32) & 4294967295)::oid AND objid = (key & 4294967295)::oid
-"""
-"""Which row of `pg_locks` is that of the advisory lock with this `key`, which is in two halves there."""
-
 SQLITE: Final = MappingProxyType(
     {
         "id": "INTEGER PRIMARY KEY",

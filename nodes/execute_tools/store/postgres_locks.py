@@ -9,21 +9,26 @@ from typing import TYPE_CHECKING, Final
 
 import psycopg
 
-from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
 from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.execute_tools.store.database_schema import BEGIN, IS_HELD
+from mendgraph.nodes.execute_tools.store.database_schema import BEGIN
 from mendgraph.nodes.execute_tools.store.run_lock import Owner
 
 if TYPE_CHECKING:
     from mendgraph.nodes.execute_tools.store.postgres import Connections, OwnConnection
 
+_IS_HELD: Final = """
+locktype = 'advisory' AND granted AND objsubid = 1
+AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+AND classid = ((key >> 32) & 4294967295)::oid AND objid = (key & 4294967295)::oid
+"""
+"""Which row of `pg_locks` is that of the advisory lock with this `key`, which is in two halves there."""
+
 _HOLDER: Final = f"""
 SELECT run_id, pid, since, host FROM mendgraph.locks, hashtextextended(workspace, 0) AS key
-WHERE workspace = %s AND EXISTS (SELECT 1 FROM pg_locks WHERE {IS_HELD})
+WHERE workspace = %s AND EXISTS (SELECT 1 FROM pg_locks WHERE {_IS_HELD})
 """  # noqa: S608 - our own words
 """Who has written itself down, where the lock is held."""
 
-_ENDS_S, _POLL_S = 5.0, 0.05
 _KEY: Final = "pg_catalog.hashtextextended(%s, 0)"
 _ALONE: Final = "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 1))"
 _EPOCH: Final = """
@@ -32,20 +37,6 @@ ON CONFLICT (workspace) DO UPDATE SET
     epoch = l.epoch + 1, run_id = excluded.run_id, pid = excluded.pid, host = excluded.host, since = excluded.since
 RETURNING l.epoch
 """
-_TAKE_AWAY: Final = f"""
-WITH holder AS (
-    SELECT pg_locks.pid FROM mendgraph.locks, pg_locks, hashtextextended(workspace, 0) AS key
-    WHERE workspace = %s AND run_id = %s AND {IS_HELD}
-), taken AS (
-    UPDATE mendgraph.locks SET epoch = epoch + 1 WHERE workspace IN (
-        SELECT workspace FROM mendgraph.locks, pg_locks, hashtextextended(workspace, 0) AS key
-        WHERE pg_locks.pid IN (SELECT pid FROM holder) AND {IS_HELD}
-    )
-)
-SELECT pg_terminate_backend(pid) FROM holder
-"""  # noqa: S608 - our own words
-"""A new epoch for each lock of the process that holds this one, so that it takes none again when it wakes."""
-
 _AGAIN: Final = """
 SELECT pg_try_advisory_lock(hashtextextended(workspace, 0)) FROM mendgraph.locks
 WHERE workspace = %s AND epoch = %s
@@ -122,17 +113,6 @@ class Locks:
                 self._ask("advisory_unlock", workspace)
         if not self._is_connected() or (self.connections.pooled and not self._held):
             self._drop()
-
-    def take_away(self, workspace: str, run_id: str) -> None:
-        """Take this lock, and all that its process holds, from a holder that hangs: it writes nothing more, ever.
-
-        Somebody else who holds it by now keeps it. Raises StoreError: the server cannot be asked.
-        """
-        with self.connections.lent() as connection:
-            connection.execute(_TAKE_AWAY, (workspace, run_id))
-        latest = monotonic_s() + _ENDS_S
-        while (holder := self.holder(workspace)) and holder.run_id == run_id and monotonic_s() < latest:
-            pause(_POLL_S)  # the server ends the connection in its own time
 
     def holder(self, workspace: str) -> Owner | None:
         """Who has locked the workspace, on whatever machine; None where nobody has.

@@ -1,6 +1,6 @@
 """Locks in memory, as servers of one database have them."""
 
-from mendgraph.graph.fleet.serving.claims import Locks
+from mendgraph.graph.fleet.serving.admission import Locks
 
 
 class MemoryLocks(Locks):

@@ -13,12 +13,12 @@ from mendgraph.graph.fleet.serving.admission import (
     TENANTS_VARIABLE,
     Admitter,
     CannotServeError,
+    Locks,
     Place,
     RunRefusedError,
     open_admitter,
     project_folder,
 )
-from mendgraph.graph.fleet.serving.claims import Locks
 from mendgraph.graph.fleet.serving.tenants import Tenant, Tenants
 from mendgraph.nodes.execute_tools.store.database import StoreError, read_url
 from mendgraph.nodes.execute_tools.store.postgres import close_postgres
@@ -46,8 +46,6 @@ def test_locks_are_held_once(shared_store: str) -> None:
     assert (second.is_held("a"), second.is_held("c")) == (True, False)
     first.leave("a")
     assert second.take("a")
-    for each in (first, second):
-        each._locks.close()
     close_postgres()
 
 

@@ -3,12 +3,11 @@
 import asyncio
 import json
 from collections.abc import MutableMapping
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.fleet.serving.claims import ASKED, Claims
 from mendgraph.graph.fleet.serving.middleware import (
     MOST_BYTES,
     MOST_OPEN,
@@ -21,6 +20,7 @@ from mendgraph.graph.fleet.serving.middleware import (
 from mendgraph.graph.fleet.serving.request_guard import Refused
 from mendgraph.graph.fleet.serving.tenants import Tenant, Tenants, token_hash
 from mendgraph.nodes.execute_tools.secrets.redact import MARK, Redactor
+from tests.graph.fleet.serving.memory_locks import MemoryLocks
 
 TOKEN = "a-token-that-ann-alone-knows-0123456789"  # noqa: S105
 ANN = (b"Authorization", f"Bearer {TOKEN}".encode())
@@ -33,25 +33,6 @@ OTHER = Asked("t1", begins_run=False, has_body=True)
 FORGOTTEN: list[str] = []
 
 
-class NoClaims(Claims):
-    """Those of a server at which nothing is at work, but for the thread "busy"."""
-
-    def __init__(self) -> None:
-        pass
-
-    def is_busy(self, thread: str) -> bool:
-        return thread == "busy"
-
-    def where(self, run: str) -> tuple[str, Literal["here", "elsewhere", "over"]]:
-        return run, "over"
-
-    def cancel(self, run: str) -> None:
-        pass
-
-    def forget(self, thread: str) -> None:
-        FORGOTTEN.append(f"claims of {thread}")
-
-
 async def forget(thread: str) -> None:
     FORGOTTEN.append(thread)
 
@@ -60,7 +41,6 @@ class Client:
     """One request to the middleware, and what comes of it."""
 
     def __init__(self) -> None:
-        self.says: dict[str, Any] = {}
         self.seen: list[tuple[str, str, bytes]] = []
         self.sent: list[Any] = []
 
@@ -72,11 +52,9 @@ class Client:
             body, more = body + message.get("body", b""), message.get("more_body", False)
         if scope["type"] == "http":
             self.seen.append((scope["method"], scope["path"], body))
-        if asked := ASKED.get():
-            asked.stored.set()
         status = 404 if scope.get("path") == "/threads/theirs" else 200
         await send({"type": "http.response.start", "status": status, "headers": []})
-        await send({"type": "http.response.body", "body": json.dumps(self.says.get(scope.get("path"), {})).encode()})
+        await send({"type": "http.response.body", "body": b"{}"})
 
     def ask(self, method: str, path: str, *bodies: bytes, headers: tuple[tuple[bytes, bytes], ...] = (ANN,)) -> int:
         """The status of the answer."""
@@ -92,14 +70,14 @@ class Client:
         async def send(message: Any) -> None:
             self.sent.append(message)
 
-        asyncio.run(TenantMiddleware(self.engine, TENANTS, NoClaims(), forget)(scope, receive, send))
+        asyncio.run(TenantMiddleware(self.engine, TENANTS, MemoryLocks("thread busy"), forget)(scope, receive, send))
 
 
 def test_of_a_thread_that_its_user_deletes_the_checkpoints_go_as_well() -> None:
     FORGOTTEN.clear()
     for thread in ("theirs", "mine"):
         Client().ask("DELETE", f"/threads/{thread}")
-    assert FORGOTTEN == ["mine", "claims of mine"]
+    assert FORGOTTEN == ["mine"]
 
 
 @pytest.mark.parametrize(
@@ -202,21 +180,6 @@ def test_a_body_has_a_length_and_a_client_that_is_gone_has_none() -> None:
     assert [body for *_, body in client.seen] == [b"{}"]
 
 
-def test_a_question_that_the_engine_forgot_is_asked_again_before_it_is_answered() -> None:
-    client = Client()
-    client.says = {"/threads/mine": {"status": "busy"}, "/threads/mine/state": {"next": ["guard"]}}
-    assert client.ask("POST", "/threads/mine/runs", b'{"command": {"resume": "approve"}}') == 200
-    asked = ["/threads/mine", "/threads/mine/state", "/threads/mine/runs/wait", "/threads/mine/runs"]
-    assert [path for _, path, _ in client.seen] == asked
-
-
-def test_a_run_whose_server_died_before_it_was_claimed_ends_when_somebody_waits_for_it() -> None:
-    client, run = Client(), "/threads/mine/runs/r1"
-    client.says = {run: {"status": "pending"}}
-    assert client.ask("GET", f"{run}/join") == 200
-    assert [path for _, path, _ in client.seen] == ["/threads/mine", run, f"{run}/cancel", f"{run}/join"]
-
-
 def test_a_user_has_some_requests_open() -> None:
     scope = {"type": "http", "method": "GET", "path": "/threads/mine/runs", "headers": (ANN,)}
     statuses: list[int] = []
@@ -235,7 +198,7 @@ def test_a_user_has_some_requests_open() -> None:
         async def receive() -> Any:
             raise AssertionError
 
-        middleware = TenantMiddleware(engine, TENANTS, NoClaims(), forget)
+        middleware = TenantMiddleware(engine, TENANTS, MemoryLocks("thread busy"), forget)
         async with asyncio.TaskGroup() as group:
             for _ in range(MOST_OPEN):
                 group.create_task(middleware(scope, receive, send))
