@@ -119,7 +119,7 @@ def run_models(model: Any, config: RunnableConfig | None = None) -> tuple[Single
     for single in models:
         for name in single.settings.keys() & _DECIDED.keys():
             raise TypeError(f"bind({name}=...) is for the machine to decide: {_DECIDED[name]}")
-        handlers = getattr(single.chat.callbacks, "handlers", single.chat.callbacks) or ()
+        handlers: Any = getattr(single.chat.callbacks, "handlers", single.chat.callbacks) or ()
         if any(isinstance(each, RootListenersTracer | AsyncRootListenersTracer) for each in handlers):
             raise TypeError(
                 "the listeners of with_listeners hear one call, and a run makes many: give a callback handler, as in"
