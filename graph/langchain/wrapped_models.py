@@ -14,6 +14,7 @@ from langchain_core.runnables.base import RunnableBindingBase
 from langchain_core.runnables.config import merge_configs
 from langchain_core.runnables.configurable import DynamicRunnable
 from langchain_core.runnables.retry import RunnableRetry
+from langchain_core.tracers.root_listeners import AsyncRootListenersTracer, RootListenersTracer
 
 from mendgraph.nodes.records import JsonMap
 
@@ -118,6 +119,12 @@ def run_models(model: Any, config: RunnableConfig | None = None) -> tuple[Single
     for single in models:
         for name in single.settings.keys() & _DECIDED.keys():
             raise TypeError(f"bind({name}=...) is for the machine to decide: {_DECIDED[name]}")
+        handlers: Any = getattr(single.chat.callbacks, "handlers", single.chat.callbacks) or ()
+        if any(isinstance(each, RootListenersTracer | AsyncRootListenersTracer) for each in handlers):
+            raise TypeError(
+                "the listeners of with_listeners hear one call, and a run makes many: give a callback handler, as in"
+                " with_config(callbacks=[...])"
+            )
     return models
 
 

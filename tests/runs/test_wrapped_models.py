@@ -135,6 +135,7 @@ class Number(BaseModel):
             lambda server: model(server).with_fallbacks([model(server)], exceptions_to_handle=(ValueError,)),
             r"with_fallbacks\(exceptions_to_handle=...\) chooses by exceptions",
         ),
+        (lambda server: model(server).with_listeners(on_end=print), "the listeners of with_listeners hear one call"),
         (lambda _: init_chat_model(configurable_fields=("model",)), "has no default model here: name one"),
     ],
 )
