@@ -121,6 +121,7 @@ def test_a_call_behind_an_invented_result_gets_an_error(tmp_path: Path) -> None:
         '{tool: "delete_everything", args: {}, terminal: true}',
         '{"terminal": true, "tool": "delete_everything", "args": {}}',
         '{"tool": "delete_everything", "terminal": false}',
+        '{"thought": "It has to go.", "tool": "delete_everything", "args": {}, "terminal": false}',
         '{"action": "delete_everything", "action_input": {}}',
         QWEN.example("delete_everything", {}),
     ],
@@ -129,6 +130,12 @@ def test_a_call_of_an_unknown_tool_is_never_the_answer(reply: str, tmp_path: Pat
     outcome = run(tmp_path, *[Say(reply)] * 4)["outcome"]
     assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.HEALING_EXHAUSTED)
     assert "delete_everything" in outcome.diagnostics[0]
+
+
+def test_call_behind_the_thought_of_its_object_runs(tmp_path: Path) -> None:
+    write_files(tmp_path, {"a.py": "a = 1\n"})
+    read = '{"thought": "I look at it.", "action": "read_file", "action_input": {"path": "a.py"}}'
+    assert run(tmp_path, Say(read), Say("a is 1."), request="What is a?")["calls"] == ["read_file"]
 
 
 @pytest.mark.parametrize("protocol", ["native", "text"])

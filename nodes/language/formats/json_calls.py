@@ -27,13 +27,15 @@ NO_CALL: Final = "its JSON is not a tool's name and its arguments"
 
 _NAME_KEYS: Final = frozenset({"name", "tool", "function", "action", "tool_name"})
 _ARGUMENT_KEYS: Final = frozenset({"arguments", "parameters", "args", "input", "action_input"})
-_ENVELOPE_KEYS: Final = frozenset({"id", "call_id", "tool_call_id", "index", "terminal"})
+_THOUGHT_KEYS: Final = ("explanation", "reasoning", "thought", "thoughts")
+_ENVELOPE_KEYS: Final = frozenset({"id", "call_id", "tool_call_id", "index", "terminal", *_THOUGHT_KEYS})
 _KINDS: Final = frozenset({"function", "tool_call", "tool_use", "function_call"})
 _NEXT: Final = re.compile(r"\s*+[,;]?\s*+(?=\{)")
 _BARE_KEY: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*"|(?P<key>(?<!\w)[A-Za-z_]\w*+)(?=\s*+:)', re.DOTALL)
 _BEGINS_CALL: Final = re.compile(
     r'\{\s*+"tool_calls"\s*+:\s*+\[\s*+\{|'
-    r'(?:\[\s*+)?\{\s*+(?:"(?:type|id|terminal)"\s*+:\s*+(?:"[^"\n]*+"|true|false)\s*+,\s*+)?(?:"function"\s*+:\s*+\{\s*+)?'
+    rf'(?:\[\s*+)?\{{\s*+(?:"(?:type|id|terminal|{"|".join(_THOUGHT_KEYS)})"\s*+:\s*+(?:"[^"\n]*+"|true|false)\s*+,\s*+)?'
+    r'(?:"function"\s*+:\s*+\{\s*+)?'
     rf'"?(?:{"|".join(sorted(_NAME_KEYS))})"?\s*+:\s*+"[^"\n]*+"\s*+,\s*+"?(?:{"|".join(sorted(_ARGUMENT_KEYS))})"?\s*+:'
 )
 
@@ -206,6 +208,7 @@ _KEYS: Final = (
     "type",
     "id",
     "terminal",
+    *_THOUGHT_KEYS,
     *sorted(_ARGUMENT_KEYS - {"action_input"}),
 )
 
