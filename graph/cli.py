@@ -144,7 +144,7 @@ def chat(context: typer.Context, run: opt.RunToTalkOf = None) -> int:
 
 @app.command()
 def resume(context: typer.Context, run: opt.RunToResume = "") -> int:
-    """Go on with a run that was cut off or stopped.
+    """Go on with a run that was cut off or stopped; USER/THREAD is one of a server that died.
 
     It goes on with the options that it was begun with. Those that are given now, such as a higher limit or another
     model, take their place: then its task goes on in a new turn. They are listed by `mendgraph --help`. A run that has
@@ -157,6 +157,8 @@ def resume(context: typer.Context, run: opt.RunToResume = "") -> int:
 
         return resume_once(setup, anew=bool({*chosen.given} - {"--durability"}))
 
+    if "/" in run:
+        return _resume_served(chosen, run, work)
     return _take_up(chosen, run, work, even_finished=chosen.as_json)
 
 
@@ -307,6 +309,38 @@ def _take_up(chosen: opt.Options, run: str, work: "Callable[[Setup], int]", *, e
         run_id=known.run_id,
     )
     return _start(taken_up, work, attended=True)
+
+
+def _resume_served(chosen: opt.Options, run: str, work: "Callable[[Setup], int]") -> int:
+    """Work on a turn of `user/thread` whose server died, in the project's folder and with the context that it had."""
+    from mendgraph.graph.fleet.serving.engine_threads import EngineSaver
+    from mendgraph.graph.machine.state import own_saver
+    from mendgraph.nodes.execute_tools.store.database import postgres_url
+    from mendgraph.nodes.execute_tools.store.run_folder import give_workspace_name, workspace_folder
+
+    url, (user, _, thread) = postgres_url(), run.partition("/")
+    if url is None or {*chosen.given} - {"--durability"}:
+        message = "a run of a server is resumed in its database (MENDGRAPH_STORE_URL), and with no other options"
+        raise RefusedError(ExitCode.USAGE_ERROR, message)
+
+    with EngineSaver.from_conn_string(url.url) as engine_saver:
+        saver = own_saver(engine_saver)
+        newest = saver.get_tuple({"configurable": {"thread_id": thread}})
+        values = newest.checkpoint["channel_values"] if newest else {}
+        root = os.path.realpath(chosen.root)
+        if values.get("run_id") != run or values.get("outcome") or values["context"].workspace != root:
+            message = "no turn of this thread was cut off in this folder: send a request to a server"
+            raise RefusedError(ExitCode.USAGE_ERROR, message)
+
+        problem = give_workspace_name(found(workspace_folder(root)), f"{user}/{os.path.basename(root)}")
+        if problem is not None:
+            found(problem)
+
+        def resumed(setup: "Setup") -> int:
+            return work(replace(setup, session_options={**setup.session_options, "checkpointer": saver}))
+
+        settings = {**values["context"].model_dump(), "workspace": root}
+        return _start(replace(chosen, run_id=thread, settings=settings), resumed, attended=True)
 
 
 def _on_a_branch(chosen: opt.Options, task: str) -> "Setup":

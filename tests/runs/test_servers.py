@@ -1,5 +1,8 @@
 """Several servers on one PostgreSQL, for several users: what is kept when one is killed, and what stays apart."""
 
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
@@ -76,6 +79,30 @@ def test_a_run_whose_server_was_killed_goes_on_at_another_server(servers: Server
     servers.first.begin()
     servers.first.wait()
     assert servers.ask("ann", servers.first, thread, "Hi.", workspace="counter")["outcome"]["answer"] == "Hello again."
+
+
+def test_a_run_whose_server_was_killed_is_resumed_by_the_command(servers: Servers) -> None:
+    folder = servers.project("ann", "resumed", COUNT)
+    thread = servers.thread("ann", servers.first)
+    servers.model.say(FIRST, Stall(reply=Say("never said")))
+    killed_while_it_waits(servers, servers.first, "ann", thread, "resumed", asked=2)
+
+    servers.model.say(SECOND, Say("Counted."), Say("Hello again."))
+    program = "import sys; from mendgraph.graph.start import main; sys.exit(main())"
+    command = [sys.executable, "-c", program, "--root", str(folder), "resume", f"ann/{thread}"]
+    environment = {**os.environ, **servers.first.environment, "MENDGRAPH_DATA_DIR": str(servers.first.folder / "data")}
+    resumed = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
+    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+    assert changed_files(folder, COUNT) == {"count.txt": "count = 112\n"}
+
+    again = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
+    assert (again.returncode, "no turn of this thread was cut off" in again.stderr) == (2, True)
+
+    values = servers.state("ann", servers.second, thread)["values"]
+    assert (outcome(values), values["run_id"]) == (("FINISHED", "answered"), f"ann/{thread}")
+    assert servers.ask("ann", servers.second, thread, "Hi.", workspace="resumed")["outcome"]["answer"] == "Hello again."
+    servers.first.begin()
+    servers.first.wait()
 
 
 def test_a_run_that_is_cancelled_leaves_its_thread_to_the_next_one_anywhere(servers: Servers) -> None:
