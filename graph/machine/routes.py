@@ -16,9 +16,8 @@ from typing_extensions import TypedDict
 
 from mendgraph.graph.configuration.context import MOST_RETRIES, AgentContext
 from mendgraph.nodes.call_model.endpoint import MOST_FALLBACKS
-from mendgraph.nodes.call_model.exchange import MOST_ROUNDS
 from mendgraph.nodes.call_model.ledger import Spending, exhausted_limit
-from mendgraph.nodes.call_model.paid_call import PendingCall
+from mendgraph.nodes.call_model.pending_call import MOST_ROUNDS, PendingCall
 from mendgraph.nodes.records import LoopRecord, LoopVerdict, Profile, Reading, StopCause, Verdict, VerdictKind
 
 

@@ -29,7 +29,7 @@ from mendgraph.graph.machine.redaction import ScrubbingSerializer
 from mendgraph.nodes import records
 from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats
 from mendgraph.nodes.call_model.ledger import Mending, RunLimits, Spending
-from mendgraph.nodes.call_model.paid_call import PendingCall
+from mendgraph.nodes.call_model.pending_call import PendingCall
 from mendgraph.nodes.call_model.prompts.estimates import Gauge
 from mendgraph.nodes.call_model.window import Window
 from mendgraph.nodes.execute_tools.policy.alerts import Vitals

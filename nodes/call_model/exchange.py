@@ -21,7 +21,8 @@ from mendgraph.nodes import records
 from mendgraph.nodes.call_model import window as windows
 from mendgraph.nodes.call_model.ledger import MIN_OUTPUT_TOKENS, Spending
 from mendgraph.nodes.call_model.model import Update
-from mendgraph.nodes.call_model.paid_call import FIRST_TRY, CallBudget, PaidCall, PendingCall, Request, stopped
+from mendgraph.nodes.call_model.paid_call import CallBudget, PaidCall, Request, stopped
+from mendgraph.nodes.call_model.pending_call import FIRST_TRY, MOST_ROUNDS, PendingCall
 from mendgraph.nodes.call_model.prompts import block_prompt
 from mendgraph.nodes.call_model.prompts.estimates import estimate_input, estimate_tokens
 from mendgraph.nodes.call_model.prompts.profiles import SMALL_STOP
@@ -261,9 +262,6 @@ def build_prompt(
 
 # --- Making a request fit the window of its model
 
-
-MOST_ROUNDS: Final = 3
-"""Compactions before one request: one brings the view far below the window, unless its estimate was far off."""
 
 OUTPUT_SHARE: Final = 4  # a reply is given room for all of its tokens, or for this part of the window, if that is less
 

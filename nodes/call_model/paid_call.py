@@ -6,15 +6,16 @@ spending book, which a kill cannot make forget. A try whose reservation does not
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final
 
 from mendgraph.nodes.call_model import ledger, model as effects
 from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.model import Model
+from mendgraph.nodes.call_model.pending_call import FIRST_TRY, PendingCall
 from mendgraph.nodes.call_model.prompts.estimates import countable, estimate_input
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.call_model.services import CallServices
-from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure, Record, StopCause, StopReason
+from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure, StopCause, StopReason
 
 _PAID_FAILURES: Final = frozenset({ProviderErrorKind.TIMEOUT, ProviderErrorKind.INCOMPLETE_STREAM})
 """Failures after the endpoint had begun to work: their input is charged."""
@@ -47,30 +48,6 @@ class Request:
     seed: int | None = None
     purpose: str = "reply"
     most_output: int | None = None
-
-
-class PendingCall(Record):
-    """A model call between two visits of its node, and the `edge` that leads to the next one.
-
-    The next try is of the model at this place, which had `attempt` tries. It comes after `wait_s`, because of `reason`;
-    `waited_s` are all waits of the request with that one. `failures` name the models that were given up. `overflow` is
-    what the endpoint said of a prompt longer than its window, and `is_too_long` whether that is still to be shortened.
-    `summaries` counts the requests for one. The defaults are those of a first try.
-    """
-
-    edge: Literal["retry", "next model", "conversation shortened"] = "retry"
-    model: int = 0
-    attempt: int = 0
-    wait_s: float = 0.0
-    reason: str = ""
-    waited_s: float = 0.0
-    failures: tuple[str, ...] = ()
-    summaries: int = 0
-    overflow: str = ""
-    is_too_long: bool = False
-
-
-FIRST_TRY: Final = PendingCall()
 
 
 def stopped(reason: str) -> StopCause:

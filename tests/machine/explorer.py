@@ -53,7 +53,7 @@ class Standing(NamedTuple):
     schema_failures: int
     claims: tuple[int, int]
     recent: tuple[tuple[str, ...], ...]
-    overrides: tuple[tuple[str, int], ...]
+    overrides: tuple[tuple[str, int, bool], ...]
     failed_tries: int
     missed: tuple[str, ...]
     changed: bool
@@ -325,7 +325,7 @@ def standing_of(values: JsonMap, repeatable: Collection[str], *, counted: bool, 
         schema_failures=schema,
         claims=(open_claims, sum(map(is_unfounded, (attempt.errors for attempt in attempts)))),
         recent=tuple(tuple(name if name in repeatable else "" for name in step) for step in loop.recent),
-        overrides=tuple((each.signature, each.repeats) for each in loop.overrides),
+        overrides=tuple((each.signature, each.repeats, each.obeyed) for each in loop.overrides),
         failed_tries=loop.failed_tries,
         missed=loop.missed,
         changed=bool(values.get("changes")) and claiming,

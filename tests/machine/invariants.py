@@ -71,11 +71,12 @@ def check_patience(explorer: Explorer, edge: Edge) -> None:
     """What is malformed, and what repeats itself, is borne as often as the context says: no less, and no more."""
     standing, context, loop = explorer.standing, explorer.context, explorer.context.loop()
     most = (context.max_healing_attempts, context.max_schema_repairs)
-    refused = max((repeats - loop.threshold for _, repeats in standing.overrides), default=0)
+    borne = loop.max_overrides
+    lasting = [repeats - loop.threshold - (obeyed and borne > 0) for _, repeats, obeyed in standing.overrides]
     assert (standing.malformed <= most[0], standing.schema_failures <= most[1]) == (True, True)
     assert (standing.malformed == most[0]) or not ended(edge, StopReason.HEALING_EXHAUSTED, StopReason.EMPTY_REPLY)
     assert (standing.schema_failures == most[1]) or not ended(edge, StopReason.SCHEMA_REPAIR_EXHAUSTED)
-    assert (refused >= loop.max_overrides) == ended(edge, StopReason.LOOP_PERSISTED)
+    assert (max(lasting, default=0) >= borne) == ended(edge, StopReason.LOOP_PERSISTED)
     if edge.path[-1:] == ("loop_check",) and explorer.values["loop"].verdict is LoopVerdict.OVERRIDE:
         told = explorer.values["messages"][-1].text
         assert "loop_override" in told or "It is refused until" in told, "nobody told the model of the override"

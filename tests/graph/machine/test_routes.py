@@ -16,7 +16,7 @@ from mendgraph.graph.machine.routes import NODES, TRANSITIONS, recursion_limit
 from mendgraph.graph.machine.state import AgentState
 from mendgraph.nodes.call_model.budget import APIUsageStats
 from mendgraph.nodes.call_model.ledger import Spending, exhausted_limit
-from mendgraph.nodes.call_model.paid_call import PendingCall
+from mendgraph.nodes.call_model.pending_call import PendingCall
 from mendgraph.nodes.records import (
     LoopRecord,
     LoopVerdict,

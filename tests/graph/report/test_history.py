@@ -12,7 +12,7 @@ from mendgraph.graph.report.history import END, START, History, course_of, read_
 from mendgraph.graph.runs.run import Session
 from mendgraph.nodes.call_model.budget import APIUsageStats
 from mendgraph.nodes.call_model.ledger import Spending
-from mendgraph.nodes.call_model.paid_call import PendingCall
+from mendgraph.nodes.call_model.pending_call import PendingCall
 from mendgraph.nodes.records import LoopRecord, LoopVerdict, ModelReply
 from tests.doubles.history_model import HistoryModel
 from tests.graph.report.visits import ALLOWED, CALL, DONE, history, step, visit

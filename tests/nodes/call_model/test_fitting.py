@@ -9,7 +9,6 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 from mendgraph.nodes.call_model import exchange as script_of
 from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.exchange import (
-    MOST_ROUNDS,
     OUTPUT_SHARE,
     CallModelState,
     CallSettings,
@@ -19,7 +18,8 @@ from mendgraph.nodes.call_model.exchange import (
 from mendgraph.nodes.call_model.ledger import RunLimits, Spending
 from mendgraph.nodes.call_model.model import Call, Stopped
 from mendgraph.nodes.call_model.node import call_model
-from mendgraph.nodes.call_model.paid_call import FIRST_TRY, CallBudget, PendingCall
+from mendgraph.nodes.call_model.paid_call import CallBudget
+from mendgraph.nodes.call_model.pending_call import FIRST_TRY, MOST_ROUNDS, PendingCall
 from mendgraph.nodes.call_model.prompts.estimates import estimate_input
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.call_model.window import SUMMARY_SYSTEM, WHOLE, Window

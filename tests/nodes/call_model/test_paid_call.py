@@ -11,7 +11,8 @@ from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.exchange import CallModelState, CallSettings, build_prompt
 from mendgraph.nodes.call_model.ledger import FREE, Entry, Price, RunLimits, Spending, Used
 from mendgraph.nodes.call_model.model import Call, Lost
-from mendgraph.nodes.call_model.paid_call import CallBudget, PendingCall, stopped
+from mendgraph.nodes.call_model.paid_call import CallBudget, stopped
+from mendgraph.nodes.call_model.pending_call import PendingCall
 from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_tokens
 from mendgraph.nodes.records import (
     ModelReply,

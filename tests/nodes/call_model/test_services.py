@@ -12,7 +12,7 @@ from mendgraph.nodes.call_model.exchange import CallModelState, CallSettings
 from mendgraph.nodes.call_model.ledger import Spending
 from mendgraph.nodes.call_model.model import Call, CallDropped, Model, Sent, Stopped
 from mendgraph.nodes.call_model.node import acall_model, call_model
-from mendgraph.nodes.call_model.paid_call import PendingCall
+from mendgraph.nodes.call_model.pending_call import PendingCall
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.call_model.services import CallServices
 from mendgraph.nodes.call_model.stop_request import StopRequest
