@@ -101,6 +101,8 @@ class Voice(CallModel):
 class Direct(Model):
     """The voice without LangChain's side of it, which is a third of a step's time; whole runs have it."""
 
+    given_names = ("voice",)
+
     def __init__(self, voice: Voice) -> None:
         self._voice = voice
 
@@ -213,7 +215,7 @@ class Explorer:
         self.saver = saver
         self.machine, self.nodes = build_machine(saver, model=self.voice, tools=None, rules=DEFAULT_GUARDRAIL_RULES)
         self.nodes._models.book = OneBranch()
-        self.nodes._models.__dict__["_models"] = Direct(self.voice)
+        self.nodes._models.__dict__["_default_models"] = Direct(self.voice)
         self.context = AgentContext(
             workspace=str(self.folder), protocol=self.protocol.value, **{**SETTINGS, **self.limits}
         )
