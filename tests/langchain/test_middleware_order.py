@@ -25,7 +25,7 @@ from tests.sandboxes import needs_sandbox
 
 KEY: Final = "ghp_0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R"
 WORD: Final = "hunter2-hunter2-hunter2"
-TEST: Final = "from calc import add\n\n\ndef test_add():\n    assert add(2, 3) == 5\n"
+TEST: Final = "from calc import add\n\n\ndef test_zero():\n    assert add(2, 0) == 2\n"
 MOST_CALLS, MOST_TOKENS = 12, 400
 
 MAKE: Final[dict[str, Callable[[Path], Any]]] = {
