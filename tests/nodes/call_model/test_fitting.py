@@ -8,13 +8,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 
 from mendgraph.nodes.call_model import exchange as script_of
 from mendgraph.nodes.call_model.endpoint import ModelChoice
-from mendgraph.nodes.call_model.exchange import (
-    OUTPUT_SHARE,
-    CallModelState,
-    CallSettings,
-    Fitting,
-    build_prompt,
-)
+from mendgraph.nodes.call_model.exchange import OUTPUT_SHARE, CallModelState, CallSettings, Fitting, build_prompt
 from mendgraph.nodes.call_model.ledger import RunLimits, Spending
 from mendgraph.nodes.call_model.model import Call, Stopped
 from mendgraph.nodes.call_model.node import call_model
