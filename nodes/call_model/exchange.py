@@ -285,6 +285,7 @@ class Fitting:
         self._state, self._settings, self._specs, self._tell, self._spending = state, settings, specs, tell, spending
         self.window = state.get("window", windows.WHOLE)
         self.is_too_long, self.rounds, self._refused = pending.is_too_long, pending.summaries, bool(pending.overflow)
+        self._is_summed_up = pending.summaries > 0
         self._known = min(
             (each for each in (settings.window_tokens, self.window.tokens) if each is not None), default=None
         )
@@ -313,6 +314,9 @@ class Fitting:
             if compacted is None:  # it cannot be made smaller
                 return self._reply(prompt)
             if isinstance(compacted, windows.NeedsSummary):
+                if self._is_summed_up:  # another summary costs as much as the first one
+                    self._take(compacted.fallback)
+                    continue
                 self._needed = compacted
                 summary = Prompt(messages=compacted.messages)
                 return Request(summary, purpose="summary", most_output=windows.SUMMARY_TOKENS)
