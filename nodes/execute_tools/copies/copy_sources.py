@@ -6,12 +6,13 @@ workspace, so that a patch can be made later.
 
 import json
 import os
+import shutil
 import stat
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, NoReturn, TypeAlias, TypeVar
 
-from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_root
+from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_regular, open_root
 from mendgraph.nodes.execute_tools.processes.git import (
     HEAD,
     Repository,
@@ -27,7 +28,6 @@ from mendgraph.nodes.execute_tools.processes.git import (
     succeeded,
 )
 from mendgraph.nodes.execute_tools.processes.processes import ProcessResult
-from mendgraph.nodes.execute_tools.processes.workspace_copy import copy_entry
 from mendgraph.nodes.execute_tools.store.run_folder import Identity
 from mendgraph.nodes.language.display import listed
 from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, os_failure, quoted
@@ -341,15 +341,30 @@ def copy_tree(source_fd: int, target_fd: int, without: Collection[Identity] = ()
                     continue
                 if (status.st_dev, status.st_ino) in without:
                     folders.remove(name)
+                elif stat.S_ISLNK(status.st_mode):
+                    os.symlink(os.readlink(name, dir_fd=here), name, dir_fd=there)
                 elif stat.S_ISDIR(status.st_mode):
                     os.mkdir(name, 0o700, dir_fd=there)
                     copied.append(([*parts, name], status))
-                elif stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
-                    copy_entry(here, there, name, name)
+                elif stat.S_ISREG(status.st_mode):
+                    _copy_file(here, there, name)
                 else:
                     left_out.append("/".join([*parts, name]))
     for parts, status in reversed(copied):  # a folder that nobody may write gets its mode last
         with closing(open_directory(target_fd, parts)) as folder:
-            os.fchmod(folder, stat.S_IMODE(status.st_mode) & 0o777)
-            os.utime(folder, ns=(status.st_atime_ns, status.st_mtime_ns))
+            _like(folder, status)
     return tuple(left_out)
+
+
+def _copy_file(here: int, there: int, name: str) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    handle, status = open_regular(here, (name,), os.O_RDONLY)
+    with os.fdopen(handle, "rb") as source, os.fdopen(os.open(name, flags, 0o600, dir_fd=there), "wb") as target:
+        shutil.copyfileobj(source, target, 1_048_576)
+        target.flush()
+        _like(target.fileno(), status)
+
+
+def _like(handle: int, status: os.stat_result) -> None:
+    os.fchmod(handle, stat.S_IMODE(status.st_mode) & 0o777)
+    os.utime(handle, ns=(status.st_atime_ns, status.st_mtime_ns))

@@ -18,14 +18,7 @@ from typing import Final, Self
 from mendgraph.nodes.execute_tools.files.atomic_write import PERMISSION_BITS, TEMPORARY_SUFFIX
 from mendgraph.nodes.execute_tools.files.bare_repositories import is_bare_repository
 from mendgraph.nodes.execute_tools.files.change_records import folders_above
-from mendgraph.nodes.execute_tools.files.handles import (
-    closing,
-    open_beneath,
-    open_directory,
-    open_regular,
-    open_root,
-    status_beneath,
-)
+from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, open_directory, open_root, status_beneath
 from mendgraph.nodes.execute_tools.files.tree_walk import GIT_DIRECTORY
 from mendgraph.nodes.execute_tools.processes.private_folder import read_handle, remove_tree
 from mendgraph.nodes.execute_tools.processes.sandbox import View
@@ -42,6 +35,7 @@ LARGEST_TEXT: Final = 1_000_000
 
 _OBJECTS: Final = "objects"
 _PRIVATE: Final = 0o700
+_CHUNK: Final = 1 << 24
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
 _NEW_FILE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -204,7 +198,7 @@ class _TreeCopy:
 
         _remove(copy, entry.name)
         if replacement is None:
-            copy_entry(original, copy, entry.name, entry.name, self._names)
+            _copy_entry(original, copy, entry.name, entry.name, self._names)
             self._states[name] = (state, _state_at(copy, entry.name) or ())
         else:
             self._states.pop(name, None)
@@ -374,7 +368,7 @@ def _replace(source: int, target: int, own: str, names: tuple[bytes, bytes] | No
         os.chmod(own, stat.S_IMODE(mode) | stat.S_IRUSR, dir_fd=source)
     temporary = f".{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
     try:
-        copy_entry(source, target, own, temporary, names and (names[1], names[0]))
+        _copy_entry(source, target, own, temporary, names and (names[1], names[0]))
         if is_locked:
             for name, folder in ((own, source), (temporary, target)):
                 os.chmod(name, stat.S_IMODE(mode) & PERMISSION_BITS, dir_fd=folder)
@@ -388,22 +382,27 @@ def _replace(source: int, target: int, own: str, names: tuple[bytes, bytes] | No
         raise
 
 
-def copy_entry(source: int, target: int, own: str, new: str, names: tuple[bytes, bytes] | None = None) -> None:
+def _copy_entry(source: int, target: int, own: str, new: str, names: tuple[bytes, bytes] | None) -> None:
     """Copy the file or link `own` to the name `new` in `target`, where nothing is, with its mode and times.
 
     In a text, and in a link, the first of the `names` becomes the second.
     """
-    if stat.S_ISLNK(os.stat(own, dir_fd=source, follow_symlinks=False).st_mode):
+    status = os.stat(own, dir_fd=source, follow_symlinks=False)
+    if stat.S_ISLNK(status.st_mode):
         place = os.readlink(os.fsencode(own), dir_fd=source)
         os.symlink(_translated(place, names), os.fsencode(new), dir_fd=target)
         return
 
-    reader, status = open_regular(source, (own,), os.O_RDONLY)
-    with closing(reader), closing(os.open(new, _NEW_FILE, _PRIVATE, dir_fd=target)) as writer:
-        is_text = names is not None and status.st_size <= LARGEST_TEXT
-        while data := os.read(reader, LARGEST_TEXT + 1):  # copy_file_range refuses two kinds of file systems
-            _write_all(writer, _translated(data, names) if is_text else data)
-
+    with (
+        closing(open_beneath(source, (own,), os.O_RDONLY)) as reader,
+        closing(os.open(new, _NEW_FILE, _PRIVATE, dir_fd=target)) as writer,
+    ):
+        if names is not None and status.st_size <= LARGEST_TEXT:
+            data = os.pread(reader, LARGEST_TEXT + 1, 0)
+            _write_all(writer, _translated(data, names))
+        else:
+            while os.copy_file_range(reader, writer, _CHUNK):
+                pass
         os.fchmod(writer, stat.S_IMODE(status.st_mode) & PERMISSION_BITS)
         os.utime(writer, ns=(status.st_atime_ns, status.st_mtime_ns))
 
