@@ -382,6 +382,18 @@ def _replace(source: int, target: int, own: str, names: tuple[bytes, bytes] | No
         raise
 
 
+def _copy_bytes(reader: int, writer: int) -> None:
+    """Copy a whole file; two kinds of file systems refuse to do it inside of the kernel."""
+    try:
+        while os.copy_file_range(reader, writer, _CHUNK):
+            pass
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        while data := os.read(reader, _CHUNK):
+            _write_all(writer, data)
+
+
 def _copy_entry(source: int, target: int, own: str, new: str, names: tuple[bytes, bytes] | None) -> None:
     """Copy the file or link `own` to the name `new` in `target`, where nothing is, with its mode and times.
 
@@ -401,8 +413,7 @@ def _copy_entry(source: int, target: int, own: str, new: str, names: tuple[bytes
             data = os.pread(reader, LARGEST_TEXT + 1, 0)
             _write_all(writer, _translated(data, names))
         else:
-            while os.copy_file_range(reader, writer, _CHUNK):
-                pass
+            _copy_bytes(reader, writer)
         os.fchmod(writer, stat.S_IMODE(status.st_mode) & PERMISSION_BITS)
         os.utime(writer, ns=(status.st_atime_ns, status.st_mtime_ns))
 

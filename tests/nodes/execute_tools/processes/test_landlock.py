@@ -2,6 +2,7 @@
 
 import os
 import stat
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -13,8 +14,11 @@ from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, Scop
 from mendgraph.nodes.execute_tools.processes import launcher, workspace_copy
 from mendgraph.nodes.execute_tools.processes.landlock import Landlock
 from mendgraph.nodes.execute_tools.processes.sandbox import Guarantee
+from mendgraph.nodes.execute_tools.processes.workspace_copy import LARGEST_TEXT
 from mendgraph.nodes.records import ToolError
 from tests.nodes.execute_tools.processes.command_place import Place, alive, command_place, unique
+
+MEMORY = "/dev/shm"
 
 
 @pytest.fixture
@@ -126,6 +130,21 @@ def test_absolute_name_of_the_workspace_works_in_arguments_texts_and_links(place
     assert (root / "made").read_text() == f"{root}/x\n"
     assert os.readlink(root / "far") == f"{root}/src"
     assert (root / "script").read_text() == f"#!/bin/sh\ncat {root}/src/a.py\n"
+
+
+@pytest.mark.skipif(
+    not os.path.isdir(MEMORY) or os.stat(MEMORY).st_dev == os.stat(tempfile.gettempdir()).st_dev,
+    reason="all folders are on one file system",
+)
+def test_workspace_on_another_file_system_than_its_copy_is_copied_and_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", MEMORY)
+    with command_place(tmp_path, "landlock") as place:
+        (place.root / "large").write_bytes(b"x" * 2 * LARGEST_TEXT)
+        place.says("cat large large > larger")
+
+        assert (place.root / "larger").stat().st_size == 4 * LARGEST_TEXT
 
 
 def test_nothing_is_applied_once_a_call_was_given_up(place: Place) -> None:
