@@ -38,7 +38,7 @@ from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.nodes.call_model import ledger
 from mendgraph.nodes.call_model.budget import APILimits
 from mendgraph.nodes.call_model.endpoint import ModelChoice
-from mendgraph.nodes.call_model.model import Call, Lost, Sent, Stopped
+from mendgraph.nodes.call_model.model import Call, Sent, Stopped
 from mendgraph.nodes.call_model.paid_call import CallBudget, PaidCall, Request
 from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS
 from mendgraph.nodes.call_model.prompts.prompt import Prompt, as_map
@@ -241,12 +241,7 @@ class _PaidCalls:
     def reserve(self, call: PaidCall) -> Call | None:
         """The call for which there is room, None where there is none; no other call reserves in between."""
         with self._lock:
-            if not call.fits():
-                return None
-            booked = self._services.reserve(call.entry, call.spending.booked)
-            while isinstance(booked, Lost) and call.add_lost(booked):
-                booked = self._services.reserve(call.entry, call.spending.booked)
-            return call.call if call.enter(booked) else None
+            return call.call if call.fits() and call.reserve() else None
 
     def settle(self, call: PaidCall, sent: Sent | Stopped) -> None:
         """Charge a call with what it has used."""

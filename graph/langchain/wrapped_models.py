@@ -6,6 +6,7 @@ A wrapper hides what limits need: the model's name, how long its reply may be, a
 import random
 from collections.abc import Iterator, Mapping
 from contextvars import Context
+from math import inf
 from typing import Any, Final, NamedTuple
 
 from langchain_core.language_models import BaseChatModel
@@ -59,17 +60,18 @@ class Retried(NamedTuple):
 
     def tries_again(self, error: Exception, attempt: int) -> bool:
         """Whether another attempt follows the failed one with this number, from 1."""
-        wanted = self.retry.retry_exception_types
-        is_wanted = wanted(error) if callable(wanted) else isinstance(error, wanted)
-        return is_wanted and attempt < self.retry.max_attempt_number
+        condition = self.retry.retry_exception_types
+        is_retryable = condition(error) if callable(condition) else isinstance(error, condition)
+        return is_retryable and attempt < self.retry.max_attempt_number
 
     def wait_s(self, attempt: int) -> float:
         """Seconds to wait after the failed attempt with this number. Source: tenacity.wait_exponential_jitter."""
         if not self.retry.wait_exponential_jitter:
             return 0.0
-        given = self.retry.exponential_jitter_params or {}
-        wait = given.get("initial", 1.0) * given.get("exp_base", 2.0) ** (attempt - 1)
-        return max(0.0, min(wait + random.uniform(0.0, given.get("jitter", 1.0)), given.get("max", wait + 1.0)))  # noqa: S311
+        parameters = self.retry.exponential_jitter_params or {}
+        wait = parameters.get("initial", 1.0) * parameters.get("exp_base", 2.0) ** (attempt - 1)
+        jitter = random.uniform(0.0, parameters.get("jitter", 1.0))  # noqa: S311
+        return max(0.0, min(wait + jitter, parameters.get("max", inf)))
 
 
 class InOrder(NamedTuple):
@@ -94,9 +96,9 @@ def unwrap(model: Any, config: RunnableConfig | None = None) -> Wrapped:
         prepared, chosen = model.prepare(config)
         return unwrap(prepared, chosen)
     if isinstance(model, RunnableBindingBase):
-        own = merge_configs(model.config, *(made(model.config) for made in model.config_factories))
-        inner = unwrap(model.bound, merge_configs(own, config))
-        inner = _with(inner, model.kwargs, own)
+        bound_config = merge_configs(model.config, *(factory(model.config) for factory in model.config_factories))
+        inner = unwrap(model.bound, merge_configs(bound_config, config))
+        inner = _with(inner, model.kwargs, bound_config)
         return Retried(inner, model) if isinstance(model, RunnableRetry) else inner
     if isinstance(model, RunnableWithFallbacks):
         if model.exception_key is not None:

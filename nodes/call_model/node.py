@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from mendgraph.nodes.call_model.exchange import CallModelState, CallSettings, Exchange
-from mendgraph.nodes.call_model.model import Lost, Update
+from mendgraph.nodes.call_model.model import Update
 from mendgraph.nodes.call_model.services import CallServices
 from mendgraph.nodes.records import ToolSpec
 
@@ -21,10 +21,7 @@ def call_model(
     if not call.connect(services.connect(call.choice)):
         return exchange.take(call)
 
-    booked = services.reserve(call.entry, call.spending.booked)
-    while isinstance(booked, Lost) and call.add_lost(booked):
-        booked = services.reserve(call.entry, call.spending.booked)
-    if call.enter(booked):
+    if call.reserve():
         call.settle(services.send(call.model, call.call))
     return exchange.take(call)
 
@@ -42,9 +39,6 @@ async def acall_model(
     if not call.connect(await services.aconnect(call.choice)):
         return exchange.take(call)
 
-    booked = await services.areserve(call.entry, call.spending.booked)
-    while isinstance(booked, Lost) and call.add_lost(booked):
-        booked = await services.areserve(call.entry, call.spending.booked)
-    if call.enter(booked):
+    if await call.areserve():
         call.settle(await services.asend(call.model, call.call))
     return exchange.take(call)

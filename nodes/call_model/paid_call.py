@@ -132,18 +132,28 @@ class PaidCall:
         self.model = model
         return True
 
-    def add_lost(self, lost: effects.Lost) -> bool:
-        """Charge calls that were lost with a process; whether the try still fits."""
-        self.spending = ledger.charge_lost(self.spending, lost.used, lost.number)
-        return self.fits()
+    def reserve(self) -> bool:
+        """Enter the reservation into the spending book; whether the try may be sent."""
+        while not self._is_decided(self._services.reserve(self.entry, self.spending.booked)):
+            pass
+        return self.stop is None
 
-    def enter(self, booked: int | effects.Lost | StopCause) -> bool:
-        """Take what the spending book says to the reservation."""
+    async def areserve(self) -> bool:
+        """Do the same without blocking the running event loop."""
+        while not self._is_decided(await self._services.areserve(self.entry, self.spending.booked)):
+            pass
+        return self.stop is None
+
+    def _is_decided(self, booked: int | effects.Lost | StopCause) -> bool:
+        """Take what the book says; False where it is to be asked again, after calls that were lost with a process."""
+        if isinstance(booked, effects.Lost):
+            self.spending = ledger.charge_lost(self.spending, booked.used, booked.number)
+            return not self.fits()
         if isinstance(booked, StopCause):
             self.stop = booked
-        elif isinstance(booked, int):
+        else:
             self._number = booked
-        return self.stop is None
+        return True
 
     @property
     def call(self) -> effects.Call:

@@ -240,7 +240,7 @@ def unnamed(request: str, paths: Iterable[str]) -> list[str]:
     subjects = set(map(_subject, named))
     folders = {PurePath(path).parts[0] for path in named}
     others = [path for path in changed if _subject(path) not in subjects and not _is_test_or_document(path)]
-    return [path for path in others if PurePath(path).parts[0] not in folders and not scope.permits(path)]
+    return [path for path in others if PurePath(path).parts[0] not in folders]
 
 
 def _is_test_or_document(path: str) -> bool:

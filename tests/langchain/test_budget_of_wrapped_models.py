@@ -1,6 +1,7 @@
 """`BudgetMiddleware` on models that LangChain wraps, and beside middleware that asks again: its limits hold."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,14 +14,17 @@ from langchain.agents.middleware import (
     wrap_model_call,
 )
 from langchain.chat_models import init_chat_model
-from langchain_core.language_models import GenericFakeChatModel
+from langchain_core.language_models import FakeListChatModel, GenericFakeChatModel
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import ConfigurableField, RunnableConfig, RunnableLambda
+from langchain_core.runnables.retry import ExponentialJitterParams
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 from pydantic import SecretStr
+from tenacity import wait_exponential_jitter
 
 from mendgraph import BudgetMiddleware
+from mendgraph.graph.langchain.wrapped_models import Retried, unwrap
 from mendgraph.nodes.records import JsonMap, StopReason
 from tests.doubles.scripted_server import Say, ScriptedServer, Status
 from tests.langchain.agents import THREAD, ask, both, look
@@ -218,3 +222,15 @@ def test_limit_on_calls_holds_for_a_model_whose_replies_cannot_be_cut() -> None:
         fake, [], middleware=[BudgetMiddleware(max_calls_per_session=1)], checkpointer=InMemorySaver()
     )
     assert [ask(agent)[-1].text, ask(agent)[-1].text] == ["Hi.", "Limit 'max_calls_per_session' exceeded: 1/1"]
+
+
+@pytest.mark.parametrize("parameters", [{}, {"initial": 2.0, "jitter": 5.0}, {"exp_base": 3.0, "max": 4.0}])
+def test_wait_before_another_attempt_is_that_of_with_retry(
+    parameters: ExponentialJitterParams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("random.uniform", lambda _, high: high)
+    retried = unwrap(FakeListChatModel(responses=[]).with_retry(exponential_jitter_params=parameters))
+    assert isinstance(retried, Retried)
+    for attempt in range(1, 5):
+        state: Any = SimpleNamespace(attempt_number=attempt)
+        assert retried.wait_s(attempt) == wait_exponential_jitter(**parameters)(state)
