@@ -17,6 +17,8 @@ from mendgraph.nodes.execute_tools.files.handles import closing
 from mendgraph.nodes.execute_tools.processes import processes
 
 _PREFIX: Final = "mendgraph-sandbox-"
+_NEW_PREFIX: Final = "mendgraph-new-sandbox-"
+"""A folder has this name until it is locked, so that no other process takes it for an abandoned one."""
 _EMPTIED: Final = ("home", "tmp", "given")
 _BEGINNING: Final = r"(?<![\w./-])|(?<=^-[A-Za-z])|(?<=\s-[A-Za-z])|(?<=://)"
 """What is before an absolute name: no other part of one, or an option of one letter."""
@@ -31,10 +33,14 @@ class PrivateFolder:
 
     def __init__(self) -> None:
         _remove_abandoned()
-        self.path = os.path.realpath(tempfile.mkdtemp(prefix=_PREFIX))
-        lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        new = os.path.realpath(tempfile.mkdtemp(prefix=_NEW_PREFIX))
+        lock = os.open(new, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         with suppress(OSError):  # a file system without locks: it is not known to be abandoned either
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+        temporary, own = os.path.split(new)
+        self.path = os.path.join(temporary, own.replace(_NEW_PREFIX, _PREFIX))
+        os.rename(new, self.path)
         for name in (*_EMPTIED, "work"):
             os.mkdir(self.folder(name))
         weakref.finalize(self, _remove, self.path, lock)

@@ -1,5 +1,6 @@
 """The sandbox "landlock": programs work on a copy of the workspace, and their changes are applied to it."""
 
+import fcntl
 import os
 import stat
 import tempfile
@@ -13,6 +14,7 @@ import pytest
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, ScopeOverError
 from mendgraph.nodes.execute_tools.processes import launcher, workspace_copy
 from mendgraph.nodes.execute_tools.processes.landlock import Landlock
+from mendgraph.nodes.execute_tools.processes.private_folder import PrivateFolder
 from mendgraph.nodes.execute_tools.processes.sandbox import Guarantee
 from mendgraph.nodes.execute_tools.processes.workspace_copy import LARGEST_TEXT
 from mendgraph.nodes.records import ToolError
@@ -43,6 +45,25 @@ def test_version_of_landlock_decides_what_holds(
 
     assert (sandbox.problem() is None) is starts
     assert (Guarantee.SIGNALS in sandbox.guarantees) is holds_signals
+
+
+def test_folder_that_is_not_locked_yet_is_not_removed_by_another_process(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    lock = fcntl.flock
+    others: list[PrivateFolder] = []
+
+    def start_other_first(handle: int, operation: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", lock)
+        others.append(PrivateFolder())
+        lock(handle, operation)
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(fcntl, "flock", start_other_first)
+    own = PrivateFolder()
+
+    assert os.path.isdir(own.folder("work"))
+    assert os.path.isdir(others[0].folder("work"))
 
 
 # --- Changes
