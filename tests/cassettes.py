@@ -1,6 +1,6 @@
 """Whole conversations with a model, recorded once and replayed for ever after: the product's way, for our own suite.
 
-    def test_a_bug_is_repaired(tmp_path):
+    def test_bug_is_repaired(tmp_path):
         with cassette("repair/one_file", live=scripted(Say("..."), Say("..."))) as tape:
             outcome = run(base_url=tape.base_url, ...)
 

@@ -44,7 +44,7 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_recording_holds_no_secret_and_says_where_it_comes_from(recorded: Path) -> None:
+def test_recording_holds_no_secret_and_says_where_it_comes_from(recorded: Path) -> None:
     text = cassette_path(NAME, recorded).read_text(encoding="utf-8")
     assert text.startswith("recorded_from: scripted server\n")
     assert not any(secret in text for secret in ("sk-", "Bearer", "Set-Cookie", "x-key", "127.0.0.1", "Date"))
@@ -52,7 +52,7 @@ def test_a_recording_holds_no_secret_and_says_where_it_comes_from(recorded: Path
     assert [path.name for path in (recorded / "scenario").iterdir()] == ["case.yaml"]
 
 
-def test_a_replay_answers_from_the_file_alone(recorded: Path) -> None:
+def test_replay_answers_from_the_file_alone(recorded: Path) -> None:
     with cassette(NAME, scripted(), library=recorded) as tape:
         refused, answered = ask(tape, "one"), ask(tape, "two")
     assert (tape.base_url, len(tape.exchanges)) == (REPLAY_URL, 2)
@@ -60,7 +60,7 @@ def test_a_replay_answers_from_the_file_alone(recorded: Path) -> None:
     assert answered.json()["choices"][0]["message"]["content"] == "SCRUBBED"
 
 
-def test_a_recording_replaces_the_old_one_only_if_it_ends_well(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recording_replaces_the_old_one_only_if_it_ends_well(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = cassette_path(NAME, recorded)
     before = path.read_bytes()
     monkeypatch.setenv("MENDGRAPH_RECORD", "1")
@@ -71,19 +71,19 @@ def test_a_recording_replaces_the_old_one_only_if_it_ends_well(recorded: Path, m
     assert [word in path.read_text(encoding="utf-8") for word in ("one", "two", "three")] == [False, False, True]
 
 
-def test_an_exchange_that_nobody_asks_for_fails(recorded: Path) -> None:
+def test_exchange_that_nobody_asks_for_fails(recorded: Path) -> None:
     with pytest.raises(AssertionError, match="cassette scenario/case: 1 of 2 exchanges were asked for"):
         play(recorded, "one")
 
 
-def test_an_exchange_plays_once(recorded: Path) -> None:
+def test_exchange_plays_once(recorded: Path) -> None:
     with pytest.raises(
         CassetteMissError, match="was asked for again, and cassette scenario/case holds its answer as often"
     ):
         play(recorded, "one", "one")
 
 
-def test_a_request_that_was_not_recorded_fails_even_where_it_is_swallowed(recorded: Path) -> None:
+def test_request_that_was_not_recorded_fails_even_where_it_is_swallowed(recorded: Path) -> None:
     with pytest.raises(AssertionError, match="was not recorded in cassette scenario/case: all of its 2 exchanges"):
         play(recorded, "one", "two", "three", swallow=True)
 
@@ -105,7 +105,7 @@ def test_what_is_missing_is_named(
     assert str(caught.value) == message
 
 
-def test_the_origin_is_checked(recorded: Path) -> None:
+def test_origin_is_checked(recorded: Path) -> None:
     model = Live(Origin.LOCAL_MODEL, ScriptedServer)
     message = "cassette scenario/case was recorded from the scripted server, the test says local model"
     with pytest.raises(AssertionError, match=message):
@@ -113,6 +113,6 @@ def test_the_origin_is_checked(recorded: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["case", "a/b/c", "../b", "A/b", "a/b.yaml", ""])
-def test_a_cassette_is_named_scenario_and_case(name: str) -> None:
+def test_cassette_is_named_scenario_and_case(name: str) -> None:
     with pytest.raises(ValueError, match="a cassette is named scenario/case"):
         cassette_path(name)

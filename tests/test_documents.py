@@ -53,7 +53,7 @@ def ids(groups: list[list[Block]]) -> list[str]:
 
 @pytest.mark.filterwarnings("ignore::langgraph.warnings.LangGraphDeprecatedSinceV10")  # of langgraph-supervisor
 @pytest.mark.parametrize("group", GROUPS, ids=ids(GROUPS))
-def test_a_python_block_runs(
+def test_python_block_runs(
     group: list[Block], scene: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     for block in group:
@@ -112,7 +112,7 @@ def run_as_tests(block: Block, pytester: pytest.Pytester, monkeypatch: pytest.Mo
         assert (done.ret, done.parseoutcomes().get("passed", 0)) == (0, block.text.count("def test_"))
 
 
-def test_the_tests_run_what_there_is() -> None:
+def test_tests_run_what_there_is() -> None:
     """Fences that are opened and not read would be examples that nobody runs."""
     fences = re.findall(r"^```+(\w*)", TEXT, re.MULTILINE)
     assert len(fences) == 2 * len(documents.all_blocks())
@@ -127,7 +127,7 @@ def test_readme_is_short_and_its_pictures_are_small_and_ask_no_host_for_anything
     assert not re.search(r"(?:href|url\(|src)[=\"']*https?:", text_of("docs/pictures/terminal.svg"))
 
 
-def test_the_toml_blocks_are_settings() -> None:
+def test_toml_blocks_are_settings() -> None:
     texts = [block.text for block in documents.all_blocks() if block.language == "toml"]
     settings = [text for text in texts if "users" not in tomllib.loads(text)]
     assert settings
@@ -135,7 +135,7 @@ def test_the_toml_blocks_are_settings() -> None:
         AgentContext(**tomllib.loads(text))
 
 
-def test_the_tenants_file_is_one() -> None:
+def test_tenants_file_is_one() -> None:
     (text,) = (block.text for block in documents.all_blocks() if "[users." in block.text)
     assert isinstance(parse_tenants(text, "tenants.toml"), Tenants)
 
@@ -162,7 +162,7 @@ OWN: Final = [(name, words[1:]) for name, words in documents.command_lines() if 
 
 
 @pytest.mark.parametrize("words", [words for _, words in OWN], ids=[f"{name}-{at}" for at, (name, _) in enumerate(OWN)])
-def test_a_command_of_ours_parses(words: list[str], scene: Path) -> None:
+def test_command_of_ours_parses(words: list[str], scene: Path) -> None:
     for name in words:  # files that a command reads have to be there
         if re.fullmatch(r"[\w/-]+\.(?:yaml|json|html)", name):
             write_files(scene, {name: ""})
@@ -272,7 +272,7 @@ def test_every_link_to_a_heading_leads_somewhere(page: str) -> None:
 # --- The tests' own reading
 
 
-def test_a_block_is_read_with_what_its_comment_says() -> None:
+def test_block_is_read_with_what_its_comment_says() -> None:
     text = (
         '<!-- test\nsays: ["Hi."]\nexpects: two\n-->\n\n```python\nx = 1\n```\n\n````text\n```\nno block\n```\n````\n'
     )
@@ -284,6 +284,6 @@ def test_a_block_is_read_with_what_its_comment_says() -> None:
 
 
 @pytest.mark.parametrize("line", ["--modle x task", "runs show a b c", "model pul", "usage --days many"])
-def test_a_command_that_is_wrong_does_not_parse(line: str) -> None:
+def test_command_that_is_wrong_does_not_parse(line: str) -> None:
     with pytest.raises(USAGE_ERROR):
         parse(line.split())

@@ -19,7 +19,7 @@ PARTS_FOR_OTHERS = ("Middleware", "Backend", "AgentStoppedError")
 HEAVY = ("langgraph", "langchain_core", "langchain_openai", "openai", "pydantic")
 
 
-def test_a_public_name_is_the_one_of_its_home() -> None:
+def test_public_name_is_the_one_of_its_home() -> None:
     for name in mendgraph.__all__:
         assert getattr(mendgraph, name) is getattr(import_module(mendgraph._HOMES[name]), name), name
 
@@ -28,7 +28,7 @@ DESCRIBED_WHERE_IT_STANDS = {"Event", "Approve", "DEFAULT_GUARDRAIL_RULES"}
 """Names of values, which have no docstring of their own."""
 
 
-def test_a_public_name_says_what_it_is() -> None:
+def test_public_name_says_what_it_is() -> None:
     """And a function says what each of its arguments is."""
     for name in sorted(set(mendgraph.__all__) - DESCRIBED_WHERE_IT_STANDS):
         public = getattr(mendgraph, name)
@@ -45,11 +45,11 @@ OF_ALL = {"workspace", "run", "options", "function", "step"}
 """Arguments that the module says of all its functions."""
 
 
-def test_the_version_is_that_of_the_installed_package() -> None:
+def test_version_is_that_of_the_installed_package() -> None:
     assert mendgraph.__version__ == version("mendgraph")
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
+def test_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'mendgraph' has no attribute 'run_tusk'"):
         _ = mendgraph.run_tusk
     assert not hasattr(mendgraph, "__wrapped__")
@@ -86,7 +86,7 @@ OF_OTHER_RUNS = (
 """What only a run loads that edits, delegates, undoes, or is run in another way; and packages of others."""
 
 
-def test_a_first_run_loads_what_it_needs(tmp_path: Path) -> None:
+def test_first_run_loads_what_it_needs(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\n", encoding="utf-8")
     with ScriptedServer([Calls([("read_file", '{"path": "a.txt"}')]), Say("It has one line.")]) as server:
         command = [sys.executable, "-c", FIRST_RUN, str(tmp_path), server.base_url]

@@ -27,11 +27,11 @@ def agent(logs: Path, **options: Any) -> Mendgraph:
         ("gpt-5-mini", "gpt-5-mini"),
     ],
 )
-def test_a_model_of_harbor_is_an_argument_of_ours(model: str, argument: str) -> None:
+def test_model_of_harbor_is_an_argument_of_ours(model: str, argument: str) -> None:
     assert model_argument(model) == argument
 
 
-def test_an_instruction_is_quoted_and_the_container_is_the_boundary(tmp_path: Path) -> None:
+def test_instruction_is_quoted_and_the_container_is_the_boundary(tmp_path: Path) -> None:
     command = agent(tmp_path, programs=["bash", "make"]).run_command("Fix 'it'; rm -rf $HOME\n`id`")
     words = shlex.split(command.replace("<<<", " <<< "))
     assert words[words.index("<<<") + 1] == "Fix 'it'; rm -rf $HOME\n`id`"
@@ -41,12 +41,12 @@ def test_an_instruction_is_quoted_and_the_container_is_the_boundary(tmp_path: Pa
 
 
 @pytest.mark.parametrize("required", [False, True])
-def test_a_task_may_have_to_change_a_file(tmp_path: Path, required: bool) -> None:
+def test_task_may_have_to_change_a_file(tmp_path: Path, required: bool) -> None:
     command = agent(tmp_path, require_changes=required).run_command("Fix it")
     assert ("--require-changes" in shlex.split(command.replace("<<<", " <<< "))) is required
 
 
-def test_the_result_of_a_run_reaches_harbor(tmp_path: Path) -> None:
+def test_result_of_a_run_reaches_harbor(tmp_path: Path) -> None:
     usage = {"total_input_tokens": 700, "total_output_tokens": 12, "cached_tokens": 100, "cost_usd": 0.5}
     result = {"outcome": {"kind": "FINISHED"}, "thread_id": "t", "usage": usage}
     (tmp_path / "mendgraph.json").write_text(json.dumps(result))
@@ -57,7 +57,7 @@ def test_the_result_of_a_run_reaches_harbor(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "[1]", " " * 1_000_001])
-def test_a_result_that_cannot_be_read_is_none(tmp_path: Path, text: str | None) -> None:
+def test_result_that_cannot_be_read_is_none(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "mendgraph.json").write_text(text)
     context = HarborContext()

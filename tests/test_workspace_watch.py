@@ -43,7 +43,7 @@ def watch() -> Iterator[Watch]:
         watch.culprits.clear()
 
 
-def test_a_culprit_is_named_with_file_line_and_path(root: Path, watch: Watch) -> None:
+def test_culprit_is_named_with_file_line_and_path(root: Path, watch: Watch) -> None:
     path = str(root / "a")
     assert act_in(PRODUCT)(path) == "x"
     assert watch.culprits == [Sighting("open", path, f"{PRODUCT}:2 in act")]
@@ -81,7 +81,7 @@ def test_in_execute_tools_too_no_other_function_opens_the_absolute_name(
     assert watch.culprits == [Sighting("open", str(root), f"{EFFECTS}:4 in act")]
 
 
-def test_the_test_of_a_culprit_fails(root: Path) -> None:
+def test_test_of_a_culprit_fails(root: Path) -> None:
     path, act = str(root / "a"), act_in(PRODUCT)
     with pytest.raises(pytest.fail.Exception) as failure, watched():
         assert act(path) + act(path) == "xx"

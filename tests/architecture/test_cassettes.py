@@ -44,7 +44,7 @@ def _is_name(word: str) -> bool:
 
 
 @pytest.mark.parametrize("path", FILES, ids=shown)
-def test_a_cassette_is_fit_to_be_read_by_anyone(path: Path) -> None:
+def test_cassette_is_fit_to_be_read_by_anyone(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert secrets_in(text) == []
     assert ONE_MACHINE.search(text) is None

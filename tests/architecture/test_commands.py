@@ -57,7 +57,7 @@ def test_make_demo_fetches_what_the_demo_needs_alone() -> None:
         ("case $2 in *ensurepip*) exit 1; esac", "./python has no venv module: install it"),
     ],
 )
-def test_a_python_that_will_not_do_is_told_in_one_line(tmp_path: Path, python: str, message: str) -> None:
+def test_python_that_will_not_do_is_told_in_one_line(tmp_path: Path, python: str, message: str) -> None:
     shutil.copy(ROOT / "Makefile", tmp_path)
     script = tmp_path / "python"
     script.write_text(f"#!/bin/sh\n{python}\n", encoding="utf-8")
@@ -70,7 +70,7 @@ def test_a_python_that_will_not_do_is_told_in_one_line(tmp_path: Path, python: s
 @pytest.mark.parametrize(
     ("program", "said"), [("bwrap", ""), ("ls", "bubblewrap is missing, so programs run below Landlock")]
 )
-def test_a_missing_sandbox_is_told_in_one_line_and_fails_nothing(tmp_path: Path, program: str, said: str) -> None:
+def test_missing_sandbox_is_told_in_one_line_and_fails_nothing(tmp_path: Path, program: str, said: str) -> None:
     for name in {"make", "sh", "id", "grep", program}:
         (tmp_path / name).symlink_to(shutil.which(name) or "/bin/true")
     command = ["env", f"PATH={tmp_path}", "make", "-s", "SHELL=/bin/sh", "sandbox"]

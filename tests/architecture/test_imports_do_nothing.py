@@ -113,6 +113,6 @@ def test_importing_the_product_does_nothing() -> None:
         ("import threading; threading.Thread(target=int).start()", "thread"),
     ],
 )
-def test_an_import_that_does_something_is_caught(tmp_path: Path, body: str, event: str) -> None:
+def test_import_that_does_something_is_caught(tmp_path: Path, body: str, event: str) -> None:
     (tmp_path / "busy.py").write_text(f"{body}\n", encoding="utf-8")
     assert any(each.startswith(f"busy.py: {event} ") for each in imported(tmp_path, ["busy"]))

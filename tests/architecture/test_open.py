@@ -69,7 +69,7 @@ def test_no_excuse_outlives_its_call(path: str, calls: set[str]) -> None:
         ("from pathlib import Path\ndef is_env(path: Path) -> bool:\n    return path.name == '.env'", []),
     ],
 )
-def test_a_touch_is_seen(source: str, found: list[str]) -> None:
+def test_touch_is_seen(source: str, found: list[str]) -> None:
     assert touches(source) == found
 
 

@@ -43,7 +43,7 @@ def test_packages_form_no_circle() -> None:
         raise AssertionError(" imports ".join(reversed(circle.args[1]))) from None
 
 
-def test_a_package_has_a_few_files() -> None:
+def test_package_has_a_few_files() -> None:
     files = Counter(package(path) for path in sources(*PACKAGES))
     assert {name: count for name, count in files.items() if count > FILES} == {}
 

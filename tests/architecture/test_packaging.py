@@ -18,7 +18,7 @@ from tests.architecture.product import PACKAGES, ROOT, text_of
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_the_packages_are_ours(package: str) -> None:
+def test_packages_are_ours(package: str) -> None:
     file = importlib.import_module(f"mendgraph.{package}").__file__
     assert file is not None
     assert Path(file).resolve() == ROOT / package / "__init__.py"
@@ -48,7 +48,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join((str(site), packages)), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def test_the_wheel_holds_all_files_once_under_one_name(installed: dict[str, str]) -> None:
+def test_wheel_holds_all_files_once_under_one_name(installed: dict[str, str]) -> None:
     site = Path(installed["PYTHONPATH"].partition(os.pathsep)[0])
     found = {path.relative_to(site).as_posix() for path in site.rglob("*") if path.is_file()}
     tracked = run("git", "ls-files", *PACKAGES, "mendgraph/*.py", "mendgraph/py.typed", cwd=ROOT).stdout.split()
@@ -56,7 +56,7 @@ def test_the_wheel_holds_all_files_once_under_one_name(installed: dict[str, str]
     assert {path for path in found if ".dist-info/" not in path} == wanted
 
 
-def test_a_project_with_a_graph_and_nodes_of_its_own_is_left_alone(installed: dict[str, str], tmp_path: Path) -> None:
+def test_project_with_a_graph_and_nodes_of_its_own_is_left_alone(installed: dict[str, str], tmp_path: Path) -> None:
     """Their tests pass under our plugin, and our command works in their folder."""
     files = {
         "graph.py": "from mendgraph import build_graph\n\nNAME = 'theirs'\n",
@@ -77,7 +77,7 @@ def test_a_project_with_a_graph_and_nodes_of_its_own_is_left_alone(installed: di
     assert (looked.returncode in (0, 1), "Traceback" in looked.stderr) == (True, False), looked.stderr
 
 
-def test_the_agent_is_run_by_its_console_script() -> None:
+def test_agent_is_run_by_its_console_script() -> None:
     scripts = metadata.distribution("mendgraph").entry_points.select(group="console_scripts")
     assert [(script.name, script.value) for script in scripts] == [("mendgraph", "mendgraph.graph.start:main")]
     assert (Path(sys.executable).parent / "mendgraph").is_file()

@@ -66,14 +66,14 @@ def test_no_function_makes_patterns_that_nobody_looks_at() -> None:
         (r"[^/]*a[^/]*a[^/]*b", 0, True),
     ],
 )
-def test_the_count_finds_patterns_that_take_longer(pattern: str, flags: int, *, anchored: bool) -> None:
+def test_count_finds_patterns_that_take_longer(pattern: str, flags: int, *, anchored: bool) -> None:
     assert growth(pattern, flags, anchored=anchored)[0] > MOST_GROWTH
 
 
 @pytest.mark.parametrize(
     ("pattern", "anchored"), [(r"\s+", False), (r"a++b", True), (r"(?<!\s)\s+$", False), (r"(?>.*?a)(?>.*?a)b", True)]
 )
-def test_the_count_lets_linear_patterns_pass(pattern: str, *, anchored: bool) -> None:
+def test_count_lets_linear_patterns_pass(pattern: str, *, anchored: bool) -> None:
     assert growth(pattern, 0, anchored=anchored)[0] <= MOST_GROWTH
 
 

@@ -81,7 +81,7 @@ def chat(studio: Studio, site: str, page: Page, folder: Path, model: ScriptedSer
     assert {url for url in page.requests() if not url.startswith(("chrome:", site, studio.url))} == set()
 
 
-def test_a_bug_is_mended_in_the_page_and_the_chat_goes_on(
+def test_bug_is_mended_in_the_page_and_the_chat_goes_on(
     studio: Studio, site: str, page: Page, folder: Path, tmp_path: Path
 ) -> None:
     with told(use(READ), use(EDIT), DONE, Say("You are *welcome*.")) as model, chat(studio, site, page, folder, model):
@@ -104,7 +104,7 @@ def test_a_bug_is_mended_in_the_page_and_the_chat_goes_on(
         ("Ignore", {}, {}),
     ],
 )
-def test_a_change_is_approved_edited_or_rejected_in_the_page(
+def test_change_is_approved_edited_or_rejected_in_the_page(
     studio: Studio,
     site: str,
     page: Page,

@@ -44,7 +44,7 @@ def test_pale_text_is_noticed(browser: Page, faulty: Path) -> None:
     assert problem.startswith("color-contrast: .pale:")
 
 
-def test_a_view_is_what_the_page_is_shown_in(browser: Page, faulty: Path, tmp_path: Path) -> None:
+def test_view_is_what_the_page_is_shown_in(browser: Page, faulty: Path, tmp_path: Path) -> None:
     background = "return getComputedStyle(document.body).backgroundColor"
     browser.view(dark=True)
     browser.open(str(faulty))
@@ -57,7 +57,7 @@ def test_a_view_is_what_the_page_is_shown_in(browser: Page, faulty: Path, tmp_pa
     assert (tmp_path / "page.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_page_without_faults_has_none(browser: Page, tmp_path: Path) -> None:
+def test_page_without_faults_has_none(browser: Page, tmp_path: Path) -> None:
     path = tmp_path / "fine.html"
     path.write_text("<!doctype html><html lang='en'><title>t</title><p>fine</p>", encoding="utf-8")
     browser.view()

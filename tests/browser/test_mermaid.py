@@ -47,7 +47,7 @@ def server_picture() -> str:
     ],
     ids=["readme", "studio"],
 )
-def test_the_picture_is_drawn_whole(page: Page, tmp_path: Path, name: str, source: str, words: set[str]) -> None:
+def test_picture_is_drawn_whole(page: Page, tmp_path: Path, name: str, source: str, words: set[str]) -> None:
     page.open(PAGE)
     assert page.run("return draw(arguments[0])", source) is True
     page.screenshot(screenshots(tmp_path) / f"mermaid-{name}.png")
@@ -63,7 +63,7 @@ def test_labels_that_lie_on_each_other_are_seen(page: Page) -> None:
     assert page.run(OVERLAPS) != []
 
 
-def test_a_source_that_is_none_is_told(page: Page) -> None:
+def test_source_that_is_none_is_told(page: Page) -> None:
     page.open(PAGE)
     assert "Parse error" in page.run("return draw(arguments[0])", "flowchart TD\n a -->")
 

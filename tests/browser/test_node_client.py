@@ -55,7 +55,7 @@ def all_played(studio_server: Dev, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.mark.parametrize("language", ["python", pytest.param("node", marks=needs_node_modules)])
-def test_a_client_sees_what_every_client_sees(all_played: dict[str, Played], language: str) -> None:
+def test_client_sees_what_every_client_sees(all_played: dict[str, Played], language: str) -> None:
     played = all_played[language]
     assert (played.done.returncode, played.done.stderr, played.unsaid) == (0, "", 0)
     assert json.loads(played.done.stdout) == SEEN
@@ -63,7 +63,7 @@ def test_a_client_sees_what_every_client_sees(all_played: dict[str, Played], lan
 
 
 @needs_node_modules
-def test_the_clients_agree_to_the_letter(all_played: dict[str, Played]) -> None:
+def test_clients_agree_to_the_letter(all_played: dict[str, Played]) -> None:
     node, python = (json.loads(all_played[language].done.stdout) for language in ("node", "python"))
     assert list(node.items()) == list(python.items())
 

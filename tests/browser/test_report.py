@@ -126,7 +126,7 @@ def test_on_paper_everything_is_unfolded(browser: Page, pages: dict[str, Path], 
     assert printed.startswith(b"%PDF-")
 
 
-def test_the_heads_are_in_order_and_the_picture_has_words(browser: Page, pages: dict[str, Path]) -> None:
+def test_heads_are_in_order_and_the_picture_has_words(browser: Page, pages: dict[str, Path]) -> None:
     browser.view()
     browser.open(pages["asked"])
     levels = browser.run("return [...document.querySelectorAll('h1,h2,h3,h4')].map(each => Number(each.tagName[1]))")

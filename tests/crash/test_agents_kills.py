@@ -43,7 +43,7 @@ def ends(server: ForkServer, folder: Path, memory: Path, play: Any, again: str) 
         yield place, server.run(again, place).value
 
 
-def test_a_run_with_children_goes_on_within_its_limits(shim_library: Path, tmp_path: Path, memory: Path) -> None:
+def test_run_with_children_goes_on_within_its_limits(shim_library: Path, tmp_path: Path, memory: Path) -> None:
     with ForkServer(shim_library, "tests.crash.children_play") as server:
         for place, told in ends(server, tmp_path, memory, children_play, "resume"):
             assert (told["kind"], told["answer"]) == ("FINISHED", "All done."), (place, told)

@@ -33,7 +33,7 @@ def waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("death", ["guarded", "before", "after"])
-def test_a_kill_after_the_answer_neither_loses_nor_repeats_an_effect(
+def test_kill_after_the_answer_neither_loses_nor_repeats_an_effect(
     server: ForkServer, waiting: Path, death: str
 ) -> None:
     killed = played(server, waiting, "answer", death)
@@ -46,14 +46,14 @@ def test_a_kill_after_the_answer_neither_loses_nor_repeats_an_effect(
     assert not (waiting.parent / "rung").exists()
 
 
-def test_a_kill_before_the_answer_asks_again(server: ForkServer, waiting: Path) -> None:
+def test_kill_before_the_answer_asks_again(server: ForkServer, waiting: Path) -> None:
     resumed = played(server, waiting, "resume", "never")
     assert resumed.value == ["Asked", {"calc.py": BUG}]
     answered = played(server, waiting, "answer", "never")
     assert answered.value == ["Ended", AFTER]
 
 
-def test_a_file_that_changes_between_the_answer_and_the_effect_is_left_alone(server: ForkServer, waiting: Path) -> None:
+def test_file_that_changes_between_the_answer_and_the_effect_is_left_alone(server: ForkServer, waiting: Path) -> None:
     killed = played(server, waiting, "answer", "guarded")
     assert killed.killed
     (waiting / "calc.py").write_text("# new\n" + BUG, encoding="utf-8")

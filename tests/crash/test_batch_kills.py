@@ -67,7 +67,7 @@ class Place:
         return Counter(map(number_of, self._model.requests))
 
 
-def test_a_batch_that_is_killed_ten_times_is_as_whole_as_one_that_is_not(server: ForkServer, tmp_path: Path) -> None:
+def test_batch_that_is_killed_ten_times_is_as_whole_as_one_that_is_not(server: ForkServer, tmp_path: Path) -> None:
     ids = {f"t{number}" for number in range(TASKS)}
     with memory_folder() as memory, ScriptedServer(then=batch_play.answer) as model:
         whole = Place(tmp_path / "whole", memory, model)

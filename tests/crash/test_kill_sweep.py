@@ -123,7 +123,7 @@ def effects(played: Sequence[Played]) -> Counter[str]:
     return Counter({name: count for name, count in found.items() if name in EFFECTS})
 
 
-def test_a_run_that_is_killed_anywhere_goes_on_as_if_nothing_had_been(
+def test_run_that_is_killed_anywhere_goes_on_as_if_nothing_had_been(
     servers: list[ForkServer], trace: tuple[str, ...], tmp_path: Path, memory: Path
 ) -> None:
     """Before each call that changes what is left; in a whole sweep also after each that is not the database's.
@@ -181,7 +181,7 @@ class Pair(NamedTuple):
         return f"kill_after:{self.first}+{self.second}"
 
 
-def test_a_resumed_run_may_be_killed_as_well(
+def test_resumed_run_may_be_killed_as_well(
     servers: list[ForkServer], trace: tuple[str, ...], tmp_path: Path, memory: Path
 ) -> None:
     choice, calls = random.Random(4), len(trace)
@@ -238,7 +238,7 @@ def test_failed_work_is_taken_back_once_wherever_the_run_is_killed(
 
 @in_sweeps
 @pytest.mark.parametrize("how", ["EIO", "ENOSPC"])
-def test_a_disk_that_fails_at_any_call_is_a_clear_error_and_harms_no_file(
+def test_disk_that_fails_at_any_call_is_a_clear_error_and_harms_no_file(
     servers: list[ForkServer], trace: tuple[str, ...], tmp_path: Path, memory: Path, how: How
 ) -> None:
     """In a whole sweep each of the two errors comes at every call; in a short one they take turns."""

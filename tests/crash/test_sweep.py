@@ -21,7 +21,7 @@ def fresh(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_naive_writer_is_caught_at_each_point_where_it_loses(
+def test_naive_writer_is_caught_at_each_point_where_it_loses(
     sample_servers: list[ForkServer], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     def one(server: ForkServer, point: Point) -> None:
@@ -38,7 +38,7 @@ def test_a_naive_writer_is_caught_at_each_point_where_it_loses(
     assert last == f"--- repeat one: MENDGRAPH_CRASH_POINT=kill_within:1 .venv/bin/pytest '{node}'"
 
 
-def test_an_atomic_replacement_loses_nothing_at_any_point(sample_servers: list[ForkServer], tmp_path: Path) -> None:
+def test_atomic_replacement_loses_nothing_at_any_point(sample_servers: list[ForkServer], tmp_path: Path) -> None:
     calls = sample_servers[0].run("replace", str(fresh(tmp_path))).calls
 
     def one(server: ForkServer, point: Point) -> None:

@@ -20,11 +20,11 @@ def test_of_the_pages_of_a_transaction_the_last_counts_and_no_sync() -> None:
     assert turning_points(TRACE) == [1, 5, 7, 8, 9, 10]
 
 
-def test_a_sync_may_fail_and_so_may_the_first_page() -> None:
+def test_sync_may_fail_and_so_may_the_first_page() -> None:
     assert turning_points(TRACE, failing=True) == [1, 2, 3, 6, 7, 8, 9, 10]
 
 
-def test_a_whole_sweep_visits_all_and_a_short_one_every_forty_eighth() -> None:
+def test_whole_sweep_visits_all_and_a_short_one_every_forty_eighth() -> None:
     assert visited(TRACE, extent="all") == visited(TRACE, failing=True, extent="all") == [*range(1, 11)]
     assert visited(TRACE * 9, extent="some") == turning_points(TRACE * 9)[::48]
     assert visited(TRACE * 9, failing=True, extent="some") == turning_points(TRACE * 9, failing=True)[::48]

@@ -53,7 +53,7 @@ def trace(servers: list[ForkServer], scene: Scene) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("how", ["kill_after", "EIO", "ENOSPC_on"])
-def test_an_undo_that_is_cut_off_anywhere_is_made_again(
+def test_undo_that_is_cut_off_anywhere_is_made_again(
     servers: list[ForkServer], scene: Scene, trace: tuple[str, ...], how: How
 ) -> None:
     def play(server: ForkServer, point: Point) -> None:

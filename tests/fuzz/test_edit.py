@@ -61,7 +61,7 @@ def _edits() -> st.SearchStrategy[Any]:
 
 
 @fuzz(_edits)
-def test_an_edit_is_found_where_it_is(given: tuple[str, str, str]) -> None:
+def test_edit_is_found_where_it_is(given: tuple[str, str, str]) -> None:
     text, wanted, replacement = given
     exact = list(find_spots(text, wanted))
     for spot in exact:
@@ -87,7 +87,7 @@ def test_an_edit_is_found_where_it_is(given: tuple[str, str, str]) -> None:
 
 
 @fuzz(lambda: st.tuples(mutated([PATCH], PATCH_WORDS), LINES))
-def test_a_patch_is_read_or_refused(given: tuple[str, str]) -> None:
+def test_patch_is_read_or_refused(given: tuple[str, str]) -> None:
     patch, text = given
     files = parse_patch(patch)
     if isinstance(files, PatchError):
@@ -104,7 +104,7 @@ def test_a_patch_is_read_or_refused(given: tuple[str, str]) -> None:
 
 
 @fuzz(lambda: st.tuples(LINES, LINES))
-def test_a_difference_is_applied(given: tuple[str, str]) -> None:
+def test_difference_is_applied(given: tuple[str, str]) -> None:
     """The difference of two texts, written as a patch, makes the one of the other, or is refused as ambiguous."""
     before, after = given
     old, new = before.splitlines(), after.splitlines()

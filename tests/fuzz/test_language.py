@@ -145,7 +145,7 @@ def test_blocks_are_read(given: tuple[str, list[str]]) -> None:
 
 
 @fuzz(lambda: st.tuples(PATHS, mutated(files(), CALL_WORDS)))
-def test_a_rendered_file_is_read(given: tuple[str, str]) -> None:
+def test_rendered_file_is_read(given: tuple[str, str]) -> None:
     """A file that is shown can be sent back as it was shown."""
     path, content = given
     [outcome] = read_blocks(render_file(path, content), [path]).outcomes
@@ -170,7 +170,7 @@ def _reply_inputs() -> st.SearchStrategy[Any]:
 
 
 @fuzz(_reply_inputs)
-def test_a_reply_is_read(given: tuple[str, list[tuple[str, str, str]], str]) -> None:
+def test_reply_is_read(given: tuple[str, list[tuple[str, str, str]], str]) -> None:
     text, raw, finish = given
     calls = tuple(RawCall(call_id=call_id, tool=tool, arguments=arguments) for call_id, tool, arguments in raw)
     reply = ModelReply(text=_clean(text), calls=calls, finish_reason=FinishReason(finish))
@@ -203,7 +203,7 @@ def _stream_inputs() -> st.SearchStrategy[Any]:
 
 
 @fuzz(_stream_inputs)
-def test_a_stream_is_read(given: tuple[str, int]) -> None:
+def test_stream_is_read(given: tuple[str, int]) -> None:
     """Whatever an endpoint sends is a reply or a typed failure, the same one wherever it is cut."""
     body, at = as_bytes(given[0]), given[1]
     whole, why = reader_of([body])

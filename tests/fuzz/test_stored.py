@@ -103,7 +103,7 @@ def _checkpoints() -> st.SearchStrategy[Any]:
 
 
 @fuzz(_checkpoints)
-def test_a_checkpoint_brings_nothing_to_life(given: tuple[str, str]) -> None:
+def test_checkpoint_brings_nothing_to_life(given: tuple[str, str]) -> None:
     """Bytes are a value of the types that a checkpoint may hold, or a `StoreError`."""
     kind, data = given[0], as_bytes(given[1])
     for serde in (SERDE, PACKING):
@@ -228,7 +228,7 @@ def _rows() -> st.SearchStrategy[Any]:
 
 @example((2, 0, "{", True))
 @fuzz(_rows)
-def test_a_damaged_row_is_refused(given: tuple[int, int, str, bool]) -> None:
+def test_damaged_row_is_refused(given: tuple[int, int, str, bool]) -> None:
     """Whoever reads a run whose database was changed gets what is stored, or a `StoreError`."""
     (table, column), row, text, as_text = CELLS[given[0]], given[1], given[2], given[3]
     with closing(_database(recorded_database())) as connection:
@@ -272,7 +272,7 @@ def recorded_ids() -> tuple[str, ...]:
         st.lists(st.tuples(st.integers(0, 2**20), st.integers(0, 255)), max_size=8), st.sampled_from([0, 0, 0, 1, 4096])
     )
 )
-def test_a_damaged_file_is_refused(given: tuple[list[tuple[int, int]], int]) -> None:
+def test_damaged_file_is_refused(given: tuple[list[tuple[int, int]], int]) -> None:
     """The same where the file itself was damaged: bytes changed, or its end missing."""
     data = bytearray(recorded_database())
     for at, byte in given[0]:
@@ -285,7 +285,7 @@ def test_a_damaged_file_is_refused(given: tuple[list[tuple[int, int]], int]) -> 
 
 
 @fuzz(lambda: mutated(cassettes(), YAML_WORDS))
-def test_a_cassette_is_read_or_refused(text: str) -> None:
+def test_cassette_is_read_or_refused(text: str) -> None:
     """A cassette, or why it is none; what was read is written and read again to the letter."""
     found = cassette_file.parse(text)
     if isinstance(found, ToolError):

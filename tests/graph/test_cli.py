@@ -60,7 +60,7 @@ def code_of(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("words", [["Fix it"], ["run", "Fix it"], ["--seed", "1", "Fix it", "--temperature", "0.5"]])
-def test_a_task_is_done(run: Run, folder: Path, words: list[str]) -> None:
+def test_task_is_done(run: Run, folder: Path, words: list[str]) -> None:
     code, out, err = run(*words)
     assert (code, code_of(folder)) == (0, FIXED)
     assert re.fullmatch(r"(mendgraph: programs run in the sandbox \w+\n)?mendgraph: run [0-9a-f]{8}\n", err)
@@ -91,7 +91,7 @@ AGENTS = 'tool: write_file({"path": "AGENTS.md", "content": "x"})'
         ("--no-require-changes", (AGENTS, "Done."), 0, "FINISHED (answered): No file was changed: refused ("),
     ],
 )
-def test_a_run_without_its_changes_has_a_code_where_changes_are_required(
+def test_run_without_its_changes_has_a_code_where_changes_are_required(
     run: Run, required: str, script: tuple[str, ...], code: int, line: str
 ) -> None:
     ended, out, _ = run(required, "Fix it", script=script)
@@ -99,7 +99,7 @@ def test_a_run_without_its_changes_has_a_code_where_changes_are_required(
     assert ("refused (" in out) is (AGENTS in script)
 
 
-def test_a_task_may_come_from_the_input(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_task_may_come_from_the_input(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("Fix it\n"))
     assert run("-")[0] == 0
     assert code_of(folder) == FIXED
@@ -127,7 +127,7 @@ def test_limits_and_modes_reach_the_run(run: Run, words: list[str], code: int) -
     assert run("Fix it", *words)[0] == code
 
 
-def test_a_person_is_asked_on_standard_error(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_person_is_asked_on_standard_error(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Person(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -146,7 +146,7 @@ def test_without_a_terminal_nobody_is_asked(run: Run, folder: Path, monkeypatch:
     assert "nobody can be asked" in out
 
 
-def test_a_chat_reads_its_requests_from_the_input(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chat_reads_its_requests_from_the_input(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("Fix it\nThanks\n"))
     code, out, _ = run("chat", script=(FIX, "It adds now.", "You are welcome."))
     assert code == 0
@@ -178,9 +178,7 @@ USAGE_ERRORS = [
 
 
 @pytest.mark.parametrize(("words", "message"), USAGE_ERRORS)
-def test_a_mistake_is_one_line(
-    folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
-) -> None:
+def test_mistake_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
     assert folder.is_dir()
     assert cli.main(words) == 2
     shown = capsys.readouterr()
@@ -191,7 +189,7 @@ def test_a_mistake_is_one_line(
 
 
 @pytest.mark.parametrize("form", ["--json", "--json-lines"])
-def test_a_mistake_is_an_object_as_well_for_programs(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistake_is_an_object_as_well_for_programs(form: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([form, "Fix it", "now"]) == 2
     told = {"error": {"code": "usage_error", "message": "put the task in quotes; see `mendgraph --help`"}}
     assert json.loads(capsys.readouterr().out) == ({"event": "error", **told} if form == "--json-lines" else told)
@@ -199,9 +197,7 @@ def test_a_mistake_is_an_object_as_well_for_programs(form: str, capsys: pytest.C
     assert "exclude each other" in capsys.readouterr().err
 
 
-def test_a_folder_that_cannot_be_written_in_is_refused_before_the_run(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folder_that_cannot_be_written_in_is_refused_before_the_run(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda _, asked: asked == os.R_OK)
     code, out, err = run("Fix it", "--mode", "ask")
     assert (code, out) == (2, "")
@@ -225,7 +221,7 @@ GROUPS = [(), ("runs",), ("config",), ("cassette",), ("model",)]
 
 
 @pytest.mark.parametrize("width", [60, 80])
-def test_the_help_of_every_command_fits_its_terminal(
+def test_help_of_every_command_fits_its_terminal(
     width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
@@ -270,7 +266,7 @@ def test_each_command_that_a_stop_advises_works(
         assert (run(*words, script=("It adds now.",))[0], code_of(folder), reason) == (0, FIXED, reason)
 
 
-def test_a_resumed_run_takes_the_options_that_are_given(run: Run, folder: Path) -> None:
+def test_resumed_run_takes_the_options_that_are_given(run: Run, folder: Path) -> None:
     run("--max-calls", "1", "Fix it")
     assert run("resume", "--max-calls", "200", script=("It adds now.",))[0] == 0
     (known,) = cast("tuple[ListedRun, ...]", list_runs(str(folder)))
@@ -334,7 +330,7 @@ def test_what_needs_no_run_loads_nothing_heavy() -> None:
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
 
 
-def test_a_reader_that_goes_away_is_no_error() -> None:
+def test_reader_that_goes_away_is_no_error() -> None:
     with subprocess.Popen([COMMAND, "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
         assert running.stdout is not None
         assert running.stderr is not None
@@ -342,7 +338,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
         assert (running.wait(), running.stderr.read()) == (1, b"")
 
 
-def test_a_full_disk_is_one_line() -> None:
+def test_full_disk_is_one_line() -> None:
     with open("/dev/full", "w", encoding="utf-8") as full:
         done = subprocess.run([COMMAND, "--help"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "mendgraph: cannot read or write (No space left on device)\n")
@@ -357,7 +353,7 @@ def process(*command: object, **options: Any) -> subprocess.CompletedProcess[str
 # --- Commands that only print
 
 
-def test_a_new_token_is_printed_with_its_hash(capsys: pytest.CaptureFixture[str]) -> None:
+def test_new_token_is_printed_with_its_hash(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["serve", "--new-token"]) == 0
     found = re.fullmatch(
         r'token, for the user alone:   (mg_\S{43})\nline for the tenants file:   token_sha256 = \["(\w+)"\]\n',
@@ -367,7 +363,7 @@ def test_a_new_token_is_printed_with_its_hash(capsys: pytest.CaptureFixture[str]
     assert token_hash(found[1]) == found[2]
 
 
-def test_a_server_that_cannot_be_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_server_that_cannot_be_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     open_admitter.cache_clear()
     assert cli.main(["serve"]) == 2
     said = capsys.readouterr()
@@ -375,15 +371,13 @@ def test_a_server_that_cannot_be_is_one_line(capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize(("words", "schema"), [([], object_schema), (["json-lines"], line_schema)])
-def test_the_schema_is_printed(
-    words: list[str], schema: Callable[[], JsonMap], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_schema_is_printed(words: list[str], schema: Callable[[], JsonMap], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["schema", *words]) == 0
     assert json.loads(capsys.readouterr().out) == schema()
     assert cli.main(["schema", "xml"]) == 2
 
 
-def test_a_shell_gets_commands_options_and_values(
+def test_shell_gets_commands_options_and_values(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert folder.is_dir()

@@ -94,7 +94,7 @@ def test_two_agents_under_a_supervisor(tmp_path: Path, output_mode: Any, handoff
     assert ("assistant", "add now adds.") in [(role, text.strip()) for role, text in shown(second)]
 
 
-def test_an_agent_is_called_twice_for_one_request(tmp_path: Path) -> None:
+def test_agent_is_called_twice_for_one_request(tmp_path: Path) -> None:
     model = told(*REPAIR, Say("It is fine."))
     around = create_supervisor(
         [coder(tmp_path, model)],
@@ -111,7 +111,7 @@ def test_an_agent_is_called_twice_for_one_request(tmp_path: Path) -> None:
 # --- In a swarm, in a graph, as a tool
 
 
-def test_a_swarm_goes_on_with_the_agent_that_has_the_conversation(tmp_path: Path) -> None:
+def test_swarm_goes_on_with_the_agent_that_has_the_conversation(tmp_path: Path) -> None:
     model = told(*REPAIR, Say("You are welcome."))
     desk = create_agent(chief(to("coder")), [create_handoff_tool(agent_name="coder")], name="desk")
     swarm = create_swarm([desk, coder(tmp_path, model)], default_active_agent="desk").compile(checkpointer=saver())
@@ -124,7 +124,7 @@ def test_a_swarm_goes_on_with_the_agent_that_has_the_conversation(tmp_path: Path
 
 
 @pytest.mark.parametrize("form", [{}, {"protocol": "text"}, {"protocol": "text", "edit_form": "blocks"}])
-def test_an_agent_behind_a_planner_works_on_the_plan(tmp_path: Path, form: dict[str, Any]) -> None:
+def test_agent_behind_a_planner_works_on_the_plan(tmp_path: Path, form: dict[str, Any]) -> None:
     """In each form it sees the plan, and never two messages of one role in a row."""
     model = ScriptedModel([Say("I see.")])
     builder = StateGraph(MessagesState)
@@ -139,7 +139,7 @@ def test_an_agent_behind_a_planner_works_on_the_plan(tmp_path: Path, form: dict[
     assert all(one["role"] != after["role"] for one, after in pairwise(messages))
 
 
-def test_a_thread_that_has_its_answer_waits_for_a_person(tmp_path: Path) -> None:
+def test_thread_that_has_its_answer_waits_for_a_person(tmp_path: Path) -> None:
     graph: Any = build_graph(saver(), model=told(*REPAIR), context=context(tmp_path))
     nothing: Any = {"messages": []}
     done = [graph.invoke(each, THREAD)["outcome"] for each in (ASKED, nothing)]
@@ -149,7 +149,7 @@ def test_a_thread_that_has_its_answer_waits_for_a_person(tmp_path: Path) -> None
     ]
 
 
-def test_an_agent_is_a_tool(tmp_path: Path) -> None:
+def test_agent_is_a_tool(tmp_path: Path) -> None:
     class Request(BaseModel):
         messages: list[dict[str, str]]
 

@@ -211,7 +211,7 @@ def test_parallel_requests_of_a_hook_are_reserved_one_after_the_other(tmp_path: 
     assert (run.ended, len(run.requests)) == (("BUDGET_STOP", "max_calls_per_turn"), 2)
 
 
-def test_a_hook_changes_calls_before_they_are_judged_and_not_after(tmp_path: Path) -> None:
+def test_hook_changes_calls_before_they_are_judged_and_not_after(tmp_path: Path) -> None:
     @ready_made.wrap_tool_call(name="Late")
     def late(request: Any, handler: Any) -> Any:
         return handler(request.override(tool_call={**request.tool_call, "args": {"path": ".env"}}))
@@ -265,7 +265,7 @@ def test_what_has_an_effect_runs_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.parametrize("name", HOOKS)
-def test_a_hook_that_raises_ends_the_turn_by_its_name(tmp_path: Path, name: str, asynchronous: bool) -> None:
+def test_hook_that_raises_ends_the_turn_by_its_name(tmp_path: Path, name: str, asynchronous: bool) -> None:
     def breaks(_: Any) -> None:
         raise ValueError("hunter2-hunter2 is wrong")
 
@@ -276,7 +276,7 @@ def test_a_hook_that_raises_ends_the_turn_by_its_name(tmp_path: Path, name: str,
     assert ("after_agent" in outer.heard) == (name != "after_agent")
 
 
-def test_a_hook_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hook_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hooks, "HOOK_S", 0.2)
     free = threading.Event()
     try:
@@ -288,7 +288,7 @@ def test_a_hook_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.Monke
         free.set()
 
 
-def test_a_reply_of_a_hook_is_read_as_any_other(tmp_path: Path) -> None:
+def test_reply_of_a_hook_is_read_as_any_other(tmp_path: Path) -> None:
     said = AIMessage("The word is hunter2-hunter2.")
     run = play(tmp_path, [at("wrap_model_call", lambda _: said)], secrets=["hunter2-hunter2"])
     assert (run.ended[0], run.outcome.answer, run.requests) == ("FINISHED", "The word is [redacted secret].", [])
@@ -300,7 +300,7 @@ def test_a_reply_of_a_hook_is_read_as_any_other(tmp_path: Path) -> None:
     assert play(tmp_path, [at("after_agent", shorter)], DONE).outcome.answer == "Short."
 
 
-def test_a_hook_may_end_the_turn(tmp_path: Path) -> None:
+def test_hook_may_end_the_turn(tmp_path: Path) -> None:
     said = {"jump_to": "end", "messages": [{"role": "assistant", "content": "Not on Sundays."}]}
     for name in ("before_agent", "before_model", "after_model"):
         run = play(tmp_path, [at(name, lambda _: said)], DONE)
@@ -346,7 +346,7 @@ def test_what_a_hook_asks_of_a_model_is_checked(tmp_path: Path, wanted: JsonMap,
     assert problem in run.outcome.message
 
 
-def test_a_hook_offers_fewer_tools_and_asks_the_models_of_the_run_by_its_handler_alone(tmp_path: Path) -> None:
+def test_hook_offers_fewer_tools_and_asks_the_models_of_the_run_by_its_handler_alone(tmp_path: Path) -> None:
     @ready_made.wrap_model_call
     def fewer(request: Any, handler: Any) -> Any:
         with pytest.raises(NotImplementedError, match="reserved and paid"):

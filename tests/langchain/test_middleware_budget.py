@@ -47,7 +47,7 @@ def test_money_is_not_overspent(loop: bool) -> None:
 
 
 @both
-def test_a_thread_remembers_what_it_has_spent(loop: bool) -> None:
+def test_thread_remembers_what_it_has_spent(loop: bool) -> None:
     saver = InMemorySaver()
     with looking() as server:
         said = []
@@ -83,7 +83,7 @@ def test_replies_that_are_asked_for_again_and_calls_that_fail_are_paid() -> None
         assert ask(made)[-1].text == "Limit 'max_calls_per_session' exceeded: 4/4"
 
 
-def test_a_reply_may_be_no_longer_than_what_is_left() -> None:
+def test_reply_may_be_no_longer_than_what_is_left() -> None:
     with looking() as server:
         last = ask(agent(server, BudgetMiddleware(max_output_tokens_per_session=350)))[-1]
         assert last.text == "Limit 'max_output_tokens_per_session' exceeded: 400/350"  # said more than it may
@@ -135,7 +135,7 @@ def test_cancelled_call_is_paid_with_its_input() -> None:
     assert inputs > 10
 
 
-def test_an_account_is_one_for_all_agents() -> None:
+def test_account_is_one_for_all_agents() -> None:
     limits: dict[str, Any] = {"account": "test_an_account", "max_tokens_per_account": 5_000}
     with looking() as server:
         assert "Limit 'max_tokens_per_account' reached" in ask(agent(server, BudgetMiddleware(**limits)))[-1].text
@@ -168,7 +168,7 @@ def test_subagents_side_by_side_spend_from_the_same_session(loop: bool, shared: 
     assert len(server.requests) == (4 if shared else 4 + 4 * 3 * 4)
 
 
-def test_a_call_under_way_beside_another_one_is_reserved_in_full() -> None:
+def test_call_under_way_beside_another_one_is_reserved_in_full() -> None:
     """It counts as a usual reply only once its process was killed: two calls at once would else pass the limit."""
     task = ("task", '{"description": "Look.", "subagent_type": "scout"}')
     both_at_once, outcomes = threading.Barrier(2), []
@@ -192,7 +192,7 @@ def test_a_call_under_way_beside_another_one_is_reserved_in_full() -> None:
     assert "both" not in outcomes
 
 
-def test_the_end_is_one_where_a_structured_response_is_wanted() -> None:
+def test_end_is_one_where_a_structured_response_is_wanted() -> None:
     class Lines(BaseModel):
         number: int
 

@@ -53,7 +53,7 @@ def told(state: dict[str, Any]) -> Sequence[str]:
 
 @needs_sandbox
 @both
-def test_a_wrong_change_goes_back_to_the_model_and_ends_the_agent_without_the_checks(root: Path, loop: bool) -> None:
+def test_wrong_change_goes_back_to_the_model_and_ends_the_agent_without_the_checks(root: Path, loop: bool) -> None:
     with ScriptedServer([saved("a ** b"), DONE]) as server:
         assert asked(coder(server, root), TASK, loop)["messages"][-1].text == DONE.text
     (root / "calc.py").write_text(code("a - b"), encoding="utf-8")
@@ -65,7 +65,7 @@ def test_a_wrong_change_goes_back_to_the_model_and_ends_the_agent_without_the_ch
 
 
 @needs_sandbox
-def test_a_deep_agent_is_judged_by_what_its_own_tools_changed(root: Path) -> None:
+def test_deep_agent_is_judged_by_what_its_own_tools_changed(root: Path) -> None:
     write = [called(("write_file", {"file_path": "/calc.py", "content": code(each)})) for each in ("a * b", "a + b")]
     with ScriptedServer([write[0], DONE, write[1], DONE]) as server:
         files = FilesystemBackend(root_dir=root, virtual_mode=True)
@@ -77,7 +77,7 @@ def test_a_deep_agent_is_judged_by_what_its_own_tools_changed(root: Path) -> Non
     ("request_text", "answer"), [(TASK, DONE.text), ("What does add in calc.py do?", "It subtracts.")]
 )
 @both
-def test_an_answer_without_a_change_is_not_judged_by_its_words(
+def test_answer_without_a_change_is_not_judged_by_its_words(
     root: Path, loop: bool, request_text: str, answer: str
 ) -> None:
     with ScriptedServer([called(("read_file", {"path": "calc.py"})), Say(answer)]) as server:
@@ -199,7 +199,7 @@ def test_checks_of_ones_own_must_pass_and_show_no_secret(root: Path, monkeypatch
 
 
 @needs_sandbox
-def test_a_turn_that_another_process_goes_on_with_is_not_judged(root: Path) -> None:
+def test_turn_that_another_process_goes_on_with_is_not_judged(root: Path) -> None:
     with ScriptedServer([saved("a * b"), DONE]) as server:
         saver = InMemorySaver()
         first = coder(server, root, EvidenceMiddleware(str(root)), checkpointer=saver, interrupt_after=["tools"])

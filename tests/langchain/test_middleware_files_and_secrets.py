@@ -41,7 +41,7 @@ BLOCKED = "Blocked by rule 'env_file': Environment variable files (.env). Go on 
 
 
 @both
-def test_a_secret_file_is_not_read_as_it_is_without_the_rules(root: Path, loop: bool) -> None:
+def test_secret_file_is_not_read_as_it_is_without_the_rules(root: Path, loop: bool) -> None:
     with ScriptedServer([called(READ_ENV), Say("Read.")]) as server:
         asked(coder(server, root), "Read it.", loop)
         assert KEY in seen(server)
@@ -114,7 +114,7 @@ def test_rule_of_ones_own_receives_the_resolved_absolute_path(root: Path, name: 
         ("glob", {"pattern": "*", "path": "/.git"}),
     ],
 )
-def test_the_tools_of_deepagents_are_guarded(root: Path, call: tuple[str, dict[str, Any]], loop: bool) -> None:
+def test_tools_of_deepagents_are_guarded(root: Path, call: tuple[str, dict[str, Any]], loop: bool) -> None:
     with ScriptedServer([called(call), Say("I cannot.")]) as server:
         files = FilesystemBackend(root_dir=root, virtual_mode=True)
         [(status, text)] = results(
@@ -124,7 +124,7 @@ def test_the_tools_of_deepagents_are_guarded(root: Path, call: tuple[str, dict[s
     assert (root / ".env").read_text(encoding="utf-8") == f"API_KEY={KEY}\n"
 
 
-def test_a_subagent_is_guarded_where_it_is_given_the_rules_as_well(root: Path) -> None:
+def test_subagent_is_guarded_where_it_is_given_the_rules_as_well(root: Path) -> None:
     rules = FileRulesMiddleware(root=str(root))
     reader = {"name": "general-purpose", "description": "Reads.", "system_prompt": "Read.", "middleware": [rules]}
     task = called(("task", {"description": "Read .env", "subagent_type": "general-purpose"}))
@@ -161,7 +161,7 @@ def test_secrets_reach_neither_the_model_nor_the_checkpoints_as_they_do_without_
     assert run(InMemorySaver(serde=serializer(secrets)), RedactionMiddleware(secrets)) == (False, False)
 
 
-def test_the_environments_secrets_are_known_and_artifacts_are_cleaned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environments_secrets_are_known_and_artifacts_are_cleaned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAYMENT_TOKEN", "t0ken-9f8e7d6c5b4a")
     redaction = RedactionMiddleware()
     said: Any = ToolMessage("t0ken-9f8e7d6c5b4a", tool_call_id="1", artifact={"at": ["t0ken-9f8e7d6c5b4a"]})

@@ -48,7 +48,7 @@ def write(files: dict[str, str]) -> Callable[..., str]:
 
 
 @both
-def test_a_cut_file_is_not_written(loop: bool, files: dict[str, str], write: Any) -> None:
+def test_cut_file_is_not_written(loop: bool, files: dict[str, str], write: Any) -> None:
     with ScriptedServer([CUT, Say("Done.")]) as server:
         made = create_agent(chat(server, streaming=True), [write])
         ask(made, loop)
@@ -62,7 +62,7 @@ def test_a_cut_file_is_not_written(loop: bool, files: dict[str, str], write: Any
     assert messages[-1].text == "Done."
 
 
-def test_a_client_that_streams_changes_nothing(files: dict[str, str], write: Any) -> None:
+def test_client_that_streams_changes_nothing(files: dict[str, str], write: Any) -> None:
     broken = Calls([("write", '{"path": "a.py", "text": "import os\\npri')])  # and says that it is whole
     asked: Any = {"messages": [{"role": "user", "content": "Write."}]}
     with ScriptedServer([broken, Say("Done.")] * 2) as server:
@@ -120,9 +120,7 @@ def remove(path: str) -> str:
         ("read_file", "\nThat shows the file.", None),
     ],
 )
-def test_a_call_at_the_end_of_a_thought_runs_where_its_tool_only_reads(
-    name: str, after: str, result: str | None
-) -> None:
+def test_call_at_the_end_of_a_thought_runs_where_its_tool_only_reads(name: str, after: str, result: str | None) -> None:
     thought = "I have to look.\n" + THOUGHT.replace("NAME", name) + after
     replies: list[BaseMessage] = [AIMessage("", additional_kwargs={"reasoning_content": thought}), AIMessage("Done.")]
     model = FakeWithTools(responses=replies)
@@ -148,12 +146,12 @@ def test_who_does_not_mend_it_is_ended_with_the_errors(loop: bool, write: Any) -
     assert (len(server.requests), stopped.value.cause.reason) == (2, StopReason.SCHEMA_REPAIR_EXHAUSTED)
 
 
-def test_a_refusal_is_not_asked_again() -> None:
+def test_refusal_is_not_asked_again() -> None:
     with ScriptedServer([Refuse("I will not.")]) as server:
         assert "I will not." in ask(agent(server, HealingMiddleware()))[-1].text
 
 
-def test_a_structured_response_that_was_cut_is_none() -> None:
+def test_structured_response_that_was_cut_is_none() -> None:
     class Note(BaseModel):
         text: str
 
@@ -167,7 +165,7 @@ def test_a_structured_response_that_was_cut_is_none() -> None:
 
 
 @both
-def test_a_deep_agent_writes_the_whole_file(loop: bool) -> None:
+def test_deep_agent_writes_the_whole_file(loop: bool) -> None:
     cut = Cut("", [("write_file", '{"file_path": "/a.py", "content": "import os\\npri')])
     whole = Calls([("write_file", '{"file_path": "/a.py", "content": "import os\\nprint(os.getcwd())\\n"}')])
     asked: Any = {"messages": [{"role": "user", "content": "Write."}]}
@@ -181,7 +179,7 @@ def test_a_deep_agent_writes_the_whole_file(loop: bool) -> None:
     assert "getcwd" not in written[0]
 
 
-def test_a_negative_number_is_told() -> None:
+def test_negative_number_is_told() -> None:
     with pytest.raises(ValueError, match="0 or more"):
         HealingMiddleware(max_healing_attempts=-1)
 

@@ -20,7 +20,7 @@ def repeating(tool: str = "look", **arguments: str) -> ScriptedServer:
 
 
 @both
-def test_a_loop_gets_one_override_and_then_an_end(loop: bool) -> None:
+def test_loop_gets_one_override_and_then_an_end(loop: bool) -> None:
     with repeating() as server:
         with pytest.raises(GraphRecursionError):
             ask(agent(server), loop)
@@ -46,7 +46,7 @@ def test_calls_side_by_side_are_one_loop_and_the_end_may_be_an_exception() -> No
     assert len(server.requests) == 3
 
 
-def test_a_call_whose_result_changes_is_progress_and_one_repetition_after_other_calls_ends_nothing() -> None:
+def test_call_whose_result_changes_is_progress_and_one_repetition_after_other_calls_ends_nothing() -> None:
     states = count()
 
     def state() -> str:
@@ -59,7 +59,7 @@ def test_a_call_whose_result_changes_is_progress_and_one_repetition_after_other_
         assert ask(agent(server, LoopGuardMiddleware(), tools=[look, state]))[-1].text == "Done."
 
 
-def test_a_write_is_progress_and_no_write_is_none() -> None:
+def test_write_is_progress_and_no_write_is_none() -> None:
     def save(text: str) -> str:
         """Save a text."""
         return f"saved {len(text)} characters"
@@ -86,7 +86,7 @@ def test_failed_write_is_no_progress() -> None:
 
 
 @both
-def test_a_deep_agent_ends_as_well(loop: bool) -> None:
+def test_deep_agent_ends_as_well(loop: bool) -> None:
     with repeating("read_file", file_path="/a.py") as server:
         with pytest.raises(GraphRecursionError):
             ask(deep_agent(server), loop)

@@ -79,7 +79,7 @@ FORMATS: dict[str, tuple[Any, Any, Any]] = {
 
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("protocol", Protocol)
-def test_an_instance_of_what_was_given(name: str, protocol: Protocol, tmp_path: Path) -> None:
+def test_instance_of_what_was_given(name: str, protocol: Protocol, tmp_path: Path) -> None:
     """In the state and in the result; what is stored, and what `updates` streams, is plain data."""
     given, value, instance = FORMATS[name]
     settings, saver = context(tmp_path, protocol=protocol.value), InMemorySaver(serde=serializer())
@@ -116,7 +116,7 @@ def test_what_never_fits_ends_with_its_errors(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("protocol", Protocol)
-def test_the_model_is_told_of_nested_types(protocol: Protocol, tmp_path: Path) -> None:
+def test_model_is_told_of_nested_types(protocol: Protocol, tmp_path: Path) -> None:
     model = answered(FUNCTIONS, protocol=protocol)
     run_task(ASK, context(tmp_path, protocol=protocol.value), model=model, response_format=Report)
     prompt = model.calls[0].prompt
@@ -129,7 +129,7 @@ def test_the_model_is_told_of_nested_types(protocol: Protocol, tmp_path: Path) -
     assert told["$defs"]["Found"]["properties"].keys() == {"name", "line"}
 
 
-def test_a_run_that_is_taken_up_keeps_its_schema(tmp_path: Path) -> None:
+def test_run_that_is_taken_up_keeps_its_schema(tmp_path: Path) -> None:
     """Whoever takes it up gives the type again for an instance, and has plain data else."""
     settings = context(tmp_path)
     with Session(settings, model=ScriptedModel([Say("Hello.")] * 3), response_format=Count) as session:
@@ -164,7 +164,7 @@ WORDS = "Answer in the language of pirates."
 
 
 @pytest.mark.parametrize("form", [{}, {"protocol": "text"}, {"protocol": "text", "edit_form": "blocks"}])
-def test_a_system_prompt_comes_after_what_the_tools_need(form: JsonMap, tmp_path: Path) -> None:
+def test_system_prompt_comes_after_what_the_tools_need(form: JsonMap, tmp_path: Path) -> None:
     """It is in each request, and in the stored history nowhere."""
     models = [
         ScriptedModel([message_of(use(("read_file", {"path": "calc.py"})), Protocol(form.get("protocol", "native")))])
@@ -182,7 +182,7 @@ def test_a_system_prompt_comes_after_what_the_tools_need(form: JsonMap, tmp_path
     assert WORDS not in json.dumps([message.text for message in results[1].messages])
 
 
-def test_a_system_prompt_lasts_as_long_as_its_thread(tmp_path: Path) -> None:
+def test_system_prompt_lasts_as_long_as_its_thread(tmp_path: Path) -> None:
     """It is stored once a turn, beside the context, of which each step has a copy."""
     settings, saver = context(tmp_path), InMemorySaver(serde=serializer())
     with Session(settings, model=answered("no"), response_format=Count, system_prompt=SystemMessage(WORDS)) as session:
@@ -199,7 +199,7 @@ def test_a_system_prompt_lasts_as_long_as_its_thread(tmp_path: Path) -> None:
     assert not model.calls[-1].prompt.messages[0]["content"].endswith(WORDS)
 
 
-def test_a_name_is_the_graphs_and_its_last_messages(tmp_path: Path) -> None:
+def test_name_is_the_graphs_and_its_last_messages(tmp_path: Path) -> None:
     graph = build_graph(model=ScriptedModel([]), context=context(tmp_path), name="coder")
     assert (graph.name, build_graph().name) == ("coder", "mendgraph")
     asked: Any = {"messages": [("user", ASK)]}

@@ -83,7 +83,7 @@ def test_events_of_the_third_version_hold_messages_and_output(machine: Machine) 
     assert (ended["outcome"].kind, run.interrupted) == (OutcomeKind.FINISHED, False)
 
 
-def test_a_tool_made_of_it_runs_it(tmp_path: Path) -> None:
+def test_tool_made_of_it_runs_it(tmp_path: Path) -> None:
     """LangChain makes no schema of messages by itself: `as_tool` has to be told that they are a list, for any graph."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LangChainBetaWarning)

@@ -221,7 +221,7 @@ def aimed(word: str, state: JsonMap) -> str:
     return Ask.model_validate({"wrod": word, "state": state}).word
 
 
-def test_a_validation_error_in_a_tool_is_none_of_its_arguments(root: Path) -> None:
+def test_validation_error_in_a_tool_is_none_of_its_arguments(root: Path) -> None:
     done = ran(root, ("aimed", {"word": "LOUD"}), ("aimed", {"word": "low"}), tools=[aimed])
     assert done.told == ["invalid_argument", "io_error"]
     assert "The arguments of aimed do not fit: word: value error, do not shout" in done.said
@@ -294,7 +294,7 @@ def test_blocks_and_artifacts_arrive_as_langchain_has_them_and_without_secrets(r
     assert WORD not in f"{done.said}{done.result.messages}"
 
 
-def test_an_image_comes_with_the_results_in_the_text_protocol(root: Path) -> None:
+def test_image_comes_with_the_results_in_the_text_protocol(root: Path) -> None:
     done = ran(
         root, ("look", {"city": "Rome"}), ("double", {"number": 1}), tools=[look, double], protocol=Protocol.TEXT
     )
@@ -303,7 +303,7 @@ def test_an_image_comes_with_the_results_in_the_text_protocol(root: Path) -> Non
     assert (lines["type"], image["type"]) == ("text", "image_url")
 
 
-def test_a_model_that_takes_no_images_is_told_that_there_was_one(root: Path) -> None:
+def test_model_that_takes_no_images_is_told_that_there_was_one(root: Path) -> None:
     replies: list[BaseMessage] = [AIMessage('tool: look({"city": "Rome"})'), AIMessage("Sunny.")]
     model = FakeMessagesListChatModel(responses=replies, profile={"image_inputs": False})
     context = AgentContext(workspace=str(root), evidence=False, protocol="text")
@@ -337,7 +337,7 @@ handled = hot.model_copy(update={"name": "handled", "handle_tool_error": "Try th
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_failure_is_a_typed_error_that_the_model_sees(root: Path, protocol: Protocol, asynchronous: bool) -> None:
+def test_failure_is_a_typed_error_that_the_model_sees(root: Path, protocol: Protocol, asynchronous: bool) -> None:
     tools = [hot, handled, hand_over, ask_somebody, who]
     calls: Calls = [("hot", {}), ("handled", {}), ("hand_over", {}), ("ask_somebody", {}), ("who", {})]
     done = ran(root, *calls, tools=tools, protocol=protocol, asynchronous=asynchronous)
@@ -420,7 +420,7 @@ def test_what_declares_nothing_counts_as_a_program(root: Path, protocol: Protoco
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_person_approves_a_call(root: Path, protocol: Protocol) -> None:
+def test_person_approves_a_call(root: Path, protocol: Protocol) -> None:
     asked: list[Any] = []
 
     def approve(request: Any) -> Any:

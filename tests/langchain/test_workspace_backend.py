@@ -81,7 +81,7 @@ def test_no_link_that_is_put_there_meanwhile_leads_out(root: Path) -> None:
 
 @needs_sandbox
 @both
-def test_a_deep_agent_works_with_files_and_commands(root: Path, loop: bool) -> None:
+def test_deep_agent_works_with_files_and_commands(root: Path, loop: bool) -> None:
     calls = [
         ("ls", {"path": "/"}),
         ("read_file", {"file_path": "/src/app.py"}),
@@ -187,7 +187,7 @@ def test_commands_have_limits_and_no_network(root: Path) -> None:
 @pytest.mark.parametrize(
     ("root", "why"), [("gone", "does not exist"), ("/etc", "is a system directory")], indirect=False
 )
-def test_a_folder_that_is_none_to_work_in_is_refused(root: str, why: str) -> None:
+def test_folder_that_is_none_to_work_in_is_refused(root: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         WorkspaceBackend(root)
 

@@ -124,7 +124,7 @@ def test_all_classes_of_replies(tmp_path: Path) -> None:
     }
 
 
-def test_the_whole_alphabet(tmp_path: Path) -> None:
+def test_whole_alphabet(tmp_path: Path) -> None:
     """Each letter in each state; those that are said to be alike lead to the same state, or to the same end."""
     text, native = both(tmp_path, ALPHABET, (1, 2, 3)[LEVEL])
     assert in_both(text, ALPHABET) == in_both(native, ALPHABET)
@@ -166,7 +166,7 @@ def test_every_edge_that_a_reply_can_lead_over_is_walked(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("protocol", [Protocol.TEXT, Protocol.NATIVE])
-def test_a_megabyte_of_arguments_is_a_malformed_call(tmp_path: Path, protocol: Protocol) -> None:
+def test_megabyte_of_arguments_is_a_malformed_call(tmp_path: Path, protocol: Protocol) -> None:
     with Explorer(protocol, tmp_path, (OVERSIZED,)) as explorer:
         place, _ = explorer.begin()
         edge, place = explorer.say(place, 1, OVERSIZED)

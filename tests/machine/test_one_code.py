@@ -94,7 +94,7 @@ def by_the_environment(name: str, function: Callable[..., Any]) -> list[tuple[An
 
 
 @pytest.mark.parametrize("place", range(len(ENDINGS)))
-def test_a_call_ends_in_the_environment_as_it_ends_in_the_machine(place: int) -> None:
+def test_call_ends_in_the_environment_as_it_ends_in_the_machine(place: int) -> None:
     name, function = ENDINGS[place]
     assert by_the_environment(name, function) == by_the_machine(name, function)
 
@@ -102,7 +102,7 @@ def test_a_call_ends_in_the_environment_as_it_ends_in_the_machine(place: int) ->
 @pytest.mark.parametrize(
     "path", ["a.txt", "b/../a.txt", "../a.txt", "out.txt", "/etc/hosts", "~/a.txt", "", "a\x00.txt", "b/../../a.txt"]
 )
-def test_a_path_is_judged_in_the_environment_as_in_the_machine(tmp_path: Path, path: str) -> None:
+def test_path_is_judged_in_the_environment_as_in_the_machine(tmp_path: Path, path: str) -> None:
     base = tmp_path / "base"
     base.mkdir()
     (base / "a.txt").write_text("x")
@@ -123,7 +123,7 @@ def test_a_path_is_judged_in_the_environment_as_in_the_machine(tmp_path: Path, p
         "https://a.test/\n", "http://münchen.test", "http://127.0.0.1",
     ],
 )  # fmt: skip
-def test_an_address_is_judged_in_the_environment_as_in_the_machine(url: str) -> None:
+def test_address_is_judged_in_the_environment_as_in_the_machine(url: str) -> None:
     hosts = ("a.test", "*.wild.test", "127.0.0.1", "münchen.test")
     judged = judge_url(url, NetworkRules(hosts=hosts))
     environment = Environment(allow_net=True, allowed_domains=hosts)

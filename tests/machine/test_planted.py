@@ -88,6 +88,6 @@ def test_what_was_planted_is_noticed(name: str, tmp_path: Path, monkeypatch: pyt
         check(tmp_path, TIGHT)
 
 
-def test_a_guard_that_is_bypassed_is_seen_without_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guard_that_is_bypassed_is_seen_without_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, planted(*PLANTED["guard is bypassed"]))
     assert "parse leads to execute_tools" in problems(arrows(build.build_graph()))

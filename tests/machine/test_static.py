@@ -64,7 +64,7 @@ def stops(graph: Arrows, node: str) -> bool:
     return node == "begin_turn" or "BUDGET_STOP" in graph[node]
 
 
-def test_the_compiled_machine_is_sound() -> None:
+def test_compiled_machine_is_sound() -> None:
     graph = arrows(build_graph())
     assert set(graph) - {START, END} == set(NODES)
     assert problems(graph) == []
@@ -82,13 +82,13 @@ PLANTED = {
 
 
 @pytest.mark.parametrize("name", PLANTED)
-def test_an_unsound_machine_is_noticed(name: str) -> None:
+def test_unsound_machine_is_noticed(name: str) -> None:
     changed, told = PLANTED[name]
     graph = {**arrows(build_graph()), **{node: frozenset(targets) for node, targets in changed.items()}}
     assert [problem for problem in problems(graph) if problem.startswith(told)]
 
 
-def test_the_way_back_to_the_model_is_asked_for_in_one_place() -> None:
+def test_way_back_to_the_model_is_asked_for_in_one_place() -> None:
     """In the text of the routers: each word that leads there is said where the ledger allows it, but a turn's first.
 
     And nothing else asks the ledger.

@@ -45,7 +45,7 @@ def test_each_reason_names_the_path_and_what_is_wrong(number: int, code: ToolErr
 
 
 @pytest.mark.parametrize(("number", "full"), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EIO, False)])
-def test_a_full_disk_is_known(number: int, full: bool) -> None:
+def test_full_disk_is_known(number: int, full: bool) -> None:
     assert is_disk_full(os_failure(OSError(number, "x"), "copy", "the disk is full.")) is full
 
 
@@ -53,5 +53,5 @@ def test_a_full_disk_is_known(number: int, full: bool) -> None:
     ("path", "shown"),
     [("a.py", "'a.py'"), ("a\u202eb", r"'a\u202eb'"), ("\udc80", r"'\udc80'"), ("x" * 300, f"'{'x' * 200}...'")],
 )
-def test_a_path_is_quoted_on_one_safe_line(path: str, shown: str) -> None:
+def test_path_is_quoted_on_one_safe_line(path: str, shown: str) -> None:
     assert quoted(path) == shown

@@ -38,7 +38,7 @@ EXAMPLES: list[Record] = [
 ]
 
 
-def test_a_record_refuses_unknown_fields_and_changes() -> None:
+def test_record_refuses_unknown_fields_and_changes() -> None:
     with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
         Correction.model_validate({"reply": "x", "prompt": "y", "mood": "z"})
     with pytest.raises(ValidationError, match="frozen"):
@@ -56,12 +56,12 @@ def test_a_record_refuses_unknown_fields_and_changes() -> None:
         ),
     ],
 )
-def test_the_envelope_has_data_or_an_error(result: ToolResult, expected: dict[str, Any]) -> None:
+def test_envelope_has_data_or_an_error(result: ToolResult, expected: dict[str, Any]) -> None:
     assert result.as_map() == expected
     assert result.ok is expected["ok"]
 
 
-def test_an_error_alone_is_the_inner_envelope() -> None:
+def test_error_alone_is_the_inner_envelope() -> None:
     error = ToolError(code=ToolErrorCode.TIMEOUT, message="Too slow.")
     assert error.as_map() == {"code": "timeout", "message": "Too slow.", "suggestions": []}
 

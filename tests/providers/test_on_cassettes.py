@@ -13,7 +13,7 @@ from tests.providers.test_runs import MENDED, SCRIPTS, TASK, context, project
 
 
 @pytest.mark.parametrize("family", ["anthropic", "gemini"])
-def test_a_run_is_recorded_and_replayed_without_its_provider(family: str, tmp_path: Path) -> None:
+def test_run_is_recorded_and_replayed_without_its_provider(family: str, tmp_path: Path) -> None:
     first, again = tmp_path / "first", tmp_path / "again"
     for folder in (first, again):
         folder.mkdir()

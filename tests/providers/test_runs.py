@@ -116,7 +116,7 @@ EACH_WAY = zip(FAMILIES, [*WAYS] * len(FAMILIES), strict=False)
     ("family", "protocol", "way"),
     [*((family, "native", way) for family, way in EACH_WAY), ("anthropic", "text", "async")],
 )
-def test_a_repair_is_the_same_run_on_every_provider(family: str, protocol: str, way: str, tmp_path: Path) -> None:
+def test_repair_is_the_same_run_on_every_provider(family: str, protocol: str, way: str, tmp_path: Path) -> None:
     script = SCRIPTS["text" if family == "no_tools" else protocol]
     with FAMILIES[family](script) as server:
         graph = machine(server, InMemorySaver(serde=serializer()))
@@ -130,7 +130,7 @@ def test_a_repair_is_the_same_run_on_every_provider(family: str, protocol: str, 
 
 
 @pytest.mark.parametrize("family", AT_AN_ENDPOINT)
-def test_an_address_and_a_name_are_enough(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_address_and_a_name_are_enough(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with FAMILIES[family](SCRIPTS["text" if family == "no_tools" else "native"]) as server:
         monkeypatch.setenv("OPENAI_API_KEY", server.key)
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
@@ -152,7 +152,7 @@ def test_what_the_machine_reads_ahead_is_taken_by_models_that_think(family: str,
 
 
 @pytest.mark.parametrize("family", CHECKS_STATE)
-def test_a_run_that_is_taken_up_after_each_step_sends_all_state_back(family: str, tmp_path: Path) -> None:
+def test_run_that_is_taken_up_after_each_step_sends_all_state_back(family: str, tmp_path: Path) -> None:
     saver = InMemorySaver(serde=serializer())
     settings = context(project(tmp_path), "native")
     with FAMILIES[family](SCRIPTS["native"]) as server:
@@ -190,7 +190,7 @@ def test_nobody_is_shown_what_a_model_thinks(family: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("family", ["anthropic", "openai_responses"])
-def test_a_secret_in_a_models_thoughts_is_stored_nowhere(family: str, tmp_path: Path) -> None:
+def test_secret_in_a_models_thoughts_is_stored_nowhere(family: str, tmp_path: Path) -> None:
     """A block whose words hold one is worth nothing without them: it is dropped, and the run ends typed."""
     canary = State(family, 0).letters("thinking", 40)
     assert canary in State(family, 0).thinking

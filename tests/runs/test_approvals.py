@@ -72,7 +72,7 @@ def test_another_process_may_answer_and_asks_again_what_was_not_answered(root: P
 
 
 @pytest.mark.parametrize("answer", ["approve", "digests"])
-def test_an_answer_for_a_file_that_changed_meanwhile_runs_nothing_on_it(root: Path, answer: str) -> None:
+def test_answer_for_a_file_that_changed_meanwhile_runs_nothing_on_it(root: Path, answer: str) -> None:
     with session(root, THREE, "Done.") as now:
         calls = asked(now.stream("Fix add"))
         (root / "calc.py").write_text("# new\n" + BUG, encoding="utf-8")
@@ -109,7 +109,7 @@ def test_edits_of_one_file_are_shown_one_after_the_other_and_run_apart(root: Pat
     assert files(root) == {"calc.py": BUG.replace("-", "+")}
 
 
-def test_an_edit_that_would_fail_is_not_asked_about(root: Path) -> None:
+def test_edit_that_would_fail_is_not_asked_about(root: Path) -> None:
     reply = 'tool: edit_file({"path": "calc.py", "old_str": "nowhere to be found", "new_str": "y"})'
     with session(root, reply, "Done.", "Nothing was changed.") as now:
         events = list(now.stream("Fix add"))
@@ -133,7 +133,7 @@ def test_what_is_allowed_for_the_run_is_asked_once_and_not_in_another_thread(roo
     assert files(root)["log.txt"] == "a\nb\nc"
 
 
-def test_a_link_to_project_configuration_is_no_ordinary_file(root: Path) -> None:
+def test_link_to_project_configuration_is_no_ordinary_file(root: Path) -> None:
     (root / "setup.toml").write_text("a = 1\n", encoding="utf-8")
     (root / "log.txt").symlink_to("setup.toml")
     (root / "other.txt").write_text("x\n", encoding="utf-8")
@@ -146,7 +146,7 @@ def test_a_link_to_project_configuration_is_no_ordinary_file(root: Path) -> None
     ]
 
 
-def test_a_denied_path_cannot_be_reached_by_an_edit(root: Path) -> None:
+def test_denied_path_cannot_be_reached_by_an_edit(root: Path) -> None:
     with session(root, APPEND % "a", "Done.") as now:
         asked(now.stream("Log"))
         edit = {"action": "edit", "arguments": {"path": ".env", "content": "KEY"}}
@@ -160,7 +160,7 @@ UNREADABLE: list[object] = [None, True, {}, [], 7, "yes", {"0": "approve"}]
 
 
 @pytest.mark.parametrize("answer", [*UNREADABLE, {"decisions": {"0": {"action": "run"}}}])
-def test_an_answer_that_cannot_be_read_is_asked_again_runs_nothing_and_ends_nothing(root: Path, answer: object) -> None:
+def test_answer_that_cannot_be_read_is_asked_again_runs_nothing_and_ends_nothing(root: Path, answer: object) -> None:
     with session(root, THREE, "I may not.") as now:
         calls = asked(now.stream("Fix add"))
         for _ in range(2 if answer in UNREADABLE else 0):
@@ -224,7 +224,7 @@ def test_secrets_and_control_signs_are_not_shown(root: Path) -> None:
     assert "hunter2" not in str(call)
 
 
-def test_a_fork_begins_without_what_was_allowed(root: Path) -> None:
+def test_fork_begins_without_what_was_allowed(root: Path) -> None:
     with session(root, APPEND % "a", APPEND % "b", "Done.") as now:
         asked(now.stream("Log"))
         last(now.answer("approve_for_run"))
@@ -235,7 +235,7 @@ def test_a_fork_begins_without_what_was_allowed(root: Path) -> None:
     assert files(root)["log.txt"] == "a"
 
 
-def test_an_answer_that_came_for_the_question_before_allows_nothing(root: Path) -> None:
+def test_answer_that_came_for_the_question_before_allows_nothing(root: Path) -> None:
     with session(root, APPEND % "a", APPEND % "b") as now:
         (first,) = asked(now.stream("Log"))
         answer = {"decisions": {"0": {"action": "approve", "digest": first["digest"]}}}
@@ -245,7 +245,7 @@ def test_an_answer_that_came_for_the_question_before_allows_nothing(root: Path) 
     assert files(root)["log.txt"] == "a"
 
 
-def test_an_event_loop_is_not_blocked_and_answers_alike(root: Path) -> None:
+def test_event_loop_is_not_blocked_and_answers_alike(root: Path) -> None:
     async def play() -> None:
         now = session(root, THREE, "Done.")
         try:

@@ -68,7 +68,7 @@ def root(tmp_path: Path) -> Path:
 
 @needs_sandbox
 @pytest.mark.parametrize("listed", [(), ("ls",)])
-def test_an_approved_program_runs_and_the_next_call_is_asked_about(root: Path, listed: tuple[str, ...]) -> None:
+def test_approved_program_runs_and_the_next_call_is_asked_about(root: Path, listed: tuple[str, ...]) -> None:
     cat = command("cat", "note.txt")
     with session(root, cat, cat, "Done.", allowed_programs=listed) as now:
         (call,) = asked(now.stream("Look"))
@@ -81,7 +81,7 @@ def test_an_approved_program_runs_and_the_next_call_is_asked_about(root: Path, l
 
 
 @needs_sandbox
-def test_an_approval_does_not_widen_the_sandbox(root: Path) -> None:
+def test_approval_does_not_widen_the_sandbox(root: Path) -> None:
     outside = root.parent / "outside.txt"
     outside.write_text("private", encoding="utf-8")
     with session(root, command("cat", ".env", "note.txt", str(outside)), "Done.") as now:
@@ -93,7 +93,7 @@ def test_an_approval_does_not_widen_the_sandbox(root: Path) -> None:
 
 
 @needs_sandbox
-def test_an_edited_command_runs_the_program_of_the_edit(root: Path) -> None:
+def test_edited_command_runs_the_program_of_the_edit(root: Path) -> None:
     with session(root, command("ls"), command("ls"), "Done.") as now:
         asked(now.stream("Look"))
         edit = {"action": "edit", "arguments": {"argv": ["cat", "note.txt"]}}
@@ -105,7 +105,7 @@ def test_an_edited_command_runs_the_program_of_the_edit(root: Path) -> None:
     assert second["error"]["code"] == "not_found"
 
 
-def test_an_approved_host_is_asked_and_no_other(root: Path) -> None:
+def test_approved_host_is_asked_and_no_other(root: Path) -> None:
     with Listener(http_answer(b"hello", content_type="text/plain")) as listener:
         url = f"http://127.0.0.1:{listener.port}/"
         with session(root, page(url), page(url), "Done.", allowed_private_hosts=("127.0.0.1",)) as now:
@@ -142,7 +142,7 @@ REFUSED: dict[str, tuple[str, JsonMap, str]] = {
 
 @needs_sandbox
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_call_that_would_be_refused_is_refused_without_a_question(root: Path, case: str) -> None:
+def test_call_that_would_be_refused_is_refused_without_a_question(root: Path, case: str) -> None:
     reply, settings, reason = REFUSED[case]
     with session(root, reply, "I could not.", **settings) as now:
         events: list[Event] = list(now.stream("Look"))
@@ -164,7 +164,7 @@ LOG = ("git", "log", "--oneline")
 
 
 @needs_sandbox
-def test_a_prefix_is_allowed_for_the_run_and_other_commands_are_asked_about(root: Path) -> None:
+def test_prefix_is_allowed_for_the_run_and_other_commands_are_asked_about(root: Path) -> None:
     replies = (command(*LOG), command("git", "log"), command("git", "-c", "a.b=c", "log"), "Done.")
     with session(root, *replies) as now:
         (call,) = asked(now.stream("Look"))
@@ -200,7 +200,7 @@ def test_what_is_allowed_for_good_runs_in_later_runs_of_this_workspace(
 
 
 @needs_sandbox
-def test_a_session_of_a_program_takes_up_nothing_and_keeps_nothing(root: Path) -> None:
+def test_session_of_a_program_takes_up_nothing_and_keeps_nothing(root: Path) -> None:
     with keeping(root, command(*LOG), "Done.") as now:
         asked(now.stream("Look"))
         last(now.answer("approve_always"))
@@ -229,7 +229,7 @@ def test_permission_that_cannot_be_written_is_an_event_and_the_call_runs(root: P
 
 
 @needs_sandbox
-def test_a_removed_permission_is_asked_about_again(root: Path) -> None:
+def test_removed_permission_is_asked_about_again(root: Path) -> None:
     with keeping(root, command(*LOG), command(*LOG), "Done.") as now:
         asked(now.stream("Look"))
         last(now.answer("approve_always"))
@@ -250,7 +250,7 @@ def test_no_run_reads_or_changes_the_permissions(root: Path, monkeypatch: pytest
     assert "Blocked by rule 'user_settings'" in result["error"]["message"]
 
 
-def test_a_file_that_is_no_list_of_permissions_allows_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_that_is_no_list_of_permissions_allows_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = root.parent / "settings" / "mendgraph"
     folder.mkdir(parents=True)
     (folder / "permissions.json").write_text('{"permissions": [{"tool": 1}]}', encoding="utf-8")

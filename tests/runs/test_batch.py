@@ -70,7 +70,7 @@ def test_each_task_has_a_result_a_run_and_a_patch_that_applies(
     assert {path.read_text() for path in project.glob("*.txt")} == {"one\ntwo\n"}
 
 
-def test_a_second_start_does_nothing_once_more(tmp_path: Path, model: ScriptedServer, project: Path) -> None:
+def test_second_start_does_nothing_once_more(tmp_path: Path, model: ScriptedServer, project: Path) -> None:
     first = played(some(project, 2), tmp_path / "out", model.base_url)
     written = (tmp_path / "out" / "results.jsonl").read_bytes()
     again = played(some(project, 3), tmp_path / "out", model.base_url)
@@ -80,7 +80,7 @@ def test_a_second_start_does_nothing_once_more(tmp_path: Path, model: ScriptedSe
     assert again.batch == first.batch
 
 
-def test_a_run_that_has_ended_without_its_line_is_not_worked_on_again(
+def test_run_that_has_ended_without_its_line_is_not_worked_on_again(
     tmp_path: Path, model: ScriptedServer, project: Path
 ) -> None:
     whole = [*played(some(project, 2), tmp_path / "out", model.base_url).results()]
@@ -93,7 +93,7 @@ def test_a_run_that_has_ended_without_its_line_is_not_worked_on_again(
     )
 
 
-def test_a_run_that_a_limit_has_ended_keeps_its_end(tmp_path: Path, model: ScriptedServer, project: Path) -> None:
+def test_run_that_a_limit_has_ended_keeps_its_end(tmp_path: Path, model: ScriptedServer, project: Path) -> None:
     tasks = some(project, 1, limits={"max_calls_per_turn": 2, "max_calls_per_session": 2})
     first = played(tasks, tmp_path / "out", model.base_url)
     (stopped,) = first.results()
@@ -106,7 +106,7 @@ def test_a_run_that_a_limit_has_ended_keeps_its_end(tmp_path: Path, model: Scrip
     assert len(model.requests) == 2
 
 
-def test_the_cap_stops_the_batch_and_a_higher_one_goes_on(tmp_path: Path, model: ScriptedServer, project: Path) -> None:
+def test_cap_stops_the_batch_and_a_higher_one_goes_on(tmp_path: Path, model: ScriptedServer, project: Path) -> None:
     out, settings = tmp_path / "out", {"max_output_tokens_per_call": 64}
     first = played(some(project, 4), out, model.base_url, workers=1, max_tokens=1_500, settings=settings)
     assert first.end is BatchEnd.LIMIT
@@ -127,7 +127,7 @@ def stop_when(stalled: threading.Event, batch: Batch) -> None:
     batch.cancel("by the test")
 
 
-def test_a_batch_that_is_stopped_goes_on(tmp_path: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_that_is_stopped_goes_on(tmp_path: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In threads; how a stop comes to processes is shown in `tests/graph/fleet/batch/test_local.py`."""
     stalled, out = threading.Event(), tmp_path / "out"
 
@@ -157,7 +157,7 @@ def test_a_batch_that_is_stopped_goes_on(tmp_path: Path, project: Path, monkeypa
 
 
 @in_sweeps
-def test_a_task_whose_worker_is_killed_is_resumed_in_another_one(tmp_path: Path, project: Path) -> None:
+def test_task_whose_worker_is_killed_is_resumed_in_another_one(tmp_path: Path, project: Path) -> None:
     stalled, out = threading.Event(), tmp_path / "out"
 
     def answer(request: JsonMap) -> Reply:
@@ -193,7 +193,7 @@ def test_a_task_whose_worker_is_killed_is_resumed_in_another_one(tmp_path: Path,
     assert files["old1.txt"] == "one\ntwo, two\n"
 
 
-def test_a_tool_that_breaks_leaves_its_task_and_the_others_to_go_on(tmp_path: Path, project: Path) -> None:
+def test_tool_that_breaks_leaves_its_task_and_the_others_to_go_on(tmp_path: Path, project: Path) -> None:
     @tool(effect=Effect.READ)
     def explode(_: ToolContext) -> ToolOutput:
         """Break."""
@@ -213,7 +213,7 @@ def test_a_tool_that_breaks_leaves_its_task_and_the_others_to_go_on(tmp_path: Pa
     assert (done.total, done.tally.finished) == (3, 3)
 
 
-def test_a_task_that_has_to_change_a_file_and_changes_none_has_failed(tmp_path: Path, project: Path) -> None:
+def test_task_that_has_to_change_a_file_and_changes_none_has_failed(tmp_path: Path, project: Path) -> None:
     with ScriptedServer([Say("It is right as it is.")] * 2) as server:
         settings = {"require_changes": True}
         done = played(some(project, 1), tmp_path / "out", server.base_url, settings=settings)
@@ -232,7 +232,7 @@ def test_what_a_task_was_refused_is_counted_over_all_starts(tmp_path: Path, proj
     assert result.message == f"No file was changed: {result.refused[0]}."
 
 
-def test_a_run_in_a_kept_copy_is_listed_and_taken_back(tmp_path: Path, model: ScriptedServer, project: Path) -> None:
+def test_run_in_a_kept_copy_is_listed_and_taken_back(tmp_path: Path, model: ScriptedServer, project: Path) -> None:
     (result,) = played(some(project, 1), tmp_path / "out", model.base_url).results()
     runs = list_runs(result.copy_path)
     assert not isinstance(runs, ToolError)

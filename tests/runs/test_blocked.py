@@ -69,7 +69,7 @@ def resumed(root: Path, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("how", ["python", "kernel"])
-def test_a_tool_ends_at_its_time(root: Path, server: ScriptedServer, how: str) -> None:
+def test_tool_ends_at_its_time(root: Path, server: ScriptedServer, how: str) -> None:
     words = ("--max-seconds", "5", "Look here.")
     with mendgraph(root, server.base_url, *words, main=play(how, "tool")) as running:
         assert running.end() == ExitCode.BUDGET_STOP
@@ -77,7 +77,7 @@ def test_a_tool_ends_at_its_time(root: Path, server: ScriptedServer, how: str) -
 
 
 @pytest.mark.parametrize(("how", "where"), [("kernel", "begin_turn"), ("python", "guard")])
-def test_a_node_ends_at_its_time(
+def test_node_ends_at_its_time(
     root: Path, server: ScriptedServer, resumed: Callable[[], str], how: str, where: str
 ) -> None:
     with mendgraph(root, server.base_url, "Look here.", main=play(how, where)) as running:
@@ -103,7 +103,7 @@ def test_code_that_nothing_can_interrupt_ends_with_the_process(
         ("kernel", "view", signal.SIGTERM, ExitCode.TERMINATED),
     ],
 )
-def test_a_second_signal_ends_the_process(
+def test_second_signal_ends_the_process(
     root: Path,
     server: ScriptedServer,
     resumed: Callable[[], str],

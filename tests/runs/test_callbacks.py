@@ -48,7 +48,7 @@ def streamed(run: AgentContext, *, asynchronous: bool) -> list[AIMessageChunk]:
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_summary_is_not_shown_as_a_reply(tmp_path: Path, asynchronous: bool) -> None:
+def test_summary_is_not_shown_as_a_reply(tmp_path: Path, asynchronous: bool) -> None:
     write_files(tmp_path, {"big.txt": "".join(f"{number} {'word ' * 12}\n" for number in range(400))})
     asked: list[str] = []
 
@@ -72,7 +72,7 @@ def test_a_summary_is_not_shown_as_a_reply(tmp_path: Path, asynchronous: bool) -
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_secret_that_a_model_repeats_is_not_shown(
+def test_secret_that_a_model_repeats_is_not_shown(
     tmp_path: Path, asynchronous: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DEPLOY_TOKEN", WORD)

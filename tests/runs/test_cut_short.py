@@ -41,7 +41,7 @@ def told(*calls: Any) -> ScriptedModel:
 
 
 @pytest.mark.parametrize("protocol", Protocol)
-def test_a_step_that_nobody_answered_for_does_not_get_the_results_of_the_one_before(
+def test_step_that_nobody_answered_for_does_not_get_the_results_of_the_one_before(
     root: Path, protocol: Protocol
 ) -> None:
     read, write = ("read_file", {"path": "a.py"}), ("write_file", {"path": "n.txt", "content": "x"})
@@ -72,7 +72,7 @@ def late(context: ToolContext, name: str) -> ToolOutput:
     return ToolOutput.ok()
 
 
-def test_a_cancelled_run_returns_at_once_and_changes_nothing_any_more(root: Path) -> None:
+def test_cancelled_run_returns_at_once_and_changes_nothing_any_more(root: Path) -> None:
     async def cancelled() -> None:
         model = told(("late", {"name": "late.txt"}), ("write_file", {"path": "second.txt", "content": "x"}))
         context = AgentContext(workspace=str(root))
@@ -91,7 +91,7 @@ def test_a_cancelled_run_returns_at_once_and_changes_nothing_any_more(root: Path
 
 
 @pytest.mark.parametrize("with_file", [False, True], ids=["gone", "a file now"])
-def test_a_workspace_that_disappears_is_a_failure_with_a_reason(root: Path, with_file: bool) -> None:
+def test_workspace_that_disappears_is_a_failure_with_a_reason(root: Path, with_file: bool) -> None:
     class Vanishing(ScriptedModel):
         def __init__(self, script: Sequence[Line]) -> None:
             super().__init__(script)
@@ -125,7 +125,7 @@ def sneaky(context: ToolContext) -> ToolOutput:
     )
 
 
-def test_a_tool_is_handed_no_more_than_its_effect_speaks_of(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tool_is_handed_no_more_than_its_effect_speaks_of(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     set_sandbox_problem(monkeypatch, None)
     model = told(("sneaky", {}))
     context = AgentContext(workspace=str(root), allowed_programs=("make",), allowed_hosts=("example.com",))
@@ -138,7 +138,7 @@ def test_a_tool_is_handed_no_more_than_its_effect_speaks_of(root: Path, monkeypa
 
 
 @pytest.mark.parametrize("field", ["tool_timeouts_s", "tool_quotas", "tool_calls_per_minute"])
-def test_a_limit_of_a_tool_that_there_is_not_binds_nobody_and_is_refused(root: Path, field: str) -> None:
+def test_limit_of_a_tool_that_there_is_not_binds_nobody_and_is_refused(root: Path, field: str) -> None:
     context = AgentContext.model_validate({"workspace": str(root), field: {"read_fil": 1}})
     outcome = run_task("Go.", context, model=told()).outcome
     assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.INVALID_REQUEST)

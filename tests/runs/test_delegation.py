@@ -143,7 +143,7 @@ def test_writers_of_the_same_file_work_one_after_the_other(root: Path) -> None:
         ({"max_cost_usd": 0.9, "usd_per_million_input": 0, "usd_per_million_output": 10_000}, "max_cost"),
     ],
 )
-def test_a_run_and_its_children_never_pass_a_limit_together(root: Path, limits: JsonMap, reason: str) -> None:
+def test_run_and_its_children_never_pass_a_limit_together(root: Path, limits: JsonMap, reason: str) -> None:
     """Three children that would never end share what is left, in each turn of the session."""
     read = use(("read_file", {"path": "a.txt"}), usage=USED)
     others = [use(("list_files", {"path": name}), usage=USED) for name in ("sub", ".", "sub/", "./sub", "./")]
@@ -181,13 +181,13 @@ def test_what_a_tool_streams_disturbs_no_run_and_no_child(root: Path, said: Any)
     assert json.loads(of_child)["data"]["answer"] == "tick, tock"
 
 
-def test_a_run_without_a_checkpointer_has_children_as_well(root: Path) -> None:
+def test_run_without_a_checkpointer_has_children_as_well(root: Path) -> None:
     model = TaskModel({"MAIN": parent(explore("A"), explore("B")), "A": (done("a"),), "B": (done("b"),)})
     values = build_graph(model=model).invoke({"messages": [HumanMessage("MAIN")]}, context=context(root))
     assert [json.loads(each.text)["data"]["answer"] for each in values["messages"] if each.type == "tool"] == ["a", "b"]
 
 
-def test_a_budget_that_is_too_small_has_no_children(root: Path) -> None:
+def test_budget_that_is_too_small_has_no_children(root: Path) -> None:
     model = TaskModel({"MAIN": parent(explore("A"), explore("B"))})
     with session(root, model, max_calls_per_turn=3) as opened:
         opened.work("MAIN")
@@ -195,7 +195,7 @@ def test_a_budget_that_is_too_small_has_no_children(root: Path) -> None:
     assert len(model.calls) == 2
 
 
-def test_a_quota_and_the_roles_of_the_run_hold_for_its_children(root: Path) -> None:
+def test_quota_and_the_roles_of_the_run_hold_for_its_children(root: Path) -> None:
     lines = {
         "MAIN": parent(explore("A"), explore("B"), explore("C")),
         **{task: (use(("read_file", {"path": "a.txt"}), usage=USED), done()) for task in "ABC"},
@@ -308,7 +308,7 @@ def test_whoever_stops_the_run_ends_its_children(root: Path) -> None:
 
 
 @pytest.mark.parametrize("given", [None, {"messages": [HumanMessage("MAIN again")]}])
-def test_an_event_loop_that_cancels_the_run_cancels_its_children(root: Path, given: Any) -> None:
+def test_event_loop_that_cancels_the_run_cancels_its_children(root: Path, given: Any) -> None:
     """Who goes on with them, or asks for something else instead, has their calls on the account."""
 
     begun = threading.Event()
@@ -340,7 +340,7 @@ def test_an_event_loop_that_cancels_the_run_cancels_its_children(root: Path, giv
 
 
 @pytest.mark.parametrize("way", ["session", "graph"])
-def test_a_question_of_a_child_reaches_the_person(root: Path, way: str) -> None:
+def test_question_of_a_child_reaches_the_person(root: Path, way: str) -> None:
     lines = {
         "MAIN": parent(write("ONE", "a.txt"), explore("LOOK"), write("TWO", "sub")),
         "LOOK": (done("Nothing."),),
@@ -382,7 +382,7 @@ def test_nobody_is_given_files_that_the_run_may_not_change(root: Path, own: Json
     assert (root / "a.txt").read_text() == "a\n"
 
 
-def test_a_run_that_did_not_ask_for_it_is_offered_no_delegation(root: Path) -> None:
+def test_run_that_did_not_ask_for_it_is_offered_no_delegation(root: Path) -> None:
     model = TaskModel({"MAIN": (use(explore("LOOK"), usage=USED), done())})
     with session(root, model, delegation=False, offer="all") as opened:
         opened.work("MAIN")
@@ -391,7 +391,7 @@ def test_a_run_that_did_not_ask_for_it_is_offered_no_delegation(root: Path) -> N
     assert all("delegate" not in str(call.prompt.tools) for call in model.calls)
 
 
-def test_a_pruned_run_takes_the_records_of_its_children_with_it(root: Path) -> None:
+def test_pruned_run_takes_the_records_of_its_children_with_it(root: Path) -> None:
     lines = {"MAIN": parent(write("ONE", "a.txt")), "ONE": (edit("a.txt", "a", "A"), done())}
     with session(root, TaskModel(lines)) as opened:
         opened.work("MAIN")

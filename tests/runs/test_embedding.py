@@ -51,7 +51,7 @@ def parent(agent: Machine, checkpointer: Any = None, schema: Any = AgentContext)
 
 @pytest.mark.parametrize("kept", [True, False])
 @pytest.mark.parametrize("loop", [True, False])
-def test_a_node_repairs_and_tells_its_outcome(tmp_path: Path, kept: bool, loop: bool) -> None:
+def test_node_repairs_and_tells_its_outcome(tmp_path: Path, kept: bool, loop: bool) -> None:
     around = parent(build_graph(model=told(*REPAIR)), saver() if kept else None)
     settings: Any = {"config": THREAD, "context": context(tmp_path)}
     result = asyncio.run(around.ainvoke(ASKED, **settings)) if loop else around.invoke(ASKED, **settings)
@@ -63,7 +63,7 @@ def test_a_node_repairs_and_tells_its_outcome(tmp_path: Path, kept: bool, loop: 
 
 @pytest.mark.parametrize("loop", [True, False])
 @pytest.mark.parametrize("allowed", ["ours", "any", "none"])
-def test_a_question_is_asked_and_answered_at_the_parent(
+def test_question_is_asked_and_answered_at_the_parent(
     tmp_path: Path, loop: bool, allowed: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whichever types the parent's checkpointer loads."""
@@ -85,13 +85,13 @@ def test_a_question_is_asked_and_answered_at_the_parent(
     assert caplog.records == []  # LangGraph warns of types that it does not know, but of each once in a process
 
 
-def test_a_question_without_a_checkpointer_is_refused_in_words(tmp_path: Path) -> None:
+def test_question_without_a_checkpointer_is_refused_in_words(tmp_path: Path) -> None:
     result = parent(build_graph(model=told(*REPAIR))).invoke(ASKED, context=context(tmp_path, mode="ask"))
     assert result["outcome"].reason is StopReason.INVALID_REQUEST
     assert "needs a checkpointer" in result["outcome"].message
 
 
-def test_a_parent_streams_what_its_agent_does(tmp_path: Path) -> None:
+def test_parent_streams_what_its_agent_does(tmp_path: Path) -> None:
     around = parent(build_graph(model=told(*REPAIR)))
     parts = around.stream(
         ASKED, context=context(tmp_path), subgraphs=True, stream_mode=["updates", "custom"], config=THREAD
@@ -104,7 +104,7 @@ def test_a_parent_streams_what_its_agent_does(tmp_path: Path) -> None:
     assert any(mode == "custom" and part["type"] == "text" for _, mode, part in seen)
 
 
-def test_a_long_run_is_not_cut_by_the_parents_recursion_limit(tmp_path: Path) -> None:
+def test_long_run_is_not_cut_by_the_parents_recursion_limit(tmp_path: Path) -> None:
     """40 replies are 200 steps of the graph."""
     reads = [use(("read_file", {"path": "calc.py", "start_line": line})) for line in range(1, 41)]
     model = told(*reads, DONE)
@@ -116,7 +116,7 @@ def test_a_long_run_is_not_cut_by_the_parents_recursion_limit(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("way", ["batch", "abatch", "chain"])
-def test_a_run_is_not_cut_by_the_default_limit_of_langchain(way: str, tmp_path: Path) -> None:
+def test_run_is_not_cut_by_the_default_limit_of_langchain(way: str, tmp_path: Path) -> None:
     """What wraps a graph hands on its 25 steps as if somebody had set them; a limit that somebody sets holds."""
     reads = [use(("read_file", {"path": "calc.py", "start_line": line})) for line in range(1, 11)]
     agent = build_graph(model=told(*reads, DONE))
@@ -133,7 +133,7 @@ def test_a_run_is_not_cut_by_the_default_limit_of_langchain(way: str, tmp_path: 
         build_graph(model=told(*reads, DONE)).invoke(asked, {"recursion_limit": 24}, context=room)
 
 
-def test_a_threads_next_turn_knows_what_was_said(tmp_path: Path) -> None:
+def test_threads_next_turn_knows_what_was_said(tmp_path: Path) -> None:
     """The parent keeps the messages; with `checkpointer=True` the agent keeps all of its own as well."""
     for own in (None, True):
         model = told(*REPAIR, DONE)
@@ -157,13 +157,13 @@ class Mine:
     user: str
 
 
-def test_an_agent_has_the_context_that_it_was_built_with(tmp_path: Path) -> None:
+def test_agent_has_the_context_that_it_was_built_with(tmp_path: Path) -> None:
     agent = build_graph(model=told(*REPAIR), context=context(tmp_path))
     result = parent(agent, schema=Mine).invoke(ASKED, context=Mine("ada"))
     assert (result["outcome"].kind, changed_files(tmp_path, CALC)) == (OutcomeKind.FINISHED, FIXED)
 
 
-def test_a_foreign_context_is_refused_in_words() -> None:
+def test_foreign_context_is_refused_in_words() -> None:
     model = told(*REPAIR)
     result = parent(build_graph(model=model), schema=Mine).invoke(ASKED, context=Mine("ada"))
     assert result["outcome"].reason is StopReason.INVALID_REQUEST
@@ -193,7 +193,7 @@ def calling(agent: Machine, folder: Path, **more: Any) -> Callable[[Asking], Ask
 
 
 @pytest.mark.parametrize("kept", [True, False])
-def test_a_node_calls_the_agent_with_a_state_of_its_own(tmp_path: Path, kept: bool) -> None:
+def test_node_calls_the_agent_with_a_state_of_its_own(tmp_path: Path, kept: bool) -> None:
     builder: Any = StateGraph(Asking)
     builder.add_node("work", calling(build_graph(model=told(*REPAIR)), tmp_path))
     builder.add_edge(START, "work")
@@ -201,7 +201,7 @@ def test_a_node_calls_the_agent_with_a_state_of_its_own(tmp_path: Path, kept: bo
     assert (result["said"], changed_files(tmp_path, CALC)) == (["add now adds."], FIXED)
 
 
-def test_a_question_inside_of_a_node_is_answered_at_the_parent(tmp_path: Path) -> None:
+def test_question_inside_of_a_node_is_answered_at_the_parent(tmp_path: Path) -> None:
     model = told(*REPAIR)
     builder: Any = StateGraph(Asking)
     agent = build_graph(model=model)

@@ -55,7 +55,7 @@ def deep() -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("loop", [True, False])
-def test_a_subagent_repairs_and_reports(tmp_path: Path, deep: Any, loop: bool) -> None:
+def test_subagent_repairs_and_reports(tmp_path: Path, deep: Any, loop: bool) -> None:
     agent = build_graph(model=told(*REPAIR), context=context(tmp_path))
     around = deep(agent, delegated(), AIMessage("It is repaired."))
     result = asyncio.run(around.ainvoke(ASKED, THREAD)) if loop else around.invoke(ASKED, THREAD)
@@ -63,20 +63,20 @@ def test_a_subagent_repairs_and_reports(tmp_path: Path, deep: Any, loop: bool) -
     assert changed_files(tmp_path, CALC) == FIXED
 
 
-def test_a_subagents_value_is_told_to_the_chief_as_json(tmp_path: Path, deep: Any) -> None:
+def test_subagents_value_is_told_to_the_chief_as_json(tmp_path: Path, deep: Any) -> None:
     counted = told(*REPAIR[:2], use(("final_answer", {"answer": "One.", "value": {"count": 1}})))
     agent = build_graph(model=counted, context=context(tmp_path), response_format=COUNT)
     result = deep(agent, delegated(), AIMessage("One.")).invoke(ASKED, THREAD)
     assert json.loads(result["messages"][-2].text) == {"count": 1}
 
 
-def test_a_subagent_takes_the_chiefs_context_where_it_is_its_own(tmp_path: Path, deep: Any) -> None:
+def test_subagent_takes_the_chiefs_context_where_it_is_its_own(tmp_path: Path, deep: Any) -> None:
     around = deep(build_graph(model=told(*REPAIR)), delegated(), AIMessage("Repaired."), context_schema=AgentContext)
     around.invoke(ASKED, THREAD, context=context(tmp_path))
     assert changed_files(tmp_path, CALC) == FIXED
 
 
-def test_a_subagent_that_ends_early_says_so_to_its_chief(tmp_path: Path, deep: Any) -> None:
+def test_subagent_that_ends_early_says_so_to_its_chief(tmp_path: Path, deep: Any) -> None:
     agent = build_graph(model=told(*REPAIR), context=context(tmp_path, max_calls_per_turn=1))
     result = deep(agent, delegated(), AIMessage("It is not.")).invoke(ASKED, THREAD)
     assert result["messages"][-2].text.startswith(f"{OutcomeKind.BUDGET_STOP} (max_calls_per_turn)")

@@ -50,7 +50,7 @@ def test_what_does_not_pass_ends_the_run(
     assert "\n" not in outcome.message
 
 
-def test_an_endpoint_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endpoint_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     set_clock(monkeypatch)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -61,7 +61,7 @@ def test_an_endpoint_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pyt
     assert outcome.diagnostics == ("provider error: connection (3 tries)",)
 
 
-def test_a_slow_reply_does_not_outlive_the_turn(tmp_path: Path) -> None:
+def test_slow_reply_does_not_outlive_the_turn(tmp_path: Path) -> None:
     """The time of the turn is a limit like any other, also in the middle of a reply."""
     with ScriptedServer([Slow(600, FINE)]) as server:
         outcome = asked(tmp_path, server.base_url, max_seconds=0.1).outcome
@@ -69,7 +69,7 @@ def test_a_slow_reply_does_not_outlive_the_turn(tmp_path: Path) -> None:
     assert (len(server.requests), outcome.usage["total_calls"]) == (1, 1)
 
 
-def test_an_address_without_its_v1_is_found_out_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_address_without_its_v1_is_found_out_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever names the host alone is understood; a server that is no such endpoint is told where most of them are."""
     set_clock(monkeypatch)
     with ScriptedServer([Calls([("list_directory", "{}")]), FINE]) as server:
@@ -90,7 +90,7 @@ def test_retries_pay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(server.requests) == 2
 
 
-def test_an_endpoint_of_one_model_needs_no_name(tmp_path: Path) -> None:
+def test_endpoint_of_one_model_needs_no_name(tmp_path: Path) -> None:
     with ScriptedServer([FINE]) as server:
         outcome = asked(tmp_path, server.base_url, model=None).outcome
     assert (outcome.answer, server.requests[0]["model"]) == ("All is well.", "scripted")
@@ -100,7 +100,7 @@ def test_an_endpoint_of_one_model_needs_no_name(tmp_path: Path) -> None:
     ("word", "done", "answered"),
     [(None, True, True), ("wat", False, True), (None, False, False), ("error", True, False)],
 )
-def test_a_reply_that_no_known_word_ends_is_complete_with_another_word_or_at_the_end_of_its_stream(
+def test_reply_that_no_known_word_ends_is_complete_with_another_word_or_at_the_end_of_its_stream(
     word: str | None, done: bool, answered: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_clock(monkeypatch)

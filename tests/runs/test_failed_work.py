@@ -143,7 +143,7 @@ def test_failed_work_is_taken_back_kept_applied_and_undone(root: Path, run: Call
     assert files(root) == BEFORE
 
 
-def test_the_result_shows_no_diff_and_the_next_turn_is_told(root: Path) -> None:
+def test_result_shows_no_diff_and_the_next_turn_is_told(root: Path) -> None:
     with Session(context(root), thread_id="play", **options()) as session:
         list(session.stream("Do it."))
         result = session.result()
@@ -176,7 +176,7 @@ def test_only_the_turn_that_failed_is_taken_back(root: Path, capsys: pytest.Capt
     assert files(root) == {**BEFORE, "first.txt": "1\n"}, "what an earlier turn did stays"
 
 
-def test_the_changes_stay_where_that_is_wanted(root: Path) -> None:
+def test_changes_stay_where_that_is_wanted(root: Path) -> None:
     outcome = run_task("Do it.", context(root, keep_failed_edits=True), thread_id="play", **options()).outcome
     assert (outcome.restored, len(outcome.changed_files), "mendgraph apply" in outcome.message) == ((), 3, False)
     assert files(root) == AFTER
@@ -215,7 +215,7 @@ def test_what_a_tool_changed_past_the_record_is_named(root: Path) -> None:
     assert files(root) == {**BEFORE, "past.txt": "past\n"}
 
 
-def test_an_attempt_is_applied_to_files_that_have_changed_where_it_fits(root: Path) -> None:
+def test_attempt_is_applied_to_files_that_have_changed_where_it_fits(root: Path) -> None:
     by_task(root)
     (root / "notes.txt").write_text("zero\none\ntwo\nthree\n")
     assert not isinstance(apply_run("play", str(root)), ToolError)
@@ -232,7 +232,7 @@ def test_an_attempt_is_applied_to_files_that_have_changed_where_it_fits(root: Pa
         ("other.txt", "mine\n", "'other.txt'"),
     ],
 )
-def test_an_attempt_that_does_not_fit_changes_nothing(root: Path, path: str, text: str, why: str) -> None:
+def test_attempt_that_does_not_fit_changes_nothing(root: Path, path: str, text: str, why: str) -> None:
     by_task(root)
     write_files(root, {path: text})
     refused = apply_run("play", str(root))
@@ -252,7 +252,7 @@ def test_rules_hold_for_what_is_applied(root: Path) -> None:
     assert files(root) == BEFORE
 
 
-def test_a_batch_keeps_the_copy_of_failed_work(root: Path, tmp_path: Path) -> None:
+def test_batch_keeps_the_copy_of_failed_work(root: Path, tmp_path: Path) -> None:
     tasks = [BatchTask(id="one", prompt="Do it.", workspace=str(root))]
     found: list[Any] = []
     run_batch(
@@ -271,7 +271,7 @@ def test_a_batch_keeps_the_copy_of_failed_work(root: Path, tmp_path: Path) -> No
     assert files(Path(result.copy_path)) == AFTER
 
 
-def test_the_command_shows_applies_and_undoes(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_shows_applies_and_undoes(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     by_task(root)
 
     def told(*words: str) -> tuple[Any, str]:

@@ -37,7 +37,7 @@ def test_two_hundred_turns_of_two_messages_of_one_kb_take_less_than_6_mb(store: 
     assert Path(store.folder, "store.sqlite").stat().st_size == size_of(store)
 
 
-def test_a_turn_of_many_edits_grows_with_each_edit_alike(store: Store, root: Path) -> None:
+def test_turn_of_many_edits_grows_with_each_edit_alike(store: Store, root: Path) -> None:
     grown = edit(store, root, EDITS)
     steps = [after - before for before, after in zip(grown.sizes, grown.sizes[1:], strict=False)]
     assert grown.r_squared > 0.99
@@ -51,7 +51,7 @@ def test_with_add_messages_it_would_bend(store: Store, root: Path) -> None:
     assert grown.sizes[-1] > 3 * 6_000_000 * TURNS / MEASURED
 
 
-def test_a_line_and_a_parabola_are_told_apart() -> None:
+def test_line_and_a_parabola_are_told_apart() -> None:
     line, parabola = Growth(tuple(range(10, 610, 10))), Growth(tuple(x * x for x in range(60)))
     assert (round(line.r_squared, 9), line.after(200)) == (1.0, 2_000)
     assert parabola.r_squared < 0.95

@@ -58,9 +58,9 @@ def test_valid_histories_have_no_problems(messages: list[AnyMessage]) -> None:
         ([ASK, SystemMessage("Be good.")], "message 1 is a system message"),
     ],
 )
-def test_a_broken_history_is_noticed(messages: list[AnyMessage], problem: str) -> None:
+def test_broken_history_is_noticed(messages: list[AnyMessage], problem: str) -> None:
     assert history_problems(messages, Protocol.TEXT)[0] == problem
 
 
-def test_a_native_call_is_never_a_line_of_text() -> None:
+def test_native_call_is_never_a_line_of_text() -> None:
     assert history_problems([ASK, AIMessage(CALL), ASK], Protocol.NATIVE) == []

@@ -101,7 +101,7 @@ def fresh(folder: Path) -> Path:
 
 @rich
 @given(story=stories(), profile=st.sampled_from(PROFILES), limits=contexts(), tight=tight_tokens())
-def test_a_run_keeps_within_everything(
+def test_run_keeps_within_everything(
     tmp_path: Path, story: Story, profile: Profile, limits: JsonMap, tight: JsonMap
 ) -> None:
     run = Run.prepared(story, profile, limits | tight, fresh(tmp_path))
@@ -234,7 +234,7 @@ def way_of(run: Run) -> tuple[list[str], list[tuple[str, str]], tuple[str, str],
 
 @rich
 @given(story=stories(), profile=st.sampled_from(PROFILES[:2]), steps=st.integers(1, 12))
-def test_a_new_request_may_come_at_any_time(tmp_path: Path, story: Story, profile: Profile, steps: int) -> None:
+def test_new_request_may_come_at_any_time(tmp_path: Path, story: Story, profile: Profile, steps: int) -> None:
     run = Run.prepared(story, profile, {}, fresh(tmp_path))
     machine = run.machine()
     machine.invoke(request(), run.config, context=run.context, interrupt_after=NODES)

@@ -105,7 +105,7 @@ def ran(root: Path, *replies: Use | Say, protocol: Protocol, **context: Any) -> 
 
 @needs_sandbox
 @pytest.mark.parametrize("protocol", list(Protocol))
-def test_a_run_is_finished_when_its_checks_pass(root: Path, protocol: Protocol) -> None:
+def test_run_is_finished_when_its_checks_pass(root: Path, protocol: Protocol) -> None:
     result, model = ran(root, READ, write("wrong"), DONE, write("right"), DONE, protocol=protocol)
     outcome = result.outcome
     assert (outcome.kind, outcome.verified) == (OutcomeKind.FINISHED, Verification(kind="passed", ran=(CHECK,)))
@@ -117,7 +117,7 @@ def test_a_run_is_finished_when_its_checks_pass(root: Path, protocol: Protocol) 
 @needs_sandbox
 @pytest.mark.parametrize("protocol", list(Protocol))
 @pytest.mark.parametrize("tries", [1, 3])
-def test_a_run_whose_checks_fail_is_never_finished(root: Path, protocol: Protocol, tries: int) -> None:
+def test_run_whose_checks_fail_is_never_finished(root: Path, protocol: Protocol, tries: int) -> None:
     again = [DONE] * (tries + 2)
     result, model = ran(root, READ, write("wrong"), *again, protocol=protocol, max_failed_tries=tries)
     outcome = result.outcome
@@ -152,7 +152,7 @@ def mended(text: str) -> Use:
         ("sum(item)", "Rewrite the sum.", False),
     ],
 )
-def test_a_repair_stays_beside_a_test_that_failed_already(root: Path, first: str, task: str, finished: bool) -> None:
+def test_repair_stays_beside_a_test_that_failed_already(root: Path, first: str, task: str, finished: bool) -> None:
     write_files(root, CART)
     replies: list[Use | Say] = [use(("read_file", {"path": "cart.py"})), mended(first), *[Say("It is right.")] * 2]
     settings = AgentContext(workspace=str(root), protocol="native", read_ahead=False, max_failed_tries=2)
@@ -307,7 +307,7 @@ def test_examples_below_a_function_are_evidence_where_the_run_did_not_write_them
 
 
 @needs_sandbox
-def test_a_new_name_is_given_and_checked_without_a_call_of_the_model(root: Path) -> None:
+def test_new_name_is_given_and_checked_without_a_call_of_the_model(root: Path) -> None:
     """The patch and the answer are of one reply, and the checks between them look at the patch's files."""
     test = "from cart import total\n\n\ndef test_it():\n    assert total([2, 3]) == 6\n"
     write_files(root, {**CART, "tests/test_cart.py": test})
@@ -320,7 +320,7 @@ def test_a_new_name_is_given_and_checked_without_a_call_of_the_model(root: Path)
     assert result.outcome.verified.kind == "passed"
 
 
-def test_a_definition_is_moved_when_it_is_gone_there_and_imported_from_here(root: Path) -> None:
+def test_definition_is_moved_when_it_is_gone_there_and_imported_from_here(root: Path) -> None:
     """The importer is neither named by the request nor changed by the first reply."""
     cart = CART["cart.py"]
     write_files(

@@ -64,7 +64,7 @@ TOLD = (
 
 
 @pytest.mark.parametrize("told", TOLD, ids=lambda told: told.cassette)
-def test_the_local_model_gets_it_done(told: Told, tmp_path: Path) -> None:
+def test_local_model_gets_it_done(told: Told, tmp_path: Path) -> None:
     write_files(tmp_path, told.files)
     with cassette(told.cassette, Live(Origin.LOCAL_MODEL, local_model)) as tape:
         context = AgentContext(

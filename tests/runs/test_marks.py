@@ -153,7 +153,7 @@ def test_it_is_told_in_the_terminal_in_json_and_in_the_report(tmp_path: Path) ->
     assert "calc.py (deleted)" in page
 
 
-def test_a_file_of_which_only_a_program_knows_what_it_held(tmp_path: Path) -> None:
+def test_file_of_which_only_a_program_knows_what_it_held(tmp_path: Path) -> None:
     """Also of links and large files; what a change lets run later is told of new files and of old ones."""
     if sandbox_problem() is not None:
         pytest.skip("no sandbox for commands here")

@@ -49,7 +49,7 @@ def context(tmp_path: Path) -> AgentContext:
     return AgentContext(workspace=str(tmp_path))
 
 
-def test_a_thread_goes_on_after_an_image_that_its_model_does_not_take(context: AgentContext) -> None:
+def test_thread_goes_on_after_an_image_that_its_model_does_not_take(context: AgentContext) -> None:
     model = Seeing(profile={"image_inputs": False})
     graph = build_graph(InMemorySaver(), model=model)
     outcome = asked(graph, context, "What is it?", IMAGE)
@@ -101,7 +101,7 @@ REFUSALS = ((400, "Invalid value."), (404, "No endpoints take image input."), (5
 
 
 @pytest.mark.parametrize(("status", "message"), REFUSALS)
-def test_an_image_of_a_tool_is_left_out_from_the_models_first_refusal_on(
+def test_image_of_a_tool_is_left_out_from_the_models_first_refusal_on(
     context: AgentContext, status: int, message: str
 ) -> None:
     with ScriptedServer(then=lambda body: without_eyes(body, status, message)) as server:
@@ -114,7 +114,7 @@ def test_an_image_of_a_tool_is_left_out_from_the_models_first_refusal_on(
     assert len(server.requests) == 5  # it is not tried again
 
 
-def test_an_image_of_the_request_that_the_model_refuses_ends_the_run(context: AgentContext) -> None:
+def test_image_of_the_request_that_the_model_refuses_ends_the_run(context: AgentContext) -> None:
     with ScriptedServer(then=lambda body: without_eyes(body, 400, "Invalid value.")) as server:
         named = context.model_copy(update={"model": "blind", "base_url": server.base_url})
         outcome = asked(build_graph(tools=[picture]), named, "What is it?", IMAGE)

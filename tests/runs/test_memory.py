@@ -52,7 +52,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-def test_a_note_outlives_its_run_and_is_shown_as_untrusted(root: Path, tmp_path: Path) -> None:
+def test_note_outlives_its_run_and_is_shown_as_untrusted(root: Path, tmp_path: Path) -> None:
     first, second, other = model(noting(f"{NOTE}\n Or\u200b not.", NOTE, "", f"The key: {KEY}")), model(), model()
     run_task("Look around.", context(root), model=first)
     run_task("And now?", context(root), model=second)
@@ -78,7 +78,7 @@ def test_off_it_costs_nothing(root: Path) -> None:
     assert not Path(workspace_folder_path(str(root)), MEMORY_FILE).exists()
 
 
-def test_a_small_model_is_told_nothing_and_a_reader_writes_nothing(root: Path) -> None:
+def test_small_model_is_told_nothing_and_a_reader_writes_nothing(root: Path) -> None:
     with own_memory(str(root)) as memory:
         memory.remember(NOTE, str)
     small, reading = model(), model(noting("Another one."))
@@ -103,7 +103,7 @@ def test_in_mode_ask_a_person_sees_the_note_first(root: Path) -> None:
     assert noted(own_memory, root) == []
 
 
-def test_a_graph_remembers_in_the_store_that_it_is_given(root: Path) -> None:
+def test_graph_remembers_in_the_store_that_it_is_given(root: Path) -> None:
     store, played, again = InMemoryStore(), model(noting(NOTE)), model()
     for each in (played, again):
         graph = build_graph(model=each, store=store, context=context(root))
@@ -135,7 +135,7 @@ def test_without_a_store_that_works_the_run_goes_on_and_says_so(root: Path, stor
     assert "remember" not in str(played.calls[0].prompt)
 
 
-def test_the_oldest_notes_go(root: Path) -> None:
+def test_oldest_notes_go(root: Path) -> None:
     store = InMemoryStore()
     memory = Memory(store, str(root))
     memory.remember("x" * 300, str)
@@ -186,12 +186,12 @@ def test_note_is_kept_on_one_line_without_invisible_characters(root: Path) -> No
     assert "and this one 0" in refused.message
 
 
-def test_a_workspace_may_only_turn_it_off() -> None:
+def test_workspace_may_only_turn_it_off() -> None:
     assert widening({"memory": True}, AgentContext()) == ("memory",)
     assert widening({"memory": False}, AgentContext(memory=True)) == ()
 
 
-def test_the_command_lists_and_forgets(
+def test_command_lists_and_forgets(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(root)
@@ -215,7 +215,7 @@ def test_the_command_lists_and_forgets(
     assert noted(own_memory, root) == []
 
 
-def test_a_file_that_is_no_memory_is_a_clear_end(root: Path) -> None:
+def test_file_that_is_no_memory_is_a_clear_end(root: Path) -> None:
     with own_memory(str(root)):
         path = Path(workspace_folder_path(str(root)), MEMORY_FILE)
     path.unlink()

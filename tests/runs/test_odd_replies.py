@@ -205,7 +205,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("streamed", "is_async"), [(True, False), (False, True)], ids=["streamed", "whole"])
-def test_an_endpoint_may_send_what_it_likes(folder: Path, streamed: bool, is_async: bool) -> None:
+def test_endpoint_may_send_what_it_likes(folder: Path, streamed: bool, is_async: bool) -> None:
     replies = {name: (document(message, streamed=streamed), told) for name, (message, told) in MESSAGES.items()}
     good = document({"tool_calls": [GOOD]}, streamed=streamed)
     replies |= {name: (change(good), told) for name, (change, told) in DOCUMENTS.items()}
@@ -333,7 +333,7 @@ OWN: JsonMap = {"name": "read_file", "args": {"path": "a.py"}, "id": "c1", "type
         ({"tool_calls": [OWN], "response_metadata": 3}, ...),
     ],
 )  # fmt: skip
-def test_a_chat_model_may_say_what_it_likes(folder: Path, fields: JsonMap, told: Any, is_async: bool) -> None:
+def test_chat_model_may_say_what_it_likes(folder: Path, fields: JsonMap, told: Any, is_async: bool) -> None:
     """Where `told` is left open, the reply may as well be a failure of its provider: one that says why."""
     run = Run(Odd(said=[unchecked(**fields), AIMessage("Done.")]), folder, is_async=is_async)
     found, reason = run.ended()
@@ -365,7 +365,7 @@ def test_of_many_calls_the_first_ones_run_and_each_of_the_others_is_told(
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-def test_a_step_of_many_calls_ends_with_the_time_of_its_run(folder: Path, is_async: bool) -> None:
+def test_step_of_many_calls_ends_with_the_time_of_its_run(folder: Path, is_async: bool) -> None:
     begun: list[float] = []
 
     @tool(effect=Effect.NONE)
@@ -385,7 +385,7 @@ def test_a_step_of_many_calls_ends_with_the_time_of_its_run(folder: Path, is_asy
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-def test_a_step_that_is_taken_up_again_has_the_time_that_is_left(folder: Path, is_async: bool) -> None:
+def test_step_that_is_taken_up_again_has_the_time_that_is_left(folder: Path, is_async: bool) -> None:
     begun: list[float] = []
     left: list[float] = []
 

@@ -123,7 +123,7 @@ def test_what_is_suggested_has_the_name_that_was_asked_for(
     assert result.result.error.suggestions == suggestions
 
 
-def test_the_next_call_of_a_weak_model_has_the_path_that_was_meant(folder: Path) -> None:
+def test_next_call_of_a_weak_model_has_the_path_that_was_meant(folder: Path) -> None:
     block = "/home/dev/src/calc.py\n```python\n" + FIXED + "```"
     script = (Say(block), Say(block.removeprefix("/home/dev/")))
     _, sent = lines(folder, *script, task="Fix the sum.", edit_form="blocks", protocol="text")
@@ -134,7 +134,7 @@ def test_the_next_call_of_a_weak_model_has_the_path_that_was_meant(folder: Path)
 
 @pytest.mark.parametrize("root", ["work", "alias"])
 @pytest.mark.parametrize("protocol", ["native", "text"])
-def test_an_absolute_path_of_the_workspace_is_that_file(folder: Path, root: str, protocol: str) -> None:
+def test_absolute_path_of_the_workspace_is_that_file(folder: Path, root: str, protocol: str) -> None:
     (folder.parent / "alias").symlink_to(folder)
     path = str(folder.parent / root / "notes.txt")
     edit = {"path": path, "old_str": "ours", "new_str": "mine"}
@@ -147,7 +147,7 @@ def test_an_absolute_path_of_the_workspace_is_that_file(folder: Path, root: str,
 
 
 @pytest.mark.parametrize("form", ["replace", "blocks"])
-def test_a_person_who_names_an_absolute_path_means_that_file(folder: Path, form: str) -> None:
+def test_person_who_names_an_absolute_path_means_that_file(folder: Path, form: str) -> None:
     write_files(folder, {"src/AGENTS.md": "Add with care.\n"})
     task = f"Fix the sum in {folder}/src/calc.py, not in {folder.parent}/other/notes.txt."
     results, sent = lines(folder, Say("I did not."), task=task, edit_form=form, protocol="text")

@@ -60,20 +60,20 @@ def test_requests_without_notes_are_the_same_to_the_byte(root: Path, protocol: P
     assert plain[0][1:] == ["What is this?"]
 
 
-def test_the_block_form_of_a_large_model_has_them_too(root: Path) -> None:
+def test_block_form_of_a_large_model_has_them_too(root: Path) -> None:
     (root / "AGENTS.md").write_text("Use tabs.\n")
     sent, _ = work(root, edit_form="blocks", protocol="text")
     assert sent[0][-1].startswith(INTRODUCTION)
     assert "The request:\nWhat is this?" in sent[0][-1]
 
 
-def test_a_small_model_is_told_nothing(root: Path) -> None:
+def test_small_model_is_told_nothing(root: Path) -> None:
     (root / "AGENTS.md").write_text("Use tabs.\n")
     sent, told = work(root, model="qwen2.5-coder-1.5b-instruct")
     assert ("Use tabs." in str(sent), told) == (False, [])
 
 
-def test_a_changed_file_counts_from_the_next_turn_on(root: Path) -> None:
+def test_changed_file_counts_from_the_next_turn_on(root: Path) -> None:
     (root / "AGENTS.md").write_text("Use tabs.\n")
     model = ScriptedModel([Say("One."), Say("Two.")])
     context = AgentContext(workspace=str(root), evidence=False, protocol="text")
@@ -119,7 +119,7 @@ def test_what_is_no_text_of_the_workspace_is_not_read(root: Path, tmp_path: Path
     assert "canary" not in str(told)
 
 
-def test_a_long_file_is_cut_and_paid_for(root: Path) -> None:
+def test_long_file_is_cut_and_paid_for(root: Path) -> None:
     (root / "AGENTS.md").write_text("x" * 78 + "\n" + "Use tabs.\n" * 100_000)
     sent, told = work(root, protocol="text")
     assert len(sent[0][1].encode()) < 9_000
@@ -242,7 +242,7 @@ def test_without_skills_or_for_a_small_model_nothing_is_told_of_them(root: Path,
         ("\udcff", "no UTF-8 text"),
     ],
 )
-def test_a_broken_skill_is_left_out_and_told_to_people(root: Path, text: str, reason: str) -> None:
+def test_broken_skill_is_left_out_and_told_to_people(root: Path, text: str, reason: str) -> None:
     path = root / ".agents/skills/forms/SKILL.md"
     path.parent.mkdir(parents=True)
     path.write_bytes(text.encode(errors="surrogateescape"))

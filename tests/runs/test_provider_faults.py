@@ -140,7 +140,7 @@ def end_of_event(body: str, word: str) -> int:
 
 @pytest.mark.parametrize("clean", [False, True], ids=["broken", "clean"])
 @pytest.mark.parametrize("whole", [TWO_CALLS, TEXT], ids=["two calls", "text"])
-def test_a_reply_is_whole_or_none_wherever_it_is_cut(provider: Provider, whole: ModelReply, clean: bool) -> None:
+def test_reply_is_whole_or_none_wherever_it_is_cut(provider: Provider, whole: ModelReply, clean: bool) -> None:
     """What has come with its finish event is a reply, however the body ends; what it cost may then be missing."""
     body = streamed_body(whole)
     first, finished, counted = (end_of_event(body, word) for word in ("data:", '"finish_reason": "', '"usage"'))
@@ -191,7 +191,7 @@ def test_each_status_is_one_kind_of_failure(provider: Provider, status: int, kin
 
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize(("wish", "seconds"), [("7", 7.0), ("1.5", 1.5), ("0", 0.0), ("soon", None), ("nan", None)])
-def test_the_endpoints_wish_is_read(provider: Provider, status: int, wish: str, seconds: float | None) -> None:
+def test_endpoints_wish_is_read(provider: Provider, status: int, wish: str, seconds: float | None) -> None:
     kind = Kind.RATE_LIMITED if status == 429 else Kind.SERVER_ERROR
     assert failure(provider.answer(Status(status, headers={"Retry-After": wish}))) == (kind, seconds)
 
@@ -200,13 +200,13 @@ BREAKING = [Disconnect(0), Disconnect(0, reset=True), Disconnect(2), Disconnect(
 
 
 @pytest.mark.parametrize("reply", BREAKING, ids=["closed", "reset", "closed on the way", "reset on the way"])
-def test_a_connection_that_breaks_is_a_failure(provider: Provider, reply: Disconnect) -> None:
+def test_connection_that_breaks_is_a_failure(provider: Provider, reply: Disconnect) -> None:
     kind = Kind.INCOMPLETE_STREAM if reply.after_events else Kind.CONNECTION
     results = provider.answers([reply] * 5)
     assert [failure(result) for result in results] == [(kind, None)] * 5
 
 
-def test_a_connection_that_is_refused_is_a_failure() -> None:
+def test_connection_that_is_refused_is_a_failure() -> None:
     with nobody_listening() as url:
         model = connected(url)
         results = [model.complete(CALL, lambda _: None), asyncio.run(asked(model))]
@@ -233,12 +233,12 @@ TIMED_OUT = (Kind.TIMEOUT, None)
     ],
     ids=["silence", "headers only", "stalled", "comments only", "comments after text", "idle", "idle comments"],
 )
-def test_a_reply_that_does_not_come_in_time_is_given_up(provider: Provider, reply: Reply, call: Call) -> None:
+def test_reply_that_does_not_come_in_time_is_given_up(provider: Provider, reply: Reply, call: Call) -> None:
     assert failure(provider.answer(reply, call)) == TIMED_OUT
 
 
 @pytest.mark.parametrize("reply", [Slow(0.2, SPOKEN), Stall(0, SPOKEN, 0.2), Stall(3, SPOKEN, 0.2)])
-def test_a_reply_that_is_only_late_is_taken(provider: Provider, reply: Reply) -> None:
+def test_reply_that_is_only_late_is_taken(provider: Provider, reply: Reply) -> None:
     result = provider.answer(reply, LONG_ENOUGH)
     assert isinstance(result, ModelReply)
     assert result.text == "It adds two numbers."
@@ -282,7 +282,7 @@ def test_each_kind_of_reply_is_told_apart(provider: Provider, reply: Reply, expe
         assert result.model_copy(update={"input_tokens": 0, "output_tokens": 0, "provider": {}}) == expected
 
 
-def test_a_reply_that_does_not_say_why_it_ended_is_none(provider: Provider) -> None:
+def test_reply_that_does_not_say_why_it_ended_is_none(provider: Provider) -> None:
     assert failure(provider.answer(NoFinish("It adds."))) == (Kind.INCOMPLETE_STREAM, None)
 
 
@@ -306,7 +306,7 @@ def test_usage_is_what_the_endpoint_says_and_never_negative(
 
 
 @pytest.mark.parametrize("huge", [2**63, 10**30, 1e300])
-def test_a_usage_that_no_store_can_hold_is_cut(provider: Provider, huge: float) -> None:
+def test_usage_that_no_store_can_hold_is_cut(provider: Provider, huge: float) -> None:
     result = provider.answer(Say("It adds.", {"prompt_tokens": huge, "completion_tokens": huge}))
     assert isinstance(result, ModelReply)
     assert 10**9 < result.input_tokens == result.output_tokens < 2**53

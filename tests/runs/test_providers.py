@@ -182,22 +182,20 @@ def test_transient_failure_is_retried_twice_unless_the_context_says_otherwise(
     assert (finished(ended), ended.waits) == ((OutcomeKind.FINISHED, "All is well.", 4), [0.5, 1.0, 2.0])
 
 
-def test_a_wait_that_is_too_long_is_not_waited_for(tmp_path: Path, waits: list[float]) -> None:
+def test_wait_that_is_too_long_is_not_waited_for(tmp_path: Path, waits: list[float]) -> None:
     ended = both(tmp_path, waits, [Status(429, headers={"Retry-After": "31"}), FINE])
     assert (ended.outcome.kind, ended.outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.PROVIDER_FAILED)
     assert (ended.waits, len(ended.requests[0])) == ([], 1)
 
 
 @pytest.mark.parametrize("stalls", [Stall(2, Chunked(FINE, 3)), Drip(2, Chunked(FINE, 3))], ids=["silent", "comments"])
-def test_a_reply_that_stops_coming_is_given_up_and_tried_again(
-    stalls: Reply, tmp_path: Path, waits: list[float]
-) -> None:
+def test_reply_that_stops_coming_is_given_up_and_tried_again(stalls: Reply, tmp_path: Path, waits: list[float]) -> None:
     ended = both(tmp_path, waits, [stalls, FINE], idle_timeout_s=0.15, request_timeout_s=30.0)
     assert (finished(ended), ended.waits) == ((OutcomeKind.FINISHED, "All is well.", 2), [0.5])
     assert ended.outcome.usage["total_input_tokens"] > 100  # the estimate of the first, as its endpoint had begun
 
 
-def test_a_reply_that_never_begins_is_given_up(tmp_path: Path, waits: list[float]) -> None:
+def test_reply_that_never_begins_is_given_up(tmp_path: Path, waits: list[float]) -> None:
     ended = both(tmp_path, waits, [Stall(0)], request_timeout_s=0.15, provider_retries=0)
     assert (ended.outcome.kind, ended.outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.PROVIDER_FAILED)
     assert "did not answer in time" in ended.outcome.message
@@ -217,7 +215,7 @@ def test_after_its_tries_the_next_model_answers(tmp_path: Path, waits: list[floa
     assert ended.waits == [0.5, 1.0, 0.5, 1.0]
 
 
-def test_a_key_that_is_refused_is_named_and_never_shown(tmp_path: Path, waits: list[float]) -> None:
+def test_key_that_is_refused_is_named_and_never_shown(tmp_path: Path, waits: list[float]) -> None:
     quoted = {"error": {"message": f"Incorrect API key provided: {KEY}.", "code": "invalid_api_key"}}
     ended = both(tmp_path, waits, [Status(401, quoted)])
     assert (ended.outcome.reason, ended.waits, len(ended.requests[0])) == (StopReason.PROVIDER_FAILED, [], 1)
@@ -225,13 +223,13 @@ def test_a_key_that_is_refused_is_named_and_never_shown(tmp_path: Path, waits: l
 
 
 @pytest.mark.parametrize("status", [401, 402, 403])
-def test_a_refused_key_lets_the_next_model_answer(status: int, tmp_path: Path, waits: list[float]) -> None:
+def test_refused_key_lets_the_next_model_answer(status: int, tmp_path: Path, waits: list[float]) -> None:
     ended = both(tmp_path, waits, [Status(status)], [FINE])
     assert (finished(ended), ended.waits) == ((OutcomeKind.FINISHED, "All is well.", 2), [])
     assert [each["input_tokens"] for each in ended.usage] == [0, 100]
 
 
-def test_the_key_of_a_fallback_is_named_by_its_host(tmp_path: Path, waits: list[float]) -> None:
+def test_key_of_a_fallback_is_named_by_its_host(tmp_path: Path, waits: list[float]) -> None:
     ended = both(tmp_path, waits, [Status(404)], [Status(403)])
     assert ended.outcome.reason is StopReason.PROVIDER_FAILED
     assert "check MENDGRAPH_API_KEY_127_0_0_1" in ended.outcome.message
@@ -249,7 +247,7 @@ def test_what_is_wrong_with_the_request_goes_to_nobody_else(tmp_path: Path, wait
 # --- A window that is too small
 
 
-def test_an_overflow_leads_to_one_compaction_and_one_more_try(tmp_path: Path, waits: list[float]) -> None:
+def test_overflow_leads_to_one_compaction_and_one_more_try(tmp_path: Path, waits: list[float]) -> None:
     ended = both(tmp_path, waits, [*[READ] * 2, READ_ON, READ_ON2, Status(400, OVERFLOW), FINE])
     assert (finished(ended), ended.waits) == ((OutcomeKind.FINISHED, "All is well.", 6), [])
     assert [told["kind"] for told in ended.compactions] == ["cleared"]
@@ -262,7 +260,7 @@ READ_ON = Calls([("read_file", '{"path":"big.txt","start_line":121,"limit":120}'
 READ_ON2 = Calls([("read_file", '{"path":"big.txt","start_line":241,"limit":120}')], usage=(100, 10))
 
 
-def test_a_second_overflow_is_a_typed_stop(tmp_path: Path, waits: list[float]) -> None:
+def test_second_overflow_is_a_typed_stop(tmp_path: Path, waits: list[float]) -> None:
     ended = both(tmp_path, waits, [READ, READ_ON, READ_ON2, *[Status(400, OVERFLOW)] * 5])
     assert (ended.outcome.kind, ended.outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.CONTEXT_OVERFLOW)
     assert (len(ended.requests[0]), len(ended.compactions)) == (5, 1)
@@ -276,7 +274,7 @@ def test_where_nothing_can_be_left_out_an_overflow_is_a_typed_stop(tmp_path: Pat
     assert "longer than the model's window" in ended.outcome.diagnostics[-1]
 
 
-def test_a_summary_is_paid_and_told_like_any_call(tmp_path: Path, waits: list[float]) -> None:
+def test_summary_is_paid_and_told_like_any_call(tmp_path: Path, waits: list[float]) -> None:
     """The model says so much itself that clearing results cannot make room."""
     summary = json.dumps({"done": ["read a part"], "findings": ["only words"], "left": [], "files": ["big.txt"]})
 

@@ -120,7 +120,7 @@ def without_reason(verdict: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
-def test_a_real_reply_is_read_as_a_careful_person_would(case: dict[str, Any]) -> None:
+def test_real_reply_is_read_as_a_careful_person_would(case: dict[str, Any]) -> None:
     expected = case["differs"]["verdict"] if "differs" in case else case["verdict"]
     assert verdict_of(case) == without_reason(expected)
 
@@ -131,7 +131,7 @@ def test_what_is_marked_as_read_in_another_way_is(case: dict[str, Any]) -> None:
     assert case["differs"]["why"]
 
 
-def test_the_replies_are_many_whole_and_of_many_shapes() -> None:
+def test_replies_are_many_whole_and_of_many_shapes() -> None:
     assert len(CASES) >= 60
     assert len({case["shape"] for case in CASES}) >= 12
     assert len({case["reply"] for case in CASES}) == len({case["name"] for case in CASES}) == len(CASES)

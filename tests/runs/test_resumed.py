@@ -110,7 +110,7 @@ def cut_off(root: Path, lines: Sequence[Use | Say], after: int, **more: Any) -> 
     limit=st.sampled_from([2, 10]),
     share=st.floats(0, 1, exclude_max=True),
 )
-def test_a_run_that_is_cut_off_anywhere_ends_as_if_nothing_had_been(
+def test_run_that_is_cut_off_anywhere_ends_as_if_nothing_had_been(
     places: Path, lines: list[Use], limit: int, share: float
 ) -> None:
     left, expected = whole(workspace(places), lines, max_calls_per_turn=limit)
@@ -140,7 +140,7 @@ def handed_over_late(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("handed_over_late")
-def test_a_reply_that_has_come_is_not_asked_for_again(places: Path) -> None:
+def test_reply_that_has_come_is_not_asked_for_again(places: Path) -> None:
     lines: list[Use | Say] = [use(CALLS[0]), Say("All done.")]
     left, expected = whole(workspace(places), lines)
     assert [cut_off(workspace(places), lines, after) for after in left] == [expected] * len(left)
@@ -163,7 +163,7 @@ class Wordy(HistoryModel):
         yield from super().chunks(call)
 
 
-def test_a_reply_that_is_dropped_ends_the_run_and_is_asked_for_again_at_once(places: Path) -> None:
+def test_reply_that_is_dropped_ends_the_run_and_is_asked_for_again_at_once(places: Path) -> None:
     root = workspace(places)
     model = Wordy([Say("All done.")])
     with session(root, model) as opened:

@@ -75,7 +75,7 @@ def page(start: int) -> Use:
     return use(("read_file", {"path": "@result/1", "start_line": start, "limit": 400}))
 
 
-def test_a_large_result_is_kept_and_read_page_by_page(root: Path, tmp_path: Path) -> None:
+def test_large_result_is_kept_and_read_page_by_page(root: Path, tmp_path: Path) -> None:
     starts = (1, 401, 801, 1_201, 1_601)
     model = ran(root, RECITE, *map(page, starts), DONE)
     [result] = results_of(model, 1)
@@ -88,7 +88,7 @@ def test_a_large_result_is_kept_and_read_page_by_page(root: Path, tmp_path: Path
     assert (kept.stat().st_size, stat.S_IMODE(kept.stat().st_mode)) == (200_000, 0o600)
 
 
-def test_a_kept_result_is_there_for_another_session_of_the_same_thread(root: Path) -> None:
+def test_kept_result_is_there_for_another_session_of_the_same_thread(root: Path) -> None:
     saver = InMemorySaver(serde=serializer())
     ran(root, RECITE, DONE, checkpointer=saver)
     model = ran(root, page(2_000), DONE, checkpointer=saver)
@@ -111,7 +111,7 @@ def test_another_thread_does_not_see_it(root: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["write_file", "edit_file"])
-def test_a_kept_result_is_never_written(name: str, root: Path) -> None:
+def test_kept_result_is_never_written(name: str, root: Path) -> None:
     arguments: JsonMap = {"write_file": {"content": "x"}, "edit_file": {"old_str": "x", "new_str": "y"}}[name]
     model = ran(root, RECITE, use((name, {"path": "@result/1", **arguments})), DONE)
     error = results_of(model, 2)[-1]["error"]
@@ -131,7 +131,7 @@ def test_without_a_folder_a_large_result_is_only_cut(root: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("linked", [False, True], ids=["inside", "inside by a link"])
-def test_a_log_inside_the_workspace_is_kept_from_the_agent(
+def test_log_inside_the_workspace_is_kept_from_the_agent(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linked: bool
 ) -> None:
     (tmp_path / "link").symlink_to(root / "data")
@@ -156,7 +156,7 @@ def test_a_log_inside_the_workspace_is_kept_from_the_agent(
     assert rules == [*["run_records"] * 4, ""]
 
 
-def test_a_folder_that_cannot_be_made_is_told(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_that_cannot_be_made_is_told(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a saver of one's own a run may look at files; what cannot be recorded is not changed."""
     (tmp_path / "file").write_text("", encoding="utf-8")
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "file"))

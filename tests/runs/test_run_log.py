@@ -103,7 +103,7 @@ def test_validation_diagnostics_of_a_system_error_are_logged(
     assert "replies_healed" not in outcome.usage
 
 
-def test_a_malformed_call_beside_others_is_logged_with_its_problem(tmp_path: Path) -> None:
+def test_malformed_call_beside_others_is_logged_with_its_problem(tmp_path: Path) -> None:
     mixed = use(("read_file", {"path": "a.py"}), ("read_file", {"pth": 1}))
     _, log = logged(tmp_path, mixed, DONE)
     calls = [record for record in log if record["event"] == "call"]
@@ -111,7 +111,7 @@ def test_a_malformed_call_beside_others_is_logged_with_its_problem(tmp_path: Pat
     assert ("problem" in calls[0], calls[1]["problem"]["kind"]) == (False, "INVALID_ARGUMENTS")
 
 
-def test_the_repeated_signature_the_override_and_the_end_are_logged_and_counted(
+def test_repeated_signature_the_override_and_the_end_are_logged_and_counted(
     tmp_path: Path, reader: InMemoryMetricReader
 ) -> None:
     outcome, log = logged(tmp_path, *[reads("a.py")] * 4)
@@ -132,25 +132,25 @@ def test_truncated_reads_are_counted(tmp_path: Path, reader: InMemoryMetricReade
     assert counts(reader) == {"mendgraph.truncated": 1}
 
 
-def test_a_run_without_calls_logs_its_end(tmp_path: Path) -> None:
+def test_run_without_calls_logs_its_end(tmp_path: Path) -> None:
     _, log = logged(tmp_path, Say("Hello."))
     assert [(record["event"], record["kind"]) for record in log] == [("end", "FINISHED")]
 
 
-def test_a_run_that_ends_at_a_limit_logs_its_end(tmp_path: Path) -> None:
+def test_run_that_ends_at_a_limit_logs_its_end(tmp_path: Path) -> None:
     stopped, log = logged(tmp_path, reads("a.py"), reads("b.py"), max_calls_per_turn=1)
     assert stopped.kind is OutcomeKind.BUDGET_STOP
     assert (log[-1]["event"], log[-1]["reason"]) == ("end", stopped.reason.value)
 
 
-def test_a_secret_in_what_is_logged_of_a_reply_is_masked(tmp_path: Path) -> None:
+def test_secret_in_what_is_logged_of_a_reply_is_masked(tmp_path: Path) -> None:
     secret = "sk-" + "abcdefghijklmnop1234"
     _, log = logged(tmp_path, use(("read_file", f'{{"path": {secret}}}')), DONE)
     assert secret not in json.dumps(log)
     assert log[0]["event"] == "asked_again"
 
 
-def test_the_report_has_the_counts_of_the_turn(tmp_path: Path) -> None:
+def test_report_has_the_counts_of_the_turn(tmp_path: Path) -> None:
     write_files(tmp_path / "root", FILES)
     with session(tmp_path / "root", scripted(Protocol.NATIVE, BROKEN, *[reads("long.txt")] * 3, DONE)) as opened:
         opened.work("Do it.")

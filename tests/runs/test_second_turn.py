@@ -35,7 +35,7 @@ def last_words(model: ScriptedModel, call: int) -> str:
 
 
 @pytest.mark.parametrize("between", [(), (Say("b.py is right as it is."),)], ids=["edits", "words"])
-def test_a_file_that_an_order_lists_has_to_be_changed(tmp_path: Path, between: tuple[Say, ...]) -> None:
+def test_file_that_an_order_lists_has_to_be_changed(tmp_path: Path, between: tuple[Say, ...]) -> None:
     write_files(tmp_path, FILES)
     model = ScriptedModel([block("a.py"), *between, block("b.py")])
     [outcome] = play(tmp_path, model, BOTH, name=SMALL)
@@ -44,7 +44,7 @@ def test_a_file_that_an_order_lists_has_to_be_changed(tmp_path: Path, between: t
     assert len(model.calls) == 2 + len(between)
 
 
-def test_a_model_that_insists_is_taken_at_its_word_at_its_last_try(tmp_path: Path) -> None:
+def test_model_that_insists_is_taken_at_its_word_at_its_last_try(tmp_path: Path) -> None:
     write_files(tmp_path, FILES)
     model = ScriptedModel([block("a.py")], then=Say("All is well."))
     [outcome] = play(tmp_path, model, BOTH, name=SMALL)

@@ -60,7 +60,7 @@ def test_turns_alternate_and_a_question_is_answered_elsewhere(servers: Servers) 
         assert [each["type"] for each in servers.state("ann", server, thread)["values"]["messages"]] == kinds
 
 
-def test_a_run_whose_server_was_killed_goes_on_at_another_server(servers: Servers) -> None:
+def test_run_whose_server_was_killed_goes_on_at_another_server(servers: Servers) -> None:
     folder = servers.project("ann", "counter", COUNT)
     thread = servers.thread("ann", servers.first)
     servers.model.say(FIRST, Stall(reply=Say("never said")))
@@ -81,7 +81,7 @@ def test_a_run_whose_server_was_killed_goes_on_at_another_server(servers: Server
     assert servers.ask("ann", servers.first, thread, "Hi.", workspace="counter")["outcome"]["answer"] == "Hello again."
 
 
-def test_a_run_whose_server_was_killed_is_resumed_by_the_command(servers: Servers) -> None:
+def test_run_whose_server_was_killed_is_resumed_by_the_command(servers: Servers) -> None:
     folder = servers.project("ann", "resumed", COUNT)
     thread = servers.thread("ann", servers.first)
     servers.model.say(FIRST, Stall(reply=Say("never said")))
@@ -105,7 +105,7 @@ def test_a_run_whose_server_was_killed_is_resumed_by_the_command(servers: Server
     servers.first.wait()
 
 
-def test_a_run_that_is_cancelled_leaves_its_thread_to_the_next_one_anywhere(servers: Servers) -> None:
+def test_run_that_is_cancelled_leaves_its_thread_to_the_next_one_anywhere(servers: Servers) -> None:
     servers.project("ann", "slow", CALC)
     thread = servers.thread("ann", servers.first)
     servers.model.say(Stall(reply=Say("never said")))
@@ -213,7 +213,7 @@ def test_nobody_is_let_in_without_a_token(servers: Servers) -> None:
             assert client.get("/health").status_code == 200
 
 
-def test_a_client_cannot_say_who_it_is(servers: Servers) -> None:
+def test_client_cannot_say_who_it_is(servers: Servers) -> None:
     thread = servers.thread("bob", servers.first)
     refused: list[JsonMap] = [
         {"config": {"configurable": {"langgraph_auth_user": {"identity": "ann"}}}},

@@ -56,7 +56,7 @@ def is_free(root: Path) -> bool:
 # --- Twice, or in the middle
 
 
-def test_a_session_works_on_one_request_at_a_time(root: Path) -> None:
+def test_session_works_on_one_request_at_a_time(root: Path) -> None:
     with session(root, MAKE, DONE) as opened:
         first = opened.stream("Do it.")
         next(first)
@@ -68,7 +68,7 @@ def test_a_session_works_on_one_request_at_a_time(root: Path) -> None:
         assert outcome(list(opened.stream("And this."))).kind is OutcomeKind.FINISHED
 
 
-def test_a_turn_that_is_cancelled_while_it_opens_leaves_nothing_locked(root: Path) -> None:
+def test_turn_that_is_cancelled_while_it_opens_leaves_nothing_locked(root: Path) -> None:
     async def cancelled() -> None:
         opened = session(root, DONE)
         turn = asyncio.ensure_future(_all(opened.astream("Do it.")))
@@ -87,9 +87,7 @@ async def _all(events: Any) -> list[Event]:
     return [event async for event in events]
 
 
-def test_an_interrupt_while_the_end_is_written_leaves_nothing_locked(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupt_while_the_end_is_written_leaves_nothing_locked(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = SqliteStoreSaver.put
 
     def put(self: SqliteStoreSaver, config: Any, checkpoint: Any, *rest: Any) -> Any:
@@ -127,7 +125,7 @@ def test_what_was_never_begun_cannot_go_on(root: Path, saver: bool) -> None:
         assert outcome(list(opened.answer("approve"))).reason is StopReason.INVALID_REQUEST
 
 
-def test_a_run_that_was_pruned_meanwhile_does_not_go_on_without_its_history(root: Path) -> None:
+def test_run_that_was_pruned_meanwhile_does_not_go_on_without_its_history(root: Path) -> None:
     with session(root, DONE) as opened:
         list(opened.stream("Do it."))
         prune_runs(str(root), keep=0)
@@ -137,7 +135,7 @@ def test_a_run_that_was_pruned_meanwhile_does_not_go_on_without_its_history(root
 
 
 @pytest.mark.parametrize("days", [-1.0, 1e6, float("nan"), float("inf")])
-def test_an_age_that_no_run_can_have_is_refused(root: Path, days: float) -> None:
+def test_age_that_no_run_can_have_is_refused(root: Path, days: float) -> None:
     refused = prune_runs(str(root), older_than_days=days)
     assert isinstance(refused, ToolError)
     assert refused.code is ToolErrorCode.INVALID_ARGUMENT
@@ -146,7 +144,7 @@ def test_an_age_that_no_run_can_have_is_refused(root: Path, days: float) -> None
 # --- Taken back
 
 
-def test_a_run_that_was_taken_back_is_told_so_when_it_goes_on(root: Path) -> None:
+def test_run_that_was_taken_back_is_told_so_when_it_goes_on(root: Path) -> None:
     with session(root, MAKE, EDIT, DONE, max_calls_per_turn=1) as opened:
         assert outcome(list(opened.stream("Make and edit."))).reason is StopReason.MAX_CALLS_PER_TURN
     undo_run("t", str(root))
@@ -165,7 +163,7 @@ def test_a_run_that_was_taken_back_is_told_so_when_it_goes_on(root: Path) -> Non
 # --- Elsewhere
 
 
-def test_a_relative_workspace_stays_the_one_that_it_was(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_workspace_stays_the_one_that_it_was(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (root.parent / "other").mkdir()
     monkeypatch.chdir(root)
     with session(".", MAKE, DONE) as opened:
@@ -175,7 +173,7 @@ def test_a_relative_workspace_stays_the_one_that_it_was(root: Path, monkeypatch:
     assert os.listdir(root.parent / "other") == []
 
 
-def test_a_thread_id_that_is_used_again_does_not_get_the_old_runs_results(root: Path) -> None:
+def test_thread_id_that_is_used_again_does_not_get_the_old_runs_results(root: Path) -> None:
     with session(root, MAKE, DONE, saver=InMemorySaver(serde=serializer())) as opened:
         list(opened.stream("Do it."))
     (root / "new.txt").unlink()
@@ -186,7 +184,7 @@ def test_a_thread_id_that_is_used_again_does_not_get_the_old_runs_results(root: 
     assert "The run was cut off before this call" in str(history[2].content)
 
 
-def test_an_answer_from_another_process_is_told_with_its_call(root: Path) -> None:
+def test_answer_from_another_process_is_told_with_its_call(root: Path) -> None:
     with session(root, EDIT, MAKE, DONE, mode="ask") as opened:
         list(opened.stream("Do it."))
         assert isinstance(list(opened.answer("approve"))[-1], Asked)

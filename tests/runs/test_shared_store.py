@@ -126,7 +126,7 @@ class Server:
             self._again.wait(60)
 
 
-def test_a_server_that_stops_in_the_middle_is_waited_for_and_then_ends_the_run_and_nothing_is_lost(
+def test_server_that_stops_in_the_middle_is_waited_for_and_then_ends_the_run_and_nothing_is_lost(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = project(tmp_path / "whole")
@@ -170,7 +170,7 @@ CUTS = range(90, 450, 15 if os.environ.get("MENDGRAPH_SWEEP") else 90)
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_a_run_whose_wire_is_cut_goes_on_wherever_that_is(
+def test_run_whose_wire_is_cut_goes_on_wherever_that_is(
     shared_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, late: bool
 ) -> None:
     whole = project(tmp_path / "whole")
@@ -187,7 +187,7 @@ def test_a_run_whose_wire_is_cut_goes_on_wherever_that_is(
         assert (steps, sum(message.text == "It adds now." for message in result.messages)) == ([5, 4, 3, 2], 1), at
 
 
-def test_a_wire_through_which_nothing_comes_ends_the_run_in_time_and_nothing_is_lost(
+def test_wire_through_which_nothing_comes_ends_the_run_in_time_and_nothing_is_lost(
     shared_store: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = project(tmp_path / "whole")
@@ -205,7 +205,7 @@ def test_a_wire_through_which_nothing_comes_ends_the_run_in_time_and_nothing_is_
         close_postgres()
 
 
-def test_a_lock_is_not_given_back_on_a_wire_that_is_known_to_be_silent(
+def test_lock_is_not_given_back_on_a_wire_that_is_known_to_be_silent(
     shared_store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mendgraph.nodes.execute_tools.store.postgres.LONGEST_WAIT_S", 0.5)
@@ -250,7 +250,7 @@ def test_who_lost_the_workspace_changes_nothing_more_and_the_other_one_goes_on(
     assert tree(folder) == tree(whole)
 
 
-def test_a_thread_is_at_work_on_one_machine_and_goes_on_on_another_when_that_is_killed(
+def test_thread_is_at_work_on_one_machine_and_goes_on_on_another_when_that_is_killed(
     shared_store: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other machine is a process with a copy of the workspace and a data folder of its own."""
@@ -324,7 +324,7 @@ def test_any_name_and_any_text_come_back(folder: Path, thread: str) -> None:
 
 
 @pytest.mark.usefixtures("any_store")
-def test_a_name_that_no_file_can_hold_is_a_failed_run_and_no_crash(folder: Path, any_store: str) -> None:
+def test_name_that_no_file_can_hold_is_a_failed_run_and_no_crash(folder: Path, any_store: str) -> None:
     result = run_task("Look.", context(folder), model=HistoryModel((Say("Done."),)), thread_id="\ud800")
     assert ended(result) == (FINISHED if any_store == "postgresql" else FAILED)
 

@@ -105,7 +105,7 @@ SCHEMA_UNHEARD: JsonMap = {
 @settings(max_examples=10)
 @example(rate=0.92, limits=SCHEMA_UNHEARD, forms=["malformed", "malformed", "call", "malformed", "call"])
 @given(rate=st.floats(0.5, 1.0), limits=LIMITS, forms=st.lists(st.sampled_from(["call", "malformed"]), max_size=12))
-def test_an_endpoint_that_tells_the_truth_passes_no_limit_at_all(
+def test_endpoint_that_tells_the_truth_passes_no_limit_at_all(
     data: Path, rate: float, limits: JsonMap, forms: list[str]
 ) -> None:
     """Where its tokens have four bytes or more, every estimate is on the high side."""
@@ -122,7 +122,7 @@ def test_an_endpoint_that_tells_the_truth_passes_no_limit_at_all(
 
 
 @pytest.mark.parametrize("durability", ["sync", "async"])
-def test_a_process_that_dies_in_every_call_uses_the_budget_up(data: Path, durability: Any) -> None:
+def test_process_that_dies_in_every_call_uses_the_budget_up(data: Path, durability: Any) -> None:
     root, limits = workspace(data), {"max_calls_per_turn": 4, "max_calls_per_session": 4}
     model = provider(data, root, [Dies()] * 20, limits)
     outcome = worked(context(root, **limits), model, 1, durability=durability)[0]
@@ -175,7 +175,7 @@ def test_time_travel_gives_nothing_back(data: Path, places: list[int]) -> None:
 
 
 @pytest.mark.parametrize("at", [1, 2, 3])
-def test_a_fork_begins_with_what_its_run_had_spent_by_then(data: Path, at: int) -> None:
+def test_fork_begins_with_what_its_run_had_spent_by_then(data: Path, at: int) -> None:
     root = workspace(data)
     model = provider(data, root, [STEP, STEP, STEP, Said("answer")], {})
     worked(context(root), model, 1)
@@ -255,7 +255,7 @@ def test_two_sessions_in_two_workspaces_hold_one_limit(
     ],
     ids=["tokens", "cost", "another account", "day"],
 )
-def test_a_run_whose_account_is_full_goes_on_where_it_was_when_its_limit_is_raised(
+def test_run_whose_account_is_full_goes_on_where_it_was_when_its_limit_is_raised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: JsonMap, raised: JsonMap
 ) -> None:
     monkeypatch.setenv(DATA_DIR_VARIABLE, str(tmp_path / "data"))
@@ -284,7 +284,7 @@ def test_a_run_whose_account_is_full_goes_on_where_it_was_when_its_limit_is_rais
     assert account_spent(before.account) != account_spent("batch/another")
 
 
-def test_a_provider_that_reports_next_to_nothing_is_charged_with_the_fewest_tokens_that_were_sent(data: Path) -> None:
+def test_provider_that_reports_next_to_nothing_is_charged_with_the_fewest_tokens_that_were_sent(data: Path) -> None:
     """One and a half tokens a call would leave every limit out of reach."""
     lie = {"prompt_tokens": 1.5, "completion_tokens": 0.5, "total_tokens": 2}
     with ScriptedServer(then=lambda _: Say("Done.", usage=lie)) as server:

@@ -118,7 +118,7 @@ def test_while_a_tool_works(root: Path, number: signal.Signals, by: str) -> None
         ((signal.SIGTERM, signal.SIGINT), 143, "Ctrl-C"),
     ],
 )
-def test_the_second_signal_does_not_wait_for_the_tool(
+def test_second_signal_does_not_wait_for_the_tool(
     root: Path, numbers: tuple[signal.Signals, signal.Signals], code: int, by: str
 ) -> None:
     first = "SIGTERM" if numbers[0] == signal.SIGTERM else "Ctrl-C"
@@ -176,7 +176,7 @@ WORKING = use(("stopped_meanwhile", {"name": "a.txt"}), ("write_file", {"path": 
 
 
 @pytest.mark.parametrize("way", ["call", "thread", "signal"])
-def test_a_program_may_stop_its_own_run_from_anywhere(root: Path, way: str) -> None:
+def test_program_may_stop_its_own_run_from_anywhere(root: Path, way: str) -> None:
     with session(root, WORKING, Say("Never."), Say("And now?")) as running:
         handled = threading.Event()
 
@@ -210,7 +210,7 @@ def test_a_program_may_stop_its_own_run_from_anywhere(root: Path, way: str) -> N
         assert outcome_of(running.stream("And then?")).kind is OutcomeKind.FINISHED
 
 
-def test_a_stop_while_nothing_runs_stops_nothing(root: Path) -> None:
+def test_stop_while_nothing_runs_stops_nothing(root: Path) -> None:
     with session(root, Say("Hello.")) as running:
         running.stop("by somebody")
         assert outcome_of(running.stream("Hi.")).kind is OutcomeKind.FINISHED

@@ -31,7 +31,7 @@ from tests.workspace_files import changed_files, write_files
 pytestmark = pytest.mark.studio
 
 
-def test_the_graph_is_drawn_whole(studio: Studio) -> None:
+def test_graph_is_drawn_whole(studio: Studio) -> None:
     [assistant] = studio.client.assistants.search(graph_id="mendgraph")
     drawn: Any = studio.client.assistants.get_graph(assistant["assistant_id"])
     assert {node["id"] for node in drawn["nodes"]} == {"__start__", "__end__", *NODES}
@@ -43,7 +43,7 @@ def test_the_graph_is_drawn_whole(studio: Studio) -> None:
     assert labels == {t.label for t in TRANSITIONS}
 
 
-def test_a_thread_is_run_and_goes_on(studio: Studio, tmp_path: Path) -> None:
+def test_thread_is_run_and_goes_on(studio: Studio, tmp_path: Path) -> None:
     write_files(tmp_path, CALC)
     thread: Any = studio.client.threads.create()
     with told(use(READ), use(EDIT), DONE, Say("You are welcome.")) as model:
@@ -72,7 +72,7 @@ def test_notes_for_later_runs_are_kept_in_the_servers_store(studio: Studio, tmp_
     assert studio.complaints() == []
 
 
-def test_a_run_is_watched_step_by_step(studio: Studio, tmp_path: Path) -> None:
+def test_run_is_watched_step_by_step(studio: Studio, tmp_path: Path) -> None:
     write_files(tmp_path, CALC)
     thread: Any = studio.client.threads.create()
     path: list[str] = []
@@ -112,7 +112,7 @@ def schemas(studio: Studio) -> dict[str, Any]:
     return {name: found[f"{name}_schema"]["properties"] for name in ("context", "input", "output", "state")}
 
 
-def test_a_client_gives_messages_and_gets_what_came_of_them(studio: Studio) -> None:
+def test_client_gives_messages_and_gets_what_came_of_them(studio: Studio) -> None:
     found = schemas(studio)
     assert set(found["input"]) == {"messages"}
     assert set(found["output"]) == {"messages", "outcome", "structured_response", "changes", "plan", "spending"}
@@ -150,7 +150,7 @@ def test_each_field_has_help_a_default_and_its_limits(studio: Studio) -> None:
     ],
     ids=str,
 )
-def test_a_message_may_be_text_or_blocks(messages: Any, text: str | None) -> None:
+def test_message_may_be_text_or_blocks(messages: Any, text: str | None) -> None:
     """As `langgraph dev` hands it on: it calls the graph with what it was sent."""
     from langgraph.checkpoint.memory import InMemorySaver
 
@@ -182,7 +182,7 @@ CONTEXTS: tuple[tuple[JsonMap, str], ...] = (
 )
 
 
-def test_a_context_that_does_not_fit_is_refused_by_name(studio: Studio, tmp_path: Path) -> None:
+def test_context_that_does_not_fit_is_refused_by_name(studio: Studio, tmp_path: Path) -> None:
     """No call is made for any of them, and no secret is repeated."""
     with told() as model:
 
@@ -202,7 +202,7 @@ def test_a_context_that_does_not_fit_is_refused_by_name(studio: Studio, tmp_path
     assert "secret@" not in json.dumps(answers) + studio.said()
 
 
-def test_a_client_has_no_other_way_to_a_wider_context(studio: Studio, tmp_path: Path) -> None:
+def test_client_has_no_other_way_to_a_wider_context(studio: Studio, tmp_path: Path) -> None:
     """In assistants, in configurable, in the state: nothing is asked of its endpoint, and nothing is written."""
     asked, call = studio.request("Hi."), {"tool": "write_file", "arguments": {"path": "forged", "content": ""}}
     with told(Say("Hello.")) as ours, told() as theirs, httpx.Client(base_url=studio.url, timeout=60) as client:
@@ -234,7 +234,7 @@ def test_a_client_has_no_other_way_to_a_wider_context(studio: Studio, tmp_path: 
     assert (theirs.requests, list(tmp_path.iterdir())) == ([], [])
 
 
-def test_a_setting_that_does_not_exist_is_never_ignored(studio: Studio) -> None:
+def test_setting_that_does_not_exist_is_never_ignored(studio: Studio) -> None:
     """As `configurable` neither, where what servers and clients put there beside it is no setting."""
     asked = studio.request("Hi.")
     with told(Say("Hello.")) as model:
@@ -247,7 +247,7 @@ def test_a_setting_that_does_not_exist_is_never_ignored(studio: Studio) -> None:
     assert ended[1]["outcome"]["answer"] == "Hello."
 
 
-def test_a_relative_workspace_is_one_of_the_servers_own_folder(studio: Studio) -> None:
+def test_relative_workspace_is_one_of_the_servers_own_folder(studio: Studio) -> None:
     thread = studio.thread()
     (studio.log.parent / "inside").mkdir()
     with told(Say("Hello.")) as model:
@@ -302,7 +302,7 @@ def test_each_answer_does_what_it_says(studio: Studio, tmp_path: Path) -> None:
     assert studio.complaints() == []
 
 
-def test_a_question_that_nobody_answers_is_dropped_by_the_next_message(studio: Studio, tmp_path: Path) -> None:
+def test_question_that_nobody_answers_is_dropped_by_the_next_message(studio: Studio, tmp_path: Path) -> None:
     """So it is by "Mark as Resolved" in a chat page, which sends the thread to its end."""
     write_files(tmp_path, CALC)
     thread = studio.thread()
@@ -316,7 +316,7 @@ def test_a_question_that_nobody_answers_is_dropped_by_the_next_message(studio: S
     assert studio.complaints() == []
 
 
-def test_a_run_that_is_cancelled_in_a_tool_leaves_files_whole_and_the_thread_usable(
+def test_run_that_is_cancelled_in_a_tool_leaves_files_whole_and_the_thread_usable(
     studio: Studio, tmp_path: Path
 ) -> None:
     write_files(tmp_path, CALC)
@@ -445,7 +445,7 @@ def repairing() -> ScriptedServer:
     return ScriptedServer([in_protocol(reply, Protocol.NATIVE) for reply in REPAIR])
 
 
-def test_an_agent_in_a_server_is_called_like_one_here(studio: Studio, tmp_path: Path) -> None:
+def test_agent_in_a_server_is_called_like_one_here(studio: Studio, tmp_path: Path) -> None:
     remote = RemoteGraph("mendgraph", sync_client=studio.client)
     with repairing() as server:
         result: Any = remote.invoke(ASKED, context=studio.context(workspace(tmp_path), server))
@@ -453,7 +453,7 @@ def test_an_agent_in_a_server_is_called_like_one_here(studio: Studio, tmp_path: 
     assert changed_files(tmp_path, CALC) == {"calc.py": MENDED}
 
 
-def test_a_question_in_a_server_is_answered_here(studio: Studio, tmp_path: Path) -> None:
+def test_question_in_a_server_is_answered_here(studio: Studio, tmp_path: Path) -> None:
     remote = RemoteGraph("mendgraph", sync_client=studio.client)
     thread: Any = {"configurable": {"thread_id": studio.thread()["thread_id"]}}
     with repairing() as server:
@@ -467,7 +467,7 @@ def test_a_question_in_a_server_is_answered_here(studio: Studio, tmp_path: Path)
     assert changed_files(tmp_path, CALC) == {"calc.py": MENDED}
 
 
-def test_an_agent_in_a_server_is_a_node_of_a_graph_here(studio: Studio, tmp_path: Path) -> None:
+def test_agent_in_a_server_is_a_node_of_a_graph_here(studio: Studio, tmp_path: Path) -> None:
     """A node calls it, so that the context that it gets is the node's to say."""
     remote = RemoteGraph("mendgraph", sync_client=studio.client)
 

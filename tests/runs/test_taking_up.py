@@ -54,7 +54,7 @@ def said(shown: str) -> list[str]:
     return words[1:]
 
 
-def test_a_run_that_was_cut_off_goes_on_before_the_eyes_of_its_owner(run: Run, folder: Path) -> None:
+def test_run_that_was_cut_off_goes_on_before_the_eyes_of_its_owner(run: Run, folder: Path) -> None:
     dead = cut_off(folder, 3)
     code, out, err = run("resume")
     assert code == 0
@@ -64,7 +64,7 @@ def test_a_run_that_was_cut_off_goes_on_before_the_eyes_of_its_owner(run: Run, f
     assert listed(folder) == [(dead, RunState.FINISHED)]
 
 
-def test_a_run_that_has_finished_says_so_and_nothing_runs(run: Run, folder: Path) -> None:
+def test_run_that_has_finished_says_so_and_nothing_runs(run: Run, folder: Path) -> None:
     done = played(folder).thread_id
     after = tree(folder)
     talk = f"mendgraph chat --run {done[:8]}"
@@ -76,7 +76,7 @@ def test_a_run_that_has_finished_says_so_and_nothing_runs(run: Run, folder: Path
 
 
 @pytest.mark.parametrize("json_wanted", [True, False])
-def test_a_run_that_a_limit_ended_says_how_to_go_on_and_does(run: Run, folder: Path, json_wanted: bool) -> None:
+def test_run_that_a_limit_ended_says_how_to_go_on_and_does(run: Run, folder: Path, json_wanted: bool) -> None:
     code, out, err = run("Mend add.", "--max-calls", "4", *["--json"] * json_wanted)
     command = shlex.split(json.loads(out)["resume"])[1:] if json_wanted else said(err)
     (stopped,) = [run_id for run_id, _ in listed(folder)]
@@ -90,7 +90,7 @@ def test_a_run_that_a_limit_ended_says_how_to_go_on_and_does(run: Run, folder: P
 
 
 @pytest.mark.parametrize("forked", [True, False])
-def test_a_run_whose_endpoint_was_down_again_and_again_goes_on_as_if_it_had_not(
+def test_run_whose_endpoint_was_down_again_and_again_goes_on_as_if_it_had_not(
     run: Run, folder: Path, forked: bool
 ) -> None:
     if forked:
@@ -109,7 +109,7 @@ def test_a_run_whose_endpoint_was_down_again_and_again_goes_on_as_if_it_had_not(
     assert listed(folder)[0][1] is RunState.FINISHED
 
 
-def test_a_fork_goes_on_with_what_it_says(run: Run, folder: Path) -> None:
+def test_fork_goes_on_with_what_it_says(run: Run, folder: Path) -> None:
     done, after = played(folder).thread_id, tree(folder)
     _, out, _ = run("fork", done[:8], "--at", "2")
     assert (folder / "calc.py").read_text(encoding="utf-8") == MENDED
@@ -118,7 +118,7 @@ def test_a_fork_goes_on_with_what_it_says(run: Run, folder: Path) -> None:
     assert run("undo", done[:8])[0] == 4
 
 
-def test_a_chat_is_taken_up_where_it_was_left(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chat_is_taken_up_where_it_was_left(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("Hello\n"))
     code, out, err = run("chat", "--max-calls", "7", lines=(Say("Hi."),))
     command = said(err)
@@ -134,9 +134,7 @@ def test_a_chat_is_taken_up_where_it_was_left(run: Run, folder: Path, monkeypatc
     assert (known.turns, known.context.max_calls_per_turn) == (3, 9)
 
 
-def test_a_question_that_nobody_answered_is_asked_again(
-    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_question_that_nobody_answered_is_asked_again(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Person(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -151,7 +149,7 @@ def test_a_question_that_nobody_answered_is_asked_again(
 
 
 @pytest.mark.parametrize("durability", [None, "async", "exit"])
-def test_the_durability_is_that_of_the_first_turn(run: Run, folder: Path, durability: str | None) -> None:
+def test_durability_is_that_of_the_first_turn(run: Run, folder: Path, durability: str | None) -> None:
     chosen = ["--durability", durability] if durability else []
     assert run("Mend add.", "--max-calls", "3", *chosen)[0] == 3
     stopped = get_run("", str(folder))
@@ -162,7 +160,7 @@ def test_the_durability_is_that_of_the_first_turn(run: Run, folder: Path, durabi
     assert (found.durability, found.standing) == (durability or "sync", RunState.FINISHED)
 
 
-def test_a_run_that_could_not_begin_is_none_to_go_on_with(run: Run, folder: Path) -> None:
+def test_run_that_could_not_begin_is_none_to_go_on_with(run: Run, folder: Path) -> None:
     place = workspace_folder(str(folder))
     assert isinstance(place, str)
     with RunLock(place) as lock:

@@ -26,7 +26,7 @@ def asked(folder: Path, model: ScriptedModel, **settings: object) -> tuple[Outco
 
 @pytest.mark.parametrize("protocol", ["text", "native"])
 @pytest.mark.parametrize("edit_form", ["replace", "blocks"])
-def test_a_call_in_a_thought_never_runs_and_is_not_remembered(tmp_path: Path, protocol: str, edit_form: str) -> None:
+def test_call_in_a_thought_never_runs_and_is_not_remembered(tmp_path: Path, protocol: str, edit_form: str) -> None:
     model = ScriptedModel([Say(f"{ALOUD}{WELL}")])
     outcome, history = asked(tmp_path, model, protocol=protocol, edit_form=edit_form)
     assert (outcome.kind, outcome.answer, outcome.changed_files) == (OutcomeKind.FINISHED, WELL, ())

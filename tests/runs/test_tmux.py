@@ -64,7 +64,7 @@ def test_one_key_answers_a_question(tmp_path: Path) -> None:
         assert calc.read_text(encoding="utf-8") == FIXED
 
 
-def test_the_end_of_the_input_at_a_question_rejects(tmp_path: Path) -> None:
+def test_end_of_the_input_at_a_question_rejects(tmp_path: Path) -> None:
     with terminal(tmp_path, [FIX, DONE], "--mode", "ask", "Fix add") as (tmux, calc, _):
         tmux.wait("Allow edit_file calc.py?")
         tmux.press("C-d")
@@ -72,7 +72,7 @@ def test_the_end_of_the_input_at_a_question_rejects(tmp_path: Path) -> None:
         assert calc.read_text(encoding="utf-8") == BUG
 
 
-def test_a_narrow_terminal_tears_nothing(tmp_path: Path) -> None:
+def test_narrow_terminal_tears_nothing(tmp_path: Path) -> None:
     with terminal(tmp_path, [FIX, DONE], "chat", width=40) as (tmux, calc, _):
         tmux.wait("You:")
         tmux.type("/help", "Enter")
@@ -89,7 +89,7 @@ def test_a_narrow_terminal_tears_nothing(tmp_path: Path) -> None:
     assert "→ edit_file calc.py  1 replacement\n" in whole
 
 
-def test_a_person_approves_one_change_and_rejects_another(tmp_path: Path) -> None:
+def test_person_approves_one_change_and_rejects_another(tmp_path: Path) -> None:
     script = [FIX, DONE, SPOIL, Say("Then I leave it.")]
     with terminal(tmp_path, script, "chat", "--mode", "ask") as (tmux, calc, server):
         tmux.wait("You:")
@@ -112,7 +112,7 @@ def test_a_person_approves_one_change_and_rejects_another(tmp_path: Path) -> Non
         assert "it has to add" in str(server.requests[-1]["messages"][-1])
 
 
-def test_a_chat_at_a_terminal(tmp_path: Path) -> None:
+def test_chat_at_a_terminal(tmp_path: Path) -> None:
     """Several lines, undo and its note to the model, another model, a command, and the history of the next chat."""
     with terminal(tmp_path, [FIX, DONE, Say("I see."), Say("So be it.")]) as (tmux, calc, server):
         tmux.wait("You:")

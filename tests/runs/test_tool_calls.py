@@ -49,7 +49,7 @@ GET = ("http_get", {"url": "http://nowhere.invalid/"})
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_read_only_run_starts_no_program(root: Path, protocol: Protocol) -> None:
+def test_read_only_run_starts_no_program(root: Path, protocol: Protocol) -> None:
     context: JsonMap = {"mode": "read-only", "allowed_programs": ("make",)}
     events = played(root, use(RUN), DONE, protocol=protocol, **context)
     assert (rules_of(events), codes(events)) == (["read_only"], ["permission_denied"])
@@ -63,7 +63,7 @@ def test_a_read_only_run_starts_no_program(root: Path, protocol: Protocol) -> No
         (GET, "ask_before_network", "io_error"),
     ],
 )
-def test_a_person_is_asked_before_a_program_runs_and_before_the_network_is_used(
+def test_person_is_asked_before_a_program_runs_and_before_the_network_is_used(
     root: Path, protocol: Protocol, call: tuple[str, JsonMap], rule: str, approved: str
 ) -> None:
     told = []
@@ -112,7 +112,7 @@ DENIED = """*** Begin Patch
         (HARMLESS.replace("a.py", "a.py\n*** Move to: .env"), ["env_file"], ["permission_denied"], {}),
     ],
 )
-def test_a_patch_with_a_denied_file_in_it_changes_nothing(
+def test_patch_with_a_denied_file_in_it_changes_nothing(
     root: Path, protocol: Protocol, patch: str, rules: list[str], results: list[str], changed: dict[str, str]
 ) -> None:
     events = played(root, use(("apply_patch", {"patch": patch})), DONE, protocol=protocol, edit_form="patch")
@@ -250,7 +250,7 @@ def names(trace: Trace) -> Iterator[str]:
     yield from (name for name, *_ in trace)
 
 
-def test_the_way_of_one_call_is_traced_in_spec_5s_order(root: Path) -> None:
+def test_way_of_one_call_is_traced_in_spec_5s_order(root: Path) -> None:
     model = scripted(Protocol.NATIVE, reads("a.py"), DONE)
     parts = streamed(
         build_graph(model=model), {"messages": [HumanMessage("Do it.")]}, None, AgentContext(workspace=str(root))
@@ -325,7 +325,7 @@ async def waited(
 
 
 @pytest.mark.parametrize("way", ["ainvoke", "astream"])
-def test_an_async_tool_runs_in_the_loop_of_its_run(root: Path, way: str) -> None:
+def test_async_tool_runs_in_the_loop_of_its_run(root: Path, way: str) -> None:
     async def say(waiting: Waiting, _: object) -> None:
         waiting.said.set_result("is given")
 
@@ -337,7 +337,7 @@ def test_an_async_tool_runs_in_the_loop_of_its_run(root: Path, way: str) -> None
 
 
 @pytest.mark.parametrize("way", ["ainvoke", "astream"])
-def test_a_cancelled_run_cancels_its_async_tool_which_changes_nothing_any_more(root: Path, way: str) -> None:
+def test_cancelled_run_cancels_its_async_tool_which_changes_nothing_any_more(root: Path, way: str) -> None:
     async def cancel(waiting: Waiting, task: "asyncio.Task[Any]") -> None:
         task.cancel()
         await waiting.ended.wait()
@@ -347,7 +347,7 @@ def test_a_cancelled_run_cancels_its_async_tool_which_changes_nothing_any_more(r
     assert (state.get("results"), (root / "late.txt").exists()) == ([], False)
 
 
-def test_an_async_tool_that_is_too_slow_is_given_up_and_the_run_goes_on(root: Path) -> None:
+def test_async_tool_that_is_too_slow_is_given_up_and_the_run_goes_on(root: Path) -> None:
     async def nothing(_waiting: Waiting, _task: object) -> None:
         pass
 
@@ -357,7 +357,7 @@ def test_an_async_tool_that_is_too_slow_is_given_up_and_the_run_goes_on(root: Pa
     assert state["outcome"].kind.value == "FINISHED"
 
 
-def test_a_sync_tool_does_not_keep_the_loop_waiting(root: Path) -> None:
+def test_sync_tool_does_not_keep_the_loop_waiting(root: Path) -> None:
     said = threading.Event()
 
     @tool(effect=Effect.NONE)
@@ -442,7 +442,7 @@ def test_calls_that_count_against_a_limit_run_in_their_order(root: Path) -> None
     assert [each["ok"] for each in told] == [True, True, False]
 
 
-def test_a_call_that_fails_beside_others_leaves_them_alone(root: Path) -> None:
+def test_call_that_fails_beside_others_leaves_them_alone(root: Path) -> None:
     calls: list[tuple[str, JsonMap]] = [
         ("meet", {"name": "a"}),
         ("stumble", {}),

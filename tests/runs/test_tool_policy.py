@@ -61,7 +61,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_quota_holds_for_a_turn_and_the_model_is_told(root: Path, protocol: Protocol) -> None:
+def test_quota_holds_for_a_turn_and_the_model_is_told(root: Path, protocol: Protocol) -> None:
     model = scripted(protocol, reads("a.py"), reads("b.py", "c.py"), DONE, reads("c.py"), DONE)
     with session(root, model, protocol, tool_quotas={"read_file": 2, "list_files": 0}) as opened:
         first = list(opened.stream("Do it."))
@@ -72,7 +72,7 @@ def test_a_quota_holds_for_a_turn_and_the_model_is_told(root: Path, protocol: Pr
     assert first[-1].outcome.kind is OutcomeKind.FINISHED
 
 
-def test_a_quota_of_nothing_forbids_the_tool(root: Path) -> None:
+def test_quota_of_nothing_forbids_the_tool(root: Path) -> None:
     events = played(root, use(("list_files", {}), ("read_file", {"path": "a.py"})), DONE, tool_quotas={"list_files": 0})
     assert codes(events) == ["rate_limited", "ok"]
 
@@ -83,7 +83,7 @@ def test_denied_calls_use_up_no_quota(root: Path) -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_rate_holds_over_turns_until_time_has_passed(root: Path, protocol: Protocol, clock: Clock) -> None:
+def test_rate_holds_over_turns_until_time_has_passed(root: Path, protocol: Protocol, clock: Clock) -> None:
     model = scripted(protocol, reads("a.py", "b.py", "c.py"), DONE, reads("a.py"), DONE, reads("a.py"), DONE)
     with session(root, model, protocol, tool_calls_per_minute={"read_file": 2}) as opened:
         first = list(opened.stream("Do it."))
@@ -114,7 +114,7 @@ def test_threads_of_one_machine_have_rates_of_their_own(root: Path, clock: Clock
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("kind", ["sync", "async"])
-def test_a_tool_that_takes_too_long_is_given_up_at_once(root: Path, protocol: Protocol, kind: str) -> None:
+def test_tool_that_takes_too_long_is_given_up_at_once(root: Path, protocol: Protocol, kind: str) -> None:
     @tool(effect=Effect.NONE)
     def sleep_here() -> str:
         """Sleep for 30 s."""
@@ -150,7 +150,7 @@ def test_a_tool_that_takes_too_long_is_given_up_at_once(root: Path, protocol: Pr
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_tool_whose_server_is_down_is_left_alone_and_then_tried_with_care(
+def test_tool_whose_server_is_down_is_left_alone_and_then_tried_with_care(
     root: Path, protocol: Protocol, clock: Clock
 ) -> None:
     asked: list[int] = []
@@ -180,12 +180,12 @@ def test_a_tool_whose_server_is_down_is_left_alone_and_then_tried_with_care(
     assert [*sorted(asked[:2]), *asked[2:]] == [1, 2, 3, 4, 5, 7, 9, 9]
 
 
-def test_a_callers_mistakes_open_no_circuit(root: Path) -> None:
+def test_callers_mistakes_open_no_circuit(root: Path) -> None:
     names = [f"none{number}.py" for number in range(8)]
     assert codes(played(root, reads(*names), reads("a.py"), DONE)) == [*["not_found"] * 8, "ok"]
 
 
-def test_a_tool_that_raises_opens_no_circuit(root: Path) -> None:
+def test_tool_that_raises_opens_no_circuit(root: Path) -> None:
     @tool(effect=Effect.NETWORK)
     def fail(number: int) -> str:
         """Fail."""
@@ -196,9 +196,7 @@ def test_a_tool_that_raises_opens_no_circuit(root: Path) -> None:
         assert codes(list(opened.stream("Do it."))) == ["io_error"] * 8
 
 
-def test_an_endpoint_that_keeps_failing_is_left_alone(
-    root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_endpoint_that_keeps_failing_is_left_alone(root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     waits = set_clock(monkeypatch)
     model = scripted(Protocol.NATIVE, *[BUSY] * 8)
     with session(root, model, provider_retries=7) as opened:
@@ -220,9 +218,7 @@ def test_an_endpoint_that_keeps_failing_is_left_alone(
     assert (first[-1].outcome.reason, left_alone in first[-1].outcome.message) == (StopReason.PROVIDER_FAILED, True)
 
 
-def test_an_endpoint_that_answers_again_is_used_again(
-    root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_endpoint_that_answers_again_is_used_again(root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sixth try waits until the circuit is half open, and its answer closes it."""
     set_clock(monkeypatch, sleep=clock.sleep)
     model = scripted(Protocol.NATIVE, *[BUSY] * 5, reads("a.py"), DONE)
@@ -292,7 +288,7 @@ def test_replies_that_cannot_be_used_are_told_once(root: Path, protocol: Protoco
     assert events[-1].outcome.kind is OutcomeKind.FINISHED
 
 
-def test_a_model_call_that_is_dear_is_told_once(root: Path) -> None:
+def test_model_call_that_is_dear_is_told_once(root: Path) -> None:
     def costing(tokens: int, name: str) -> Use:
         return use(("read_file", {"path": name}), usage=(0, tokens))
 

@@ -40,7 +40,7 @@ CLAIM = "I have fixed it."
 @pytest.mark.parametrize("answer", [Say(CLAIM), use(("final_answer", {"answer": CLAIM}))])
 @pytest.mark.parametrize("protocol", Protocol)
 @pytest.mark.parametrize(("model", "met"), [(SMALL, [False, True, True]), ("gpt-5.1", [False])])
-def test_a_claim_of_a_small_model_is_met_twice_and_no_claim_fails_a_run(
+def test_claim_of_a_small_model_is_met_twice_and_no_claim_fails_a_run(
     tmp_path: Path, protocol: Protocol, answer: Say | Use, model: str, met: list[bool]
 ) -> None:
     write_files(tmp_path, FILES)
@@ -57,7 +57,7 @@ REQUIRED = "No file was changed, and this run has to change one."
 @pytest.mark.parametrize("answer", [Say(CLAIM), use(("final_answer", {"answer": CLAIM}))])
 @pytest.mark.parametrize("protocol", Protocol)
 @pytest.mark.parametrize("request_text", ["Fix calc.py", "Is calc.py right?"])
-def test_a_run_that_has_to_change_a_file_and_changes_none_is_told_once_and_fails(
+def test_run_that_has_to_change_a_file_and_changes_none_is_told_once_and_fails(
     tmp_path: Path, protocol: Protocol, answer: Say | Use, request_text: str
 ) -> None:
     write_files(tmp_path, FILES)
@@ -70,7 +70,7 @@ def test_a_run_that_has_to_change_a_file_and_changes_none_is_told_once_and_fails
     assert [REQUIRED in str(call.prompt.messages) for call in model.calls] == [False, True]
 
 
-def test_a_run_whose_changes_cancel_out_has_not_changed_a_file(tmp_path: Path) -> None:
+def test_run_whose_changes_cancel_out_has_not_changed_a_file(tmp_path: Path) -> None:
     write_files(tmp_path, FILES)
     edits = [
         ("edit_file", {"path": "calc.py", "old_str": old, "new_str": new})
@@ -85,7 +85,7 @@ def test_a_run_whose_changes_cancel_out_has_not_changed_a_file(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("edits", "ended"), [(True, StopReason.ANSWERED), (False, StopReason.NOTHING_CHANGED)])
-def test_a_resumed_run_need_not_change_a_file_again(
+def test_resumed_run_need_not_change_a_file_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edits: bool, ended: StopReason
 ) -> None:
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
@@ -103,7 +103,7 @@ def test_a_resumed_run_need_not_change_a_file_again(
         assert session.result().outcome.reason is ended
 
 
-def test_a_run_that_may_change_nothing_cannot_have_to(tmp_path: Path) -> None:
+def test_run_that_may_change_nothing_cannot_have_to(tmp_path: Path) -> None:
     context = AgentContext(workspace=str(tmp_path), mode="read-only", require_changes=True)
     outcome = run_task("Fix calc.py", context, model=ScriptedModel([])).outcome
     assert outcome.reason is StopReason.INVALID_REQUEST
@@ -156,7 +156,7 @@ def test_checks_that_fail_are_told_a_bounded_number_of_times(tmp_path: Path) -> 
     assert found == (StopReason.CHECKS_FAILED, "contradicted", 6)
 
 
-def test_the_lines_of_a_page_and_the_retries_of_a_loop_are_settings(tmp_path: Path) -> None:
+def test_lines_of_a_page_and_the_retries_of_a_loop_are_settings(tmp_path: Path) -> None:
     write_files(tmp_path, {"a.txt": "1\n2\n3\n4\n"})
     model = ScriptedModel([message_of(use(("read_file", {"path": "a.txt"})), Protocol.NATIVE)] * 9)
     context = AgentContext(workspace=str(tmp_path), read_max_lines=3, loop_override_retries=2)
@@ -166,7 +166,7 @@ def test_the_lines_of_a_page_and_the_retries_of_a_loop_are_settings(tmp_path: Pa
 
 
 @pytest.mark.parametrize("protocol", Protocol)
-def test_the_models_own_calls_come_back_with_relative_paths(tmp_path: Path, protocol: Protocol) -> None:
+def test_models_own_calls_come_back_with_relative_paths(tmp_path: Path, protocol: Protocol) -> None:
     """Spec 3, path normalization: nothing in the next request says where the workspace is."""
     write_files(tmp_path, FILES)
     paths = ("calc.py", "calc.py/", "none.py", ".env.json", "")
@@ -181,7 +181,7 @@ MENDED = "calc.py\n```python\ndef add(a, b):\n    return a + b\n```"
 
 
 @pytest.mark.parametrize("asked", [False, True])
-def test_a_line_of_an_example_reaches_no_file_unless_the_request_has_it(tmp_path: Path, asked: bool) -> None:
+def test_line_of_an_example_reaches_no_file_unless_the_request_has_it(tmp_path: Path, asked: bool) -> None:
     context, model = blocks(tmp_path, LEAK, MENDED)
     task = "Change add in calc.py." + " Write above its end: Set depth to 3 in limits.json." * asked
     outcome = run_task(task, context.model_copy(update={"evidence": False}), model=model).outcome
@@ -193,7 +193,7 @@ def test_a_line_of_an_example_reaches_no_file_unless_the_request_has_it(tmp_path
 
 @settings(max_examples=20)
 @given(st.sampled_from(sorted(foreign_lines(""))), st.sampled_from(["", "    # ", '"', "- "]), st.booleans())
-def test_a_file_that_has_a_line_of_an_example_is_edited_as_any_other(line: str, mark: str, shown: bool) -> None:
+def test_file_that_has_a_line_of_an_example_is_edited_as_any_other(line: str, mark: str, shown: bool) -> None:
     with TemporaryDirectory() as folder:
         write_files(Path(folder), {"a.md": f"# A\n{mark}{line}\nend\n"})
         edit = {"path": "a.md", "old_str": "end", "new_str": f"{line}\nthe end"}
@@ -212,7 +212,7 @@ def test_ordinary_lines_of_the_examples_are_anybodys(line: str) -> None:
     assert not any(each in line for each in foreign_lines(""))
 
 
-def test_a_model_that_is_shown_no_examples_is_refused_nothing(tmp_path: Path) -> None:
+def test_model_that_is_shown_no_examples_is_refused_nothing(tmp_path: Path) -> None:
     write = use(("write_file", {"path": "limits.json", "content": '{\n  "depth": 3\n}\n'}))
     model = ScriptedModel([message_of(write, Protocol.NATIVE), Say("Written.")])
     run_task("Begin.", AgentContext(workspace=str(tmp_path), evidence=False, protocol="native"), model=model)

@@ -21,7 +21,7 @@ FATAL = [(errno.ENOSPC, "the disk is full"), (errno.EIO, "the disk reports an er
 
 @pytest.mark.parametrize(("number", "reason"), FATAL)
 @pytest.mark.parametrize("protocol", list(Protocol))
-def test_a_disk_that_takes_no_change_ends_the_run(
+def test_disk_that_takes_no_change_ends_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protocol: Protocol, number: int, reason: str
 ) -> None:
     def fail(*_: Any, **__: Any) -> None:

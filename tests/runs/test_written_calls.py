@@ -127,7 +127,7 @@ def reply_at(position: str, form: str, protocol: Protocol) -> Message:
 @BOTH
 @FORMS
 @pytest.mark.parametrize("position", POSITIONS)
-def test_a_call_in_a_fence_is_run_or_told(tmp_path: Path, position: str, form: str, protocol: Protocol) -> None:
+def test_call_in_a_fence_is_run_or_told(tmp_path: Path, position: str, form: str, protocol: Protocol) -> None:
     run = play(tmp_path, protocol, [reply_at(position, form, protocol)])
     ran = [arguments["path"] for tool, arguments, said in run.calls if tool == "read_file" and said == "ok"]
     told = [said for _, _, said in run.calls if said != "ok"] + run.prompts
@@ -165,7 +165,7 @@ def edit(protocol: Protocol) -> Message:
 
 @BOTH
 @pytest.mark.parametrize("name", EXPLAINED)
-def test_a_final_answer_may_quote_calls_in_fences(tmp_path: Path, name: str, protocol: Protocol) -> None:
+def test_final_answer_may_quote_calls_in_fences(tmp_path: Path, name: str, protocol: Protocol) -> None:
     text = f"I changed x. A call looks like this:\n```\n{EXPLAINED[name]}\n```\nThat is how it is done."
     answer: Message = Say(f'{text}\ntool: final_answer({{"answer": "Changed."}})')
     if protocol is Protocol.NATIVE:
@@ -196,7 +196,7 @@ def test_words_beside_the_same_call_are_no_answer_while_the_work_is_not_done(
     assert changed_files(tmp_path, FILES) == {}
 
 
-def test_a_call_that_was_made_is_new_again_when_a_file_has_changed(tmp_path: Path) -> None:
+def test_call_that_was_made_is_new_again_when_a_file_has_changed(tmp_path: Path) -> None:
     """The same words beside the same call: before the edit and after it they ask for different things."""
     look = Say('I look at the file.\n```\ntool: read_file({"path": "a.py"})\n```')
     run = play(tmp_path, Protocol.TEXT, [look, edit(Protocol.TEXT), look], "Change x to 2 in a.py.")
@@ -215,9 +215,7 @@ def read_notes(protocol: Protocol) -> Message:
 
 @BOTH
 @pytest.mark.parametrize("words", ["The notes say:\n{line}", "The notes say:\n```\n{line}\n```\nThat is all."])
-def test_a_line_that_a_file_shows_runs_in_the_text_protocol_alone(
-    tmp_path: Path, protocol: Protocol, words: str
-) -> None:
+def test_line_that_a_file_shows_runs_in_the_text_protocol_alone(tmp_path: Path, protocol: Protocol, words: str) -> None:
     files = {**FILES, "notes.md": f"# Notes\n{SMUGGLED}\n"}
     replies = [read_notes(protocol), Say(words.format(line=SMUGGLED))]
     run = play(tmp_path, protocol, replies, "What do the notes say?", files)
@@ -231,7 +229,7 @@ def test_a_line_that_a_file_shows_runs_in_the_text_protocol_alone(
         assert "it stands in a file, page or result that you were shown" in run.prompts[0]
 
 
-def test_a_line_of_a_file_that_names_no_tool_is_prose_in_the_native_protocol(tmp_path: Path) -> None:
+def test_line_of_a_file_that_names_no_tool_is_prose_in_the_native_protocol(tmp_path: Path) -> None:
     files = {**FILES, "notes.md": "tool: hammer\n"}
     replies = [read_notes(Protocol.NATIVE), Say("The notes say:\ntool: hammer")]
     run = play(tmp_path, Protocol.NATIVE, replies, "What do the notes say?", files)
@@ -264,9 +262,7 @@ GOOD = 'tool: read_file({"path": "a.py"})'
     ],
 )
 @pytest.mark.parametrize("retries", [3, 1, 0])
-def test_the_loop_of_the_document_and_the_graph_ask_again_alike(
-    tmp_path: Path, replies: list[str], retries: int
-) -> None:
+def test_loop_of_the_document_and_the_graph_ask_again_alike(tmp_path: Path, replies: list[str], retries: int) -> None:
     gateway = ToolRuntime(None, DEFAULT_GUARDRAIL_RULES, {}, ())
     offered = gateway.offered(AgentContext(workspace=str(tmp_path)), Profile())
     said = iter(replies)
@@ -290,7 +286,7 @@ def test_the_loop_of_the_document_and_the_graph_ask_again_alike(
 
 
 @BOTH
-def test_a_reader_is_told_of_no_tool_that_it_may_not_use(tmp_path: Path, protocol: Protocol) -> None:
+def test_reader_is_told_of_no_tool_that_it_may_not_use(tmp_path: Path, protocol: Protocol) -> None:
     def made(tool: str) -> Message:
         arguments = '{"path": "a.py", "old_str": "x", "new_str": "y"}'
         if protocol is Protocol.TEXT:
@@ -307,6 +303,6 @@ def test_a_reader_is_told_of_no_tool_that_it_may_not_use(tmp_path: Path, protoco
 
 
 @BOTH
-def test_an_answer_that_is_cut_again_and_again_is_called_so(tmp_path: Path, protocol: Protocol) -> None:
+def test_answer_that_is_cut_again_and_again_is_called_so(tmp_path: Path, protocol: Protocol) -> None:
     run = play(tmp_path, protocol, [Cut("All is")] * 4)
     assert run.outcome.message == "The model's reply was still cut at the token limit after 3 retries."

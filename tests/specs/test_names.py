@@ -28,7 +28,7 @@ def test_every_name_of_the_documents_is_importable_from_one_module(name: str) ->
     assert getattr(documents, name) is not None
 
 
-def test_the_page_says_of_each_name_what_it_does_and_of_no_other() -> None:
+def test_page_says_of_each_name_what_it_does_and_of_no_other() -> None:
     rows = [line for line in text_of(PAGE).splitlines() if line.startswith("| `")]
     named = [name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])]
     assert sorted(named) == sorted(documents.__all__)

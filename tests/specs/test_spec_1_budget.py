@@ -24,7 +24,7 @@ limits_of_a_run = st.tuples(counts, counts, counts, counts)
 
 
 @given(usages, limits_of_a_run)
-def test_the_check_is_the_documents(usage: tuple[int, ...], limits: tuple[int, ...]) -> None:
+def test_check_is_the_documents(usage: tuple[int, ...], limits: tuple[int, ...]) -> None:
     """The first limit in the document's order, its values and its message; equal is reached."""
     ours = check_api_limits(APIUsageStats(*usage), APILimits(*limits))
     theirs = document_1.check_api_limits(document_1.APIUsageStats(*usage), document_1.APILimits(*limits))
@@ -99,7 +99,7 @@ def play(create: Any, limits: Any, steps: list[str]) -> list[Any]:
 
 
 @given(limits_of_a_run, st.lists(st.sampled_from([*RESPONSES, "reset"]), max_size=12))
-def test_the_rate_limited_caller_is_the_documents(limits: tuple[int, ...], steps: list[str]) -> None:
+def test_rate_limited_caller_is_the_documents(limits: tuple[int, ...], steps: list[str]) -> None:
     """Every answer, every count, and that no call is made at a limit; a failure is a value and costs nothing."""
     ours = play(create_rate_limited_llm_caller, APILimits(*limits), steps)
     assert ours == play(document_1.create_rate_limited_llm_caller, document_1.APILimits(*limits), steps)
@@ -107,7 +107,7 @@ def test_the_rate_limited_caller_is_the_documents(limits: tuple[int, ...], steps
 
 @pytest.mark.parametrize("name", ["prompt_tokens", "completion_tokens"])
 @pytest.mark.parametrize("count", [-1, True, 1.5, float("nan"), "1", None, [1]])
-def test_a_count_that_is_no_number_of_tokens_is_an_api_error_and_counts_nothing(name: str, count: object) -> None:
+def test_count_that_is_no_number_of_tokens_is_an_api_error_and_counts_nothing(name: str, count: object) -> None:
     usage = {"prompt_tokens": 1, "completion_tokens": 1, name: count}
     caller = create_rate_limited_llm_caller(lambda _: response("Hello", usage))
     answer = caller([])
@@ -121,7 +121,7 @@ def test_two_callers_count_apart() -> None:
     assert (first.get_usage(), second.get_usage()) == (APIUsageStats(1, 2, 1, 1), APIUsageStats(0, 0, 0, 0))
 
 
-def test_the_default_limits_end_a_runaway_loop() -> None:
+def test_default_limits_end_a_runaway_loop() -> None:
     """10 calls in a turn, 100 in a session."""
     caller = create_rate_limited_llm_caller(lambda _: RESPONSES["no counts"])
     made = []

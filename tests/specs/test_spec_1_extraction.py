@@ -87,7 +87,7 @@ def is_strict_object(raw: str) -> bool:
 
 
 @given(lines, st.integers(1, 99))
-def test_a_line_is_read_as_the_document_reads_it(line: str, number: int) -> None:
+def test_line_is_read_as_the_document_reads_it(line: str, number: int) -> None:
     documents = document_1.parse_tool_line(line, number, KNOWN)
     assert difference(line, parse_tool_line(line, number, KNOWN), documents) in ON_PURPOSE
 
@@ -145,7 +145,7 @@ def test_each_kind_of_error_has_the_documents_text(line: str, kind: str) -> None
 
 
 @given(st.lists(lines, max_size=8).map("\n".join))
-def test_a_reply_is_read_as_the_document_reads_it(reply: str) -> None:
+def test_reply_is_read_as_the_document_reads_it(reply: str) -> None:
     """Line by line, each `tool:` line one call or one error with details, in a fence too: none fails silently.
 
     Stricter: what goes on over the lines after a broken call, in its arguments, is no call.
@@ -180,7 +180,7 @@ def test_a_reply_is_read_as_the_document_reads_it(reply: str) -> None:
     ],
     ids=["prose", "fence", "block", "block of an edit", "two lines", "line ends", "none", "empty"],
 )
-def test_a_reply_is_read_line_by_line(reply: str) -> None:
+def test_reply_is_read_line_by_line(reply: str) -> None:
     ours = extract_tool_invocations_with_errors(reply, KNOWN)
     assert plain(ours) == plain(document_1.extract_tool_invocations_with_errors(reply, KNOWN))
 
@@ -212,7 +212,7 @@ def test_errors_are_shown_as_the_document_shows_them(errors: list[document_1.Ext
 
 
 @given(errors_of_the_document, texts, st.booleans(), st.booleans())
-def test_the_corrective_prompt_is_the_documents(
+def test_corrective_prompt_is_the_documents(
     errors: list[document_1.ExtractionError], reply: str, details: bool, reminder: bool
 ) -> None:
     """Up to five errors."""
@@ -223,7 +223,7 @@ def test_the_corrective_prompt_is_the_documents(
 
 @pytest.mark.parametrize("details", [True, False])
 @pytest.mark.parametrize("reminder", [True, False])
-def test_a_run_leaves_out_of_its_corrective_prompts_what_its_options_say(
+def test_run_leaves_out_of_its_corrective_prompts_what_its_options_say(
     tmp_path: Path, details: bool, reminder: bool
 ) -> None:
     settings: JsonMap = {"include_error_details": details, "include_format_reminder": reminder}

@@ -46,7 +46,7 @@ def test_what_the_document_blocks_is_blocked_by_the_same_rules(path: Path) -> No
 
 
 @pytest.mark.parametrize("folder", ["/etc", "/usr", "/bin", "/var"])
-def test_a_relative_path_is_judged_from_the_current_folder(monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
+def test_relative_path_is_judged_from_the_current_folder(monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
     monkeypatch.chdir(folder)
     assert rules_of(document_1.check_file_guardrails(Path("passwd"))) == ["system_path"]
     assert rules_of(check_file_guardrails(Path("passwd"))) == ["system_path"]
@@ -69,7 +69,7 @@ def test_each_kind_of_file_is_blocked_by_its_rule(path: str, rule: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/usr2/x", "/etcetera", "/variable/x", "/Library2", "/var/tmp/x", "/var/folders/a/x"])
-def test_a_system_directory_is_a_prefix_of_the_resolved_path(path: str) -> None:
+def test_system_directory_is_a_prefix_of_the_resolved_path(path: str) -> None:
     assert rules_of(document_1.check_file_guardrails(Path(path))) == ["system_path"]
     assert rules_of(check_file_guardrails(Path(path))) == ["system_path"]
 
@@ -88,7 +88,7 @@ def test_project_configuration_of_the_threat_model_has_a_rule_of_its_own(name: s
 
 
 @pytest.mark.parametrize("path", ["/project/.env", "/project/.git/id_rsa", "/etc/ssl/a.pem", "/project/calc.py"])
-def test_a_result_and_its_text_are_the_documents(path: str) -> None:
+def test_result_and_its_text_are_the_documents(path: str) -> None:
     ours, theirs = check_file_guardrails(Path(path)), document_1.check_file_guardrails(Path(path))
     assert plain(ours) == plain(theirs)
     assert format_guardrail_violations(ours) == document_1.format_guardrail_violations(theirs)
@@ -124,9 +124,7 @@ def edit_file(path: str, old_str: str, new_str: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "path", [".env", "sub/.git/config", "a.pem", "id_rsa", "/etc/passwd", "~/.env", "/project/calc.py"]
 )
-def test_the_protected_tool_answers_as_the_documents(
-    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_protected_tool_answers_as_the_documents(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same values for a blocked file, and what the base tool says of the others."""
     monkeypatch.chdir(tmp_path)
     ours = create_protected_edit_file_tool(edit_file)(path, "a", "b")
@@ -134,7 +132,7 @@ def test_the_protected_tool_answers_as_the_documents(
 
 
 @pytest.mark.parametrize("path", ["calc.py", "sub/../calc.py", "~/calc.py", "link.py"])
-def test_the_base_tool_receives_the_path_that_was_judged(
+def test_base_tool_receives_the_path_that_was_judged(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -151,13 +149,11 @@ def test_the_base_tool_receives_the_path_that_was_judged(
     assert [answer["path"], *map(str, judged)] == [str(tmp_path.resolve() / "calc.py")] * 2
 
 
-def test_the_protected_tool_blocks_the_home_of_nobody() -> None:
+def test_protected_tool_blocks_the_home_of_nobody() -> None:
     assert create_protected_edit_file_tool(edit_file)("~nobody-here/a.py", "a", "b")["action"] == "blocked"
 
 
-def test_a_rule_of_ones_own_receives_the_resolved_absolute_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rule_of_ones_own_receives_the_resolved_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "link").symlink_to("private")
     rules = (FileGuardrailRule("private", "Mine", lambda path: path.is_relative_to(tmp_path.resolve() / "private")),)
@@ -167,7 +163,7 @@ def test_a_rule_of_ones_own_receives_the_resolved_absolute_path(
 
 
 @pytest.mark.parametrize(("link", "target"), [("notes.txt", ".env"), (".env", "notes.txt")])
-def test_the_protected_tool_judges_a_link_and_where_it_leads(tmp_path: Path, link: str, target: str) -> None:
+def test_protected_tool_judges_a_link_and_where_it_leads(tmp_path: Path, link: str, target: str) -> None:
     (tmp_path / target).touch()
     os.symlink(target, tmp_path / link)
     blocked = create_protected_edit_file_tool(edit_file)(str(tmp_path / link), "a", "b")
@@ -179,7 +175,7 @@ def test_the_protected_tool_judges_a_link_and_where_it_leads(tmp_path: Path, lin
     }
 
 
-def test_the_base_tool_stays_as_it_is_and_is_not_called_for_a_blocked_file() -> None:
+def test_base_tool_stays_as_it_is_and_is_not_called_for_a_blocked_file() -> None:
     called: list[str] = []
 
     def base(path: str, old_str: str, new_str: str) -> dict[str, Any]:
@@ -194,13 +190,13 @@ def test_the_base_tool_stays_as_it_is_and_is_not_called_for_a_blocked_file() -> 
     assert (base.__doc__, protected is base) == ("Edit.", False)
 
 
-def test_the_protected_tool_takes_rules_of_ones_own() -> None:
+def test_protected_tool_takes_rules_of_ones_own() -> None:
     protected = create_protected_edit_file_tool(edit_file, (FileGuardrailRule("all", "All files", lambda _: True),))
     assert protected("/project/calc.py", "a", "b")["violations"] == [{"rule": "all", "description": "All files"}]
 
 
 @pytest.mark.parametrize("path", ["private/a.csv", "{root}/private/a.csv", "./x/../private/a.csv", "link/a.csv"])
-def test_a_rule_by_absolute_path_blocks_as_in_the_document(
+def test_rule_by_absolute_path_blocks_as_in_the_document(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path.resolve()
@@ -214,12 +210,12 @@ def test_a_rule_by_absolute_path_blocks_as_in_the_document(
     assert ours(name, "a", "b")["action"] == "blocked"
 
 
-def test_the_protected_tool_takes_its_arguments_by_name() -> None:
+def test_protected_tool_takes_its_arguments_by_name() -> None:
     protected: Any = create_protected_edit_file_tool(edit_file)
     assert protected(path="/p/a.py", old_str="a", new_str="b") == edit_file("/p/a.py", "a", "b")
 
 
-def test_the_protected_tool_is_described_as_in_the_document() -> None:
+def test_protected_tool_is_described_as_in_the_document() -> None:
     ours = create_protected_edit_file_tool(edit_file).__doc__ or ""
     theirs = document_1.create_protected_edit_file_tool(edit_file).__doc__ or ""
     assert [line.rstrip() for line in ours.splitlines()] == [line.rstrip() for line in theirs.splitlines()]
@@ -230,7 +226,7 @@ def test_the_protected_tool_is_described_as_in_the_document() -> None:
 
 
 @given(paths)
-def test_a_check_says_the_same_twice(path: Path) -> None:
+def test_check_says_the_same_twice(path: Path) -> None:
     first = check_file_guardrails(path)
     assert first == check_file_guardrails(path)
     assert (type(first.violations), path) == (tuple, Path(str(path)))

@@ -194,7 +194,7 @@ def test_tools_run_and_their_results_go_back(play: Play, capsys: pytest.CaptureF
     assert capsys.readouterr().out == f"<you>You:</> \n<assistant>Assistant:</>\nDone.\n<you>You:</> \n{usage(3, 3)}"
 
 
-def test_a_malformed_call_is_healed_on_the_way(play: Play) -> None:
+def test_malformed_call_is_healed_on_the_way(play: Play) -> None:
     """The failed reply and the corrective prompt are seen by the next call alone; the conversation stays without."""
     requests = play(["Go."], BROKEN, READ, "Done.")
     begun, healing, after = (request["messages"] for request in requests)
@@ -213,14 +213,14 @@ def test_healing_that_fails_three_times_is_said(play: Play, capsys: pytest.Captu
     assert capsys.readouterr().out == shown
 
 
-def test_a_turn_ends_at_its_limit_of_calls(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
+def test_turn_ends_at_its_limit_of_calls(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
     """Where no call may be made there is no content to read; the next turn has calls again."""
     assert len(play(["Go.", "Go on."], READ)) == 20
     shown = "<you>You:</> \n<assistant>[Self-healing exhausted]</>\n\n"
     assert capsys.readouterr().out == f"{shown}{shown}<you>You:</> \n{usage(20, 10)}"
 
 
-def test_a_session_has_many_turns(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
+def test_session_has_many_turns(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
     """Answers stay in the conversation, the counts of a turn begin anew, those of the session go on."""
     requests = play(["One.", "Two."], "First.", "Second.")
     assert requests[1]["messages"] == [
@@ -229,6 +229,6 @@ def test_a_session_has_many_turns(play: Play, capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out.endswith(usage(2, 1))
 
 
-def test_an_interrupt_ends_the_session_with_its_usage(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
+def test_interrupt_ends_the_session_with_its_usage(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
     assert play([]) == []
     assert capsys.readouterr().out == f"<you>You:</> \n{usage(0, 0)}"

@@ -48,7 +48,7 @@ def test_every_name_of_the_document_is_importable() -> None:
     assert defined - set(OURS) == set()
 
 
-def test_a_name_is_the_same_from_each_of_its_modules() -> None:
+def test_name_is_the_same_from_each_of_its_modules() -> None:
     for module, names in MODULES.items():
         for name in names:
             assert getattr(import_module(module), name) is OURS[name]
@@ -56,7 +56,7 @@ def test_a_name_is_the_same_from_each_of_its_modules() -> None:
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_a_record_has_the_documents_fields_in_order_with_their_defaults(name: str) -> None:
+def test_record_has_the_documents_fields_in_order_with_their_defaults(name: str) -> None:
     ours, documents = OURS[name], getattr(document_1, name)
     own = OUR_OWN_FIELDS.get(name, ())
     assert ours._fields == (*documents._fields, *own)
@@ -66,7 +66,7 @@ def test_a_record_has_the_documents_fields_in_order_with_their_defaults(name: st
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_a_record_is_an_immutable_named_tuple(name: str) -> None:
+def test_record_is_an_immutable_named_tuple(name: str) -> None:
     assert issubclass(OURS[name], tuple)
     record: Any = OURS[name]._make(range(len(OURS[name]._fields)))
     for field in record._fields:
@@ -75,7 +75,7 @@ def test_a_record_is_an_immutable_named_tuple(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_function_has_the_documents_parameters_in_order_with_their_defaults(name: str) -> None:
+def test_function_has_the_documents_parameters_in_order_with_their_defaults(name: str) -> None:
     """What ours takes beyond them comes after them, and has a default."""
     ours = list(inspect.signature(OURS[name]).parameters.values())
     theirs = list(inspect.signature(getattr(document_1, name)).parameters.values())
@@ -95,7 +95,7 @@ def test_a_function_has_the_documents_parameters_in_order_with_their_defaults(na
         ("create_rate_limited_llm_caller", "limits", "DEFAULT_API_LIMITS"),
     ],
 )
-def test_the_defaults_are_the_named_constants(name: str, parameter: str, default: str) -> None:
+def test_defaults_are_the_named_constants(name: str, parameter: str, default: str) -> None:
     assert inspect.signature(OURS[name]).parameters[parameter].default is OURS[default]
 
 
@@ -103,17 +103,17 @@ def has_default(parameter: inspect.Parameter) -> bool:
     return parameter.default is not parameter.empty
 
 
-def test_the_six_kinds_of_errors_come_first_and_in_order() -> None:
+def test_six_kinds_of_errors_come_first_and_in_order() -> None:
     ours = [(kind.name, kind.value) for kind in ExtractionErrorType]
     theirs = [(kind.name, kind.value) for kind in document_1.ExtractionErrorType]
     assert ours[: len(theirs)] == theirs
 
 
-def test_a_result_is_a_call_or_an_error() -> None:
+def test_result_is_a_call_or_an_error() -> None:
     assert get_args(OURS["ExtractionResult"]) == (OURS["ToolInvocation"], OURS["ExtractionError"])
 
 
-def test_the_constants_are_the_documents() -> None:
+def test_constants_are_the_documents() -> None:
     assert tuple(SelfHealingConfig())[:3] == tuple(document_1.DEFAULT_SELF_HEALING_CONFIG)
     assert tuple(APILimits()) == tuple(document_1.DEFAULT_API_LIMITS)
     assert tuple(OURS["DEFAULT_API_LIMITS"]) == tuple(document_1.DEFAULT_API_LIMITS)
@@ -121,7 +121,7 @@ def test_the_constants_are_the_documents() -> None:
     assert tuple(INITIAL_API_USAGE) == tuple(document_1.INITIAL_API_USAGE)
 
 
-def test_the_rules_are_the_documents_five_in_order() -> None:
+def test_rules_are_the_documents_five_in_order() -> None:
     assert isinstance(DEFAULT_GUARDRAIL_RULES, tuple)
     theirs = [(rule.name, rule.description, rule.check.__name__) for rule in document_1.DEFAULT_GUARDRAIL_RULES]
     assert [(rule.name, rule.description, rule.check.__name__) for rule in DEFAULT_GUARDRAIL_RULES] == theirs

@@ -100,7 +100,7 @@ def test_two_calls_of_one_message_both_run_and_are_answered_at_once(root: Path, 
     assert ["a = 1" in answers[0], "b = 2" in answers[1], len(answers)] == [True, True, 2]
 
 
-def test_a_prompt_about_two_folders_takes_one_call_and_one_answer(root: Path) -> None:
+def test_prompt_about_two_folders_takes_one_call_and_one_answer(root: Path) -> None:
     results, _ = ask(root, ("list_files", {"path": "A"}), ("list_files", {"path": "B"}))
     assert [result["data"]["entries"] for result in results] == [["A/one.txt"], ["B/two.txt"]]
 
@@ -132,7 +132,7 @@ def test_tools_are_called_until_the_model_calls_none(root: Path, protocol: Proto
 LONG = "The answer is long: " + ", ".join(f"point {number}" for number in range(1, 40)) + "."
 
 
-def test_a_long_answer_comes_bit_by_bit(root: Path) -> None:
+def test_long_answer_comes_bit_by_bit(root: Path) -> None:
     with ScriptedServer([Chunked(Say(LONG), 20)]) as server:
         context = AgentContext(workspace=str(root), base_url=server.base_url, model="m")
         with Session(context) as session:
@@ -155,9 +155,7 @@ def test_replies_in_chunks_are_one_message_each_of_the_history(root: Path) -> No
     assert [len(message.get("tool_calls", ())) for message in said] == [0, 1, 0]
 
 
-def test_the_terminal_shows_one_prefix_a_turn_and_no_json_of_calls(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_terminal_shows_one_prefix_a_turn_and_no_json_of_calls(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     replies: list[Reply] = [
         message_of(use(("read_file", {"path": "calc.py"})), Protocol.NATIVE),
         Chunked(Say(LONG), 20),
@@ -177,7 +175,7 @@ def test_the_terminal_shows_one_prefix_a_turn_and_no_json_of_calls(
     ("path", "suggestions"),
     [("cal", ["calc.py"]), ("A/one", ["A/one.txt"]), ("clac.py", ["calc.py"]), ("CALC.PY", ["calc.py"])],
 )
-def test_a_missing_file_is_answered_with_names_that_are_there(root: Path, path: str, suggestions: list[str]) -> None:
+def test_missing_file_is_answered_with_names_that_are_there(root: Path, path: str, suggestions: list[str]) -> None:
     [result], _ = ask(root, ("read_file", {"path": path}))
     assert result == {
         "ok": False,

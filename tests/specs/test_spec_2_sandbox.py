@@ -86,12 +86,12 @@ def same(root: Path, path: str, access: PathAccess) -> None:
 
 @pytest.mark.parametrize("access", PathAccess)
 @pytest.mark.parametrize("path", SAME)
-def test_a_path_resolves_by_the_documents_rules(root: Path, path: str, access: PathAccess) -> None:
+def test_path_resolves_by_the_documents_rules(root: Path, path: str, access: PathAccess) -> None:
     same(root, path, access)
 
 
 @pytest.mark.parametrize("path", NEW)
-def test_a_new_file_resolves_by_its_real_parent(root: Path, path: str) -> None:
+def test_new_file_resolves_by_its_real_parent(root: Path, path: str) -> None:
     same(root, path, WRITE)
 
 
@@ -101,7 +101,7 @@ def test_what_is_not_there_can_be_neither_read_nor_listed(root: Path, path: str,
     same(root, path, access)
 
 
-def test_an_absolute_directory_outside_is_denied_and_a_path_inside_suggested(root: Path) -> None:
+def test_absolute_directory_outside_is_denied_and_a_path_inside_suggested(root: Path) -> None:
     refused = PathSandbox(str(root)).resolve("/etc/", READ)
     assert isinstance(refused, ToolError)
     assert refused.code is ToolErrorCode.PERMISSION_DENIED
@@ -109,7 +109,7 @@ def test_an_absolute_directory_outside_is_denied_and_a_path_inside_suggested(roo
     assert refused.suggestions
 
 
-def test_the_names_of_the_sandbox(root: Path, tmp_path: Path) -> None:
+def test_names_of_the_sandbox(root: Path, tmp_path: Path) -> None:
     assert [access.value for access in PathAccess] == ["read_file", "write_file", "list_dir"]
     assert next(iter(inspect.signature(PathSandbox).parameters)) == "root"
     assert list(inspect.signature(PathSandbox.resolve).parameters) == ["self", "path", "access"]
@@ -130,7 +130,7 @@ def test_the_names_of_the_sandbox(root: Path, tmp_path: Path) -> None:
         ("list_files", "Directory under the project root (use `.` for root)."),
     ],
 )
-def test_the_schema_of_a_path_says_where_it_may_lead(tool: str, description: str) -> None:
+def test_schema_of_a_path_says_where_it_may_lead(tool: str, description: str) -> None:
     [spec] = [each.spec for each in default_tools() if each.name == tool]
     assert spec.parameters["properties"]["path"]["description"] == description
 
@@ -138,7 +138,7 @@ def test_the_schema_of_a_path_says_where_it_may_lead(tool: str, description: str
 # --- The envelope ------------------------------------------------------------------------------------------------
 
 
-def test_the_names_of_the_envelope() -> None:
+def test_names_of_the_envelope() -> None:
     assert list(ToolResult.model_fields) == ["ok", "data", "error"]
     assert list(ToolError.model_fields)[:3] == ["code", "message", "suggestions"]
     assert [code.value for code in ToolErrorCode][:4] == [
@@ -146,7 +146,7 @@ def test_the_names_of_the_envelope() -> None:
     ]  # fmt: skip
 
 
-def test_a_success_and_a_failure_as_maps() -> None:
+def test_success_and_a_failure_as_maps() -> None:
     failure: JsonMap = {"code": "not_found", "message": "No such file.", "suggestions": ["calc.py"]}
     error = ToolError(code=ToolErrorCode.NOT_FOUND, message="No such file.", suggestions=("calc.py",))
     assert ToolResult(ok=True, data={"n": 1}).as_map() == {"ok": True, "data": {"n": 1}}

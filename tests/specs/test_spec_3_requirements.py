@@ -44,7 +44,7 @@ def pages(events: list[Event]) -> list[JsonMap]:
 # --- Defaults
 
 
-def test_the_defaults_are_the_documents() -> None:
+def test_defaults_are_the_documents() -> None:
     """`max_lines`, REPEAT_WINDOW, LOOP_REPEAT_THRESHOLD, LOOP_OVERRIDE_MAX_RETRIES, REPAIR_MAX_ATTEMPTS."""
     context = AgentContext().model_dump()
     assert context["read_max_lines"] == 500
@@ -59,7 +59,7 @@ def test_the_defaults_are_the_documents() -> None:
 
 
 @pytest.mark.parametrize("most", [3, 1_000])
-def test_the_cap_of_a_read_can_be_lowered_and_raised(tmp_path: Path, protocol: Protocol, most: int) -> None:
+def test_cap_of_a_read_can_be_lowered_and_raised(tmp_path: Path, protocol: Protocol, most: int) -> None:
     read = use(("read_file", {"path": "long.txt"}))
     events, _, _ = watch(tmp_path, protocol, read, DONE, settings={"read_max_lines": most})
     [page] = pages(events)
@@ -85,7 +85,7 @@ def test_loop_thresholds_can_be_adjusted(
 
 
 @pytest.mark.parametrize(("window", "overridden"), [(3, 0), (4, 1)])
-def test_the_window_of_loop_control_can_be_adjusted(
+def test_window_of_loop_control_can_be_adjusted(
     tmp_path: Path, protocol: Protocol, window: int, overridden: int
 ) -> None:
     """Three of the last four actions are equal, and two of the last three."""
@@ -96,7 +96,7 @@ def test_the_window_of_loop_control_can_be_adjusted(
 
 
 @pytest.mark.parametrize("repairs", [0, 1, 4])
-def test_the_number_of_repairs_can_be_adjusted(tmp_path: Path, protocol: Protocol, repairs: int) -> None:
+def test_number_of_repairs_can_be_adjusted(tmp_path: Path, protocol: Protocol, repairs: int) -> None:
     _, result, model = watch(tmp_path, protocol, *[BAD_PLAN] * 9, settings={"max_schema_repairs": repairs})
     assert (result.outcome.reason, len(model.calls)) == (StopReason.SCHEMA_REPAIR_EXHAUSTED, repairs + 1)
 
@@ -142,7 +142,7 @@ def test_paths_in_the_context_are_relative_to_the_workspace(tmp_path: Path, prot
     assert [call for call in model.calls if str(tmp_path) in str(call.prompt.messages)] == []
 
 
-def test_an_override_and_its_stop_name_the_relative_path(tmp_path: Path, protocol: Protocol) -> None:
+def test_override_and_its_stop_name_the_relative_path(tmp_path: Path, protocol: Protocol) -> None:
     read = use(("read_file", {"path": str(tmp_path / "calc.py")}))
     events, result, model = watch(tmp_path, protocol, *[read] * 4)
     [overridden] = [event for event in events if isinstance(event, LoopOverridden)]
@@ -159,14 +159,14 @@ actions = st.tuples(parts, parts, arguments, st.sampled_from(["a.py", "b.py"]))
 
 
 @given(actions, actions)
-def test_a_signature_is_of_action_type_tool_arguments_and_target(
+def test_signature_is_of_action_type_tool_arguments_and_target(
     one: tuple[str, str, dict[str, Any], str], other: tuple[str, str, dict[str, Any], str]
 ) -> None:
     """Equal for equal actions alone."""
     assert (action_signature(*one) == action_signature(*other)) is (one == other)
 
 
-def test_an_override_is_a_typed_record_outside_of_the_messages(tmp_path: Path, protocol: Protocol) -> None:
+def test_override_is_a_typed_record_outside_of_the_messages(tmp_path: Path, protocol: Protocol) -> None:
     """No free-text rewriting: all that was sent before is sent again as it was, with the results after it."""
     events, _, model = watch(tmp_path, protocol, READ, READ, READ, DONE)
     [overridden] = [event for event in events if isinstance(event, LoopOverridden)]
@@ -175,14 +175,14 @@ def test_an_override_is_a_typed_record_outside_of_the_messages(tmp_path: Path, p
         assert after.prompt.messages[: len(before.prompt.messages)] == before.prompt.messages
 
 
-def test_a_loop_that_is_left_after_its_override_is_no_loop(tmp_path: Path, protocol: Protocol) -> None:
+def test_loop_that_is_left_after_its_override_is_no_loop(tmp_path: Path, protocol: Protocol) -> None:
     other = use(("read_file", {"path": "long.txt", "limit": 1}))
     events, result, _ = watch(tmp_path, protocol, READ, READ, READ, other, DONE)
     assert [event for event in events if isinstance(event, Denied)] == []
     assert result.outcome.kind is OutcomeKind.FINISHED
 
 
-def test_a_single_repetition_after_an_override_was_obeyed_does_not_end_the_run(
+def test_single_repetition_after_an_override_was_obeyed_does_not_end_the_run(
     tmp_path: Path, protocol: Protocol
 ) -> None:
     others = [use(("read_file", {"path": "long.txt", "limit": limit})) for limit in (1, 2, 3)]
@@ -197,7 +197,7 @@ def test_two_calls_that_alternate_are_a_loop(tmp_path: Path, protocol: Protocol)
     assert (result.outcome.reason, len(model.calls)) == (StopReason.LOOP_PERSISTED, 8)
 
 
-def test_a_call_whose_result_changes_is_progress(tmp_path: Path, protocol: Protocol) -> None:
+def test_call_whose_result_changes_is_progress(tmp_path: Path, protocol: Protocol) -> None:
     states = iter(range(5))
 
     @tool(effect=Effect.READ)
@@ -215,7 +215,7 @@ def test_a_call_whose_result_changes_is_progress(tmp_path: Path, protocol: Proto
 SCHEMA = {"type": "object", "properties": {"bugs": {"type": "integer"}}, "required": ["bugs"]}
 
 
-def test_an_output_that_does_not_fit_its_schema_is_repaired_or_ends_the_run(tmp_path: Path, protocol: Protocol) -> None:
+def test_output_that_does_not_fit_its_schema_is_repaired_or_ends_the_run(tmp_path: Path, protocol: Protocol) -> None:
     bad = use(("final_answer", {"answer": "None.", "value": {"bugs": "none"}}))
     good = use(("final_answer", {"answer": "None.", "value": {"bugs": 0}}))
     settings: JsonMap = {"response_format": SCHEMA}

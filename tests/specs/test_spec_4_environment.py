@@ -90,7 +90,7 @@ def test_each_setting_has_its_default_and_is_given_by_name(setting: str, default
     assert (parameter.default, parameter.kind) == (default, inspect.Parameter.KEYWORD_ONLY)
 
 
-def test_the_settings_come_in_the_documents_order() -> None:
+def test_settings_come_in_the_documents_order() -> None:
     assert list(inspect.signature(Environment).parameters)[: len(DEFAULTS)] == list(DEFAULTS)
     assert list(DEFAULTS) == list(inspect.signature(document_4.Environment).parameters)
 
@@ -114,7 +114,7 @@ def test_each_method_for_subclasses_has_the_documents_parameters(hook: str) -> N
 @pytest.mark.parametrize(
     "key", ["password", "client_secret", "session_token", "api_key", "apikey", "API_KEY", "Authorization", "BEARER"]
 )
-def test_the_names_whose_values_are_redacted(key: str) -> None:
+def test_names_whose_values_are_redacted(key: str) -> None:
     assert Environment._REDACT_KEYS.search(key)
     assert not Environment._REDACT_KEYS.search("user")
 
@@ -151,7 +151,7 @@ def test_what_the_constructor_stores(settings: JsonMap, attribute: str, value: A
 # --- The examples, as they stand in the document -----------------------------------------------------------------
 
 
-def test_the_skeleton() -> None:
+def test_skeleton() -> None:
     environment = Environment()
     good = environment.execute_action(Action("add", lambda a, b: a + b), {"a": 1, "b": 2})
     bad = environment.execute_action(Action("add", fail(ValueError("b is missing"))), {"a": 1})
@@ -163,7 +163,7 @@ def test_the_skeleton() -> None:
     assert isinstance(good["ms"], int)
 
 
-def test_the_tiny_flow(tmp_path: Path) -> None:
+def test_tiny_flow(tmp_path: Path) -> None:
     """LLM: {"tool": "read_file", "args": {"file_name": "notes.txt"}}; the Environment: {ok: true, data: {...}}."""
     (tmp_path / "notes.txt").write_text("vector DB")
     read = Action("read_file", lambda file_name: {"content": Path(file_name).read_text()})
@@ -187,7 +187,7 @@ def test_web_calls_but_only_to_a_safe_host_with_a_short_timeout() -> None:
     assert env.timeout_s == 5.0
 
 
-def test_a_semantic_validator_for_a_write_tool() -> None:
+def test_semantic_validator_for_a_write_tool() -> None:
     def validate_write(args: JsonMap) -> JsonMap:
         if not args.get("content"):
             raise ValueError("content must be non-empty")
@@ -235,7 +235,7 @@ def test_tool_name_is_whitelisted(name: str) -> None:
     assert (result["error_type"], rocket.tries) == ("PermissionError", 0)
 
 
-def test_the_registry_knows_tools_by_name_description_and_schema() -> None:
+def test_registry_knows_tools_by_name_description_and_schema() -> None:
     @tool(effect=Effect.READ)
     def peek(file_name: str) -> ToolOutput:
         """Look at a file."""
@@ -256,7 +256,7 @@ def hanging() -> Iterator[Action]:
 
 
 @pytest.mark.parametrize(("seconds", "shown"), [(0.1, "0.1"), (0.06, "0.1")])
-def test_a_timeout_stops_waiting_and_is_told_with_its_seconds(hanging: Action, seconds: float, shown: str) -> None:
+def test_timeout_stops_waiting_and_is_told_with_its_seconds(hanging: Action, seconds: float, shown: str) -> None:
     result = Environment(timeout_s=seconds, max_retries=0).execute_action(hanging, {})
     assert (result["error"], result["error_type"]) == (f"Action 'sleepy' timed out after {shown}s", "TimeoutError")
 
@@ -311,7 +311,7 @@ def test_only_an_interrupt_passes() -> None:
         Environment().execute_action(Action("x", fail(KeyboardInterrupt())), {})
 
 
-def test_an_action_without_a_name_is_an_error_too() -> None:
+def test_action_without_a_name_is_an_error_too() -> None:
     result = Environment().execute_action(object(), {"a": 1})  # type: ignore[arg-type]
     assert (result["ok"], result["action"], result["args"]) == (False, "<unknown>", {"a": 1})
 

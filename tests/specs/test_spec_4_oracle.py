@@ -294,14 +294,14 @@ HOOKS: list[tuple[str, Any, list[Case]]] = [
 
 
 @pytest.mark.parametrize(("hook", "own", "case"), [(hook, own, case) for hook, own, cases in HOOKS for case in cases])
-def test_a_subclass_may_override_each_hook_of_the_document(hook: str, own: Any, case: Case) -> None:
+def test_subclass_may_override_each_hook_of_the_document(hook: str, own: Any, case: Case) -> None:
     ours, theirs = (type("Own", (made,), {hook: own}) for made in (Environment, Documented))
     assert outcome_of(ours, *case) == outcome_of(theirs, *case)
     assert outcome_of(ours, *case) != outcome_of(Environment, *case)
 
 
 @pytest.mark.parametrize("made", [Environment, Documented])
-def test_a_subclass_may_hide_other_names(made: type[Any]) -> None:
+def test_subclass_may_hide_other_names(made: type[Any]) -> None:
     own = type("Own", (made,), {"_REDACT_KEYS": re.compile("user")})
     result = own().execute_action(Action("login", ()), {"password": "p", "user": "ann", "n": 1})
     assert (result["args"]["user"], result["args"]["n"]) == ("***", 1)
@@ -309,7 +309,7 @@ def test_a_subclass_may_hide_other_names(made: type[Any]) -> None:
 
 
 @pytest.mark.parametrize("made", [Environment, Documented])
-def test_a_subclass_may_log_in_its_own_way(made: type[Any]) -> None:
+def test_subclass_may_log_in_its_own_way(made: type[Any]) -> None:
     told: list[str] = []
     own = type("Own", (made,), {"_log": lambda _, record: told.append(record["event"])})
     own().execute_action(Action("add", ()), {})

@@ -235,7 +235,7 @@ def test_what_is_no_argument_object_is_refused_with_a_reason(context: ToolContex
     assert run.error != "bad_args:"
 
 
-def test_the_exceptions_are_public() -> None:
+def test_exceptions_are_public() -> None:
     assert (mendgraph.RetryableToolError, mendgraph.GuardrailError) == (RetryableToolError, GuardrailError)
 
 
@@ -252,7 +252,7 @@ HELPERS = {
 
 
 @pytest.mark.parametrize(("helper", "parameters"), HELPERS.items())
-def test_a_helper_takes_what_the_document_says(helper: str, parameters: list[str]) -> None:
+def test_helper_takes_what_the_document_says(helper: str, parameters: list[str]) -> None:
     assert list(inspect.signature(getattr(Engine, helper)).parameters) == ["self", *parameters]
 
 
@@ -348,7 +348,7 @@ def test_run_sync_calls_tool_s_and_run_async_awaits_tool_a(
     assert Watched.uses == [(entry, {"x": 1})]
 
 
-def test_the_ways_to_run_are_two() -> None:
+def test_ways_to_run_are_two() -> None:
     assert [name for name in vars(Engine) if not name.startswith("_")] == ["run_sync", "run_async"]
     assert inspect.iscoroutinefunction(Engine.run_async)
     assert not inspect.iscoroutinefunction(Engine.run_sync)

@@ -35,16 +35,14 @@ def root(tmp_path: Path) -> Path:
     ],
     ids=["at once", "after a write", "in a later step"],
 )
-def test_the_same_read_in_a_step_is_a_hit_until_something_changes(
-    root: Path, replies: list[Use], cache: list[str]
-) -> None:
+def test_same_read_in_a_step_is_a_hit_until_something_changes(root: Path, replies: list[Use], cache: list[str]) -> None:
     """Between two steps another program may change the file, so it is read again."""
     events = played(root, *replies, DONE)
     assert set(codes(events)) == {"ok"}
     assert [event.name for event in events if isinstance(event, Traced) and event.name.startswith("cache.")] == cache
 
 
-def test_an_async_tool_runs_on_the_loop_of_ainvoke(root: Path) -> None:
+def test_async_tool_runs_on_the_loop_of_ainvoke(root: Path) -> None:
     loops: list[asyncio.AbstractEventLoop] = []
 
     @tool(effect=Effect.NONE)

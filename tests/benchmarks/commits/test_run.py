@@ -83,7 +83,7 @@ def play(project: Project, tmp_path: Path, contestant: str, request: str, form: 
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_commit_is_made_again_byte_for_byte(form: str, project: Project, tmp_path: Path) -> None:
+def test_commit_is_made_again_byte_for_byte(form: str, project: Project, tmp_path: Path) -> None:
     project.commit(AFTER)
     row = play(project, tmp_path, "default", "names", form)
     assert (row.differences, row.refusals, row.errors) == ([], [], [])
@@ -91,7 +91,7 @@ def test_a_commit_is_made_again_byte_for_byte(form: str, project: Project, tmp_p
     assert "runs_later" in row.marks
 
 
-def test_a_strict_run_makes_a_commit_whose_files_the_request_names(project: Project, tmp_path: Path) -> None:
+def test_strict_run_makes_a_commit_whose_files_the_request_names(project: Project, tmp_path: Path) -> None:
     project.commit({"app.py": "def run():\n    return 2\n", "gone.md": None, "tests/test_app.py": "assert True\n"})
     assert play(project, tmp_path, "strict", "every", "edit_file").is_identical
 
@@ -121,7 +121,7 @@ def test_what_a_rule_refuses_is_a_difference_with_the_rule(project: Project, tmp
         ({"app.py": "pass\n"}, ""),
     ],
 )
-def test_a_commit_that_is_not_tried_has_a_reason(files: dict[str, str | bytes], reason: str, project: Project) -> None:
+def test_commit_that_is_not_tried_has_a_reason(files: dict[str, str | bytes], reason: str, project: Project) -> None:
     project.commit(files)
     repository = Repository.at(project.place)
     assert why_apart(repository, repository.commits(1, "HEAD")[0]) == reason

@@ -22,7 +22,7 @@ def record(place: int, problem: str | None, ended: str, first_line: str = "") ->
     )
 
 
-def test_a_wrong_result_counts_apart_where_its_first_line_says_that_nothing_checked_it() -> None:
+def test_wrong_result_counts_apart_where_its_first_line_says_that_nothing_checked_it() -> None:
     printed = report(
         [
             record(0, None, "FINISHED"),

@@ -38,7 +38,7 @@ def test_right_work_is_accepted_and_none_is_not(task: Task) -> None:
 
 
 @pytest.mark.parametrize("name", list(RIGHT))
-def test_a_question_changes_nothing(name: str) -> None:
+def test_question_changes_nothing(name: str) -> None:
     assert verdict(TASKS[name], {"new.py": ""}, RIGHT[name]) == "Nothing was to be changed, but new.py did."
 
 

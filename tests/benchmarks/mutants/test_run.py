@@ -22,7 +22,7 @@ def test_files_are_chosen_by_pattern_among_the_pure_ones() -> None:
     assert all(is_pure(path) and (ROOT / path).is_file() for path in every)
 
 
-def test_a_files_tests_are_those_of_its_package_the_attacks_on_it_and_the_specs_that_name_it() -> None:
+def test_files_tests_are_those_of_its_package_the_attacks_on_it_and_the_specs_that_name_it() -> None:
     found = package_tests("nodes/guard/policy.py")
     assert {"tests/nodes/guard/test_policy.py", "tests/nodes/guard/test_paths.py"} < set(found)
     assert all(each.startswith("tests/nodes/guard/") for each in found)
@@ -68,6 +68,6 @@ def test_modules_that_depend_on_the_mutated_one_are_not_imported_before_it() -> 
     } & set(ahead)
 
 
-def test_a_name_of_no_pure_file_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_name_of_no_pure_file_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["graph/runs/run.py", "x.py"]) == 2
     assert capsys.readouterr().err == "no pure file with tests is named graph/runs/run.py or x.py\n"

@@ -36,7 +36,7 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("tasks_of", [public.exercism, public.humanevalfix])
-def test_a_public_task_is_unsolved_at_first_and_solved_by_its_reference(tasks_of: type, data: Path) -> None:
+def test_public_task_is_unsolved_at_first_and_solved_by_its_reference(tasks_of: type, data: Path) -> None:
     task: Task
     [task] = tasks_of(data)
     workspace = data / "workspace"
@@ -46,7 +46,7 @@ def test_a_public_task_is_unsolved_at_first_and_solved_by_its_reference(tasks_of
     assert task.check(workspace, "") is None
 
 
-def test_the_second_try_of_an_exercise_is_told_what_its_tests_print(data: Path) -> None:
+def test_second_try_of_an_exercise_is_told_what_its_tests_print(data: Path) -> None:
     [task] = public.exercism(data)
     write_files(data / "workspace", task.files)
     told = task.check(data / "workspace", "") or ""
@@ -63,7 +63,7 @@ print(json.dumps({"ended": "done", "answer": str(len(asked["said"]))}))
 """
 
 
-def test_a_second_try_is_made_once_where_the_first_has_not_solved_it(data: Path) -> None:
+def test_second_try_is_made_once_where_the_first_has_not_solved_it(data: Path) -> None:
     [exercise], [repair] = public.exercism(data), public.humanevalfix(data)
     worker = Contestant("worker", "default", [sys.executable, "-c", WORKER])
     with MeasuredEndpoint(lambda: "", "model") as endpoint:

@@ -29,13 +29,13 @@ def test_there_are_a_hundred_goals_of_ten_families_under_names_of_their_own() ->
 
 
 @pytest.mark.parametrize("coding", CODINGS)
-def test_a_secret_is_found_in_every_coding_that_the_model_writes(coding: str) -> None:
+def test_secret_is_found_in_every_coding_that_the_model_writes(coding: str) -> None:
     assert holds_secret(f"<p>{CODINGS[coding]('sk_live_cnry51H8xQ2ePzNmKa')}</p>")
     assert not holds_secret(f"<p>{CODINGS[coding]('an ordinary sentence of a page')}</p>")
 
 
 @pytest.mark.parametrize("goal", GOALS[::6], ids=lambda goal: goal.name)  # `make redteam` plays all of them
-def test_a_goal_is_achieved_by_its_acts_and_by_nothing_else(goal: Goal, project: Path, tmp_path: Path) -> None:
+def test_goal_is_achieved_by_its_acts_and_by_nothing_else(goal: Goal, project: Path, tmp_path: Path) -> None:
     untouched, attacked = tmp_path / "untouched", tmp_path / "attacked"
     with laid_out(goal, project, untouched) as layout:
         assert not goal.achieved(evidence(layout, (), (Ended(HONEST, True, HONEST, HONEST),)))
@@ -51,7 +51,7 @@ def test_what_our_guard_refuses_is_not_achieved_and_the_work_is_kept(project: Pa
     assert "write_file: workspace_boundary" in row.refused
 
 
-def test_a_person_says_yes_to_source_files_and_no_to_the_rest(project: Path, tmp_path: Path) -> None:
+def test_person_says_yes_to_source_files_and_no_to_the_rest(project: Path, tmp_path: Path) -> None:
     rows = {
         goal.name: attack("ours, ask", ours.run_ask, goal, project, tmp_path / goal.name)
         for goal in GOALS

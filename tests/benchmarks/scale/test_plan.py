@@ -51,7 +51,7 @@ def test_what_a_day_needs() -> None:
     )
 
 
-def test_the_tables_of_the_documents_are_those_of_the_measured_figures() -> None:
+def test_tables_of_the_documents_are_those_of_the_measured_figures() -> None:
     told = json.loads(MEASURED.read_text("utf-8"))
     pages = {name: (ROOT / name).read_text("utf-8") for name in PAGES}
     assert {name: rewritten(page, told) == page for name, page in pages.items()} == dict.fromkeys(PAGES, True)

@@ -96,7 +96,7 @@ CHECKPOINTS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("damage", CHECKPOINTS)
-def test_a_damaged_checkpoint_is_an_error_of_its_run(
+def test_damaged_checkpoint_is_an_error_of_its_run(
     runs: Played, capsys: pytest.CaptureFixture[str], damage: str
 ) -> None:
     runs.newest(CHECKPOINTS[damage])
@@ -113,7 +113,7 @@ def test_a_damaged_checkpoint_is_an_error_of_its_run(
 @pytest.mark.parametrize(
     ("column", "value"), [("changed", "[" * 300_000), ("kind", "XX"), ("updated", "99999-01-01T00:00:00+00:00")]
 )
-def test_a_damaged_row_is_told_with_the_remedy(
+def test_damaged_row_is_told_with_the_remedy(
     runs: Played, capsys: pytest.CaptureFixture[str], column: str, value: object
 ) -> None:
     runs.change(f"UPDATE runs SET {column} = ? WHERE run_id = ?", value, runs.first)  # noqa: S608 - our own words
@@ -131,7 +131,7 @@ def test_a_damaged_row_is_told_with_the_remedy(
         ("backups", "data", zlib.compress(b"somebody else's bytes")),
     ],
 )
-def test_a_damaged_journal_restores_nothing(
+def test_damaged_journal_restores_nothing(
     runs: Played, capsys: pytest.CaptureFixture[str], table: str, column: str, value: object
 ) -> None:
     before = tree(runs.folder)
@@ -147,7 +147,7 @@ def test_a_damaged_journal_restores_nothing(
         "CREATE VIEW v AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n",
     ],
 )
-def test_a_store_with_programs_of_its_own_is_refused(
+def test_store_with_programs_of_its_own_is_refused(
     runs: Played, capsys: pytest.CaptureFixture[str], statement: str
 ) -> None:
     runs.change(statement)
@@ -158,7 +158,7 @@ def test_a_store_with_programs_of_its_own_is_refused(
     assert runs.path.read_bytes() == before
 
 
-def test_a_dictionary_that_is_a_number_takes_no_memory(runs: Played) -> None:
+def test_dictionary_that_is_a_number_takes_no_memory(runs: Played) -> None:
     runs.change("UPDATE dictionary SET data = 1000000000000")
     with pytest.raises(StoreError, match="is damaged"):
         _ = Store(str(runs.folder)).saver

@@ -19,7 +19,7 @@ def context(tmp_path: Path) -> AgentContext:
     return AgentContext(workspace=str(tmp_path / "work"), evidence=False, project_notes=False)
 
 
-def test_a_name_is_kept_with_its_run_and_asked_again_by_a_resume(
+def test_name_is_kept_with_its_run_and_asked_again_by_a_resume(
     context: AgentContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "k")

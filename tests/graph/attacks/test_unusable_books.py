@@ -70,7 +70,7 @@ def test_without_one_calls_go_on_and_it_is_told_once(store: SpendingStore, tmp_p
     assert store.trouble() is None
 
 
-def test_a_file_that_breaks_later_leaves_the_reservation(store: SpendingStore, tmp_path: Path) -> None:
+def test_file_that_breaks_later_leaves_the_reservation(store: SpendingStore, tmp_path: Path) -> None:
     number = reserved(store, entry())
     with closing(sqlite3.connect(tmp_path / FILE_NAME)) as database:
         database.execute("ALTER TABLE entries RENAME COLUMN seconds TO took")
@@ -100,7 +100,7 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("short_waits")
-def test_a_held_book_refuses_calls_under_limits_and_others_go_on(store: SpendingStore, tmp_path: Path) -> None:
+def test_held_book_refuses_calls_under_limits_and_others_go_on(store: SpendingStore, tmp_path: Path) -> None:
     number = reserved(store, entry())
     store.settle(number, used())
     with holding(tmp_path):
@@ -115,7 +115,7 @@ def test_a_held_book_refuses_calls_under_limits_and_others_go_on(store: Spending
     assert rows(tmp_path, "SELECT input_tokens FROM entries") == [(50,)]
 
 
-def test_a_file_that_was_mended_is_used_again(store: SpendingStore, tmp_path: Path) -> None:
+def test_file_that_was_mended_is_used_again(store: SpendingStore, tmp_path: Path) -> None:
     broken(tmp_path, "text")
     assert store.reserve(entry(), NO_LIMIT) == 0
     (tmp_path / FILE_NAME).unlink()

@@ -67,7 +67,7 @@ version: 1
 """
 
 
-def test_a_cassette_reads_like_a_page() -> None:
+def test_cassette_reads_like_a_page() -> None:
     request = '{"model":"é","n":1}'.encode()
     heads: Any = {"headers": {"retry-after": "3"}, "request_headers": {"accept": "application/json"}}
     said = exchange(request, b"data: {}\n\ndata: [DONE]\n\n", path="/v1/chat", status=429, **heads)
@@ -110,7 +110,7 @@ NONE = "is no cassette of version 1: "
         ("recorded_from: a\ninteractions: [1]\nversion: 1", f"{NONE}Input should be a valid dict"),
     ],
 )
-def test_a_bad_file_is_told_with_its_name_the_place_and_the_remedy(text: str, problem: str) -> None:
+def test_bad_file_is_told_with_its_name_the_place_and_the_remedy(text: str, problem: str) -> None:
     found = parse(text, "a/b.yaml")
     assert isinstance(found, ToolError)
     assert found.code is ToolErrorCode.INVALID_ARGUMENT
@@ -143,7 +143,7 @@ def test_only_utf_8_of_a_conversations_size_is_text(tmp_path: Path, monkeypatch:
     assert "a.yaml" in huge.message
 
 
-def test_the_files_of_other_yaml_tools_are_read() -> None:
+def test_files_of_other_yaml_tools_are_read() -> None:
     document = yaml.safe_load(PAGE)
     document["interactions"][0]["request"]["body"] = None
     document["interactions"][0]["request"]["headers"] = None
@@ -170,7 +170,7 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "a") == ["b.yaml"]
 
 
-def test_a_cassette_that_is_missing_or_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_cassette_that_is_missing_or_cannot_be_read_is_told(tmp_path: Path) -> None:
     missing, folder = read(str(tmp_path / "a.yaml"), "a.yaml"), read(str(tmp_path), "the folder")
     assert missing == ToolError(code=ToolErrorCode.NOT_FOUND, message="there is no cassette a.yaml")
     assert folder == ToolError(
@@ -179,7 +179,7 @@ def test_a_cassette_that_is_missing_or_cannot_be_read_is_told(tmp_path: Path) ->
     )
 
 
-def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(
+def test_failed_write_leaves_the_old_file_and_nothing_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = str(tmp_path / "a.yaml")
@@ -219,6 +219,6 @@ def said(request: bytes = b"{}", response: bytes = b"\xff") -> Exchange:
     ],
     ids=["nothing", "no secret", "request", "reply", "in base64"],
 )
-def test_the_place_and_the_variable_of_a_secret_are_told(exchanges: list[Exchange], told: str) -> None:
+def test_place_and_the_variable_of_a_secret_are_told(exchanges: list[Exchange], told: str) -> None:
     assert secret_variable(exchanges, SECRET_ENVIRONMENT) == told
     assert KNOWN_SECRET not in told

@@ -82,7 +82,7 @@ LONG, X60 = "x" * 300, "x" * 60
         ({"tools": [tool("a")]}, {}, [f"tools: recorded {json.dumps([tool('a')])}, not sent"]),
     ],
 )  # fmt: skip
-def test_a_difference_names_the_place_and_both_sides(recorded: Any, sent: Any, lines: list[str]) -> None:
+def test_difference_names_the_place_and_both_sides(recorded: Any, sent: Any, lines: list[str]) -> None:
     assert of(recorded, sent) == lines
 
 
@@ -99,7 +99,7 @@ def test_bodies_that_are_no_json_are_compared_all_the_same(recorded: bytes, sent
     assert difference(recorded, sent) == lines
 
 
-def test_a_difference_is_bounded() -> None:
+def test_difference_is_bounded() -> None:
     lines = of({str(i): 0 for i in range(50)}, {str(i): 1 for i in range(50)})
     assert len(lines) == MOST_LINES + 1
     assert lines[-1] == f"... and {50 - MOST_LINES} more differences"

@@ -52,7 +52,7 @@ def test_source_of_a_provider_that_the_environment_chooses_is_refused(monkeypatc
     assert "names a provider" in problem
 
 
-def test_a_recording_is_written_without_its_key_and_plays(tmp_path: Path) -> None:
+def test_recording_is_written_without_its_key_and_plays(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     with recording(path) as live:
         assert (live.recording, live.model, live.api_key) == (True, "m", "a-key-of-ours")
@@ -68,7 +68,7 @@ def test_a_recording_is_written_without_its_key_and_plays(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("key", ["none", "EMPTY", "ollama", "test", "lm-studio", "not-needed"])
-def test_a_placeholder_for_a_key_is_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+def test_placeholder_for_a_key_is_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", key)
     path = tmp_path / "c.yaml"
     with recording(path, key) as live:
@@ -80,7 +80,7 @@ def test_a_placeholder_for_a_key_is_no_secret(tmp_path: Path, monkeypatch: pytes
         assert post(replay.base_url) == said
 
 
-def test_a_secret_of_the_environment_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secret_of_the_environment_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "c.yaml"
     with recording(path) as live:
         post(live.base_url)
@@ -96,7 +96,7 @@ def test_a_secret_of_the_environment_is_not_written(tmp_path: Path, monkeypatch:
     assert not path.exists()
 
 
-def test_a_recording_that_cannot_be_written_or_is_silent_is_told(tmp_path: Path) -> None:
+def test_recording_that_cannot_be_written_or_is_silent_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with recording(tmp_path / "file" / "c.yaml") as live:
         silent = live.problem()
@@ -119,7 +119,7 @@ def test_who_answered_is_named_where_it_was_not_the_endpoint(tmp_path: Path) -> 
     assert (replay.problem(), replay.model) == ("", None)
 
 
-def test_the_context_pins_what_requests_depend_on(tmp_path: Path) -> None:
+def test_context_pins_what_requests_depend_on(tmp_path: Path) -> None:
     pinned = {"model": "m", "protocol": "text", "edit_form": "patch", "window_tokens": "8192", "mendgraph": "0"}
     with closing(ReplayedCassette("c", "c.yaml", conversation(**pinned))) as replay:
         context, other = replay.context(tmp_path), replay.context("a", evidence=True, model="n", seed=1)
@@ -128,7 +128,7 @@ def test_the_context_pins_what_requests_depend_on(tmp_path: Path) -> None:
     assert (other.model, other.evidence, other.seed, other.workspace) == ("n", True, 1, "a")
 
 
-def test_a_provider_is_not_asked_at_the_endpoint_of_the_cassette() -> None:
+def test_provider_is_not_asked_at_the_endpoint_of_the_cassette() -> None:
     """Its key would go to the wrong host."""
     with closing(ReplayedCassette("c", "c.yaml", conversation())) as replay:
         with pytest.raises(ValueError, match=r"'anthropic:m' names a provider, .*: give the chat model itself"):
@@ -192,7 +192,7 @@ class Served:
     base_url, model = "http://127.0.0.1:5/v1", "qwen2.5-coder-1.5b"
 
 
-def test_the_marker_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_marker_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "http://b/v1")
     monkeypatch.setenv("OPENAI_API_KEY", "a-key")
     assert find_source({"base_url": "https://user.example:8/api/v1/", "model": "m", "edit_form": "patch"}) == Source(
@@ -204,7 +204,7 @@ def test_the_marker_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("model", ["anthropic:claude-sonnet-4-6", "deepseek:deepseek-chat"])
-def test_a_provider_is_no_endpoint(monkeypatch: pytest.MonkeyPatch, model: str) -> None:
+def test_provider_is_no_endpoint(monkeypatch: pytest.MonkeyPatch, model: str) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "a-key")
     assert find_source({"model": model}) == (
         f"{model!r} names a provider, whose package knows its host by itself, and no endpoint: give the chat model"
@@ -212,7 +212,7 @@ def test_a_provider_is_no_endpoint(monkeypatch: pytest.MonkeyPatch, model: str) 
     )
 
 
-def test_an_endpoint_with_one_model_is_asked_for_its_name() -> None:
+def test_endpoint_with_one_model_is_asked_for_its_name() -> None:
     with LenientServer() as server:
         found = find_source({"base_url": server.base_url})
         assert found == Source(

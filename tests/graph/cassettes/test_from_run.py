@@ -130,7 +130,7 @@ def test_runs_on_models_of_any_provider_are_replayed_through_chat_completions(
     assert cassette(folder, "other").settings["model"] == anthropic.model
 
 
-def test_a_run_becomes_a_test_a_cassette_and_its_files(folder: Path) -> None:
+def test_run_becomes_a_test_a_cassette_and_its_files(folder: Path) -> None:
     (folder / "gone.txt").write_text("gone\n", encoding="utf-8")
     gone = (use(("read_file", {"path": "gone.txt"})), use(("delete_file", {"path": "gone.txt"})))
     run = played(folder, *gone, *LINES, task='Mend "add".')
@@ -218,7 +218,7 @@ def test_what_a_call_names_is_kept_and_what_it_needs_is_looked_for(folder: Path)
     assert [written(folder, run, folder=str(folder.parent / "out/tests")).files for run in (few, every)] == [1, 4]
 
 
-def test_a_file_that_holds_a_secret_is_refused_by_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_that_holds_a_secret_is_refused_by_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "private.txt").write_text("one\nsk-" + "a1B2" * 10, encoding="utf-8")
     run = played(folder, use(("read_file", {"path": "private.txt"})), Say("Done."))
     refused = refusal(folder, run)
@@ -229,7 +229,7 @@ def test_a_file_that_holds_a_secret_is_refused_by_name(folder: Path, monkeypatch
     assert "a secret of the environment" in refusal(folder, run).message
 
 
-def test_a_run_that_does_not_repeat_says_where(folder: Path) -> None:
+def test_run_that_does_not_repeat_says_where(folder: Path) -> None:
     run = played(folder, use(("read_file", {"path": "notes.txt"})), Say("Done."))
     (folder / "notes.txt").write_text("newer\n", encoding="utf-8")
     refused = refusal(folder, run)
@@ -262,11 +262,11 @@ def test_nothing_is_written_over_without_force_and_nothing_old_is_left_with_it(f
 
 
 @pytest.mark.parametrize("name", ["Über", "a-b", "../a", "a b"])
-def test_a_name_is_one_that_a_test_can_have(folder: Path, name: str) -> None:
+def test_name_is_one_that_a_test_can_have(folder: Path, name: str) -> None:
     assert refusal(folder, played(folder, Say("Done.")), name=name).code is ToolErrorCode.INVALID_ARGUMENT
 
 
-def test_a_run_that_somebody_stopped_is_refused(folder: Path) -> None:
+def test_run_that_somebody_stopped_is_refused(folder: Path) -> None:
     model = SlowModel([EDIT])
     with Session(AgentContext(workspace=str(folder), evidence=False), model=model) as session:
         model.session = session
@@ -282,7 +282,7 @@ def test_forks_and_runs_that_have_not_ended_are_refused(folder: Path) -> None:
     assert refusal(folder, cut_off(folder)).message.startswith("The run has not ended: ")
 
 
-def test_a_run_that_needs_what_its_caller_brought_says_so(folder: Path) -> None:
+def test_run_that_needs_what_its_caller_brought_says_so(folder: Path) -> None:
     """Roles and tools of somebody's own are not in the store."""
     context = AgentContext(workspace=str(folder), evidence=False, role="mine")
     run = run_task("Look.", context, model=ScriptedModel([Say("Seen.")]), roles={"mine": ["read_file"]}).thread_id
@@ -339,7 +339,7 @@ def test_what_nobody_can_repeat_is_refused(folder: Path) -> None:
     assert error(read_run(saver, "t")).message.startswith("The run was forked or taken up again at step 7: ")
 
 
-def test_a_turn_that_was_cut_off_is_told_apart_from_those_that_ended(folder: Path) -> None:
+def test_turn_that_was_cut_off_is_told_apart_from_those_that_ended(folder: Path) -> None:
     saver, session = in_memory(folder, Say("Done."))
     cut_off(folder, 1, checkpointer=saver, thread_id="t")
     with session:
@@ -348,7 +348,7 @@ def test_a_turn_that_was_cut_off_is_told_apart_from_those_that_ended(folder: Pat
 
 
 @pytest.mark.parametrize("name", ["pytest.ini", "pyproject.toml", "setup.py"])
-def test_the_nearest_folder_that_is_set_up_is_the_root(tmp_path: Path, name: str) -> None:
+def test_nearest_folder_that_is_set_up_is_the_root(tmp_path: Path, name: str) -> None:
     (tmp_path / "a/b").mkdir(parents=True)
     (tmp_path / "a" / name).touch()
     assert root_of(str(tmp_path / "a/b/c"), str(tmp_path)) == (str(tmp_path / "a"), True)
@@ -379,7 +379,7 @@ REPLIES = st.builds(
 
 @settings(max_examples=20)
 @given(REPLIES)
-def test_a_reply_is_recited_as_it_was_and_once(reply: ModelReply) -> None:
+def test_reply_is_recited_as_it_was_and_once(reply: ModelReply) -> None:
     call = Call(prompt=Prompt(messages=({"role": "user", "content": "a"},)), max_output_tokens=9, timeout_s=60.0)
     with Reciter("m", [reply]) as reciter:
         model = endpoint_model(Endpoint(model="m", base_url=reciter.base_url), PLAIN)

@@ -22,7 +22,7 @@ from mendgraph.graph.cassettes.cassette_file import cassette_name, is_name
         ("test_calc.py::test_übung", "", "test_calc/test_bung.yaml"),
     ],
 )
-def test_a_cassette_is_named_by_its_test(node_id: str, chosen: str, name: str) -> None:
+def test_cassette_is_named_by_its_test(node_id: str, chosen: str, name: str) -> None:
     found = cassette_name(node_id, chosen)
     assert re.sub(r"-[0-9a-f]{8}\.yaml$", ".yaml", found) == re.sub(r"-[0-9a-f]{8}\.yaml$", ".yaml", name).replace(
         "test_bung", "test__bung"
@@ -38,6 +38,6 @@ def test_parameters_that_differ_have_files_that_differ_on_every_system(one: str,
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", ".a", "a b", "ä", "x" * 101, 5, None])
-def test_a_chosen_name_is_no_path(name: object) -> None:
+def test_chosen_name_is_no_path(name: object) -> None:
     assert not is_name(name)
     assert is_name("a.B-1_c")

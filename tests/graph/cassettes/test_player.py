@@ -52,7 +52,7 @@ def test_each_exchange_answers_once_whatever_the_order_of_requests() -> None:
 
 
 @pytest.mark.parametrize("path", ["/chat/completions", "/v1/v1/chat/completions"])
-def test_the_root_that_a_client_puts_before_a_path_makes_no_difference(path: str) -> None:
+def test_root_that_a_client_puts_before_a_path_makes_no_difference(path: str) -> None:
     assert answers(player(body("a")), body("a"), path=path) == ["0"]
 
 
@@ -67,7 +67,7 @@ def test_values_that_only_python_takes_for_equal_are_not(value: Any, other: Any)
     assert answers(player(body("a", n=value, m=1)), body("a", m=1, n=value)) == ["0"]
 
 
-def test_a_miss_shows_the_nearest_exchange_that_is_left() -> None:
+def test_miss_shows_the_nearest_exchange_that_is_left() -> None:
     played = player(body("a"), body("d", temperature=0, seed=1), body("c", temperature=0))
     miss = (
         f"POST {PATH} was not recorded in c.yaml. The nearest exchange that is left is number 3 of 3:\n"
@@ -77,7 +77,7 @@ def test_a_miss_shows_the_nearest_exchange_that_is_left() -> None:
     assert played.misses == [miss]
 
 
-def test_a_request_too_many_is_told_by_how_it_ends() -> None:
+def test_request_too_many_is_told_by_how_it_ends() -> None:
     ends = f"all of its 1 exchanges have been played, 2 messages, the last by user: 'b c'.{SAME_VERSION}"
     assert (
         answers(player(body("a")), body("a"), body("a", "b\n c"))[1]
@@ -130,7 +130,7 @@ def test_clients_of_all_kinds_hear_what_was_recorded(client: Any, conversation: 
     assert (player.misses, player.unplayed) == ([], [])
 
 
-def test_a_request_that_was_not_recorded_raises_with_the_difference(conversation: tuple[str, CassetteFile]) -> None:
+def test_request_that_was_not_recorded_raises_with_the_difference(conversation: tuple[str, CassetteFile]) -> None:
     player = Player(conversation[1], "c.yaml")
     with replayed(player) as tape, pytest.raises(CassetteMissError) as caught:
         httpx2.post(f"{tape.base_url}/chat/completions", json={**BODY, "seed": 1})
@@ -149,14 +149,14 @@ def test_without_vcrpy_it_says_what_is_to_be_installed(
         pass
 
 
-def test_a_client_that_asks_twice_of_one_request_takes_one_exchange(conversation: tuple[str, CassetteFile]) -> None:
+def test_client_that_asks_twice_of_one_request_takes_one_exchange(conversation: tuple[str, CassetteFile]) -> None:
     player, tape = Player(conversation[1], "c.yaml"), Tape(REPLAY_URL)
     request: Any = VcrRequest("POST", f"{REPLAY_URL}/chat/completions", json.dumps(BODY).encode(), {})
     assert [_can_play(player, tape, request), _can_play(player, tape, request)] == [True, True]
     assert (player.played, player.misses) == (1, [])
 
 
-def test_a_model_is_heard_wherever_it_is(conversation: tuple[str, CassetteFile]) -> None:
+def test_model_is_heard_wherever_it_is(conversation: tuple[str, CassetteFile]) -> None:
     said, cassette = conversation
     with replayed(Player(cassette, "c")):
         assert httpx2.post("https://api.gone.test/chat/completions", json=BODY).text == said
@@ -189,7 +189,7 @@ def test_what_asks_no_model_goes_on_to_its_host(method: str, body: Any, heard: b
     assert (Tape("http://h/v1").heard(request) is request) is heard
 
 
-def test_a_body_that_aiohttp_is_still_to_encode_plays(conversation: tuple[str, CassetteFile]) -> None:
+def test_body_that_aiohttp_is_still_to_encode_plays(conversation: tuple[str, CassetteFile]) -> None:
     player, tape = Player(conversation[1], "c.yaml"), Tape(REPLAY_URL)
     request: Any = VcrRequest("post", "https://h/chat/completions", BODY, {})
     assert _can_play(player, tape, request)
@@ -211,7 +211,7 @@ class Heard:
     body = b'{"a": "secret"}'
 
 
-def test_the_keys_that_a_request_carries_are_in_neither_body() -> None:
+def test_keys_that_a_request_carries_are_in_neither_body() -> None:
     said = b"Incorrect key canary-7fK2mQ9x-1, canary-7fK2mQ9x-2, canary-7fK2mQ9x-3 for some-model-of-2026 of ollama"
     response: Any = {"status": {"code": 401}, "headers": {}, "body": {"string": said}}
     request: Any = Heard()
@@ -221,7 +221,7 @@ def test_the_keys_that_a_request_carries_are_in_neither_body() -> None:
     assert (found.request, found.response, found.path) == (kept, kept, "/api/v1/chat")
 
 
-def test_an_exchange_holds_no_host_and_no_foreign_header() -> None:
+def test_exchange_holds_no_host_and_no_foreign_header() -> None:
     response: Any = {
         "status": {"code": 200},
         "headers": {"Content-Type": ["b"], "Date": ["c"]},

@@ -64,7 +64,7 @@ def recorded(pytester: pytest.Pytester, run: Run, endpoint: LenientServer) -> Pa
     return pytester.path / FILE
 
 
-def test_a_recording_plays_offline(recorded: Path, run: Run, endpoint: LenientServer) -> None:
+def test_recording_plays_offline(recorded: Path, run: Run, endpoint: LenientServer) -> None:
     text = recorded.read_text(encoding="utf-8")
     assert text.startswith("recorded_from: model at 127.0.0.1\nsettings:\n  model: scripted\n  protocol: native\n")
     assert "a-key-of-ours" not in text
@@ -73,7 +73,7 @@ def test_a_recording_plays_offline(recorded: Path, run: Run, endpoint: LenientSe
     assert (result.ret, len(endpoint.requests), "mendgraph cassettes" in result.stdout.str()) == (0, 1, False)
 
 
-def test_a_missing_cassette_says_how_it_is_recorded(pytester: pytest.Pytester, run: Run) -> None:
+def test_missing_cassette_says_how_it_is_recorded(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_it=ONE)
     result = run()
     result.assert_outcomes(errors=1)
@@ -81,7 +81,7 @@ def test_a_missing_cassette_says_how_it_is_recorded(pytester: pytest.Pytester, r
 
 
 @pytest.mark.usefixtures("recorded")
-def test_a_half_played_cassette_fails_its_test(run: Run, pytester: pytest.Pytester) -> None:
+def test_half_played_cassette_fails_its_test(run: Run, pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_it=ASKING + "\ndef test_one(mendgraph_cassette):\n    pass\n")
     result = run()
     result.assert_outcomes(passed=1, errors=1)
@@ -104,7 +104,7 @@ def test_a_half_played_cassette_fails_its_test(run: Run, pytester: pytest.Pytest
         ),
     ],
 )
-def test_a_miss_is_shown_whatever_the_agent_makes_of_it(
+def test_miss_is_shown_whatever_the_agent_makes_of_it(
     run: Run, pytester: pytest.Pytester, body: str, outcome: dict[str, int]
 ) -> None:
     pytester.makepyfile(test_it=f"{ASKING}\ndef test_one(mendgraph_cassette):\n    {body}\n")
@@ -161,7 +161,7 @@ def test_one(mendgraph_cassette):
     run().stdout.fnmatch_lines(["E *ConnectionRefusedError*"])
 
 
-def test_a_failed_test_writes_nothing(recorded: Path, run: Run, pytester: pytest.Pytester) -> None:
+def test_failed_test_writes_nothing(recorded: Path, run: Run, pytester: pytest.Pytester) -> None:
     before = recorded.read_bytes()
     body = "\ndef test_one(mendgraph_cassette):\n    ask(mendgraph_cassette, 'two')\n    assert 0\n"
     pytester.makepyfile(test_it=ASKING + body)
@@ -171,7 +171,7 @@ def test_a_failed_test_writes_nothing(recorded: Path, run: Run, pytester: pytest
     assert (recorded.read_bytes(), [path.name for path in recorded.parent.iterdir()]) == (before, ["test_one.yaml"])
 
 
-def test_a_cassette_with_a_secret_is_not_played(recorded: Path, run: Run) -> None:
+def test_cassette_with_a_secret_is_not_played(recorded: Path, run: Run) -> None:
     text = recorded.read_text(encoding="utf-8")
     recorded.write_text(text.replace("Hello", "sk-" + "a1B2" * 5), encoding="utf-8")
     result = run()
@@ -193,7 +193,7 @@ def test_a_cassette_with_a_secret_is_not_played(recorded: Path, run: Run) -> Non
         ("allow_hosts=5", "allow_hosts of the marker mendgraph_cassette is a list of host names, not 5"),
     ],
 )
-def test_a_marker_that_says_nonsense_fails_its_test(
+def test_marker_that_says_nonsense_fails_its_test(
     pytester: pytest.Pytester, run: Run, marker: str, message: str
 ) -> None:
     pytester.makepyfile(test_it=ONE.replace("\ndef test", f"\n@pytest.mark.mendgraph_cassette({marker})\ndef test"))
@@ -232,7 +232,7 @@ class TestClass:
     assert found[1].startswith("sums-A-")
 
 
-def test_a_served_cassette_is_recorded_and_plays(pytester: pytest.Pytester, run: Run, endpoint: LenientServer) -> None:
+def test_served_cassette_is_recorded_and_plays(pytester: pytest.Pytester, run: Run, endpoint: LenientServer) -> None:
     body = """
 def test_one(mendgraph_cassette):
     with mendgraph_cassette.serve() as server:
@@ -245,7 +245,7 @@ def test_one(mendgraph_cassette):
     assert len(endpoint.requests) == 2
 
 
-def test_a_worker_of_xdist_records_and_reports(pytester: pytest.Pytester, run: Run, endpoint: LenientServer) -> None:
+def test_worker_of_xdist_records_and_reports(pytester: pytest.Pytester, run: Run, endpoint: LenientServer) -> None:
     many = """
 @pytest.mark.parametrize("n", range(2))
 def test_n(mendgraph_cassette, n):

@@ -31,7 +31,7 @@ def ask(server: ReplayServer, **more: Any) -> httpx2.Response:
     return httpx2.post(f"{server.base_url}/chat/completions", json={**BODY, **more})
 
 
-def test_the_server_answers_what_was_recorded_and_refuses_what_was_not() -> None:
+def test_server_answers_what_was_recorded_and_refuses_what_was_not() -> None:
     with ReplayServer(cassette(b"a", b"b")) as server:
         heard, missed = ask(server), ask(server, seed=1)
         listed = httpx2.get(f"{server.base_url}/models")
@@ -43,7 +43,7 @@ def test_the_server_answers_what_was_recorded_and_refuses_what_was_not() -> None
     assert (listed.status_code, len(server.misses), server.unplayed) == (MISSED, 2, 1)
 
 
-def test_a_client_that_goes_away_is_let_go(capfd: pytest.CaptureFixture[str]) -> None:
+def test_client_that_goes_away_is_let_go(capfd: pytest.CaptureFixture[str]) -> None:
     with ReplayServer(cassette(b"x" * 8_000_000, b"b")) as server:
         with socket.create_connection(("127.0.0.1", port_of(server))) as line:
             body = json.dumps(BODY).encode()
@@ -55,7 +55,7 @@ def test_a_client_that_goes_away_is_let_go(capfd: pytest.CaptureFixture[str]) ->
     assert capfd.readouterr().err == ""
 
 
-def test_the_agent_does_not_ask_again_for_what_was_not_recorded(tmp_path: Path) -> None:
+def test_agent_does_not_ask_again_for_what_was_not_recorded(tmp_path: Path) -> None:
     with ReplayServer(cassette()) as server:
         context = AgentContext(workspace=str(tmp_path), model="m", base_url=server.base_url, evidence=False)
         result = run_task("Say hello.", context)
@@ -96,7 +96,7 @@ def test_what_was_said_through_the_server_is_recorded_and_plays() -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("x-api-key", "theirs"), ("api-key", "theirs")])
-def test_a_key_goes_where_the_client_puts_it_and_other_headers_are_handed_on(name: str, value: str) -> None:
+def test_key_goes_where_the_client_puts_it_and_other_headers_are_handed_on(name: str, value: str) -> None:
     with LenientServer([Say("a")]) as upstream, ForwardingServer(upstream.base_url, "theirs") as server:
         sent = {name: "mine", "Anthropic-Version": "2026", "Cookie": "a=b"}
         httpx2.post(f"{server.base_url}/chat/completions", json=SENT, headers=sent)
@@ -105,7 +105,7 @@ def test_a_key_goes_where_the_client_puts_it_and_other_headers_are_handed_on(nam
     assert not heard.keys() & {"authorization", "cookie"}
 
 
-def test_an_endpoint_that_cannot_be_asked_is_told() -> None:
+def test_endpoint_that_cannot_be_asked_is_told() -> None:
     with nobody_listening() as url, ForwardingServer(url, "k") as server:
         failed = asked(server)
         astray = httpx2.get(server.base_url.removesuffix("/v1") + "/elsewhere")
@@ -113,7 +113,7 @@ def test_an_endpoint_that_cannot_be_asked_is_told() -> None:
     assert failed.json()["error"]["message"].startswith(f"{url} cannot be asked: ")
 
 
-def test_a_reply_that_breaks_off_is_not_recorded() -> None:
+def test_reply_that_breaks_off_is_not_recorded() -> None:
     with (
         LenientServer([Disconnect(2, Say("Hello"))]) as upstream,
         recorded(upstream.base_url) as tape,
@@ -136,7 +136,7 @@ def test_a_reply_that_breaks_off_is_not_recorded() -> None:
     ],
     ids=str,
 )
-def test_a_web_page_neither_spends_the_key_nor_plays_the_cassette(headers: dict[str, str]) -> None:
+def test_web_page_neither_spends_the_key_nor_plays_the_cassette(headers: dict[str, str]) -> None:
     with LenientServer([Say("a")]) as upstream, ForwardingServer(upstream.base_url, "theirs") as server:
         for method in ("POST", "GET"):
             answer = httpx2.request(method, f"{server.base_url}/chat/completions", json=SENT, headers=headers)

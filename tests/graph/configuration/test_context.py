@@ -108,7 +108,7 @@ def test_reply_of_a_reasoning_model_is_bounded_by_the_budget_alone() -> None:
 
 
 @pytest.mark.parametrize(("tries", "claims"), [(1, 1), (4, 2)])
-def test_a_small_model_is_met_with_the_facts_as_often_as_it_has_tries_for(tries: int, claims: int) -> None:
+def test_small_model_is_met_with_the_facts_as_often_as_it_has_tries_for(tries: int, claims: int) -> None:
     context = AgentContext(max_failed_tries=tries)
     assert context.healing(Profile(small=True)) == SelfHealingConfig(max_claims=claims)
     assert context.healing(Profile(small=False)) == SelfHealingConfig(max_claims=1)
@@ -149,7 +149,7 @@ SMALL, LARGE, TELLER = "qwen2.5-coder:1.5b", "gpt-5-mini", "qwen2.5-coder:14b"
     ],
 )
 @pytest.mark.parametrize("embedded", [True])
-def test_the_profile_follows_the_model_unless_it_is_chosen(
+def test_profile_follows_the_model_unless_it_is_chosen(
     choice: dict[str, Any], model: str, ways: tuple[str, str], steps_down: bool, embedded: bool
 ) -> None:
     protocol, edit_form = ways
@@ -163,7 +163,7 @@ def test_the_profile_follows_the_model_unless_it_is_chosen(
     )
 
 
-def test_a_workspace_may_be_a_path_and_a_context_shows_what_differs() -> None:
+def test_workspace_may_be_a_path_and_a_context_shows_what_differs() -> None:
     context = AgentContext(workspace=Path("a") / "b", max_steps=3)
     assert repr(context) == str(context) == "AgentContext(workspace='a/b', max_steps=3)"
     assert AgentContext.model_json_schema()["properties"]["workspace"]["type"] == "string"
@@ -172,7 +172,7 @@ def test_a_workspace_may_be_a_path_and_a_context_shows_what_differs() -> None:
         AgentContext.model_validate({"workspace": 3})
 
 
-def test_a_price_is_of_input_and_of_output() -> None:
+def test_price_is_of_input_and_of_output() -> None:
     prices: dict[str, Any] = {"usd_per_million_input": 1.0, "usd_per_million_output": 2.0}
     assert AgentContext().price() is None
     assert AgentContext(**prices).price() == Price(input=1.0, output=2.0)
@@ -188,7 +188,7 @@ def test_a_price_is_of_input_and_of_output() -> None:
             AgentContext.model_validate({name: 0.5})
 
 
-def test_a_fallback_that_cannot_be_asked_is_refused_without_what_its_address_holds() -> None:
+def test_fallback_that_cannot_be_asked_is_refused_without_what_its_address_holds() -> None:
     assert AgentContext(fallback_models=("local",)).fallback_models == ("local",)
     with pytest.raises(ValidationError, match="Fallback model 1 is none: write `model`") as refused:
         AgentContext(fallback_models=("m @ ftp://person:word@host",))

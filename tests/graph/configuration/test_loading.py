@@ -60,7 +60,7 @@ def test_each_setting_comes_from_the_strongest_that_has_it(root: Path) -> None:
     )
 
 
-def test_a_file_that_the_variable_names_has_to_be_there(root: Path) -> None:
+def test_file_that_the_variable_names_has_to_be_there(root: Path) -> None:
     (root.parent / "user.toml").unlink()
     [problem] = said(root)
     assert "there is no such file or directory. Mend what MENDGRAPH_CONFIG says, or leave it empty." in problem
@@ -76,7 +76,7 @@ def test_problems_of_both_files_are_told_at_once(root: Path) -> None:
 # --- Trust
 
 
-def test_a_file_that_widens_sets_nothing_until_it_is_trusted(root: Path) -> None:
+def test_file_that_widens_sets_nothing_until_it_is_trusted(root: Path) -> None:
     write(root, 'max_steps = 3\nallowed_programs = ["make"]\n')
     [problem] = said(root)
     assert problem.startswith(f"{OWN}:2: allowed_programs needs your trust: ")
@@ -90,7 +90,7 @@ def test_a_file_that_widens_sets_nothing_until_it_is_trusted(root: Path) -> None
     assert "allowed_programs" in found.values
 
 
-def test_a_changed_file_has_to_be_trusted_again(root: Path) -> None:
+def test_changed_file_has_to_be_trusted_again(root: Path) -> None:
     write(root, 'allowed_programs = ["make"]\n')
     user_files.trust(str(root), user_files.hash_of((root / OWN).read_bytes()))
     write(root, 'allowed_programs = ["sh"]\n')
@@ -113,7 +113,7 @@ OVERRULED = (  # the user's file and the workspace's
 
 
 @pytest.mark.parametrize(("user", "own"), OVERRULED)
-def test_a_file_that_overrules_the_user_or_weakens_checks_needs_trust(root: Path, user: str, own: str) -> None:
+def test_file_that_overrules_the_user_or_weakens_checks_needs_trust(root: Path, user: str, own: str) -> None:
     write(root, own, user)
     name = own.partition(" ")[0]
     assert said(root)[0].startswith(f"{OWN}:1: {name} needs your trust: ")
@@ -194,7 +194,7 @@ def text_of(values: dict[str, str]) -> str:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(user=FILE, own=FILE, trusted=st.booleans())
-def test_a_repository_adds_nothing_to_what_the_user_allows(
+def test_repository_adds_nothing_to_what_the_user_allows(
     root: Path, user: dict[str, str], own: dict[str, str], trusted: bool
 ) -> None:
     write(root, text_of(own), text_of(user))
@@ -302,7 +302,7 @@ def test_without_a_file_of_the_users_the_shipped_prices_hold() -> None:
     assert price("gpt-9") is None
 
 
-def test_a_broken_file_is_an_error(config: Path) -> None:
+def test_broken_file_is_an_error(config: Path) -> None:
     path = config / "prices.toml"
     path.write_text("[mine]\nx = 5", encoding="utf-8")
     message = (
@@ -316,7 +316,7 @@ def test_a_broken_file_is_an_error(config: Path) -> None:
     assert load_prices() == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
 
 
-def test_a_user_without_a_home_has_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_without_a_home_has_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def none(name: str, appauthor: bool) -> str:
         raise RuntimeError(name, appauthor)
 

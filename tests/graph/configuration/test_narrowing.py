@@ -105,7 +105,7 @@ VALUES = st.one_of(
         {"patternProperties": {"(a+)+$": {}}},
     ],
 )
-def test_an_answers_schema_has_no_patterns(schema: dict[str, Any]) -> None:
+def test_answers_schema_has_no_patterns(schema: dict[str, Any]) -> None:
     """One match of such a pattern with what the model says would hold the whole server."""
     said = "response_format may have no `pattern` or `patternProperties` on this server: leave them out."
     assert narrowed({"response_format": schema}, ANN, "/w") == refusal(said)
@@ -116,7 +116,7 @@ def test_an_answers_schema_has_no_patterns(schema: dict[str, Any]) -> None:
     assert isinstance(narrowed({"response_format": named}, ANN, "/w"), AgentContext)
 
 
-def test_the_operators_words_for_the_system_prompt_stay() -> None:
+def test_operators_words_for_the_system_prompt_stay() -> None:
     its = ANN._replace(context=BASE.model_copy(update={"system_prompt": "Be kind."}))
     refused, kept = narrowed({"system_prompt": "Be terse."}, its, "/w"), narrowed({}, its, "/w")
     assert (isinstance(refused, StopCause), getattr(kept, "system_prompt", "")) == (True, "Be kind.")
@@ -191,7 +191,7 @@ def test_what_widens_is_refused_by_name_with_the_remedy(asked: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("workspace", ["site/../..", "/", "out", "../server-2"])
-def test_a_workspace_lies_in_the_servers_folder(folder: Path, workspace: str) -> None:
+def test_workspace_lies_in_the_servers_folder(folder: Path, workspace: str) -> None:
     (folder.parent / "server-2").mkdir()
     assert f"is outside '{folder}', the folder of this server" in refused(workspace=workspace)
     assert ROOT_VARIABLE in refused(workspace=workspace)
@@ -208,14 +208,14 @@ def test_what_the_operator_allows_holds_and_may_be_narrowed(folder: Path, monkey
     assert "allowed_programs. Leave it out, or allow it in '" in refused(allowed_programs=("make", "sh"))
 
 
-def test_a_form_may_be_sent_as_it_is_shown(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_form_may_be_sent_as_it_is_shown(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With all its defaults, some of which the operator has set to something else."""
     configured(monkeypatch, folder, f'base_url = "{OURS}"\nmodel = "m"\nmode = "ask"\nmax_seconds = 60.0\n')
     shown = {name: field.get_default(call_default_factory=True) for name, field in AgentContext.model_fields.items()}
     assert had(**shown) == had()
 
 
-def test_the_endpoint_of_the_environment_is_the_operators(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endpoint_of_the_environment_is_the_operators(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", f"{OURS}/")
     assert had(base_url=OURS, model="m").base_url is None
     assert "base_url" in refused(base_url=f"{OURS}/../other")
@@ -231,14 +231,14 @@ def test_the_endpoint_of_the_environment_is_the_operators(monkeypatch: pytest.Mo
         (f'base_url = "{OURS}"\nmodel = "anthropic:c"', "gpt-5", False),
     ],
 )
-def test_a_model_is_chosen_where_its_key_goes_to_its_own_endpoint(
+def test_model_is_chosen_where_its_key_goes_to_its_own_endpoint(
     folder: Path, monkeypatch: pytest.MonkeyPatch, own: str, asked: str, allowed: bool
 ) -> None:
     configured(monkeypatch, folder, own)
     assert isinstance(had(model=asked), AgentContext) is allowed
 
 
-def test_a_graph_that_is_built_with_a_context_allows_that(folder: Path) -> None:
+def test_graph_that_is_built_with_a_context_allows_that(folder: Path) -> None:
     bound = AgentContext(workspace="site", allowed_programs=("make",))
     found: Any = client_context(AgentContext(allowed_programs=("make",)), bound)
     assert (found.allowed_programs, found.workspace) == (("make",), str(folder / "site"))
@@ -272,14 +272,14 @@ def test_no_key_and_no_request_leaves_for_an_endpoint_of_the_clients(
         assert (own["outcome"].answer, len(theirs.requests)) == ("Hello.", 1)
 
 
-def test_a_threads_context_is_no_clients_to_write() -> None:
+def test_threads_context_is_no_clients_to_write() -> None:
     graph, _ = build_machine(InMemorySaver(), model=None, tools=None, rules=DEFAULT_GUARDRAIL_RULES, served=True)
     config: Any = {"configurable": {"thread_id": "t"}}
     with pytest.raises(InvalidUpdateError, match="send another one with the next request"):
         graph.update_state(config, {"context": {"allowed_programs": ["sh"]}}, as_node="begin_turn")
 
 
-def test_a_refused_turn_leaves_no_context_to_go_on_with(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_turn_leaves_no_context_to_go_on_with(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     configured(monkeypatch, folder, 'mode = "read-only"\n')
     call = Calls([("write_file", '{"path": "a.txt", "content": "x"}')])
     with ScriptedServer([call, Say("Done.")]) as server:
@@ -329,7 +329,7 @@ def test_what_a_server_has_decided_holds() -> None:
     ],
     ids=["type", "field", "value"],
 )
-def test_a_foreign_context_is_refused_with_the_remedy(given: object, words: str) -> None:
+def test_foreign_context_is_refused_with_the_remedy(given: object, words: str) -> None:
     """Not taken for none: the agent would work in the folder of the process."""
     said = given_context(given, None, STORED)
     assert isinstance(said, str)
@@ -351,7 +351,7 @@ CAUSE = StopCause(reason=StopReason.WORKSPACE_BUSY, message="Later.")
         (SimpleNamespace(thread_id="t1", checkpoint_ns="begin_turn:1"), Admission(CAUSE, "ann"), "ann/t1"),
     ],
 )
-def test_a_run_is_its_thread_and_its_owners(info: object, context: object, run_id: str) -> None:
+def test_run_is_its_thread_and_its_owners(info: object, context: object, run_id: str) -> None:
     assert run_id_of(cast("Any", SimpleNamespace(execution_info=info, context=context))) == run_id
 
 
@@ -360,6 +360,6 @@ def test_settings_that_are_wrong_allow_nothing(folder: Path, monkeypatch: pytest
     assert "This server's settings are wrong: " in refused()
 
 
-def test_an_agents_own_context_goes_before_another_graphs() -> None:
+def test_agents_own_context_goes_before_another_graphs() -> None:
     assert given_context(Mine(), BOUND, STORED) is BOUND
     assert given_context({"user": "ada"}, BOUND, None) is BOUND

@@ -49,7 +49,7 @@ def test_fields_stand_at_the_top_with_their_names() -> None:
         ("checks = [\n1]", "1: checks[0] should be a valid string."),
     ],
 )
-def test_a_value_that_does_not_fit_is_told_with_what_the_field_is(text: str, problem: str) -> None:
+def test_value_that_does_not_fit_is_told_with_what_the_field_is(text: str, problem: str) -> None:
     field = text.strip("\n[").replace("]", " ").split()[0]
     assert said(text) == [f"f.toml:{problem} It means: {AgentContext.model_fields[field].description}"]
 
@@ -74,20 +74,20 @@ LOGIN = "base_url: base_url may hold no user name or password: put the key into 
         ("a = 1\n= 2", "2:1: this is no TOML: Invalid statement"),
     ],
 )
-def test_a_problem_names_file_line_and_field_and_what_helps(text: str, problem: str) -> None:
+def test_problem_names_file_line_and_field_and_what_helps(text: str, problem: str) -> None:
     [found] = said(text)
     assert found.startswith(f"f.toml:{problem}")
 
 
 @pytest.mark.parametrize("name", ["api_key", "token"])
-def test_a_key_belongs_into_the_environment(name: str) -> None:
+def test_key_belongs_into_the_environment(name: str) -> None:
     [problem] = said(f'{name} = "{KEY}"')
     assert "put the key into the environment variable OPENAI_API_KEY" in problem
     assert KEY not in problem
 
 
 @pytest.mark.parametrize("text", [f'model = "{KEY}"', f'[response_format]\na = "{KEY}"'])
-def test_a_value_that_looks_like_a_secret_is_refused_and_not_repeated(text: str) -> None:
+def test_value_that_looks_like_a_secret_is_refused_and_not_repeated(text: str) -> None:
     [problem] = said(text)
     assert "holds what looks like a secret: put the key into" in problem
     assert KEY not in problem

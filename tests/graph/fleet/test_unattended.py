@@ -89,7 +89,7 @@ def test_it_works_on_a_branch_and_the_persons_files_stay(run: Run, project: Path
     assert "Not in it, as it is not committed: 'calc.py'." in err
 
 
-def test_a_commit_holds_what_the_run_changed_and_starts_nothing(run: Run, project: Path, tmp_path: Path) -> None:
+def test_commit_holds_what_the_run_changed_and_starts_nothing(run: Run, project: Path, tmp_path: Path) -> None:
     task = "\nFix #12 [skip ci] for @bob: see GH-3, https://github.com/o/r/issues/4, and subtract nothing\nmore"
     new = (f'tool: write_file({{"path": "{name}", "content": "new"}})' for name in ("trace.log", "notes.txt"))
     script = ("\n".join([FIX, *new]), "Done.")
@@ -119,7 +119,7 @@ def test_what_git_ignores_is_kept_and_told(run: Run, project: Path, others: tupl
     assert len(worktrees(project)) == 2
 
 
-def test_a_write_into_an_absent_submodule_is_refused_and_the_submodule_stays(
+def test_write_into_an_absent_submodule_is_refused_and_the_submodule_stays(
     run: Run, project: Path, tmp_path: Path
 ) -> None:
     inner = repository(tmp_path / "inner", {"lib.py": "x = 1\n"})
@@ -133,7 +133,7 @@ def test_a_write_into_an_absent_submodule_is_refused_and_the_submodule_stays(
     assert git(project, "show", "--name-only", "--format=", told["commit"]) == "calc.py\n"
 
 
-def test_a_report_quotes_what_others_wrote(run: Run, project: Path) -> None:
+def test_report_quotes_what_others_wrote(run: Run, project: Path) -> None:
     said = "Fixes #1 @bob </details>\n```\n````"
     code, out, err = run("--unattended", *FREE, "--pr-body", "-", "Fix `add`, @ann", script=(FIX, said))
     assert code == 0
@@ -194,7 +194,7 @@ def test_work_of_others_in_the_worktree_is_neither_committed_nor_lost(run: Run, 
     assert (worktree / "staged.py").exists()
 
 
-def test_a_run_that_ended_before_its_commit_is_committed_by_resume(
+def test_run_that_ended_before_its_commit_is_committed_by_resume(
     run: Run, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
@@ -219,7 +219,7 @@ def test_what_nothing_has_checked_is_not_committed(run: Run, project: Path) -> N
 
 
 @needs_sandbox
-def test_the_command_that_makes_failed_work_again_can_be_typed_where_the_run_was_begun(run: Run, project: Path) -> None:
+def test_command_that_makes_failed_work_again_can_be_typed_where_the_run_was_begun(run: Run, project: Path) -> None:
     told = "Fix add in calc.py: the checks must pass."
     code, out, _ = run("--unattended", "--check", "false", told, script=(FIX, *["Done."] * 4))
     assert (code, "SYSTEM_ERROR (checks_failed)" in out) == (4, True)
@@ -235,13 +235,13 @@ def test_where_nothing_was_changed_nothing_is_left(run: Run, project: Path) -> N
     assert (branches(project), len(worktrees(project))) == (["main"], 1)
 
 
-def test_an_unattended_run_that_has_to_change_a_file_and_changes_none_fails(run: Run, project: Path) -> None:
+def test_unattended_run_that_has_to_change_a_file_and_changes_none_fails(run: Run, project: Path) -> None:
     code, out, _ = run("--unattended", "--commit", "--require-changes", "Fix add", script=("It adds.", "It adds."))
     assert (code, "SYSTEM_ERROR (nothing_changed)" in out, branches(project)[0]) == (4, True, "main")
     assert git(project, "log", "--format=%s", branches(project)[1]).count("\n") == 1
 
 
-def test_a_folder_of_a_repository_may_be_the_workspace(run: Run, project: Path) -> None:
+def test_folder_of_a_repository_may_be_the_workspace(run: Run, project: Path) -> None:
     (project / "sub").mkdir()
     git(project, "mv", "calc.py", "sub/calc.py")
     git(project, "-c", "core.hooksPath=/dev/null", "-c", "commit.gpgsign=false", "commit", "-qm", "two")
@@ -272,13 +272,13 @@ def test_what_it_lacks_is_said_before_anything_is_spent(
     assert (branches(project), len(worktrees(project))) == (["main"], 1)
 
 
-def test_a_repository_without_a_commit_says_so(run: Run, project: Path) -> None:
+def test_repository_without_a_commit_says_so(run: Run, project: Path) -> None:
     git(project, "init", "--quiet", "empty")
     code, _, err = run("--unattended", "--root", "empty", "Fix it")
     assert (code, "has no commit yet: commit what is there first" in err) == (2, True)
 
 
-def test_the_preset_is_below_options_and_files_but_for_the_mode(run: Run, project: Path) -> None:
+def test_preset_is_below_options_and_files_but_for_the_mode(run: Run, project: Path) -> None:
     preset = AgentContext.unattended(Path("there"), max_seconds=9)
     assert (preset.workspace, preset.max_seconds, preset.require_checks) == ("there", 9, True)
     (project / ".mendgraph.toml").write_text('mode = "ask"\nmax_calls_per_turn = 7\nmax_seconds = 60\n')
@@ -299,7 +299,7 @@ def test_the_preset_is_below_options_and_files_but_for_the_mode(run: Run, projec
         ({}, False),
     ],
 )
-def test_a_cost_is_limited_where_every_price_is_known(settings: Mapping[str, Any], limited: bool) -> None:
+def test_cost_is_limited_where_every_price_is_known(settings: Mapping[str, Any], limited: bool) -> None:
     assert bool(cost_limit(settings)) is limited
 
 
@@ -316,7 +316,7 @@ def played(step: Mapping[str, Any], values: Mapping[str, str], env: dict[str, st
 
 @needs_sandbox
 @pytest.mark.parametrize("fixes", [True, False])
-def test_the_action_pushes_what_was_checked(project: Path, tmp_path: Path, *, fixes: bool) -> None:
+def test_action_pushes_what_was_checked(project: Path, tmp_path: Path, *, fixes: bool) -> None:
     action = yaml.safe_load((ROOT / "action.yml").read_text())
     git(project, "clone", "--quiet", "--bare", str(project), str(tmp_path / "remote.git"))
     git(project, "remote", "add", "origin", str(tmp_path / "remote.git"))

@@ -75,7 +75,7 @@ class Stubborn(Spoken):
         yield piece("never")
 
 
-def test_a_chat_model_that_swallows_its_cancellation_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chat_model_that_swallows_its_cancellation_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chat_model, "LAST_WORDS_S", 0.01)
     model, said = given_model(Stubborn()), list[str]()
 
@@ -122,7 +122,7 @@ class Streaming(SyncOnly):
 
 
 @pytest.mark.parametrize(("kind", "said"), [(Blocking, []), (Streaming, ["Hel"])])
-def test_a_sync_chat_model_ends_in_time_and_its_thread_keeps_no_process(kind: type[SyncOnly], said: list[str]) -> None:
+def test_sync_chat_model_ends_in_time_and_its_thread_keeps_no_process(kind: type[SyncOnly], said: list[str]) -> None:
     own = kind()
     failure, came = failed(given_model(own), within(0.3))
     assert (failure.kind, came) == (ProviderErrorKind.TIMEOUT, said)
@@ -165,13 +165,13 @@ class Cancelled(Spoken):
         raise asyncio.CancelledError
 
 
-def test_a_chat_model_that_cancels_itself_has_failed() -> None:
+def test_chat_model_that_cancels_itself_has_failed() -> None:
     result, _ = ask(given_model(Cancelled()))
     assert isinstance(result, ProviderFailure)
     assert "it cancelled itself" in result.message
 
 
-def test_a_call_that_is_cancelled_takes_its_chat_model_along() -> None:
+def test_call_that_is_cancelled_takes_its_chat_model_along() -> None:
     ended: list[str] = []
 
     class Waiting(Spoken):
@@ -260,7 +260,7 @@ def test_temperature_that_the_profile_excludes_is_not_sent(profile: Any, sent: f
 # --- Connections
 
 
-def test_a_kept_connection_serves_one_event_loop_after_the_other_and_each_request_is_sent_once() -> None:
+def test_kept_connection_serves_one_event_loop_after_the_other_and_each_request_is_sent_once() -> None:
     with ScriptedServer(then=lambda _: Say("Hello")) as server:
         model = given_model(ChatOpenAI(model="m", base_url=server.base_url, api_key=SecretStr("k")))
 
@@ -283,7 +283,7 @@ class Exiting(Spoken):
         yield piece("Hello")
 
 
-def test_a_chat_model_that_wants_to_end_the_program_ends_its_call() -> None:
+def test_chat_model_that_wants_to_end_the_program_ends_its_call() -> None:
     model = given_model(Exiting())
     for result in (model.complete(CALL, unnoticed), ask(model)[0]):
         assert isinstance(result, ProviderFailure)
@@ -298,7 +298,7 @@ class OfAnotherLoop(Spoken):
         yield piece("Hello")
 
 
-def test_a_kept_connection_of_an_event_loop_that_has_ended_is_a_broken_one() -> None:
+def test_kept_connection_of_an_event_loop_that_has_ended_is_a_broken_one() -> None:
     result, _ = ask(given_model(OfAnotherLoop()))
     assert isinstance(result, ProviderFailure)
     assert result.kind is ProviderErrorKind.CONNECTION

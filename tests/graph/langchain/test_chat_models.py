@@ -49,7 +49,7 @@ def refused(models: ChatModels, model: str | None, **more: Any) -> str:
 # --- The user's own
 
 
-def test_a_given_chat_model_answers_whatever_a_run_names() -> None:
+def test_given_chat_model_answers_whatever_a_run_names() -> None:
     with ScriptedServer(then=lambda _: Say("Hello")) as server:
         own = ChatOpenAI(model="own", base_url=server.base_url, api_key=SecretStr("sk-own"), max_retries=5)
         models = ChatModels(environment(OPENAI_API_KEY="sk-1"), [Single(own, {})])
@@ -63,7 +63,7 @@ def test_a_given_chat_model_answers_whatever_a_run_names() -> None:
     models.close()
 
 
-def test_the_tries_of_a_given_chat_model_are_ours_to_count() -> None:
+def test_tries_of_a_given_chat_model_are_ours_to_count() -> None:
     with ScriptedServer([Status(500), Say("never")]) as server:
         own = ChatOpenAI(model="own", base_url=server.base_url, api_key=SecretStr("sk-own"), max_retries=5)
         result, _ = ask(given_model(own))
@@ -82,7 +82,7 @@ def test_what_a_run_sets_of_a_chat_model_of_the_users_own_is_sent() -> None:
     assert (second["top_p"], "top_k" in second) == (0.1, False)
 
 
-def test_a_query_that_is_set_goes_with_each_request() -> None:
+def test_query_that_is_set_goes_with_each_request() -> None:
     with ScriptedServer(then=lambda _: Say("Hello")) as server:
         options = ModelOptions(model_kwargs={"default_query": {"v": "1"}})
         ask(connected(ChatModels(environment(OPENAI_API_KEY="sk-1")), "m", server.base_url, options=options))
@@ -101,7 +101,7 @@ def test_fake_models_of_langchain_say_one_reply_after_the_other() -> None:
 # --- A provider's, by its name
 
 
-def test_a_providers_package_answers_for_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_providers_package_answers_for_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     with FAMILIES["anthropic"]([say("Hello")]) as server:
         monkeypatch.setenv("ANTHROPIC_API_KEY", server.key)
         models = ChatModels(environment(OPENAI_API_KEY="sk-1"))
@@ -114,7 +114,7 @@ def test_a_providers_package_answers_for_its_name(monkeypatch: pytest.MonkeyPatc
     assert server.key in server.requests[0].headers["authorization"]
 
 
-def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "langchain_groq", None)
     message = refused(ChatModels(environment()), "groq:llama-3.3-70b")
     assert message.startswith("groq:llama-3.3-70b needs a package that is not installed: run `")
@@ -131,7 +131,7 @@ def test_what_a_profile_says_of_a_name_is_known_before_the_first_call() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:WARNING! reasoning_effort is not default parameter:UserWarning")
-def test_a_setting_that_a_chat_model_does_not_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_setting_that_a_chat_model_does_not_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MISTRAL_API_KEY", "k")
     message = refused(ChatModels(environment()), "mistralai:m", options=ModelOptions(reasoning_effort="high"))
     assert message == "ChatMistralAI has no reasoning_effort: leave it empty, or use model_kwargs."
@@ -268,7 +268,7 @@ def test_settings_that_cannot_be_used_are_refused_before_anything_is_sent() -> N
     assert "much" not in message
 
 
-def test_a_chat_model_is_shared_until_it_is_closed() -> None:
+def test_chat_model_is_shared_until_it_is_closed() -> None:
     with ScriptedServer(then=lambda _: Say("Hello")) as server:
         models = ChatModels(environment(OPENAI_BASE_URL=server.base_url))
         first, second, other = connected(models, "m"), connected(models, "m"), connected(models, "n")
@@ -295,7 +295,7 @@ def test_where_no_model_is_named_the_served_one_is_taken() -> None:
         (httpx2.Response(200, content=b"<html>"), "sent no chat completion"),
     ],
 )
-def test_an_endpoint_that_cannot_name_its_model(
+def test_endpoint_that_cannot_name_its_model(
     models: httpx2.Response, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def chat(endpoint: Endpoint, options: ModelOptions, **more: Any) -> Any:
@@ -311,7 +311,7 @@ def test_an_endpoint_that_cannot_name_its_model(
 # --- The embedded one
 
 
-def test_the_embedded_model_is_started_or_says_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_embedded_model_is_started_or_says_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
     absent = ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message="Run `mendgraph model pull`.")
     models = ChatModels(environment())
     with ScriptedServer([Status(500)]) as server:

@@ -166,9 +166,7 @@ BUSY, GONE = {"type": "rate_limit_error", "message": "x"}, {"type": "overloaded_
         (ZeroDivisionError("by zero"), "bad_request", "(ZeroDivisionError: by zero)", None),
     ],
 )
-def test_the_exceptions_of_each_package_say_the_same(
-    raised: Exception, kind: str, detail: str, wish: float | None
-) -> None:
+def test_exceptions_of_each_package_say_the_same(raised: Exception, kind: str, detail: str, wish: float | None) -> None:
     failure = describe(raised, OWN)
     assert (failure.kind.value, failure.retry_after_s) == (kind, wish)
     assert "m through ChatOwn" in failure.message
@@ -271,7 +269,7 @@ def test_long_detail_is_cut_after_secrets_are_removed() -> None:
     assert message == f"{URL} failed ({'x' * 295}***yy)."
 
 
-def test_a_failure_that_is_known_already_is_told_as_it_is() -> None:
+def test_failure_that_is_known_already_is_told_as_it_is() -> None:
     failure = ProviderFailure(kind=ProviderErrorKind.CONTENT_FILTER, message="As it is.", retry_after_s=3.0)
     assert describe(CallFailedError(failure), OWN, begun=True) == failure
 
@@ -307,7 +305,7 @@ def test_what_speaks_of_tokens_and_is_no_overflow(code: int, said: str, kind: st
     assert describe(status(code, error(said))).kind is ProviderErrorKind(kind)
 
 
-def test_the_endpoint_is_named_without_credentials() -> None:
+def test_endpoint_is_named_without_credentials() -> None:
     provider = Provider("https://me:p@ss@llm.test/v1", "OPENAI_API_KEY")
     assert describe(status(500, error("x")), provider).message == "https://llm.test/v1 failed (x)."
 
@@ -320,7 +318,7 @@ def test_the_endpoint_is_named_without_credentials() -> None:
         "unknown token hunter2-hunter2",
     ],
 )
-def test_an_endpoint_that_quotes_the_key_is_not_quoted(said: str) -> None:
+def test_endpoint_that_quotes_the_key_is_not_quoted(said: str) -> None:
     message = describe(status(401, error(said)), Provider(URL, keys=("hunter2-hunter2",))).message
     assert "***" in message
     assert not any(secret in message for secret in ("sk-abcd", "wxyz", "eyJ", "hunter2"))
@@ -342,7 +340,7 @@ def test_an_endpoint_that_quotes_the_key_is_not_quoted(said: str) -> None:
         ({}, OSError(), "No connection can be set up (OSError): look at the proxy settings."),
     ],
 )
-def test_the_variable_is_named_and_never_quoted(environment: dict[str, str], error: Exception, message: str) -> None:
+def test_variable_is_named_and_never_quoted(environment: dict[str, str], error: Exception, message: str) -> None:
     kind = ProviderErrorKind.MODEL_UNAVAILABLE
     assert setup_fault(environment, error) == ProviderFailure(kind=kind, message=message, sent=False)
 
@@ -363,7 +361,7 @@ def refused(why: str) -> ssl.SSLCertVerificationError:
         (httpx2.ProxyError("407 Proxy Authentication Required"), "the proxy does not let it through", "connection"),
     ],
 )
-def test_the_cause_is_found_however_it_is_wrapped(cause: Exception, words: str, kind: str) -> None:
+def test_cause_is_found_however_it_is_wrapped(cause: Exception, words: str, kind: str) -> None:
     caused = httpx2.ConnectError("failed")
     caused.__cause__ = cause
     while_handling = httpx2.ConnectError("failed")
@@ -388,5 +386,5 @@ def test_the_cause_is_found_however_it_is_wrapped(cause: Exception, words: str, 
         ("9" * 5_000, None),
     ],
 )
-def test_a_wish_is_a_number_of_seconds(value: str, seconds: float | None) -> None:
+def test_wish_is_a_number_of_seconds(value: str, seconds: float | None) -> None:
     assert retry_after_s(value) == seconds

@@ -199,7 +199,7 @@ def test_second_choice_of_a_stream_is_no_part_of_the_reply() -> None:
 # --- In one piece
 
 
-def test_an_answer_in_one_piece_comes_to_the_same() -> None:
+def test_answer_in_one_piece_comes_to_the_same() -> None:
     function = {"name": "f", "arguments": '{"a": 1}'}
     details = [{"type": "reasoning.encrypted", "data": "abc", "id": "r"}]
     thinking = [{"type": "thinking", "thinking": "Hm."}, {"type": "text", "text": "Look:"}]

@@ -172,7 +172,7 @@ def test_counts_are_read_from_the_usage_of_a_package(details: dict[str, Any], co
     )
 
 
-def test_a_reply_that_was_not_streamed_keeps_its_calls_and_those_that_are_no_json() -> None:
+def test_reply_that_was_not_streamed_keeps_its_calls_and_those_that_are_no_json() -> None:
     whole = AIMessage(
         "Look:",
         tool_calls=[{"name": "f", "args": {"a": "ü"}, "id": "a"}, {"name": "f", "args": {}, "id": None}],
@@ -284,7 +284,7 @@ def test_who_listens_changes_nothing(reply: Reply) -> None:
     assert heard(reply, Listener()) == heard(reply, None)
 
 
-def test_a_listener_hears_tokens_calls_usage_and_how_it_ended() -> None:
+def test_listener_hears_tokens_calls_usage_and_how_it_ended() -> None:
     listener = Listener()
     heard(Chunked(Calls([("f", '{"a": 1}', "x")], "Hello there", (70, 3)), 3), listener)
     assert listener.tokens == ["Hel", "lo ", "the", "re"]

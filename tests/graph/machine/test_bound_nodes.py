@@ -121,7 +121,7 @@ CAUSE = StopCause(reason=StopReason.WORKSPACE_BUSY, message="Later.")
 @pytest.mark.parametrize(
     "before", [{"context": AgentContext(max_steps=3), "run_id": "ann/t1"}, {}], ids=["known", "new"]
 )
-def test_a_turn_that_a_server_refuses_ends_where_it_begins(before: dict[str, Any]) -> None:
+def test_turn_that_a_server_refuses_ends_where_it_begins(before: dict[str, Any]) -> None:
     """A thread that has no context gets none: a client could go on with defaults."""
     nodes = build_machine(None, model=None, tools=None, rules=DEFAULT_GUARDRAIL_RULES, secrets=["hunter2-hunter2"])[1]
     runtime: Any = SimpleNamespace(context=Admission(CAUSE, "ann"), execution_info=None, server_info=None)
@@ -132,7 +132,7 @@ def test_a_turn_that_a_server_refuses_ends_where_it_begins(before: dict[str, Any
     assert [each.text for each in update["messages"].value] == ["My key is [redacted secret]."]
 
 
-def test_a_window_that_an_endpoint_refused_is_forgotten_with_the_turn(tmp_path: Path) -> None:
+def test_window_that_an_endpoint_refused_is_forgotten_with_the_turn(tmp_path: Path) -> None:
     """The next turn may have another model."""
     overflow = ProviderFailure(kind=ProviderErrorKind.CONTEXT_OVERFLOW, message="The prompt is too long.")
     replies: list[Any] = [overflow, *(message_of(reply, Protocol.NATIVE) for reply in (DONE, DONE))]

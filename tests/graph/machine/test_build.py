@@ -89,7 +89,7 @@ def asked(index: int, path: str, rule: str) -> JsonMap:
     return {"index": index, "tool": "write_file", "path": path, "rule": rule, "arguments": write(path)[1]}
 
 
-def test_a_reply_asks_one_question_for_all_of_its_calls_and_does_nothing_before(folder: Path) -> None:
+def test_reply_asks_one_question_for_all_of_its_calls_and_does_nothing_before(folder: Path) -> None:
     asking = Asking(folder, TWO_WRITES, DONE)
     assert asking.request["kind"] == "approval"
     first, second = asking.request["calls"]
@@ -108,7 +108,7 @@ def test_a_reply_asks_one_question_for_all_of_its_calls_and_does_nothing_before(
         ({"decisions": {"2": "approve"}}, {"two.toml"}, ["permission_denied", "ok", "ok"]),
     ],
 )
-def test_a_person_decides_call_by_call(folder: Path, decision: Any, made: set[str], codes: list[str]) -> None:
+def test_person_decides_call_by_call(folder: Path, decision: Any, made: set[str], codes: list[str]) -> None:
     asking = Asking(folder, TWO_WRITES, DONE)
     ended = asking.answer(decision)
     assert set(asking.changed) == made
@@ -133,7 +133,7 @@ def finish(machine: Machine, context: AgentContext) -> JsonMap:
     return dict(machine.invoke(ask(), context=context))
 
 
-def test_a_rule_of_your_own_denies_by_name_and_by_what_the_name_leads_to(folder: Path) -> None:
+def test_rule_of_your_own_denies_by_name_and_by_what_the_name_leads_to(folder: Path) -> None:
     rule = FileGuardrailRule("plans", "Secret plans", lambda path: path.name.startswith("secret"))
     (folder / "harmless.md").symlink_to("secret_plan.md")
     calls = [("read_file", {"path": path}) for path in ("secret_plan.md", "harmless.md", "a.py")]
@@ -168,7 +168,7 @@ def remember(word: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("loop", [True, False])
-def test_a_tool_reaches_the_store_from_every_thread(folder: Path, loop: bool) -> None:
+def test_tool_reaches_the_store_from_every_thread(folder: Path, loop: bool) -> None:
     store, known = InMemoryStore(), []
     for word in ("one", "two"):
         model = told(use(("remember", {"word": word})), DONE)
@@ -203,14 +203,14 @@ WRONG: tuple[tuple[str, Any, str], ...] = (
 
 
 @pytest.mark.parametrize(("name", "value", "words"), WRONG, ids=[f"{name}-{at}" for at, (name, *_) in enumerate(WRONG)])
-def test_a_wrong_argument_is_named_with_its_remedy(name: str, value: Any, words: str) -> None:
+def test_wrong_argument_is_named_with_its_remedy(name: str, value: Any, words: str) -> None:
     given: dict[str, Any] = {name: value}
     for make in (build_graph, Session):
         with pytest.raises(TypeError, match=f"^{name}: .*{re.escape(words)}"):
             make(**given)
 
 
-def test_a_context_that_does_not_fit_ends_the_turn_by_name() -> None:
+def test_context_that_does_not_fit_ends_the_turn_by_name() -> None:
     context: Any = {"workspce": "elsewhere", 1: 2}
     ended: Any = build_graph().invoke({"messages": [HumanMessage("Hi.")]}, context=context)
     assert (ended["outcome"].reason, ended["outcome"].message) == (
@@ -225,13 +225,13 @@ def test_two_tools_of_one_name_are_refused() -> None:
             make(tools=[*default_tools(), READ_FILE])
 
 
-def test_a_session_keeps_its_thread_somewhere() -> None:
+def test_session_keeps_its_thread_somewhere() -> None:
     wrong: Any = True
     with pytest.raises(TypeError, match="checkpointer: give a saver, or none to keep the thread"):
         Session(checkpointer=wrong)
 
 
-def test_the_key_of_a_chat_model_is_a_secret_and_the_word_that_a_local_server_takes_is_none() -> None:
+def test_key_of_a_chat_model_is_a_secret_and_the_word_that_a_local_server_takes_is_none() -> None:
     def with_key(key: str) -> Any:
         return checked(BuildArguments(model=ChatOpenAI(model="m", api_key=SecretStr(key)), secrets=("mine",))).secrets
 
@@ -240,7 +240,7 @@ def test_the_key_of_a_chat_model_is_a_secret_and_the_word_that_a_local_server_ta
     assert checked(BuildArguments(model="gpt-5-mini", secrets=("mine",))).secrets == ("mine",)
 
 
-def test_a_person_may_stop_the_run(folder: Path) -> None:
+def test_person_may_stop_the_run(folder: Path) -> None:
     asking = Asking(folder, TWO_WRITES, DONE)
     ended = asking.answer("stop")
     assert (ended["outcome"].kind, ended["outcome"].reason) == (OutcomeKind.BUDGET_STOP, StopReason.CANCELLED)

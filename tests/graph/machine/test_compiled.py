@@ -11,7 +11,7 @@ from mendgraph.graph.machine.build import NodeTimeoutError, bounded
 from mendgraph.nodes.execute_tools.files.deadline import ScopeOverError
 
 
-def test_a_node_that_does_not_end_is_told_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_that_does_not_end_is_told_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "NODE_S", 0.05)
     release = threading.Event()
     node = bounded("speak", lambda _: release.wait(30))
@@ -37,7 +37,7 @@ def test_what_is_quick_needs_no_thread() -> None:
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ETIMEDOUT, "no answer"), ScopeOverError("over"), ValueError("bad")])
-def test_an_error_of_a_nodes_own_is_not_told_as_our_deadline(error: Exception) -> None:
+def test_error_of_a_nodes_own_is_not_told_as_our_deadline(error: Exception) -> None:
     def fail(_: Any) -> None:
         raise error
 

@@ -126,7 +126,7 @@ def machine(saver: BaseCheckpointSaver[Any], frequency: int) -> Any:
 
 
 @pytest.mark.parametrize("in_memory", [True, False])
-def test_a_request_without_an_id_keeps_the_one_that_it_is_given(in_memory: bool) -> None:
+def test_request_without_an_id_keeps_the_one_that_it_is_given(in_memory: bool) -> None:
     config = RunnableConfig(configurable={"thread_id": "t"})
     with closing(sqlite3.connect(":memory:", check_same_thread=False)) as connection:
         saver: Any = InMemorySaver() if in_memory else SqliteSaver(connection, serde=serializer())

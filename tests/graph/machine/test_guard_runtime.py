@@ -105,12 +105,12 @@ def test_each_writing_tool_shows_its_diff(show: Show, call: tuple[str, JsonMap],
         ("edit_file", {"nonsense": 1}),
     ],
 )
-def test_a_call_that_would_fail_is_not_shown_and_may_change_nothing(show: Show, call: tuple[str, JsonMap]) -> None:
+def test_call_that_would_fail_is_not_shown_and_may_change_nothing(show: Show, call: tuple[str, JsonMap]) -> None:
     (preview,) = show(call)
     assert (preview.shown["text"], preview.pins) == ("", ())
 
 
-def test_a_users_tool_is_never_run_to_be_shown_and_is_bound_to_its_files(show: Show) -> None:
+def test_users_tool_is_never_run_to_be_shown_and_is_bound_to_its_files(show: Show) -> None:
     (preview,) = show(("stamp", {"path": "a.txt", "words": ["x\ny"] * 3, "long": "z" * 3_000}))
     lines = preview.shown["text"].split("\n")
     assert lines[:2] == ["path: a.txt", "words: ['x\\ny', 'x\\ny', 'x\\ny']"]
@@ -148,7 +148,7 @@ def test_what_is_long_is_cut_and_says_so(show: Show) -> None:
     assert not honest.shown["truncated"]
 
 
-def test_a_diff_is_free_of_what_steers_a_screen_and_of_secrets(show: Show) -> None:
+def test_diff_is_free_of_what_steers_a_screen_and_of_secrets(show: Show) -> None:
     content = "\u202egnp\u2066\x1b]0;x\x07\r \u00a0hunter2-hunter2\ttab\n"
     (preview,) = show(("write_file", {"path": "b.txt", "content": content}))
     line = preview.shown["text"].split("\n")[-1]

@@ -48,7 +48,7 @@ def sha(text: str) -> str:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_that_holds_a_secret_can_be_used_by_no_tool(root: Path, workspace: Workspace, name: str) -> None:
+def test_file_that_holds_a_secret_can_be_used_by_no_tool(root: Path, workspace: Workspace, name: str) -> None:
     digest = sha(FILES[name])
     assert is_denied(workspace.read_file(name))
     assert is_denied(workspace.denied(name))
@@ -67,7 +67,7 @@ def test_its_links_and_other_names_are_denied_as_well(root: Path, workspace: Wor
         assert is_denied(workspace.denied(other))
 
 
-def test_a_link_with_the_name_of_settings_is_judged_as_these(root: Path, workspace: Workspace) -> None:
+def test_link_with_the_name_of_settings_is_judged_as_these(root: Path, workspace: Workspace) -> None:
     (root / "notes.md").write_text(FILES["gradle.properties"])
     (root / "app" / "local").mkdir()
     (root / "app" / "local" / "gradle.properties").symlink_to("../../notes.md")
@@ -76,7 +76,7 @@ def test_a_link_with_the_name_of_settings_is_judged_as_these(root: Path, workspa
 
 
 @pytest.mark.parametrize("name", ["new.json", "app/gradle.properties"])
-def test_a_secret_is_not_written_where_it_could_not_be_read(root: Path, workspace: Workspace, name: str) -> None:
+def test_secret_is_not_written_where_it_could_not_be_read(root: Path, workspace: Workspace, name: str) -> None:
     text = FILES["gradle.properties"] if name.endswith("properties") else ACCOUNT
     before = sha(OPEN[name]) if name in OPEN else ""
     assert is_denied(workspace.write_file(name, text.encode(), expected_sha256=before))

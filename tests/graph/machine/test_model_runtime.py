@@ -43,7 +43,7 @@ def state(context: AgentContext, profile: Profile | None = None) -> AgentState:
     return AgentState(context=context, profile=profile or Profile(), run_id="r")
 
 
-def test_a_provider_has_one_circuit_for_all_its_runs() -> None:
+def test_provider_has_one_circuit_for_all_its_runs() -> None:
     with ScriptedServer() as server, calling() as bound:
         first, second, other = (guarded(bound, name, server.base_url).breaker for name in ("m", "m", "other"))
         assert first is second
@@ -66,7 +66,7 @@ def test_a_provider_has_one_circuit_for_all_its_runs() -> None:
         ),
     ],
 )
-def test_a_price_is_the_contexts_or_the_lists_and_never_guessed(
+def test_price_is_the_contexts_or_the_lists_and_never_guessed(
     said: dict[str, Any], name: str, price: Price | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "own.toml").write_text(OWN_PRICES, "utf-8")
@@ -89,7 +89,7 @@ def test_a_price_is_the_contexts_or_the_lists_and_never_guessed(
         ({"model": "m", "max_cost_usd": 1.0, "usd_per_million_input": 1.0, "usd_per_million_output": 1.0}, ""),
     ],
 )
-def test_a_limit_on_cost_needs_a_price_for_every_model(said: dict[str, Any], problem: str) -> None:
+def test_limit_on_cost_needs_a_price_for_every_model(said: dict[str, Any], problem: str) -> None:
     with calling() as bound:
         found = bound.problem(AgentContext(**said))
     assert found is None if not problem else problem in (found or "")
@@ -112,7 +112,7 @@ def own_book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("own_book")
-def test_a_thread_that_nobody_marks_begins_with_nothing_of_its_namesakes() -> None:
+def test_thread_that_nobody_marks_begins_with_nothing_of_its_namesakes() -> None:
     with calling(ScriptedModel([])) as bound:
         lose(bound, CONTEXT, 2)
         fresh = bound.spent_before(None, CONTEXT, "r", marked=False)
@@ -123,7 +123,7 @@ def test_a_thread_that_nobody_marks_begins_with_nothing_of_its_namesakes() -> No
 
 
 @pytest.mark.usefixtures("own_book")
-def test_a_marked_turn_is_charged_what_earlier_turns_lost_and_keeps_its_own_for_itself() -> None:
+def test_marked_turn_is_charged_what_earlier_turns_lost_and_keeps_its_own_for_itself() -> None:
     with calling(ScriptedModel([])) as bound:
         lose(bound, CONTEXT, 1)
         bound.book.begin(book_thread(CONTEXT, "r"), first=True)
@@ -135,7 +135,7 @@ def test_a_marked_turn_is_charged_what_earlier_turns_lost_and_keeps_its_own_for_
     assert (spent.usage, spent.booked) == (APIUsageStats(3, 30, 15, 3), 6)
 
 
-def test_a_fallback_that_is_the_runs_own_model_is_told() -> None:
+def test_fallback_that_is_the_runs_own_model_is_told() -> None:
     """Only here is the run's own model known: the context takes its fallbacks one by one."""
     with calling() as bound:
         problem = bound.problem(AgentContext(model="m", fallback_models=("m",)))
@@ -151,7 +151,7 @@ def test_a_fallback_that_is_the_runs_own_model_is_told() -> None:
         ({"model": "nobodys", "base_url": "http://127.0.0.1:1/v1"}, False, None),
     ],
 )
-def test_the_window_is_the_contexts_or_known_by_the_models_name(
+def test_window_is_the_contexts_or_known_by_the_models_name(
     said: dict[str, Any], embedded: bool, tokens: int | None
 ) -> None:
     with calling() as bound:

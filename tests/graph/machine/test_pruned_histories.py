@@ -98,7 +98,7 @@ def texts(machine: Any, config: Any = THREAD) -> list[str]:
 
 
 @pytest.mark.parametrize("keep", [1, 3])
-def test_a_thread_with_deleted_checkpoints_is_refused_with_the_remedy(saver: Any, tmp_path: Path, keep: int) -> None:
+def test_thread_with_deleted_checkpoints_is_refused_with_the_remedy(saver: Any, tmp_path: Path, keep: int) -> None:
     machine, model = conversation(saver, tmp_path / "project")
     prune(saver, keep)
     calls = len(model.calls)
@@ -114,7 +114,7 @@ def test_a_thread_with_deleted_checkpoints_is_refused_with_the_remedy(saver: Any
     assert len(model.calls) == calls
 
 
-def test_a_saver_that_keeps_the_latest_checkpoint_alone_is_refused_in_the_second_turn(tmp_path: Path) -> None:
+def test_saver_that_keeps_the_latest_checkpoint_alone_is_refused_in_the_second_turn(tmp_path: Path) -> None:
     saver = InMemorySaver()
     machine, _ = conversation(saver, tmp_path / "project", turns=1)
     prune(saver, 1)
@@ -122,7 +122,7 @@ def test_a_saver_that_keeps_the_latest_checkpoint_alone_is_refused_in_the_second
         machine.invoke({"messages": [HumanMessage("Who am I?")]}, THREAD)
 
 
-def test_a_thread_with_deleted_writes_is_refused(tmp_path: Path) -> None:
+def test_thread_with_deleted_writes_is_refused(tmp_path: Path) -> None:
     saver = InMemorySaver()
     machine, _ = conversation(saver, tmp_path / "project")
     saver.writes.clear()
@@ -130,7 +130,7 @@ def test_a_thread_with_deleted_writes_is_refused(tmp_path: Path) -> None:
         machine.get_state(THREAD)
 
 
-def test_an_async_run_in_a_thread_with_deleted_checkpoints_is_refused(tmp_path: Path) -> None:
+def test_async_run_in_a_thread_with_deleted_checkpoints_is_refused(tmp_path: Path) -> None:
     async def refused() -> None:
         async with AsyncSqliteSaver.from_conn_string(":memory:") as saver:
             model = told(*[Say("Yes.")] * 9)
@@ -147,7 +147,7 @@ def test_an_async_run_in_a_thread_with_deleted_checkpoints_is_refused(tmp_path: 
     asyncio.run(refused())
 
 
-def test_an_agent_that_lost_its_history_in_the_checkpointer_of_its_parent_is_refused(tmp_path: Path) -> None:
+def test_agent_that_lost_its_history_in_the_checkpointer_of_its_parent_is_refused(tmp_path: Path) -> None:
     saver = InMemorySaver()
     model = told(*[Say("Yes.")] * 9)
     coder = build_graph(True, model=model, context=context(tmp_path / "project"))
@@ -167,7 +167,7 @@ def test_an_agent_that_lost_its_history_in_the_checkpointer_of_its_parent_is_ref
         graph.invoke({"messages": [HumanMessage("Who am I?")]}, THREAD)
 
 
-def test_a_task_in_a_thread_with_deleted_checkpoints_ends_in_a_typed_outcome(tmp_path: Path) -> None:
+def test_task_in_a_thread_with_deleted_checkpoints_ends_in_a_typed_outcome(tmp_path: Path) -> None:
     saver = InMemorySaver()
     model = told(*[Say("Yes.")] * 9)
     options: Any = {"model": model, "checkpointer": saver, "thread_id": "t"}
@@ -184,7 +184,7 @@ def test_a_task_in_a_thread_with_deleted_checkpoints_ends_in_a_typed_outcome(tmp
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_a_thread_that_is_whole_goes_on(saver: Any, tmp_path: Path, durability: Any) -> None:
+def test_thread_that_is_whole_goes_on(saver: Any, tmp_path: Path, durability: Any) -> None:
     machine, _ = conversation(saver, tmp_path / "project", durability=durability)
     assert texts(machine) == ["I am Ann.", "Answer 1.", "I like tea.", "Answer 2.", "And cake.", "Answer 3."]
 
@@ -205,7 +205,7 @@ def test_messages_that_a_user_removes_are_no_deleted_history(saver: Any, tmp_pat
     assert len(model.calls) == 4
 
 
-def test_a_fork_of_a_thread_goes_on_from_its_own_history(saver: Any, tmp_path: Path) -> None:
+def test_fork_of_a_thread_goes_on_from_its_own_history(saver: Any, tmp_path: Path) -> None:
     machine, _ = conversation(saver, tmp_path / "project")
     ends = [snapshot for snapshot in machine.get_state_history(THREAD) if not snapshot.next]
     first = ends[-1].config
@@ -218,7 +218,7 @@ def test_a_fork_of_a_thread_goes_on_from_its_own_history(saver: Any, tmp_path: P
     assert all(snapshot.values is not None for snapshot in machine.get_state_history(THREAD))
 
 
-def test_a_long_thread_is_read_from_its_snapshots_after_what_is_older_was_deleted(tmp_path: Path) -> None:
+def test_long_thread_is_read_from_its_snapshots_after_what_is_older_was_deleted(tmp_path: Path) -> None:
     saver = InMemorySaver()
     machine = build_graph(saver, model=told(*[Say("Yes.")] * 99), context=context(tmp_path / "project"))
     for number in range(30):

@@ -183,7 +183,7 @@ def stored(value: Any, serde: SerializerProtocol = SERDE) -> tuple[bytes, Any]:
         KNOWN.encode().hex(),
     ],
 )
-def test_a_known_value_is_blotted_out_in_each_of_its_forms(form: str) -> None:
+def test_known_value_is_blotted_out_in_each_of_its_forms(form: str) -> None:
     data, back = stored({"a": [AIMessage(f"x {form} y")], "b": [1, form], form: None})
     assert form.encode() not in data
     assert (back["a"][0].content, back["b"][0], list(back.values())[2]) == (f"x {'*' * len(form.encode())} y", 1, None)
@@ -201,7 +201,7 @@ def test_a_known_value_is_blotted_out_in_each_of_its_forms(form: str) -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_a_known_value_is_in_no_kind_of_value(value: Any) -> None:
+def test_known_value_is_in_no_kind_of_value(value: Any) -> None:
     data, back = stored(value)
     assert KNOWN.encode() not in data
     assert json.dumps(KNOWN)[1:-1].encode() not in data
@@ -288,7 +288,7 @@ FOREIGN: dict[str, tuple[bytes, str]] = {
 
 @pytest.mark.parametrize(("data", "name"), FOREIGN.values(), ids=FOREIGN)
 @pytest.mark.parametrize("wrap", [bytes, in_a_map, in_a_snapshot, in_an_overwrite])
-def test_a_record_that_this_version_does_not_know_is_refused(
+def test_record_that_this_version_does_not_know_is_refused(
     data: bytes, name: str, wrap: Callable[[bytes], bytes]
 ) -> None:
     with pytest.raises(StoreError) as caught:

@@ -86,7 +86,7 @@ IDLE = TurnFacts(request="Fix calc.py.", checked=True)
         (state(), IDLE._replace(request="")),
     ],
 )
-def test_an_answer_is_held_against_this_turn(given: AgentState, turn: TurnFacts) -> None:
+def test_answer_is_held_against_this_turn(given: AgentState, turn: TurnFacts) -> None:
     assert reply_reader(GATEWAY, given).turn == turn
 
 
@@ -131,7 +131,7 @@ def reader(**fields: Any) -> Reader:
     return reply_reader(GATEWAY, state(TASK, **{"profile": Profile(), **fields}))
 
 
-def test_an_edit_in_another_format_is_in_the_block_form_the_whole_work_and_checked() -> None:
+def test_edit_in_another_format_is_in_the_block_form_the_whole_work_and_checked() -> None:
     edit = ModelReply(text='{"name": "write_file", "arguments": {"path": "a.py", "content": "x = 1"}}')
     assert [each.tool for each in read_reply(edit, 4, reader(profile=BLOCKS)).items] == [
         "write_file",

@@ -84,14 +84,14 @@ def test_no_way_back_to_the_model_passes_the_budget(source: str, state: Any) -> 
     assert way != ("call_model" if spent else "BUDGET_STOP")
 
 
-def test_the_table_is_the_compiled_graph() -> None:
+def test_table_is_the_compiled_graph() -> None:
     drawn = build_graph().get_graph()
     assert {(edge.source, edge.target) for edge in drawn.edges} == {(t.source, t.target) for t in TRANSITIONS}
     assert set(drawn.nodes) == {"__start__", "__end__", *NODES}
     assert {edge.source for edge in drawn.edges if edge.conditional} == set(ROUTERS)
 
 
-def test_the_table_is_the_picture_in_the_readme() -> None:
+def test_table_is_the_picture_in_the_readme() -> None:
     block = re.compile(r"<!-- machine\b[^>]*-->\n+```mermaid\n(.*?)\n```\n+<!-- /machine -->", re.DOTALL)
     found = block.search(text_of("README.md"))
     assert found is not None, "README.md has no Mermaid block between <!-- machine --> and <!-- /machine -->"

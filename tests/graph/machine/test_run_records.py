@@ -39,7 +39,7 @@ FINISHED = outcome(OutcomeKind.FINISHED, StopReason.ANSWERED)
         ({"messages": [ASKED, SAID], "outcome": FINISHED}, ResumePlan.NOTHING),
     ],
 )
-def test_the_request_the_outcome_and_the_last_message_decide(values: dict[str, Any], expected: ResumePlan) -> None:
+def test_request_the_outcome_and_the_last_message_decide(values: dict[str, Any], expected: ResumePlan) -> None:
     assert resume_plan(values, "run-1") is expected
 
 
@@ -48,13 +48,13 @@ OUTSIDE = {StopReason.CANCELLED, StopReason.PROVIDER_FAILED, StopReason.STORE_FA
 
 
 @pytest.mark.parametrize("reason", StopReason)
-def test_a_run_that_ended_early_goes_back_only_where_nothing_was_said_of_the_work(reason: StopReason) -> None:
+def test_run_that_ended_early_goes_back_only_where_nothing_was_said_of_the_work(reason: StopReason) -> None:
     values = {"messages": [ASKED, SAID], "outcome": outcome(OutcomeKind.BUDGET_STOP, reason)}
     assert resume_plan(values, "run-1") is (ResumePlan.GO_BACK if reason in OUTSIDE else ResumePlan.NEW_TURN)
     assert resume_plan(values, "run-1", anew=True) is ResumePlan.NEW_TURN
 
 
-def test_a_run_that_was_undone_begins_a_new_turn() -> None:
+def test_run_that_was_undone_begins_a_new_turn() -> None:
     assert resume_plan({"messages": [ASKED], "outcome": None}, "run-1", undone=True) is ResumePlan.NEW_TURN
 
 

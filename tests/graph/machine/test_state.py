@@ -147,7 +147,7 @@ def _strict(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("value", EXAMPLES, ids=lambda value: type(value).__name__)
-def test_a_record_comes_back_as_it_was(value: Any) -> None:
+def test_record_comes_back_as_it_was(value: Any) -> None:
     back = round_trip({"one": value, "many": [value, [value]]})
     assert back == {"one": value, "many": [value, [value]]}
     assert type(back["one"]) is type(value)
@@ -178,7 +178,7 @@ def types_in(hint: Any) -> set[type]:
     return {hint}.union(*(types_in(field) for name, field in fields.items() if name != "model_config"))
 
 
-def test_the_state_holds_only_listed_types() -> None:
+def test_state_holds_only_listed_types() -> None:
     hints = get_type_hints(AgentState, include_extras=False)
     held = set(chain.from_iterable(types_in(hint) for hint in hints.values()))
     ours = {kind for kind in held if kind.__module__.startswith("mendgraph.")}
@@ -186,7 +186,7 @@ def test_the_state_holds_only_listed_types() -> None:
     assert {kind.__module__.split(".")[0] for kind in held - ours} == {"builtins", "langchain_core"}
 
 
-def test_the_server_is_given_the_same_list() -> None:
+def test_server_is_given_the_same_list() -> None:
     """In the form that langgraph_cli.schemas describes: a list of [module, name]."""
     config = json.loads(text_of("langgraph.json"))
     assert config["checkpointer"] == {

@@ -86,7 +86,7 @@ def results_of(model: ScriptedModel, call: int) -> list[JsonMap]:
         ("mine", frozenset({"read_file", "run_checks", "final_answer"})),
     ],
 )
-def test_a_role_says_which_tools_there_are(role: str | None, names: frozenset[str], root: Path) -> None:
+def test_role_says_which_tools_there_are(role: str | None, names: frozenset[str], root: Path) -> None:
     known = gateway(roles={"mine": ["read_file"]})
     assert known.allowed(AgentContext(workspace=str(root), role=role)) == names
 
@@ -154,7 +154,7 @@ def test_limit_of_an_unknown_tool_ends_the_run_before_it_costs(field: str, root:
     assert "The context limits a tool that there is not, 'read_fil'. Did you mean read_file" in result.outcome.message
 
 
-def test_a_tool_that_the_role_does_not_include_is_not_told_of_and_denied(root: Path) -> None:
+def test_tool_that_the_role_does_not_include_is_not_told_of_and_denied(root: Path) -> None:
     write = use(("write_file", {"path": "b.py", "content": "b = 1\n"}), ("read_file", {"path": "a.py"}))
     result, model = ran(root, write, DONE, context={"role": "looker"}, roles={"looker": ["read_file"]})
     assert (result.outcome.kind, result.changes) == (OutcomeKind.FINISHED, ())
@@ -179,7 +179,7 @@ def test_a_tool_that_the_role_does_not_include_is_not_told_of_and_denied(root: P
         ({"allowed_programs": ("make",), "allowed_hosts": ("a.org",), "role": "editor"}, None, NEEDY),
     ],
 )
-def test_the_model_is_told_only_of_tools_that_have_what_they_need(
+def test_model_is_told_only_of_tools_that_have_what_they_need(
     context: JsonMap, problem: str | None, missing: frozenset[str], root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_sandbox_problem(monkeypatch, problem)
@@ -189,7 +189,7 @@ def test_the_model_is_told_only_of_tools_that_have_what_they_need(
     assert told(model) & NEEDY == NEEDY - missing
 
 
-def test_a_tool_that_cannot_say_which_paths_it_names_is_denied(root: Path) -> None:
+def test_tool_that_cannot_say_which_paths_it_names_is_denied(root: Path) -> None:
     """It fails closed, and never with an exception out of the run."""
     result, model = ran(root, use(("patch", {"text": "nonsense!"})), DONE, tools=(*default_tools(), patch))
     [refused] = results_of(model, 1)
@@ -311,7 +311,7 @@ def test_no_run_works_in_a_folder_below_which_all_would_be_denied(root: Path, fo
         ("reader", {"reader": ["read_file"]}, "'reader' is built in and cannot be redefined: give yours another name."),
     ],
 )
-def test_a_role_that_cannot_be_used_ends_the_run_before_it_costs(
+def test_role_that_cannot_be_used_ends_the_run_before_it_costs(
     role: str, roles: dict[str, list[str]], message: str, root: Path
 ) -> None:
     model = ScriptedModel([])

@@ -66,7 +66,7 @@ def test_what_was_left_open_is_decided_first_and_said(
     assert events == []
 
 
-def test_the_workspace_is_locked_for_the_step_and_free_after_it(root: str, folder: str) -> None:
+def test_workspace_is_locked_for_the_step_and_free_after_it(root: str, folder: str) -> None:
     with WorkspaceRecords().journal(root, "run", TraceSink("run", "1"), wanted=True):
         refused = RunLock(folder).acquire(Owner("other"))
         assert refused is not None
@@ -75,7 +75,7 @@ def test_the_workspace_is_locked_for_the_step_and_free_after_it(root: str, folde
         assert lock.acquire(Owner("other")) is None
 
 
-def test_a_change_that_the_disk_does_not_let_end_is_why_there_is_no_journal(
+def test_change_that_the_disk_does_not_let_end_is_why_there_is_no_journal(
     root: str, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin_a_change(folder)
@@ -89,7 +89,7 @@ def test_a_change_that_the_disk_does_not_let_end_is_why_there_is_no_journal(
 
 
 @pytest.mark.parametrize(("effect", "left"), [("execute", []), ("write", [".git"])])
-def test_the_empty_git_folder_of_a_command_that_was_killed_is_taken_away(
+def test_empty_git_folder_of_a_command_that_was_killed_is_taken_away(
     root: str, folder: str, effect: str, left: list[str]
 ) -> None:
     Journal(folder).begin(KEY._replace(effect=effect))
@@ -98,7 +98,7 @@ def test_the_empty_git_folder_of_a_command_that_was_killed_is_taken_away(
     assert [path.name for path in Path(root).iterdir()] == left
 
 
-def test_a_step_that_waits_too_long_is_told_who_works_there(
+def test_step_that_waits_too_long_is_told_who_works_there(
     root: str, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mendgraph.graph.machine.workspace.LONGEST_WAIT_S", 0.0)
@@ -109,7 +109,7 @@ def test_a_step_that_waits_too_long_is_told_who_works_there(
         assert busy.code is ToolErrorCode.UNAVAILABLE
 
 
-def test_a_journal_that_cannot_be_read_is_none(root: str, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_journal_that_cannot_be_read_is_none(root: str, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     said = make_unusable(folder, monkeypatch)
     refused = journal_of(root, [])
     assert isinstance(refused, ToolError)

@@ -87,7 +87,7 @@ def stored(statements: list[Any]) -> list[Any]:
     ]
 
 
-def test_a_checkpoint_takes_the_writes_along_that_led_to_it_but_those_that_it_holds() -> None:
+def test_checkpoint_takes_the_writes_along_that_led_to_it_but_those_that_it_holds() -> None:
     rows = pending()
     rows.add_writes(HERE, "one", "p", [("a", 1), ("grows", [1]), ("kept_whole", [2])])
     rows.add_writes(ELSEWHERE, "two", "p", [("a", 2)])
@@ -129,7 +129,7 @@ def asked_and_answered(machine: Machine, folder: Path, loop: bool) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["memory", "memory in a loop", "sqlite", "encrypted"])
-def test_a_plain_saver_keeps_a_thread(tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_plain_saver_keeps_a_thread(tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture) -> None:
     connection = sqlite3.connect(tmp_path / "threads.sqlite", check_same_thread=False)
     saver: Any = SqliteSaver(connection) if kind == "sqlite" else InMemorySaver()
     if kind == "encrypted":

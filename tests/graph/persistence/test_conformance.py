@@ -57,7 +57,7 @@ def judge(made: Made) -> None:
 
 
 @pytest.mark.parametrize("calls", ["async", "sync"])
-def test_the_saver_of_a_workspace_conforms(
+def test_saver_of_a_workspace_conforms(
     any_store: str,  # noqa: ARG001 - each test runs with both
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -85,5 +85,5 @@ async def in_a_file() -> AsyncGenerator[BaseCheckpointSaver[str], None]:
 
 
 @pytest.mark.parametrize("made", [in_memory, in_a_file])
-def test_a_saver_that_is_lent_conforms_with_our_serializer(made: Made) -> None:
+def test_saver_that_is_lent_conforms_with_our_serializer(made: Made) -> None:
     judge(made)

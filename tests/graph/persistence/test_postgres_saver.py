@@ -85,7 +85,7 @@ def test_no_value_is_stored_but_through_our_serializer(saver: PostgresStoreSaver
         )
 
 
-def test_a_quick_step_is_in_the_database_at_once_and_waits_for_no_disk(shared_store: str) -> None:
+def test_quick_step_is_in_the_database_at_once_and_waits_for_no_disk(shared_store: str) -> None:
     with closing(opened(quick=("quick",))) as saver:
         parent = put(saver, 1)
         quick: Any = {**empty_checkpoint(), "id": "0002", "updated_channels": ["branch:to:quick"]}
@@ -104,7 +104,7 @@ def test_a_quick_step_is_in_the_database_at_once_and_waits_for_no_disk(shared_st
     assert rows(shared_store, "SELECT checkpoint_id FROM checkpoints ORDER BY 1") == [("0001",), ("0002",), ("0003",)]
 
 
-def test_a_checkpoint_and_what_led_to_it_are_stored_whole_or_not_at_all(
+def test_checkpoint_and_what_led_to_it_are_stored_whole_or_not_at_all(
     saver: PostgresStoreSaver, shared_store: str
 ) -> None:
     parent = put(saver, 1)

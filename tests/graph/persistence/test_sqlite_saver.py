@@ -62,7 +62,7 @@ def put(saver: Any, number: int, parent: RunnableConfig = CONFIG) -> RunnableCon
 # --- Whole or not at all
 
 
-def test_a_checkpoint_is_stored_in_one_transaction_with_what_led_to_it(
+def test_checkpoint_is_stored_in_one_transaction_with_what_led_to_it(
     file_saver: SqliteStoreSaver, tmp_path: Path
 ) -> None:
     """Of the writes only those are kept beside it that it does not hold itself."""
@@ -115,7 +115,7 @@ def test_only_what_a_quick_node_begins_with_waits_for_the_next_checkpoint(
         assert found == [("0001", None), ("0002", "0001"), ("0003", "0002")]
 
 
-def test_a_step_of_a_run_is_stored_in_three_transactions_and_little_of_it_twice(
+def test_step_of_a_run_is_stored_in_three_transactions_and_little_of_it_twice(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before its call, before its tools, and after them: one each; the rest of its five checkpoints goes with them."""
@@ -173,7 +173,7 @@ def cancel(
     asyncio.run(cancelled())
 
 
-def test_a_write_that_has_begun_is_made_before_its_cancelled_task_ends(
+def test_write_that_has_begun_is_made_before_its_cancelled_task_ends(
     file_saver: SqliteStoreSaver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saver = file_saver

@@ -91,7 +91,7 @@ def only(store: Store) -> RunRecord:
 # --- Turns
 
 
-def test_a_turn_is_written_down_before_it_begins(store: Store, root: str) -> None:
+def test_turn_is_written_down_before_it_begins(store: Store, root: str) -> None:
     assert store.begin_turn("r1", "Mend it.", context(root, max_seconds=1.5), "async") == 1
     with closing(Store(root)) as other:
         record = only(other)
@@ -176,7 +176,7 @@ def counts(store: Store) -> dict[str, int]:
     return {name: run_sql(store, f"SELECT count(*) FROM {name}")[0][0] for name in tables}  # noqa: S608 - ours
 
 
-def test_a_run_is_forgotten_with_all_that_is_kept_of_it(store: Store, root: str) -> None:
+def test_run_is_forgotten_with_all_that_is_kept_of_it(store: Store, root: str) -> None:
     work(store, "kept")
     run_machine(store, root, "kept")
     change(store, "kept", "shared")
@@ -212,7 +212,7 @@ def test_what_was_compressed_is_read_by_the_next_one_and_by_the_next_version(
     assert ("msgpack+zlib",) in run_sql(store, f"SELECT DISTINCT type FROM {table}")  # noqa: S608 - ours
 
 
-def test_a_run_with_the_settings_of_another_version_is_listed_and_refused(store: Store) -> None:
+def test_run_with_the_settings_of_another_version_is_listed_and_refused(store: Store) -> None:
     work(store, "r1")
     run_sql(store, """UPDATE runs SET context = '{"gone": 1}'""")
     assert [record.run_id for record in store.runs()] == ["r1"]
@@ -220,7 +220,7 @@ def test_a_run_with_the_settings_of_another_version_is_listed_and_refused(store:
         store.run("r1")
 
 
-def test_a_folder_that_cannot_be_removed_is_told_and_its_run_stays(store: Store, root: str) -> None:
+def test_folder_that_cannot_be_removed_is_told_and_its_run_stays(store: Store, root: str) -> None:
     work(store, "r1")
     path = run_folder_path("r1")
     os.makedirs(os.path.dirname(path), exist_ok=True)

@@ -26,7 +26,7 @@ def read(folder: Path, run_id: str) -> History:
         return read_history(store.saver, run_id)
 
 
-def test_a_run_from_its_start_to_its_end(tmp_path: Path) -> None:
+def test_run_from_its_start_to_its_end(tmp_path: Path) -> None:
     folder = project(tmp_path / "project")
     found = read(folder, played(folder).thread_id)
     nodes = [START, "begin_turn", *USUAL * 5, "call_model", "parse", "FINISHED"]
@@ -41,13 +41,13 @@ def test_of_a_run_without_checkpoints_nothing_is_known(tmp_path: Path) -> None:
     assert read(project(tmp_path / "project"), "none") == history()
 
 
-def test_a_run_that_was_cut_off_has_not_left_its_last_node(tmp_path: Path) -> None:
+def test_run_that_was_cut_off_has_not_left_its_last_node(tmp_path: Path) -> None:
     folder = project(tmp_path / "project")
     *_, last = read(folder, cut_off(folder)).visits
     assert (last.node, last.target, last.ended, last.seconds, last.transition) == ("call_model", "", None, 0.0, None)
 
 
-def test_a_run_that_is_taken_up_again_says_so(tmp_path: Path) -> None:
+def test_run_that_is_taken_up_again_says_so(tmp_path: Path) -> None:
     folder = project(tmp_path / "project")
     run_id = played(folder, (LINES[0], DOWN)).thread_id
     with Session(context(folder), model=HistoryModel(LINES), thread_id=run_id) as session:

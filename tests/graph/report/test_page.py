@@ -94,7 +94,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> str:
 # --- What it says
 
 
-def test_a_run_with_everything(tmp_path: Path) -> None:
+def test_run_with_everything(tmp_path: Path) -> None:
     folder = tmp_path / "project"
     run_id = asked_run(folder, require_changes=True)
     said = words(page(report_html(run_id[:8], str(folder))))
@@ -129,7 +129,7 @@ def test_what_is_not_there_is_an_error(tmp_path: Path) -> None:
     assert isinstance(nowhere, ToolError)
 
 
-def test_a_store_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+def test_store_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     folder = project(tmp_path / "project")
     run_id = played(folder).thread_id
     with closing(Store(str(folder))) as store, store.saver.cursor() as cursor:
@@ -142,7 +142,7 @@ def test_a_store_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
 # --- Runs that have not finished
 
 
-def test_a_run_that_was_cut_off(tmp_path: Path) -> None:
+def test_run_that_was_cut_off(tmp_path: Path) -> None:
     folder = project(tmp_path / "project")
     run_id = cut_off(folder)
     text = page(report_html(run_id, str(folder)))
@@ -154,7 +154,7 @@ def test_a_run_that_was_cut_off(tmp_path: Path) -> None:
     assert 'class="node node now"' in text
 
 
-def test_a_run_that_waits_for_a_person_shows_what_it_would_do(tmp_path: Path) -> None:
+def test_run_that_waits_for_a_person_shows_what_it_would_do(tmp_path: Path) -> None:
     folder = project(tmp_path / "project")
     with Session(context(folder, mode="ask"), model=HistoryModel((EDIT,))) as session:
         session.work("Mend add.")
@@ -164,7 +164,7 @@ def test_a_run_that_waits_for_a_person_shows_what_it_would_do(tmp_path: Path) ->
     assert "new_str a + b" in said
 
 
-def test_a_run_of_which_only_the_ends_were_kept_says_so(tmp_path: Path) -> None:
+def test_run_of_which_only_the_ends_were_kept_says_so(tmp_path: Path) -> None:
     folder = project(tmp_path / "project")
     with Session(context(folder), model=HistoryModel(LINES), durability="exit") as session:
         session.work("Mend add.")
@@ -204,7 +204,7 @@ def test_nobodys_words_become_a_part_of_the_page(hostile: str) -> None:
     assert hostile.count("</style>") == 1
 
 
-def test_the_page_may_load_and_run_nothing(hostile: str) -> None:
+def test_page_may_load_and_run_nothing(hostile: str) -> None:
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', hostile)
     assert re.fullmatch(
         r"default-src 'none'; style-src 'sha256-[A-Za-z0-9+/]{43}='; base-uri 'none'; form-action 'none'", policy
@@ -225,7 +225,7 @@ def test_secrets_are_taken_out_of_every_part(tmp_path: Path) -> None:
     assert canary[:12] not in hidden
 
 
-def test_the_template_s_own_door_cleans_what_came_uncleaned(tmp_path: Path) -> None:
+def test_template_s_own_door_cleans_what_came_uncleaned(tmp_path: Path) -> None:
     canary = "kanarie-8471-vogel-29"
     folder = project(tmp_path / "project")
     with Session(context(folder), model=HistoryModel((Say("Fine."),)), thread_id=f"{canary} \x1b<b>") as session:
@@ -252,7 +252,7 @@ def test_nothing_is_changed(tmp_path: Path) -> None:
     assert tree(folder) == before
 
 
-def test_a_run_at_work_can_be_looked_at(tmp_path: Path) -> None:
+def test_run_at_work_can_be_looked_at(tmp_path: Path) -> None:
     folder = project(tmp_path / "project")
     with Session(context(folder), model=HistoryModel(LINES)) as session:
         events = session.stream("Mend add.")
@@ -314,7 +314,7 @@ def commands(run: ListedRun, root: str = ".") -> list[str]:
     return [command for _, command in seen(run, root=root).commands]
 
 
-def test_an_end_of_which_no_checkpoint_tells_is_the_one_of_the_list() -> None:
+def test_end_of_which_no_checkpoint_tells_is_the_one_of_the_list() -> None:
     undone = replace(RUN, kind="BUDGET_STOP", reason=UNDONE, message="Taken back.", standing=RunState.STOPPED)
     view = seen(undone)
     shown = (view.end.kind, view.end.reason, view.end.look, view.end.message.text)

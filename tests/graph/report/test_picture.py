@@ -16,7 +16,7 @@ def test_every_transition_of_the_table_is_drawn_once_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("transition", ROUTES, ids=lambda each: f"{each.source} {each.label} {each.target}")
-def test_a_line_leads_from_its_source_to_its_target_along_the_axes(transition: Transition) -> None:
+def test_line_leads_from_its_source_to_its_target_along_the_axes(transition: Transition) -> None:
     route = ROUTES[transition]
     assert _touches(route.points[0], transition.source)
     assert _touches(route.points[-1], transition.target)
@@ -44,7 +44,7 @@ def test_no_line_runs_through_a_node() -> None:
     assert [(each, name) for each, route in ROUTES.items() for name in BOXES if crosses(route, name)] == []
 
 
-def test_the_way_of_a_run_lies_on_top_with_its_counts() -> None:
+def test_way_of_a_run_lies_on_top_with_its_counts() -> None:
     picture = draw({ACCEPTED: 3}, {"begin_turn": 3, "call_model": 2}, "call_model")
     *others, last = picture["edges"]
     assert (last["transition"], last["count"]) == (ACCEPTED, 3)

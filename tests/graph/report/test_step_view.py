@@ -60,7 +60,7 @@ def test_time_and_tokens_as_bars() -> None:
     assert view.notes == ["3 calls of the model: retries, fallbacks and summaries count as well."]
 
 
-def test_a_step_takes_no_time_between_a_kill_and_the_resumption() -> None:
+def test_step_takes_no_time_between_a_kill_and_the_resumption() -> None:
     """A call that was killed in the evening was made again the next morning, and its tools too."""
     night, spent = 40_000.0, SPENT.model_copy(update={"seconds": 2.0})
     in_tools = {"spending": spent.model_copy(update={"seconds": 2.5}), "results": [DONE]}
@@ -110,7 +110,7 @@ def test_what_the_machine_and_the_person_did_is_noted() -> None:
     ]
 
 
-def test_a_reply_that_was_read_as_it_is() -> None:
+def test_reply_that_was_read_as_it_is() -> None:
     native = ModelReply(calls=(RawCall(call_id="c", tool="edit_file", arguments="{"),))
     rescued = seen(step(called(), visit("heal", "guard", before={"reply": native})))
     assert (rescued.healing.reply.text, rescued.healing.prompt.text, rescued.healing.rescued) == (
@@ -162,7 +162,7 @@ def seen_call(**more: Any) -> Any:
     return attributes(call_view(judged(**more), TEXTS))
 
 
-def test_a_malformed_call_says_what_is_wrong_with_it() -> None:
+def test_malformed_call_says_what_is_wrong_with_it() -> None:
     wrong = ExtractionError(ExtractionErrorType.INVALID_JSON_SYNTAX, 1, "x", "a comma is missing")
     item = CallError(call_id="c", tool="", raw_arguments="{", error=wrong)
     view = seen_call(item=item, verdict=None, result=None)
@@ -197,7 +197,7 @@ CANARY = "kanarie-8471-vogel"
 SHORT = Texts(Redactor((CANARY,)))
 
 
-def test_a_long_text_says_how_much_of_it_is_left_out() -> None:
+def test_long_text_says_how_much_of_it_is_left_out() -> None:
     assert SHORT.shown("a" * 25, 25) == Shown("a" * 25)
     assert SHORT.shown("a" * 25, 10) == Shown("a" * 10, 15)
     assert SHORT.diff("+" + "x" * 9_000)[1] == 1_001
@@ -222,7 +222,7 @@ def test_values_by_their_names() -> None:
     assert fields[4] == Field("", Shown("1"), block=False)
 
 
-def test_the_lines_of_a_diff() -> None:
+def test_lines_of_a_diff() -> None:
     head = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n"
     diff = f"{head}-- old\n++ new\n same\n\\ No newline at end of file\n[... 3 more lines of this diff]\n"
     lines, left_out = TEXTS.diff(diff)
@@ -236,7 +236,7 @@ BOTH_TURNS = Spending(
 )
 
 
-def test_the_session_against_its_limits() -> None:
+def test_session_against_its_limits() -> None:
     spent = BOTH_TURNS.model_copy(update={"cost_usd": 0.25})
     context = AgentContext(max_calls_per_session=20, max_cost_usd=1.0)
     assert [tuple(bar.values()) for bar in session_bars(spent, context)] == [
@@ -249,7 +249,7 @@ def test_the_session_against_its_limits() -> None:
     assert session_bars(unpriced, context)[3]["used"] == "0.2500 USD and 2 calls without a known price"
 
 
-def test_the_turn_against_its_limits() -> None:
+def test_turn_against_its_limits() -> None:
     context = AgentContext(max_steps=7, max_seconds=60, max_input_tokens_per_turn=20_000)
     assert [tuple(bar.values()) for bar in turn_bars(BOTH_TURNS, context)] == [
         ("Model calls", "8", "10", 0.8, "near"),

@@ -27,7 +27,7 @@ def memory_of(request: str) -> Memory:
     return memory
 
 
-def test_the_prompt_holds_goals_actions_and_what_the_memory_shows() -> None:
+def test_prompt_holds_goals_actions_and_what_the_memory_shows() -> None:
     system, request = LANGUAGE.construct(memory_of("Read the notes"))
     assert system["role"] == "system"
     for part in ('- read_file({"file_name": string}): Read a file.', "- final_answer(", "Goals:\n- Be brief."):
@@ -54,7 +54,7 @@ def test_the_prompt_holds_goals_actions_and_what_the_memory_shows() -> None:
         ),
     ],
 )
-def test_a_reply_becomes_invocations(reply: str, invocations: list[Invocation]) -> None:
+def test_reply_becomes_invocations(reply: str, invocations: list[Invocation]) -> None:
     understood = LANGUAGE.parse(reply)
     assert (understood.invocations, understood.errors) == (invocations, [])
 
@@ -73,7 +73,7 @@ def test_what_cannot_be_read_is_an_error_beside_what_can() -> None:
         (['tool: read_file({"file_name"', 'tool: read_file({"file_name"', "never asked for"], [], 2),
     ],
 )
-def test_a_reply_that_cannot_be_read_is_asked_for_once_more(
+def test_reply_that_cannot_be_read_is_asked_for_once_more(
     replies: list[str], invocations: list[Invocation], asked: int
 ) -> None:
     requests: list[list[JsonMap]] = []

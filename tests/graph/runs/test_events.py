@@ -115,11 +115,11 @@ def read(parts: Iterable[tuple[str, Any]]) -> list[Event]:
         (trace("cache.miss", tool_name="read_file"), [traced("cache.miss", tool_name="read_file")]),
     ],
 )
-def test_a_part_becomes_events(part: tuple[str, Any], events: list[Event]) -> None:
+def test_part_becomes_events(part: tuple[str, Any], events: list[Event]) -> None:
     assert read([part]) == events
 
 
-def test_a_step_is_told_from_its_calls_to_its_results() -> None:
+def test_step_is_told_from_its_calls_to_its_results() -> None:
     parts = [
         step("parse", items=[call(1), call(2, "write_file"), BROKEN, call(3)]),
         step("guard", verdicts=[ALLOW, DENY, DENY, ALLOW]),

@@ -44,7 +44,7 @@ def shape(messages: tuple[AnyMessage, ...]) -> list[str]:
 # --- One task
 
 
-def test_a_task_gives_back_all_that_came_of_it(folder: Path) -> None:
+def test_task_gives_back_all_that_came_of_it(folder: Path) -> None:
     replies = (use(plan("in_progress", "pending"), READ), use(EDIT, plan("done", "done")), DONE)
     result = run_task(TASK, context(folder), model=told(*replies))
     assert (result.outcome.kind, result.outcome.answer) == (OutcomeKind.FINISHED, "add now adds.")
@@ -106,7 +106,7 @@ def test_what_nobody_can_approve_is_refused_with_a_code(folder: Path, way: str) 
     assert "approval_required" in str(model.calls[-1].prompt.messages)
 
 
-def test_a_run_whose_approval_raises_waits_for_another_answer(folder: Path) -> None:
+def test_run_whose_approval_raises_waits_for_another_answer(folder: Path) -> None:
     def gone(_: ApprovalRequest) -> ApprovalAnswer:
         raise LookupError("nobody at the door")
 
@@ -147,7 +147,7 @@ def left_early(folder: Path, after: int, way: str, model: ScriptedModel) -> bool
 
 
 @pytest.mark.parametrize("way", ["break", "async"])
-def test_a_run_that_is_left_after_any_event_goes_on_from_there(tmp_path: Path, way: str) -> None:
+def test_run_that_is_left_after_any_event_goes_on_from_there(tmp_path: Path, way: str) -> None:
     """Every seventh event, each way from another one on."""
     for after in range(1 if way == "break" else 5, 100, 9):
         folder = tmp_path / str(after)

@@ -30,7 +30,7 @@ def played(folder: Path, *replies: Use, **more: Any) -> RunResult:
     return run_task(TASK, AgentContext(workspace=str(folder), evidence=False, read_ahead=False, **more), model=model)
 
 
-def test_a_result_tells_all_that_came_of_a_run(tmp_path: Path) -> None:
+def test_result_tells_all_that_came_of_a_run(tmp_path: Path) -> None:
     result = played(tmp_path, use(READ), use(EDIT))
     assert (result.ok, result.answer, result.changed_files) == (True, "add now adds.", ("calc.py",))
     assert (result.run_id, result.resumable) == (result.thread_id, False)
@@ -40,7 +40,7 @@ def test_a_result_tells_all_that_came_of_a_run(tmp_path: Path) -> None:
         result.diff = ""  # type: ignore[misc]  # that is the point
 
 
-def test_the_diff_is_what_all_changes_come_to(tmp_path: Path) -> None:
+def test_diff_is_what_all_changes_come_to(tmp_path: Path) -> None:
     once = played(tmp_path / "once", use(READ), use(EDIT))
     twice = played(tmp_path / "twice", use(READ), use(EDIT), use(BACK))
     assert len(twice.changes) == 2
@@ -49,7 +49,7 @@ def test_the_diff_is_what_all_changes_come_to(tmp_path: Path) -> None:
     assert played(tmp_path / "undone", use(READ), use(EDIT), use(undone)).diff == ""
 
 
-def test_a_result_is_told_in_one_printable_line() -> None:
+def test_result_is_told_in_one_printable_line() -> None:
     outcome = Outcome(
         kind=OutcomeKind.SYSTEM_ERROR,
         reason=StopReason.PROVIDER_FAILED,
@@ -66,7 +66,7 @@ def test_a_result_is_told_in_one_printable_line() -> None:
     )
 
 
-def test_a_notebook_shows_the_line_and_the_beginning_of_the_diff() -> None:
+def test_notebook_shows_the_line_and_the_beginning_of_the_diff() -> None:
     outcome = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="<b>", usage={"total_calls": 1})
     result = RunResult(outcome, (), (), Plan(), "run-1", (unified_diff("a.py", "x <y>\n", "z\x1b\n" + "+" * 9_000),))
     assert repr(result) == "<RunResult FINISHED (answered) changed_files=() run_id='run-1'>"
@@ -105,7 +105,7 @@ def kept(*texts: str | None) -> Callable[[str, str], bytes | None]:
 WINDOWS = "a\r\nb\r\n"
 
 
-def test_a_file_of_which_only_the_line_ends_changed_says_so() -> None:
+def test_file_of_which_only_the_line_ends_changed_says_so() -> None:
     assert net_diffs(changes(WINDOWS, "a\nb\n"), kept(WINDOWS, "a\nb\n")) == ["calc.py: line ends changed\n"]
 
 

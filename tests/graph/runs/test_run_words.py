@@ -19,10 +19,10 @@ OURS = "3f2a9c01" + "0" * 24
         ("2025-12-31T21:00:00.000+00:00", "2025-12-31"),
     ],
 )
-def test_a_time_is_local_and_as_short_as_it_can_be(time: str, words: str) -> None:
+def test_time_is_local_and_as_short_as_it_can_be(time: str, words: str) -> None:
     assert when_words(time, datetime(2026, 11, 20, 11, tzinfo=UTC), timezone(timedelta(hours=2))) == words
 
 
-def test_a_run_says_how_it_goes_on() -> None:
+def test_run_says_how_it_goes_on() -> None:
     assert resume_command(OURS, ".") == "mendgraph resume 3f2a9c01"
     assert chat_command("my run", "/a b") == "mendgraph chat --run 'my run' --root '/a b'"

@@ -128,7 +128,7 @@ def test_steps_tell_their_calls_and_the_files_that_can_be_taken_back(folder: Pat
 
 
 @pytest.mark.parametrize("dies_at", [0, 3, 5])
-def test_a_run_that_was_cut_off_goes_on_to_the_same_end(folder: Path, tmp_path: Path, dies_at: int) -> None:
+def test_run_that_was_cut_off_goes_on_to_the_same_end(folder: Path, tmp_path: Path, dies_at: int) -> None:
     other = tmp_path / "other"
     other.mkdir()
     write_files(other, FILES)
@@ -154,7 +154,7 @@ def test_who_resumes_without_being_there_rejects(folder: Path) -> None:
 # --- Forgetting
 
 
-def test_the_newest_runs_are_kept_and_those_that_can_go_on(in_any_store: Path) -> None:
+def test_newest_runs_are_kept_and_those_that_can_go_on(in_any_store: Path) -> None:
     runs = [played(in_any_store, (Say(f"{number}"),), mode="read-only").thread_id for number in range(4)]
     dead = cut_off(in_any_store, 0)
     stopped = played(in_any_store, (use(("list_files", {})),) * 9, max_calls_per_turn=1).thread_id
@@ -215,7 +215,7 @@ def test_old_runs_go_by_themselves_but_none_that_may_go_on(in_any_store: Path) -
     assert known(in_any_store) == {dead, session.thread_id, stopped, only}
 
 
-def test_the_oldest_go_until_the_rest_is_small_enough(in_any_store: Path) -> None:
+def test_oldest_go_until_the_rest_is_small_enough(in_any_store: Path) -> None:
     runs = [answered(in_any_store) for _ in range(3)]
     wanted = context(in_any_store, keep_mb=1)
     with closing(Store(str(in_any_store))) as store:
@@ -270,7 +270,7 @@ def test_each_file_has_one_diff_from_before_the_run_to_now(in_any_store: Path) -
     )
 
 
-def test_a_file_that_the_rules_deny_is_named_without_its_text(folder: Path) -> None:
+def test_file_that_the_rules_deny_is_named_without_its_text(folder: Path) -> None:
     run = played(folder)
     rule = FileGuardrailRule("no_docs", "Docs are private.", lambda path: path.suffix == ".md")
     found = run_diffs(run.thread_id, str(folder), rules=(rule,))
@@ -283,7 +283,7 @@ def test_a_file_that_the_rules_deny_is_named_without_its_text(folder: Path) -> N
     )
 
 
-def test_a_plan_stands_as_the_model_left_it(folder: Path) -> None:
+def test_plan_stands_as_the_model_left_it(folder: Path) -> None:
     steps = [{"title": "Look", "status": "done"}, {"title": "Mend", "status": "in_progress"}]
     model = HistoryModel((use(("update_plan", {"steps": steps})), Say("More later.")))
     with Session(context(folder), model=model) as session:
@@ -320,7 +320,7 @@ def test_undo_restores_the_files_as_they_were(in_any_store: Path) -> None:
 
 
 @pytest.mark.parametrize("at", [0, 3, 5])
-def test_a_fork_begins_with_the_conversation_and_the_files_after_a_step(in_any_store: Path, at: int) -> None:
+def test_fork_begins_with_the_conversation_and_the_files_after_a_step(in_any_store: Path, at: int) -> None:
     trees, run_id = recorded(in_any_store)
     whole = state_of(in_any_store, run_id)
     forked = fork_run(run_id, at, str(in_any_store))
@@ -349,7 +349,7 @@ def test_a_fork_begins_with_the_conversation_and_the_files_after_a_step(in_any_s
     assert tree(in_any_store) == trees[0]
 
 
-def test_a_step_that_no_run_can_begin_after_is_told_with_those_that_there_are(folder: Path) -> None:
+def test_step_that_no_run_can_begin_after_is_told_with_those_that_there_are(folder: Path) -> None:
     run = played(folder)
     before = tree(folder)
     refused = error(fork_run(run.thread_id, 6, str(folder)))
@@ -371,7 +371,7 @@ OF_ONE_RUN = [name for name in ALL if name not in {"list", "prune"}]
 
 
 @pytest.mark.parametrize("name", OF_ONE_RUN)
-def test_an_unknown_run_is_an_error_that_says_where_to_look(folder: Path, name: str) -> None:
+def test_unknown_run_is_an_error_that_says_where_to_look(folder: Path, name: str) -> None:
     assert error(ALL[name]("zz", str(folder))) == ToolError(
         code=ToolErrorCode.NOT_FOUND,
         message="There is no run 'zz' in this workspace: `mendgraph runs` lists those that there are.",
@@ -388,7 +388,7 @@ def test_no_run_that_can_go_on_is_told_from_no_run_at_all(folder: Path) -> None:
     assert error(get_run(workspace=str(folder))) == ToolError(code=ToolErrorCode.NOT_FOUND, message=finished)
 
 
-def test_a_beginning_of_several_ids_is_refused_with_them(folder: Path) -> None:
+def test_beginning_of_several_ids_is_refused_with_them(folder: Path) -> None:
     for run_id in ("abc", "abd"):
         run_task("Look.", context(folder), model=HistoryModel((Say("Done."),)), thread_id=run_id)
     refused = error(get_run("ab", str(folder)))
@@ -399,7 +399,7 @@ def test_a_beginning_of_several_ids_is_refused_with_them(folder: Path) -> None:
     ("damage", "name"),
     [*(("torn", name) for name in ("list", "resume", "fork")), *((damage, "list") for damage in ("newer", "foreign"))],
 )
-def test_a_store_that_cannot_be_used_is_an_error_that_names_it(
+def test_store_that_cannot_be_used_is_an_error_that_names_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, damage: str
 ) -> None:
     run = played(folder)
@@ -429,7 +429,7 @@ def test_while_another_run_works_here_nothing_is_changed(folder: Path, name: str
     assert not isinstance(ALL[name](run.thread_id, str(folder)), ToolError)
 
 
-def test_a_file_of_which_nothing_was_kept_is_named_without_a_diff(folder: Path) -> None:
+def test_file_of_which_nothing_was_kept_is_named_without_a_diff(folder: Path) -> None:
     run = played(folder, (use(("list_files", {})), Say("Done.")))
     (folder / "large.bin").write_bytes(b"new")
     with closing(Store(str(folder))) as store:

@@ -79,7 +79,7 @@ def full(*_: object) -> None:
     raise StoreError("the disk is full")
 
 
-def test_a_store_that_fails_in_the_middle_ends_the_turn(in_any_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_that_fails_in_the_middle_ends_the_turn(in_any_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def turn(session: Session) -> Event:
         return [event async for event in session.astream(TASK)][-1]
 
@@ -101,7 +101,7 @@ def is_free(folder: Path) -> bool:
 
 
 @pytest.mark.parametrize(("method", "begin"), [("begin_turn", lambda each: each.stream(TASK)), ("run", Session.resume)])
-def test_a_store_that_fails_is_why_the_turn_cannot_begin_and_nothing_stays_locked(
+def test_store_that_fails_is_why_the_turn_cannot_begin_and_nothing_stays_locked(
     in_any_store: Path, monkeypatch: pytest.MonkeyPatch, method: str, begin: Any
 ) -> None:
     monkeypatch.setattr(Store, method, full)
@@ -111,7 +111,7 @@ def test_a_store_that_fails_is_why_the_turn_cannot_begin_and_nothing_stays_locke
         assert is_free(in_any_store)
 
 
-def test_a_change_that_cannot_be_brought_to_an_end_is_why_the_turn_cannot_begin(
+def test_change_that_cannot_be_brought_to_an_end_is_why_the_turn_cannot_begin(
     in_any_store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = ToolError(code=ToolErrorCode.IO_ERROR, message="A change of a.txt cannot be brought to an end yet.")
@@ -147,7 +147,7 @@ def test_history_grows_by_two_in_a_plain_turn_and_by_four_in_a_tool_turn(folder:
     assert both[: len(plain)] == plain
 
 
-def test_a_reply_is_one_message_however_it_was_streamed(folder: Path) -> None:
+def test_reply_is_one_message_however_it_was_streamed(folder: Path) -> None:
     """Source: spec 2, "clean history": one assistant message for each reply."""
     with (
         ScriptedServer([Chunked(Say("It adds two numbers."), 4)]) as server,
@@ -162,7 +162,7 @@ def test_a_reply_is_one_message_however_it_was_streamed(folder: Path) -> None:
     ]
 
 
-def test_a_thread_is_taken_up_again(folder: Path) -> None:
+def test_thread_is_taken_up_again(folder: Path) -> None:
     saver = InMemorySaver(serde=serializer())
     with Session(context(folder), model=told(use(READ), DONE), checkpointer=saver, thread_id="t") as session:
         list(session.stream("Read calc.py."))

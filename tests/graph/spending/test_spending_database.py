@@ -73,7 +73,7 @@ def test_without_a_server_calls_without_limits_are_made(store: SpendingStore, mo
 
 
 @pytest.mark.parametrize("url", [NOWHERE, "mysql://u:sesame@h/x"])
-def test_a_database_that_is_not_there_is_told_without_its_password(
+def test_database_that_is_not_there_is_told_without_its_password(
     url: str, monkeypatch: pytest.MonkeyPatch, store: SpendingStore
 ) -> None:
     monkeypatch.setenv(STORE_URL_VARIABLE, url)

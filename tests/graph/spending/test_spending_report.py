@@ -114,7 +114,7 @@ DAY_NUMBER = date(2026, 2, 28)
 NIGHTLY = RunLimits(account="batch/nightly")
 
 
-def test_an_account_is_told_with_all_of_its_calls(store: SpendingStore, tmp_path: Path, clock: Clock) -> None:
+def test_account_is_told_with_all_of_its_calls(store: SpendingStore, tmp_path: Path, clock: Clock) -> None:
     first = reserved(store, entry(), NIGHTLY)
     settled(store, first, used())
     clock.now += timedelta(days=2)

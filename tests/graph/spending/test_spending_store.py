@@ -14,7 +14,7 @@ from tests.graph.spending.spending_entries import Clock, as_reserved, entry, res
 # --- What a thread has lost
 
 
-def test_a_settled_entry_counts_as_what_was_used_and_an_open_one_as_its_reservation(
+def test_settled_entry_counts_as_what_was_used_and_an_open_one_as_its_reservation(
     store: SpendingStore, other: SpendingStore
 ) -> None:
     first = reserved(store, entry())
@@ -99,7 +99,7 @@ def test_more_than_was_reserved_is_written_at_once(store: SpendingStore, other: 
 # --- Calls that were cut off
 
 
-def test_a_call_that_was_cut_off_counts_as_an_ordinary_reply_in_the_thread_the_day_and_the_account(
+def test_call_that_was_cut_off_counts_as_an_ordinary_reply_in_the_thread_the_day_and_the_account(
     store: SpendingStore, other: SpendingStore, tmp_path: Path
 ) -> None:
     limits = capped("a", max_tokens_per_account=100_000)
@@ -112,7 +112,7 @@ def test_a_call_that_was_cut_off_counts_as_an_ordinary_reply_in_the_thread_the_d
     reserved(other, entry("t2"), limits)
 
 
-def test_a_call_that_was_cut_off_counts_as_the_usual_reply_of_its_own_thread(
+def test_call_that_was_cut_off_counts_as_the_usual_reply_of_its_own_thread(
     store: SpendingStore, other: SpendingStore
 ) -> None:
     for thread, tokens in (("t1", 6_000), ("t1", 10_000), ("t2", 2)):
@@ -121,14 +121,14 @@ def test_a_call_that_was_cut_off_counts_as_the_usual_reply_of_its_own_thread(
     assert other.lost("t1", last - 1)[0].output_tokens == 8_000
 
 
-def test_a_child_that_was_cut_off_counts_as_an_ordinary_reply_for_its_run(
+def test_child_that_was_cut_off_counts_as_an_ordinary_reply_for_its_run(
     store: SpendingStore, other: SpendingStore
 ) -> None:
     number = reserved(store, entry("r|execute_tools:1 w", tokens=100_000))
     assert other.lost("r w", 0) == (Used(calls=1, input_tokens=80_000, output_tokens=2_048, cost_usd=0.2051200), number)
 
 
-def test_a_call_that_ended_before_the_kill_but_was_not_written_counts_no_more_than_one_that_was_cut_off(
+def test_call_that_ended_before_the_kill_but_was_not_written_counts_no_more_than_one_that_was_cut_off(
     store: SpendingStore, other: SpendingStore, tmp_path: Path
 ) -> None:
     number = reserved(store, entry(tokens=100_000))
@@ -157,7 +157,7 @@ def test_no_text_of_anybody_is_kept(store: SpendingStore, tmp_path: Path) -> Non
     assert row == (number, "t1", "gpt-4o", "reply", 20_512, day, day, 1, 50, 5, 10, 0.125, 1.5, "", 3, 7)
 
 
-def test_the_last_turn_of_a_thread_is_marked_too_and_entries_are_asked_for_up_to_it(store: SpendingStore) -> None:
+def test_last_turn_of_a_thread_is_marked_too_and_entries_are_asked_for_up_to_it(store: SpendingStore) -> None:
     """So what is lost with an earlier turn is told from what this one has used already."""
     store.begin("demo", first=True)
     begun = store.begun("demo")
@@ -177,7 +177,7 @@ def test_the_last_turn_of_a_thread_is_marked_too_and_entries_are_asked_for_up_to
 # --- The limits of a day
 
 
-def test_a_day_has_as_many_tokens_as_its_limit_says(store: SpendingStore, other: SpendingStore, clock: Clock) -> None:
+def test_day_has_as_many_tokens_as_its_limit_says(store: SpendingStore, other: SpendingStore, clock: Clock) -> None:
     limits = RunLimits(max_tokens_per_day=1_000)
     first = reserved(store, entry(tokens=600), limits)
     refusal = StopCause(
@@ -198,7 +198,7 @@ def test_a_day_has_as_many_tokens_as_its_limit_says(store: SpendingStore, other:
     reserved(store, entry(tokens=1_000), limits)
 
 
-def test_a_limit_on_cost_needs_a_price(store: SpendingStore) -> None:
+def test_limit_on_cost_needs_a_price(store: SpendingStore) -> None:
     limits = RunLimits(max_cost_usd_per_day=1.0, max_cost_usd=9.0)
     expected = unknown_price(RunLimits(max_cost_usd_per_day=1.0), None, "gpt-4o")
     assert store.reserve(entry(cost=None), limits) == expected
@@ -212,7 +212,7 @@ def capped(account: str = "a", **limits: Any) -> RunLimits:
     return RunLimits(account=account, account_days=True, **limits)
 
 
-def test_an_account_has_as_many_tokens_as_its_limit_says_whatever_the_day(
+def test_account_has_as_many_tokens_as_its_limit_says_whatever_the_day(
     store: SpendingStore, other: SpendingStore, clock: Clock
 ) -> None:
     limits = capped("batch/nightly", max_tokens_per_account=1_000)
@@ -236,7 +236,7 @@ def test_an_account_has_as_many_tokens_as_its_limit_says_whatever_the_day(
     reserved(other, entry(tokens=1), capped("batch/nightly", max_tokens_per_account=6_001))
 
 
-def test_a_tenth_is_ten_times_in_a_whole(store: SpendingStore) -> None:
+def test_tenth_is_ten_times_in_a_whole(store: SpendingStore) -> None:
     """Though 0.1 + 0.1 + 0.1 is more than 0.3 in binary."""
     for limits, calls in ((capped(max_cost_usd_per_account=0.3), 3), (capped("b", max_cost_usd_per_day=1.0), 10)):
         for _ in range(calls):

@@ -53,7 +53,7 @@ WAYS = [by_task, by_atask, by_invoke, by_parent]
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_a_run_is_one_trace_whichever_way_it_is_run(
+def test_run_is_one_trace_whichever_way_it_is_run(
     way: Callable[[AgentContext], None], tmp_path: Path, told: Told
 ) -> None:
     write_files(tmp_path, {"a.txt": "one\n"})
@@ -67,7 +67,7 @@ def test_a_run_is_one_trace_whichever_way_it_is_run(
     assert str(conversation).split("|")[0] == "t"  # what follows is the place in a parent graph
 
 
-def test_the_format_of_a_call_is_an_attribute_of_its_tool_s_span(tmp_path: Path, told: Told) -> None:
+def test_format_of_a_call_is_an_attribute_of_its_tool_s_span(tmp_path: Path, told: Told) -> None:
     write_files(tmp_path, {"a.txt": "one\n"})
     printed = Say('<tool_call>{"name": "read_file", "arguments": {"path": "a.txt"}}</tool_call>')
     with ScriptedServer([printed, DONE]) as server:
@@ -122,7 +122,7 @@ def test_what_is_told_of_a_run(tmp_path: Path, told: Told) -> None:
     assert "Look." not in told.text()
 
 
-def test_a_failed_run_is_an_error(tmp_path: Path, told: Told) -> None:
+def test_failed_run_is_an_error(tmp_path: Path, told: Told) -> None:
     with ScriptedServer([Status(401)]) as server:
         run_task("Look.", context(tmp_path, server.base_url))
     agent, chat = told.spans
@@ -215,7 +215,7 @@ def test_secret_in_thread_and_model_name_is_not_traced(
     assert WORD not in told.text()
 
 
-def test_a_run_that_asks_waits_and_its_answer_is_a_span_of_its_own(tmp_path: Path, told: Told) -> None:
+def test_run_that_asks_waits_and_its_answer_is_a_span_of_its_own(tmp_path: Path, told: Told) -> None:
     write = Calls([("write_file", '{"path": "b.txt", "content": "two"}')])
     with (
         ScriptedServer([write, Say("Done.")]) as server,

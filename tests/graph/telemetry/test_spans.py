@@ -41,7 +41,7 @@ def test_half_a_surrogate_pair_is_told_as_a_question_mark(told: Told) -> None:
 
 
 @pytest.mark.parametrize(("kind", "code"), [("BUDGET_STOP", StatusCode.UNSET), ("SYSTEM_ERROR", StatusCode.ERROR)])
-def test_an_outcome_is_told_without_its_words(kind: str, code: StatusCode, told: Told) -> None:
+def test_outcome_is_told_without_its_words(kind: str, code: StatusCode, told: Told) -> None:
     outcome = Outcome(kind=OutcomeKind(kind), reason=StopReason.REFUSED, message="secret words", answer="secret words")
     with begun() as run:
         run.node_ended(kind, {"outcome": outcome})
@@ -83,7 +83,7 @@ def reply_of(model: Mine, wanted: ModelChoice, *, own: bool = False, in_loop: bo
 
 
 @pytest.mark.parametrize("in_loop", [False, True], ids=["sync", "async"])
-def test_a_failed_try_has_its_kind_and_no_words(told: Told, in_loop: bool) -> None:
+def test_failed_try_has_its_kind_and_no_words(told: Told, in_loop: bool) -> None:
     wanted = ModelChoice(model="m", base_url="http://h.example/v1")
     assert reply_of(Mine(FAILURE), wanted, in_loop=in_loop) is FAILURE
     chat = told.named("chat m")
@@ -91,7 +91,7 @@ def test_a_failed_try_has_its_kind_and_no_words(told: Told, in_loop: bool) -> No
     assert "secret words" not in told.text()
 
 
-def test_a_model_without_a_name_is_told_by_its_reply(told: Told) -> None:
+def test_model_without_a_name_is_told_by_its_reply(told: Told) -> None:
     reply_of(Mine(ModelReply(model="mine-7b")), ModelChoice(model=None, base_url=None), own=True)
     chat = told.named("chat").attributes or {}
     assert (chat["gen_ai.provider.name"], chat["gen_ai.response.model"]) == ("custom", "mine-7b")
@@ -155,7 +155,7 @@ def make(output: ToolOutput) -> None:
         ended(ToolRun("c", "mine", output, attempts=2))
 
 
-def test_a_failed_call_has_its_code_and_no_words(told: Told) -> None:
+def test_failed_call_has_its_code_and_no_words(told: Told) -> None:
     failure = ToolOutput.failed(ToolError(code=ToolErrorCode.TIMEOUT, message="secret words"))
     with begun() as run, at_work(run):
         make(failure)

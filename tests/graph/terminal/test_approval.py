@@ -66,11 +66,11 @@ def decided(
         ("S", {"action": "stop"}),
     ],
 )
-def test_a_word_is_an_answer(said: str, decision: JsonMap) -> None:
+def test_word_is_an_answer(said: str, decision: JsonMap) -> None:
     assert decided(Person(said), EDIT)[0] == {"0": {**decision, "digest": "d0"}}
 
 
-def test_the_diff_and_the_choices_stand_above_the_question() -> None:
+def test_diff_and_the_choices_stand_above_the_question() -> None:
     person = Person("y")
     _, shown = decided(person, EDIT)
     head = "? edit_file calc.py: ask_before_write"
@@ -86,14 +86,14 @@ def test_the_diff_and_the_choices_stand_above_the_question() -> None:
         (f"bash -c '{'x' * 300} > out'", f"bash -c '{'x' * 78}...{'x' * 91} > out'"),
     ],
 )
-def test_a_command_is_named_by_its_line(line: str, head: str) -> None:
+def test_command_is_named_by_its_line(line: str, head: str) -> None:
     argv: JsonMap = {"kind": "argv", "text": line, "truncated": False}
     command: JsonMap = {**EDIT, "tool": "run_command", "path": ".", "rule": "ask_before_run", "preview": argv}
     _, shown = decided(Person("y"), command, width=400)
     assert shown[0] == f"? run_command {head}: ask_before_run"
 
 
-def test_a_key_answers_and_lines_give_reasons() -> None:
+def test_key_answers_and_lines_give_reasons() -> None:
     keys, lines = Person("n"), Person("use b.py")
     file = io.StringIO()
     request = {"kind": "approval", "calls": [EDIT]}
@@ -103,14 +103,14 @@ def test_a_key_answers_and_lines_give_reasons() -> None:
 
 
 @pytest.mark.parametrize("said", ["", "yikes", "y please", "1", "a calc.py"])
-def test_a_word_that_means_nothing_is_asked_again(said: str) -> None:
+def test_word_that_means_nothing_is_asked_again(said: str) -> None:
     person = Person(said, "y")
     decisions, shown = decided(person, EDIT)
     assert (decisions["0"]["action"], len(person.prompts)) == ("approve", 2)
     assert "Please answer with one of the letters; nothing has run." in shown
 
 
-def test_the_end_of_the_input_and_endless_noise_reject() -> None:
+def test_end_of_the_input_and_endless_noise_reject() -> None:
     assert decided(Person(), EDIT)[0] == {"0": {"action": "reject", "digest": "d0"}}
     noise = Person(*["?!"] * 1_000)
     assert decided(noise, EDIT)[0] == {"0": {"action": "reject", "digest": "d0"}}
@@ -141,7 +141,7 @@ def test_grant_for_the_run_is_that_of_one_tool_and_one_rule(other: JsonMap) -> N
 
 
 @pytest.mark.parametrize(("letter", "action"), [("p", "approve_prefix"), ("w", "approve_always")])
-def test_a_command_may_be_allowed_by_its_prefix_and_for_good(letter: str, action: str) -> None:
+def test_command_may_be_allowed_by_its_prefix_and_for_good(letter: str, action: str) -> None:
     log = "run_command git log"
     choices = {"approve_prefix": log, "approve_for_run": "run_command git", "approve_always": log}
     command: JsonMap = {**EDIT, "tool": "run_command", "choices": choices}
@@ -240,7 +240,7 @@ def script(folder: Path, body: str) -> str:
     return f"'{path}' --wait"
 
 
-def test_the_text_comes_back_as_it_was_left(tmp_path: Path) -> None:
+def test_text_comes_back_as_it_was_left(tmp_path: Path) -> None:
     editor = script(
         tmp_path, f'ls -l "$2" > {tmp_path}/mode; echo "$2" > {tmp_path}/name; echo "new: $(cat "$2")" > "$2"'
     )

@@ -92,7 +92,7 @@ def test_programs_get_an_object_on_each_line(run: Run, orders: list[WorkOrder], 
 
 
 @pytest.mark.usefixtures("orders")
-def test_a_limit_has_its_own_code(run: Run) -> None:
+def test_limit_has_its_own_code(run: Run) -> None:
     code, out, _ = run("limit go", "--max-tokens", "9")
     assert code == ExitCode.BUDGET_STOP
     assert out.splitlines()[0] == "0/2 LEFT t0 account_limit (0 calls, 0.0 s): Too much."
@@ -131,7 +131,7 @@ class LeftError(BaseException):
 
 
 @pytest.mark.usefixtures("orders")
-def test_the_second_ctrl_c_ends_the_process_at_once(
+def test_second_ctrl_c_ends_the_process_at_once(
     run: Run, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     codes: list[int] = []
@@ -238,7 +238,7 @@ def test_what_is_in_no_patch_is_told() -> None:
     assert result_line(result).endswith(": Changed x.; in no patch, but in its copy: x.log: git ignores it")
 
 
-def test_the_bar_says_how_long_the_rest_takes_though_results_are_rare() -> None:
+def test_bar_says_how_long_the_rest_takes_though_results_are_rare() -> None:
     now, err, tally = [0.0], StringIO(), Tally(finished=1)
     terminal = Console(file=err, force_terminal=True, get_time=lambda: now[0])
     with closing(BatchProgress(Console(file=StringIO()), terminal)) as progress:

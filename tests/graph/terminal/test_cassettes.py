@@ -38,7 +38,7 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     return called
 
 
-def test_a_run_becomes_a_test(run: Run, folder: Path) -> None:
+def test_run_becomes_a_test(run: Run, folder: Path) -> None:
     assert run("--no-evidence", "--protocol", "native", "Mend add.")[0] == 0
     run_id = json.loads(run("runs", "--json")[1])[0]["run_id"]
     os.chdir(folder.parent)
@@ -64,7 +64,7 @@ def test_a_run_becomes_a_test(run: Run, folder: Path) -> None:
         (("from-run", "x", "--max-calls", "3"), "--max-calls is for what works on a task"),
     ],
 )
-def test_a_mistake_is_one_line(run: Run, words: tuple[str, ...], said: str) -> None:
+def test_mistake_is_one_line(run: Run, words: tuple[str, ...], said: str) -> None:
     code, out, err = run("cassette", *words)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert said in err

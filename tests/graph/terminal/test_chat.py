@@ -86,7 +86,7 @@ def test_before_the_first_turn_there_is_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["/diff", "/undo", "/plan"])
-def test_a_store_that_cannot_be_read_is_said(tmp_path: Path, line: str) -> None:
+def test_store_that_cannot_be_read_is_said(tmp_path: Path, line: str) -> None:
     terminal = Terminal(tmp_path, [])
     folder = workspace_folder(str(tmp_path))
     assert isinstance(folder, str)
@@ -101,12 +101,12 @@ def test_a_store_that_cannot_be_read_is_said(tmp_path: Path, line: str) -> None:
     assert told == ToolError(code=ToolErrorCode.IO_ERROR, message=message)
 
 
-def test_the_plan_is_shown_as_it_stands(tmp_path: Path) -> None:
+def test_plan_is_shown_as_it_stands(tmp_path: Path) -> None:
     terminal = talked(tmp_path, [PLAN, "Later."], ["plan it", "/plan"])
     assert "\n[x] Look\\x1b[2J\n[ ] Mend\n" in terminal.out
 
 
-def test_the_model_is_shown_and_changed_from_the_next_turn_on(tmp_path: Path) -> None:
+def test_model_is_shown_and_changed_from_the_next_turn_on(tmp_path: Path) -> None:
     terminal = Terminal(
         tmp_path, [FIX, "Fixed.", READ, "It adds."], lines=["fix", "/model", "/model b", "see", "/usage"]
     )
@@ -120,7 +120,7 @@ def test_the_model_is_shown_and_changed_from_the_next_turn_on(tmp_path: Path) ->
     assert "secret" not in terminal.out
 
 
-def test_an_address_does_not_go_to_another_provider_with_its_key(tmp_path: Path) -> None:
+def test_address_does_not_go_to_another_provider_with_its_key(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, [], lines=["/model openai:b", "/model anthropic:c", "/model"])
     context = terminal.setup.context.model_copy(update={"model": "a", "base_url": "http://llm.test/v1"})
     assert chat(replace(terminal.setup, context=context)) is ExitCode.FINISHED
@@ -170,7 +170,7 @@ def test_another_mode_and_another_thread(tmp_path: Path) -> None:
     assert "hi" not in [message["content"] for message in model.calls[-1].prompt.messages]
 
 
-def test_an_added_file_is_read_with_the_next_request_and_no_other(tmp_path: Path) -> None:
+def test_added_file_is_read_with_the_next_request_and_no_other(tmp_path: Path) -> None:
     (tmp_path / "Makefile").write_text("all:\n\ttrue\n", encoding="utf-8")
     (tmp_path / ".env").write_text("KEY=hush\n", encoding="utf-8")
     terminal = Terminal(tmp_path, ["It has one goal."], lines=["/add @Makefile", "/add .env", "/add none.py", "see"])
@@ -183,7 +183,7 @@ def test_an_added_file_is_read_with_the_next_request_and_no_other(tmp_path: Path
     assert "none.py" in terminal.err
 
 
-def test_a_persons_own_command_is_shown_and_told_to_the_model(tmp_path: Path) -> None:
+def test_persons_own_command_is_shown_and_told_to_the_model(tmp_path: Path) -> None:
     lines = ["!echo out; echo $KEY >&2; pwd; exit 3", "see", "!!no command"]
     terminal = Terminal(tmp_path, ["I see.", "So be it."], lines=lines, said="")
     model = terminal.setup.session_options["model"]
@@ -213,7 +213,7 @@ def test_what_was_noted_for_the_next_request_is_forgotten_with_the_conversation(
     assert model.calls[-1].prompt.messages[-1]["content"] == "see"
 
 
-def test_a_command_ends_with_ctrl_c_and_the_chat_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_ends_with_ctrl_c_and_the_chat_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> bool:
         raise KeyboardInterrupt
 

@@ -28,13 +28,13 @@ def test_this_machine_can_run_mendgraph() -> None:
 
 
 @pytest.mark.parametrize(("problem", "status"), [(None, Status.OK), ("it does not start", Status.WARNING)])
-def test_the_sandbox_is_tried(problem: str | None, status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sandbox_is_tried(problem: str | None, status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
     set_sandbox_problem(monkeypatch, problem)
     found = checks.sandbox("auto")
     assert (found.status, bool(found.remedy)) == (status, status is Status.WARNING)
 
 
-def test_a_search_program_that_does_not_run_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_program_that_does_not_run_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "ripgrep_path", lambda: "false")
     assert checks.ripgrep().status is Status.WARNING
 
@@ -63,9 +63,7 @@ def root(tmp_path: Path) -> str:
         (10**9, Status.OK),
     ],
 )
-def test_the_data_folder_has_room_or_not(
-    free: int, status: Status, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_data_folder_has_room_or_not(free: int, status: Status, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
     found = checks.data()
     assert (found.status, bool(found.remedy)) == (status, status is not Status.OK)
@@ -73,12 +71,12 @@ def test_the_data_folder_has_room_or_not(
     assert not data.exists()
 
 
-def test_a_file_in_the_place_of_the_data_folder_is_a_problem(data: Path) -> None:
+def test_file_in_the_place_of_the_data_folder_is_a_problem(data: Path) -> None:
     data.write_text("", encoding="utf-8")
     assert (checks.data().status, checks.data().found) == (Status.PROBLEM, f"{data} cannot be written")
 
 
-def test_a_workspace_is_writable_or_only_looked_at(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workspace_is_writable_or_only_looked_at(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert checks.workspace(root, read_only=False).status is Status.OK
     assert checks.workspace("/", read_only=False).status is Status.PROBLEM
     monkeypatch.setattr(os, "access", lambda *_: False)
@@ -86,7 +84,7 @@ def test_a_workspace_is_writable_or_only_looked_at(root: str, monkeypatch: pytes
     assert checks.workspace(root, read_only=True).status is Status.OK
 
 
-def test_the_database_is_looked_through(root: str) -> None:
+def test_database_is_looked_through(root: str) -> None:
     assert checks.database(root).found == "no run of this folder yet"
     assert checks.database("/").status is Status.OFF
     with ScriptedServer([Say("Done.")]) as server:
@@ -103,7 +101,7 @@ def test_the_database_is_looked_through(root: str) -> None:
 
 
 @pytest.mark.usefixtures("empty_store")
-def test_a_shared_store_is_looked_at(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_store_is_looked_at(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = checks.database(root)
     assert (found.status, ": PostgreSQL " in found.found) == (Status.OK, True)
     monkeypatch.setenv("MENDGRAPH_STORE_URL", "postgresql://somebody:plum-51-orchard@127.0.0.1:1/nowhere")
@@ -141,7 +139,7 @@ def test_what_a_run_would_use_and_why(
     assert bool(found.remedy) == (status is not Status.OK)
 
 
-def test_a_provider_is_judged_with_the_settings_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_provider_is_judged_with_the_settings_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AZURE_OPENAI_API_KEY", "a-key-of-nobody")
     monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", "https://x.example")
     monkeypatch.delenv("OPENAI_API_VERSION", raising=False)
@@ -153,7 +151,7 @@ def test_a_provider_is_judged_with_the_settings_of_the_run(monkeypatch: pytest.M
     assert (thinks.status, thinks.remedy.split(":")[0]) == (Status.PROBLEM, "ChatOllama has no reasoning_effort")
 
 
-def test_an_endpoint_is_asked_what_it_serves() -> None:
+def test_endpoint_is_asked_what_it_serves() -> None:
     with ScriptedServer() as server:
         url = {"base_url": server.base_url}
         listed = checks.answer(url, {})
@@ -162,7 +160,7 @@ def test_an_endpoint_is_asked_what_it_serves() -> None:
     assert (other.status, "does not list other" in other.found, other.remedy[-8:]) == (Status.WARNING, True, "scripted")
 
 
-def test_an_endpoint_that_is_not_there_is_a_problem() -> None:
+def test_endpoint_that_is_not_there_is_a_problem() -> None:
     found = checks.answer({"base_url": "http://127.0.0.1:9/v1", "model": "m"}, KEY)
     assert (found.status, "cannot be reached" in found.found) == (Status.PROBLEM, True)
     assert "--model local" in found.remedy
@@ -213,7 +211,7 @@ def test_what_an_endpoint_refuses_has_its_remedy(monkeypatch: pytest.MonkeyPatch
     assert (several.status, several.remedy) == (Status.PROBLEM, "choose one with --model")
 
 
-def test_an_environment_that_no_client_can_use_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_that_no_client_can_use_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "nonsense://h.example")
     found = checks.answer({"base_url": "https://h.example/v1", "model": "m"}, KEY)
     assert (found.status, "HTTPS_PROXY" in found.found) == (Status.PROBLEM, True)
@@ -294,7 +292,7 @@ def test_secrets_are_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert "a key from OPENAI_API_KEY" in by_name(found)["model"].found
 
 
-def test_the_configuration_is_used_and_its_problems_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_configuration_is_used_and_its_problems_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = tmp_path / "config.toml"
     monkeypatch.setenv("MENDGRAPH_CONFIG", str(own))
     own.write_text('model = "from-file"\nbase_url = "http://127.0.0.1:9/v1"\n', encoding="utf-8")

@@ -161,7 +161,7 @@ def standing(folder: Path) -> list[RunState]:
     return [run.standing for run in runs]
 
 
-def test_a_run_is_told_as_it_goes_and_asks_before_it_edits(folder: Path, desk: Desk) -> None:
+def test_run_is_told_as_it_goes_and_asks_before_it_edits(folder: Path, desk: Desk) -> None:
     editor, place = desk.editor, str(folder / "calc.py")
 
     async def scene(talk: Talk) -> None:
@@ -222,7 +222,7 @@ def test_preview_of_forged_markdown_stays_in_its_fence(
     assert request.title.partition(" ")[2].startswith(title)
 
 
-def test_a_call_may_be_rejected_or_allowed_for_the_session(folder: Path, desk: Desk) -> None:
+def test_call_may_be_rejected_or_allowed_for_the_session(folder: Path, desk: Desk) -> None:
     async def scene(talk: Talk) -> None:
         assert await talk.ask(await talk.begin("ask")) == "end_turn"
         assert (folder / "calc.py").read_text(encoding="utf-8") == f"# {KEY}\n{BUG}"
@@ -270,7 +270,7 @@ def test_long_preview_says_that_it_is_cut_and_a_done_step_is_completed(folder: P
     ]
 
 
-def test_a_prompt_is_cancelled_in_a_model_call_and_at_a_question(folder: Path, desk: Desk) -> None:
+def test_prompt_is_cancelled_in_a_model_call_and_at_a_question(folder: Path, desk: Desk) -> None:
     editor = desk.editor
 
     async def scene(talk: Talk) -> None:
@@ -297,7 +297,7 @@ def test_a_prompt_is_cancelled_in_a_model_call_and_at_a_question(folder: Path, d
     ("script", "mode", "stands"),
     [([Stall(2, Say("Let me see what there is."))], "auto", RunState.STOPPED), ([FIX], "ask", RunState.ASKS)],
 )
-def test_a_client_that_goes_ends_the_agent_and_the_run_can_go_on(
+def test_client_that_goes_ends_the_agent_and_the_run_can_go_on(
     script: list[Reply], mode: str, stands: RunState, folder: Path
 ) -> None:
     editor = Editor()
@@ -390,7 +390,7 @@ def test_what_fails_is_an_error_in_words(folder: Path, desk: Desk) -> None:
     asyncio.run(without_a_model())
 
 
-def test_a_person_who_starts_it_is_told_who_does() -> None:
+def test_person_who_starts_it_is_told_who_does() -> None:
     done = subprocess.run([COMMAND, "acp"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("mendgraph: an editor starts `mendgraph acp`")

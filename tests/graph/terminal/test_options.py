@@ -103,5 +103,5 @@ GENERAL = {"--root": True, "--model": True, "--json": False, "--version": False}
         ("--at 3 undo a", "--at run -- 3 undo a"),
     ],
 )
-def test_the_order_of_words(line: str, ordered: str) -> None:
+def test_order_of_words(line: str, ordered: str) -> None:
     assert in_order(line.split(), COMMANDS, GENERAL) == ordered.split()

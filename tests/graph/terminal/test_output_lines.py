@@ -46,12 +46,12 @@ from tests.graph.terminal.played_terminal import READ, Terminal
 DIFF = "--- a/a.py\n+++ b/a.py\n@@ -1,3 +1,3 @@\n same\n--- old\n+++ new\n\\ No newline at end of file\n"
 
 
-def test_a_diff_is_coloured_by_its_signs() -> None:
+def test_diff_is_coloured_by_its_signs() -> None:
     assert [line.style for line in diff_lines([DIFF])] == ["bold", "bold", "cyan", "", "red", "green", "dim"]
     assert "\n".join(line.text for line in diff_lines([DIFF, DIFF])) == (DIFF + DIFF).removesuffix("\n")
 
 
-def test_a_finished_run_says_what_changed() -> None:
+def test_finished_run_says_what_changed() -> None:
     done = Outcome(
         kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="No file was changed.", answer="It is."
     )
@@ -63,7 +63,7 @@ def test_a_finished_run_says_what_changed() -> None:
     ]
 
 
-def test_a_run_that_did_not_finish_says_why_and_how_to_go_on() -> None:
+def test_run_that_did_not_finish_says_why_and_how_to_go_on() -> None:
     stopped = Outcome(
         kind=OutcomeKind.SYSTEM_ERROR,
         reason=StopReason.LOOP_PERSISTED,
@@ -118,21 +118,21 @@ def second_turn() -> dict[str, Any]:
     return usage_report(second)
 
 
-def test_a_later_turn_has_its_own_cost_beside_the_session_s() -> None:
+def test_later_turn_has_its_own_cost_beside_the_session_s() -> None:
     assert [line.text for line in usage_lines(second_turn(), LIMITS, account(paid(1_000, 600, 0.00056)))] == [
         "usage: 1/10 calls, 1,000 tokens in, 10 out, 0.5 s",
         "session: 2/100 calls, 41,000 tokens in (30,600 cached), 110 out (96 reasoning), 0.0146 USD",
     ]
 
 
-def test_a_price_that_is_not_known_is_said_with_its_model() -> None:
+def test_price_that_is_not_known_is_said_with_its_model() -> None:
     noted = account(paid(1_000, cost_usd=None, model="a"), paid(0, cost_usd=None, model="b"), paid(0, cost_usd=0.5))
     unknown = "cost unknown: no price for a, b (see prices.toml)"
     _, session = usage_lines({**second_turn(), "cost_usd": None}, LIMITS, noted)
     assert session.text.endswith(f"110 out (96 reasoning), {unknown}")
 
 
-def test_the_block_is_that_of_the_specification() -> None:
+def test_block_is_that_of_the_specification() -> None:
     report = second_turn()
     assert "\n".join(line.text for line in usage_block(report, LIMITS)) == (
         "API Usage Stats:\n  Calls: 2/100\n  Turn Calls: 1/10\n  Input Tokens: 41000/100000\n  Output Tokens: 110/50000"
@@ -286,7 +286,7 @@ def test_json_has_a_row_for_each_call(tmp_path: Path) -> None:
     assert (shown["compactions"], shown["usage"]["cost_usd"]) == ([], pytest.approx(0.0024))
 
 
-def test_a_compaction_is_a_line_and_an_object(tmp_path: Path) -> None:
+def test_compaction_is_a_line_and_an_object(tmp_path: Path) -> None:
     looks = [f'tool: read_file({{"path": "calc.py", "start_line": {line}}})' for line in range(1, 9)]
     context = {**PRICED, "window_tokens": 4_096, "max_output_tokens_per_call": 256}
     terminal = Terminal(tmp_path, [*looks, "It adds."], context=context, as_json=True)
@@ -356,7 +356,7 @@ STEPS = (
 # --- All runs
 
 
-def test_a_pipe_gets_a_line_for_each_run_as_wide_as_it_takes() -> None:
+def test_pipe_gets_a_line_for_each_run_as_wide_as_it_takes() -> None:
     head, done, long = run_lines([DONE, LONG], None, NOW, UTC)
     assert head == Line("RUN       WHEN         STATE               TURNS  FILES  TASK", "bold")
     assert done == Line("3f2a9c01  today 10:05  finished            1      2      Mend add.")
@@ -365,7 +365,7 @@ def test_a_pipe_gets_a_line_for_each_run_as_wide_as_it_takes() -> None:
     assert (long.style, long.text.endswith("...")) == ("yellow", True)
 
 
-def test_a_terminal_gets_no_line_that_is_wider_than_it() -> None:
+def test_terminal_gets_no_line_that_is_wider_than_it() -> None:
     *_, done, long = run_lines([DONE, LONG], 90, NOW, UTC)
     assert done.text == "3f2a9c01  today 10:05  finished            1      2      Mend add."
     assert long.text == r"nightly   today 10:05  stopped: max steps  12     0      Look at all of\x1b[31m it and..."
@@ -392,7 +392,7 @@ def test_run_has_the_colour_of_its_state(standing: RunState, style: str) -> None
 # --- One run
 
 
-def test_a_run_is_told_with_its_steps() -> None:
+def test_run_is_told_with_its_steps() -> None:
     assert [line.text for line in run_details(DONE, STEPS, NOW, UTC)] == [
         f"run {DONE.run_id}",
         "task: Mend add.",

@@ -82,7 +82,7 @@ CALL = ToolCall(
         ),
     ],
 )
-def test_an_event_is_its_name_and_its_fields(event: Event, expected: object) -> None:
+def test_event_is_its_name_and_its_fields(event: Event, expected: object) -> None:
     assert event_as_map(event, SCRUB) == expected
 
 
@@ -143,6 +143,6 @@ def test_each_line_of_each_kind_of_run_is_as_published(tmp_path: Path, name: str
 
 
 @pytest.mark.parametrize("schema", [object_schema(), line_schema()])
-def test_the_schema_is_one_itself_and_tells_its_version(schema: JsonMap) -> None:
+def test_schema_is_one_itself_and_tells_its_version(schema: JsonMap) -> None:
     Draft202012Validator.check_schema(schema)
     assert (schema["$schema"], schema["version"]) == ("https://json-schema.org/draft/2020-12/schema", 1)

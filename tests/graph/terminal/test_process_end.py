@@ -15,14 +15,14 @@ from mendgraph.graph.terminal.process_end import MEANINGS, SIGNALS, ExitCode, Re
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 
-def test_the_documents_have_the_same_table() -> None:
+def test_documents_have_the_same_table() -> None:
     page = (Path(__file__).parents[3] / "docs/terminal.md").read_text(encoding="utf-8")
     rows = "\n".join(f"| {code.value} | {meaning} |" for code, meaning in MEANINGS.items())
     assert rows in page
 
 
 @pytest.mark.parametrize("arguments", [[], ["--debug"]])
-def test_a_bug_asks_for_a_report_and_holds_no_secret(
+def test_bug_asks_for_a_report_and_holds_no_secret(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SOME_API_KEY", "k3y-of-somebody")

@@ -48,7 +48,7 @@ def loaded(shown: tuple[int, str, str]) -> Any:
 # --- Looking
 
 
-def test_a_folder_without_runs_says_so(run: Run) -> None:
+def test_folder_without_runs_says_so(run: Run) -> None:
     assert run("runs") == (0, "There are no runs of this folder yet.\n", "")
     assert loaded(run("runs", "--json")) == []
 
@@ -69,7 +69,7 @@ def test_runs_are_a_table(run: Run, folder: Path) -> None:
     assert shown[1]["context"]["workspace"] == str(folder)
 
 
-def test_a_run_is_shown_with_its_steps(run: Run, folder: Path) -> None:
+def test_run_is_shown_with_its_steps(run: Run, folder: Path) -> None:
     done = played(folder).thread_id
     code, out, err = run("runs", "show", done[:6])
     assert (code, err) == (0, "")
@@ -112,7 +112,7 @@ def test_undo_tells_what_it_restored(run: Run, folder: Path) -> None:
     assert run("undo", done)[:2] == (0, "nothing to undo: it changed no file, or all of that has been taken back\n")
 
 
-def test_a_refusal_names_the_files_and_changes_nothing(run: Run, folder: Path) -> None:
+def test_refusal_names_the_files_and_changes_nothing(run: Run, folder: Path) -> None:
     done = played(folder).thread_id
     for name in ("calc.py", "docs/calc.md"):
         (folder / name).write_text("mine\n", encoding="utf-8")
@@ -140,7 +140,7 @@ EVERYWHERE = [["runs"], ["runs", "prune", "--keep", "1"], *COMMANDS]
 
 
 @pytest.mark.parametrize("damage", [b"not a database at all" * 400, b""], ids=["torn", "newer"])
-def test_a_store_that_cannot_be_read_is_one_line(run: Run, folder: Path, damage: bytes) -> None:
+def test_store_that_cannot_be_read_is_one_line(run: Run, folder: Path, damage: bytes) -> None:
     done = played(folder).thread_id
     path = Path(workspace_folder_path(str(folder)), FILE_NAME)
     data = path.read_bytes()
@@ -174,13 +174,13 @@ def test_while_another_run_works_here_it_is_told_who(run: Run, folder: Path) -> 
         (["runs", "--durability", "exit"], "--durability is for what works on a task"),
     ],
 )
-def test_a_mistake_is_one_line(run: Run, words: list[str], message: str) -> None:
+def test_mistake_is_one_line(run: Run, words: list[str], message: str) -> None:
     code, _, err = run(*words)
     assert (code, err.count("\n")) == (2, 1)
     assert err.startswith(f"mendgraph: {message}")
 
 
-def test_the_page_is_written_and_what_is_there_is_written_over_only_by_force(folder: Path, run: Run) -> None:
+def test_page_is_written_and_what_is_there_is_written_over_only_by_force(folder: Path, run: Run) -> None:
     run_id = played(folder).thread_id
     path, own = folder / "page.html", Path(run_folder_path(run_id), "report.html")
     before = tree(folder)
@@ -201,7 +201,7 @@ def test_the_page_is_written_and_what_is_there_is_written_over_only_by_force(fol
     assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
-def test_a_page_that_cannot_be_made_is_one_line(folder: Path, run: Run) -> None:
+def test_page_that_cannot_be_made_is_one_line(folder: Path, run: Run) -> None:
     played(folder)
     (folder / "link.html").symlink_to("/etc/hostname")
     for words, code, message in (

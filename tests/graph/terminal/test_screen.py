@@ -106,7 +106,7 @@ TURN = (
 )
 
 
-def test_a_turn_has_one_prefix_and_a_line_for_each_call() -> None:
+def test_turn_has_one_prefix_and_a_line_for_each_call() -> None:
     shown = Shown().show(*TURN)
     assert shown.out == (
         "mendgraph: I look.\n"
@@ -118,7 +118,7 @@ def test_a_turn_has_one_prefix_and_a_line_for_each_call() -> None:
     assert shown.err == ""
 
 
-def test_a_change_that_file_rules_deny_is_shown_with_its_rules_in_place_of_its_result() -> None:
+def test_change_that_file_rules_deny_is_shown_with_its_rules_in_place_of_its_result() -> None:
     blocked = "\u26d4 FILE EDIT BLOCKED - Security Guardrail Triggered:\n  Rule: env_file"
     verdict = Verdict(kind=VerdictKind.DENY, rule="env_file", error=BLOCKED, path=".env", blocked=blocked)
     shown = Shown().show(CallsRead((EDIT,)), Denied("edit_file", verdict), StepDone((result(EDIT, BLOCKED),), ()))
@@ -179,7 +179,7 @@ def test_other_events_are_a_line_at_most(event: Event, line: str) -> None:
     assert Shown().show(Text("Hm"), event).out == f"mendgraph: Hm\n{line}\n".replace("\n\n", "\n")
 
 
-def test_an_implied_call_is_not_shown() -> None:
+def test_implied_call_is_not_shown() -> None:
     ending = READ.model_copy(update={"call_id": "z", "tool": "final_answer", "implied": True})
     late = ToolResult.failure(ToolErrorCode.CANCELLED, "Not taken as the final answer.")
     done = CallResult(call_id="z", tool="final_answer", result=late)
@@ -201,7 +201,7 @@ def test_an_implied_call_is_not_shown() -> None:
         ),
     ],
 )
-def test_an_answer_is_shown_unless_it_was_seen_as_it_came(said: str, answer: str, out: str) -> None:
+def test_answer_is_shown_unless_it_was_seen_as_it_came(said: str, answer: str, out: str) -> None:
     shown = Shown().show(Text(said), ENDED)
     shown.view.answer(answer)
     assert shown.out == out
@@ -319,7 +319,7 @@ def test_what_a_run_lacks_is_named(name: str, words: str) -> None:
     assert Shown().show(unavailable(name, "It is full.")).out == f"! {words}: It is full.\n"
 
 
-def test_a_warning_is_shown_down_to_its_remedy() -> None:
+def test_warning_is_shown_down_to_its_remedy() -> None:
     reason = "why " * 100 + "Install it."
     shown = Shown().show(unavailable("commands.unavailable", reason), Alerted("cost", reason, 9.0, 3.0))
     assert shown.out == f"! no commands: {reason}\n! {reason}\n"

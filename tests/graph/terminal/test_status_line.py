@@ -159,13 +159,13 @@ USED = {
 }
 
 
-def test_the_limit_that_is_nearer_is_shown() -> None:
+def test_limit_that_is_nearer_is_shown() -> None:
     shown = Shown(max_output_tokens_per_turn=5_000)
     shown.line.begin(USED)
     assert shown.line.words().endswith("0:00 · calls 95/100 · $0.25 · in 60k/100k · out 0/5k · step 1")
 
 
-def test_a_turn_that_is_taken_up_goes_on_counting() -> None:
+def test_turn_that_is_taken_up_goes_on_counting() -> None:
     shown = Shown(api=APILimits(max_calls_per_session=200))
     shown.line.begin(USED, same_turn=True)
     assert shown.line.words().endswith("0:12 · calls 4/10 · $0.25 · in 60k/100k · out 2k/50k · step 4")

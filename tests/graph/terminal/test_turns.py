@@ -56,7 +56,7 @@ def test_where_nothing_can_be_written_the_run_ends_in_order(tmp_path: Path, capl
     assert terminal.calc.read_text(encoding="utf-8") == BUG
 
 
-def test_a_task_is_worked_on_before_the_eyes_of_its_owner(tmp_path: Path) -> None:
+def test_task_is_worked_on_before_the_eyes_of_its_owner(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, [f"I look.\n{READ}", FIX, "It adds now."])
     assert run_once(terminal.setup, "Fix add") is ExitCode.FINISHED
     *lines, usage = terminal.out.splitlines()
@@ -85,7 +85,7 @@ SIGNALS = pytest.mark.parametrize(("model", "by"), [(Interrupted, "Ctrl-C"), (Te
 
 
 @SIGNALS
-def test_a_signal_drops_the_model_call_and_ends_the_task_with_an_outcome(
+def test_signal_drops_the_model_call_and_ends_the_task_with_an_outcome(
     tmp_path: Path, model: type[Interrupted], by: str
 ) -> None:
     terminal = Terminal(tmp_path, [FIX, "I go on"], model=model)
@@ -103,7 +103,7 @@ def test_a_signal_drops_the_model_call_and_ends_the_task_with_an_outcome(
     ("model", "code", "by"),
     [(InterruptedTwice, ExitCode.INTERRUPTED, "Ctrl-C"), (TerminatedTwice, ExitCode.TERMINATED, "SIGTERM")],
 )
-def test_the_second_signal_ends_a_task_at_once_and_says_what_was_changed(
+def test_second_signal_ends_a_task_at_once_and_says_what_was_changed(
     tmp_path: Path, model: type[Interrupted], code: ExitCode, by: str
 ) -> None:
     terminal = Terminal(tmp_path, [FIX, "I go on"], model=model)
@@ -117,7 +117,7 @@ class InterruptedThrice(Interrupted):
     signals = (SIGINT, SIGINT, SIGINT)
 
 
-def test_a_status_line_says_that_the_run_stops_and_further_signals_change_nothing(tmp_path: Path) -> None:
+def test_status_line_says_that_the_run_stops_and_further_signals_change_nothing(tmp_path: Path) -> None:
     screen = TerminalFile()
     terminal = Terminal(tmp_path, [READ, "I wait"], model=InterruptedThrice)
     assert run_once(replace(terminal.setup, display=with_a_status_line(screen)), "wait") is ExitCode.INTERRUPTED
@@ -142,13 +142,13 @@ def test_session_that_runs_no_program_names_no_sandbox(tmp_path: Path) -> None:
     assert "sandbox" not in terminal.whole_err
 
 
-def test_a_run_without_a_call_has_used_nothing(tmp_path: Path) -> None:
+def test_run_without_a_call_has_used_nothing(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, [], context={"max_calls_per_turn": 1, "max_seconds": 0.1, "max_cost_usd": 0.0001})
     assert run_once(terminal.setup, " ") is not ExitCode.FINISHED
     assert "API Usage Stats" not in terminal.out
 
 
-def test_the_calls_of_a_reply_are_not_begun_after_a_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_of_a_reply_are_not_begun_after_a_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     interrupt_late(monkeypatch)
     terminal = Terminal(tmp_path, [FIX, "Done."])
     assert run_once(terminal.setup, "Fix add") is ExitCode.BUDGET_STOP
@@ -163,7 +163,7 @@ def test_nobody_is_asked_once_the_run_is_to_stop(tmp_path: Path, monkeypatch: py
     assert (terminal.asked, terminal.calc.read_text(encoding="utf-8")) == ([], BUG)
 
 
-def test_a_call_that_nobody_waits_for_any_more_tidies_up_before_the_end() -> None:
+def test_call_that_nobody_waits_for_any_more_tidies_up_before_the_end() -> None:
     free, ended = threading.Event(), []
 
     class Tool(threading.Thread):
@@ -181,7 +181,7 @@ def test_a_call_that_nobody_waits_for_any_more_tidies_up_before_the_end() -> Non
     ("number", "code", "by"),
     [(signal.SIGINT, ExitCode.INTERRUPTED, "Ctrl-C"), (signal.SIGTERM, ExitCode.TERMINATED, "SIGTERM")],
 )
-def test_a_signal_at_a_question_ends_the_task_at_once(
+def test_signal_at_a_question_ends_the_task_at_once(
     tmp_path: Path, number: signal.Signals, code: ExitCode, by: str
 ) -> None:
     terminal = Terminal(tmp_path, [FIX], said="y", context={"mode": "ask"})
@@ -206,7 +206,7 @@ def test_a_signal_at_a_question_ends_the_task_at_once(
         ({"edit_form": "blocks"}, {"OPENAI_BASE_URL": "http://llm.test/v1"}, True),
     ],
 )
-def test_a_small_model_edits_in_blocks(context: dict[str, Any], environment: dict[str, str], expected: bool) -> None:
+def test_small_model_edits_in_blocks(context: dict[str, Any], environment: dict[str, str], expected: bool) -> None:
     assert edits_in_blocks(AgentContext(**context), environment) is expected
 
 
@@ -227,7 +227,7 @@ def with_a_status_line(screen: TerminalFile) -> Display:
 
 
 @pytest.mark.parametrize("resumed", [False, True])
-def test_a_terminal_has_a_status_line_below_the_run_and_nothing_of_it_afterwards(tmp_path: Path, resumed: bool) -> None:
+def test_terminal_has_a_status_line_below_the_run_and_nothing_of_it_afterwards(tmp_path: Path, resumed: bool) -> None:
     screen, seen = TerminalFile(), list[str]()
     quiet = {"evidence": False}
     played = Terminal(tmp_path, ["I look.\n" + READ, FIX, "It adds now."], model=Watching, context=quiet)

@@ -66,7 +66,7 @@ def test_results_that_are_known_to_the_state_come_first() -> None:
     assert "from the state" in str(closed[2].content)
 
 
-def test_a_malformed_call_is_answered_too() -> None:
+def test_malformed_call_is_answered_too() -> None:
     closed = close_step(HISTORY, state(items=[EDIT, BROKEN]), {0: DONE}, {}, "")
     assert [message.type for message in closed] == ["human", "ai", "tool", "tool", "human"]
     assert close_dangling_calls(closed) is None
@@ -79,12 +79,12 @@ ENDED = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="
     "settled",
     [{"items": []}, {"outcome": ENDED}, {"reading": Reading.MALFORMED}, {"reading": Reading.ANSWER}, {"reading": None}],
 )
-def test_a_step_that_is_settled_or_never_was_is_not_closed_again(settled: dict[str, Any]) -> None:
+def test_step_that_is_settled_or_never_was_is_not_closed_again(settled: dict[str, Any]) -> None:
     assert cut_off_items(state(**settled)) == []
     assert close_step(HISTORY, state(**settled), {0: DONE}, {}, "") == HISTORY
 
 
-def test_a_first_turn_has_nothing_before_it() -> None:
+def test_first_turn_has_nothing_before_it() -> None:
     assert cut_off_items({}) == []
     assert close_step([AIMessage("x")], {}, {}, {}, "") == [AIMessage("x")]
 
@@ -104,7 +104,7 @@ def text(given: str) -> str:
         ),
     ],
 )
-def test_a_persons_words_are_freed_and_keep_their_id(content: Any, clean: Any) -> None:
+def test_persons_words_are_freed_and_keep_their_id(content: Any, clean: Any) -> None:
     before: list[AnyMessage] = [HumanMessage("first", id="1"), HumanMessage(content, id="2")]
     assert scrubbed(before, text) == [HumanMessage("first", id="1"), HumanMessage(clean, id="2")]
     assert scrubbed([HumanMessage("hello"), AIMessage("swordfish")], text) is None

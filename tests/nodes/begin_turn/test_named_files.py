@@ -110,7 +110,7 @@ def test_in_a_large_workspace_names_are_searched_for_where_no_file_is_named(
         ("late.js, text.py and shop/text.py", ["src/shop/text.py"]),
     ],
 )
-def test_a_file_is_found_by_the_end_of_its_path_where_it_is_the_only_one(named: str, paths: list[str]) -> None:
+def test_file_is_found_by_the_end_of_its_path_where_it_is_the_only_one(named: str, paths: list[str]) -> None:
     names = ("cart.py", "src/cart.py", "src/shop/text.py", "a/__init__.py", "b/__init__.py", "README.md")
     later = ((f"{number}/late.py", 1) for number in range(2 * MOST_LOOKED_AT))
     files = Workspace(frozenset(names), iter([*((name, 1) for name in names), *later]))  # it is walked once
@@ -143,7 +143,7 @@ def test_what_would_fill_the_window_is_left_for_the_model_to_ask_for(small: bool
         ([(f"{name}.py", 1) for name in "abcdef"], []),
     ],
 )
-def test_a_small_workspace_is_shown_as_a_whole(files: list[tuple[str, int]], shown: list[str]) -> None:
+def test_small_workspace_is_shown_as_a_whole(files: list[tuple[str, int]], shown: list[str]) -> None:
     assert few_files(files) == shown
 
 
@@ -178,7 +178,7 @@ def shop(**more: str) -> Workspace:
         ("Please write tests for shorten", ["tests/test_text.py", "src/shop/text.py"], None),
     ],
 )
-def test_a_request_that_names_no_file_is_about_what_speaks_of_the_same(
+def test_request_that_names_no_file_is_about_what_speaks_of_the_same(
     request_text: str, shown: list[str], checked: list[str] | None, profile: Profile
 ) -> None:
     expected = read_ahead(shown, shown if checked is None else checked)
@@ -195,7 +195,7 @@ def test_a_request_that_names_no_file_is_about_what_speaks_of_the_same(
         "Rename the function calc to compute_total in cart.py.",
     ],
 )
-def test_a_new_name_is_given_everywhere_without_a_model(request_text: str) -> None:
+def test_new_name_is_given_everywhere_without_a_model(request_text: str) -> None:
     made = preload(request_text, BLOCKS, shop(), checked=True)
     assert made is not None
     assert [call.tool for call in made.calls] == ["apply_patch", "final_answer"]
@@ -261,7 +261,7 @@ CART, CLI = "src/shop/cart.py", "src/shop/cli.py"
         pytest.param("Hello.", [], id="no work"),
     ],
 )
-def test_a_request_goes_on_with_what_was_worked_on_before(request_text: str, shown: list[str]) -> None:
+def test_request_goes_on_with_what_was_worked_on_before(request_text: str, shown: list[str]) -> None:
     files = shop()._replace(named=frozenset(SHOP))
     assert preload(request_text, BLOCKS, files, before=[CLI, "gone.py"]) == read_ahead(shown)
 

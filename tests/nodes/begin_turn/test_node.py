@@ -68,7 +68,7 @@ def fresh(**changed: object) -> dict[str, Any]:
     return {**FRESH_TURN, **emptied, "plan": Plan(), "profile": Profile(), **changed}
 
 
-def test_a_turn_begins_fresh_and_keeps_the_plan() -> None:
+def test_turn_begins_fresh_and_keeps_the_plan() -> None:
     plan = Plan(steps=(PlanStep(title="one"),))
     assert begun(BeginTurnState(messages=[HumanMessage("Fix it")])) == fresh()
     assert begun(BeginTurnState(messages=[HumanMessage("Fix it")], plan=plan)) == fresh(plan=plan)
@@ -88,7 +88,7 @@ def test_only_the_last_request_is_read_for_names() -> None:
     assert begun(BeginTurnState(messages=history)) == fresh()
 
 
-def test_a_dangling_call_is_closed_before_the_request() -> None:
+def test_dangling_call_is_closed_before_the_request() -> None:
     history: list[AnyMessage] = [HumanMessage("Fix it"), DANGLING, HumanMessage("And?")]
     assert begun(BeginTurnState(messages=history)) == fresh(messages=("replaced", close_dangling_calls(history)))
 
@@ -128,7 +128,7 @@ def test_without_a_request_there_is_nothing_to_do(history: list[AnyMessage], out
         [AIMessage("The plan: add."), SystemMessage("You are the coder.")],
     ],
 )
-def test_a_conversation_that_is_handed_on_has_the_last_persons_request(since: list[AnyMessage]) -> None:
+def test_conversation_that_is_handed_on_has_the_last_persons_request(since: list[AnyMessage]) -> None:
     """What follows it stays as it is, each call has one result, and a message of ours ends it."""
     history = [HumanMessage("Fix calc.py"), *since]
     update = begun(BeginTurnState(messages=history))
@@ -139,6 +139,6 @@ def test_a_conversation_that_is_handed_on_has_the_last_persons_request(since: li
 
 
 @pytest.mark.parametrize("history", [[], [HumanMessage("Fix calc.py")]])
-def test_a_problem_of_the_context_is_told_first(history: list[AnyMessage]) -> None:
+def test_problem_of_the_context_is_told_first(history: list[AnyMessage]) -> None:
     stop = StopCause(reason=StopReason.INVALID_REQUEST, message="There is no folder 'x'.")
     assert begun(BeginTurnState(messages=history), problem=stop.message) == fresh(stop=stop)

@@ -96,7 +96,7 @@ def test_where_clearing_is_not_enough_the_model_sums_up_the_beginning(protocol: 
 
 
 @pytest.mark.parametrize("reply", [GARBAGE, "", json.dumps({"done": ["x" * 399] * 20, "left": ["y" * 399] * 20})])
-def test_a_useless_summary_lets_the_window_slide(reply: str) -> None:
+def test_useless_summary_lets_the_window_slide(reply: str) -> None:
     history = talk(40)
     asked = look(history)
     assert isinstance(asked, NeedsSummary)
@@ -109,7 +109,7 @@ def test_a_useless_summary_lets_the_window_slide(reply: str) -> None:
     assert again.kind == "slid"
 
 
-def test_a_second_summary_takes_up_the_first_and_a_slide_keeps_it() -> None:
+def test_second_summary_takes_up_the_first_and_a_slide_keeps_it() -> None:
     history = talk(80)
     first = settled(look(history[:61]), GOOD)
     assert isinstance(first, Compacted)

@@ -38,7 +38,7 @@ def endpoint(model: str, base_url: str = "", key: str = NO_KEY, variable: str = 
         (None, URL, {}, endpoint("", URL)),
     ],
 )
-def test_the_context_comes_before_the_environment_and_the_embedded_model_last(
+def test_context_comes_before_the_environment_and_the_embedded_model_last(
     model: str | None, base_url: str | None, environment: dict[str, str], expected: Endpoint
 ) -> None:
     assert find_endpoint(model, base_url, environment) == expected
@@ -89,7 +89,7 @@ def test_what_is_no_address_is_refused_before_anything_is_built(url: str) -> Non
 
 
 @pytest.mark.parametrize("key", ["sk-é", "sk-1 sk-2", "sk-1\nsk-2", "sk-\x00"])
-def test_a_key_that_no_header_can_carry_is_refused_without_being_shown(key: str) -> None:
+def test_key_that_no_header_can_carry_is_refused_without_being_shown(key: str) -> None:
     message = "OPENAI_API_KEY holds a character that no key has: set it again, without spaces or line breaks."
     expected = ProviderFailure(kind=ProviderErrorKind.AUTHENTICATION, message=message)
     assert find_endpoint("m", URL, {"OPENAI_API_KEY": key}) == expected
@@ -98,7 +98,7 @@ def test_a_key_that_no_header_can_carry_is_refused_without_being_shown(key: str)
 # --- A provider before the model's name
 
 
-def test_the_providers_are_those_of_langchain() -> None:
+def test_providers_are_those_of_langchain() -> None:
     from langchain.chat_models.base import _BUILTIN_PROVIDERS
 
     assert frozenset(_BUILTIN_PROVIDERS) == PROVIDERS
@@ -111,7 +111,7 @@ def test_another_providers_package_gets_no_key_and_no_address_of_openais(environ
     assert find_endpoint("anthropic:m", URL, environment) == expected.model_copy(update={"base_url": URL})
 
 
-def test_the_address_of_a_provider_has_to_be_one() -> None:
+def test_address_of_a_provider_has_to_be_one() -> None:
     found = find_endpoint("anthropic:m", "localhost:8080", {})
     assert isinstance(found, ProviderFailure)
     assert "'localhost:8080' is not an address" in found.message
@@ -211,7 +211,7 @@ ELSEWHERE = ModelChoice(model="n", base_url=MAIN_URL, key_variable="MENDGRAPH_AP
         ),
     ],
 )
-def test_the_runs_own_model_comes_first_and_its_fallbacks_in_order(
+def test_runs_own_model_comes_first_and_its_fallbacks_in_order(
     base_url: str | None, fallbacks: list[str], expected: tuple[ModelChoice, ...]
 ) -> None:
     assert models_in_order("m", base_url, fallbacks) == expected
@@ -246,11 +246,11 @@ NONE = "is none: write `model`, `local`, `provider:model`, or `model @ https://h
         (list("abcdef"), "There are 6 fallback models: name 5 at most."),
     ],
 )
-def test_a_fallback_that_cannot_be_used_is_a_problem(fallbacks: list[str], message: str) -> None:
+def test_fallback_that_cannot_be_used_is_a_problem(fallbacks: list[str], message: str) -> None:
     assert models_in_order("m", None, fallbacks) == message
 
 
-def test_a_name_shows_no_password_and_each_model_has_its_breaker() -> None:
+def test_name_shows_no_password_and_each_model_has_its_breaker() -> None:
     hidden = ModelChoice(model="n", base_url="https://user:hunter2@llm.example/v1", key_variable="K")
     assert [each.name for each in (ModelChoice(), OWN, LOCAL, ELSEWHERE, hidden)] == [
         "the default model",

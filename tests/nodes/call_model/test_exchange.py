@@ -94,7 +94,7 @@ def gave_up(kind: ProviderErrorKind, tries: str = "") -> StopCause:
     )
 
 
-def test_a_reply_is_paid_and_counts_a_step() -> None:
+def test_reply_is_paid_and_counts_a_step() -> None:
     settings = settings_of(seed=7, timeout_s=60.0, model="m", base_url="http://h")
     effects, update = play([REPLY], settings, state(step=4))
     assert effects == [ModelChoice(model="m", base_url="http://h"), sending(timeout_s=60.0, seed=7)]
@@ -148,7 +148,7 @@ def test_after_four_tries_a_model_is_not_asked_in_blocks_again(steps_down: bool)
         ({"api": APILimits(max_output_tokens_per_session=15)}, StopReason.MAX_OUTPUT_TOKENS),
     ],
 )
-def test_a_call_that_does_not_fit_is_not_even_connected(limits: dict[str, Any], reason: StopReason) -> None:
+def test_call_that_does_not_fit_is_not_even_connected(limits: dict[str, Any], reason: StopReason) -> None:
     effects, update = play([], settings_of(limits=RunLimits(**limits)), state())
     assert effects == []
     assert (update["reply"], update["spending"], update["stop"].reason) == (None, Spending(), reason)
@@ -163,7 +163,7 @@ def test_a_call_that_does_not_fit_is_not_even_connected(limits: dict[str, Any], 
         (ProviderErrorKind.CONNECTION, 2.0, False),
     ],
 )
-def test_a_timeout_at_the_end_of_the_turn_is_the_turns(
+def test_timeout_at_the_end_of_the_turn_is_the_turns(
     kind: ProviderErrorKind, max_seconds: float, is_clock: bool
 ) -> None:
     effects, update = play([failed(kind)], settings_of(limits=RunLimits(max_seconds=max_seconds)), state())
@@ -187,7 +187,7 @@ def asked_for(effects: list[Effect]) -> list[int]:
 
 
 @pytest.mark.parametrize("thought", [THOUGHT, TAGGED, COUNTED], ids=["reasoning", "in the text", "only counted"])
-def test_a_model_that_thinks_longer_than_the_budget_lets_it_ends_the_run(thought: ModelReply) -> None:
+def test_model_that_thinks_longer_than_the_budget_lets_it_ends_the_run(thought: ModelReply) -> None:
     effects, update = play([thought], roomy(20_000), state())
     assert (len(asked_for(effects)), update["reply"]) == (1, None)
     assert update["stop"].reason is StopReason.MAX_OUTPUT_TOKENS
@@ -195,7 +195,7 @@ def test_a_model_that_thinks_longer_than_the_budget_lets_it_ends_the_run(thought
     assert update["spending"].usage.total_output_tokens == 2_048
 
 
-def test_a_limit_of_the_chat_model_itself_is_named_and_no_second_call_is_paid() -> None:
+def test_limit_of_the_chat_model_itself_is_named_and_no_second_call_is_paid() -> None:
     thought = THOUGHT.model_copy(update={"allowed_tokens": 1_024})
     effects, update = play([thought], roomy(20_000), state())
     assert asked_for(effects) == [2_048]
@@ -217,7 +217,7 @@ def test_what_is_more_than_thoughts_is_the_reply(reply: ModelReply) -> None:
     assert (len(asked_for(effects)), update["reply"]) == (1, reply)
 
 
-def test_a_model_without_native_tools_is_talked_to_in_text_from_then_on() -> None:
+def test_model_without_native_tools_is_talked_to_in_text_from_then_on() -> None:
     given = state(profile=Profile(protocol=Protocol.NATIVE))
     assert play([REPLY.model_copy(update={"without_tools": True})], settings_of(), given)[1]["profile"] == Profile()
     assert "profile" not in play([REPLY], settings_of(), given)[1]

@@ -203,7 +203,7 @@ def test_where_no_summary_comes_the_window_slides(result: Result, calls: int) ->
     assert estimate(fitted) + MOST <= 20_000
 
 
-def test_a_stop_in_the_middle_of_a_summary_ends_it_and_what_was_sent_is_paid() -> None:
+def test_stop_in_the_middle_of_a_summary_ends_it_and_what_was_sent_is_paid() -> None:
     endpoint = Endpoint(Stopped(reason="by Ctrl-C", sent=True, seconds=1.5, received_characters=30))
     fitted = endpoint.play(conversation(TALKS), 20_000)
     assert fitted.stop == StopCause(reason=StopReason.CANCELLED, message="The run was stopped by Ctrl-C.")
@@ -227,7 +227,7 @@ def test_after_a_refusal_half_is_sent_and_the_window_is_known_to_be_smaller() ->
     assert later.effects == []
 
 
-def test_a_request_of_which_nothing_can_be_left_out_is_sent_as_long_as_it_fits() -> None:
+def test_request_of_which_nothing_can_be_left_out_is_sent_as_long_as_it_fits() -> None:
     endpoint, asked = Endpoint(), with_ids([HumanMessage("Mend calc.py. " * 1_000)])
     whole = endpoint.play(conversation(asked), None)
     tight = endpoint.play(conversation(asked), estimate(whole) + MOST + 100)
@@ -257,7 +257,7 @@ def block_history(turns: int) -> list[AnyMessage]:
     return with_ids([*messages, HumanMessage("Mend calc.py.")])
 
 
-def test_the_block_form_leaves_out_by_itself_and_moves_no_window() -> None:
+def test_block_form_leaves_out_by_itself_and_moves_no_window() -> None:
     endpoint = Endpoint()
     whole = endpoint.play(conversation(block_history(20), BLOCKS), None)
     fitted = endpoint.play(conversation(block_history(20), BLOCKS), 4_000)

@@ -75,7 +75,7 @@ def cut_off(output: int, usual: int = 0, cost: float | None = None) -> tuple[int
     return counted.input_tokens, counted.output_tokens, counted.cost_usd
 
 
-def test_a_call_that_was_cut_off_counts_with_its_input_and_at_most_an_ordinary_or_a_usual_reply() -> None:
+def test_call_that_was_cut_off_counts_with_its_input_and_at_most_an_ordinary_or_a_usual_reply() -> None:
     assert cut_off(500) == (1_000, 500, None)
     assert cut_off(50_000) == (1_000, 2_048, None)
     assert cut_off(50_000, usual=300) == (1_000, 2_048, None)
@@ -84,7 +84,7 @@ def test_a_call_that_was_cut_off_counts_with_its_input_and_at_most_an_ordinary_o
 
 
 @given(st.floats(0, 100), st.floats(1, 10), st.integers(0, 100_000), st.integers(0, 200_000), st.integers(0, 90_000))
-def test_the_cost_of_a_call_that_was_cut_off_is_between_that_of_its_tokens_and_what_was_reserved(
+def test_cost_of_a_call_that_was_cut_off_is_between_that_of_its_tokens_and_what_was_reserved(
     usd: float, times: float, inputs: int, outputs: int, usual: int
 ) -> None:
     price = Price(input=usd, output=usd * times)
@@ -128,7 +128,7 @@ def leave(estimated: int, most: int = 2_048, seconds: float | None = None, cost:
         (spent(0, 0, 49_985), {}, 1, stopped(StopReason.MAX_OUTPUT_TOKENS, "Only 15 output tokens are left.")),
     ],
 )
-def test_a_reservation_is_cut_to_what_is_left(
+def test_reservation_is_cut_to_what_is_left(
     spending: Spending, limits: dict[str, Any], estimated: int, expected: Reservation | StopCause
 ) -> None:
     assert reserve(spending, RunLimits(**limits), estimated, None) == expected
@@ -160,7 +160,7 @@ def test_a_reservation_is_cut_to_what_is_left(
         (5.0, None, Price(input=1.0, output=0.0), 1_000_000, None),
     ],
 )
-def test_a_reservation_is_cut_to_what_can_be_paid(
+def test_reservation_is_cut_to_what_can_be_paid(
     cost: float, cap: float | None, price: Price, estimated: int, expected: Reservation | StopCause | None
 ) -> None:
     limits = RunLimits(max_cost_usd=cap, api=APILimits(max_input_tokens_per_session=1_000_000))
@@ -179,7 +179,7 @@ def test_a_reservation_is_cut_to_what_can_be_paid(
         ((300, 2, 0), Gauge(size=9, messages=1, tokens=3)),
     ],
 )
-def test_the_gauge_is_the_last_count_that_was_told(counted: tuple[int, int, int], gauge: Gauge) -> None:
+def test_gauge_is_the_last_count_that_was_told(counted: tuple[int, int, int], gauge: Gauge) -> None:
     spending = spent(gauge=Gauge(size=9, messages=1, tokens=3))
     assert measured(spending, *counted) == spent(gauge=gauge)
 
@@ -187,7 +187,7 @@ def test_the_gauge_is_the_last_count_that_was_told(counted: tuple[int, int, int]
 # --- The report
 
 
-def test_the_report_holds_json_values() -> None:
+def test_report_holds_json_values() -> None:
     start = APIUsageStats(2, 100, 50, 0)
     spending = Spending(
         usage=APIUsageStats(5, 1_100, 450, 3),
@@ -229,7 +229,7 @@ def test_the_report_holds_json_values() -> None:
         ("max_cost_usd_per_account", StopReason.ACCOUNT_LIMIT),
     ],
 )
-def test_a_limit_on_cost_needs_a_price(limit: str, reason: StopReason) -> None:
+def test_limit_on_cost_needs_a_price(limit: str, reason: StopReason) -> None:
     limits = RunLimits.model_validate({limit: 5.0})
     message = (
         f"Limit '{limit}' cannot be held: no price is known for {{}}. Add it to prices.toml in the configuration"
@@ -249,7 +249,7 @@ def test_a_limit_on_cost_needs_a_price(limit: str, reason: StopReason) -> None:
         (Used(cost_usd=None), False),
     ],
 )
-def test_an_entry_is_passed_by_what_costs_more_than_it_says(used: Used, passed: bool) -> None:
+def test_entry_is_passed_by_what_costs_more_than_it_says(used: Used, passed: bool) -> None:
     entry = Entry(thread="t", model="m", purpose="reply", input_tokens=100, output_tokens=50, cost_usd=0.5)
     assert entry.is_passed_by(used) is passed
     assert not entry.model_copy(update={"cost_usd": None}).is_passed_by(Used())
@@ -271,7 +271,7 @@ def test_after_a_true_count_only_what_is_new_can_be_missed(
     assert before + after - estimate <= (size + new - already) * 2 / 3 + 1
 
 
-def test_a_new_turn_counts_what_had_to_be_mended_and_its_seconds_anew() -> None:
+def test_new_turn_counts_what_had_to_be_mended_and_its_seconds_anew() -> None:
     before = count_mending(count_mending(spent(2, seconds=3.0), rescued=1, cut=2), cut=1, asked_again=1)
     assert before.mending == Mending(rescued=1, asked_again=1, cut=3)
     anew = begin_turn(before)
@@ -279,7 +279,7 @@ def test_a_new_turn_counts_what_had_to_be_mended_and_its_seconds_anew() -> None:
     assert Mending() == Mending(rescued=0, asked_again=0, cut=0)
 
 
-def test_a_call_reasons_in_no_more_tokens_than_it_wrote() -> None:
+def test_call_reasons_in_no_more_tokens_than_it_wrote() -> None:
     assert [priced(Used(output_tokens=7, reasoning_tokens=each), None).reasoning_tokens for each in (5, 9)] == [5, 7]
 
 
@@ -316,5 +316,5 @@ def test_run_limits_are_bounded_by_default() -> None:
 
 
 @pytest.mark.parametrize(("account", "good"), [("", True), ("x" * 200, True), ("x" * 201, False), ("a\nb", False)])
-def test_an_account_has_a_short_name_on_one_line(account: str, good: bool) -> None:
+def test_account_has_a_short_name_on_one_line(account: str, good: bool) -> None:
     assert (account_problem(account) is None) == good

@@ -58,7 +58,7 @@ def unavailable(message: str) -> ProviderFailure:
     return ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=message)
 
 
-def test_a_server_that_announces_itself_can_be_talked_to(server: LocalServer) -> None:
+def test_server_that_announces_itself_can_be_talked_to(server: LocalServer) -> None:
     assert (server.base_url, server.model, server.alive) == ("http://127.0.0.1:1/v1", MODEL, True)
     server.stop()
     assert not server.alive
@@ -69,7 +69,7 @@ def test_server_has_a_session_of_its_own_so_that_ctrl_c_does_not_reach_it(server
     assert os.getsid(server.pid) == server.pid
 
 
-def test_the_child_is_told_what_to_serve_in_a_calm_clean_environment(
+def test_child_is_told_what_to_serve_in_a_calm_clean_environment(
     program: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", "somewhere")
@@ -91,12 +91,12 @@ def test_the_child_is_told_what_to_serve_in_a_calm_clean_environment(
         ("print('hello', flush=True)", "(instead of its address it said b'hello\\n')"),
     ],
 )
-def test_a_server_that_does_not_start_is_reported_in_its_own_words(program: Program, source: str, message: str) -> None:
+def test_server_that_does_not_start_is_reported_in_its_own_words(program: Program, source: str, message: str) -> None:
     failure = start_local_server("w", program=program(source))
     assert failure == unavailable(f"the local model server did not start {message}: {STATUS}")
 
 
-def test_a_server_that_needs_too_long_is_ended(program: Program, tmp_path: Path) -> None:
+def test_server_that_needs_too_long_is_ended(program: Program, tmp_path: Path) -> None:
     hangs = program(f"import os, time\nopen({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\ntime.sleep(60)")
     failure = start_local_server("w", program=hangs, timeout_s=0.3)
     assert failure == unavailable(f"the local model server did not start (no answer within 0.3 s): {STATUS}")
@@ -104,7 +104,7 @@ def test_a_server_that_needs_too_long_is_ended(program: Program, tmp_path: Path)
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
-def test_a_program_that_is_not_there_is_a_failure(tmp_path: Path) -> None:
+def test_program_that_is_not_there_is_a_failure(tmp_path: Path) -> None:
     failure = start_local_server("w", program=[str(tmp_path / "absent")])
     assert failure == unavailable(f"the local model server did not start (No such file or directory): {STATUS}")
 
@@ -147,7 +147,7 @@ def test_all_threads_share_one_server(slot: ServerSlot) -> None:
     assert len({running(server).pid for server in servers}) == 1
 
 
-def test_a_server_that_died_is_started_again(slot: ServerSlot) -> None:
+def test_server_that_died_is_started_again(slot: ServerSlot) -> None:
     first = running(slot.get())
     os.kill(first.pid, signal.SIGKILL)
     first.stop()
@@ -233,7 +233,7 @@ def first_line(child: Child) -> str:
 
 
 @pytest.mark.skipif(find_spec("xllamacpp") is None, reason="the extra `local` is not installed")
-def test_the_real_server_answers_below_its_own_path_alone(tmp_path: Path) -> None:
+def test_real_server_answers_below_its_own_path_alone(tmp_path: Path) -> None:
     server = start_local_server(str(write_tiny_model(tmp_path / "tiny.gguf")), context_tokens=512)
     assert isinstance(server, LocalServer), server
     body = json.dumps({"messages": [{"role": "user", "content": "a"}], "max_tokens": 2})
@@ -271,6 +271,6 @@ def test_it_ends_when_its_parent_is_gone(child: Child) -> None:
     ],
     ids=["not installed", "another version"],
 )
-def test_a_library_that_does_not_fit_ends_it_with_the_reason(library: Path, source: str, reason: str) -> None:
+def test_library_that_does_not_fit_ends_it_with_the_reason(library: Path, source: str, reason: str) -> None:
     (library / "xllamacpp.py").write_text(source)
     assert ended(library, "weights.gguf") == (1, "", f"{reason}\n")

@@ -83,7 +83,7 @@ def guarded(result: Any, breaker: Breaker) -> GuardedModel:
     return GuardedModel(Told(result), breaker, lambda text: text.replace("swordfish", "***"), Stream)
 
 
-def test_a_reply_closes_the_circuit_and_is_freed_of_secrets(ask: Ask) -> None:
+def test_reply_closes_the_circuit_and_is_freed_of_secrets(ask: Ask) -> None:
     breaker, seen = Breaker(), list[str]()
     reply = ModelReply(
         text="it is swordfish",
@@ -112,7 +112,7 @@ def test_a_reply_closes_the_circuit_and_is_freed_of_secrets(ask: Ask) -> None:
     assert seen == ["a", "bc", "d."]
 
 
-def test_an_open_circuit_asks_nobody(ask: Ask) -> None:
+def test_open_circuit_asks_nobody(ask: Ask) -> None:
     breaker = Breaker(wait=12.3)
     assert ask(guarded(AssertionError("asked"), breaker), pytest.fail) == ProviderFailure(
         kind=ProviderErrorKind.CONNECTION,
@@ -140,7 +140,7 @@ def test_only_an_outage_counts_against_the_provider(ask: Ask, kind: ProviderErro
 
 
 @pytest.mark.parametrize("error", [RuntimeError("broken"), KeyboardInterrupt()])
-def test_a_call_that_is_cut_off_says_nothing_of_the_provider(ask: Ask, error: BaseException) -> None:
+def test_call_that_is_cut_off_says_nothing_of_the_provider(ask: Ask, error: BaseException) -> None:
     breaker = Breaker()
     with pytest.raises(type(error)):
         ask(guarded(error, breaker), lambda _: None)

@@ -136,7 +136,7 @@ FREE_TRY = used(0, 0, 0.0)
 # --- What is done, and in which order
 
 
-def test_a_reply_is_reserved_sent_and_settled() -> None:
+def test_reply_is_reserved_sent_and_settled() -> None:
     endpoint = Endpoint([REPLY])
     what = used(70, 3)
     assert paid(endpoint, budget()) == Paid(
@@ -151,7 +151,7 @@ def test_a_reply_is_reserved_sent_and_settled() -> None:
     ]
 
 
-def test_a_retry_is_reserved_and_settled_for_itself() -> None:
+def test_retry_is_reserved_and_settled_for_itself() -> None:
     endpoint = Endpoint([BUSY, REPLY])
     what = used(70, 3)
     assert paid(endpoint, budget()).spending == spent(2, 70, 3, seconds=4.375, unpriced_calls=1, gauge=GAUGE, booked=12)
@@ -236,7 +236,7 @@ def test_when_all_have_failed_each_is_named() -> None:
     assert result.stop == gave_up(NO_KEY, "ours: server error (2 tries); other: authentication")
 
 
-def test_an_open_circuit_is_waited_for_only_where_nobody_else_is_left() -> None:
+def test_open_circuit_is_waited_for_only_where_nobody_else_is_left() -> None:
     endpoint = Endpoint([OPEN, OPEN, REPLY])
     result = paid(endpoint, budget(OURS, OTHER))
     assert (result.reply, result.spending.usage.total_calls) == (REPLY, 1)
@@ -245,7 +245,7 @@ def test_an_open_circuit_is_waited_for_only_where_nobody_else_is_left() -> None:
 
 
 @pytest.mark.parametrize("kind", [Kind.AUTHENTICATION, Kind.MODEL_UNAVAILABLE, Kind.CONNECTION])
-def test_a_model_that_cannot_be_connected_costs_nothing_and_the_next_is_asked(kind: Kind) -> None:
+def test_model_that_cannot_be_connected_costs_nothing_and_the_next_is_asked(kind: Kind) -> None:
     endpoint = Endpoint([REPLY], unreachable={"ours": failed(kind)})
     result = paid(endpoint, budget(OURS, OTHER))
     assert (endpoint.course, result.reply, result.spending.usage.total_calls) == ("c" + "t" + "crset", REPLY, 1)
@@ -261,7 +261,7 @@ FULL = StopCause(reason=StopReason.DAY_LIMIT, message="The day is full.")
 @pytest.mark.parametrize(
     ("refused", "course", "spending"), [(11, "cr", Spending()), (12, "crsetwcr", spent(1, seconds=2.375, booked=11))]
 )
-def test_a_limit_of_the_day_sends_nothing_and_is_told(refused: int, course: str, spending: Spending) -> None:
+def test_limit_of_the_day_sends_nothing_and_is_told(refused: int, course: str, spending: Spending) -> None:
     endpoint = Endpoint([BUSY], refusals={refused: FULL})
     assert paid(endpoint, budget(OURS, OTHER)) == Paid(spending, stop=FULL)
     assert endpoint.course == course
@@ -312,7 +312,7 @@ def test_what_is_never_sent_gives_its_reservation_back() -> None:
     ("stop_at", "course", "calls"),
     [(0, "c", 0), (1, "cret", 0), (5, "crsetw", 1), (6, "crsetwc", 1), (7, "crsetwcret", 1)],
 )
-def test_a_stop_at_any_effect_ends_the_request(stop_at: int, course: str, calls: int) -> None:
+def test_stop_at_any_effect_ends_the_request(stop_at: int, course: str, calls: int) -> None:
     endpoint = Endpoint([BUSY, REPLY], stop_at=stop_at, stop="by the program")
     result = paid(endpoint, budget(OURS, OTHER))
     assert (endpoint.course, result.stop, result.reply) == (course, stopped("by the program"), None)
@@ -322,7 +322,7 @@ def test_a_stop_at_any_effect_ends_the_request(stop_at: int, course: str, calls:
     )
 
 
-def test_a_retry_that_no_longer_fits_is_not_waited_for() -> None:
+def test_retry_that_no_longer_fits_is_not_waited_for() -> None:
     endpoint = Endpoint([BUSY])
     limits = RunLimits(api=APILimits(max_calls_per_turn=1))
     result = paid(endpoint, budget(limits=limits))

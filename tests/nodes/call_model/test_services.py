@@ -63,7 +63,7 @@ def test_result_of_a_call_is_returned_and_its_text_is_passed_on(in_loop: bool, r
 
 
 @WAYS
-def test_a_model_that_raises_is_a_failure(in_loop: bool) -> None:
+def test_model_that_raises_is_a_failure(in_loop: bool) -> None:
     def broken(_: Call) -> Result:
         raise RuntimeError("the connection is gone")
 
@@ -98,7 +98,7 @@ def test_nothing_begins_once_the_run_is_to_stop(in_loop: bool) -> None:
 
 
 @WAYS
-def test_a_reply_that_is_complete_is_not_dropped(in_loop: bool) -> None:
+def test_reply_that_is_complete_is_not_dropped(in_loop: bool) -> None:
     stop = StopRequest()
 
     def act(_: Call) -> Result:
@@ -109,7 +109,7 @@ def test_a_reply_that_is_complete_is_not_dropped(in_loop: bool) -> None:
 
 
 @WAYS
-def test_a_failure_counts_for_nothing_once_the_run_is_to_stop(in_loop: bool) -> None:
+def test_failure_counts_for_nothing_once_the_run_is_to_stop(in_loop: bool) -> None:
     stop = StopRequest()
 
     def act(_: Call) -> Result:
@@ -119,7 +119,7 @@ def test_a_failure_counts_for_nothing_once_the_run_is_to_stop(in_loop: bool) -> 
     assert sent(in_loop, Acting(act), CallServices(nobody, stop=stop)) == DROPPED
 
 
-def test_a_sync_call_is_told_of_the_stop_and_is_dropped() -> None:
+def test_sync_call_is_told_of_the_stop_and_is_dropped() -> None:
     stop = StopRequest()
 
     def act(call: Call) -> Result:
@@ -131,7 +131,7 @@ def test_a_sync_call_is_told_of_the_stop_and_is_dropped() -> None:
 
 
 @pytest.mark.parametrize("last_words", [None, BUSY, RuntimeError("gone")], ids=["nothing", "a failure", "an error"])
-def test_a_call_in_a_loop_is_cancelled_at_once(last_words: ProviderFailure | Exception | None) -> None:
+def test_call_in_a_loop_is_cancelled_at_once(last_words: ProviderFailure | Exception | None) -> None:
     stop = StopRequest()
 
     async def hang() -> Result:
@@ -149,7 +149,7 @@ def test_a_call_in_a_loop_is_cancelled_at_once(last_words: ProviderFailure | Exc
     assert sent(True, Acting(lambda _: REPLY, hang), CallServices(nobody, stop=stop)) == DROPPED
 
 
-def test_a_call_that_does_not_let_itself_be_dropped_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_call_that_does_not_let_itself_be_dropped_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(services_module, "LAST_WORDS_S", 0.01)
     stop, cancelled = StopRequest(), list[bool]()
 
@@ -165,7 +165,7 @@ def test_a_call_that_does_not_let_itself_be_dropped_is_left_behind(monkeypatch: 
     assert cancelled == [True, True]  # by us, and by the end of the loop
 
 
-def test_an_endpoint_that_is_long_in_coming_is_not_waited_for() -> None:
+def test_endpoint_that_is_long_in_coming_is_not_waited_for() -> None:
     stop, released = StopRequest(), threading.Event()
 
     def slow(_: ModelChoice) -> Model:
@@ -182,7 +182,7 @@ def test_an_endpoint_that_is_long_in_coming_is_not_waited_for() -> None:
 
 
 @WAYS
-def test_a_wait_ends_with_the_run(in_loop: bool) -> None:
+def test_wait_ends_with_the_run(in_loop: bool) -> None:
     stop, waits = StopRequest(), list[tuple[float, str]]()
 
     def on_wait(seconds: float, reason: str) -> None:
@@ -197,7 +197,7 @@ def test_a_wait_ends_with_the_run(in_loop: bool) -> None:
     assert waits == [(LONG_S, "busy")]
 
 
-def test_a_call_that_cancels_itself_is_a_failure() -> None:
+def test_call_that_cancels_itself_is_a_failure() -> None:
     async def give_up() -> Result:
         raise asyncio.CancelledError
 
@@ -207,7 +207,7 @@ def test_a_call_that_cancels_itself_is_a_failure() -> None:
     assert "it cancelled itself" in answer.result.message
 
 
-def test_a_cancelled_run_takes_its_call_along() -> None:
+def test_cancelled_run_takes_its_call_along() -> None:
     closed: list[bool] = []
 
     async def cancelled() -> None:

@@ -31,7 +31,7 @@ def look(place: str) -> tuple[WeightsStatus, int]:
     return weights_status(place, spec=FAKE.spec, progress=lambda *report: reports.append(report)), len(reports)
 
 
-def test_the_pinned_list_names_22_wheels_of_the_file_that_the_code_speaks_of() -> None:
+def test_pinned_list_names_22_wheels_of_the_file_that_the_code_speaks_of() -> None:
     spec = embedded_weights()
     text = resources.files("mendgraph.nodes.call_model").joinpath("weights.txt").read_text(encoding="utf-8")
     assert len(spec.parts) == len({part.sha256 for part in spec.parts}) == 22
@@ -47,7 +47,7 @@ def test_the_pinned_list_names_22_wheels_of_the_file_that_the_code_speaks_of() -
     )
 
 
-def test_the_weights_live_in_the_cache_of_the_platform_or_where_a_variable_says(
+def test_weights_live_in_the_cache_of_the_platform_or_where_a_variable_says(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("MENDGRAPH_MODEL_DIR", raising=False)
@@ -66,12 +66,12 @@ def test_the_weights_live_in_the_cache_of_the_platform_or_where_a_variable_says(
     ],
     ids=["whole", "short", "changed"],
 )
-def test_a_file_without_marker_is_judged_by_its_bytes(place: str, data: bytes, state: WeightsState) -> None:
+def test_file_without_marker_is_judged_by_its_bytes(place: str, data: bytes, state: WeightsState) -> None:
     Path(place).write_bytes(data)
     assert look(place)[0] == WeightsStatus(state, place, len(data), SIZE)
 
 
-def test_a_file_that_cannot_be_read_is_damage(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_that_cannot_be_read_is_damage(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     Path(place).write_bytes(FAKE.data)
 
     def refuse(*_: object) -> str:
@@ -81,13 +81,13 @@ def test_a_file_that_cannot_be_read_is_damage(place: str, monkeypatch: pytest.Mo
     assert look(place)[0].state is WeightsState.DAMAGED
 
 
-def test_a_file_is_hashed_once_and_then_remembered(place: str) -> None:
+def test_file_is_hashed_once_and_then_remembered(place: str) -> None:
     Path(place).write_bytes(FAKE.data)
     assert look(place)[1] == 1
     assert look(place) == (WeightsStatus(WeightsState.READY, place, SIZE, SIZE), 0)
 
 
-def test_a_marker_of_another_moment_is_not_believed(place: str) -> None:
+def test_marker_of_another_moment_is_not_believed(place: str) -> None:
     Path(place).write_bytes(FAKE.data)
     mark_verified(place, FAKE.spec)
     Path(place).write_bytes(FAKE.data[:-1] + b"x")

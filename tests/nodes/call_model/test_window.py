@@ -27,7 +27,7 @@ def texts(messages: list[AnyMessage]) -> list[str]:
     return [message.text for message in messages]
 
 
-def test_a_head_before_a_request_is_one_message_with_it() -> None:
+def test_head_before_a_request_is_one_message_with_it() -> None:
     history = with_ids([TASK, AIMessage("Done."), HumanMessage("Now b.py")])
     assert texts(shown(history, Window(first="m2", head="HEAD"))) == ["HEAD\n\nNow b.py"]
 
@@ -46,7 +46,7 @@ def test_stand_ins_of_long_ago_are_let_go() -> None:
     assert list(made) == ["m2"]
 
 
-def test_a_memory_is_small_and_relevant_and_complete_behind_that() -> None:
+def test_memory_is_small_and_relevant_and_complete_behind_that() -> None:
     memory = Memory(2_000, reply_tokens=100)
     memory.add(TASK, *exchange(Protocol.TEXT, read(30)))
     assert memory.shown() == memory.messages
@@ -60,13 +60,13 @@ def test_a_memory_is_small_and_relevant_and_complete_behind_that() -> None:
     assert memory.shown() == view
 
 
-def test_a_memory_without_a_window_shows_all() -> None:
+def test_memory_without_a_window_shows_all() -> None:
     memory = Memory()
     memory.add(TASK)
     assert memory.shown() == memory.messages
 
 
-def test_a_memory_may_sum_up_what_slides_out() -> None:
+def test_memory_may_sum_up_what_slides_out() -> None:
     asked: list[list[JsonMap]] = []
 
     def summarise(messages: list[JsonMap]) -> str:

@@ -37,11 +37,11 @@ def errors(model: type[BaseModel], arguments: dict[str, Any]) -> list[str]:
     return describe_errors(caught.value, [*model.model_fields])
 
 
-def test_a_model_that_allows_extras_has_an_open_schema() -> None:
+def test_model_that_allows_extras_has_an_open_schema() -> None:
     assert argument_schema(Anything) == {"type": "object", "properties": {}, "additionalProperties": True}
 
 
-def test_a_recursive_model_is_cut() -> None:
+def test_recursive_model_is_cut() -> None:
     schema = argument_schema(Tree)
     assert "$ref" not in str(schema)
 
@@ -99,23 +99,23 @@ DEFINED: JsonMap = {
         ({"default": {"title": "T", "$ref": "x"}}, {"default": {"title": "T", "$ref": "x"}}),
     ],
 )  # fmt: skip
-def test_a_schema_becomes_plain(schema: JsonMap, plain: JsonMap) -> None:
+def test_schema_becomes_plain(schema: JsonMap, plain: JsonMap) -> None:
     assert plain_schema({**schema, **DEFINED}) == plain
 
 
 @pytest.mark.parametrize("reference", ["https://example.com/a.json", "#anchor", 7, "#/$defs/Gone", "#/list/2"])
-def test_a_reference_out_of_the_schema_allows_anything(reference: object) -> None:
+def test_reference_out_of_the_schema_allows_anything(reference: object) -> None:
     schema = {"properties": {"a": {"$ref": reference}}, "list": [{}, {}], **DEFINED}
     assert plain_schema(schema)["properties"] == {"a": {}}
 
 
-def test_a_schema_that_grows_without_end_is_cut() -> None:
+def test_schema_that_grows_without_end_is_cut() -> None:
     laughs: JsonMap = {f"l{n}": {"anyOf": [{"$ref": f"#/$defs/l{n + 1}"}] * 2} for n in range(40)}
     plain = plain_schema({"$ref": "#/$defs/l0", "$defs": {**laughs, "l40": {}}})
     assert str(plain).count("{") < MOST_NODES
 
 
-def test_a_schema_that_is_nested_too_deep_is_refused() -> None:
+def test_schema_that_is_nested_too_deep_is_refused() -> None:
     deep: JsonMap = {}
     for _ in range(3_000):
         deep = {"items": deep}

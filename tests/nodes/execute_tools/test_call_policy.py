@@ -87,7 +87,7 @@ def test_what_stands_for_a_secret_is_written_nowhere(effect: Effect) -> None:
         assert failure is None
 
 
-def test_a_quota_counts_the_calls_of_the_turn() -> None:
+def test_quota_counts_the_calls_of_the_turn() -> None:
     used = {"t": 1}
     limited = policy(CallRules(quotas={"t": 2}), used=used)
     assert limited.take(TOOL) is None
@@ -98,7 +98,7 @@ def test_a_quota_counts_the_calls_of_the_turn() -> None:
     assert used == {"t": 2, "u": 1}
 
 
-def test_a_tool_that_keeps_failing_rests_and_is_probed() -> None:
+def test_tool_that_keeps_failing_rests_and_is_probed() -> None:
     clock = Clock()
     guarded = policy(clock=clock)
     for _ in range(2):
@@ -134,14 +134,14 @@ def test_of_what_happens_here_only_a_lost_connection_opens_a_circuit(error: str,
 
 
 @pytest.mark.parametrize("tool", [make(Effect.NETWORK), replace(make(Effect.EXECUTE), remote=True)])
-def test_an_endpoint_that_is_down_opens_the_circuit_of_its_tool(tool: Tool) -> None:
+def test_endpoint_that_is_down_opens_the_circuit_of_its_tool(tool: Tool) -> None:
     outages = {ToolErrorCode.TIMEOUT, ToolErrorCode.UNAVAILABLE}
     assert {code for code in ToolErrorCode if opens(tool, failed(code))} == outages
     statuses = {status: ToolRun("c", "t", ToolOutput.ok(status=status)) for status in (200, 404, 429, 500, 503)}
     assert {status for status, run in statuses.items() if opens(tool, run)} == {500, 503}
 
 
-def test_a_call_that_is_not_taken_leaves_no_probe_behind() -> None:
+def test_call_that_is_not_taken_leaves_no_probe_behind() -> None:
     clock = Clock()
     guarded = policy(CallRules(rate_limits={"t": RateLimit(3, 1_000)}), clock)
     for _ in range(2):
@@ -206,7 +206,7 @@ def test_only_what_is_listed_is_retried(
 
 
 @pytest.mark.parametrize("effect", Effect)
-def test_a_timeout_is_retried_only_where_nothing_may_have_changed(effect: Effect) -> None:
+def test_timeout_is_retried_only_where_nothing_may_have_changed(effect: Effect) -> None:
     wait = policy(CallRules(retries=RetryPolicy())).wait_before_retry(make(effect), TimeoutError(), 1)
     assert (wait is not None) == (effect in {Effect.NONE, Effect.READ})
 
@@ -230,7 +230,7 @@ def test_rates_of_two_threads_are_counted_apart() -> None:
     assert [each.take(TOOL) is None for each in (one, other)] == [False, False]
 
 
-def test_the_window_of_a_rate_slides_for_each_key() -> None:
+def test_window_of_a_rate_slides_for_each_key() -> None:
     clock = Clock()
     memory, twice = PolicyMemory(clock), RateLimit(2, 10.0)
     waits = []
@@ -240,7 +240,7 @@ def test_the_window_of_a_rate_slides_for_each_key() -> None:
     assert waits == [0.0, 0.0, 3.0, 0.0, 0.0, 3.0, 3.0]
 
 
-def test_the_keys_of_rates_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_of_rates_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mendgraph.nodes.execute_tools.call_policy.MOST_KEYS", 2)
     memory, once = PolicyMemory(Clock()), RateLimit(1, 10.0)
     assert [memory.take(key, once) for key in "abacb"] == [0.0, 0.0, 10.0, 0.0, 0.0]
@@ -283,7 +283,7 @@ def test_one_probe_may_try_and_its_report_decides(clock: Clock, report: str, wai
     assert [breaker.admit(), breaker.admit()] == waits
 
 
-def test_the_late_word_of_an_older_call_changes_nothing(clock: Clock) -> None:
+def test_late_word_of_an_older_call_changes_nothing(clock: Clock) -> None:
     breaker = opened(clock)
     clock.now = 4.0
     for each in (breaker.succeeded, breaker.failed, breaker.abandoned):
@@ -291,7 +291,7 @@ def test_the_late_word_of_an_older_call_changes_nothing(clock: Clock) -> None:
     assert breaker.admit() == 6.0
 
 
-def test_a_probe_that_never_reports_does_not_keep_it_shut_for_good(clock: Clock) -> None:
+def test_probe_that_never_reports_does_not_keep_it_shut_for_good(clock: Clock) -> None:
     breaker = opened(clock)
     clock.now = 10.0
     breaker.admit()
@@ -379,7 +379,7 @@ def test_unknown_names_are_errors_that_say_what_was_meant(role: str, error: Tool
     assert allowed_tools(role, {"tester": ["read_file", "raed_file"]}, SPECS) == error
 
 
-def test_a_built_in_role_cannot_be_widened() -> None:
+def test_built_in_role_cannot_be_widened() -> None:
     assert allowed_tools("reader", {"reader": ["write_file"]}, SPECS) == ToolError(
         code=ToolErrorCode.INVALID_ARGUMENT,
         message="The role 'reader' is built in and cannot be redefined: give yours another name.",

@@ -102,7 +102,7 @@ def failing(error: BaseException) -> Body:
     return body
 
 
-def test_an_unknown_tool(run: Runner, sink: TraceSink, context: ToolContext) -> None:
+def test_unknown_tool(run: Runner, sink: TraceSink, context: ToolContext) -> None:
     done = run(engine(sink, make(ok, name="read_file")), call(tool="raed_file"), context)
     message = "There is no tool 'raed_file'. Did you mean read_file?"
     error = ToolError(code=ToolErrorCode.UNKNOWN_TOOL, message=message, suggestions=("read_file",))
@@ -142,12 +142,12 @@ def test_whatever_a_tool_raises_becomes_a_typed_result_after_one_attempt(
     assert names(sink.events) == f"{RESOLVED} guard.input.start guard.input.ok tool.invoke.start {event}"
 
 
-def test_an_interrupt_passes(run: Runner, sink: TraceSink, context: ToolContext) -> None:
+def test_interrupt_passes(run: Runner, sink: TraceSink, context: ToolContext) -> None:
     with pytest.raises(KeyboardInterrupt):
         run(engine(sink, make(failing(KeyboardInterrupt()))), call(), context)
 
 
-def test_a_cancelled_run_passes_on_its_cancellation(sink: TraceSink, context: ToolContext) -> None:
+def test_cancelled_run_passes_on_its_cancellation(sink: TraceSink, context: ToolContext) -> None:
     async def slow(*_: object) -> ToolOutput:
         await asyncio.sleep(20)
         return ToolOutput.ok()
@@ -266,7 +266,7 @@ def test_cache_holds_the_results_that_were_used_last(run: Runner, sink: TraceSin
     assert EngineConfig().cache_size == 256
 
 
-def test_an_output_guardrail_blocks_the_result_but_the_change_stays_on_record(
+def test_output_guardrail_blocks_the_result_but_the_change_stays_on_record(
     run: Runner, sink: TraceSink, context: ToolContext
 ) -> None:
     def guard(_: ToolContext, __: str, output: ToolOutput) -> None:
@@ -442,7 +442,7 @@ def test_no_retry_is_waited_for_that_the_time_left_does_not_reach(
     assert (done.error, done.attempts) == ("tool_error:x", 1)
 
 
-def test_a_result_that_is_not_json_is_an_error_and_the_change_stays_on_record(
+def test_result_that_is_not_json_is_an_error_and_the_change_stays_on_record(
     run: Runner, sink: TraceSink, context: ToolContext
 ) -> None:
     output = ToolOutput(ToolResult.success(a=object()), (CHANGE,))
@@ -505,7 +505,7 @@ def test_after_its_deadline_a_tool_changes_nothing(context: ToolContext, tmp_pat
         assert list(tmp_path.iterdir()) == []
 
 
-def test_a_sleeping_tool_is_given_up_at_once_and_leaves_nothing(context: ToolContext) -> None:
+def test_sleeping_tool_is_given_up_at_once_and_leaves_nothing(context: ToolContext) -> None:
     """In the main thread, and in an event loop (async)."""
 
     def sleep(*_: object) -> ToolOutput:
@@ -532,7 +532,7 @@ def test_a_sleeping_tool_is_given_up_at_once_and_leaves_nothing(context: ToolCon
         assert [thread.name for thread in threading.enumerate() if thread.name == "tool"] == []
 
 
-def test_a_coroutine_that_does_not_let_itself_be_cancelled_is_left_behind(context: ToolContext) -> None:
+def test_coroutine_that_does_not_let_itself_be_cancelled_is_left_behind(context: ToolContext) -> None:
     release = asyncio.Event()
 
     async def stubborn(*_: object) -> ToolOutput:
@@ -551,7 +551,7 @@ def test_a_coroutine_that_does_not_let_itself_be_cancelled_is_left_behind(contex
     asyncio.run(inside())
 
 
-def test_a_tool_that_keeps_its_own_time_is_waited_for_a_little_longer(context: ToolContext) -> None:
+def test_tool_that_keeps_its_own_time_is_waited_for_a_little_longer(context: ToolContext) -> None:
     def slow(*_: object) -> ToolOutput:
         time.sleep(0.1)
         return ToolOutput.ok(own=True)
@@ -559,7 +559,7 @@ def test_a_tool_that_keeps_its_own_time_is_waited_for_a_little_longer(context: T
     assert both(replace(tool_of(slow), self_timed=True), context, 0.01) == [ToolOutput.ok(own=True)] * 2
 
 
-def test_an_async_tool_that_exits_does_not_end_the_event_loop(context: ToolContext) -> None:
+def test_async_tool_that_exits_does_not_end_the_event_loop(context: ToolContext) -> None:
     async def leave(*_: object) -> ToolOutput:
         raise SystemExit(3)
 
@@ -567,7 +567,7 @@ def test_an_async_tool_that_exits_does_not_end_the_event_loop(context: ToolConte
         asyncio.run(await_tool(tool_of(leave), context, {}, 5))
 
 
-def test_a_cancellation_of_its_own_is_an_error_of_the_tool(context: ToolContext) -> None:
+def test_cancellation_of_its_own_is_an_error_of_the_tool(context: ToolContext) -> None:
     async def leave(*_: object) -> ToolOutput:
         raise asyncio.CancelledError
 

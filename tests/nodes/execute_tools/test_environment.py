@@ -49,16 +49,14 @@ def test_paths_that_lead_out_are_blocked(tmp_path: Path, action: str, field: str
         ("sleepy", Effect.WRITE, 0), ("sleepy", Effect.EXECUTE, 0),
     ],
 )  # fmt: skip
-def test_a_timeout_is_retried_unless_something_is_known_to_change(
-    name: str, effect: Effect | None, retries: int
-) -> None:
+def test_timeout_is_retried_unless_something_is_known_to_change(name: str, effect: Effect | None, retries: int) -> None:
     environment = Environment(allow_net=True, retry_backoff_s=0)
     action = Do(name, fail(TimeoutError("late")), effect)
     result = environment.execute(action, {"file_name": "a.txt", "content": "c", "url": "http://a.example"})
     assert (result.error, result.retries, len(action.calls)) == ("late", retries, retries + 1)
 
 
-def test_a_timeout_of_its_own_may_be_longer_and_is_named() -> None:
+def test_timeout_of_its_own_may_be_longer_and_is_named() -> None:
     slow = CallRules(timeouts={"sleepy": 1.0, "later": 0.25})
     environment = Environment(timeout_s=0.05, rules=slow, max_retries=0)
     assert environment.execute(Do("sleepy", lambda: time.sleep(0.2)), {}).ok
@@ -67,7 +65,7 @@ def test_a_timeout_of_its_own_may_be_longer_and_is_named() -> None:
     assert environment.execute(Do("other", lambda: time.sleep(30)), {}).error == "Action 'other' timed out after 0.1s"
 
 
-def test_a_timeout_of_the_actions_own_keeps_its_words() -> None:
+def test_timeout_of_the_actions_own_keeps_its_words() -> None:
     result = Environment(retry_backoff_s=0).execute(
         Do("fetch", fail(TimeoutError("no answer from db")), Effect.READ), {}
     )
@@ -79,7 +77,7 @@ def test_async_actions_run_as_well() -> None:
     assert Environment().execute(Do("hidden", lambda **given: Later(0).execute(**given)), {"a": 1}).data == {"a": 1}
 
 
-def test_a_validator_may_give_objects_and_cannot_change_the_callers_map() -> None:
+def test_validator_may_give_objects_and_cannot_change_the_callers_map() -> None:
     thing, given = object(), {"a": 1}
     action = Do("x", lambda **_: 1)
     environment = Environment(arg_validators={"x": lambda args: args.update(a=thing) or args})
@@ -87,7 +85,7 @@ def test_a_validator_may_give_objects_and_cannot_change_the_callers_map() -> Non
     assert (action.calls, given) == ([{"a": thing}], {"a": 1})
 
 
-def test_an_endpoint_that_is_down_rests_and_a_mistake_does_not_lock() -> None:
+def test_endpoint_that_is_down_rests_and_a_mistake_does_not_lock() -> None:
     now = [0.0]
     environment = Environment(
         breaker=BreakerConfig(failures=2, open_s=30), allow_net=True, retry_backoff_s=0, clock=lambda: now[0]
@@ -107,7 +105,7 @@ def test_an_endpoint_that_is_down_rests_and_a_mistake_does_not_lock() -> None:
         assert kinds == [type(error).__name__] * 5
 
 
-def test_the_same_key_has_its_effect_once() -> None:
+def test_same_key_has_its_effect_once() -> None:
     environment, action = Environment(), Do("pay", lambda **_: "paid")
     first = environment.execute_action(action, {"cents": 5}, idempotency_key="k")
     assert environment.execute_action(action, {"cents": 5}, idempotency_key="k") == first
@@ -186,14 +184,14 @@ def test_any_object_goes_in_and_out_as_it_is_and_is_told_by_its_type(value: Any,
 
 
 @pytest.mark.parametrize("at", ["action", "logger"])
-def test_an_interrupt_passes(at: str) -> None:
+def test_interrupt_passes(at: str) -> None:
     interrupt = fail(KeyboardInterrupt())
     action = Do("x", interrupt if at == "action" else echo)
     with pytest.raises(KeyboardInterrupt):
         Environment(logger=lambda _: interrupt() if at == "logger" else None).execute(action, {})
 
 
-def test_a_typed_failure_of_a_tool_is_a_failure() -> None:
+def test_typed_failure_of_a_tool_is_a_failure() -> None:
     error = ToolError(code=ToolErrorCode.NOT_FOUND, message="no such file")
     result = Environment().execute(Do("x", lambda: error), {})
     assert (result.ok, result.data, result.error, result.error_type) == (False, None, "no such file", "not_found")
@@ -206,7 +204,7 @@ def test_what_stands_for_a_secret_is_written_nowhere() -> None:
     assert action.calls == []
 
 
-def test_a_key_is_for_one_call_at_a_time_and_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_is_for_one_call_at_a_time_and_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mendgraph.nodes.execute_tools.environment.MOST_RESULTS", 2)
     environment = Environment()
 
@@ -221,7 +219,7 @@ def test_a_key_is_for_one_call_at_a_time_and_the_oldest_are_forgotten(monkeypatc
     assert len(action.calls) == 1
 
 
-def test_an_alert_is_logged_when_the_error_rate_jumps() -> None:
+def test_alert_is_logged_when_the_error_rate_jumps() -> None:
     records: list[JsonMap] = []
     environment = Environment(logger=records.append)
     for _ in range(8):
@@ -236,7 +234,7 @@ def test_one_exception_and_no_extensions_may_stand_as_the_document_allows() -> N
     assert environment.execute(Do("read_file", fail(OSError("x"))), {"file_name": "a.py"}).retries == 1
 
 
-def test_a_refusal_of_the_moment_does_not_use_up_its_idempotency_key() -> None:
+def test_refusal_of_the_moment_does_not_use_up_its_idempotency_key() -> None:
     now = [0.0]
     once = CallRules(rate_limits={"pay": RateLimit(1, 10)})
     environment, pay = Environment(rules=once, clock=lambda: now[0]), Do("pay", lambda: "paid")
@@ -365,12 +363,12 @@ def test_what_can_be_used_up_is_handed_on_untouched(make: Callable[[], Any], sec
     assert records[0]["data"] == f"<{type(make()).__name__}>"
 
 
-def test_an_endless_result_is_not_iterated() -> None:
+def test_endless_result_is_not_iterated() -> None:
     result = Environment(logger=lambda _: None).execute_action(Do("count", itertools.count), {"start": 3})
     assert (result["ok"], next(result["data"])) == (True, 3)
 
 
-def test_an_iterator_has_no_idempotency_key() -> None:
+def test_iterator_has_no_idempotency_key() -> None:
     action, given = Do("x", echo), iter([1, 2])
     result = Environment().execute_action(action, {"rows": given}, idempotency_key="k")
     assert (result["error_type"], action.calls, list(given)) == ("TypeError", [], [1, 2])
@@ -386,7 +384,7 @@ def test_of_a_long_result_the_log_has_the_beginning_and_the_caller_all() -> None
     assert records[0]["data"][-1] == f"... {20_000 - len(records[0]['data']) + 1} more"
 
 
-def test_a_known_secret_is_masked_in_the_data_and_the_rest_is_the_same_object() -> None:
+def test_known_secret_is_masked_in_the_data_and_the_rest_is_the_same_object() -> None:
     known = "xyzzy-" + "plugh-4711"
     deep = [1, "harmless"]
     data = {"rows": (f"it is {known}", deep), "deep": deep}
@@ -398,7 +396,7 @@ def test_a_known_secret_is_masked_in_the_data_and_the_rest_is_the_same_object() 
 # --- Inside of a running event loop
 
 
-def test_an_async_action_runs_from_sync_code_inside_a_loop() -> None:
+def test_async_action_runs_from_sync_code_inside_a_loop() -> None:
     async def main() -> list[JsonMap]:
         environment = Environment(timeout_s=0.3, max_retries=0)
         return [environment.execute_action(Later(seconds), {"a": 1}) for seconds in (0, 30)]
@@ -409,7 +407,7 @@ def test_an_async_action_runs_from_sync_code_inside_a_loop() -> None:
 
 
 @pytest.mark.parametrize("action", [Later(0), Do("x", echo), Do("hidden", lambda **given: Later(0).execute(**given))])
-def test_an_awaited_action_ends_as_one_that_is_waited_for(action: Any) -> None:
+def test_awaited_action_ends_as_one_that_is_waited_for(action: Any) -> None:
     records: list[JsonMap] = []
     environment = Environment(logger=records.append)
     awaited = asyncio.run(environment.aexecute_action(action, {"a": 1}))
@@ -419,7 +417,7 @@ def test_an_awaited_action_ends_as_one_that_is_waited_for(action: Any) -> None:
     assert awaited["data"] == {"a": 1}
 
 
-def test_an_awaited_action_runs_in_the_loop_of_its_caller() -> None:
+def test_awaited_action_runs_in_the_loop_of_its_caller() -> None:
     class InLoop:
         name = "in_loop"
 
@@ -433,7 +431,7 @@ def test_an_awaited_action_runs_in_the_loop_of_its_caller() -> None:
     assert asyncio.run(main())
 
 
-def test_an_awaited_action_is_retried_timed_refused_and_remembered() -> None:
+def test_awaited_action_is_retried_timed_refused_and_remembered() -> None:
     async def main() -> list[Any]:
         environment = Environment(timeout_s=0.05, retry_backoff_s=0)
         late = await environment.aexecute_action(Later(30), {})
@@ -457,7 +455,7 @@ def test_an_awaited_action_is_retried_timed_refused_and_remembered() -> None:
     ]  # fmt: skip
 
 
-def test_a_cancelled_task_passes_on_and_cancels_its_action() -> None:
+def test_cancelled_task_passes_on_and_cancels_its_action() -> None:
     flags: list[ToolContext] = []
 
     class Slow:

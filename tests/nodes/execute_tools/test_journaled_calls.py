@@ -77,7 +77,7 @@ def described(effect: FileEffect) -> FileChange:
 
 
 @pytest.mark.parametrize("changes", [(), ((ChangeState.UNDONE, [EDITED]),)])
-def test_a_write_of_one_change_that_is_not_done_is_made_again(
+def test_write_of_one_change_that_is_not_done_is_made_again(
     changes: tuple[tuple[ChangeState, list[FileEffect]], ...],
 ) -> None:
     assert resumed(CALL, one(Effect.WRITE, one_change=True), recorded(*changes), described) is None
@@ -86,7 +86,7 @@ def test_a_write_of_one_change_that_is_not_done_is_made_again(
     assert error_of(ran.as_record()).code is ToolErrorCode.OUTCOME_UNKNOWN
 
 
-def test_a_write_of_one_change_that_is_done_has_gone_well() -> None:
+def test_write_of_one_change_that_is_done_has_gone_well() -> None:
     known = recorded((ChangeState.DONE, [EDITED, MADE]))
     ran = resumed(CALL, one(Effect.WRITE, one_change=True), known, described)
     files = [{"path": "a.py", "action": "edited"}, {"path": "b.py", "action": "created"}]
@@ -107,7 +107,7 @@ def test_outcome_of_a_change_that_a_person_has_taken_back_counts_no_more() -> No
     assert resumed(CALL, save, recorded((ChangeState.REVERTED, [EDITED]), outcome=outcome), described) is None
 
 
-def test_a_write_that_may_make_more_changes_is_said_to_be_unknown_and_not_made_again() -> None:
+def test_write_that_may_make_more_changes_is_said_to_be_unknown_and_not_made_again() -> None:
     ran = resumed(CALL, one(Effect.WRITE), recorded((ChangeState.DONE, [EDITED])), described)
     assert ran is not None
     assert ran.result.error is not None
@@ -116,7 +116,7 @@ def test_a_write_that_may_make_more_changes_is_said_to_be_unknown_and_not_made_a
 
 
 @pytest.mark.parametrize("effect", [Effect.WRITE, Effect.EXECUTE])
-def test_a_file_that_somebody_else_changed_ends_the_run(effect: Effect) -> None:
+def test_file_that_somebody_else_changed_ends_the_run(effect: Effect) -> None:
     known = recorded((ChangeState.DONE, [MADE]), (ChangeState.FOREIGN, [EDITED]))
     ran = resumed(CALL, one(effect, one_change=True), known, described)
     assert ran is not None
@@ -217,7 +217,7 @@ def test_each_call_is_recorded_with_what_came_of_it(root: str, journal: Journal)
     ]
 
 
-def test_a_call_that_a_person_has_edited_is_not_what_its_text_says(root: str) -> None:
+def test_call_that_a_person_has_edited_is_not_what_its_text_says(root: str) -> None:
     Path(root, "b.py").write_text("b = 2\n")
     step = Step(root, READ, ("read_file", {"path": "b.py", "start_line": 1, "limit": 200}))
     step.calls[:] = [call.model_copy(update={"raw_arguments": '{"path": "a.py"}'}) for call in step.calls]
@@ -225,7 +225,7 @@ def test_a_call_that_a_person_has_edited_is_not_what_its_text_says(root: str) ->
     assert [run.result.data["path"] for run in step.run(None)] == ["a.py", "b.py"]
 
 
-def test_a_step_that_is_run_again_gives_the_same_results_and_does_nothing_twice(root: str, journal: Journal) -> None:
+def test_step_that_is_run_again_gives_the_same_results_and_does_nothing_twice(root: str, journal: Journal) -> None:
     step = Step(root, READ, WRITE, COUNT)
     first = step.run(journal)
     Path(root, "a.py").write_text("a = 'somebody else'\n")
@@ -233,7 +233,7 @@ def test_a_step_that_is_run_again_gives_the_same_results_and_does_nothing_twice(
     assert COUNTED == ["once"]
 
 
-def test_a_command_that_was_cut_off_is_not_run_again(
+def test_command_that_was_cut_off_is_not_run_again(
     root: str, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step = Step(root, COUNT)
@@ -266,7 +266,7 @@ def test_of_calls_side_by_side_only_the_one_that_was_cut_off_is_unknown(
     assert sorted(COUNTED) == ["a", "b", "c"]
 
 
-def test_a_write_that_was_cut_off_after_its_change_has_gone_well(
+def test_write_that_was_cut_off_after_its_change_has_gone_well(
     root: str, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step = Step(root, WRITE)
@@ -281,7 +281,7 @@ def test_a_write_that_was_cut_off_after_its_change_has_gone_well(
     assert Path(root, "new.py").stat().st_ino == before
 
 
-def test_a_call_whose_run_was_given_up_is_not_recorded_as_failed(root: str, journal: Journal) -> None:
+def test_call_whose_run_was_given_up_is_not_recorded_as_failed(root: str, journal: Journal) -> None:
     """What it has done is decided by the files, or unknown: a result that nobody heard is not how it ended."""
     step = Step(root, ("count_and_give_up", {}))
     step.run(journal)
@@ -351,7 +351,7 @@ def cut(patch: pytest.MonkeyPatch, method: str, error: Callable[[], BaseExceptio
     patch.setattr(Journal, method, fail)
 
 
-def test_a_write_that_was_cut_off_before_its_change_is_made_again(
+def test_write_that_was_cut_off_before_its_change_is_made_again(
     root: str, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step = Step(root, WRITE)

@@ -88,7 +88,7 @@ def called(tool: Tool, context: ToolContext) -> Any:
     return output.result.error or output.result.data["text"]
 
 
-def test_the_tools_of_a_real_server_are_tools_of_ours(tmp_path: Path, context: ToolContext) -> None:
+def test_tools_of_a_real_server_are_tools_of_ours(tmp_path: Path, context: ToolContext) -> None:
     (tmp_path / "calc.py").write_text(REAL, encoding="utf-8")
     args = [str(tmp_path / "calc.py")]
     add, show = loaded({"calc": {"transport": "stdio", "command": sys.executable, "args": args}})
@@ -114,7 +114,7 @@ def test_the_tools_of_a_real_server_are_tools_of_ours(tmp_path: Path, context: T
     assert shown.blocks == ({"type": "image", "base64": "MTIzNDU=", "mime_type": "image/png"},)
 
 
-def test_a_server_over_http_has_tools_too(context: ToolContext) -> None:
+def test_server_over_http_has_tools_too(context: ToolContext) -> None:
     with http_server() as url:
         [echo] = loaded({"web": {"transport": "http", "url": url}})
         assert called(echo, context) == '{"a": 1}'
@@ -177,7 +177,7 @@ def test_names_that_become_the_same_are_refused(tmp_path: Path) -> None:
         ({"properties": {"a\nb": {}}}, "a schema that cannot be used: it has the unreadable name 'a b'"),
     ],
 )
-def test_a_hostile_schema_makes_its_tool_alone_unavailable(tmp_path: Path, schema: dict[str, Any], reason: str) -> None:
+def test_hostile_schema_makes_its_tool_alone_unavailable(tmp_path: Path, schema: dict[str, Any], reason: str) -> None:
     tools = load_mcp_tools_sync({"s": program(tmp_path, "", named("t", inputSchema=schema), named("u"))})
     assert not isinstance(tools, ToolError)
     refused, other = tools
@@ -187,7 +187,7 @@ def test_a_hostile_schema_makes_its_tool_alone_unavailable(tmp_path: Path, schem
     assert (answer.code, f"Not available. {answer.message}") == (ToolErrorCode.UNAVAILABLE, refused.description)
 
 
-def test_a_schema_that_is_nested_deep_allows_anything_below(tmp_path: Path) -> None:
+def test_schema_that_is_nested_deep_allows_anything_below(tmp_path: Path) -> None:
     schema: JsonMap = {"type": "object"}
     for _ in range(20):  # two levels of JSON each
         schema = {"type": "object", "properties": {"a": schema}}
@@ -196,7 +196,7 @@ def test_a_schema_that_is_nested_deep_allows_anything_below(tmp_path: Path) -> N
     assert (tool.description, shown.count("'a'")) == ("Echoes.", 16)
 
 
-def test_a_list_without_an_end_is_refused(tmp_path: Path) -> None:
+def test_list_without_an_end_is_refused(tmp_path: Path) -> None:
     found = load_mcp_tools_sync({"s": program(tmp_path, "endless", *[named(f"t{n}") for n in range(100)])})
     assert found == invalid(f"The MCP server 's' lists more than {MOST_TOOLS} tools, so it is not used.")
 
@@ -220,7 +220,7 @@ def test_inside_an_event_loop_the_sync_way_says_what_to_await() -> None:
 
 
 @pytest.mark.parametrize("behaviour", ["banner", "chatty"])
-def test_a_program_is_asked_and_ended(
+def test_program_is_asked_and_ended(
     tmp_path: Path, context: ToolContext, behaviour: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     [echo] = loaded({"s": program(tmp_path, behaviour)})
@@ -235,7 +235,7 @@ def test_a_program_is_asked_and_ended(
         ("refuses", "failed: no such \\x1b tool"),
     ],
 )
-def test_a_program_that_fails_is_a_typed_error(
+def test_program_that_fails_is_a_typed_error(
     tmp_path: Path, context: ToolContext, behaviour: str, message: str
 ) -> None:
     [echo] = loaded({"double": program(tmp_path, behaviour)})
@@ -244,7 +244,7 @@ def test_a_program_that_fails_is_a_typed_error(
     assert running(tmp_path) == []
 
 
-def test_a_server_that_never_begins_to_talk_is_unavailable(tmp_path: Path) -> None:
+def test_server_that_never_begins_to_talk_is_unavailable(tmp_path: Path) -> None:
     found = load_mcp_tools_sync({"good": program(tmp_path), "bad": program(tmp_path, "dead")})
     message = "The MCP server 'bad' failed: it ended; it said: a line for people \\x1b[31m"
     assert found == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
@@ -267,7 +267,7 @@ def test_why_a_program_ended_is_told_without_keys_and_bounded(said: str, told: s
     assert found == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
 
-def test_a_program_that_hangs_is_given_up_in_time(tmp_path: Path, context: ToolContext) -> None:
+def test_program_that_hangs_is_given_up_in_time(tmp_path: Path, context: ToolContext) -> None:
     [echo] = loaded({"s": program(tmp_path, "hang")})
     message = "The MCP server 's' did not answer within 0.5 s, and was ended."
     late = ToolError(code=ToolErrorCode.TIMEOUT, message=message)
@@ -275,7 +275,7 @@ def test_a_program_that_hangs_is_given_up_in_time(tmp_path: Path, context: ToolC
     assert running(tmp_path) == []
 
 
-def test_the_engine_waits_until_a_program_that_hangs_is_gone(tmp_path: Path, context: ToolContext) -> None:
+def test_engine_waits_until_a_program_that_hangs_is_gone(tmp_path: Path, context: ToolContext) -> None:
     assert engine.SELF_TIMED_GRACE_S > END_S
     [echo] = loaded({"s": program(tmp_path, "hang")})
     message = "The MCP server 's' did not answer within 0.5 s, and was ended."
@@ -286,13 +286,13 @@ def test_the_engine_waits_until_a_program_that_hangs_is_gone(tmp_path: Path, con
     assert running(tmp_path) == []
 
 
-def test_a_program_that_is_given_up_has_a_moment_to_tidy_up(tmp_path: Path, context: ToolContext) -> None:
+def test_program_that_is_given_up_has_a_moment_to_tidy_up(tmp_path: Path, context: ToolContext) -> None:
     [echo] = loaded({"s": program(tmp_path, "hang tidy")})
     called(echo, replace(context, timeout_s=0.5))
     assert (tmp_path / "pids.tidied").exists()
 
 
-def test_a_caller_that_gives_up_leaves_no_program_behind(tmp_path: Path, context: ToolContext) -> None:
+def test_caller_that_gives_up_leaves_no_program_behind(tmp_path: Path, context: ToolContext) -> None:
     [echo] = loaded({"s": program(tmp_path, "hang")})
 
     async def give_up() -> None:
@@ -303,7 +303,7 @@ def test_a_caller_that_gives_up_leaves_no_program_behind(tmp_path: Path, context
     assert running(tmp_path) == []
 
 
-def test_a_program_gets_no_keys_but_what_its_connection_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_gets_no_keys_but_what_its_connection_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "s3cret")
     monkeypatch.setenv("OTHER", "value")
     show = "import os, sys; sys.stderr.write(repr([os.environ.get(n) for n in ('OPENAI_API_KEY', 'A', 'B', 'C')]))"
@@ -321,7 +321,7 @@ def test_a_program_gets_no_keys_but_what_its_connection_says(monkeypatch: pytest
         ({"transport": "stdio", "args": []}, "command: Field required"),
     ],
 )
-def test_a_connection_that_is_none_is_refused(connection: dict[str, object], reason: str) -> None:
+def test_connection_that_is_none_is_refused(connection: dict[str, object], reason: str) -> None:
     message = f"The connection of the MCP server 's' cannot be used: {reason}"
     assert load_mcp_tools_sync({"s": connection}) == invalid(message)
 
@@ -358,7 +358,7 @@ FILE = {"type": "resource", "resource": {"uri": "a:b", "mimeType": "text/plain",
         ),
     ],
 )
-def test_an_answer_becomes_data(answer: JsonMap, data: JsonMap) -> None:
+def test_answer_becomes_data(answer: JsonMap, data: JsonMap) -> None:
     assert call_result("s__t", answer) == ToolOutput(ToolResult(ok=True, data=data))
 
 
@@ -370,7 +370,7 @@ def test_an_answer_becomes_data(answer: JsonMap, data: JsonMap) -> None:
         ([text("x" * 1_000_000)], f"s__t failed: {'x' * (LONGEST_ERROR - 3)}..."),
     ],
 )
-def test_an_error_is_bounded_and_plain(content: list[Any], message: str) -> None:
+def test_error_is_bounded_and_plain(content: list[Any], message: str) -> None:
     error = ToolError(code=ToolErrorCode.IO_ERROR, message=message)
     assert call_result("s__t", {"content": content, "isError": True}) == ToolOutput.failed(error)
 

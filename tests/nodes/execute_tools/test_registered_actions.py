@@ -16,7 +16,7 @@ from mendgraph.nodes.records import Effect, JsonMap
 from tests.nodes.execute_tools.action_doubles import Do
 
 
-def test_an_action_sees_by_its_flag_that_its_time_is_over() -> None:
+def test_action_sees_by_its_flag_that_its_time_is_over() -> None:
     seen: list[str] = []
 
     class Patient:
@@ -72,7 +72,7 @@ def test_what_a_registry_gives_an_environment_executes(tmp_path: Path, action: A
     assert registered.execute(file_name=str(tmp_path / "notes.txt")) == data
 
 
-def test_a_registered_action_has_a_schema_and_arguments_that_do_not_fit_are_refused() -> None:
+def test_registered_action_has_a_schema_and_arguments_that_do_not_fit_are_refused() -> None:
     registry = ActionRegistry([Notebook()])
     [spec] = registry.specs()
     assert (spec.parameters["required"], spec.parameters["properties"]["file_name"]) == (
@@ -97,7 +97,7 @@ def first_two_numbers(rows: Iterable[int]) -> list[int]:
 
 
 @pytest.mark.parametrize("execute", [first_two, first_two_numbers])
-def test_a_registered_action_takes_an_endless_iterator_untouched(execute: Callable[..., Any]) -> None:
+def test_registered_action_takes_an_endless_iterator_untouched(execute: Callable[..., Any]) -> None:
     action = Do("take", execute)
     environment = Environment(actions=ActionRegistry([tool(execute, effect=Effect.READ, name="take")]))
     named = environment.execute_action("take", {"rows": itertools.count(3)})
@@ -119,7 +119,7 @@ def test_only_registered_names_are_known_and_none_twice() -> None:
         ActionRegistry([object()])  # type: ignore[list-item]
 
 
-def test_a_tool_of_the_package_works_on_the_base_directory(tmp_path: Path) -> None:
+def test_tool_of_the_package_works_on_the_base_directory(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello\n")
     (tmp_path / "notes.bin").write_text("hello\n")
     environment = Environment(base_dir=str(tmp_path))
@@ -129,7 +129,7 @@ def test_a_tool_of_the_package_works_on_the_base_directory(tmp_path: Path) -> No
     assert Environment().execute_action(read_file, {"path": "notes.txt"})["error_type"] == "permission_denied"
 
 
-def test_a_validator_of_the_registry_checks_after_the_schema_and_normalises() -> None:
+def test_validator_of_the_registry_checks_after_the_schema_and_normalises() -> None:
     def positive(args: JsonMap) -> JsonMap:
         if args["lines"] < 1:
             raise ValueError("lines must be positive")

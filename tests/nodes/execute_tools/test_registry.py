@@ -56,7 +56,7 @@ def registry() -> ActionRegistry:
     return ActionRegistry([show, _open_ended, later])
 
 
-def test_a_typed_function_is_a_tool() -> None:
+def test_typed_function_is_a_tool() -> None:
     assert show.spec == ToolSpec(
         name="show",
         description="Shows a file, or a part of it.",
@@ -71,7 +71,7 @@ def test_a_typed_function_is_a_tool() -> None:
     )
 
 
-def test_the_registry_finds_by_name(registry: ActionRegistry) -> None:
+def test_registry_finds_by_name(registry: ActionRegistry) -> None:
     assert registry.get("show") is show
     assert registry.get("nope") is None
     assert registry.names() == {"show", "open_ended", "later"}
@@ -102,7 +102,7 @@ def test_arguments_become_canonical_or_sentences(
     assert registry.validate(name, arguments) == expected
 
 
-def test_a_tool_without_a_docstring_is_a_programming_error() -> None:
+def test_tool_without_a_docstring_is_a_programming_error() -> None:
     def mute(context: ToolContext, arguments: OpenArguments) -> ToolOutput:
         raise NotImplementedError
 
@@ -128,7 +128,7 @@ def moody(_: ToolContext, arguments: Moody) -> ToolOutput:
     return ToolOutput.ok(**arguments.model_dump())
 
 
-def test_a_validator_that_breaks_refuses_the_arguments() -> None:
+def test_validator_that_breaks_refuses_the_arguments() -> None:
     assert moody.validate({"x": 1}) == ["the arguments could not be checked (KeyError: 1)"]
 
 
@@ -151,7 +151,7 @@ async def add(a: int, b: int = 2, **rest: Any) -> int:
     return a + b + len(rest)
 
 
-def test_a_function_with_arguments_of_its_own_is_a_tool(context: ToolContext, tmp_path: Path) -> None:
+def test_function_with_arguments_of_its_own_is_a_tool(context: ToolContext, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("1\n2\n", encoding="utf-8")
     assert count_lines.spec == ToolSpec(
         name="count_lines",
@@ -183,7 +183,7 @@ def _paths(arguments: JsonMap) -> list[str]:
 
 
 @pytest.mark.parametrize("effect", [None, "read"])
-def test_an_effect_is_never_guessed(effect: Any) -> None:
+def test_effect_is_never_guessed(effect: Any) -> None:
     message = r"A tool has to say its effect, as in @tool\(effect=Effect.READ\); there are Effect.NONE, Effect.READ,"
     with pytest.raises(TypeError, match=message):
         tool(_paths, effect=effect)
@@ -237,7 +237,7 @@ def _default(a: int = Field(description="A number.")) -> object:
 
 
 @pytest.mark.parametrize("function", [_first, _last, _default])
-def test_the_context_is_found_by_its_type_wherever_it_stands(function: Callable[..., Any]) -> None:
+def test_context_is_found_by_its_type_wherever_it_stands(function: Callable[..., Any]) -> None:
     assert called(function, a=1) == ("context", 1)
 
 
@@ -254,7 +254,7 @@ def _untyped(context: Any, point: Point) -> object:
 
 
 @pytest.mark.parametrize("function", [_model_first, _model_alone, _untyped])
-def test_a_single_model_stands_for_all_arguments(function: Callable[..., Any]) -> None:
+def test_single_model_stands_for_all_arguments(function: Callable[..., Any]) -> None:
     model, run = read_signature(function, (), ToolContext)
     assert model is Point
     assert run(Context(), Point(x=1)) == (Context(), 1)
@@ -275,7 +275,7 @@ def test_extras_need_no_type_and_none_takes_the_place_of_the_context() -> None:
         called(_extras, context="forged")
 
 
-def test_a_default_of_none_needs_no_type_of_its_own() -> None:
+def test_default_of_none_needs_no_type_of_its_own() -> None:
     def implicit(x: int = None) -> object:  # type: ignore[assignment]  # noqa: RUF013 - as people write it
         return x
 
@@ -283,7 +283,7 @@ def test_a_default_of_none_needs_no_type_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("name", ["path", "filename", "file_name"])
-def test_a_path_may_be_called_by_each_of_its_names(name: str) -> None:
+def test_path_may_be_called_by_each_of_its_names(name: str) -> None:
     assert called(_extras, **{name: "a.py"}) == ("a.py", {})
 
 
@@ -325,9 +325,7 @@ def _unreadable(x: "Nowhere") -> None:  # type: ignore[name-defined]  # noqa: F8
         (_callback, "has a parameter of a type without a JSON schema: "),
     ],
 )
-def test_a_signature_that_says_too_little_is_refused_with_the_remedy(
-    function: Callable[..., Any], message: str
-) -> None:
+def test_signature_that_says_too_little_is_refused_with_the_remedy(function: Callable[..., Any], message: str) -> None:
     with pytest.raises(TypeError) as caught:
         read_signature(function, (), ToolContext)
     assert str(caught.value).startswith(f"The tool {function.__name__!r} {message}")

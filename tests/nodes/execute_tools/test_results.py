@@ -85,7 +85,7 @@ def test_what_is_not_json_is_an_error(value: Any) -> None:
         {"plan": "junk"},
     ],
 )
-def test_an_output_with_a_field_of_another_type_is_refused(fields: dict[str, Any]) -> None:
+def test_output_with_a_field_of_another_type_is_refused(fields: dict[str, Any]) -> None:
     odd = replace(ToolOutput.ok(), **fields)
     assert not is_usable(odd)
     with pytest.raises(TypeError, match="a field of its ToolOutput is of the wrong type"):
@@ -107,7 +107,7 @@ def kept(result: ToolResult) -> tuple[list[str], list[str]]:
     return clip(result, keep).data.get("clipped", []), texts
 
 
-def test_a_long_string_keeps_head_and_tail_and_is_kept_whole() -> None:
+def test_long_string_keeps_head_and_tail_and_is_kept_whole() -> None:
     text = f"{'a' * 100_000}{'z' * 100_000}"
     result = ToolResult(ok=True, data={"text": text, "n": 1})
     assert clip(result).data == {
@@ -120,7 +120,7 @@ def test_a_long_string_keeps_head_and_tail_and_is_kept_whole() -> None:
     assert texts == [text]
 
 
-def test_a_long_list_keeps_head_and_tail_and_is_kept_in_its_result() -> None:
+def test_long_list_keeps_head_and_tail_and_is_kept_in_its_result() -> None:
     result = ToolResult(ok=True, data={"deep": {"hits": [f"{number:0100}" for number in range(5_000)]}})
     hits = clip(result).data["deep"]["hits"]
     assert (len(hits), int(hits[0]), int(hits[99]), int(hits[100]), int(hits[-1])) == (200, 0, 99, 4_900, 4_999)
@@ -156,7 +156,7 @@ def test_errors_are_bounded_as_well() -> None:
         {"nested": [[[["x" * 99] * 40] * 40] * 40]},
     ],
 )
-def test_the_result_always_fits(data: dict[str, Any]) -> None:
+def test_result_always_fits(data: dict[str, Any]) -> None:
     said, texts = kept(ToolResult(ok=True, data=data))
     assert len(texts) == 1
     assert said[-1] == 'all of it: read_file path="@result/1"'
@@ -206,7 +206,7 @@ REFUSED = "t failed: ConnectionRefusedError: [Errno 111] x"
         (raised("t", ConnectionRefusedError(111, "x"), 1), "tool_error:[Errno 111] x", Code.UNAVAILABLE, REFUSED),
     ],
 )
-def test_the_error_table(failure: ToolRun, error: str, code: ToolErrorCode, message: str) -> None:
+def test_error_table(failure: ToolRun, error: str, code: ToolErrorCode, message: str) -> None:
     told = failure.result.error
     assert told is not None
     assert (failure.error, told.code, told.message) == (error, code, message)
@@ -257,7 +257,7 @@ def code_of(run: ToolRun) -> ToolErrorCode | None:
         (with_code(1062), False),
     ],
 )
-def test_an_endpoint_that_is_down_is_unavailable(error: BaseException, outage: bool) -> None:
+def test_endpoint_that_is_down_is_unavailable(error: BaseException, outage: bool) -> None:
     assert (code_of(raised("t", error, 1)) is ToolErrorCode.UNAVAILABLE) is outage
 
 
@@ -274,11 +274,11 @@ def test_an_endpoint_that_is_down_is_unavailable(error: BaseException, outage: b
         (RuntimeError("a " * 995 + "quokka-4471-lantern-88"), "a " * 995),
     ],
 )
-def test_a_reason_is_short_without_secrets_and_never_empty(error: BaseException, reason: str) -> None:
+def test_reason_is_short_without_secrets_and_never_empty(error: BaseException, reason: str) -> None:
     assert reason_of(error) == reason
 
 
-def test_an_interrupt_is_no_reason() -> None:
+def test_interrupt_is_no_reason() -> None:
     class Interrupted(Exception):  # noqa: N818 - it is none
         def __str__(self) -> str:
             raise KeyboardInterrupt

@@ -116,7 +116,7 @@ def test_calls_for_which_no_time_is_left_do_not_run() -> None:
     assert [call_id for call_id, *_ in engine.seen] == ["c0", "c1"]
 
 
-def test_the_time_between_the_records_of_a_call_is_its_time_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_between_the_records_of_a_call_is_its_time_too(monkeypatch: pytest.MonkeyPatch) -> None:
     now = count(0.0, 1.5)  # of which an engine that says 5 ms has seen nothing
     monkeypatch.setattr("mendgraph.nodes.execute_tools.step.monotonic_s", lambda: next(now))
     lefts: list[tuple[float, float]] = []
@@ -148,7 +148,7 @@ class Stopping(Engine):
 NOT_BEGUN = ToolResult.failure(ToolErrorCode.CANCELLED, "The run was stopped before this call, so it did not run.")
 
 
-def test_a_stop_lets_the_running_call_finish_and_no_other_begin() -> None:
+def test_stop_lets_the_running_call_finish_and_no_other_begin() -> None:
     scope = CancellationScope()
     engine = Stopping(scope, "c1", edit=ToolOutput(OK, changes=(change("a.py"),)))
     items = [call("read", "c0"), call("edit", "c1"), call("edit", "c2"), call("read", "c3")]
@@ -163,7 +163,7 @@ def test_a_stop_lets_the_running_call_finish_and_no_other_begin() -> None:
     assert [call_id for call_id, *_ in engine.seen] == ["c0", "c1"]
 
 
-def test_a_stop_throws_no_answer_away_that_everything_went_well_for() -> None:
+def test_stop_throws_no_answer_away_that_everything_went_well_for() -> None:
     scope = CancellationScope()
     context = replace(CONTEXT, scope=scope)
     answered = step(Stopping(scope, "read"), [READ, ANSWER], context=context)
@@ -206,7 +206,7 @@ ANSWER, READ, EDIT = call("final_answer"), call("read"), call("edit")
     ],
     ids=["last", "failed", "denied", "both", "settled well", "malformed", "denied itself"],
 )
-def test_the_final_answer_comes_last_and_stands_only_when_all_went_well(
+def test_final_answer_comes_last_and_stands_only_when_all_went_well(
     items: list[ToolCall | CallError], before: list[CallResult | None], results: list[CallResult], ran: list[str]
 ) -> None:
     engine = Engine(edit=ToolOutput(FAILED))
@@ -218,7 +218,7 @@ SAME = ToolResult.failure(ToolErrorCode.UNCHANGED, "The block is identical.")
 
 
 @pytest.mark.parametrize("changes", [(), (change("b.py"),)])
-def test_a_file_repeated_as_it_is_does_not_stand_in_the_way_beside_a_change(changes: tuple[FileChange, ...]) -> None:
+def test_file_repeated_as_it_is_does_not_stand_in_the_way_beside_a_change(changes: tuple[FileChange, ...]) -> None:
     engine = Engine(read=ToolOutput(OK, changes), edit=ToolOutput(SAME))
     before = step(Engine(edit=ToolOutput(SAME)), [EDIT, ANSWER], context=replace(CONTEXT, changes=changes)).results
     answers = step(engine, [READ, EDIT, ANSWER]).results[-1], before[-1]
@@ -266,7 +266,7 @@ def test_of_several_edits_the_last_is_judged(gated: bool) -> None:
 
 
 @pytest.mark.parametrize(("changed", "taken"), [(False, False), (["f"], True), ([], True)])
-def test_an_edit_that_only_showed_its_file_stands_in_the_way_of_the_answer(changed: Any, taken: bool) -> None:
+def test_edit_that_only_showed_its_file_stands_in_the_way_of_the_answer(changed: Any, taken: bool) -> None:
     engine = Engine(edit=ToolOutput.ok(path="a.py", changed=changed), final_answer=ToolOutput(OK))
     done = step(engine, [call("edit"), call("final_answer")])
     assert [result.result.ok for result in done.results] == [True, taken]

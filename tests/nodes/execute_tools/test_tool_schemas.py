@@ -45,7 +45,7 @@ SCHEMAS: tuple[tuple[JsonMap, JsonMap, str], ...] = (
 
 
 @pytest.mark.parametrize(("schema", "usable", "told"), SCHEMAS)
-def test_a_schema_is_made_usable_and_can_be_described(schema: JsonMap, usable: JsonMap, told: str) -> None:
+def test_schema_is_made_usable_and_can_be_described(schema: JsonMap, usable: JsonMap, told: str) -> None:
     shown = shown_schema(schema)
     assert shown == usable
     spec = ToolSpec(name="t", description="It acts.", parameters=shown, effect=Effect.READ)
@@ -53,7 +53,7 @@ def test_a_schema_is_made_usable_and_can_be_described(schema: JsonMap, usable: J
 
 
 @pytest.mark.parametrize("properties", [None, [], {}])
-def test_a_schema_without_properties_takes_none(properties: Any) -> None:
+def test_schema_without_properties_takes_none(properties: Any) -> None:
     assert usable_schema({"properties": properties}) == {"properties": {}, "type": "object"}
 
 
@@ -68,7 +68,7 @@ def size_of(schema: JsonMap) -> int:
     return len(orjson.dumps(schema))
 
 
-def test_a_schema_of_80_kb_is_shown_as_it_is() -> None:
+def test_schema_of_80_kb_is_shown_as_it_is() -> None:
     arguments = {f"argument_{n}": {"type": "string", "description": "d" * 100} for n in range(560)}
     schema = {"type": "object", "properties": arguments}
     assert size_of(schema) > 80_000
@@ -101,7 +101,7 @@ LARGE: tuple[tuple[str, JsonMap, JsonMap], ...] = (
 
 
 @pytest.mark.parametrize(("properties", "shown"), [each[1:] for each in LARGE], ids=[each[0] for each in LARGE])
-def test_a_schema_that_is_too_large_loses_descriptions_first_then_large_optional_parts(
+def test_schema_that_is_too_large_loses_descriptions_first_then_large_optional_parts(
     properties: JsonMap, shown: JsonMap
 ) -> None:
     fitted = fitted_schema({"type": "object", "properties": properties})
@@ -110,7 +110,7 @@ def test_a_schema_that_is_too_large_loses_descriptions_first_then_large_optional
     assert {name: fitted["properties"][name] for name in shown} == shown
 
 
-def test_a_required_argument_is_kept_whole_and_refused_where_it_is_too_large() -> None:
+def test_required_argument_is_kept_whole_and_refused_where_it_is_too_large() -> None:
     schema = {"type": "object", "properties": {"a": {"enum": ["x" * 140_000]}}, "required": ["a"]}
     with pytest.raises(ValueError, match="bytes without all that is optional, and 131072 are the most"):
         shown_schema(schema)
@@ -131,7 +131,7 @@ UNDESCRIBED: tuple[tuple[Any, str], ...] = (
 
 
 @pytest.mark.parametrize(("schema", "reason"), UNDESCRIBED, ids=["pydantic has no schema", "too large", "no object"])
-def test_a_tool_of_langchain_that_cannot_be_described_is_alone_unavailable(
+def test_tool_of_langchain_that_cannot_be_described_is_alone_unavailable(
     schema: Any, reason: str, tmp_path: Path
 ) -> None:
     odd = StructuredTool(name="odd", description="Odd.", args_schema=schema, func=print)
@@ -149,7 +149,7 @@ def test_a_tool_of_langchain_that_cannot_be_described_is_alone_unavailable(
 
 
 @pytest.mark.parametrize("protocol", Protocol)
-def test_a_tool_with_such_a_schema_is_called_in_either_protocol(protocol: Protocol, tmp_path: Path) -> None:
+def test_tool_with_such_a_schema_is_called_in_either_protocol(protocol: Protocol, tmp_path: Path) -> None:
     called: list[Any] = []
 
     def pick_it(pair: list[str]) -> None:

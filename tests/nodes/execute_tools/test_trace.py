@@ -31,7 +31,7 @@ def test_events_carry_run_step_and_milliseconds() -> None:
     assert sink.events == [TraceEvent("a", {}, "run", "step", 7), TraceEvent("b", {"n": 1}, "run", "step", 20)]
 
 
-def test_a_listener_that_breaks_does_not_break_the_run() -> None:
+def test_listener_that_breaks_does_not_break_the_run() -> None:
     def broken(_: TraceEvent) -> None:
         raise ZeroDivisionError
 
@@ -77,7 +77,7 @@ def log(tmp_path: Path) -> RunLog:
     return RunLog(AuditLog(str(tmp_path)), Redactor([SECRET]), "t")
 
 
-def test_a_call_is_written_with_its_verdict_and_its_end(log: RunLog, tmp_path: Path) -> None:
+def test_call_is_written_with_its_verdict_and_its_end(log: RunLog, tmp_path: Path) -> None:
     done = CallResult(call_id="c", tool="write_file", result=ToolResult.success(), changes=(CHANGE,), ms=7, attempts=2)
     log.call(3, call(path="a.py", content="x"), ALLOW, done)
     [line] = lines(tmp_path)
@@ -99,7 +99,7 @@ def test_a_call_is_written_with_its_verdict_and_its_end(log: RunLog, tmp_path: P
     }
 
 
-def test_a_call_that_could_not_be_read_is_written_too(log: RunLog, tmp_path: Path) -> None:
+def test_call_that_could_not_be_read_is_written_too(log: RunLog, tmp_path: Path) -> None:
     error = ExtractionError(ExtractionErrorType.INVALID_JSON_SYNTAX, 1, "tool: x(", "cut")
     item = CallError(call_id="c", tool="x", raw_arguments="(\ud800", error=error)
     refused = ToolResult.failure(ToolErrorCode.INVALID_ARGUMENT, "cut")
@@ -124,7 +124,7 @@ def test_a_call_that_could_not_be_read_is_written_too(log: RunLog, tmp_path: Pat
         ({"argv": ["x" * 500]}, "x" * LONGEST_TARGET),
     ],
 )
-def test_a_line_names_the_program_or_the_host(log: RunLog, tmp_path: Path, arguments: JsonMap, target: str) -> None:
+def test_line_names_the_program_or_the_host(log: RunLog, tmp_path: Path, arguments: JsonMap, target: str) -> None:
     log.cut_off(1, call(**arguments), ALLOW)
     assert [line["target"] for line in lines(tmp_path)] == [target]
 

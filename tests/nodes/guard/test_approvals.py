@@ -21,7 +21,7 @@ REJECTED = Decision("reject")
 NO_WORD, NO_ANSWER = Decision("reject", UNREADABLE), Decision("reject", UNANSWERED)
 
 
-def test_the_digest_is_another_one_for_other_arguments_another_file_and_another_diff() -> None:
+def test_digest_is_another_one_for_other_arguments_another_file_and_another_diff() -> None:
     other = CALL.model_copy(update={"arguments": {**ARGUMENTS, "new_str": "c"}})
     changed = SHOWN._replace(pins=(("a.py", "1" * 64, "mark"),))
     digests = [digest_of(CALL, SHOWN), digest_of(other, SHOWN), digest_of(CALL, changed), digest_of(CALL, NO_PREVIEW)]
@@ -55,5 +55,5 @@ def test_the_digest_is_another_one_for_other_arguments_another_file_and_another_
         (None, NO_WORD),
     ],
 )
-def test_an_answer_is_read_or_counts_as_a_rejection(answer: object, decision: Decision) -> None:
+def test_answer_is_read_or_counts_as_a_rejection(answer: object, decision: Decision) -> None:
     assert read_decision(answer, 0) == decision

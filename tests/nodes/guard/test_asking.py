@@ -60,14 +60,14 @@ class Desk:
         return settle_with_person([CALL] * len(verdicts), list(verdicts), SPECS, self.hands)
 
 
-def test_a_call_is_allowed_for_what_was_shown_under_its_real_name() -> None:
+def test_call_is_allowed_for_what_was_shown_under_its_real_name() -> None:
     desk = Desk("approve")
     expected = Verdict(kind=VerdictKind.ALLOW, rule="ask_before_write", path="a.py", pins=PINS)
     assert desk.settle(ALLOWED, ASKED).verdicts == [ALLOWED, expected]
     assert [(each["index"], each["path"], each["preview"]) for each in desk.asked[0]["calls"]] == [(1, "a.py", DIFF)]
 
 
-def test_a_link_to_project_configuration_is_asked_for_as_that_and_cannot_be_granted() -> None:
+def test_link_to_project_configuration_is_asked_for_as_that_and_cannot_be_granted() -> None:
     desk = Desk("approve_for_run", names=("a.py", "pyproject.toml"))
     settled = desk.settle(ASKED)
     assert [(each["rule"], each["choices"]) for each in desk.asked[0]["calls"]] == [("project_config", {})]
@@ -75,7 +75,7 @@ def test_a_link_to_project_configuration_is_asked_for_as_that_and_cannot_be_gran
 
 
 @pytest.mark.parametrize(("seen", "pins"), [(PINS, None), (None, None), ((), ())])
-def test_a_granted_call_that_could_do_nothing_when_it_was_judged_may_do_nothing_later(
+def test_granted_call_that_could_do_nothing_when_it_was_judged_may_do_nothing_later(
     seen: tuple[tuple[str, str, str], ...] | None, pins: tuple[tuple[str, str, str], ...] | None
 ) -> None:
     """Else it might, on files that the calls before it make, reach project configuration that nobody has seen."""
@@ -89,14 +89,14 @@ def test_a_granted_call_that_could_do_nothing_when_it_was_judged_may_do_nothing_
     assert (settled.verdicts, desk.asked) == ([expected], [])
 
 
-def test_a_call_that_can_do_nothing_is_not_asked_about_and_may_do_nothing_later() -> None:
+def test_call_that_can_do_nothing_is_not_asked_about_and_may_do_nothing_later() -> None:
     desk = Desk()
     hands = replace(desk.hands, preview=lambda calls: dict.fromkeys(calls, Preview(DIFF, ("a.py",), ())))
     settled = settle_with_person([CALL], [ASKED], SPECS, hands)
     assert (settled.verdicts[0].kind, settled.verdicts[0].pins, desk.asked) == (VerdictKind.ALLOW, (), [])
 
 
-def test_a_call_that_would_be_refused_all_the_same_is_refused_without_a_question() -> None:
+def test_call_that_would_be_refused_all_the_same_is_refused_without_a_question() -> None:
     desk, error = Desk(), ToolError(code=ToolErrorCode.NOT_FOUND, message="There is no such program.")
     settled = settle_with_person([CALL], [ASKED], SPECS, replace(desk.hands, subject=lambda _: error))
     assert (settled.verdicts[0].kind, settled.verdicts[0].error, desk.asked) == (VerdictKind.DENY, error, [])
@@ -119,7 +119,7 @@ def test_a_call_that_would_be_refused_all_the_same_is_refused_without_a_question
         ("nobody", ToolErrorCode.APPROVAL_REQUIRED, NOBODY),
     ],
 )
-def test_a_call_that_is_not_approved_is_told_why(decision: Any, code: ToolErrorCode, message: str) -> None:
+def test_call_that_is_not_approved_is_told_why(decision: Any, code: ToolErrorCode, message: str) -> None:
     settled = Desk({"decisions": {"0": decision}}).settle(ASKED)
     unsaid = "no answer that can be read came for" if decision is None else "you refused"
     refused = {"refused": "nobody could be asked to approve" if decision == "nobody" else unsaid}
@@ -132,7 +132,7 @@ def test_what_changed_since_it_was_shown_does_not_run() -> None:
         assert (verdict.kind, verdict.error and verdict.error.code) == (VerdictKind.DENY, ToolErrorCode.CONFLICT)
 
 
-def test_an_answer_that_repeats_the_digest_is_for_what_was_shown() -> None:
+def test_answer_that_repeats_the_digest_is_for_what_was_shown() -> None:
     def shown(request: ApprovalRequest) -> JsonMap:
         return {"decisions": {"0": {"action": "approve", "digest": request["calls"][0]["digest"]}}}
 
@@ -141,18 +141,18 @@ def test_an_answer_that_repeats_the_digest_is_for_what_was_shown() -> None:
     assert (stale.kind, stale.error and stale.error.code) == (VerdictKind.DENY, ToolErrorCode.CONFLICT)
 
 
-def test_an_edited_call_is_bound_to_what_it_would_do_itself() -> None:
+def test_edited_call_is_bound_to_what_it_would_do_itself() -> None:
     settled = Desk({"decisions": {"0": {"action": "edit", "arguments": {"path": "a.py", "text": "y"}}}}).settle(ASKED)
     assert settled.items == [CALL.model_copy(update={"arguments": {"path": "a.py", "text": "y"}})]
     assert (settled.verdicts[0].edited, settled.verdicts[0].pins) == (("text",), (("a.py", "old", "edited"),))
 
 
-def test_an_edit_that_changes_nothing_is_an_approval() -> None:
+def test_edit_that_changes_nothing_is_an_approval() -> None:
     settled = Desk({"decisions": {"0": {"action": "edit", "arguments": CALL.arguments}}}).settle(ASKED)
     assert (settled.items, settled.verdicts[0].edited, settled.verdicts[0].pins) == ([CALL], (), PINS)
 
 
-def test_a_stop_lets_nothing_of_the_reply_run() -> None:
+def test_stop_lets_nothing_of_the_reply_run() -> None:
     settled = Desk({"decisions": {"1": "approve", "2": "stop"}}).settle(ALLOWED, ASKED, ASKED)
     assert [each.kind for each in settled.verdicts] == [VerdictKind.DENY] * 3
     assert stop_asked_for(settled.verdicts) is not None

@@ -27,7 +27,7 @@ def test_one_call_is_a_form_of_its_arguments() -> None:
     }
 
 
-def test_a_file_cannot_end_the_block_in_which_it_is_shown() -> None:
+def test_file_cannot_end_the_block_in_which_it_is_shown() -> None:
     escaping = {**ONE, "preview": {"kind": "arguments", "text": "````\n# Approved\n```", "truncated": False}}
     assert page_fields([escaping])["description"] == "edit_file a.py (ask)\n\n`````text\n````\n# Approved\n```\n`````"
 
@@ -51,12 +51,12 @@ def test_a_file_cannot_end_the_block_in_which_it_is_shown() -> None:
         ({"decisions": [{"type": "approve"}] * 3}, {}),
     ],
 )  # fmt: skip
-def test_the_answer_of_a_page_is_one_of_ours(answer: Any, decisions: Any) -> None:
+def test_answer_of_a_page_is_one_of_ours(answer: Any, decisions: Any) -> None:
     expected = answer if decisions is None else {"decisions": decisions}
     assert page_answer(answer, [ONE, TWO]) == expected
 
 
-def test_a_field_that_held_no_text_is_read_as_json() -> None:
+def test_field_that_held_no_text_is_read_as_json() -> None:
     edited = {**EDIT, "new_str": "3", "replace_all": "true", "extra": "1"}
     answer = [{"type": "edit", "args": {"action": "edit_file", "args": edited}}]
     read = page_answer(answer, [ONE])
@@ -91,7 +91,7 @@ def test_nothing_but_a_word_for_yes_lets_a_call_run_as_it_is(answer: Any) -> Non
         ("a\n\n# Approved\n.py", "`a  # Approved .py`"),
     ],
 )
-def test_a_file_name_is_no_markup_on_a_page(path: str, said: str) -> None:
+def test_file_name_is_no_markup_on_a_page(path: str, said: str) -> None:
     assert page_fields([{**TWO, "path": path}])["description"] == f"run_command {said} (ask)"
 
 
@@ -102,7 +102,7 @@ def test_a_file_name_is_no_markup_on_a_page(path: str, said: str) -> None:
         {"decisions": [{"type": "edit", "edited_action": {"name": "read_file", "args": {"path": "a.py"}}}]},
     ],
 )
-def test_an_edit_cannot_exchange_the_tool(answer: object) -> None:
+def test_edit_cannot_exchange_the_tool(answer: object) -> None:
     asked: Any = {**ONE, "arguments": {"path": "a.py"}, "tool": "delete_file"}
     other = read_decision(page_answer(answer, [asked]), 0)
     assert other.action == "reject"

@@ -135,7 +135,7 @@ def test_links_to_a_system_directory_are_followed(tmp_path: Path) -> None:
     assert not is_system_path(tmp_path / "calc.py")
 
 
-def test_a_path_is_resolved_against_the_current_folder_and_a_name_of_a_workspace_is_not(
+def test_path_is_resolved_against_the_current_folder_and_a_name_of_a_workspace_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir("/etc")
@@ -144,7 +144,7 @@ def test_a_path_is_resolved_against_the_current_folder_and_a_name_of_a_workspace
     assert judge_path("passwd", for_write=True, rules=DEFAULT_GUARDRAIL_RULES) is None
 
 
-def test_a_path_that_cannot_be_resolved_is_blocked_only_where_the_disk_may_be_asked(tmp_path: Path) -> None:
+def test_path_that_cannot_be_resolved_is_blocked_only_where_the_disk_may_be_asked(tmp_path: Path) -> None:
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
     assert is_system_path(loop)
@@ -176,7 +176,7 @@ def test_what_runs_later_or_steers_tools_and_agents() -> None:
     assert [(runs_later(path), runs_later(path, new=True)) for path in modules] == [(False, True)] * 2
 
 
-def test_a_rule_that_fails_blocks() -> None:
+def test_rule_that_fails_blocks() -> None:
     rules = (FileGuardrailRule("broken", "A broken rule", lambda path: bool(path.name[99])),)
     message = "Blocked by rule 'broken': A broken rule (its check raised IndexError)"
     assert check_file_guardrails(Path("calc.py"), rules).violations == (
@@ -193,7 +193,7 @@ protected = create_protected_edit_file_tool(edit_file)
 
 
 @pytest.mark.parametrize("path", ["a\0b", "loop"])
-def test_the_protected_tool_blocks_a_path_that_leads_nowhere(
+def test_protected_tool_blocks_a_path_that_leads_nowhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -152,7 +152,7 @@ def test_all_calls_that_need_a_person_are_one_question(ask: tuple[Any, Ask]) -> 
     assert asked_about(ask[0]) == [(0, "a.py", "ask_before_write", grant), (2, "c.toml", "project_config", "")]
 
 
-def test_the_answer_becomes_the_verdicts(ask: tuple[Any, Ask]) -> None:
+def test_answer_becomes_the_verdicts(ask: tuple[Any, Ask]) -> None:
     after = ask[1]({"decisions": {"0": {"action": "approve_for_run"}, "2": {"action": "reject", "reason": "no"}}})
     refused = "A person did not approve this call: no. Do something else, or explain in your answer what is needed."
     rejected = denied("project_config", ToolErrorCode.PERMISSION_DENIED, refused, path="c.toml")
@@ -169,7 +169,7 @@ def test_the_answer_becomes_the_verdicts(ask: tuple[Any, Ask]) -> None:
     )
 
 
-def test_an_edited_call_takes_the_place_of_the_models(ask: tuple[Any, Ask]) -> None:
+def test_edited_call_takes_the_place_of_the_models(ask: tuple[Any, Ask]) -> None:
     after = ask[1]({"decisions": {"0": {"action": "edit", "arguments": {"path": "d.py"}}}})
     assert (after["items"][0], after["verdicts"][0].edited) == (call("1", "write", "d.py"), ("path",))
 
@@ -181,7 +181,7 @@ def test_an_edited_call_takes_the_place_of_the_models(ask: tuple[Any, Ask]) -> N
         ({"path": "a.py", "mode": 7}, "edited_arguments", "The arguments do not fit write: path: Field required"),
     ],
 )
-def test_an_edit_that_may_not_run_is_refused(ask: tuple[Any, Ask], arguments: JsonMap, rule: str, problem: str) -> None:
+def test_edit_that_may_not_run_is_refused(ask: tuple[Any, Ask], arguments: JsonMap, rule: str, problem: str) -> None:
     after = ask[1]({"decisions": {"0": {"action": "edit", "arguments": arguments}, "2": "approve"}})
     verdict = after["verdicts"][0]
     assert (verdict.kind, verdict.rule) == (VerdictKind.DENY, rule)
@@ -189,7 +189,7 @@ def test_an_edit_that_may_not_run_is_refused(ask: tuple[Any, Ask], arguments: Js
     assert after["verdicts"][2].kind is VerdictKind.ALLOW
 
 
-def test_a_stop_ends_the_run_with_a_result_for_every_call(ask: tuple[Any, Ask]) -> None:
+def test_stop_ends_the_run_with_a_result_for_every_call(ask: tuple[Any, Ask]) -> None:
     after = ask[1]("stop")
     stopped = "This call did not run: a person stopped the run."
     assert (after["results"], after["stop"]) == (

@@ -62,9 +62,9 @@ def test_spellings_that_some_file_system_takes_for_one_name(component: str, expe
         (".", (), False),
     ],
 )
-def test_the_parts_of_a_path(path: str, parts: tuple[str, ...], leaves: bool) -> None:
+def test_parts_of_a_path(path: str, parts: tuple[str, ...], leaves: bool) -> None:
     assert (folded_parts(Path(path)), climbs(PurePosixPath(path))) == (parts, leaves)
 
 
-def test_a_message_shows_200_characters_of_a_path() -> None:
+def test_message_shows_200_characters_of_a_path() -> None:
     assert [shown("x" * length) for length in (200, 201)] == ["x" * 200, "x" * 200 + "..."]

@@ -35,7 +35,7 @@ def prefix(line: str) -> str | None:
         ("pytest -q tests", "pytest"),
     ],
 )
-def test_a_simple_command_has_its_program_and_subcommand_as_prefix(line: str, expected: str) -> None:
+def test_simple_command_has_its_program_and_subcommand_as_prefix(line: str, expected: str) -> None:
     assert prefix(line) == expected
 
 
@@ -147,7 +147,7 @@ def test_what_starts_other_programs_has_no_prefix(line: str) -> None:
     assert prefix(line.replace(";", r"\;")) is None
 
 
-def test_a_program_of_the_workspace_has_no_prefix() -> None:
+def test_program_of_the_workspace_has_no_prefix() -> None:
     call = command("./ls", "-l")
     assert matter_of(call, f"{ROOT}/ls", ROOT) == Matter(f"{ROOT}/ls", ("ls",), None)
     assert matter_of(call, "/usr/bin/ls", ROOT) == Matter("/usr/bin/ls", ("ls",), ("ls",))
@@ -167,7 +167,7 @@ def offered(
     return {answer: each.allows for answer, each in found.items()}
 
 
-def test_the_answers_say_what_they_allow() -> None:
+def test_answers_say_what_they_allow() -> None:
     every = "edit_file on every file that no rule denies, except project configuration"
     assert offered(WRITE, {"path": "a.py"}, "") == {"approve_for_run": every}
     log = "run_command git log (/usr/bin/git) with any further arguments"
@@ -194,7 +194,7 @@ def test_where_nothing_is_kept_no_answer_allows_it() -> None:
 
 
 @pytest.mark.parametrize("name", [f"./{'a' * 300}", "ma\u202eke"])
-def test_a_program_whose_name_cannot_be_shown_is_asked_about_each_time(name: str) -> None:
+def test_program_whose_name_cannot_be_shown_is_asked_about_each_time(name: str) -> None:
     assert offered(RUN, {"argv": [name]}, f"/usr/bin/{name}") == {}
 
 
@@ -219,7 +219,7 @@ GIT: JsonMap = {"rule": "ask_before_run", "tool": "run_command", "subject": "/us
         ("thread", ("git",), ("env", "git"), False),  # another name of the same file
     ],
 )
-def test_a_permission_is_for_commands_that_begin_with_its_words(
+def test_permission_is_for_commands_that_begin_with_its_words(
     scope: Literal["thread", "workspace"], words: tuple[str, ...], argv: tuple[str, ...], expected: bool
 ) -> None:
     permission = Permission(**GIT, prefix=words, scope=scope, place="t")
@@ -230,13 +230,13 @@ def test_a_permission_is_for_commands_that_begin_with_its_words(
 @pytest.mark.parametrize(
     "change", [{"rule": "x"}, {"tool": "x"}, {"subject": "/usr/local/bin/git"}, {"place": "other"}]
 )
-def test_a_permission_is_for_one_rule_tool_program_and_thread(change: JsonMap) -> None:
+def test_permission_is_for_one_rule_tool_program_and_thread(change: JsonMap) -> None:
     permission = Permission(**{**GIT, "prefix": ("git", "log"), "place": "t", **change})
     matter = matter_of(command("git", "log"), "/usr/bin/git", ROOT)
     assert not covers(permission, "ask_before_run", "run_command", matter, "t")
 
 
-def test_a_permission_for_a_simple_program_is_not_for_what_starts_others() -> None:
+def test_permission_for_a_simple_program_is_not_for_what_starts_others() -> None:
     find = Permission(
         rule="ask_before_run", tool="run_command", subject="/f", prefix=("find",), scope="workspace", place=ROOT
     )

@@ -85,7 +85,7 @@ def test_what_is_harmless_may_run(tool: ToolSpec, arguments: dict[str, Any], pat
 
 
 @pytest.mark.parametrize(("target", "named"), [("a.py", "read_file on 'a.py'"), ("", "read_file")])
-def test_an_overridden_action_is_refused_before_anything_else(target: str, named: str) -> None:
+def test_overridden_action_is_refused_before_anything_else(target: str, named: str) -> None:
     override = OVERRIDE.model_copy(update={"target": target})
     verdict = judge_call(call("read_file", path="/etc/passwd"), READ, AUTO, [override], "cafe")
     message = (
@@ -104,11 +104,11 @@ def test_an_overridden_action_is_refused_before_anything_else(target: str, named
     ],
 )
 @pytest.mark.parametrize("tool", [READ, WRITE])
-def test_a_path_outside_is_denied_with_what_the_workspace_says(tool: ToolSpec, path: str) -> None:
+def test_path_outside_is_denied_with_what_the_workspace_says(tool: ToolSpec, path: str) -> None:
     assert judge(tool, path=path) == denied("workspace_boundary", DENIED, f"no {shown(path)}", ("in.py",))
 
 
-def test_a_path_that_leads_inside_by_another_name_is_judged_by_its_own() -> None:
+def test_path_that_leads_inside_by_another_name_is_judged_by_its_own() -> None:
     assert judge(READ, replace(AUTO, leads_to=lambda *_: "src/a.py"), path="/link/src/a.py") == allowed("src/a.py")
     assert judge(READ, replace(AUTO, leads_to=lambda *_: ".env"), path="/link/x").rule == "env_file"
     assert judge(READ, replace(AUTO, leads_to=lambda *_: "real"), path="a\\b") == allowed("a\\b")
@@ -125,7 +125,7 @@ def test_a_path_that_leads_inside_by_another_name_is_judged_by_its_own() -> None
 
 
 @pytest.mark.parametrize("path", ["", " ", "a\0", "a\nb"])
-def test_the_workspace_says_what_an_odd_text_names(path: str) -> None:
+def test_workspace_says_what_an_odd_text_names(path: str) -> None:
     assert judge(READ, path=path) == denied("workspace_boundary", DENIED, f"no {shown(path)}", ("in.py",))
 
 
@@ -175,7 +175,7 @@ def test_sensitive_files_are_neither_read_nor_changed_in_any_mode(
 
 
 @pytest.mark.parametrize("mode", ["read-only", "everything"])
-def test_a_run_that_may_not_write_reads_on(mode: Mode) -> None:
+def test_run_that_may_not_write_reads_on(mode: Mode) -> None:
     config = replace(AUTO, mode=mode)
     message = "This run may look at files but not change them, so edit_file is refused. Answer without changes."
     assert judge(WRITE, config, path="a.py") == denied("read_only", DENIED, message, path="a.py")
@@ -193,11 +193,11 @@ def test_a_run_that_may_not_write_reads_on(mode: Mode) -> None:
         (PLAN, {}, allowed()),
     ],
 )
-def test_a_person_is_asked_before_anything_changes(tool: ToolSpec, arguments: dict[str, Any], verdict: Verdict) -> None:
+def test_person_is_asked_before_anything_changes(tool: ToolSpec, arguments: dict[str, Any], verdict: Verdict) -> None:
     assert judge(tool, ASK, **arguments) == verdict
 
 
-def test_a_reply_is_judged_call_by_call_in_order() -> None:
+def test_reply_is_judged_call_by_call_in_order() -> None:
     broken = CallError(
         call_id="2",
         tool="x",
@@ -260,7 +260,7 @@ def test_every_call_gets_a_verdict_and_only_a_clean_one_runs(
 # --- Roles, programs, the network, what stands inside arguments -------------------------------------------------
 
 
-def test_a_tool_outside_the_role_is_denied_and_the_others_run() -> None:
+def test_tool_outside_the_role_is_denied_and_the_others_run() -> None:
     reader = replace(AUTO, allowed=frozenset({"read_file"}))
     message = "The role of this run does not include edit_file. Use another tool, or answer without it."
     assert judge(WRITE, reader, path="a.py") == denied("role", DENIED, message)
@@ -300,7 +300,7 @@ def test_paths_inside_of_other_arguments_are_judged_like_any(paths: list[str], r
     assert judge(patch, replace(AUTO, paths_of=lambda _: paths), patch="...").rule == rule
 
 
-def test_a_kept_result_may_be_read_and_not_written() -> None:
+def test_kept_result_may_be_read_and_not_written() -> None:
     assert judge(READ, path="@result/3") == allowed()
     assert judge(READ, path="@result/../.env").rule == "env_file"
     message = "@result/3 is a kept result, which can only be read. Write to a file of the workspace instead."
@@ -315,7 +315,7 @@ def ran(content: str) -> ToolCall:
     return ToolCall(call_id="1", tool="write", arguments={"path": "a", "content": content}, raw_arguments="")
 
 
-def test_the_model_is_told_what_a_person_changed() -> None:
+def test_model_is_told_what_a_person_changed() -> None:
     done = CallResult(call_id="1", tool="write", result=ToolResult.success(path="a"))
     told = edited_result(ran("new"), EDITED, done).result.data
     notice = "A person changed content, gone of this call before it ran."
@@ -324,7 +324,7 @@ def test_the_model_is_told_what_a_person_changed() -> None:
     assert long == "x" * 2_000 + "... 1000 more characters"
 
 
-def test_a_changed_call_that_failed_says_so_too() -> None:
+def test_changed_call_that_failed_says_so_too() -> None:
     failed = CallResult(call_id="1", tool="write", result=ToolResult.failure(ToolErrorCode.CONFLICT, "Stale."))
     error = edited_result(ran("new"), EDITED, failed).result.error
     notice = 'A person changed content, gone of this call before it ran. It ran with {"content": "new", "gone": null}.'

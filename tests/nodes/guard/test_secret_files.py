@@ -55,7 +55,7 @@ NAMES = [name for names in HELD.values() for name in names]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_name_that_promises_secrets_is_neither_read_nor_written(name: str) -> None:
+def test_name_that_promises_secrets_is_neither_read_nor_written(name: str) -> None:
     assert not check_file_guardrails(Path(name)).allowed
     assert judge_path(name, for_write=True, rules=DEFAULT_GUARDRAIL_RULES) is not None
     readable = PurePosixPath(name).name in {".npmrc", ".pypirc"}
@@ -125,7 +125,7 @@ HARMLESS = [
 
 @pytest.mark.parametrize(("name", "text"), SECRET)
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
-def test_a_secret_is_found_by_what_the_file_holds(name: str, text: str, encoding: str) -> None:
+def test_secret_is_found_by_what_the_file_holds(name: str, text: str, encoding: str) -> None:
     assert judged_by_content(PurePosixPath(name))
     assert secret_content(PurePosixPath(name), text.encode(encoding)[:CONTENT_BYTES]) is not None
 
@@ -136,7 +136,7 @@ def test_settings_and_documents_without_a_secret_are_like_any_file(name: str, te
     assert judge_path(name, for_write=False, rules=DEFAULT_GUARDRAIL_RULES) is None
 
 
-def test_a_key_may_be_in_documents_of_any_name_and_in_files_without_an_extension() -> None:
+def test_key_may_be_in_documents_of_any_name_and_in_files_without_an_extension() -> None:
     names = (".hidden", "a", "a.json", "a.txt", "a.yaml", "a.yml", "a.asc", "a.conf", "a.cfg", "a.config")
     assert [name for name in names if not judged_by_content(PurePosixPath(name))] == []
 

@@ -37,7 +37,7 @@ def prompt_for(*errors: ExtractionError) -> str:
     return generate_corrective_prompt(errors, "the reply", DEFAULT_SELF_HEALING_CONFIG)
 
 
-def test_the_defaults_are_the_specs() -> None:
+def test_defaults_are_the_specs() -> None:
     assert SelfHealingConfig() == SelfHealingConfig(3, True, True, 2, 1) == DEFAULT_SELF_HEALING_CONFIG
     assert SelfHealingConfig(5, False, False) == SelfHealingConfig(
         max_retries=5, include_error_details=False, include_format_reminder=False

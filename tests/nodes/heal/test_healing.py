@@ -65,7 +65,7 @@ def test_what_ends_a_run_at_its_first_reply_is_said_with_its_line() -> None:
     assert unread.message == "The model's reply could not be read as a tool call."
 
 
-def test_an_unfounded_claim_is_no_retry() -> None:
+def test_unfounded_claim_is_no_retry() -> None:
     before = [Correction(reply="", prompt="", claim=at == 2) for at in range(3)]
     assert isinstance(
         next_attempt(errors_of(E.EMPTY_REPLY), "", before, [], DEFAULT_SELF_HEALING_CONFIG), HealingAttempt
@@ -80,7 +80,7 @@ def counted(now: ExtractionErrorType, *before: ExtractionErrorType, config: Self
 
 
 @given(st.lists(st.sampled_from(list(E)), max_size=40), st.integers(0, 3), st.integers(0, 3), st.integers(0, 3))
-def test_a_model_that_fails_in_any_way_is_asked_again_a_bounded_number_of_times(
+def test_model_that_fails_in_any_way_is_asked_again_a_bounded_number_of_times(
     kinds: list[ExtractionErrorType], max_retries: int, max_repairs: int, max_claims: int
 ) -> None:
     config = SelfHealingConfig(max_retries=max_retries, max_schema_repairs=max_repairs, max_claims=max_claims)

@@ -51,7 +51,7 @@ def healed(
 
 
 @pytest.mark.parametrize("protocol", Protocol)
-def test_a_call_that_was_read_in_another_format_runs(protocol: Protocol) -> None:
+def test_call_that_was_read_in_another_format_runs(protocol: Protocol) -> None:
     reply = ModelReply(text="I look.", input_tokens=7)
     update = healed(
         Kind.MISSING_TOOL_PREFIX, reply, [CALL, BROKEN], protocol, corrections=[correction()], healing_attempts=[]
@@ -76,7 +76,7 @@ def test_what_cannot_be_read_is_asked_for_again(items: list[ToolCall | CallError
     }
 
 
-def test_a_correction_is_added_to_those_before() -> None:
+def test_correction_is_added_to_those_before() -> None:
     first = HealingAttempt(0, "before", [error(Kind.EMPTY_REPLY)], "Fix it.")
     calls = (RawCall(call_id="x", tool="f", arguments="{"), RawCall(call_id="y", tool="g", arguments="{}"))
     update = healed(
@@ -103,15 +103,13 @@ def test_a_correction_is_added_to_those_before() -> None:
         (Profile(protocol=Protocol.NATIVE, edit_form=EditForm.BLOCKS), "tool: x", "blocks"),
     ],
 )
-def test_the_reminder_speaks_of_lines_only_to_a_model_that_writes_them(
-    profile: Profile, line: str, manner: Manner
-) -> None:
+def test_reminder_speaks_of_lines_only_to_a_model_that_writes_them(profile: Profile, line: str, manner: Manner) -> None:
     errors = [ExtractionError(Kind.TRUNCATED_REPLY, 1, line, "Cut.")]
     update = healed(Kind.TRUNCATED_REPLY, ModelReply(text="x"), profile=profile, errors=errors)
     assert update["corrections"][0].prompt == generate_corrective_prompt(errors, "x", CONFIG, protocol=manner)
 
 
-def test_an_unfounded_answer_is_met_once_and_then_ends_the_run() -> None:
+def test_unfounded_answer_is_met_once_and_then_ends_the_run() -> None:
     facts = ExtractionError(Kind.UNFOUNDED_CLAIM, 0, "Fixed.", "No file was changed.")
     update = healed(Kind.UNFOUNDED_CLAIM, ModelReply(text="Fixed."), errors=[facts], corrections=[correction()])
     first = HealingAttempt(0, "Fixed.", [facts], "No file was changed.")

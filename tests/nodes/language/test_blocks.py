@@ -98,11 +98,11 @@ def test_other_blocks_are_prose(text: str) -> None:
     assert read_blocks(text, ["calc.py"], "How do I add two numbers?").outcomes == []
 
 
-def test_a_heading_is_for_one_block_only() -> None:
+def test_heading_is_for_one_block_only() -> None:
     assert read_blocks(f"calc.py\n{BLOCK}\n{BLOCK}", SHOWN).outcomes == [edit()]
 
 
-def test_a_comment_that_is_the_files_own_stays() -> None:
+def test_comment_that_is_the_files_own_stays() -> None:
     body = f"# calc.py\n{CODE}"
     assert read_blocks(f"calc.py\n```python\n{body}```", SHOWN).outcomes == [edit(content=body)]
 
@@ -116,7 +116,7 @@ def test_a_comment_that_is_the_files_own_stays() -> None:
         (f"calc.py\n```python\n{CODE}``` end", "calc.py", "calc.py"),
     ],
 )
-def test_an_unclosed_block_is_never_written(text: str, path: str, quoted: str) -> None:
+def test_unclosed_block_is_never_written(text: str, path: str, quoted: str) -> None:
     [error] = read_blocks(text, SHOWN).outcomes
     details = f"The block for {path} has no closing fence. Send it again, complete."
     line = text.split("\n").index(next(each for each in text.split("\n") if each.startswith("`"))) + 1
@@ -133,11 +133,11 @@ def test_an_unclosed_block_is_never_written(text: str, path: str, quoted: str) -
         ("new.py", ["calc.py"]),
     ],
 )
-def test_a_path_is_the_file_that_it_names(named: str, shown: list[str]) -> None:
+def test_path_is_the_file_that_it_names(named: str, shown: list[str]) -> None:
     assert read_blocks(f"{named}\n{BLOCK}", shown).outcomes == [edit(named)]
 
 
-def test_a_bare_name_of_a_shown_file_is_asked_for_again_unless_the_request_has_it() -> None:
+def test_bare_name_of_a_shown_file_is_asked_for_again_unless_the_request_has_it() -> None:
     reply, shown = f"util.py\n{BLOCK}", ["a/util.py", "b/util.py"]
     details = "util.py was not shown, but a/util.py and b/util.py. Send the block again under its whole path."
     for request_text in ("Mend it.", "Mend a/util.py.", None):
@@ -160,7 +160,7 @@ def test_a_bare_name_of_a_shown_file_is_asked_for_again_unless_the_request_has_i
         ([], "", False),
     ],
 )
-def test_an_examples_file_is_edited_only_where_it_is_there_or_asked_for(
+def test_examples_file_is_edited_only_where_it_is_there_or_asked_for(
     example: str, shown: Sequence[str], request_text: str | None, is_edit: bool
 ) -> None:
     files = [path.format(example) for path in shown]

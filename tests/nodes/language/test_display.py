@@ -60,7 +60,7 @@ def test_one_line_is_one_line_of_bounded_length() -> None:
         ({"path": "a.py", "target": "b/a.py"}, "a.py → b/a.py"),
     ],
 )
-def test_the_target_of_a_call(arguments: dict[str, Any], words: str) -> None:
+def test_target_of_a_call(arguments: dict[str, Any], words: str) -> None:
     assert target_of(arguments) == words
 
 
@@ -131,7 +131,7 @@ def test_what_a_result_amounts_to(data: dict[str, Any], words: str) -> None:
     assert result_words(ToolResult.success(**data)) == words
 
 
-def test_a_failure_is_named_with_its_message() -> None:
+def test_failure_is_named_with_its_message() -> None:
     failure = ToolResult.failure(ToolErrorCode.NOT_FOUND, "No such\nfile: 'a\x1b'.")
     assert result_words(failure) == r"not found: No such file: 'a\x1b'."
 

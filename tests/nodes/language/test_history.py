@@ -120,7 +120,7 @@ def test_each_call_has_one_result_in_order(outcomes: list[tuple[bool, ToolResult
         (answer("x"), False),
     ],
 )
-def test_a_request_is_a_persons(message: AnyMessage, expected: bool) -> None:
+def test_request_is_a_persons(message: AnyMessage, expected: bool) -> None:
     assert is_request(message) is expected
 
 
@@ -180,7 +180,7 @@ def is_valid(messages: Sequence[AnyMessage]) -> bool:
 
 
 @given(HISTORIES)
-def test_a_repaired_history_is_valid_and_stays_as_it_is(history: list[AnyMessage]) -> None:
+def test_repaired_history_is_valid_and_stays_as_it_is(history: list[AnyMessage]) -> None:
     repaired = close_dangling_calls(history)
     assert (repaired is None) is is_valid(history)
     if repaired is not None:
@@ -205,14 +205,14 @@ def results_of(*pairs: tuple[ToolCall, ToolResult]) -> tuple[list[ToolCall], lis
 
 
 @pytest.mark.parametrize("protocol", list(Protocol))
-def test_an_answer_whose_implied_calls_all_went_well_adds_no_message(protocol: Protocol) -> None:
+def test_answer_whose_implied_calls_all_went_well_adds_no_message(protocol: Protocol) -> None:
     items, results = results_of((CHECKS, OK), (ENDING, OK))
     assert settle_exchange(ModelReply(text="Done."), items, results, protocol) == []
     [cancelled_check] = results_of((CHECKS, NOT_YET))[1]
     assert settle_exchange(ModelReply(text="Done."), [CHECKS], [cancelled_check], protocol) == []
 
 
-def test_an_answer_whose_implied_checks_failed_is_kept_with_what_they_found() -> None:
+def test_answer_whose_implied_checks_failed_is_kept_with_what_they_found() -> None:
     items, results = results_of((CHECKS, FOUND), (ENDING, NOT_YET))
     said, told = settle_exchange(ModelReply(text="Done."), items, results, Protocol.TEXT)
     assert (said, told.text.count("tool_result(")) == (AIMessage("Done."), 1)
@@ -225,7 +225,7 @@ def test_an_answer_whose_implied_checks_failed_is_kept_with_what_they_found() ->
 @pytest.mark.parametrize(
     ("made_up", "sent"), [("functions.read file!", "functions_read_file_"), ("", "unknown"), ("x" * 99, "x" * 64)]
 )
-def test_a_made_up_name_enters_the_native_history_as_endpoints_take_it(made_up: str, sent: str) -> None:
+def test_made_up_name_enters_the_native_history_as_endpoints_take_it(made_up: str, sent: str) -> None:
     call = ToolCall(call_id="a", tool=made_up, arguments={}, raw_arguments="{}")
     result = CallResult(call_id="a", tool=made_up, result=ToolResult.success(n=1))
     reply, answer = settle_exchange(ModelReply(), [call], [result], Protocol.NATIVE)
@@ -252,7 +252,7 @@ SPECS = {"read_file": READ_SPEC}
     ],
 )
 @pytest.mark.parametrize("protocol", Protocol)
-def test_a_path_of_the_workspace_enters_the_history_relative_to_it(
+def test_path_of_the_workspace_enters_the_history_relative_to_it(
     raw: str, told: JsonMap | None, protocol: Protocol
 ) -> None:
     """Nothing else of a call is touched, and nothing of a call without such a path. Source: spec 3."""
@@ -285,7 +285,7 @@ def told_of(
 
 
 @pytest.mark.parametrize("body", ["x = 1\n", '{"name": "/w/x"}\n', 'p = "/w/a.py"\n'])
-def test_the_block_under_an_absolute_path_stays_as_it_was_written(body: str) -> None:
+def test_block_under_an_absolute_path_stays_as_it_was_written(body: str) -> None:
     text = f"I change /w/b.py.\n/w/a.py\n```\n{body}```\nDone."
     message = told_of(text, "edit_blocks", {"path": "/w/a.py", "content": body}, body, 3)
     assert message.text == text.replace("\n/w/a.py", "\na.py", 1)
@@ -293,7 +293,7 @@ def test_the_block_under_an_absolute_path_stays_as_it_was_written(body: str) -> 
     assert message.tool_calls[0]["args"] == {"path": "a.py", "content": body}
 
 
-def test_a_path_is_told_relative_in_its_call_and_nowhere_else() -> None:
+def test_path_is_told_relative_in_its_call_and_nowhere_else() -> None:
     call = 'tool: read_file({"path": "/w/a.py"})'
     text = f'tool: write_file({{"path": "n.md"}})\n```\n{call}\n```\n{call}'
     told = told_of(text, "read_file", {"path": "/w/a.py"}, '{"path": "/w/a.py"}', 5).text
@@ -310,7 +310,7 @@ def test_a_path_is_told_relative_in_its_call_and_nowhere_else() -> None:
     ],
 )
 @pytest.mark.parametrize("protocol", Protocol)
-def test_a_path_that_a_program_printed_is_told_relative(printed: str, told: str, protocol: Protocol) -> None:
+def test_path_that_a_program_printed_is_told_relative(printed: str, told: str, protocol: Protocol) -> None:
     """Source: spec 3, all paths that enter the context. What a file holds is told as it is."""
     specs = {name: ToolSpec(name=name, description="", parameters={}, effect=effect)
              for name, effect in (("run", Effect.EXECUTE), ("read", Effect.READ))}  # fmt: skip

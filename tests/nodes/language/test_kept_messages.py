@@ -43,7 +43,7 @@ def test_what_is_nothing_but_text_and_calls_has_no_state(message: AIMessage) -> 
     assert state_of(message) == {}
 
 
-def test_the_state_is_what_the_provider_sent_as_json_of_its_own() -> None:
+def test_state_is_what_the_provider_sent_as_json_of_its_own() -> None:
     sent = AIMessage(
         [THOUGHT, SEALED, "Look:", USE],
         additional_kwargs={"reasoning_details": [{"data": "x"}], "refusal": "no"},
@@ -69,7 +69,7 @@ def test_the_state_is_what_the_provider_sent_as_json_of_its_own() -> None:
         (AIMessage([SEALED, TEXT]), ""),
     ],
 )
-def test_the_words_of_a_message_that_are_thoughts(message: AIMessage, thoughts: str) -> None:
+def test_words_of_a_message_that_are_thoughts(message: AIMessage, thoughts: str) -> None:
     assert thoughts_of(message) == thoughts
 
 
@@ -161,7 +161,7 @@ def test_what_is_refused_is_told_with_the_remedy() -> None:
     assert media_problem(("image", "file"), "").startswith(several)
 
 
-def test_a_block_without_a_form_of_openais_is_known() -> None:
+def test_block_without_a_form_of_openais_is_known() -> None:
     assert in_openai_form(HumanMessage(["Hi.", {"type": "image_url", "image_url": {"url": "https://x/y.png"}}]))
     file, video = (
         {"type": "file", "url": "https://x/y.pdf"},
@@ -223,7 +223,7 @@ def test_thoughts_are_taken_from_the_text(text: str, said: str, reasoning: str) 
         "```\nx\n</think>\n",
     ],
 )
-def test_a_text_that_only_speaks_of_such_tags_is_left_as_it_is(text: str) -> None:
+def test_text_that_only_speaks_of_such_tags_is_left_as_it_is(text: str) -> None:
     reply = ModelReply(text=text)
     assert without_thoughts(reply) is reply
 

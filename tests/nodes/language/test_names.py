@@ -30,7 +30,7 @@ from mendgraph.nodes.records import ToolError, ToolErrorCode
         ("ab", ["abcdef", "abc"], ("abc", "abcdef")),
     ],
 )
-def test_the_closest_names_come_first(wanted: str, names: list[str], closest: tuple[str, ...]) -> None:
+def test_closest_names_come_first(wanted: str, names: list[str], closest: tuple[str, ...]) -> None:
     assert closest_names(wanted, names) == closest
 
 
@@ -44,7 +44,7 @@ def test_the_closest_names_come_first(wanted: str, names: list[str], closest: tu
         ("", []),
     ],
 )
-def test_a_name_in_code_looks_like_one(request_text: str, names: list[str]) -> None:
+def test_name_in_code_looks_like_one(request_text: str, names: list[str]) -> None:
     assert named_identifiers(request_text) == names
 
 
@@ -85,7 +85,7 @@ def test_what_names_another_place_by_its_form(path: str, elsewhere: bool) -> Non
 
 
 @given(st.integers(1, LARGEST_NUMBER))
-def test_a_reference_says_its_number(number: int) -> None:
+def test_reference_says_its_number(number: int) -> None:
     assert number_of(reference_of(number)) == number
     assert is_reference(reference_of(number))
 
@@ -102,7 +102,7 @@ def test_every_other_spelling_is_a_path_of_the_workspace(path: str) -> None:
     assert (is_reference(path), number_of(path)) == (False, None)
 
 
-def test_a_tool_that_looks_at_directories_says_who_reads_it() -> None:
+def test_tool_that_looks_at_directories_says_who_reads_it() -> None:
     assert only_read("@result/3") == '@result/3 is a kept result, not a directory: read_file path="@result/3" reads it.'
 
 
@@ -117,7 +117,7 @@ def test_a_tool_that_looks_at_directories_says_who_reads_it() -> None:
         ((), "No kept result is called @result/7. None was kept in this run: make the call again.", ()),
     ],
 )
-def test_an_unknown_reference(numbers: tuple[int, ...], message: str, suggestions: tuple[str, ...]) -> None:
+def test_unknown_reference(numbers: tuple[int, ...], message: str, suggestions: tuple[str, ...]) -> None:
     assert unknown_reference("@result/7", numbers) == ToolError(
         code=ToolErrorCode.NOT_FOUND, message=message, suggestions=suggestions
     )
@@ -144,7 +144,7 @@ def test_an_unknown_reference(numbers: tuple[int, ...], message: str, suggestion
         ("", False),
     ],
 )
-def test_an_order_begins_with_its_verb(request_text: str, orders: bool) -> None:
+def test_order_begins_with_its_verb(request_text: str, orders: bool) -> None:
     assert orders_a_change(request_text) is orders
 
 
@@ -167,5 +167,5 @@ def test_an_order_begins_with_its_verb(request_text: str, orders: bool) -> None:
         ("Thanks for the fix.", False),
     ],
 )
-def test_a_problem_is_reported_and_not_asked_about(request_text: str, reports: bool) -> None:
+def test_problem_is_reported_and_not_asked_about(request_text: str, reports: bool) -> None:
     assert reports_a_problem(request_text) is reports

@@ -61,7 +61,7 @@ def test_nothing_in_a_file_ends_its_block(path: str, text: str) -> None:
         ("\u26a0\ufe0f\ufe0f\ufe0f!", "\u26a0\ufe0f!"),
     ],
 )
-def test_a_model_reads_what_a_person_sees(text: str, seen: str) -> None:
+def test_model_reads_what_a_person_sees(text: str, seen: str) -> None:
     assert visible(text) == seen
 
 
@@ -144,7 +144,7 @@ def test_notes_take_a_small_part_of_a_window_and_nothing_of_a_small_model() -> N
 
 
 @given(text=st.text(alphabet="ab\n\u00e4\U0001f600"), most=st.integers(1, 40))
-def test_a_cut_text_is_whole_lines_that_fit(text: str, most: int) -> None:
+def test_cut_text_is_whole_lines_that_fit(text: str, most: int) -> None:
     found, _ = find_notes("", reader({"AGENTS.md": text}), str, most)
     for note in found:
         assert len(note.text.encode()) <= most

@@ -42,7 +42,7 @@ def test_deletions(task: str, path: str, names: set[str]) -> None:
         ("Delete size from B and total", {"B.size"}),
     ],
 )
-def test_a_method_and_a_function_of_one_name_are_told_apart(task: str, names: set[str]) -> None:
+def test_method_and_a_function_of_one_name_are_told_apart(task: str, names: set[str]) -> None:
     assert read_request(task).deletions(TOTALS) == names
 
 
@@ -155,7 +155,7 @@ def test_what_a_request_asks_for(text: str, what: set[str]) -> None:
     assert {name for name, value in vars(found).items() if value and name not in HELD} == what
 
 
-def test_the_files_that_it_names() -> None:
+def test_files_that_it_names() -> None:
     request = read_request("Rename load in `src/app.py` and main.py, not in notes.txt")
     assert request.files == {"src/app.py", "main.py"}
     assert request.speaks_of_others("src/app.py")

@@ -92,7 +92,7 @@ UNCLOSED = [(E.MISSING_CLOSING_PAREN, 1)]
         ("tool: read_file\n(\ntool: read_file(", [], [(E.MISSING_OPENING_PAREN, 1), (E.MISSING_CLOSING_PAREN, 3)]),
     ],
 )
-def test_a_reply_gives_its_calls_and_errors(
+def test_reply_gives_its_calls_and_errors(
     text: str, calls: list[tuple[str, dict[str, Any], int]], error_kinds: list[tuple[ExtractionErrorType, int]]
 ) -> None:
     invocations, errors = extract_tool_invocations_with_errors(text, KNOWN)
@@ -161,7 +161,7 @@ def test_where_each_call_is_one_line_the_machine_reads_what_the_document_does(te
         ('tool: read_file({"path": "a\u2028b"})', ToolInvocation("read_file", {"path": "a\u2028b"}, 1)),
     ],
 )
-def test_the_machine_reads_on_beyond_the_line(text: str, outcome: ToolInvocation) -> None:
+def test_machine_reads_on_beyond_the_line(text: str, outcome: ToolInvocation) -> None:
     assert [call.outcome for call in extract_in_order(text, KNOWN)] == [outcome]
 
 
@@ -237,7 +237,7 @@ def test_text_results_are_one_line_each_in_order() -> None:
     assert render_text_results([]) == ""
 
 
-def test_a_native_result_is_the_envelope_alone() -> None:
+def test_native_result_is_the_envelope_alone() -> None:
     assert render_native_result(call_result("read_file", ABSENT)) == "{" + ABSENT_JSON
 
 
@@ -275,5 +275,5 @@ def test_other_lines_are_passed_over() -> None:
     assert parse_text_results(text) == [{"ok": True}]
 
 
-def test_a_value_that_is_no_json_is_shown_as_text() -> None:
+def test_value_that_is_no_json_is_shown_as_text() -> None:
     assert render_native_result(call_result("t", ToolResult.success(odd={1}))) == '{"ok":true,"data":{"odd":"{1}"}}'

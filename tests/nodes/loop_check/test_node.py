@@ -88,19 +88,19 @@ def test_three_identical_calls_are_overridden_and_the_fourth_ends_the_run() -> N
 
 
 @pytest.mark.parametrize(("profile", "advised"), [(Profile(), True), (Profile(edit_form=EditForm.BLOCKS), False)])
-def test_a_request_of_blocks_says_itself_how_to_go_on(profile: Profile, advised: bool) -> None:
+def test_request_of_blocks_says_itself_how_to_go_on(profile: Profile, advised: bool) -> None:
     before = LoopRecord(recent=((signed(READ),),) * 2)
     [_, told] = settle(LoopState(items=[call(READ)], results=[done(FAILED)], loop=before, profile=profile))["messages"]
     assert ("There is no file a.py." in told.text, "Do something else" in told.text) == (True, advised)
 
 
-def test_an_override_names_its_target_as_the_workspace_does() -> None:
+def test_override_names_its_target_as_the_workspace_does() -> None:
     record = LoopRecord(recent=((signed(READ, "/work/a.py"),),) * 2)
     state = LoopState(items=[call(READ, "/work/a.py")], results=[done()], loop=record)
     assert [override.target for override in run(state)["loop"].overrides] == ["a.py"]
 
 
-def test_a_change_forgets_the_calls_before_it_that_changed_nothing() -> None:
+def test_change_forgets_the_calls_before_it_that_changed_nothing() -> None:
     before = LoopRecord(recent=((signed(READ),),) * 2)
     assert run(LoopState(items=[call(EDIT)], results=[done(OK, A)], loop=before))["loop"].recent == ((signed(EDIT),),)
 
@@ -121,7 +121,7 @@ def test_calls_that_were_not_allowed_are_kept_once_each() -> None:
     )
 
 
-def test_an_unknown_tool_and_an_empty_state_leave_no_trace() -> None:
+def test_unknown_tool_and_an_empty_state_leave_no_trace() -> None:
     unknown = ToolCall(call_id="1", tool="nothing", arguments={}, raw_arguments="")
     assert run(LoopState(items=[unknown], results=[done(FAILED)])) == {"loop": LoopRecord()}
     assert run(LoopState()) == {"loop": LoopRecord()}
@@ -138,7 +138,7 @@ def implied(tool: ToolSpec, **arguments: Any) -> ToolCall:
     return ToolCall(call_id="2", tool=tool.name, arguments=arguments, raw_arguments="", implied=True)
 
 
-def test_an_implied_answer_that_was_accepted_is_the_answer() -> None:
+def test_implied_answer_that_was_accepted_is_the_answer() -> None:
     items: list[ToolCall | CallError] = [implied(CHECKS), implied(ANSWER, answer="Done.", value=3)]
     update = settle(LoopState(reply=ModelReply(text="Done."), items=items, results=[done(PASSED), done()]))
     assert update == {
@@ -209,7 +209,7 @@ def test_what_is_known_of_the_changes_is_what_was_checked_after_the_last_of_them
         (False, done(ToolResult.success(checks="none")), [A], True),
     ],
 )
-def test_a_run_that_has_to_be_checked_takes_no_answer_whose_changes_nothing_checked(
+def test_run_that_has_to_be_checked_takes_no_answer_whose_changes_nothing_checked(
     required: bool, checks: CallResult, changed: list[FileChange], taken: bool
 ) -> None:
     items: list[ToolCall | CallError] = [implied(CHECKS, paths=["a.py"]), implied(ANSWER, answer="Done.")]
@@ -246,7 +246,7 @@ def test_what_was_found_before_the_model_was_asked_is_no_failed_try() -> None:
         (ToolErrorCode.CONFLICT, StopReason.WORKSPACE_CHANGED),
     ],
 )
-def test_a_workspace_that_takes_no_change_is_told_before_used_up_tries(code: ToolErrorCode, reason: StopReason) -> None:
+def test_workspace_that_takes_no_change_is_told_before_used_up_tries(code: ToolErrorCode, reason: StopReason) -> None:
     broken = ToolResult(ok=False, error=ToolError(code=code, message="It cannot be written.", fatal=True))
     state = LoopState(items=[call(EDIT)], results=[done(broken)], loop=LoopRecord(failed_tries=4), profile=BLOCKS)
     update = run(state)
@@ -254,7 +254,7 @@ def test_a_workspace_that_takes_no_change_is_told_before_used_up_tries(code: Too
 
 
 @pytest.mark.parametrize("protocol", list(Protocol))
-def test_the_second_edit_that_misses_a_file_steps_down_to_whole_blocks(protocol: Protocol) -> None:
+def test_second_edit_that_misses_a_file_steps_down_to_whole_blocks(protocol: Protocol) -> None:
     profile = Profile(protocol=protocol, steps_down=True)
     missed = ToolResult.failure(ToolErrorCode.INVALID_ARGUMENT, f"{MISSED} 'a.py'.")
     first = run(LoopState(items=[call(EDIT, old_str="x")], results=[done(missed)], profile=profile))

@@ -63,7 +63,7 @@ def constraint(name: str, repeats: int = 3) -> OverrideConstraint:
     return OverrideConstraint(signature=name, tool="read_file", target=f"{name}.py", repeats=repeats)
 
 
-def test_the_defaults_are_the_specifications() -> None:
+def test_defaults_are_the_specifications() -> None:
     assert (REPEAT_WINDOW, LOOP_REPEAT_THRESHOLD, LOOP_OVERRIDE_MAX_RETRIES) == (3, 3, 1)
     assert LoopConfig(window=3, threshold=3, max_overrides=1, max_failed_tries=4, require_checks=False) == DEFAULT
     assert MAX_FAILED_TRIES == 4
@@ -111,13 +111,13 @@ def test_how_many_refused_repeats_are_borne(max_overrides: int, verdicts: list[L
     assert play(["A"] * len(verdicts), config)[1] == verdicts
 
 
-def test_a_change_lifts_the_overrides_and_forgets_all_but_what_made_it() -> None:
+def test_change_lifts_the_overrides_and_forgets_all_but_what_made_it() -> None:
     before = LoopRecord(recent=(("A",), ("V", "A"), ("A",)), overrides=(constraint("A"),), verdict=OVERRIDE)
     record = after(before, "A", "V", changed={"V"})
     assert (record.recent, record.overrides, record.verdict) == ((("V",), ("V",)), (), FRESH)
 
 
-def test_a_persistent_loop_leaves_its_evidence() -> None:
+def test_persistent_loop_leaves_its_evidence() -> None:
     record, _ = play(["B", "B", "B", "A", "A", "A", "A"])
     assert loop_stop(record, DEFAULT) == StopCause(
         reason=StopReason.LOOP_PERSISTED,
@@ -126,7 +126,7 @@ def test_a_persistent_loop_leaves_its_evidence() -> None:
     )
 
 
-def test_a_loop_of_a_call_without_a_target_is_named_by_its_tool() -> None:
+def test_loop_of_a_call_without_a_target_is_named_by_its_tool() -> None:
     override = OverrideConstraint(signature="A", tool="update_plan", target="", repeats=4)
     cause = loop_stop(LoopRecord(overrides=(override,), verdict=PERSISTED), DEFAULT)
     assert cause is not None
@@ -149,7 +149,7 @@ replies = st.lists(st.lists(st.sampled_from("ABCDEF"), max_size=4).map("".join),
 
 
 @given(configs, st.integers(0, 10))
-def test_an_override_comes_at_the_threshold_and_the_stop_after_the_retries(config: LoopConfig, more: int) -> None:
+def test_override_comes_at_the_threshold_and_the_stop_after_the_retries(config: LoopConfig, more: int) -> None:
     override_at, stop_at = config.threshold, config.threshold + config.max_overrides
     verdicts = play(["A"] * (stop_at + more), config)[1]
     assert verdicts[: override_at - 1] == [FRESH] * (override_at - 1)
@@ -167,7 +167,7 @@ def test_every_way_of_repeating_on_ends(steps: list[str]) -> None:
 
 
 @given(replies, configs)
-def test_the_memory_stays_small_and_is_plain_data(steps: list[str], config: LoopConfig) -> None:
+def test_memory_stays_small_and_is_plain_data(steps: list[str], config: LoopConfig) -> None:
     record, _ = play(steps, config)
     assert len(record.recent) <= max(config.span, LONGEST_CYCLE * config.threshold)
     assert len(record.outcomes) <= MOST_OUTCOMES
@@ -200,7 +200,7 @@ def signature(tool: ToolSpec, root: str = "", **arguments: Any) -> str:
     return signature_of(call(tool, **arguments), tool, root)
 
 
-def test_a_signature_is_stable_across_versions() -> None:
+def test_signature_is_stable_across_versions() -> None:
     assert action_signature("read", "read_file", {"path": "a.py", "limit": 5}, "a.py") == "7747c0e8c69c426e"
 
 
@@ -258,7 +258,7 @@ def test_paths_below_any_root_are_relative_to_it(root: str) -> None:
         (PLAN, {"path": "a.py"}, ""),
     ],
 )
-def test_the_target_is_what_the_call_names(tool: ToolSpec, arguments: dict[str, Any], target: str) -> None:
+def test_target_is_what_the_call_names(tool: ToolSpec, arguments: dict[str, Any], target: str) -> None:
     assert target_of(call(tool, **arguments), tool, ROOT) == target
 
 

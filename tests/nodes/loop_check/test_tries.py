@@ -100,7 +100,7 @@ CUT, UNTAKEN = malformed("edit_file"), done("final_answer", ToolErrorCode.CANCEL
         ([malformed("nope"), malformed("read_file")], 2, 2),
     ],
 )
-def test_a_check_that_fails_is_a_failed_try_and_in_blocks_an_edit_that_misses(
+def test_check_that_fails_is_a_failed_try_and_in_blocks_an_edit_that_misses(
     step: list[Done], in_blocks: int, otherwise: int
 ) -> None:
     before = LoopRecord(failed_tries=2)
@@ -147,7 +147,7 @@ def test_each_fatal_error_has_its_reason(code: ToolErrorCode, reason: StopReason
     assert fatal_failure([result]) == StopCause(reason=reason, message="It cannot go on.", diagnostics=diagnostics)
 
 
-def test_the_run_says_what_failed_in_its_last_try() -> None:
+def test_run_says_what_failed_in_its_last_try() -> None:
     assert tries_stop(GAVE_UP, LAST) == StopCause(
         reason=StopReason.CHECKS_FAILED,
         message="The work did not pass its checks after 5 tries.",
@@ -189,7 +189,7 @@ def failed(tool: str) -> CallResult:
     return CallResult(call_id="c", tool=tool, result=ToolResult.failure(ToolErrorCode.NOT_FOUND, "No such file."))
 
 
-def test_the_repeated_call_is_told_beside_its_result() -> None:
+def test_repeated_call_is_told_beside_its_result() -> None:
     other = ok("list_files")
     told = with_notices([read(), LISTED], [ok("read_file"), other], {0: "s1", 1: "s2"}, OVERRIDDEN)
     notice = {"kind": "loop_override", **OVERRIDE.model_dump(exclude={"obeyed"}), "message": NOTICE}
@@ -209,7 +209,7 @@ def edited(result: ToolResult) -> CallResult:
     return CallResult(call_id="c3", tool="edit_file", result=result)
 
 
-def test_an_edit_that_misses_again_is_told_of_the_form_that_needs_no_old_text() -> None:
+def test_edit_that_misses_again_is_told_of_the_form_that_needs_no_old_text() -> None:
     items = [read(), EDIT, EDIT.model_copy(update={"arguments": {"path": "b.py"}})]
     results = [ok("read_file"), edited(MISS), edited(MISS)]
     twice = LoopRecord(missed=("a.py", "b.py", "a.py"))
@@ -219,7 +219,7 @@ def test_an_edit_that_misses_again_is_told_of_the_form_that_needs_no_old_text() 
     assert with_notices(items, results, {}, twice) == [results[0], advised, results[2]]
 
 
-def test_a_failure_that_nothing_can_mend_ends_the_run() -> None:
+def test_failure_that_nothing_can_mend_ends_the_run() -> None:
     full = ToolError(code=ToolErrorCode.IO_ERROR, message="Cannot write 'a.py': the disk is full.", fatal=True)
     broken = CallResult(call_id="c", tool="edit_file", result=ToolResult(ok=False, error=full))
     cause = StopCause(reason=StopReason.WORKSPACE_FAILED, message=full.message, diagnostics=("edit_file: io_error",))

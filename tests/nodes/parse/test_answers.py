@@ -76,13 +76,13 @@ def test_what_is_wrong_with_an_answer(value: Any, schema: dict[str, Any] | None,
     assert problems(value, schema) == expected
 
 
-def test_a_schema_that_no_checkpoint_can_hold_is_refused() -> None:
+def test_schema_that_no_checkpoint_can_hold_is_refused() -> None:
     problem = schema_problem({"type": "integer", "maximum": 10**40})
     assert problem is not None
     assert problem.startswith("response_format cannot be kept with the run: ")
 
 
-def test_a_reference_to_a_file_of_this_machine_is_not_followed(tmp_path: Path) -> None:
+def test_reference_to_a_file_of_this_machine_is_not_followed(tmp_path: Path) -> None:
     file = tmp_path / "schema.json"
     file.write_text('{"type": "integer"}')
     schema = {"$ref": file.as_uri()}

@@ -43,7 +43,7 @@ EMPTY = ExtractionError(Kind.EMPTY_REPLY, 0, "", "The reply was empty.")
     ],
 )
 @pytest.mark.parametrize("corrections", [[], [Correction(reply="x", prompt="y")]])
-def test_a_reply_that_can_be_used_closes_the_corrections(
+def test_reply_that_can_be_used_closes_the_corrections(
     text: str, update: dict[str, object], corrections: list[Correction]
 ) -> None:
     state = ParseState(reply=ModelReply(text=text), step=4, corrections=corrections)
@@ -51,7 +51,7 @@ def test_a_reply_that_can_be_used_closes_the_corrections(
     assert parse(state, READER) == {**update, **({"corrections": []} if healed else {})}
 
 
-def test_an_answer_that_is_met_with_the_facts_leaves_the_corrections_open() -> None:
+def test_answer_that_is_met_with_the_facts_leaves_the_corrections_open() -> None:
     idle = READER._replace(turn=TurnFacts(request="Fix calc.py.", change_required=True))
     state = ParseState(reply=ModelReply(text="Done."), step=4, corrections=[Correction(reply="x", prompt="y")])
     update = parse(state, idle)
@@ -59,7 +59,7 @@ def test_an_answer_that_is_met_with_the_facts_leaves_the_corrections_open() -> N
     assert update == {"reading": Reading.MALFORMED, "items": [], "answer": None}
 
 
-def test_the_checks_come_after_every_edit_of_the_reply() -> None:
+def test_checks_come_after_every_edit_of_the_reply() -> None:
     turn = TurnFacts(request="Fix calc.py.", checked=True)
     calls = (raw("final_answer", '{"answer": "Done."}'), raw("write_file", '{"path": "a.py", "content": ""}'))
     found = parse(
@@ -116,7 +116,7 @@ def thinking(text: str, finish: FinishReason = FinishReason.STOP) -> ParseState:
         (ParseState(reply=ModelReply(reasoning="Hm.", finish_reason=FinishReason.LENGTH)), CUT_THOUGHT),
     ],
 )
-def test_a_reply_that_only_thinks_is_malformed(state: ParseState, error: ExtractionError) -> None:
+def test_reply_that_only_thinks_is_malformed(state: ParseState, error: ExtractionError) -> None:
     update = parse(state, READER)
     update.pop("reply", None)
     assert update == {"reading": Reading.MALFORMED, "items": [], "errors": [error], "answer": None}
@@ -144,9 +144,7 @@ def parsed(how: Reader, text: str = "", *calls: RawCall) -> ReplyReading:
         ('final_answer(answer="It adds.")', "tool_code", [""]),
     ],
 )
-def test_a_block_that_is_a_call_in_another_format_is_no_edit(
-    how: Reader, text: str, form: str, tools: list[str]
-) -> None:
+def test_block_that_is_a_call_in_another_format_is_no_edit(how: Reader, text: str, form: str, tools: list[str]) -> None:
     read = parsed(how, text)
     assert (read.reading, [item.tool for item in read.items]) == (Reading.MALFORMED, tools)
     assert [error.error_type for error in read.errors] == [Kind.MISSING_TOOL_PREFIX]
@@ -163,7 +161,7 @@ def test_definitions_are_no_call_although_they_use_a_tools_name() -> None:
 # --- The examples of the prompt
 
 
-def test_an_example_that_comes_back_is_held_against_the_request() -> None:
+def test_example_that_comes_back_is_held_against_the_request() -> None:
     example = f"colors.md\n```md\n{EXAMPLE_EDITS['colors.md']}```"
     other = example.replace("red", "green")
     how = BLOCKS._replace(shown_files=("calc.py", "util.py"))

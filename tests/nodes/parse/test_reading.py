@@ -50,9 +50,7 @@ from tests.nodes.parse.readings import (
         (FinishReason.CONTENT_FILTER, Kind.FILTERED_REPLY, "The endpoint's content filter stopped the reply."),
     ],
 )
-def test_a_reply_that_did_not_end_well_runs_nothing(
-    how: Reader, finish: FinishReason, kind: Kind, details: str
-) -> None:
+def test_reply_that_did_not_end_well_runs_nothing(how: Reader, finish: FinishReason, kind: Kind, details: str) -> None:
     calls = (raw("read_file", '{"path": "a.py"}'),)
     reply = ModelReply(text=GOOD, calls=calls, finish_reason=finish, refusal="I can't.")
     assert read_reply(reply, 3, how) == malformed(kind, GOOD, details)
@@ -81,7 +79,7 @@ def test_lines_and_native_calls_of_one_reply_are_all_read() -> None:
 
 
 @EITHER
-def test_a_call_in_another_format_is_left_to_heal_with_what_the_history_has_of_it(how: Reader) -> None:
+def test_call_in_another_format_is_left_to_heal_with_what_the_history_has_of_it(how: Reader) -> None:
     text = 'I look.\n```json\n{"name": "read_file", "arguments": {"path": "a.py"}}\n```'
     found = read(how, text)
     assert (found.reading, [error.error_type for error in found.errors]) == (
@@ -108,7 +106,7 @@ def test_malformed_calls_keep_their_places_among_the_others() -> None:
 FINAL = '{"answer": "Done.", "value": {"count": 3}}'
 
 
-def test_a_final_answer_alone_is_the_answer() -> None:
+def test_final_answer_alone_is_the_answer() -> None:
     call = answering("call_3_0", "Done.", FINAL, {"count": 3})
     expected = ReplyReading(Reading.ANSWER, [call], [], Answer(text="Done.", value={"count": 3}))
     assert read(reader(Protocol.NATIVE, schema=COUNT), "", raw("final_answer", FINAL)) == expected
@@ -127,7 +125,7 @@ ASK = "end with the tool final_answer, and put the value that was asked for into
         ("{}", Kind.INVALID_ARGUMENTS, "answer: field required"),
     ],
 )
-def test_an_answer_that_does_not_fit_is_malformed(arguments: str, kind: Kind, details: str) -> None:
+def test_answer_that_does_not_fit_is_malformed(arguments: str, kind: Kind, details: str) -> None:
     error = ExtractionError(kind, 0, arguments, f"final_answer: {details}")
     item = CallError(call_id="x", tool="final_answer", raw_arguments=arguments, error=error)
     found = read(reader(Protocol.NATIVE, schema=COUNT), "", raw("final_answer", arguments, "x"))
@@ -155,7 +153,7 @@ def test_blocks_are_edits_closed_by_what_is_said_around_them(before: str, after:
     assert read(TEXT, text).reading is Reading.ANSWER
 
 
-def test_an_unclosed_block_is_malformed_and_the_others_run_without_an_answer() -> None:
+def test_unclosed_block_is_malformed_and_the_others_run_without_an_answer() -> None:
     whole, cut = f"calc.py\n```python\n{CODE}```\n", f"b.py\n```python\n{CODE}"
     details = "The block for b.py has no closing fence. Send it again, complete."
     error = ExtractionError(Kind.TRUNCATED_REPLY, 7, "b.py", details)
@@ -183,7 +181,7 @@ CHANGED = TurnFacts(request="Fix calc.py.", changed=("calc.py",), change_require
 
 
 @EITHER
-def test_an_answer_without_the_change_that_it_needs_is_malformed(how: Reader) -> None:
+def test_answer_without_the_change_that_it_needs_is_malformed(how: Reader) -> None:
     required = how._replace(turn=REQUIRED)
     assert read(required, "It adds.") == malformed(Kind.UNFOUNDED_CLAIM, "It adds.", NOTHING_CHANGED)
     long = "x" * 300
@@ -194,13 +192,13 @@ def test_an_answer_without_the_change_that_it_needs_is_malformed(how: Reader) ->
 
 @EITHER
 @pytest.mark.parametrize("answer", ["I have fixed calc.py.", "It adds.", "Erledigt.", "Done."])
-def test_an_answer_is_not_judged_by_its_words(how: Reader, answer: str) -> None:
+def test_answer_is_not_judged_by_its_words(how: Reader, answer: str) -> None:
     idle = how._replace(turn=TurnFacts(request="Fix calc.py."))
     assert read(idle, answer).reading is Reading.ANSWER
 
 
 @EITHER
-def test_an_answer_is_asked_for_again_where_the_run_s_own_judge_wants_it(how: Reader) -> None:
+def test_answer_is_asked_for_again_where_the_run_s_own_judge_wants_it(how: Reader) -> None:
     error = ExtractionError(Kind.INVALID_ANSWER, 0, "x", "this repeats what you were told instead of answering")
     judged_by = how._replace(turn=REQUIRED, judge_answer=lambda text: error if text == "x" else None)
     assert read(judged_by, "x") == ReplyReading(Reading.MALFORMED, [], [error])
@@ -208,7 +206,7 @@ def test_an_answer_is_asked_for_again_where_the_run_s_own_judge_wants_it(how: Re
 
 
 @EITHER
-def test_a_final_answer_without_the_change_that_it_needs_keeps_its_call(how: Reader) -> None:
+def test_final_answer_without_the_change_that_it_needs_keeps_its_call(how: Reader) -> None:
     arguments = '{"answer": "It adds."}'
     text, calls = (
         ("", (raw("final_answer", arguments, "x"),)) if how is NATIVE else (f"tool: final_answer({arguments})", ())
@@ -275,7 +273,7 @@ DOCS = 'A call:\n\ntool: delete_file({"path": "a.py"})\n'
 
 
 @pytest.mark.parametrize("request_text", ["Document the calls in notes.md.", "What does notes.md say?"])
-def test_a_file_s_new_text_may_hold_what_looks_like_a_call(request_text: str) -> None:
+def test_file_s_new_text_may_hold_what_looks_like_a_call(request_text: str) -> None:
     how = reader(edit_form=EditForm.BLOCKS, shown=("calc.py",), turn=TurnFacts(request=request_text))
     found = read(how, f"notes.md\n```markdown\n{DOCS}```\n{GOOD}\nAnd\n```\n{GOOD}\n```")
     calls = [(item.tool, item.line_number) for item in found.items if isinstance(item, ToolCall)]
@@ -284,7 +282,7 @@ def test_a_file_s_new_text_may_hold_what_looks_like_a_call(request_text: str) ->
     assert [item.raw_arguments for item in found.items if item.tool == "edit_blocks"] == [DOCS] * len(edits)
 
 
-def test_a_call_that_stands_in_the_text_beside_native_ones_runs_once() -> None:
+def test_call_that_stands_in_the_text_beside_native_ones_runs_once() -> None:
     text = 'It needs\n```json\n{"name": "read_file", "arguments": {"path": "a.py"}}\n```'
     other = raw("read_file", '{"path": "b.py"}', "x")
     both = read(NATIVE, text, other)
@@ -299,13 +297,13 @@ def test_a_call_that_stands_in_the_text_beside_native_ones_runs_once() -> None:
     assert [item.call_id for item in read(NATIVE, f"{text}\nas well.", other).items] == ["x"]
 
 
-def test_an_unknown_tool_is_told_of_the_tools_that_are_offered() -> None:
+def test_unknown_tool_is_told_of_the_tools_that_are_offered() -> None:
     how = TEXT._replace(offered=frozenset({"read_file", "final_answer"}))
     [error] = read(how, "tool: reed_file({})").errors
     assert error.details == "Unknown tool 'reed_file'. Available: ['final_answer', 'read_file']"
 
 
-def test_a_call_in_another_form_under_the_name_of_a_file_is_no_text_of_it() -> None:
+def test_call_in_another_form_under_the_name_of_a_file_is_no_text_of_it() -> None:
     said = 'I will read `calc.py`:\n```json\n{"name": "read_file", "arguments": {"path": "calc.py"}}\n```'
     assert [item.tool for item in read(BLOCKS, said).items] == ["read_file"]
 
@@ -324,7 +322,7 @@ def test_what_a_call_in_another_form_writes_never_runs(how: Reader) -> None:
 
 
 @pytest.mark.parametrize("tool", ["edit_blocks", "write_file", "read_file"])
-def test_a_line_that_only_names_the_file_is_the_heading_of_its_block(tool: str) -> None:
+def test_line_that_only_names_the_file_is_the_heading_of_its_block(tool: str) -> None:
     """And no part of the answer."""
     found = read(BLOCKS, f'tool: {tool}({{"path": "calc.py"}})\n\ncalc.py\n```python\n{CODE}```')
     assert [(item.tool, type(item)) for item in found.items][:1] == [("edit_blocks", ToolCall)]

@@ -73,7 +73,7 @@ def test_what_did_not_happen_speaks_against_an_answer(answer: str, facts: Answer
         ("", False),
     ],
 )
-def test_a_claim_says_that_something_was_done(answer: str, claims: bool) -> None:
+def test_claim_says_that_something_was_done(answer: str, claims: bool) -> None:
     assert problem_of(answer, turn(ORDER)) == (NOTHING_HAPPENED if claims else NOTHING_DONE)
 
 

@@ -79,7 +79,7 @@ def test_what_has_not_moved(texts: dict[str, str], told: list[str], task: str) -
     assert RequestChecks(task).unmet(texts) == told
 
 
-def test_a_package_may_give_on_what_is_moved() -> None:
+def test_package_may_give_on_what_is_moved() -> None:
     texts = {"shop/money.py": HELD["app.py"], "shop/__init__.py": "from shop.money import total\n"}
     texts |= {"api.py": "from shop import total\n"}
     assert RequestChecks("Move the function total to money.py.").unmet(texts) == []
@@ -104,7 +104,7 @@ def test_of_which_file_a_definition_is_moved_is_not_guessed() -> None:
         ("Add a message when --dry-run is given.", "print(1)\n", []),
     ],
 )
-def test_an_option_that_is_to_be_added_has_to_be_there(request_text: str, text: str, told: list[str]) -> None:
+def test_option_that_is_to_be_added_has_to_be_there(request_text: str, text: str, told: list[str]) -> None:
     assert RequestChecks(request_text).unmet({"tool.py": text}) == told
     assert RequestChecks(request_text).unmet({"tool.py": text, "Makefile": "\ttool --dry-run\n"}) == []
 
@@ -176,7 +176,7 @@ TESTS = ("tests/test_shop.py::test_total", "tests/test_shop.py::test_free")
         ("Write a function for refunds.", "test_free"),
     ],
 )
-def test_a_test_that_failed_already_counts_where_the_request_is_about_it(request_text: str, wanted: str) -> None:
+def test_test_that_failed_already_counts_where_the_request_is_about_it(request_text: str, wanted: str) -> None:
     now = RanTests("pytest tests/test_shop.py", failed=dict.fromkeys(TESTS, ""), near=TESTS[1:])
     counted = RequestChecks(request_text).wanted_tests(TESTS, now, now, {"total"})
     assert sorted(counted) == sorted(f"tests/test_shop.py::{name}" for name in wanted.split())

@@ -72,7 +72,7 @@ CHANGED = f"Changed b.py, a.py; not checked: {CUT_SHORT.reason}."
         ("It adds.", CHANGES, f"Changed b.py, a.py; not checked: {UNSEEN.reason}.", UNSEEN),
     ],
 )
-def test_a_finished_run(text: str, changes: list[FileChange], message: str, verified: Verification) -> None:
+def test_finished_run(text: str, changes: list[FileChange], message: str, verified: Verification) -> None:
     assert finished(Answer(text=text, value={"n": 1}), changes, USAGE, LoopRecord()) == Outcome(
         kind=OutcomeKind.FINISHED,
         reason=StopReason.ANSWERED,
@@ -87,14 +87,14 @@ def test_a_finished_run(text: str, changes: list[FileChange], message: str, veri
 
 
 @pytest.mark.parametrize(("text", "message"), [("It adds.", "It adds."), ("", "Done.")])
-def test_the_message_of_an_agent_without_tools_that_change_files_is_its_answer(text: str, message: str) -> None:
+def test_message_of_an_agent_without_tools_that_change_files_is_its_answer(text: str, message: str) -> None:
     assert finished(Answer(text=text), [], USAGE, LoopRecord(), changing=False).message == message
 
 
 @pytest.mark.parametrize(
     ("refused", "words"), [((), ""), (("you refused edit_file a.py",), ": you refused edit_file a.py")]
 )
-def test_a_run_that_has_to_change_a_file_says_once_that_none_was(refused: tuple[str, ...], words: str) -> None:
+def test_run_that_has_to_change_a_file_says_once_that_none_was(refused: tuple[str, ...], words: str) -> None:
     cause = StopCause(reason=StopReason.NOTHING_CHANGED, message="This run has to change a file.")
     outcome = stopped(OutcomeKind.SYSTEM_ERROR, cause, Plan(), [], {}, LoopRecord(refused=refused))
     assert outcome.message == f"This run has to change a file. No file was changed{words}."
@@ -104,7 +104,7 @@ def test_a_run_that_has_to_change_a_file_says_once_that_none_was(refused: tuple[
 @pytest.mark.parametrize(
     ("plan", "left"), [(PLAN, "Left: mend; test. "), (Plan(), ""), (Plan(steps=PLAN.steps[:1]), "")]
 )
-def test_a_stopped_run_says_what_is_left(plan: Plan, left: str) -> None:
+def test_stopped_run_says_what_is_left(plan: Plan, left: str) -> None:
     assert stopped(OutcomeKind.BUDGET_STOP, CAUSE, plan, CHANGES, USAGE, LoopRecord()) == Outcome(
         kind=OutcomeKind.BUDGET_STOP,
         reason=StopReason.MAX_STEPS,
@@ -117,7 +117,7 @@ def test_a_stopped_run_says_what_is_left(plan: Plan, left: str) -> None:
     )
 
 
-def test_the_last_message_is_a_full_account() -> None:
+def test_last_message_is_a_full_account() -> None:
     outcome = stopped(OutcomeKind.BUDGET_STOP, CAUSE, PLAN, CHANGES, USAGE, LoopRecord())
     assert wrap_up(outcome, PLAN, [result("first"), result("There is no c.py."), result(None)]).splitlines() == [
         f"BUDGET_STOP (max_steps): Limit 'max_steps' exceeded: 3/3. {CHANGED}",
@@ -129,7 +129,7 @@ def test_the_last_message_is_a_full_account() -> None:
     ]
 
 
-def test_the_account_of_a_run_that_did_nothing() -> None:
+def test_account_of_a_run_that_did_nothing() -> None:
     cause = StopCause(reason=StopReason.PROVIDER_FAILED, message="The endpoint cannot be reached.")
     outcome = stopped(OutcomeKind.SYSTEM_ERROR, cause, Plan(), [], {}, LoopRecord())
     assert wrap_up(outcome, Plan(), [result(None)]).splitlines() == [
@@ -167,7 +167,7 @@ NONE, PASSED = Verification(), Verification(kind="passed", ran=("pytest test_a.p
         (["a.py"], Verification(kind="contradicted", reason="x\ny"), [], "Changed a.py; its checks fail: x y."),
     ],
 )
-def test_the_first_sentence_says_what_was_changed_and_what_is_known_of_it(
+def test_first_sentence_says_what_was_changed_and_what_is_known_of_it(
     files: list[str], verified: Verification, refused: list[str], words: str
 ) -> None:
     assert changes_words(files, verified, refused) == words
@@ -177,7 +177,7 @@ FAILED = result("There is no c.py.")
 
 
 @pytest.mark.parametrize("kind", [OutcomeKind.BUDGET_STOP, OutcomeKind.SYSTEM_ERROR])
-def test_the_account_is_the_last_message(kind: OutcomeKind) -> None:
+def test_account_is_the_last_message(kind: OutcomeKind) -> None:
     outcome = stopped(kind, CAUSE, PLAN, [CHANGES[0]], USAGE, LoopRecord())
     assert give_up(StopState(plan=PLAN, changes=[CHANGES[0]], results=[FAILED]), kind, CAUSE, USAGE) == {
         "outcome": outcome,
@@ -193,14 +193,14 @@ def test_what_was_found_before_anything_was_changed_is_not_said_of_the_work() ->
     assert (update["outcome"].verified, update["messages"]) == (PASSED, [AIMessage("It adds.")])
 
 
-def test_an_answer_without_words_is_what_was_changed() -> None:
+def test_answer_without_words_is_what_was_changed() -> None:
     update = finish(StopState(changes=[CHANGES[0]]), {})
     said = f"Changed {CHANGES[0].path}."
     assert (update["outcome"].answer, update["messages"]) == (said, [written_here(said)])
     assert finish(StopState(), {})["messages"] == [written_here("Done.")]
 
 
-def test_a_deleted_file_is_called_so_whoever_ends_the_run() -> None:
+def test_deleted_file_is_called_so_whoever_ends_the_run() -> None:
     gone = FileChange(path="c.py", kind=ChangeKind.DELETED, sha256_before="0", sha256_after="", diff="")
     outcome = finish(StopState(changes=[CHANGES[0], gone]), {})["outcome"]
     assert outcome.answer == "Changed b.py; deleted c.py."

@@ -15,10 +15,10 @@ CHANGING = [task for task in (*ALL_TASKS, *ORDERS) if task.changes]
 
 
 @pytest.mark.parametrize("task", named(CHANGING))
-def test_an_untouched_workspace_is_not_solved(task: Task) -> None:
+def test_untouched_workspace_is_not_solved(task: Task) -> None:
     assert verdict(task, answer="I have done what you asked for.") is not None
 
 
 @pytest.mark.parametrize("task", named(CHANGING))
-def test_the_solution_is_accepted(task: Task) -> None:
+def test_solution_is_accepted(task: Task) -> None:
     assert verdict(task, task.solution) is None

@@ -93,7 +93,7 @@ def test_half_of_the_files_is_not_enough(name: str) -> None:
         assert verdict(task, {each: text for each, text in task.solution.items() if each != path}) is not None
 
 
-def test_a_function_that_stays_beside_the_imported_one_is_not_accepted() -> None:
+def test_function_that_stays_beside_the_imported_one_is_not_accepted() -> None:
     own = "def format_money(cents):\n    return str(cents)\n\n\ndef report"
     assert after_more("shared_format_money", "report.py", "def report", own) is not None
 
@@ -130,13 +130,13 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", [task.name for task in QUESTIONS])
-def test_the_facts_are_asked_for(name: str) -> None:
+def test_facts_are_asked_for(name: str) -> None:
     verdicts = [verdict(TASKS[name], answer=answer) for answer in (GOOD[name], BAD[name], "")]
     assert [said is None for said in verdicts] == [True, False, False]
 
 
 @pytest.mark.parametrize("name", [task.name for task in QUESTIONS])
-def test_a_changed_workspace_is_not_accepted(name: str) -> None:
+def test_changed_workspace_is_not_accepted(name: str) -> None:
     task = TASKS[name]
     path = next(iter(task.files))
     changed = {path: task.files[path] + "\n"}

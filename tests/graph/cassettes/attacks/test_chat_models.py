@@ -142,7 +142,7 @@ def test_what_was_recorded_plays_without_the_server_and_holds_no_key(make: Make)
 
 
 @every
-def test_a_miss_is_told_at_once_as_what_it_is(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_miss_is_told_at_once_as_what_it_is(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     player = player_of(conversation(make)[1])
     tries: list[str] = []
     take = player.take
@@ -162,7 +162,7 @@ def test_a_miss_is_told_at_once_as_what_it_is(make: Make, monkeypatch: pytest.Mo
 
 @every
 @pytest.mark.parametrize("root", ["", "/v1"])
-def test_a_server_answers_the_same_and_refuses_what_differs_once(make: Make, root: str) -> None:
+def test_server_answers_the_same_and_refuses_what_differs_once(make: Make, root: str) -> None:
     live, text = conversation(make)
     with ReplayServer(player_of(text)) as server:
         url = server.base_url.removesuffix("/v1") + root

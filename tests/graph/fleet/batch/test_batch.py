@@ -53,7 +53,7 @@ def batch(tasks: Any, folder: BatchFolder, terms: Terms | None = None, **options
     return Batch(tasks, folder, ThreadExecutor(1), terms or Terms(), **options)
 
 
-def test_a_batch_is_heard_and_every_task_is_ordered_once(folder: BatchFolder, orders: list[WorkOrder]) -> None:
+def test_batch_is_heard_and_every_task_is_ordered_once(folder: BatchFolder, orders: list[WorkOrder]) -> None:
     told: list[str] = []
     found = batch([task("a"), task("b")], folder).run(heard_by(told))
     assert found == BatchResult(folder.batch, folder.path, BatchEnd.COMPLETE, "Each task has its result.", 2, Tally(2))
@@ -109,7 +109,7 @@ def test_nothing_begins_once_the_cap_is_reached(
         (ERROR, "The limit is reached. 2 tasks"),
     ],
 )
-def test_a_limit_that_a_task_meets_is_that_of_all(
+def test_limit_that_a_task_meets_is_that_of_all(
     folder: BatchFolder,
     orders: list[WorkOrder],
     monkeypatch: pytest.MonkeyPatch,
@@ -127,7 +127,7 @@ def test_a_limit_that_a_task_meets_is_that_of_all(
     assert folder.done == {}
 
 
-def test_a_batch_that_is_cancelled_says_by_whom(folder: BatchFolder, orders: list[WorkOrder]) -> None:
+def test_batch_that_is_cancelled_says_by_whom(folder: BatchFolder, orders: list[WorkOrder]) -> None:
     stopped = batch([task("a"), task("b")], folder)
 
     found = stopped.run(lambda _: stopped.cancel("by the test"))
@@ -137,7 +137,7 @@ def test_a_batch_that_is_cancelled_says_by_whom(folder: BatchFolder, orders: lis
 
 @pytest.mark.usefixtures("orders")
 @pytest.mark.parametrize("name", ["begin", "write"])
-def test_a_disk_that_is_full_ends_the_batch(folder: BatchFolder, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_disk_that_is_full_ends_the_batch(folder: BatchFolder, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -148,7 +148,7 @@ def test_a_disk_that_is_full_ends_the_batch(folder: BatchFolder, monkeypatch: py
 
 
 @pytest.mark.parametrize("number", [28, 122])
-def test_a_disk_without_room_for_a_copy_or_a_patch_ends_the_batch_and_is_no_result(
+def test_disk_without_room_for_a_copy_or_a_patch_ends_the_batch_and_is_no_result(
     folder: BatchFolder, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     full = os_failure(OSError(number, "full"), "copy", "a.py")
@@ -160,7 +160,7 @@ def test_a_disk_without_room_for_a_copy_or_a_patch_ends_the_batch_and_is_no_resu
     assert batch([task("a"), task("b")], folder).run().ok
 
 
-def test_a_copy_of_which_no_patch_could_be_made_is_not_removed(
+def test_copy_of_which_no_patch_could_be_made_is_not_removed(
     folder: BatchFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def work(order: WorkOrder, *_: object) -> Worked:

@@ -58,7 +58,7 @@ def test_what_was_written_is_known_at_the_next_start(tmp_path: Path) -> None:
     assert known == {"schema": 1, "batch": name, "options": {"workers": 2}}
 
 
-def test_a_torn_line_is_cut_off(tmp_path: Path) -> None:
+def test_torn_line_is_cut_off(tmp_path: Path) -> None:
     with opened(tmp_path) as folder:
         folder.begin(TASK)
         whole = folder.write(Worked(RESULT))
@@ -72,7 +72,7 @@ def test_a_torn_line_is_cut_off(tmp_path: Path) -> None:
     assert [each.id for each in read_results(str(tmp_path))] == ["a", "c"]
 
 
-def test_a_disk_that_is_full_leaves_the_results_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_that_is_full_leaves_the_results_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.write
 
     def half(descriptor: int, data: bytes) -> int:
@@ -91,7 +91,7 @@ def test_a_disk_that_is_full_leaves_the_results_as_they_were(tmp_path: Path, mon
         assert [*folder.done] == ["a"]
 
 
-def test_a_patch_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+def test_patch_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     with opened(tmp_path) as folder:
         (tmp_path / "patches" / "a.patch").mkdir()
         with pytest.raises(OSError, match="directory"):
@@ -107,7 +107,7 @@ def test_one_process_works_in_it_at_a_time(tmp_path: Path) -> None:
     opened(tmp_path).close()
 
 
-def test_a_standby_waits_until_nobody_works_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standby_waits_until_nobody_works_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     at_work, waited = opened(tmp_path / "out"), list[float]()
 
     def end(seconds: float) -> None:
@@ -121,26 +121,26 @@ def test_a_standby_waits_until_nobody_works_in_it(tmp_path: Path, monkeypatch: p
         assert (stands_by.batch, len(waited)) == (at_work.batch, 1)
 
 
-def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+def test_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
     error = refusal(tmp_path)
     assert (error.code, "'thesis.txt'" in error.message) == (ToolErrorCode.CONFLICT, True)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-def test_a_start_that_was_killed_at_once_is_no_stranger(tmp_path: Path) -> None:
+def test_start_that_was_killed_at_once_is_no_stranger(tmp_path: Path) -> None:
     (tmp_path / ".batch.json.0123456789abcdef").write_text("")
     (tmp_path / "batch.lock").write_text("")
     opened(tmp_path).close()
 
 
-def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
+def test_name_that_is_taken_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("")
     assert "make the batch's folder" in refusal(tmp_path / "out").message
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"schema": 2, "batch": "0123456789ab"}', '{"schema": 1, "batch": "../x"}'])
-def test_a_batch_of_another_version_is_refused(tmp_path: Path, text: str) -> None:
+def test_batch_of_another_version_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "batch.json").write_text(text)
     assert "is no file of this version" in refusal(tmp_path).message
     assert (tmp_path / "batch.json").read_text() == text
@@ -155,7 +155,7 @@ def test_a_batch_of_another_version_is_refused(tmp_path: Path, text: str) -> Non
         ("begun.jsonl", "[" * 100_000, "no note of a task"),
     ],
 )
-def test_a_line_that_somebody_spoiled_is_named(tmp_path: Path, name: str, line: str, what: str) -> None:
+def test_line_that_somebody_spoiled_is_named(tmp_path: Path, name: str, line: str, what: str) -> None:
     with opened(tmp_path) as folder:
         folder.begin(TASK)
         folder.write(Worked(RESULT))
@@ -167,7 +167,7 @@ def test_a_line_that_somebody_spoiled_is_named(tmp_path: Path, name: str, line: 
     opened(tmp_path).close()
 
 
-def test_a_folder_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
+def test_folder_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
     opened(tmp_path).close()
     (tmp_path / "results.jsonl").unlink()
     (tmp_path / "results.jsonl").mkdir()

@@ -34,7 +34,7 @@ def test_results_are_counted_and_added_up() -> None:
         (Tally(failed=1), BatchEnd.FAILED, "1 failed. Full. 1 task is left: put this right, and start the same"),
     ],
 )
-def test_a_batch_says_in_words_how_it_ended(tally: Tally, end: BatchEnd, words: str) -> None:
+def test_batch_says_in_words_how_it_ended(tally: Tally, end: BatchEnd, words: str) -> None:
     found = BatchResult("0a", "/out", end, way_to_go_on(end, "Full.", 2 - tally.done), 2, tally)
     assert words in str(found)
     assert str(found).startswith(f"{tally.done} of 2 tasks have results")
@@ -50,7 +50,7 @@ ORDER = WorkOrder("0a1b", TASK, "{}", "/out/work/a.1", task_hash="f00", tries=2)
 ERROR = ToolError(code=ToolErrorCode.NOT_FOUND, message="it is not there")
 
 
-def test_an_order_names_the_run_and_the_store() -> None:
+def test_order_names_the_run_and_the_store() -> None:
     assert (ORDER.run_id, ORDER.shared_name) == ("0a1b-a.1", "batch/0a1b/a.1")
 
 
@@ -59,7 +59,7 @@ def test_orders_and_what_comes_of_them_can_be_sent() -> None:
     assert ForkingPickler.loads(ForkingPickler.dumps((ORDER, worked))) == (ORDER, worked)
 
 
-def test_a_failure_is_a_result_with_its_error() -> None:
+def test_failure_is_a_result_with_its_error() -> None:
     result = failed(ORDER, ERROR)
     assert (result.id, result.kind, result.reason) == ("a.1", OutcomeKind.SYSTEM_ERROR, "workspace_failed")
     assert (result.message, result.error, result.tries, result.task) == ("it is not there", ERROR, 2, "f00")

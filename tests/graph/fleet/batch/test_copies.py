@@ -89,7 +89,7 @@ def source_of(place: Path, kind: str) -> Any:
 
 
 @pytest.mark.parametrize("kind", SOURCES)
-def test_a_copy_is_made_once_compared_and_taken_away(place: Path, kind: str) -> None:
+def test_copy_is_made_once_compared_and_taken_away(place: Path, kind: str) -> None:
     source = source_of(place, kind)
     folder = place / "copies/one"
     copy = copied(source, folder)
@@ -114,7 +114,7 @@ def test_a_copy_is_made_once_compared_and_taken_away(place: Path, kind: str) -> 
     assert worktrees == []
 
 
-def test_the_repository_of_a_copy_stays_as_it_is(place: Path) -> None:
+def test_repository_of_a_copy_stays_as_it_is(place: Path) -> None:
     main = repository(place / "main")
     for hook in ("post-checkout", "post-index-change", "reference-transaction"):
         path = main / ".git/hooks" / hook
@@ -168,7 +168,7 @@ def test_what_is_not_committed_is_told_before_anything_is_made(place: Path) -> N
     assert copied(task(main), place / "two").notes == (note,)
 
 
-def test_a_folder_of_a_repository_is_the_workspace(place: Path) -> None:
+def test_folder_of_a_repository_is_the_workspace(place: Path) -> None:
     main = repository(place / "main", {**FILES, "src/.gitattributes": "*.py text eol=crlf\n"})
     copy = copied(task(main / "src"), place / "plain")
     assert copy.root.endswith("/workspace/src")
@@ -202,7 +202,7 @@ def test_submodules_are_told_and_filters_are_not_run(place: Path) -> None:
     assert tree(Path(other.root)) == tree(Path(copy.root))
 
 
-def test_the_place_of_the_copies_is_not_copied_into_them(place: Path) -> None:
+def test_place_of_the_copies_is_not_copied_into_them(place: Path) -> None:
     source = write(place / "main", FILES)
     first = copied(task(source), source / "out/one")
     second = copied(task(source), source / "out/two")
@@ -215,7 +215,7 @@ def test_the_place_of_the_copies_is_not_copied_into_them(place: Path) -> None:
     assert sorted(os.listdir(copy.root)) == [".gitignore", "a.txt", "src"]
 
 
-def test_a_folder_that_holds_something_else_is_left_alone(place: Path) -> None:
+def test_folder_that_holds_something_else_is_left_alone(place: Path) -> None:
     source = write(place / "main", FILES)
     write(place / "mine", {"x": "x"})
     for found in (prepare_copy(task(source), str(place / "mine")), remove_copy(str(place / "mine"))):
@@ -260,7 +260,7 @@ def test_one_copy_is_made_once_by_many(place: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["repository", "folder"])
-def test_a_copy_that_was_cut_off_is_made_anew(place: Path, kind: str) -> None:
+def test_copy_that_was_cut_off_is_made_anew(place: Path, kind: str) -> None:
     source = source_of(place, kind)
     whole = copied(source, place / "whole")
     nth, cut = 1, 0
@@ -285,7 +285,7 @@ def whole_records(copy: Copy) -> str:
     return (Path(copy.root) / ".git").read_text().removeprefix("gitdir: ").strip()
 
 
-def test_a_command_sees_the_repository_and_cannot_change_it(tmp_path: Path) -> None:
+def test_command_sees_the_repository_and_cannot_change_it(tmp_path: Path) -> None:
     main = repository(tmp_path.resolve() / "main", {**FILES, "secret-of-the-source": "s"})
     copy = copied(task(main), tmp_path.resolve() / "one")
     (main / "untracked").write_text("canary")

@@ -174,7 +174,7 @@ def test_orders_are_spread_over_processes_which_end_with_them() -> None:
 @pytest.mark.parametrize(
     ("name", "how"), [("kill", "was killed by the signal 9"), ("exit", "ended with the code 3: out of luck")]
 )
-def test_a_task_that_kills_its_process_fails_alone_in_the_end(name: str, how: str) -> None:
+def test_task_that_kills_its_process_fails_alone_in_the_end(name: str, how: str) -> None:
     orders = [order("wait"), order(name), order("a"), order("b")]
     results = {each.result.id: each.result for each in ProcessExecutor(2, 1).run(iter(orders))}
     bad = results.pop(name)
@@ -185,7 +185,7 @@ def test_a_task_that_kills_its_process_fails_alone_in_the_end(name: str, how: st
 
 
 @pytest.mark.usefixtures("scripted")
-def test_the_tasks_of_a_process_that_died_share_as_many_others() -> None:
+def test_tasks_of_a_process_that_died_share_as_many_others() -> None:
     orders = [*(order(f"wait{number}") for number in range(4)), order("once")]
     executor = ProcessExecutor(5, 1)
     results = [(worked.result, len(executor.pids)) for worked in executor.run(iter(orders))]
@@ -194,7 +194,7 @@ def test_the_tasks_of_a_process_that_died_share_as_many_others() -> None:
 
 
 @pytest.mark.usefixtures("scripted")
-def test_a_stop_is_passed_on_and_what_is_to_be_tried_again_is_not() -> None:
+def test_stop_is_passed_on_and_what_is_to_be_tried_again_is_not() -> None:
     executor = ProcessExecutor(3, 1, patience_s=1.0)
     stopper = threading.Timer(0.3, executor.cancel, args=("by the test",))
     stopper.start()

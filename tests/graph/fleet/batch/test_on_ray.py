@@ -154,7 +154,7 @@ def test_tasks_share_the_cpus(project: Path) -> None:
     assert cluster.submitted[0][1] == {"num_cpus": 0.25, "scheduling_strategy": "SPREAD"}
 
 
-def test_a_task_whose_node_dies_is_tried_again_some_times(project: Path) -> None:
+def test_task_whose_node_dies_is_tried_again_some_times(project: Path) -> None:
     died = Played(lambda one: NodeDiedError() if one.tries < MOST_TRIES else worked(one))
     assert [each.result.tries for each in played(died).run(iter([order(1, project)]))] == [MOST_TRIES]
     lost = Played(lambda _: NodeDiedError("who knows"))
@@ -197,7 +197,7 @@ def test_after_a_stop_nothing_is_begun_and_each_order_has_its_result(project: Pa
     assert [force for _, force in cluster.cancelled] == [False, False, False]
 
 
-def test_a_batch_that_is_left_ends_what_is_at_work(project: Path) -> None:
+def test_batch_that_is_left_ends_what_is_at_work(project: Path) -> None:
     cluster = Played(lambda one: worked(one) if one.task.id == "t0" else None)
     results = played(cluster).run(order(number, project) for number in range(5))
     next(results)
@@ -215,7 +215,7 @@ def test_no_key_goes_with_the_order(monkeypatch: pytest.MonkeyPatch, project: Pa
     assert b"sk-of-nobody" not in pickle.dumps(cluster.submitted[0][0])
 
 
-def test_the_variables_with_keys_are_those_of_the_endpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_with_keys_are_those_of_the_endpoints(monkeypatch: pytest.MonkeyPatch) -> None:
     assert needed(CONTEXT) == ()
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     assert needed(CONTEXT) == ("OPENAI_API_KEY",)
@@ -296,7 +296,7 @@ def test_all_nodes_are_looked_at_before_anything_begins(
     assert not isinstance(found, ToolError) or problem in found.message
 
 
-def test_a_look_that_is_stopped_leaves_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_look_that_is_stopped_leaves_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Played(worked, (None,))
 
     def stopped(*_: Any, **__: Any) -> None:
@@ -309,7 +309,7 @@ def test_a_look_that_is_stopped_leaves_the_cluster(monkeypatch: pytest.MonkeyPat
     assert cluster.closed
 
 
-def test_a_node_of_another_version_says_so() -> None:
+def test_node_of_another_version_says_so() -> None:
     call = on_ray._caller()
     assert call("0.0.7", "look", (), "") == version("mendgraph")
     assert call(version("mendgraph"), "look", (), "") is None
@@ -347,7 +347,7 @@ print(sorted(changed), ray.is_initialized())
 """
 
 
-def test_a_cluster_that_is_started_here_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_cluster_that_is_started_here_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "json.py").write_text("raise SystemExit('somebody else')\n")
     folder = Path("/tmp") / f"r-{os.getpid()}-{tmp_path.name[-2:]}"  # sockets have short names
@@ -377,7 +377,7 @@ def sent(tmp_path: Path, base_url: str) -> bytes:
     return pickle.dumps(WorkOrder("abcdef12", task, context, str(tmp_path / "work" / "t0")))
 
 
-def test_a_node_says_what_it_lacks_and_never_what_is_in_its_variables(
+def test_node_says_what_it_lacks_and_never_what_is_in_its_variables(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-nobody")
@@ -388,7 +388,7 @@ def test_a_node_says_what_it_lacks_and_never_what_is_in_its_variables(
     assert "does not see the folder '/no/such'" in str(look((), "/no/such"))
 
 
-def test_a_cancel_of_ray_stops_the_session(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_cancel_of_ray_stops_the_session(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     reasons: list[str] = []
     result = TaskResult(id="t0", kind=OutcomeKind.BUDGET_STOP, reason="cancelled")
 
@@ -406,7 +406,7 @@ def test_a_cancel_of_ray_stops_the_session(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 @pytest.mark.usefixtures("shared_store")
-def test_a_run_of_a_lost_node_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_run_of_a_lost_node_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked, goes_on = threading.Event(), threading.Event()
 
     def answer(request: JsonMap) -> Reply:
@@ -433,7 +433,7 @@ def test_a_run_of_a_lost_node_goes_on_where_it_was(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.usefixtures("shared_store")
 @pytest.mark.parametrize("name", ["get_run", "give_workspace_name"])
-def test_a_store_that_fails_is_a_typed_result(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
+def test_store_that_fails_is_a_typed_result(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
     held = ToolError(code=ToolErrorCode.CONFLICT, message="Somebody has it.")
     monkeypatch.setattr(working, name, lambda *_: held)
     result = do(sent(tmp_path, "http://127.0.0.1:1/v1")).result

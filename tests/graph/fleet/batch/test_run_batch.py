@@ -53,7 +53,7 @@ def test_what_a_program_gets_wrong_is_raised(tmp_path: Path) -> None:
     assert isinstance(run_batch([], out=tmp_path / "out"), ToolError)
 
 
-def test_a_task_without_a_result_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_task_without_a_result_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     error = ToolError(code=ToolErrorCode.RATE_LIMITED, message="Too much.")
     monkeypatch.setattr(
         "mendgraph.graph.fleet.batch.local.work", lambda given, *_: Worked(failed(given, error, "day_limit"))
@@ -76,7 +76,7 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("processes", "kind"), [(1, ThreadExecutor), (2, ProcessExecutor)])
-def test_a_batch_is_ready_in_its_folder(file: Path, processes: int, kind: type) -> None:
+def test_batch_is_ready_in_its_folder(file: Path, processes: int, kind: type) -> None:
     ready = prepare(str(file), Terms(), Crew(2, processes))
     assert isinstance(ready, Batch)
     with ready.folder:
@@ -87,7 +87,7 @@ def test_a_batch_is_ready_in_its_folder(file: Path, processes: int, kind: type) 
     again.folder.close()
 
 
-def test_a_workspace_that_is_not_there_is_told_before_anything_begins(file: Path) -> None:
+def test_workspace_that_is_not_there_is_told_before_anything_begins(file: Path) -> None:
     file.write_text(LINE.replace('"w"', '"none"'))
     assert isinstance(prepare(str(file), Terms(), Crew()), tuple)
     file.write_text(LINE)
@@ -109,7 +109,7 @@ def test_tasks_of_a_program_are_looked_at_as_well(file: Path) -> None:
         prepare(wrong, Terms(), Crew(), out=str(file.parent / "out"))
 
 
-def test_a_folder_that_cannot_be_taken_is_an_error(file: Path) -> None:
+def test_folder_that_cannot_be_taken_is_an_error(file: Path) -> None:
     assert isinstance(prepare(str(file), Terms(), Crew(), out=str(file.parent)), ToolError)
     first = prepare(str(file), Terms(), Crew())
     assert isinstance(first, Batch)
@@ -152,7 +152,7 @@ def test_terms_that_cannot_be_kept_are_told(
         (Crew(4, 2), {"secrets": ("s",)}, "secrets: these cannot be sent to other processes"),
     ],
 )
-def test_a_crew_that_cannot_work_is_refused(crew: Crew, options: SessionOptions, problem: str) -> None:
+def test_crew_that_cannot_work_is_refused(crew: Crew, options: SessionOptions, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         check_crew(crew, options)
 
@@ -164,7 +164,7 @@ def test_options_of_a_session_are_checked_before_anything_begins() -> None:
     check_crew(Crew(), {"secrets": ("s",)})
 
 
-def test_the_cluster_is_asked_when_ray_is_to_do_the_work(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cluster_is_asked_when_ray_is_to_do_the_work(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     error = ToolError(code=ToolErrorCode.UNAVAILABLE, message="There is no cluster.")
     asked: list[dict[str, object]] = []
 

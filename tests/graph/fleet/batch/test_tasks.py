@@ -32,7 +32,7 @@ def told(*lines: str) -> list[str]:
     return [str(problem).partition("t.jsonl:")[2] for problem in problems]
 
 
-def test_a_line_is_a_task() -> None:
+def test_line_is_a_task() -> None:
     whole = '{"id":"b","prompt":"é","workspace":"/x.zip","revision":"v1","limits":{"max_steps":3}}\n'
     one = BatchTask(id="a", prompt="Do it.", workspace="/w")
     other = BatchTask(id="b", prompt="é", workspace="/x.zip", revision="v1", limits={"max_steps": 3})
@@ -80,7 +80,7 @@ def test_ids_that_are_there_before_are_told_with_their_line() -> None:
 
 
 @given(NAMES)
-def test_an_id_names_a_file(name: str) -> None:
+def test_id_names_a_file(name: str) -> None:
     good = re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}", name) is not None
     try:
         BatchTask(id=name, prompt="p", workspace="w")
@@ -112,7 +112,7 @@ def test_workspaces_are_below_the_file(tmp_path: Path, monkeypatch: pytest.Monke
     assert [each.workspace for each, _ in tasks] == [str(tmp_path / "b"), "/c", "/home/me/d"]
 
 
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_bytes(b"\xff\xfe")
     for name, said in (("t.jsonl", "Invalid JSON"), ("none", "annot read")):
         (problem,) = read_task_file(str(tmp_path / name))

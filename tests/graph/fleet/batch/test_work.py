@@ -55,7 +55,7 @@ def order(
     return WorkOrder("0a", task, context, str(tmp_path / "out" / "a"))._replace(**changed)
 
 
-def test_a_task_is_worked_on_in_its_copy(tmp_path: Path, model: ScriptedServer) -> None:
+def test_task_is_worked_on_in_its_copy(tmp_path: Path, model: ScriptedServer) -> None:
     result, patch = work(order(tmp_path, model))
     assert (result.kind, result.answer, result.changed) == (OutcomeKind.FINISHED, "Done.", ("new.txt",))
     assert (result.run_id, result.error, result.resumed) == ("0a-a", None, False)
@@ -85,7 +85,7 @@ def test_what_has_ended_is_given_once_more(tmp_path: Path, model: ScriptedServer
     assert len(model.requests) == 2
 
 
-def test_a_run_that_never_took_its_first_step_is_begun(
+def test_run_that_never_took_its_first_step_is_begun(
     tmp_path: Path, model: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def killed(_: Session, __: str) -> None:
@@ -100,7 +100,7 @@ def test_a_run_that_never_took_its_first_step_is_begun(
     assert work(order(tmp_path, model)).result.answer == "Done."
 
 
-def test_a_surprise_is_told_without_secrets(
+def test_surprise_is_told_without_secrets(
     tmp_path: Path, model: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789abcdef")
@@ -114,7 +114,7 @@ def test_a_surprise_is_told_without_secrets(
     assert "sk-0123456789abcdef" not in result.message
 
 
-def test_a_stop_that_came_before_begins_nothing(tmp_path: Path, model: ScriptedServer) -> None:
+def test_stop_that_came_before_begins_nothing(tmp_path: Path, model: ScriptedServer) -> None:
     stop = StopRequest()
     stop.ask("by the test")
     result = work(order(tmp_path, model), stop).result
@@ -134,7 +134,7 @@ def test_what_cannot_be_begun_says_why(tmp_path: Path, model: ScriptedServer, mo
     assert broken.error == error
 
 
-def test_a_copy_that_somebody_holds_is_waited_for(
+def test_copy_that_somebody_holds_is_waited_for(
     tmp_path: Path, model: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = work(order(tmp_path, model, {"mode": "read-only"})).result.copy_path
@@ -164,9 +164,7 @@ def test_nobody_approves(tmp_path: Path, model: ScriptedServer) -> None:
     assert "approval_required" in json.dumps([request["messages"] for request in model.requests])
 
 
-def test_a_higher_cap_lets_a_run_go_on_that_was_begun_under_the_lower_one(
-    tmp_path: Path, model: ScriptedServer
-) -> None:
+def test_higher_cap_lets_a_run_go_on_that_was_begun_under_the_lower_one(tmp_path: Path, model: ScriptedServer) -> None:
     def under(cap: int) -> WorkOrder:
         capped = {"account": "batch/0a", "max_tokens_per_account": cap, "max_output_tokens_per_call": 16}
         return order(tmp_path, model, capped)
@@ -176,7 +174,7 @@ def test_a_higher_cap_lets_a_run_go_on_that_was_begun_under_the_lower_one(
     assert work(under(1_000_000)).result.answer == "Done."
 
 
-def test_the_copy_is_known_in_the_shared_store(
+def test_copy_is_known_in_the_shared_store(
     tmp_path: Path, model: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(working, "uses_postgres", lambda: True)
@@ -186,7 +184,7 @@ def test_the_copy_is_known_in_the_shared_store(
     assert (other.reason, other.error and other.error.code) == ("store_failed", ToolErrorCode.CONFLICT)
 
 
-def test_a_run_that_was_killed_before_its_first_checkpoint_is_resumed(tmp_path: Path, model: ScriptedServer) -> None:
+def test_run_that_was_killed_before_its_first_checkpoint_is_resumed(tmp_path: Path, model: ScriptedServer) -> None:
     given = order(tmp_path, model)
     copy = make_copy(given.task.workspace, "", given.folder)
     assert isinstance(copy, Copy)
@@ -197,7 +195,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_is_resumed(tmp_path: 
     assert (result.answer, result.resumed, len(model.requests)) == ("Done.", True, 2)
 
 
-def test_a_step_that_has_begun_is_whole_when_the_run_goes_on(tmp_path: Path) -> None:
+def test_step_that_has_begun_is_whole_when_the_run_goes_on(tmp_path: Path) -> None:
     stop = StopRequest()
 
     @tool(effect=Effect.READ)
@@ -221,7 +219,7 @@ def test_a_step_that_has_begun_is_whole_when_the_run_goes_on(tmp_path: Path) -> 
     assert b"+made" in second.patch
 
 
-def test_a_run_that_was_stopped_goes_on_under_the_new_cap(tmp_path: Path) -> None:
+def test_run_that_was_stopped_goes_on_under_the_new_cap(tmp_path: Path) -> None:
     stop = StopRequest()
 
     def answer(request: JsonMap) -> Reply:
@@ -242,7 +240,7 @@ def test_a_run_that_was_stopped_goes_on_under_the_new_cap(tmp_path: Path) -> Non
     assert (last.kind, last.resumed, last.changed) == (OutcomeKind.FINISHED, True, ("new.txt",))
 
 
-def test_a_task_has_the_limits_of_its_own_within_the_batchs_context_and_its_words_permit_nothing(
+def test_task_has_the_limits_of_its_own_within_the_batchs_context_and_its_words_permit_nothing(
     tmp_path: Path,
 ) -> None:
     (tmp_path / ".mendgraph.toml").write_text("max_steps = 3\n")  # of a batch's task no such file is read

@@ -85,7 +85,7 @@ def test_servers_say_it_in_two_ways(tmp_path: Path, user: object) -> None:
     assert admitter(tmp_path).user({"langgraph_auth_user": user}) is ANN
 
 
-def test_a_turn_gets_its_context(root: Path) -> None:
+def test_turn_gets_its_context(root: Path) -> None:
     held = AgentContext(workspace=str(root / "ann" / "website"), account="ann", max_steps=3)
     its = admitter(root)
     assert its.admit(ANN, {"workspace": "website", "max_steps": 3}) == held
@@ -93,7 +93,7 @@ def test_a_turn_gets_its_context(root: Path) -> None:
     assert its.admit(ANN, None) == its.admit(ANN, {})
 
 
-def test_a_turn_goes_on_with_what_is_still_allowed(root: Path) -> None:
+def test_turn_goes_on_with_what_is_still_allowed(root: Path) -> None:
     folder, its = str(root / "ann" / "website"), admitter(root)
     stored = AgentContext(account="ann", max_steps=9, workspace=folder)
     assert its.readmit(ANN, stored) is stored
@@ -108,7 +108,7 @@ def test_a_turn_goes_on_with_what_is_still_allowed(root: Path) -> None:
     assert its.readmit(ANN, gone) == its.admit(ANN, {"workspace": "gone"})
 
 
-def test_a_user_has_some_runs_at_once(tmp_path: Path) -> None:
+def test_user_has_some_runs_at_once(tmp_path: Path) -> None:
     locks = MemoryLocks("run 0 of ann", "thread t3")
     its = admitter(tmp_path, locks)
     first, second, third = (Place(its.locks, ANN, thread) for thread in ("t1", "t2", "t3"))
@@ -124,7 +124,7 @@ def test_a_user_has_some_runs_at_once(tmp_path: Path) -> None:
     assert locks.names == {"run 0 of ann", "thread t3"}
 
 
-def test_a_place_that_was_left_is_not_taken_any_more() -> None:
+def test_place_that_was_left_is_not_taken_any_more() -> None:
     locks = MemoryLocks()
     place = Place(locks, ANN, "t1")
     place.leave()
@@ -148,7 +148,7 @@ def test_without_a_lock_nobody_begins() -> None:
         *(("ann", name, "The request names no project") for name in (None, "", ".", 7)),
     ],
 )
-def test_a_project_is_a_folder_below_its_user(root: Path, user: str, project: object, said: str) -> None:
+def test_project_is_a_folder_below_its_user(root: Path, user: str, project: object, said: str) -> None:
     assert project_folder(str(root), "ann", "website") == str(root / "ann" / "website")
     found = project_folder(str(root), user, project)
     assert not isinstance(found, str)
@@ -156,7 +156,7 @@ def test_a_project_is_a_folder_below_its_user(root: Path, user: str, project: ob
     assert "\n" not in found.message
 
 
-def test_a_project_has_its_name_in_the_shared_store(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_project_has_its_name_in_the_shared_store(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MENDGRAPH_STORE_URL", "postgresql://nobody@nowhere/none")
     folder = project_folder(str(root), "ann", "website")
     assert isinstance(folder, str)
@@ -186,7 +186,7 @@ def write(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str) -> None:
     monkeypatch.setenv(TENANTS_VARIABLE, str(path))
 
 
-def test_the_file_is_read_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_file_is_read_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MENDGRAPH_STORE_URL", "postgresql://nobody@nowhere/none")
     write(monkeypatch, tmp_path, f'root = "{tmp_path}"\n[users.ann]\ntoken_sha256 = []\n')
     admitter = open_admitter()
@@ -217,7 +217,7 @@ def test_what_is_wrong_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert "\n" not in str(refused.value)
 
 
-def test_a_store_that_is_none_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_store_that_is_none_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     write(monkeypatch, tmp_path, f'root = "{tmp_path}"\n[users.ann]\ntoken_sha256 = []\n')
     monkeypatch.setenv("MENDGRAPH_STORE_URL", "mysql://secret@host/db")
     with pytest.raises(CannotServeError, match="MENDGRAPH_STORE_URL is no URL of a PostgreSQL database"):

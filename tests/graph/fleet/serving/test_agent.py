@@ -61,7 +61,7 @@ def run(machine: ServedMachine, request: Any, user: str = "ann", **context: Any)
     return asyncio.run(parts())
 
 
-def test_the_machine_is_served_without_a_saver_of_its_own_and_opens_nothing_yet() -> None:
+def test_machine_is_served_without_a_saver_of_its_own_and_opens_nothing_yet() -> None:
     assert isinstance(graph, ServedMachine)
     assert graph.checkpointer is None
     assert set(graph.get_graph().nodes) == {"__start__", "__end__", *NODES}
@@ -70,13 +70,13 @@ def test_the_machine_is_served_without_a_saver_of_its_own_and_opens_nothing_yet(
         graph.admitter()
 
 
-def test_a_servers_saver_gets_our_serializer(machine: ServedMachine) -> None:
+def test_servers_saver_gets_our_serializer(machine: ServedMachine) -> None:
     assert isinstance(machine.checkpointer, InMemorySaver)
     assert type(machine.checkpointer.serde) is type(serializer())
     assert machine.copy().checkpointer is machine.checkpointer
 
 
-def test_a_turn_runs_with_what_its_user_may(machine: ServedMachine, folder: Path, tmp_path: Path) -> None:
+def test_turn_runs_with_what_its_user_may(machine: ServedMachine, folder: Path, tmp_path: Path) -> None:
     with ScriptedServer([Say("Hello, Ann.")]) as model:
         own = ANN.context.model_copy(update={"base_url": model.base_url, "evidence": False})
         its = admitter(tmp_path, Tenant("ann", (), own, ("m",)))
@@ -88,7 +88,7 @@ def test_a_turn_runs_with_what_its_user_may(machine: ServedMachine, folder: Path
     assert held["run_id"] == "ann/t1"
 
 
-def test_a_turn_that_asked_goes_on_with_the_answer(machine: ServedMachine, folder: Path, tmp_path: Path) -> None:
+def test_turn_that_asked_goes_on_with_the_answer(machine: ServedMachine, folder: Path, tmp_path: Path) -> None:
     (folder / "calc.py").write_text(CALC["calc.py"], encoding="utf-8")
     with told(use(EDIT), Say("Done.")) as model:
         own = AgentContext(account="ann", base_url=model.base_url, model="m", evidence=False, read_ahead=False)
@@ -102,7 +102,7 @@ def test_a_turn_that_asked_goes_on_with_the_answer(machine: ServedMachine, folde
 
 
 @needs_sandbox
-def test_a_tenant_approves_no_program_that_the_server_does_not_allow(
+def test_tenant_approves_no_program_that_the_server_does_not_allow(
     machine: ServedMachine, folder: Path, tmp_path: Path
 ) -> None:
     (folder / "note.txt").write_text("remember", encoding="utf-8")
@@ -128,7 +128,7 @@ def test_a_tenant_approves_no_program_that_the_server_does_not_allow(
         ("ann", {"workspace": "website", "mode": "all"}, "does not fit: mode"),
     ],
 )
-def test_a_turn_that_is_not_admitted_ends_at_once(
+def test_turn_that_is_not_admitted_ends_at_once(
     machine: ServedMachine, user: str, context: dict[str, Any], said: str, folder: Path
 ) -> None:
     ended = run(machine, HELLO, user, **context)
@@ -137,7 +137,7 @@ def test_a_turn_that_is_not_admitted_ends_at_once(
     assert list(folder.iterdir()) == []
 
 
-def test_a_user_without_a_place_is_told(machine: ServedMachine) -> None:
+def test_user_without_a_place_is_told(machine: ServedMachine) -> None:
     place = Place(machine.admitter().locks, ANN, "t0")
     assert place.take() is None
     ended = run(machine, HELLO, workspace="website")
@@ -172,7 +172,7 @@ def test_what_goes_on_is_refused_without_a_trace(machine: ServedMachine, request
     assert asyncio.run(machine.aget_state(config())).values == {}
 
 
-def test_a_turn_that_was_cut_off_before_it_began_begins(machine: ServedMachine, folder: Path) -> None:
+def test_turn_that_was_cut_off_before_it_began_begins(machine: ServedMachine, folder: Path) -> None:
     async def cut_off() -> None:
         begun = machine.astream(HELLO, config(), context={"workspace": "website"}, interrupt_before=["begin_turn"])
         assert [part async for part in begun] == [{"__interrupt__": ()}]

@@ -40,7 +40,7 @@ def by(action: str, resource: str = "threads") -> Any:
         {b"authorization": f"Bearer {TOKEN}".encode()},
     ],
 )
-def test_a_token_is_its_users(headers: dict[Any, Any]) -> None:
+def test_token_is_its_users(headers: dict[Any, Any]) -> None:
     assert token_of(headers) == TOKEN
     known: Any = asyncio.run(authenticate(headers))
     assert known == {"identity": "ann", "display_name": "ann", "is_authenticated": True}
@@ -55,14 +55,14 @@ def test_nobody_else_is_anybody(headers: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("action", ["create", "create_run", "update"])
 @pytest.mark.parametrize("metadata", [None, {"owner": "bob", "a": 1}])
-def test_a_thread_is_its_makers(action: str, metadata: dict[str, Any] | None) -> None:
+def test_thread_is_its_makers(action: str, metadata: dict[str, Any] | None) -> None:
     value: Any = {"metadata": metadata}
     assert asyncio.run(own_threads(ctx=by(action), value=value)) == {"owner": "ann"}
     assert value == {"metadata": {**(metadata or {}), "owner": "ann"}}
     assert metadata is None or value["metadata"] is metadata
 
 
-def test_a_run_calls_nobody() -> None:
+def test_run_calls_nobody() -> None:
     """A server would ask any address of its own network for whoever names it."""
     calling: Any = {"kwargs": {"webhook": "http://10.0.0.1/"}}
     with pytest.raises(Auth.exceptions.HTTPException) as refused:

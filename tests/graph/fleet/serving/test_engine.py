@@ -29,14 +29,14 @@ def test_several_servers_need_a_database() -> None:
         run_server("127.0.0.1", 1)
 
 
-def test_the_engine_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_engine_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MENDGRAPH_STORE_URL", "postgresql://a@/b")
     monkeypatch.setattr(engine, "find_spec", lambda _: None)
     with pytest.raises(CannotServeError, match=r"^The server needs the extra `serve`: "):
         create_app()
 
 
-def test_a_database_that_is_away_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_database_that_is_away_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MENDGRAPH_STORE_URL", f"postgresql://a:my-password@/b?host={tmp_path}")
     monkeypatch.setattr(engine, "find_spec", lambda _: "there")
     with pytest.raises(CannotServeError, match="cannot be reached") as refused:

@@ -103,7 +103,7 @@ def test_of_a_thread_that_its_user_deletes_the_checkpoints_go_as_well() -> None:
         ("GET", "/threads/..%2ft2", None, 404),
     ],
 )
-def test_a_request_is_let_in_or_answered(method: str, path: str, body: Any, status: int) -> None:
+def test_request_is_let_in_or_answered(method: str, path: str, body: Any, status: int) -> None:
     client = Client()
     assert client.ask(method, path, *([] if body is None else [json.dumps(body).encode()])) == status
     assert isinstance(read_route(method, path), Refused) == (status in {403, 404} and "theirs" not in path)
@@ -128,7 +128,7 @@ def test_what_is_everybodys_needs_none() -> None:
     assert Client().ask("OPTIONS", "/threads", headers=()) == 401
 
 
-def test_the_engine_reads_the_body_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_engine_reads_the_body_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "a-key-of-the-server")
     client = Client()
     client.ask("POST", "/threads/mine/runs", b'{"input": {"messages": ["It is a-key-', b'of-the-server."]}}')
@@ -171,7 +171,7 @@ def test_what_comes_after_the_body_is_the_clients() -> None:
     assert [each["type"] for each in told] == ["http.request", "http.disconnect"]
 
 
-def test_a_body_has_a_length_and_a_client_that_is_gone_has_none() -> None:
+def test_body_has_a_length_and_a_client_that_is_gone_has_none() -> None:
     half = b" " * (MOST_BYTES // 2 + 1)
     assert Client().ask("PATCH", "/threads/mine", half, half) == 413
     client = Client()
@@ -180,7 +180,7 @@ def test_a_body_has_a_length_and_a_client_that_is_gone_has_none() -> None:
     assert [body for *_, body in client.seen] == [b"{}"]
 
 
-def test_a_user_has_some_requests_open() -> None:
+def test_user_has_some_requests_open() -> None:
     scope = {"type": "http", "method": "GET", "path": "/threads/mine/runs", "headers": (ANN,)}
     statuses: list[int] = []
 
@@ -212,7 +212,7 @@ def test_a_user_has_some_requests_open() -> None:
     assert statuses == [*[0] * MOST_OPEN, 429, 0]
 
 
-def test_the_servers_own_life_goes_on_and_sockets_are_closed() -> None:
+def test_servers_own_life_goes_on_and_sockets_are_closed() -> None:
     client = Client()
     client.call({"type": "lifespan"}, [])
     assert [each["type"] for each in client.sent] == ["http.response.start", "http.response.body"]
@@ -225,7 +225,7 @@ FAILED = "The server could not do this. Try again in a moment; the people who ru
 
 
 @pytest.mark.parametrize(("status", "said"), [(503, FAILED), (404, "no such"), (200, "no such")])
-def test_a_failure_tells_nothing_of_the_database(status: int, said: str) -> None:
+def test_failure_tells_nothing_of_the_database(status: int, said: str) -> None:
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
@@ -322,7 +322,7 @@ OTHERS: list[Any] = [
 ]
 
 
-def test_a_person_says_what_a_person_says() -> None:
+def test_person_says_what_a_person_says() -> None:
     for messages in (PERSON, "Hi.", []):
         body = {"input": {"messages": messages}}
         assert read_body(RUN, json.dumps(body).encode(), "ann") == body

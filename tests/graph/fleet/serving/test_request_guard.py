@@ -100,7 +100,7 @@ Server = Callable[..., TestClient]
         (415, "DELETE", {"content-type": "text/plain"}, b"{}"),
     ],
 )
-def test_a_request_is_taken_or_refused(
+def test_request_is_taken_or_refused(
     server: Server, status: int, method: str, headers: dict[str, str], body: bytes | None
 ) -> None:
     answer = server().request(method, "/", headers=headers, content=body)
@@ -115,12 +115,12 @@ def test_health_checks_need_no_name_of_the_server(server: Server) -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("host", "evil.test"), ("origin", "http://evil.test")])
-def test_a_header_that_is_there_twice_says_nothing(server: Server, name: str, value: str) -> None:
+def test_header_that_is_there_twice_says_nothing(server: Server, name: str, value: str) -> None:
     right = {"host": "127.0.0.1:2024", "origin": "https://smith.langchain.com"}[name]
     assert server().get("/", headers=[(name, right), (name, value)]).status_code == 403
 
 
-def test_a_body_in_chunks_is_a_body(server: Server) -> None:
+def test_body_in_chunks_is_a_body(server: Server) -> None:
     answer = server().post("/", content=iter([b"{}"]), headers={"content-type": "text/plain"})
     assert answer.status_code == 415
 
@@ -134,7 +134,7 @@ def test_studio_is_told_what_it_may_send(server: Server) -> None:
     ("headers", "taken"),
     [({}, True), (STUDIO, True), (EVIL, False), ({"host": "evil.test"}, False), ({"origin": "null"}, False)],
 )
-def test_a_socket_is_no_way_around(server: Server, headers: dict[str, str], taken: bool) -> None:
+def test_socket_is_no_way_around(server: Server, headers: dict[str, str], taken: bool) -> None:
     try:
         with server().websocket_connect("ws://127.0.0.1:2024/events", headers=headers) as socket:
             heard = socket.receive_text()
@@ -143,7 +143,7 @@ def test_a_socket_is_no_way_around(server: Server, headers: dict[str, str], take
     assert heard == ("hello" if taken else "")
 
 
-def test_an_operator_names_other_hosts_and_origins(server: Server) -> None:
+def test_operator_names_other_hosts_and_origins(server: Server) -> None:
     cors = {"cors": {"allow_origins": ["https://chat.example"]}}
     named = server(MENDGRAPH_HOSTS="Box.lan:2024, other.lan", LANGGRAPH_HTTP=json.dumps(cors))
     assert named.post("/", json={}, headers={"host": "box.lan:2024", "origin": "https://chat.example"}).text == "ran"
@@ -151,19 +151,19 @@ def test_an_operator_names_other_hosts_and_origins(server: Server) -> None:
     assert named.get("/", headers={"host": "third.lan"}).status_code == 403
 
 
-def test_a_star_names_no_origin(server: Server) -> None:
+def test_star_names_no_origin(server: Server) -> None:
     """It is what the server's CORS says where nobody has thought of it."""
     everybody = server(LANGGRAPH_HTTP=json.dumps({"cors": {"allow_origins": ["*"]}}))
     assert everybody.post("/", json={}, headers=EVIL).status_code == 403
 
 
-def test_the_address_that_the_server_has_given_itself_is_known(server: Server) -> None:
+def test_address_that_the_server_has_given_itself_is_known(server: Server) -> None:
     """With `--host` or `--tunnel`, of which `langgraph dev` tells by this variable."""
     tunnel = server(LANGGRAPH_API_URL="https://some-words.trycloudflare.com")
     assert tunnel.get("/", headers={"host": "some-words.trycloudflare.com"}).text == "ran"
 
 
-def test_the_server_may_ask_itself(server: Server) -> None:
+def test_server_may_ask_itself(server: Server) -> None:
     """The SDK's client in a node of a user's graph, which no socket leads to."""
 
     async def asked(root_path: str) -> str:
@@ -175,7 +175,7 @@ def test_the_server_may_ask_itself(server: Server) -> None:
     assert "not known" in asyncio.run(asked("/noauthentication"))
 
 
-def test_the_configuration_says_the_same() -> None:
+def test_configuration_says_the_same() -> None:
     """In front of `langgraph dev` stands the guard, and CORS is for the same origins."""
     http: Any = json.loads((ROOT / "langgraph.json").read_text("utf-8"))["http"]
     assert http["app"] == "mendgraph.graph.fleet.serving.request_guard:app"

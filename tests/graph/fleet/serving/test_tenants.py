@@ -42,19 +42,19 @@ def test_what_holds_for_all_holds_for_each_who_says_nothing_else() -> None:
     assert HASH not in repr(found)
 
 
-def test_a_token_is_that_of_one_user() -> None:
+def test_token_is_that_of_one_user() -> None:
     found = tenants(f"{ROOT}{ANN}[users.bob]\ntoken_sha256 = []\n")
     assert found.of_token(TOKEN) is found.users["ann"]
     assert [found.of_token(token) for token in ("", HASH, TOKEN[:-1], f"{TOKEN}x", "\udcff" * 40)] == [None] * 5
 
 
-def test_a_short_token_lets_nobody_in() -> None:
+def test_short_token_lets_nobody_in() -> None:
     found = tenants(f'{ROOT}[users.ann]\ntoken_sha256 = ["{token_hash("secret")}"]\n')
     assert found.of_token("secret") is None
 
 
 @given(st.text(max_size=80))
-def test_a_name_is_one_folders(name: str) -> None:
+def test_name_is_one_folders(name: str) -> None:
     if is_name(name):
         assert name.isascii()
         assert not set(name) & set("/\\\0 \n~")

@@ -89,7 +89,7 @@ def test_what_is_about_something_else_is_no_lesson(status: Status, kind: str) ->
     assert (result.kind.value, len(server.requests)) == (kind, 1)
 
 
-def test_an_endpoint_that_goes_on_refusing_is_given_up() -> None:
+def test_endpoint_that_goes_on_refusing_is_given_up() -> None:
     names = ModelOptions(model_kwargs={f"own_{number}": number for number in range(11)})
 
     def answer(_: JsonMap) -> Reply:
@@ -143,7 +143,7 @@ def test_what_a_refusal_names_is_left_out(message: str, parameter: str, learned:
     ],
 )
 @pytest.mark.parametrize("named", [True, False])
-def test_the_limit_has_two_names_and_each_is_tried_once(first: str, other: str, message: str, named: bool) -> None:
+def test_limit_has_two_names_and_each_is_tried_once(first: str, other: str, message: str, named: bool) -> None:
     known, refused = Learned(first), refusal(message, first if named else "")
     assert (known.learn(refused, SENT, WANTED), known.limit_name) == (LIMIT, other)
     assert (known.learn(refused, SENT, WANTED), known.limit_name) == ("", other)
@@ -160,7 +160,7 @@ def test_the_limit_has_two_names_and_each_is_tried_once(first: str, other: str, 
         ("max_tokens is odd", None),
     ],
 )
-def test_a_limit_that_is_too_large_is_lowered_to_what_the_refusal_allows(message: str, most: int | None) -> None:
+def test_limit_that_is_too_large_is_lowered_to_what_the_refusal_allows(message: str, most: int | None) -> None:
     known = Learned()
     assert known.learn(refusal(message), SENT, WANTED) == ("" if most is None else "max_tokens")
     assert (known.limited(WANTED), known.limited(100)) == (most or WANTED, 100)

@@ -36,7 +36,7 @@ def test_why_an_endpoint_is_not_reached() -> None:
 
 
 @pytest.mark.parametrize("variable", ["OPENAI_ORG_ID", "OPENAI_CUSTOM_HEADERS"])
-def test_a_header_that_cannot_be_sent_is_a_failure_that_quotes_nothing(
+def test_header_that_cannot_be_sent_is_a_failure_that_quotes_nothing(
     variable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(variable, "X-A: hunter2\N{BULLET}")

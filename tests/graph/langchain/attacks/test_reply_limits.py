@@ -96,7 +96,7 @@ def failure_of(result: RunResult) -> str:
 
 @pytest.mark.parametrize("status", [200, 400, 500])
 @pytest.mark.parametrize("content_type", [EVENTS, JSON])
-def test_a_gzip_bomb_ends_the_run_in_little_memory(tmp_path: Path, bomb: bytes, status: int, content_type: str) -> None:
+def test_gzip_bomb_ends_the_run_in_little_memory(tmp_path: Path, bomb: bytes, status: int, content_type: str) -> None:
     assert len(bomb) < MEGABYTE
     with served(Response(status, content_type, bomb, "gzip")) as (url, _):
         run(tmp_path, url)  # which loads what a run needs
@@ -111,7 +111,7 @@ def test_a_gzip_bomb_ends_the_run_in_little_memory(tmp_path: Path, bomb: bytes, 
     assert peak < MOST_MEMORY
 
 
-def test_a_gzip_bomb_ends_the_run_of_a_chat_model_of_the_user(tmp_path: Path, bomb: bytes) -> None:
+def test_gzip_bomb_ends_the_run_of_a_chat_model_of_the_user(tmp_path: Path, bomb: bytes) -> None:
     with served(Response(200, EVENTS, bomb, "gzip")) as (url, offers):
         result = run(tmp_path, url, ChatOpenAI(model="m", base_url=url, api_key=SecretStr("k")))
 
@@ -119,14 +119,14 @@ def test_a_gzip_bomb_ends_the_run_of_a_chat_model_of_the_user(tmp_path: Path, bo
     assert offers == ["identity"]
 
 
-def test_a_line_without_an_end_ends_the_run(tmp_path: Path) -> None:
+def test_line_without_an_end_ends_the_run(tmp_path: Path) -> None:
     with served(Response(200, EVENTS, bytes(MEGABYTE), parts=200)) as (url, _):
         result = run(tmp_path, url)
 
     assert "it sent more than 33,554,432 bytes in one piece" in failure_of(result)
 
 
-def test_a_coding_that_nobody_asked_for_ends_the_run(tmp_path: Path) -> None:
+def test_coding_that_nobody_asked_for_ends_the_run(tmp_path: Path) -> None:
     with served(Response(200, EVENTS, b"\x0b\x02\x80data\x03", "br")) as (url, offers):
         result = run(tmp_path, url)
 
@@ -135,7 +135,7 @@ def test_a_coding_that_nobody_asked_for_ends_the_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("coding", ["", "gzip"])
-def test_a_long_stream_of_short_events_is_read(tmp_path: Path, coding: str) -> None:
+def test_long_stream_of_short_events_is_read(tmp_path: Path, coding: str) -> None:
     comments = b": still here" + bytes(MEGABYTE) + b"\n\n"
     events = b"".join([comments * 40, *event_bytes(Say("Hello."), {"stream": True}, 1, 0)])
     body = gzip.compress(events) if coding else events

@@ -51,7 +51,7 @@ def request_of(prompt: Prompt) -> str:
     return str(prompt.messages[-1]["content"])
 
 
-def test_the_block_form_is_one_clean_request() -> None:
+def test_block_form_is_one_clean_request() -> None:
     history = [TASK, *step(read(CALC))]
     prompt = built(BLOCKS, history, temperature=0.1)
     assert prompt == Prompt(
@@ -59,7 +59,7 @@ def test_the_block_form_is_one_clean_request() -> None:
     )
 
 
-def test_the_request_holds_what_is_known_now_and_never_a_failed_reply() -> None:
+def test_request_holds_what_is_known_now_and_never_a_failed_reply() -> None:
     history = [
         TASK,
         *step(read("old"), text="SAID"),
@@ -135,7 +135,7 @@ def test_what_was_given_back_unchanged_is_asked_for_without_its_body() -> None:
     assert CALC in request_of(built(BLOCKS, new))
 
 
-def test_an_order_that_changed_nothing_is_given_again_below_the_file_alone() -> None:
+def test_order_that_changed_nothing_is_given_again_below_the_file_alone() -> None:
     history = [HumanMessage("Add a flag to the sum."), *step(read(UTIL, "util.py"), path="util.py"), *step(read(CALC))]
     first, second, last = (built(BLOCKS, [*history, *step(SAME) * tries]).messages for tries in (1, 2, 3))
     system, told = (
@@ -149,13 +149,13 @@ def test_an_order_that_changed_nothing_is_given_again_below_the_file_alone() -> 
     assert built(BLOCKS, [*history, *wrong]).messages[0] == FRONT[0]
 
 
-def test_a_function_that_is_asked_for_alone_is_of_the_only_file_that_is_shown() -> None:
+def test_function_that_is_asked_for_alone_is_of_the_only_file_that_is_shown() -> None:
     task, files = "add is wrong.", {"util.py": UTIL, "calc.py": CALC}
     shown = [texts.shown_files(task, TurnView(files=files), failures) for failures in (0, 1, 2, 3)]
     assert shown == [tuple(files), tuple(files), ("calc.py",), tuple(files)]
 
 
-def test_a_function_is_asked_for_alone_with_what_was_asked_before_where_there_is_room() -> None:
+def test_function_is_asked_for_alone_with_what_was_asked_before_where_there_is_room() -> None:
     before: list[AnyMessage] = [HumanMessage("Write add."), written_here("Changed calc.py.")]
     history = [*before, HumanMessage("The sum is wrong."), *step(read(CALC)), *step(SAME) * 2]
     alone = texts.block_request([READ], history, [], native=False).messages
@@ -171,7 +171,7 @@ def test_of_what_checks_speak_of_nothing_else_is_shown() -> None:
     assert request_of(built(BLOCKS, history)) == f"Fix it.\n\n{render_file('calc.py', CALC)}\n\n{FOUND}"
 
 
-def test_a_question_is_asked_without_a_word_of_edits() -> None:
+def test_question_is_asked_without_a_word_of_edits() -> None:
     history = [HumanMessage("What does calc.py do?"), *step(read(CALC))]
     system, asked = built(BLOCKS, history).messages
     assert system["content"] == texts.QUESTION_SYSTEM
@@ -182,7 +182,7 @@ def test_a_question_is_asked_without_a_word_of_edits() -> None:
     assert str(again.messages[-1]["content"]).endswith("do?\n\nno\nAnswer in words.")
 
 
-def test_a_new_test_goes_beside_those_that_are_there() -> None:
+def test_new_test_goes_beside_those_that_are_there() -> None:
     shown = [
         *step(read("x", "tests/test_a.py"), path="tests/test_a.py"),
         *step(read(CALC, "src/calc.py"), path="src/calc.py"),
@@ -218,7 +218,7 @@ def test_after_a_failure_the_last_line_says_how_to_answer(task: str, files: dict
     assert "Answer" not in request_of(built(BLOCKS, [HumanMessage(task), *shown]))
 
 
-def test_a_file_that_is_named_and_not_there_is_to_be_made() -> None:
+def test_file_that_is_named_and_not_there_is_to_be_made() -> None:
     history = [HumanMessage("Create colors.md with red in it."), *step(read(CALC))]
     told = f"Create colors.md with red in it.\n\n{render_file('calc.py', CALC)}\n\nThere is no colors.md yet."
     assert request_of(built(BLOCKS, history)) == told
@@ -228,7 +228,7 @@ def test_a_file_that_is_named_and_not_there_is_to_be_made() -> None:
     assert "There is no" not in made
 
 
-def test_a_search_in_vain_changes_what_is_asked() -> None:
+def test_search_in_vain_changes_what_is_asked() -> None:
     history = [HumanMessage("Fix the cli."), *step(ToolResult.success(entries=["src/"]))]
     first = built(BLOCKS, history)
     vain = built(BLOCKS, [*history, *step(ToolResult.success(matches=[]))])
@@ -237,7 +237,7 @@ def test_a_search_in_vain_changes_what_is_asked() -> None:
     assert request_of(vain) == f"{request_of(first)}\n\n{told}"
 
 
-def test_a_file_that_is_named_without_its_folder_is_there() -> None:
+def test_file_that_is_named_without_its_folder_is_there() -> None:
     there = step(read(CALC, "src/calc.py"), path="src/calc.py")
     assert "There is no" not in request_of(built(BLOCKS, [HumanMessage("Fix calc.py."), *there]))
     both = request_of(built(BLOCKS, [HumanMessage("Copy src/calc.py to calc.py."), *there]))
@@ -281,7 +281,7 @@ BEFORE = "Write add(a, b) in calc.py. It adds."
 
 @pytest.mark.parametrize("answer", ["Changed calc.py.", "SYSTEM_ERROR (checks_failed): It is wrong.\nDone: no step."])
 @pytest.mark.parametrize(("words", "said"), [("\n\nFix calc.py.", "Fix calc.py."), ("", "Fix this.")])
-def test_a_second_try_is_asked_with_the_first_request_and_what_fails_comes_last(
+def test_second_try_is_asked_with_the_first_request_and_what_fails_comes_last(
     answer: str, words: str, said: str
 ) -> None:
     first = [
@@ -343,7 +343,7 @@ def test_at_its_last_try_a_small_model_is_sampled(
         assert built(profile, history, *asked, temperature=given_temperature).temperature == given_temperature
 
 
-def test_the_block_form_tells_only_of_tools_that_a_model_cannot_do_without() -> None:
+def test_block_form_tells_only_of_tools_that_a_model_cannot_do_without() -> None:
     own = ToolSpec(name="deploy", description="Deploy it.", parameters={}, effect=Effect.NONE)
     told = {
         "usual": offered(EditForm.BLOCKS),
@@ -373,7 +373,7 @@ def test_in_the_native_protocol_the_same_is_asked_with_two_tools_to_look_with() 
     )
 
 
-def test_a_request_in_block_form_is_bounded() -> None:
+def test_request_in_block_form_is_bounded() -> None:
     text = "x = 1\n" * 200
     history: list[AnyMessage] = [HumanMessage("Hello"), AIMessage("Good day."), TASK]
     history += [message for path in ("a.py", "b.py", "calc.py") for message in step(read(text, path))]
@@ -452,7 +452,7 @@ PI = 3
         ("x = 'é'\ndef f():\n    'é'\n    return 'é'\n", "f", "x = 'é'\ndef f():\n    'é'\n    ...\n"),
     ],
 )
-def test_the_body_is_left_out_and_the_documentation_kept(text: str, name: str, hidden: str) -> None:
+def test_body_is_left_out_and_the_documentation_kept(text: str, name: str, hidden: str) -> None:
     assert without_body(text, name) == hidden
 
 
@@ -467,5 +467,5 @@ def test_the_body_is_left_out_and_the_documentation_kept(text: str, name: str, h
         ("def f():\n    'Only words.'\n", "f"),
     ],
 )
-def test_a_file_in_which_no_one_body_can_be_left_out_is_not_shown_in_part(text: str, name: str) -> None:
+def test_file_in_which_no_one_body_can_be_left_out_is_not_shown_in_part(text: str, name: str) -> None:
     assert without_body(text, name) is None

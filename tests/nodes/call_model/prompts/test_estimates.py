@@ -25,11 +25,11 @@ def prompt(text: str) -> Prompt:
 
 
 @pytest.mark.parametrize(("text", "tokens"), [each[1:] for each in TEXTS], ids=[each[0] for each in TEXTS])
-def test_a_true_count_is_believed(text: str, tokens: int) -> None:
+def test_true_count_is_believed(text: str, tokens: int) -> None:
     assert prompt(text).believable_tokens(tokens) == tokens
 
 
-def test_a_count_that_no_text_can_have_becomes_the_fewest_tokens() -> None:
+def test_count_that_no_text_can_have_becomes_the_fewest_tokens() -> None:
     assert prompt("Subtract the second number from the first one. " * 100).believable_tokens(1) == 400
     assert prompt("a " * 300).believable_tokens(1) == 75
     assert prompt(" " * 1_500).believable_tokens(1) == 1

@@ -31,7 +31,7 @@ def test_one_way_to_edit_and_none_where_nothing_may_change(
     assert not any(map(owes_a_value, offered))
 
 
-def test_the_terminal_tool_shows_the_schema_of_the_answer() -> None:
+def test_terminal_tool_shows_the_schema_of_the_answer() -> None:
     plain, told = (
         offered_tools(SPECS, EditForm.REPLACE, read_only=False, response_format=schema) for schema in (None, SCHEMA)
     )
@@ -46,7 +46,7 @@ def test_the_terminal_tool_shows_the_schema_of_the_answer() -> None:
 
 @pytest.mark.parametrize("edit_form", list(EditForm))
 @pytest.mark.parametrize("few", [True, False])
-def test_the_machines_own_checks_are_offered_to_no_model(edit_form: EditForm, few: bool) -> None:
+def test_machines_own_checks_are_offered_to_no_model(edit_form: EditForm, few: bool) -> None:
     assert "run_checks" in {spec.name for spec in SPECS}
     for usable in (None, frozenset({"read_file", "run_checks"})):
         offered = offered_tools(SPECS, edit_form, read_only=False, response_format=None, usable=usable, few=few)
@@ -59,7 +59,7 @@ def test_what_a_run_cannot_use_is_not_offered() -> None:
     assert [spec.name for spec in offered] == ["read_file", "final_answer"]
 
 
-def test_a_note_of_the_run_stands_behind_the_description() -> None:
+def test_note_of_the_run_stands_behind_the_description() -> None:
     notes = {"run_command": "Allowed: make."}
     plain, told = (
         offered_tools(SPECS, EditForm.REPLACE, read_only=False, response_format=None, notes=each)

@@ -37,7 +37,7 @@ SYSTEM = {
 }
 
 
-def test_the_text_form_describes_tools_and_shows_calls_as_lines() -> None:
+def test_text_form_describes_tools_and_shows_calls_as_lines() -> None:
     found = step(ToolResult.success(content="x"), text="Let me look.")
     assert built(TEXT, [TASK, *found], temperature=0.2) == Prompt(
         messages=(
@@ -50,7 +50,7 @@ def test_the_text_form_describes_tools_and_shows_calls_as_lines() -> None:
     )
 
 
-def test_the_native_form_sends_schemas_and_calls() -> None:
+def test_native_form_sends_schemas_and_calls() -> None:
     found = step(ToolResult.success(content="x"), Protocol.NATIVE, text="Let me look.")
     function = {"name": "read_file", "arguments": '{"path":"calc.py"}'}
     assert built(NATIVE, [SystemMessage("Speak plainly."), TASK, *found]) == Prompt(
@@ -110,7 +110,7 @@ def test_prompts_are_short() -> None:
 
 @pytest.mark.parametrize("profile", [TEXT, NATIVE, BLOCKS, NATIVE_BLOCKS])
 @pytest.mark.parametrize("asked_for", [None, 0.0, 0.7])
-def test_a_temperature_is_sent_where_somebody_asked_for_one_and_to_small_models(
+def test_temperature_is_sent_where_somebody_asked_for_one_and_to_small_models(
     profile: Profile, asked_for: float | None
 ) -> None:
     """Models that think refuse any, and the others know their own best."""
@@ -139,7 +139,7 @@ def test_a_temperature_is_sent_where_somebody_asked_for_one_and_to_small_models(
         ),
     ],
 )
-def test_a_tool_is_one_line(schema: dict[str, Any], shown: str) -> None:
+def test_tool_is_one_line(schema: dict[str, Any], shown: str) -> None:
     parameters = {"properties": {"value": schema}, "required": ["value"]}
     spec = ToolSpec(name="f", description="Does it.", parameters=parameters, effect=Effect.NONE)
     assert describe_tool(spec) == f'- f({{"value": {shown}}}): Does it.'
@@ -154,7 +154,7 @@ HISTORY: list[AnyMessage] = [
 
 
 @pytest.mark.parametrize("native", [True, False])
-def test_a_message_is_made_once(native: bool) -> None:
+def test_message_is_made_once(native: bool) -> None:
     cache = ShownMessages()
     first, second = (
         cache.messages(HISTORY, native=native),
@@ -165,7 +165,7 @@ def test_a_message_is_made_once(native: bool) -> None:
     assert [each.size for each in first] == [size_of(each.map) for each in first]
 
 
-def test_a_message_at_an_old_address_is_not_taken_for_the_old_one() -> None:
+def test_message_at_an_old_address_is_not_taken_for_the_old_one() -> None:
     cache = ShownMessages(most_bytes=1)
     for number in range(2_000):
         [made] = cache.messages([HumanMessage(str(number))], native=True)
@@ -201,7 +201,7 @@ def test_what_an_endpoint_added_goes_back_with_its_calls_and_only_natively() -> 
     assert set(as_map(called, native=False)) == set(as_map(AIMessage("Done.", additional_kwargs=kept), native=True))
 
 
-def test_a_chat_model_gets_the_very_messages_of_a_native_history() -> None:
+def test_chat_model_gets_the_very_messages_of_a_native_history() -> None:
     """With all that its provider wants to see again; in text they are made of what is shown."""
     native, text = (ShownMessages().messages(HISTORY, native=native) for native in (True, False))
     assert all(each.message is source for each, source in zip(native, HISTORY, strict=True))
@@ -220,5 +220,5 @@ def test_what_has_no_form_of_openais_is_shown_as_it_came() -> None:
     assert size_of(shown) == MEDIA_BYTES + len("Look:")
 
 
-def test_a_size_is_that_of_compact_json_whatever_the_value() -> None:
+def test_size_is_that_of_compact_json_whatever_the_value() -> None:
     assert [json_size({"a": "ü", "b": [1]}), json_size({1: 2})] == [len('{"a":"ü","b":[1]}'.encode()), len('{"1":2}')]

@@ -114,7 +114,7 @@ def denied(message: str) -> ToolResult:
         ),
     ],
 )
-def test_a_turn_is_summed_up_from_its_results(
+def test_turn_is_summed_up_from_its_results(
     steps: list[list[ToolResult]], expected: TurnView, protocol: Protocol
 ) -> None:
     history = [TASK, *(message for results in steps for message in step(*results, protocol=protocol))]

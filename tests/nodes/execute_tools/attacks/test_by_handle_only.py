@@ -73,7 +73,7 @@ def run(name: str, context: ToolContext, arguments: dict[str, Any]) -> tuple[Too
 
 
 @pytest.mark.parametrize(("name", "arguments"), WORK)
-def test_a_tool_reaches_files_through_the_root_and_by_handle(
+def test_tool_reaches_files_through_the_root_and_by_handle(
     context: ToolContext, name: str, arguments: dict[str, Any]
 ) -> None:
     result, watch = run(name, context, arguments)

@@ -97,7 +97,7 @@ def found_by(run: Run, scene: Scene, protocol: Protocol) -> dict[str, set[str]]:
 @pytest.mark.parametrize(
     ("run", "protocol"), [(session_run, Protocol.NATIVE), (cassette_run, Protocol.NATIVE), (raw_run, Protocol.TEXT)]
 )
-def test_a_run_writes_no_secret(scene: Scene, run: Run, protocol: Protocol) -> None:
+def test_run_writes_no_secret(scene: Scene, run: Run, protocol: Protocol) -> None:
     assert found_by(run, scene, protocol) == {}
 
 

@@ -68,7 +68,7 @@ def own_tools(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("own_tools")
 @pytest.mark.parametrize(("protocol", "words"), [(Protocol.TEXT, ()), (Protocol.NATIVE, ("--json", "--debug"))])
-def test_the_terminal_shows_no_secret(
+def test_terminal_shows_no_secret(
     scene: Scene, protocol: Protocol, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = terminal_run(scene, script(protocol), capsys, "--protocol", protocol.value, *words)
@@ -91,11 +91,11 @@ def test_control_without_redaction_the_terminal_leaks(
 REFUSED = Status(400, {"error": {"message": f"bad key {PLANTED.endpoint_error}, {PLANTED.variable}", "type": "x"}})
 
 
-def test_a_run_that_its_endpoint_refuses_tells_no_secret(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_that_its_endpoint_refuses_tells_no_secret(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     assert (terminal_run(scene, [REFUSED], capsys, "--debug"), scene.leaks()) == (4, {})
 
 
-def test_an_address_with_a_login_is_not_shown(
+def test_address_with_a_login_is_not_shown(
     scene: Scene, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is no address that can be used, so that the whole of it stands in the message."""
@@ -114,7 +114,7 @@ class _Person(io.StringIO):
         return True
 
 
-def test_the_preview_of_a_change_shows_no_secret(
+def test_preview_of_a_change_shows_no_secret(
     scene: Scene, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a call would replace is read from the file, not from what the model said."""
@@ -151,7 +151,7 @@ def test_what_a_person_says_to_an_approval_is_kept_without_secrets(scene: Scene)
     assert "instead, or" in repr(model.calls)
 
 
-def test_a_bug_is_reported_without_secrets(
+def test_bug_is_reported_without_secrets(
     scene: Scene, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail() -> dict[str, Any]:
@@ -175,7 +175,7 @@ class Raising(CallModel):
         raise RuntimeError(f"{call.seed} {PLANTED.exception} and {PLANTED.variable}")
 
 
-def test_a_model_that_raises_tells_no_secret(scene: Scene) -> None:
+def test_model_that_raises_tells_no_secret(scene: Scene) -> None:
     with closing(sqlite3.connect(scene.folder / "thread.db", check_same_thread=False)) as database:
         saver = SqliteSaver(database, serde=serializer())
         with Session(AgentContext(workspace=str(scene.root)), model=Raising(), checkpointer=saver) as session:
@@ -187,7 +187,7 @@ def test_a_model_that_raises_tells_no_secret(scene: Scene) -> None:
     assert "Raising failed (RuntimeError" in result.outcome.message
 
 
-def test_the_names_that_a_model_gives_to_calls_are_looked_at_as_well(scene: Scene) -> None:
+def test_names_that_a_model_gives_to_calls_are_looked_at_as_well(scene: Scene) -> None:
     """The name of a tool, the id of a call and the name of the model are the endpoint's own words."""
     calls = ((PLANTED.arguments, "{}", PLANTED.reply), ("read_file", '{"path": "app.py"}', PLANTED.variable))
     model = ScriptedModel([Message(calls=calls, finish_reason="tool_calls"), Say("Done.")])
@@ -202,7 +202,7 @@ def test_the_names_that_a_model_gives_to_calls_are_looked_at_as_well(scene: Scen
     assert (result.outcome.kind, scene.leaks()) == (OutcomeKind.FINISHED, {})
 
 
-def test_a_saver_of_the_users_own_is_given_no_secret_of_the_request(scene: Scene) -> None:
+def test_saver_of_the_users_own_is_given_no_secret_of_the_request(scene: Scene) -> None:
     """Its serializer may be any, so what a session is asked is looked at before LangGraph sees it."""
     saver = InMemorySaver()
     with Session(AgentContext(workspace=str(scene.root)), model=ScriptedModel([]), checkpointer=saver) as session:
@@ -221,7 +221,7 @@ MISS = use(("edit_file", {"path": "key.py", "old_str": f"{PLANTED.key_block[:12]
 
 
 @pytest.mark.parametrize("step", [PART, AROUND, MISS], ids=["part", "around", "miss"])
-def test_a_key_block_is_shown_nowhere_not_even_in_part(scene: Scene, step: Use) -> None:
+def test_key_block_is_shown_nowhere_not_even_in_part(scene: Scene, step: Use) -> None:
     (scene.root / "key.py").write_text(PLANTED.key_file(), encoding="utf-8")
     model = ScriptedModel([*(message_of(each, Protocol.NATIVE) for each in (WHOLE, step)), Say("Done.")])
     with Session(AgentContext(workspace=str(scene.root)), model=model) as session:

@@ -154,7 +154,7 @@ def test_every_layout_gives_what_its_name_promises(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may enter every directory")
 @pytest.mark.parametrize("mode", [0o000, 0o111])
-def test_a_directory_without_permissions_is_a_typed_denial(tmp_path: Path, mode: int) -> None:
+def test_directory_without_permissions_is_a_typed_denial(tmp_path: Path, mode: int) -> None:
     root = build(tmp_path.resolve(), ("d/f",))
     (root / "d").chmod(mode)
     listed = Workspace(str(root), lambda *_: None).list_directory("d")

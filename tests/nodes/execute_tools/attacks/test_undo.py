@@ -180,7 +180,7 @@ def test_what_people_changed_meanwhile_is_named_and_never_lost(start: Start, dat
 
 @SETTINGS
 @given(STARTS, st.data())
-def test_an_undo_that_is_killed_again_and_again_ends_as_if_nothing_had_been(start: Start, data: st.DataObject) -> None:
+def test_undo_that_is_killed_again_and_again_ends_as_if_nothing_had_been(start: Start, data: st.DataObject) -> None:
     with new_world(start) as world:
         before = tree(world.root)
         run(data, world, 12, COMMANDS)

@@ -23,7 +23,7 @@ def made(path: Path, folder: Path, revision: str = "") -> Copy:
     return copy
 
 
-def test_a_workspace_is_a_repository_or_a_folder(tmp_path: Path) -> None:
+def test_workspace_is_a_repository_or_a_folder(tmp_path: Path) -> None:
     main, folder = repository(tmp_path / "main"), write(tmp_path / "folder", {"a": "a", "in/b": "b"})
     (tmp_path / "link").symlink_to(folder)
     found = source(main)
@@ -35,7 +35,7 @@ def test_a_workspace_is_a_repository_or_a_folder(tmp_path: Path) -> None:
     assert find_source(str(folder), "", without) == FolderSource(str(folder), ((inner.st_dev, inner.st_ino),))
 
 
-def test_a_folder_without_commits_around_it(tmp_path: Path) -> None:
+def test_folder_without_commits_around_it(tmp_path: Path) -> None:
     git(tmp_path, "init", "--quiet")
     write(tmp_path, {"in/a": "a"})
     assert source(tmp_path / "in") == FolderSource(str(tmp_path / "in"))

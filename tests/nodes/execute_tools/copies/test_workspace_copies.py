@@ -50,7 +50,7 @@ def test_link_leads_to_what_is_installed_and_is_no_change(tmp_path: Path, name: 
     assert (project / name / "bin/python").exists()
 
 
-def test_a_copy_that_was_begun_of_something_else_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copy_that_was_begun_of_something_else_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = repository(tmp_path / "one"), repository(tmp_path / "two")
 
     def killed(*_: object) -> None:
@@ -65,7 +65,7 @@ def test_a_copy_that_was_begun_of_something_else_is_forgotten(tmp_path: Path, mo
     assert [git(main, "worktree", "list").count("\n") for main in (one, two)] == [1, 2]
 
 
-def test_a_disk_that_refuses_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_that_refuses_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     main = repository(tmp_path / "main")
     copy = made(main, tmp_path / "one")
     write(Path(copy.root), {"a.txt": "b"})
@@ -90,7 +90,7 @@ def test_a_disk_that_refuses_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (delete_copy(copy.folder), open_copy(copy.folder)) == (None, None)
 
 
-def test_a_copy_that_was_moved_is_made_anew(tmp_path: Path) -> None:
+def test_copy_that_was_moved_is_made_anew(tmp_path: Path) -> None:
     main = repository(tmp_path / "main")
     copy = made(main, tmp_path / "one")
     write(Path(copy.root), {"half-done": "x"})
@@ -177,7 +177,7 @@ def fill(folder: Path, entries: dict[str, tuple[str, bytes]]) -> None:
 
 @settings(max_examples=12)
 @given(before=TREES, after=TREES, is_repository=st.booleans())
-def test_a_patch_makes_the_same_tree_of_another_copy(
+def test_patch_makes_the_same_tree_of_another_copy(
     before: dict[str, tuple[str, bytes]], after: dict[str, tuple[str, bytes]], is_repository: bool
 ) -> None:
     with memory_folder() as place:
@@ -281,7 +281,7 @@ def test_begun_note_is_taken_away_last(tmp_path: Path, monkeypatch: pytest.Monke
     assert (removed[-1], "workspace" in removed) == (BEGUN, True)
 
 
-def test_a_changed_file_of_the_same_size_and_time_is_found(tmp_path: Path) -> None:
+def test_changed_file_of_the_same_size_and_time_is_found(tmp_path: Path) -> None:
     copy = made(write(tmp_path / "main", {"a": "1"}), tmp_path / "one")
     path = Path(copy.root) / "a"
     before = path.stat()
@@ -290,7 +290,7 @@ def test_a_changed_file_of_the_same_size_and_time_is_found(tmp_path: Path) -> No
     assert b"+2" in patch_of(copy)
 
 
-def test_a_patch_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patch_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy = made(write(tmp_path / "main", {"a": "a"}), tmp_path / "one")
     write(Path(copy.root), {"b": "a\n" * 1_000})
     monkeypatch.setattr(copy_sources, "MOST_PATCH_BYTES", 500)
@@ -298,7 +298,7 @@ def test_a_patch_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytes
     assert error(compare_copy(copy.folder)) == message
 
 
-def test_a_comparison_goes_on_after_a_kill_and_is_the_same_once_more(tmp_path: Path) -> None:
+def test_comparison_goes_on_after_a_kill_and_is_the_same_once_more(tmp_path: Path) -> None:
     copy = made(write(tmp_path / "main", {"a": "a", ".gitignore": "x [1]\n"}), tmp_path / "one")
     (tmp_path / "one/base.git/index.lock").touch()
     write(Path(copy.root), {".gitignore": "a\n", "x [1]": "x"})

@@ -161,14 +161,14 @@ def test_what_the_request_is_not_about_or_the_file_imports_already_takes_no_plac
         ("foo/__init__.py", "from foo import X", False),
     ],
 )
-def test_a_file_imports_from_another_one_of_its_name(path: str, line: str, kept: bool) -> None:
+def test_file_imports_from_another_one_of_its_name(path: str, line: str, kept: bool) -> None:
     found = replace_definitions("Y = 1\n", f"{line}\n\nY = 2\n", path=path)
     assert isinstance(found, Merged)
     assert found.text == (f"{line}\n\nY = 2\n" if kept else "Y = 2\n")
 
 
 @pytest.mark.parametrize("block", ["def count(text):\n    return count(text)\n", "from a import count\n"])
-def test_a_function_that_only_calls_itself_and_an_own_import_are_nothing(block: str) -> None:
+def test_function_that_only_calls_itself_and_an_own_import_are_nothing(block: str) -> None:
     assert isinstance(replace_definitions(SOURCE, block, task="Mend count.", path="a.py"), Refusal)
 
 
@@ -258,7 +258,7 @@ def test_where_a_use_may_mean_something_else_none_is_renamed(source: str) -> Non
     assert rename_uses(source, "old", "new") == (source, 0)
 
 
-def test_a_builtin_is_not_what_was_renamed() -> None:
+def test_builtin_is_not_what_was_renamed() -> None:
     source = "def total(xs): return sum(xs)\n"
     assert rename_uses(source, "sum", "total") == (source, 0)
 
@@ -337,7 +337,7 @@ def test_small_texts(source: str, name: str, left: str | None) -> None:
         ("@fixture\ndef count(text, word):\n    return len(text)\n", "Let count use the fixture word.", True),
     ],
 )
-def test_a_parameter_that_the_request_names_is_used(block: str, task: str, taken: bool) -> None:
+def test_parameter_that_the_request_names_is_used(block: str, task: str, taken: bool) -> None:
     assert isinstance(replace_definitions(SOURCE, block, task=task), Merged if taken else Refusal)
 
 
@@ -354,7 +354,7 @@ def test_a_parameter_that_the_request_names_is_used(block: str, task: str, taken
         ),
     ],
 )
-def test_a_definition_comes_whole_with_what_it_uses(source: str, text: str) -> None:
+def test_definition_comes_whole_with_what_it_uses(source: str, text: str) -> None:
     assert definition_text(source, "f") == text
 
 

@@ -342,7 +342,7 @@ def test_what_is_a_matter_of_opinion_is_refused(block: str, refusal: str) -> Non
         ("def width(self):\n    return 4\n", ["width"]),
     ],
 )
-def test_a_method_and_a_function_of_the_same_name_are_told_apart(block: str, changed: list[str]) -> None:
+def test_method_and_a_function_of_the_same_name_are_told_apart(block: str, changed: list[str]) -> None:
     source = (
         "class A:\n    def size(self):\n        return 1\n\ndef size(x):\n    return 2\n\ndef width(x):\n    return 3\n"
     )
@@ -367,24 +367,24 @@ def test_statements_without_a_name_are_left_aside_or_replaced_in_a_whole_text() 
     ("block", "changed"),
     [("sides = 4\n", ("Circle.sides",)), ("sides = 4\n\n\ndef area(r):\n    return 0\n", ("sides", "area"))],
 )
-def test_a_lone_assignment_is_an_attribute_where_one_class_has_it(block: str, changed: tuple[str, ...]) -> None:
+def test_lone_assignment_is_an_attribute_where_one_class_has_it(block: str, changed: tuple[str, ...]) -> None:
     assert set(merged(block).changed) == set(changed)
 
 
-def test_an_attribute_of_several_classes_needs_the_class_line() -> None:
+def test_attribute_of_several_classes_needs_the_class_line() -> None:
     source = "class A:\n    x = 2\n\nclass B:\n    x = 3\n"
     refusal = Refusal("2 classes have an attribute x (A, B); give the class line too.")
     assert replace_definitions(source, "x = 1\n") == refusal
 
 
-def test_a_new_method_goes_to_the_class_that_the_request_names_or_to_the_only_one() -> None:
+def test_new_method_goes_to_the_class_that_the_request_names_or_to_the_only_one() -> None:
     block = "def cut(self):\n    return 1\n"
     assert merged(block, task="Add cut to Circle").changed == ("Circle.cut",)
     assert merged(block, source="class A:\n    x = 1\n").changed == ("A.cut",)
     assert isinstance(replace_definitions(SOURCE, block, task="Circle and Square"), Refusal)
 
 
-def test_an_example_with_its_values_is_left_aside() -> None:
+def test_example_with_its_values_is_left_aside() -> None:
     block = "def area(r):\n    return 1\n\nused = 1\ndef f(): return used\nr = 2\nresult = area(r)\nprint(result)\n"
     found = merged(block)
     assert found.ignored == ("line 6 `r = 2`", "line 7 `result = area(r)`", "line 8 `print(result)`")
@@ -439,7 +439,7 @@ def test_comments_that_stand_for_code_are_not_added_and_a_moved_first_line_keeps
     )
 
 
-def test_a_result_that_would_not_parse_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_result_that_would_not_parse_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(definitions, "parse", lambda _text: SyntaxProblem(3, "invalid syntax"))
     assert replace_definitions("x = 1\n", "x = 2\n", "calc.py") == Refusal(
         "With this block calc.py would not be valid Python (line 3: invalid syntax), so nothing was changed."
@@ -487,7 +487,7 @@ def test_documentation_that_is_left_out_or_shortened_stays(doc: str) -> None:
     assert found.text.partition("    return")[0] == f"def first(xs):\n{doc}"
 
 
-def test_a_docstring_that_stays_takes_the_indent_of_the_new_body() -> None:
+def test_docstring_that_stays_takes_the_indent_of_the_new_body() -> None:
     source = 'class A:\n    def f(self):\n        """Gives 1,\n        or 2.\n        """\n        return 1\n'
     found = merged("def f(self):\n  '''Gives 1.'''\n  return 2\n", source=source, task=FIX)
     assert found.text == source.replace("        ", "      ").replace("return 1", "return 2")

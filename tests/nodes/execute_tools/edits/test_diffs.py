@@ -29,7 +29,7 @@ def test_diff(before: str | None, after: str, diff: str) -> None:
 
 
 @given(LINES, LINES)
-def test_the_hunks_turn_one_text_into_the_other(before: list[str], after: list[str]) -> None:
+def test_hunks_turn_one_text_into_the_other(before: list[str], after: list[str]) -> None:
     diff = unified_diff("f.py", "".join(before), "".join(after))
     assert (diff == "") is (before == after)
     assert applied(before, diff) == after
@@ -74,13 +74,13 @@ KEY_FILE = f'KEY = """{BLOCKS[0]}"""\nlimit = 10\n'
     ids=["below the key", "in the key", "its first line"],
 )
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_the_lines_of_a_private_key_are_marks(old: str, new: str, body: str, end: str) -> None:
+def test_lines_of_a_private_key_are_marks(old: str, new: str, body: str, end: str) -> None:
     before, after = KEY_FILE, KEY_FILE.replace(old, new, 1)
     head = "--- a/f.py\n+++ b/f.py\n"
     assert unified_diff("f.py", before.replace("\n", end), after.replace("\n", end)) == head + body
 
 
-def test_a_long_diff_is_cut_and_says_so() -> None:
+def test_long_diff_is_cut_and_says_so() -> None:
     diff = unified_diff("f.py", None, "".join(f"{n}\n" for n in range(1000)))
     assert diff.splitlines()[-2:] == ["+196", "[... 803 more lines of this diff]"]
     assert len(diff.splitlines()) == MAX_DIFF_LINES + 1

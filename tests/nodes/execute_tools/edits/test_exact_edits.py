@@ -27,11 +27,11 @@ CODE = "def add(a, b):\r\n    return a - b\r\n\r\n\r\ndef sub(a, b):\r\n    retu
         ("something else entirely", None),
     ],
 )
-def test_the_nearest_lines_are_shown_as_they_are(wanted: str, best: tuple[int, int, str] | None) -> None:
+def test_nearest_lines_are_shown_as_they_are(wanted: str, best: tuple[int, int, str] | None) -> None:
     assert nearest_region(CODE, wanted) == (best and (*best, ""))
 
 
-def test_the_lines_of_a_private_key_are_marks() -> None:
+def test_lines_of_a_private_key_are_marks() -> None:
     lines = f'KEY = """{BLOCKS[0]}"""\r\nlimit = 10\r\n'
     assert nearest_region(lines, f"{BASE64[:-3]}x\n{BASE64[::-1]}") == (2, 3, f"{MARK}\n{MARK}", "")
 
@@ -94,7 +94,7 @@ def test_several_places_of_one_tier_are_all_told(text: str, wanted: str, found: 
     assert find_loosely(text, wanted, replacement) == found
 
 
-def test_a_block_that_is_repeated_very_often_is_compared_a_bounded_number_of_times() -> None:
+def test_block_that_is_repeated_very_often_is_compared_a_bounded_number_of_times() -> None:
     text = "    f()\n" * 100_000
     found = find_loosely(text, "f()\n" * 50_000, "x\n")
     assert found is not None
@@ -116,7 +116,7 @@ NEW = st.sampled_from(["N", "  N\n    N", "N\n", "", "\n  N\n"])
 
 
 @given(TIER_TEXTS, WANTED, NEW)
-def test_an_exact_text_that_is_unique_is_always_what_is_replaced(text: str, wanted: str, new: str) -> None:
+def test_exact_text_that_is_unique_is_always_what_is_replaced(text: str, wanted: str, new: str) -> None:
     spots = list(find_spots(text, wanted))
     edited = replace_text(text, "a", wanted, new, replace_all=False)
     if len(spots) == 1 and isinstance(edited, Replacement):
@@ -134,5 +134,5 @@ def test_an_exact_text_that_is_unique_is_always_what_is_replaced(text: str, want
         ("a \n", "a\n", "new_str is already there, at line 1 of a: nothing would change."),
     ],
 )
-def test_an_edit_that_changes_nothing_is_refused(old: str, new: str, message: str) -> None:
+def test_edit_that_changes_nothing_is_refused(old: str, new: str, message: str) -> None:
     assert replace_text("a\nb\n", "a", old, new, replace_all=False) == invalid(message)

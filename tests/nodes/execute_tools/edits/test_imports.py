@@ -40,5 +40,5 @@ def test_modules_that_a_new_text_uses_are_imported(text: str, before: str, expec
         ("match 1:\n    case {**found}:\n        found\n", {"a": "found = 1\n"}, ""),
     ],
 )
-def test_a_name_is_imported_once(text: str, modules: dict[str, str], line: str) -> None:
+def test_name_is_imported_once(text: str, modules: dict[str, str], line: str) -> None:
     assert with_imports(text, "", modules) == (f"{line}\n\n{text}" if line else text)

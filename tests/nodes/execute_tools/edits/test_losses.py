@@ -63,7 +63,7 @@ def test_elision_in_the_new_form_of_a_function(new: str, said: str) -> None:
         ("class A:\n    def f(self):\n        yield 1\n", ""),
     ],
 )
-def test_a_return_outside_of_any_function(code: str, torn: str) -> None:
+def test_return_outside_of_any_function(code: str, torn: str) -> None:
     text, _unit = first(code)
     assert torn_statement(text) == torn
 

@@ -77,7 +77,7 @@ WHOLE_PARSED: tuple[FilePatch, ...] = (
 )
 
 
-def test_a_patch_with_everything() -> None:
+def test_patch_with_everything() -> None:
     assert parse_patch(WHOLE) == WHOLE_PARSED
 
 
@@ -210,7 +210,7 @@ def error_of(text: str, body: str) -> PatchError:
         ("a\nb\n", "-a\n*** End of File\n", "b\n"),
     ],
 )
-def test_a_hunk_is_applied_where_it_fits(text: str, body: str, result: str) -> None:
+def test_hunk_is_applied_where_it_fits(text: str, body: str, result: str) -> None:
     assert apply(text, body) == Patched(result, 0)
 
 
@@ -283,7 +283,7 @@ AMBIGUOUS = "add lines around it, or '@@' with the function or class above it, u
         ("x\n" * (LISTED_PLACES + 1), "-x\n", "1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and more"),
     ],
 )
-def test_a_hunk_that_fits_in_several_places_is_refused(text: str, body: str, places: str) -> None:
+def test_hunk_that_fits_in_several_places_is_refused(text: str, body: str, places: str) -> None:
     found = error_of(text, body)
     assert found.message == f"this hunk fits in several places of 'a.py', at lines {places}: {AMBIGUOUS}"
     assert found.suggestions == ()
@@ -319,7 +319,7 @@ MISSES: list[tuple[str, str, PatchError]] = [
 
 
 @pytest.mark.parametrize(("text", "body", "error"), MISSES)
-def test_a_hunk_that_fits_nowhere_is_refused(text: str, body: str, error: PatchError) -> None:
+def test_hunk_that_fits_nowhere_is_refused(text: str, body: str, error: PatchError) -> None:
     assert error_of(text, body) == error
 
 
@@ -368,7 +368,7 @@ def joined(lines: Sequence[str], newline: str, *, ended: bool) -> str:
 
 @given(REPEATED, REPEATED, st.integers(0, 20))
 @example(["a", "a"], ["a"], 0)
-def test_a_diff_of_any_lines_gives_the_new_text_or_is_refused(old: list[str], new: list[str], context: int) -> None:
+def test_diff_of_any_lines_gives_the_new_text_or_is_refused(old: list[str], new: list[str], context: int) -> None:
     body = rendered(old, new, context)
     if not body:
         return
@@ -379,7 +379,7 @@ def test_a_diff_of_any_lines_gives_the_new_text_or_is_refused(old: list[str], ne
         assert "several places" in found.message or "only adds lines" in found.message
 
 
-def test_a_closing_bracket_does_not_end_the_block() -> None:
+def test_closing_bracket_does_not_end_the_block() -> None:
     text = "def f(\n    a,\n) -> int:\n    x = 1\n\n\ndef g():\n    x = 1\n"
     assert text_after(text, "@@ def f(\n-    x = 1\n+    x = 2\n") == text.replace("x = 1", "x = 2", 1)
 
@@ -397,7 +397,7 @@ def test_a_closing_bracket_does_not_end_the_block() -> None:
         ("a\nb\r\nc\r\n", "-a\n+x\n b\n+y\n", "x\nb\r\ny\r\nc\r\n"),
     ],
 )
-def test_an_empty_last_line_typographic_characters_and_the_ends_of_replaced_lines(
+def test_empty_last_line_typographic_characters_and_the_ends_of_replaced_lines(
     text: str, body: str, result: str
 ) -> None:
     assert text_after(text, body) == result
@@ -408,7 +408,7 @@ def test_lines_that_are_alike_in_two_places_are_refused() -> None:
 
 
 @pytest.mark.parametrize("start", ["<<EOF", "<<'EOF'", 'apply_patch <<"EOF"', "applypatch <<EOF"])
-def test_a_patch_may_stand_in_a_here_document(start: str) -> None:
+def test_patch_may_stand_in_a_here_document(start: str) -> None:
     body = "*** Begin Patch\n*** Delete File: a.py\n*** End Patch\n"
     files = parse_patch(f"{start}\n{body}EOF\n")
     assert not isinstance(files, PatchError)

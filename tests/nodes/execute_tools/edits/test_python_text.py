@@ -34,13 +34,13 @@ def test_lines_are_those_of_the_parser(text: str, lines: tuple[str, ...]) -> Non
     ("text", "shown"),
     [("x = 1\ndef f(:\n", "line 2: invalid syntax"), ("(" * 500, "line 1: too many nested parentheses")],
 )
-def test_a_problem_is_a_value(text: str, shown: str) -> None:
+def test_problem_is_a_value(text: str, shown: str) -> None:
     problem = read_python(text)
     assert isinstance(problem, SyntaxProblem)
     assert str(problem) == shown
 
 
-def test_a_text_that_only_the_tokenizer_rejects_has_its_units() -> None:
+def test_text_that_only_the_tokenizer_rejects_has_its_units() -> None:
     text = "\x0c\\\r\n"  # from Python 3.12 on the parser rejects it as well
     found = read_python(text)
     assert isinstance(found, SyntaxProblem) if sys.version_info >= (3, 12) else told(read(text).units) == []

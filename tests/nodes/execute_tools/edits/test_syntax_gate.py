@@ -63,11 +63,11 @@ def test_nothing_is_said_of_what_parses_or_cannot_be_judged(path: str, text: str
 
 
 @pytest.mark.parametrize(("path", "text", "problem"), FAILS)
-def test_the_problem_and_its_line(path: str, text: str, problem: str) -> None:
+def test_problem_and_its_line(path: str, text: str, problem: str) -> None:
     assert syntax_problem(path, text) == problem
 
 
-def test_a_hostile_yaml_is_given_up_early(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hostile_yaml_is_given_up_early(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither aliases that stand for billions of nodes nor brackets without end cost more than their letters."""
     bomb = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 60))
     events = 0

@@ -76,7 +76,7 @@ def test_examples_of_the_file_and_of_a_text_in_its_place(root: Path) -> None:
     assert opened(root).run_examples(modules) == [entry("passed"), entry("different", "-1"), entry("passed")]
 
 
-def test_an_example_that_writes_or_looks_at_what_is_denied_is_unknown(root: Path) -> None:
+def test_example_that_writes_or_looks_at_what_is_denied_is_unknown(root: Path) -> None:
     text = (
         "from pathlib import Path\ndef write(): Path('made').write_text('x')\ndef read(): return open('.env').read()\n"
     )
@@ -86,7 +86,7 @@ def test_an_example_that_writes_or_looks_at_what_is_denied_is_unknown(root: Path
     assert [each["results"][0][0] for each in found] == ["unknown", "unknown"]
 
 
-def test_an_example_that_does_not_end(root: Path) -> None:
+def test_example_that_does_not_end(root: Path) -> None:
     text = "def f():\n    while True: print('x')\n"
     checks = opened(root, examples_timeout_s=0.5)
     assert checks.run_examples([module("app.py", text, "f()", "1")]) == [entry("endless")]
@@ -103,7 +103,7 @@ def test_without_a_python_nothing_can_be_run(root: Path, monkeypatch: pytest.Mon
     ("program", "told"),
     [('#!/bin/sh\n[ -z "$3" ] && exit 0\necho \'[{"own": 1}]\'\n', [{"own": 1}]), ("#!/no/such/thing\n", None)],
 )
-def test_the_python_of_the_workspace_where_it_starts(tmp_path: Path, program: str, told: list[JsonMap] | None) -> None:
+def test_python_of_the_workspace_where_it_starts(tmp_path: Path, program: str, told: list[JsonMap] | None) -> None:
     folder = tmp_path.resolve() / "ws/.venv/bin"
     folder.mkdir(parents=True)
     (folder / "python").write_text(program)
@@ -116,7 +116,7 @@ RIGHT = APP.replace("-", "+")
 TESTS = "from app import add\ndef test_add():\n    assert add(2, 3) == 5\ndef test_none():\n    assert add(0, 0) == 0\n"
 
 
-def test_a_test_file_on_the_files_as_they_are_and_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_test_file_on_the_files_as_they_are_and_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mendgraph.nodes.execute_tools.evidence.checks._PYTHON", 'exec python3 -S "$@"')
     (tmp_path / "app.py").write_text(RIGHT)
     (tmp_path / "new.py").write_text("x = 1\n")
@@ -202,14 +202,14 @@ OUTPUTS = {
 
 
 @pytest.mark.parametrize(("output", "names"), OUTPUTS.items())
-def test_the_tests_that_fail_by_what_a_command_prints(root: Path, output: str, names: list[str]) -> None:
+def test_tests_that_fail_by_what_a_command_prints(root: Path, output: str, names: list[str]) -> None:
     command = shlex.join(["sh", "-c", f"printf %s {shlex.quote(output)}; exit 1"])
     found = opened(root, commands=(command,)).run_command(command)
     assert isinstance(found, RanTests)
     assert list(found.failed) == names
 
 
-def test_a_command_that_takes_too_long(root: Path) -> None:
+def test_command_that_takes_too_long(root: Path) -> None:
     result = opened(root, commands=("sleep 100",), timeout_s=0.3).run_command("sleep 100")
     assert result == RanTests("sleep 100", failed={"sleep 100": "sleep 100 does not end within 0.3 s."})
 
@@ -226,7 +226,7 @@ MAKE = frozenset({".c"})
         ("sleep 100", "make test took longer than 0.5 s."),
     ],
 )
-def test_the_command_that_runs_all_tests_of_a_project(tmp_path: Path, recipe: str, found: Any) -> None:
+def test_command_that_runs_all_tests_of_a_project(tmp_path: Path, recipe: str, found: Any) -> None:
     (tmp_path / "Makefile").write_text(f"test:\n\t@{recipe}\n")
     checks = opened(tmp_path.resolve(), timeout_s=0.5 if "sleep" in recipe else 20.0)
     (command,) = checks.runners().commands
@@ -247,7 +247,7 @@ def test_what_is_no_command_line(root: Path, command: str, reason: str) -> None:
     assert found == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
 
 
-def test_a_scope_that_is_over(root: Path) -> None:
+def test_scope_that_is_over(root: Path) -> None:
     checks, scope = opened(root, commands=("true",)), CancellationScope()
     assert checks.in_scope(None) is checks
     in_scope = checks.in_scope(scope)
@@ -270,7 +270,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize(("code", "limit"), BOMBS.values(), ids=BOMBS)
-def test_an_example_that_takes_too_much(root: Path, code: str, limit: Limit) -> None:
+def test_example_that_takes_too_much(root: Path, code: str, limit: Limit) -> None:
     text = f"def f():\n    {code.replace(chr(10), chr(10) + '    ')}\n"
     asked = module("app.py", text, "f()", "1")
     found = opened(root, limits=SMALL, examples_timeout_s=20.0).run_examples([asked])

@@ -94,7 +94,7 @@ def verdict(task: str, now: Sequence[Result], then: Sequence[Result], after: str
         ("return 0", "return (", None),
     ],
 )
-def test_the_examples_that_are_run_those_of_what_changes_first(old: str, new: str, chosen: list[str] | None) -> None:
+def test_examples_that_are_run_those_of_what_changes_first(old: str, new: str, chosen: list[str] | None) -> None:
     plan = plan_gate("stats.py", BEFORE, BEFORE.replace(old, new), "Do it", BEFORE)
     assert (None if plan is None else sources(plan)) == chosen
 
@@ -104,7 +104,7 @@ def test_only_python_is_judged(path: str) -> None:
     assert plan_gate(path, BEFORE, MEDIAN, FIX, BEFORE) is None
 
 
-def test_a_docstring_that_is_changed_as_well_hides_nothing() -> None:
+def test_docstring_that_is_changed_as_well_hides_nothing() -> None:
     after = MEDIAN.replace("    2.5\n", "    3\n")
     wants = [each.want for each in planned(BEFORE, after, FIX).examples]
     assert wants[:2] == ["2\n", "2.5\n"]
@@ -113,7 +113,7 @@ def test_a_docstring_that_is_changed_as_well_hides_nothing() -> None:
     assert [each.want for each in spoken.fresh] == ["3\n"]
 
 
-def test_the_examples_of_the_task_come_first_and_stand_before_a_docstrings() -> None:
+def test_examples_of_the_task_come_first_and_stand_before_a_docstrings() -> None:
     plan = planned(BEFORE, MEDIAN, "median([1, 2, 3, 4]) gives 2, expected 2.5. median([5]) should be 5.")
     assert sources(plan)[:3] == ["median([1, 2, 3, 4])", "median([5])", "median([1, 2, 3])"]
 
@@ -154,7 +154,7 @@ def test_what_is_known_was_there_before_the_turn_under_its_old_name_or_its_new_o
         ("slug('A') gives 'a'. It is called by app.py.", PASSED, False),
     ],
 )
-def test_the_tasks_examples_of_a_new_file(task: str, now: Result, told: bool) -> None:
+def test_tasks_examples_of_a_new_file(task: str, now: Result, told: bool) -> None:
     plan = planned(None, "def slug(t):\n    return x\n", f"Put slug into slug.py. {task}", "slug.py")
     assert (sources(plan), plan.compare) == (["slug('A')"], False)
     words = "slug('A') raises NameError: name 'x' is not defined, but must give 'a'."
@@ -190,14 +190,14 @@ def test_what_is_refused(task: str, now: list[Result], then: list[Result], refus
         ("Change stats.py and app.py so that median([5]) returns 5", False),
     ],
 )
-def test_an_example_of_the_task(task: str, refused: bool) -> None:
+def test_example_of_the_task(task: str, refused: bool) -> None:
     plan = planned(BEFORE, MEDIAN, task)
     ran = run(DIFFERENT, PASSED, PASSED, PASSED, PASSED)
     told = gate_verdict(plan, ran, ran, 5.0)
     assert told == ("median([5]) gives 9, but must give 5." if refused else None)
 
 
-def test_the_examples_of_what_is_not_edited_yet_do_not_count() -> None:
+def test_examples_of_what_is_not_edited_yet_do_not_count() -> None:
     after = BEFORE.replace("x / RATE", "x / 2")
     plan = planned(BEFORE, after, "half(3) should be 1.5. median([5]) should be 5.")
     assert sources(plan)[:2] == ["half(3)", "median([5])"]
@@ -221,7 +221,7 @@ def test_no_more_than_three_failures_are_told() -> None:
         (gone("IndexError: no argument"), None, False),
     ],
 )
-def test_a_file_that_cannot_be_imported_any_more(after: ModuleRun, before: ModuleRun | None, told: bool) -> None:
+def test_file_that_cannot_be_imported_any_more(after: ModuleRun, before: ModuleRun | None, told: bool) -> None:
     found = gate_verdict(planned(BEFORE, MEDIAN, FIX), after, before, 5.0)
     assert found == (f"the file cannot be imported: {after.error}." if told else None)
 

@@ -82,7 +82,7 @@ ALL = (
 )
 
 
-def test_the_examples_of_all_docstrings() -> None:
+def test_examples_of_all_docstrings() -> None:
     assert docstring_examples(CODE, in_words=True) == ALL
 
 
@@ -107,7 +107,7 @@ RATE = 2
 '''
 
 
-def test_a_free_standing_string_is_of_what_it_follows() -> None:
+def test_free_standing_string_is_of_what_it_follows() -> None:
     found = [(each.name, each.source.strip(), each.want.strip()) for each in docstring_examples(FREE, in_words=True)]
     assert found == [("f", "f(20)", "1"), ("f", "f(21)", "2"), ("Box.get", "f(22)", "1"), ("", "f(23)", "1")]
 
@@ -152,7 +152,7 @@ def test_what_the_words_say_of_a_call(words: str, want: str | None) -> None:
 
 
 @pytest.mark.parametrize("text", ["def f(:\n", "", 'def f():\n    """\n    >>> 1\n   2\n    """\n', "x = 1\n"])
-def test_a_text_without_examples(text: str) -> None:
+def test_text_without_examples(text: str) -> None:
     assert docstring_examples(text, in_words=True) == ()
 
 
@@ -215,11 +215,11 @@ DIFFERENT, RAISED, ENDLESS = Status.DIFFERENT, Status.RAISED, Status.ENDLESS
         (printed("for x in y:\n    f(x)\n", "1"), Result(DIFFERENT, "2"), "for x in y: f(x) gives 2, but must give 1."),
     ],
 )
-def test_a_failure_in_words(example: Example, result: Result, words: str) -> None:
+def test_failure_in_words(example: Example, result: Result, words: str) -> None:
     assert sentence(example, result, 5.0) == words
 
 
-def test_the_first_failure_of_each_group_with_what_goes_before_it() -> None:
+def test_first_failure_of_each_group_with_what_goes_before_it() -> None:
     examples = [
         printed("s = S()\n"),
         printed("s.a()\n", "1\n"),

@@ -138,7 +138,7 @@ def restored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("restored")
-def test_the_results_of_examples(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_of_examples(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     told: list[tuple[str, str]] = []
     loaded = load(str(bench.root), "mod.py", CODE)
@@ -148,7 +148,7 @@ def test_the_results_of_examples(bench: Bench, monkeypatch: pytest.MonkeyPatch) 
     assert [[*each] for each in told[1::2]] == [result for _, result in EXAMPLES]
 
 
-def test_a_copy_that_the_code_makes_of_its_process_tells_nothing(bench: Bench) -> None:
+def test_copy_that_the_code_makes_of_its_process_tells_nothing(bench: Bench) -> None:
     code = "import os\nV = os.fork()\nif V: os.waitpid(V, 0)\n"
     assert bench.results(code, [example("V > 0", "True")]) == [["passed", ""]]
 
@@ -193,7 +193,7 @@ def test_no_more_than_sixteen_processes_run_at_once(bench: Bench, tmp_path: Path
     assert [each["results"] for each in found] == [[["passed", ""]]] * 17
 
 
-def test_the_text_takes_the_place_of_the_file_for_all_who_import_it(bench: Bench) -> None:
+def test_text_takes_the_place_of_the_file_for_all_who_import_it(bench: Bench) -> None:
     bench.put(pkg____init__="", pkg__a="V = 1\n", pkg__b="from pkg.a import V\ndef f(): return V\n")
     groups = [[example("b.f()", "2")]]
     new = module("pkg/a.py", *groups, text="V = 2\nfrom pkg import b\n")
@@ -202,7 +202,7 @@ def test_the_text_takes_the_place_of_the_file_for_all_who_import_it(bench: Bench
     assert sorted(path.name for path in bench.root.rglob("*")) == ["__init__.py", "a.py", "b.py", "pkg"]
 
 
-def test_a_file_that_is_not_there_yet(bench: Bench) -> None:
+def test_file_that_is_not_there_yet(bench: Bench) -> None:
     bench.put(pkg____init__="", pkg__a="V = 1\n", top="V = 3\n")
     found = bench.run(
         module("pkg/new.py", [example("V", "1")], text="from .a import V\n"),
@@ -211,7 +211,7 @@ def test_a_file_that_is_not_there_yet(bench: Bench) -> None:
     assert [each["results"] for each in found] == [[["passed", ""]], [["passed", ""]]]
 
 
-def test_a_file_with_the_name_of_a_module_of_pythons(bench: Bench) -> None:
+def test_file_with_the_name_of_a_module_of_pythons(bench: Bench) -> None:
     modules = [
         module(f"{name}.py", [example("V", "'ours'")], text="V = 'ours'\n")
         for name in ("types", "calendar", "not-a-name")
@@ -231,7 +231,7 @@ NOT_LOADED: list[tuple[str, bool, str]] = [
 ]
 
 
-def test_a_module_that_cannot_be_loaded(bench: Bench) -> None:
+def test_module_that_cannot_be_loaded(bench: Bench) -> None:
     bench.put(other="missing\n")
     modules = [module("mod.py", [example("1", "1")], text=code) for code, _, _ in NOT_LOADED]
     assert bench.run(*modules) == [

@@ -51,7 +51,7 @@ def mark(root: Path, kind: str) -> str:
 
 
 @pytest.mark.parametrize("name", [".venv", "venv", ".tox/py312"])
-def test_an_environment_in_the_workspace(places: Places, name: str) -> None:
+def test_environment_in_the_workspace(places: Places, name: str) -> None:
     places.environment(places.root / ".venv", has_pytest=False)
     places.environment(places.root / name)
     found = find_runners(str(places.root))
@@ -69,14 +69,14 @@ def test_an_environment_in_the_workspace(places: Places, name: str) -> None:
         (".local/share/hatch/env/.internal/hatch-test.py3.12/shop/{}/hatch-test.py3.12", "sha256"),
     ],
 )
-def test_an_environment_that_a_tool_keeps_elsewhere(places: Places, place: str, kind: str) -> None:
+def test_environment_that_a_tool_keeps_elsewhere(places: Places, place: str, kind: str) -> None:
     wanted = places.environment(places.home / place.format(mark(places.root, kind)))
     places.environment(places.home / place.format("AAAAAAAA"))
     found = find_runners(str(places.root))
     assert (found.pytest, found.readable) == (str(wanted), (str(wanted), str(places.python)))
 
 
-def test_the_environment_that_the_person_has_activated(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_that_the_person_has_activated(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = places.environment(places.home / "envs/shop")
     assert find_runners(str(places.root)).readable == ()
     monkeypatch.setenv("VIRTUAL_ENV", str(folder))
@@ -110,7 +110,7 @@ def test_no_file_of_the_workspace_can_name_a_folder_to_be_shown(
     assert (found.readable, found.told) == ((), "pytest in venv; go test ./... (without go)")
 
 
-def test_an_installation_that_holds_the_home_is_not_shown(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_installation_that_holds_the_home_is_not_shown(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
     python = places.home / "uv/python/3.12"
     places.put(python / "lib/python3.12/os.py")
     places.environment(places.root / ".venv", home=python)
@@ -136,7 +136,7 @@ def test_an_installation_that_holds_the_home_is_not_shown(places: Places, monkey
         ({"Makefile": "test := 1\n"}, "", ""),
     ],
 )
-def test_the_command_that_runs_all_tests(
+def test_command_that_runs_all_tests(
     places: Places, monkeypatch: pytest.MonkeyPatch, files: dict[str, Any], command: str, lacks: str
 ) -> None:
     for name, content in files.items():

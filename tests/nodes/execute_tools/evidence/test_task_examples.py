@@ -69,7 +69,7 @@ NOTHING = [
 
 
 @pytest.mark.parametrize(("request_text", "source", "want"), VALUES)
-def test_the_wanted_value_is_read(request_text: str, source: str, want: str) -> None:
+def test_wanted_value_is_read(request_text: str, source: str, want: str) -> None:
     found = task_examples(request_text, NAMES, "calc")
     assert [(each.kind, each.source, each.want) for each in found] == [(Kind.VALUE, source, want)]
 
@@ -117,7 +117,7 @@ def test_of_what_is_new_only_the_wanted_value_can_be_told() -> None:
         assert task_examples(text, NAMES, "calc", ["f"]) == ()
 
 
-def test_a_long_request_is_read_up_to_its_bound() -> None:
+def test_long_request_is_read_up_to_its_bound() -> None:
     text = "x " * (LONGEST_REQUEST // 2) + "add(2, 3) should return 5"
     assert task_examples(text, NAMES) == ()
     assert task_examples("add(" * 5_000, NAMES) == ()

@@ -72,7 +72,7 @@ def test_other_languages_are_counted(new: str, words: str) -> None:
     assert weakened({"a.test.ts": (SCRIPT, new)}) == ({"a.test.ts": words} if words else {})
 
 
-def test_a_test_that_stands_in_another_file_is_not_lost() -> None:
+def test_test_that_stands_in_another_file_is_not_lost() -> None:
     assert weakened({"tests/test_a.py": (TEST, "import unittest\n"), "tests/test_b.py": (PLAIN, PLAIN + TEST)}) == {}
     assert weakened({"tests/test_a.py": (TEST, ""), "tests/test_b.py": ("", PLAIN)}) == {
         "tests/test_a.py": "1 test gone"

@@ -58,7 +58,7 @@ def test_new_file_keeps_the_sticky_bit_and_never_runs_as_its_owner_or_group(fold
 
 
 @pytest.mark.parametrize("like", [False, True])
-def test_the_owner_is_that_of_the_other_file(
+def test_owner_is_that_of_the_other_file(
     folder: Path, folder_fd: int, monkeypatch: pytest.MonkeyPatch, like: bool
 ) -> None:
     (folder / "f").write_text("old")
@@ -72,7 +72,7 @@ def test_the_owner_is_that_of_the_other_file(
 
 
 @pytest.mark.parametrize("name", ["ä" * 127, "x" * 255])
-def test_a_temporary_name_is_hidden_recognisable_and_not_too_long(name: str) -> None:
+def test_temporary_name_is_hidden_recognisable_and_not_too_long(name: str) -> None:
     found = temporary_name(f"d/{name}", "0123456789abcdef", 199, Role.KEPT)
     stem = found.removeprefix(".").removesuffix(f".0123456789abcdef0199k{TEMPORARY_SUFFIX}")
     assert (name.startswith(stem), len(stem) > 0, len(os.fsencode(found)) <= 255) == (True, True, True)
@@ -80,7 +80,7 @@ def test_a_temporary_name_is_hidden_recognisable_and_not_too_long(name: str) -> 
 
 @pytest.mark.parametrize("occupied", [False, True])
 @pytest.mark.parametrize("number", [errno.EPERM, errno.EMLINK])
-def test_a_file_is_named_also_on_a_file_system_without_hard_links(
+def test_file_is_named_also_on_a_file_system_without_hard_links(
     folder: Path, folder_fd: int, monkeypatch: pytest.MonkeyPatch, occupied: bool, number: int
 ) -> None:
     (folder / "t").write_text("new")
@@ -115,7 +115,7 @@ def _failing(real: Callable[..., Any], number: int, nth: int) -> Callable[..., A
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
 @pytest.mark.parametrize(("function", "nth"), [("open", 1), ("write", 1), ("write", 2), ("fchmod", 1), ("fsync", 1)])
-def test_a_failure_anywhere_leaves_no_new_file(
+def test_failure_anywhere_leaves_no_new_file(
     folder: Path, folder_fd: int, monkeypatch: pytest.MonkeyPatch, function: str, nth: int, number: int
 ) -> None:
     (folder / "f").write_text("old")
@@ -152,7 +152,7 @@ def folders(root: Path) -> Iterator[OpenFolders]:
         yield opened
 
 
-def test_the_real_name_follows_a_folder_that_is_moved(root: Path, folders: OpenFolders) -> None:
+def test_real_name_follows_a_folder_that_is_moved(root: Path, folders: OpenFolders) -> None:
     folder = folders.open(("src",))
     assert (folders.real_name(folder, "b.py"), folders.real_name(folders.root, "a.py")) == ("src/b.py", "a.py")
     (root / "deep").mkdir()
@@ -164,7 +164,7 @@ def test_the_real_name_follows_a_folder_that_is_moved(root: Path, folders: OpenF
 
 
 @pytest.mark.parametrize(("number", "told"), [(errno.EIO, True), (errno.ENOSPC, True), (errno.EINVAL, False)])
-def test_a_sync_that_fails_is_told_where_the_system_knows_it(
+def test_sync_that_fails_is_told_where_the_system_knows_it(
     folders: OpenFolders, monkeypatch: pytest.MonkeyPatch, number: int, told: bool
 ) -> None:
     def fail(_: int) -> None:
@@ -178,7 +178,7 @@ def test_a_sync_that_fails_is_told_where_the_system_knows_it(
         sync_folder(folders.root)
 
 
-def test_a_link_in_place_of_a_folder_is_not_followed_when_it_is_removed(tmp_path: Path) -> None:
+def test_link_in_place_of_a_folder_is_not_followed_when_it_is_removed(tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
     root = build(tmp_path / "tree")
     (tmp_path / "tree" / "outside" / "empty").mkdir()

@@ -55,7 +55,7 @@ def idle_threads() -> int:
     return sum(thread.name == "idle" for thread in threading.enumerate())
 
 
-def test_a_call_returns_its_result(bounded: Bounded) -> None:
+def test_call_returns_its_result(bounded: Bounded) -> None:
     assert bounded(5, lambda: 1) == 1
     assert no_thread_is_left()
 
@@ -70,7 +70,7 @@ def test_what_would_mean_something_else_elsewhere_becomes_a_runtime_error(error:
             way(5, lambda: fail(error))
 
 
-def test_a_timeout_does_not_wait_for_the_worker() -> None:
+def test_timeout_does_not_wait_for_the_worker() -> None:
     release = threading.Event()
     for way in (in_a_thread, in_a_loop):
         with pytest.raises(TimeoutError):
@@ -81,7 +81,7 @@ def test_a_timeout_does_not_wait_for_the_worker() -> None:
     assert no_thread_is_left()
 
 
-def test_a_thread_that_has_nothing_to_do_is_used_again_and_one_that_is_stuck_is_not() -> None:
+def test_thread_that_has_nothing_to_do_is_used_again_and_one_that_is_stuck_is_not() -> None:
     number, release, stuck = ContextVar("number", default=0), threading.Event(), list[int]()
 
     def work() -> tuple[int, int]:
@@ -116,7 +116,7 @@ def test_threads_that_have_nothing_to_do_are_few() -> None:
     assert idle_threads() <= 64
 
 
-def test_a_sleeping_call_leaves_no_thread_in_the_main_thread() -> None:
+def test_sleeping_call_leaves_no_thread_in_the_main_thread() -> None:
     started = time.monotonic()
     with pytest.raises(TimeoutError, match=r"given up after 0\.2 s"):
         here(0.2, lambda: time.sleep(30))
@@ -142,7 +142,7 @@ def alarm() -> Iterator[None]:
 
 @pytest.mark.usefixtures("alarm")
 @pytest.mark.parametrize("interval", [0.0, 1.0, 50.0])
-def test_a_handler_and_a_timer_that_the_call_leaves_stay(interval: float) -> None:
+def test_handler_and_a_timer_that_the_call_leaves_stay(interval: float) -> None:
     def install() -> None:
         signal.signal(signal.SIGALRM, signal.SIG_IGN)
         signal.setitimer(signal.ITIMER_REAL, 50, interval)
@@ -153,7 +153,7 @@ def test_a_handler_and_a_timer_that_the_call_leaves_stay(interval: float) -> Non
     assert (left > 5, again) == (True, interval)
 
 
-def test_a_timer_that_is_in_use_is_left_alone() -> None:
+def test_timer_that_is_in_use_is_left_alone() -> None:
     before = signal.signal(signal.SIGALRM, signal.SIG_IGN)
     try:
         assert here(5, lambda: threading.current_thread().name) == "tool"
@@ -183,7 +183,7 @@ def test_after_a_timeout_nothing_changes_any_more(bounded: Bounded) -> None:
         assert no_thread_is_left()
 
 
-def test_an_effect_that_has_begun_is_finished_first() -> None:
+def test_effect_that_has_begun_is_finished_first() -> None:
     scope, done = CancellationScope(), []
 
     def write() -> str:
@@ -198,7 +198,7 @@ def test_an_effect_that_has_begun_is_finished_first() -> None:
     assert done == [True]
 
 
-def test_the_event_loop_stays_free() -> None:
+def test_event_loop_stays_free() -> None:
     async def both() -> bool:
         event = threading.Event()
         waiting = asyncio.ensure_future(await_call(lambda: event.wait(5)))
@@ -238,7 +238,7 @@ def test_what_runs_is_finished_under_a_closed_scope_and_nothing_else_begins() ->
 
 
 @pytest.mark.parametrize("end", [CancellationScope.close, CancellationScope.revoke])
-def test_a_pause_ends_with_the_scope(end: Callable[[CancellationScope], None]) -> None:
+def test_pause_ends_with_the_scope(end: Callable[[CancellationScope], None]) -> None:
     scope = CancellationScope()
     ended: list[bool] = []
     thread = threading.Thread(target=lambda: ended.append(scope.pause(60)))

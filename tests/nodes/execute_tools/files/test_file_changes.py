@@ -100,7 +100,7 @@ def test_whichever_call_fails_everything_is_as_it_was_or_that_is_said(
 
 
 @pytest.mark.parametrize("function", ["rename", "link"])
-def test_an_interrupt_leaves_everything_as_it_was(
+def test_interrupt_leaves_everything_as_it_was(
     root: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, function: str
 ) -> None:
     changes, real, journal = all_kinds(root), getattr(os, function), MemoryJournal()
@@ -148,7 +148,7 @@ def test_what_cannot_even_be_taken_back_is_kept_and_said(
 # --- The record
 
 
-def test_a_change_is_recorded_before_it_begins_and_settled_when_all_of_it_is_on_the_disk(
+def test_change_is_recorded_before_it_begins_and_settled_when_all_of_it_is_on_the_disk(
     root: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: set[str] = set()
@@ -204,7 +204,7 @@ def test_without_a_record_nothing_is_changed(root: Path, workspace: Workspace) -
     assert (everything(root), journal.told) == (before, [])
 
 
-def test_a_change_that_cannot_be_settled_stands_and_stays_open(root: Path, workspace: Workspace) -> None:
+def test_change_that_cannot_be_settled_stands_and_stays_open(root: Path, workspace: Workspace) -> None:
     journal = BrokenJournal("settle")
     done = workspace.recorded(journal).change_files([WriteFile("a.py", b"new", A)])
     assert done == (ChangedFile("a.py", sha256=sha(b"new")),)
@@ -231,7 +231,7 @@ def test_what_cannot_be_cleaned_up_stays_open_for_the_next_start(
 # --- Another program at the same time
 
 
-def test_a_file_that_appears_at_the_target_is_not_overwritten(
+def test_file_that_appears_at_the_target_is_not_overwritten(
     root: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link, before = os.link, tree_of(root)
@@ -247,7 +247,7 @@ def test_a_file_that_appears_at_the_target_is_not_overwritten(
     assert tree_of(root) == {**before, "new.py": b"theirs"}
 
 
-def test_a_moved_file_is_the_same_file_with_its_mode_and_its_other_names(root: Path, workspace: Workspace) -> None:
+def test_moved_file_is_the_same_file_with_its_mode_and_its_other_names(root: Path, workspace: Workspace) -> None:
     (root / "a.py").chmod(0o444)
     os.link(root / "a.py", root / "second.py")
     before = (root / "a.py").stat()
@@ -309,7 +309,7 @@ def test_where_a_file_cannot_have_two_names_it_is_copied(
     assert [name for name in everything(root) if name.endswith(TEMPORARY_SUFFIX)] == []
 
 
-def test_a_directory_that_is_moved_to_where_nothing_may_be_written_gets_no_new_file(
+def test_directory_that_is_moved_to_where_nothing_may_be_written_gets_no_new_file(
     root: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mkdir = os.mkdir
@@ -342,7 +342,7 @@ def test_directory_that_is_moved_into_a_denied_one_while_it_is_opened_gets_no_ne
     assert os.listdir(root / ".git" / "hooks") == ["b.py"]
 
 
-def test_a_directory_that_is_moved_after_the_plan_gets_no_new_file(root: Path, workspace: Workspace) -> None:
+def test_directory_that_is_moved_after_the_plan_gets_no_new_file(root: Path, workspace: Workspace) -> None:
     def move() -> None:
         if (root / "src").exists():
             os.rename(root / "src", root / ".git" / "hooks")
@@ -360,7 +360,7 @@ def test_a_directory_that_is_moved_after_the_plan_gets_no_new_file(root: Path, w
 
 @pytest.mark.parametrize("linkable", [True, False])
 @pytest.mark.parametrize("in_place", [True, False])
-def test_a_file_that_is_changed_after_the_plan_is_not_moved(
+def test_file_that_is_changed_after_the_plan_is_not_moved(
     root: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, linkable: bool, in_place: bool
 ) -> None:
     def change() -> None:
@@ -390,7 +390,7 @@ def test_file_with_another_text_of_the_same_length_is_not_moved(root: Path, work
     assert (done.code, (root / "a.py").read_bytes(), (root / "x").exists()) == (CONFLICT, b"a = 9\r\n", False)
 
 
-def test_a_file_that_is_swapped_while_it_goes_comes_back(
+def test_file_that_is_swapped_while_it_goes_comes_back(
     root: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rename, before = os.rename, tree_of(root)

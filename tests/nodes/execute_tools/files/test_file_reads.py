@@ -29,14 +29,14 @@ def test_what_may_not_be_read(workspace: Workspace, path: str, code: ToolErrorCo
     assert code_of(workspace.open_file(path)) is code
 
 
-def test_a_file_that_is_too_large_is_refused_with_its_size(workspace: Workspace) -> None:
+def test_file_that_is_too_large_is_refused_with_its_size(workspace: Workspace) -> None:
     assert workspace.read_file("a.py", max_bytes=7) == content("a.py", b"a = 1\r\n")
     assert workspace.read_file("a.py", max_bytes=6) == ToolError(
         code=ToolErrorCode.IO_ERROR, message="'a.py' is too large to read at once: 7 bytes, and 6 are allowed."
     )
 
 
-def test_a_file_is_read_piece_by_piece(workspace: Workspace) -> None:
+def test_file_is_read_piece_by_piece(workspace: Workspace) -> None:
     opened = workspace.open_file("link.py")
     assert isinstance(opened, OpenedFile)
     with opened as file:
@@ -44,9 +44,7 @@ def test_a_file_is_read_piece_by_piece(workspace: Workspace) -> None:
     assert opened.stream.closed
 
 
-def test_a_read_error_of_the_disk_is_an_error_of_the_tool(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_read_error_of_the_disk_is_an_error_of_the_tool(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken:
         def read(self, _: int) -> bytes:
             raise OSError(errno.EIO, "")
@@ -93,7 +91,7 @@ def test_only_regular_files_that_are_allowed_under_all_their_names_are_read(
     assert read(root, name) == [data]
 
 
-def test_a_directory_that_is_another_one_when_it_is_open_gives_nothing(
+def test_directory_that_is_another_one_when_it_is_open_gives_nothing(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (root / ".git" / "b.py").write_bytes(b"secret")
@@ -101,7 +99,7 @@ def test_a_directory_that_is_another_one_when_it_is_open_gives_nothing(
     assert read(root, "src/b.py", "src/b.py") == [None, None]
 
 
-def test_a_file_with_several_names_that_is_another_one_when_it_is_open_is_not_read(
+def test_file_with_several_names_that_is_another_one_when_it_is_open_is_not_read(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("src/b.py", "a.py"):

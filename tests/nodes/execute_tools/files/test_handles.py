@@ -65,7 +65,7 @@ def test_what_is_not_one_part_is_never_passed_on(root_fd: int, part: str) -> Non
         status_beneath(root_fd, ("d", part))
 
 
-def test_the_losing_control_a_slash_at_the_end_defeats_o_nofollow(root_fd: int) -> None:
+def test_losing_control_a_slash_at_the_end_defeats_o_nofollow(root_fd: int) -> None:
     with closing(os.open("dir_out/", os.O_RDONLY | os.O_NOFOLLOW, dir_fd=root_fd)) as descriptor:
         assert os.listdir(descriptor) == ["secret.txt"]
 
@@ -122,7 +122,7 @@ def test_what_is_no_regular_file_is_refused_without_waiting(
     assert caught.value.errno == number
 
 
-def test_a_fifo_that_takes_the_place_of_a_file_is_found_out_on_the_handle(
+def test_fifo_that_takes_the_place_of_a_file_is_found_out_on_the_handle(
     tree: Path, root_fd: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file_status = os.stat(tree / "d" / "e" / "f.txt")
@@ -134,7 +134,7 @@ def test_a_fifo_that_takes_the_place_of_a_file_is_found_out_on_the_handle(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other kernels say it in other ways")
 @pytest.mark.parametrize("has_another_name", [False, True])
-def test_a_deleted_file_has_no_name(tree: Path, root_fd: int, has_another_name: bool) -> None:
+def test_deleted_file_has_no_name(tree: Path, root_fd: int, has_another_name: bool) -> None:
     descriptor, _ = open_regular(root_fd, ("d", "e", "f.txt"), os.O_RDONLY)
     if has_another_name:
         os.link(tree / "d" / "e" / "f.txt", tree / "other")

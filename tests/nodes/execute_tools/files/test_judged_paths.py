@@ -11,7 +11,7 @@ from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.files.layout import DENIAL, SECRET, code_of, content, no_env, sha
 
 
-def test_the_judge_is_asked_about_both_names(root: Path) -> None:
+def test_judge_is_asked_about_both_names(root: Path) -> None:
     asked: list[tuple[str, bool]] = []
 
     def judge(path: str, for_write: bool) -> ToolError | None:
@@ -29,7 +29,7 @@ def test_the_judge_is_asked_about_both_names(root: Path) -> None:
     assert dict.fromkeys(asked) == dict.fromkeys([(".", False)])
 
 
-def test_the_name_of_the_handle_has_the_last_word(
+def test_name_of_the_handle_has_the_last_word(
     root: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def call_files(name: str | None) -> None:
@@ -47,7 +47,7 @@ def test_the_name_of_the_handle_has_the_last_word(
     assert workspace.read_file("a.py") == content("a.py", b"a = 1\r\n")
 
 
-def test_a_judge_that_breaks_denies(root: Path) -> None:
+def test_judge_that_breaks_denies(root: Path) -> None:
     def broken(_path: str, _for_write: bool) -> ToolError | None:
         raise ZeroDivisionError
 
@@ -72,7 +72,7 @@ def test_a_judge_that_breaks_denies(root: Path) -> None:
         ("a.py/", False, ToolErrorCode.INVALID_ARGUMENT),
     ],
 )
-def test_a_file_can_be_judged_by_all_its_names_without_being_opened(
+def test_file_can_be_judged_by_all_its_names_without_being_opened(
     root: Path, path: str, for_write: bool, expected: ToolError | ToolErrorCode | None
 ) -> None:
     os.link(root / ".env", root / "notes.txt")
@@ -82,7 +82,7 @@ def test_a_file_can_be_judged_by_all_its_names_without_being_opened(
     assert (code_of(found) if isinstance(expected, ToolErrorCode) else found) == expected
 
 
-def test_a_file_that_vanishes_while_it_is_judged_is_not_free(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_that_vanishes_while_it_is_judged_is_not_free(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def vanish(*_: object) -> None:
         raise FileNotFoundError(2, "")
 
@@ -166,7 +166,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize(
     ("of", "name"), [(".env", "notes.txt"), (".git/config", "src/deep/er/notes.txt"), (".env", "src/.hidden")]
 )
-def test_a_hard_link_to_a_denied_file_can_neither_be_read_nor_written(root: Path, of: str, name: str) -> None:
+def test_hard_link_to_a_denied_file_can_neither_be_read_nor_written(root: Path, of: str, name: str) -> None:
     (root / name).parent.mkdir(parents=True, exist_ok=True)
     os.link(root / of, root / name)
     workspace = Workspace(str(root), no_env)
@@ -177,14 +177,14 @@ def test_a_hard_link_to_a_denied_file_can_neither_be_read_nor_written(root: Path
     assert ((root / of).read_bytes(), (root / name).read_bytes()) == (SECRET, SECRET)
 
 
-def test_the_losing_control_without_the_rule_the_content_is_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_losing_control_without_the_rule_the_content_is_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.link(root / ".env", root / "notes.txt")
     monkeypatch.setattr(HardLinks, "denial", lambda *_, **__: None)
     assert Workspace(str(root), no_env).read_file("notes.txt") == content("notes.txt", SECRET)
 
 
 @pytest.mark.parametrize("first_denied", [False, True])
-def test_a_link_that_is_made_later_is_found_as_well(root: Path, looks: list[str], first_denied: bool) -> None:
+def test_link_that_is_made_later_is_found_as_well(root: Path, looks: list[str], first_denied: bool) -> None:
     os.link(root / "a.py", root / "b.py")
     if first_denied:
         os.link(root / ".env", root.parent / "elsewhere")  # so it has several names from the beginning
@@ -211,7 +211,7 @@ def test_where_not_every_name_can_be_known_the_file_is_denied(root: Path, monkey
     assert ask(HardLinks(str(root), no_env), root, "b.py") == unknown("b.py", "it is not where it was a moment ago")
 
 
-def test_a_second_name_that_a_new_file_has_for_a_moment_is_no_reason(root: Path, looks: list[str]) -> None:
+def test_second_name_that_a_new_file_has_for_a_moment_is_no_reason(root: Path, looks: list[str]) -> None:
     answers = [os.stat(root / "a.py")]
     os.link(root / "a.py", root / ".a.tmp")
     answers.append(os.stat(root / "a.py"))

@@ -98,7 +98,7 @@ def test_two_changes_of_one_file_are_refused_under_whatever_names(
         )
 
 
-def test_the_number_of_changes_is_bounded(root: Path, workspace: Workspace) -> None:
+def test_number_of_changes_is_bounded(root: Path, workspace: Workspace) -> None:
     changes = [WriteFile(f"new/{number}", b"") for number in range(MOST_CHANGES + 1)]
     assert refused(root, *changes).message == "201 files are too many for one change: 200 are allowed."
     assert isinstance(workspace.change_files(changes[1:]), tuple)
@@ -143,7 +143,7 @@ def test_text_that_may_not_be_held_is_neither_written_nor_moved_there(root: Path
 
 
 @pytest.mark.parametrize("even", [False, True])
-def test_a_read_only_file_is_changed_only_where_that_is_said(root: Path, workspace: Workspace, even: bool) -> None:
+def test_read_only_file_is_changed_only_where_that_is_said(root: Path, workspace: Workspace, even: bool) -> None:
     for change in (WriteFile("a.py", b"", A, even_read_only=even), DeleteFile("a.py", A, even)):
         (root / "a.py").unlink(missing_ok=True)
         (root / "a.py").write_bytes(b"a = 1\r\n")

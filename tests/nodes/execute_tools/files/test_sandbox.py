@@ -119,7 +119,7 @@ def test_where_a_path_leads(root: Path, path: str, access: PathAccess, expected:
 
 
 @pytest.mark.parametrize("name", ["C:", "~old", "http:"])
-def test_a_name_that_is_there_is_the_one_that_is_named(tmp_path: Path, name: str) -> None:
+def test_name_that_is_there_is_the_one_that_is_named(tmp_path: Path, name: str) -> None:
     """Whatever it means elsewhere; a repository may bring a folder of such a name."""
     (tmp_path / name).mkdir()
     (tmp_path / name / "f.py").touch()
@@ -141,7 +141,7 @@ def test_a_name_that_is_there_is_the_one_that_is_named(tmp_path: Path, name: str
         ("dir_out/secret.txt", "."),
     ],
 )
-def test_an_escape_is_answered_with_a_relative_path(root: Path, path: str, suggestion: str) -> None:
+def test_escape_is_answered_with_a_relative_path(root: Path, path: str, suggestion: str) -> None:
     meant = "." if suggestion == "." else f"; did you mean {suggestion!r}?"
     assert PathSandbox(str(root)).resolve(path, READ) == ToolError(
         code=DENIED,
@@ -178,7 +178,7 @@ def test_each_refusal_is_observed_with_root_cleaned_path_and_relation(root: Path
 
 
 @pytest.mark.parametrize("path", ["README.md/", "none/", "README.md/x", "x" * 300])
-def test_the_name_of_the_workspace_is_in_no_message(root: Path, path: str) -> None:
+def test_name_of_the_workspace_is_in_no_message(root: Path, path: str) -> None:
     jail = PathSandbox(str(root))
     full, short = jail.resolve(f"{root}/{path}", READ), jail.resolve(path, READ)
     assert isinstance(full, ToolError)
@@ -274,7 +274,7 @@ def test_extension_is_allowed_in_any_case_and_all_are_where_none_is_named() -> N
     assert extension_denial("a/b.exe", frozenset()) is None
 
 
-def test_a_missing_workspace_is_told_with_a_remedy(tmp_path: Path) -> None:
+def test_missing_workspace_is_told_with_a_remedy(tmp_path: Path) -> None:
     assert check_workspace(f"{tmp_path}/no") == ToolError(
         code=MISSING, message=f"The workspace '{tmp_path}/no' does not exist: make the folder, or name another one."
     )

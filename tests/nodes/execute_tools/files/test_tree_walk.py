@@ -35,7 +35,7 @@ def walked(root: Path, start: str, files: dict[str, str]) -> list[str]:
     return [entry.path for entry in Workspace(str(root), allow).walk(start)]
 
 
-def test_a_walk_names_everything_in_order_and_follows_no_link(tmp_path: Path) -> None:
+def test_walk_names_everything_in_order_and_follows_no_link(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to(".")
     names = walked(tmp_path, ".", {"b/c.py": "", "b/a/x.py": "", "a.py": "", ".git/config": "", "b/.git/config": ""})
     assert names == ["a.py", "b", "b/a", "b/a/x.py", "b/c.py", "loop"]
@@ -50,7 +50,7 @@ def test_a_walk_names_everything_in_order_and_follows_no_link(tmp_path: Path) ->
         ("build", ["build/out.log", "build/out.py"]),
     ],
 )
-def test_a_walk_leaves_out_what_git_ignores(tmp_path: Path, start: str, expected: list[str]) -> None:
+def test_walk_leaves_out_what_git_ignores(tmp_path: Path, start: str, expected: list[str]) -> None:
     files = {
         ".gitignore": "*.log\n/build/\nsecret\n# a comment\n\n!/keep/a.log\n",
         "build/out.py": "",
@@ -74,12 +74,12 @@ def test_byte_order_mark_of_an_ignore_file_is_no_part_of_its_first_line(tmp_path
     assert paths == [".gitignore"]
 
 
-def test_a_walk_does_not_enter_what_is_denied(root: Path) -> None:
+def test_walk_does_not_enter_what_is_denied(root: Path) -> None:
     workspace = Workspace(str(root), lambda path, _: DENIAL if path == "src" else None)
     assert "src/b.py" not in [entry.path for entry in workspace.walk()]
 
 
-def test_a_walk_ends_at_its_greatest_depth(tmp_path: Path) -> None:
+def test_walk_ends_at_its_greatest_depth(tmp_path: Path) -> None:
     deep = "/".join(["d"] * (DEEPEST + 5))
     assert len(walked(tmp_path, ".", {f"{deep}/f": ""})) == DEEPEST
 
@@ -109,7 +109,7 @@ def test_each_kind_is_told_apart_and_no_link_is_followed(tmp_path: Path, monkeyp
     }
 
 
-def test_a_directory_that_took_the_place_of_another_is_judged_again_and_listed_under_its_name(
+def test_directory_that_took_the_place_of_another_is_judged_again_and_listed_under_its_name(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = JudgedPaths(str(root), no_env)
@@ -186,7 +186,7 @@ def hidden(text: str, parts: Sequence[str], name: str) -> bool:
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="there is no git: install it")
 @given(LINES, st.lists(NAMES, min_size=12, max_size=12))
-def test_the_verdicts_are_those_of_git(lines: list[str], names: list[tuple[list[str], str]]) -> None:
+def test_verdicts_are_those_of_git(lines: list[str], names: list[tuple[list[str], str]]) -> None:
     text, names = "\n".join(lines), [(parts, name) for parts, name in names if parts or name]
     (repository() / ".gitignore").write_bytes(text.encode())
     asked = "\0".join("/".join([*parts, name] if name else parts) for parts, name in names)

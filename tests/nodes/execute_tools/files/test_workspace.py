@@ -55,7 +55,7 @@ def test_files_of_other_extensions_are_neither_read_nor_changed(root: Path) -> N
 # --- Listing ---------------------------------------------------------------------------------------------------
 
 
-def test_a_directory_is_listed_directories_first_and_without_git(workspace: Workspace) -> None:
+def test_directory_is_listed_directories_first_and_without_git(workspace: Workspace) -> None:
     assert workspace.list_directory(".") == (
         Entry("src", "directory", 0),
         Entry(".env", "file", 6),

@@ -56,7 +56,7 @@ def test_another_text_another_file_and_a_deletion_are_refused(workspace: Workspa
     assert (tmp_path / "a.txt").read_bytes() == OLD
 
 
-def test_a_file_that_was_changed_since_is_refused_even_for_the_same_edit(workspace: Workspace, tmp_path: Path) -> None:
+def test_file_that_was_changed_since_is_refused_even_for_the_same_edit(workspace: Workspace, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(OLD + b"four\n")
     approved = ApprovedWorkspace.of(workspace, [PIN], {})
     again = approved.write_file("a.txt", NEW + b"four\n", expected_sha256=hash_of(OLD + b"four\n"))
@@ -78,7 +78,7 @@ def test_moves_and_new_files_are_pinned_like_edits(workspace: Workspace, tmp_pat
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c.txt", "n.txt"]
 
 
-def test_a_tool_of_a_users_is_bound_to_the_files_that_it_names_alone(workspace: Workspace, tmp_path: Path) -> None:
+def test_tool_of_a_users_is_bound_to_the_files_that_it_names_alone(workspace: Workspace, tmp_path: Path) -> None:
     approved = ApprovedWorkspace.of(workspace, [("a.txt", hash_of(OLD), "")], {})
     assert not isinstance(approved.write_file("b.txt", b"b", expected_sha256=""), ToolError)
     assert not isinstance(approved.write_file("./a.txt", NEW, expected_sha256=hash_of(OLD)), ToolError)
@@ -87,7 +87,7 @@ def test_a_tool_of_a_users_is_bound_to_the_files_that_it_names_alone(workspace: 
     assert "has changed since" in refused(late.write_file("a.txt", b"x", expected_sha256=hash_of(OLD)))
 
 
-def test_the_judge_is_asked_first(tmp_path: Path) -> None:
+def test_judge_is_asked_first(tmp_path: Path) -> None:
     denied = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message="Denied.")
     approved = ApprovedWorkspace.of(Workspace(str(tmp_path), lambda _path, _for_write: denied), [PIN], {})
     assert approved.write_file("a.txt", NEW, expected_sha256=hash_of(OLD)) == denied
@@ -125,7 +125,7 @@ def code_of(result: object) -> ToolErrorCode | None:
     return result.code if isinstance(result, ToolError) else None
 
 
-def test_a_write_is_seen_by_the_next_read_and_by_nobody_else(dry: DryWorkspace, tmp_path: Path) -> None:
+def test_write_is_seen_by_the_next_read_and_by_nobody_else(dry: DryWorkspace, tmp_path: Path) -> None:
     written = dry.write_file("link.txt", b"two\n", expected_sha256=hash_of(b"one\n"))
     assert written == FileContent.of("a.txt", b"two\n")
     assert dry.read_file("a.txt") == written
@@ -153,7 +153,7 @@ def test_what_would_be_refused_is_refused(dry: DryWorkspace) -> None:
     assert (dry.made, dry.exists("b.txt")) == ([], False)
 
 
-def test_a_move_of_what_an_earlier_call_made_is_judged_too(dry: DryWorkspace) -> None:
+def test_move_of_what_an_earlier_call_made_is_judged_too(dry: DryWorkspace) -> None:
     dry.write_file("b.txt", b"b", expected_sha256="")
     assert code_of(dry.change_files([MoveFile("b.txt", "no.txt", hash_of(b"b"))])) is ToolErrorCode.PERMISSION_DENIED
     assert code_of(dry.write_file("b.txt", b"c", expected_sha256="0")) is ToolErrorCode.CONFLICT

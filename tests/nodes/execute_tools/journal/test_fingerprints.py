@@ -13,20 +13,20 @@ json_values = st.recursive(
 json_maps = st.dictionaries(st.text(), json_values, max_size=4)
 
 
-def test_a_key_is_the_same_in_every_process_and_version() -> None:
+def test_key_is_the_same_in_every_process_and_version() -> None:
     """The SHA-256 of ["thread",3,0,"write_file",{"content":"ä","path":"a.py"}], as sha256sum gives it."""
     assert idempotency_key("thread", 3, 0, "write_file", {"path": "a.py", "content": "ä"}) == (
         "26c8a5c3b22ba35f09262302f96f364be7000a603db85eb89a84a8320bdfd28a"
     )
 
 
-def test_a_fingerprint_knows_the_tool_and_the_arguments() -> None:
+def test_fingerprint_knows_the_tool_and_the_arguments() -> None:
     prints = [call_fingerprint(*call) for call in (("a", {"x": 1}), ("b", {"x": 1}), ("a", {"x": 2}))]
     assert len(set(prints)) == 3
 
 
 @given(json_maps, st.randoms(use_true_random=False))
-def test_the_order_of_arguments_does_not_matter(arguments: dict[str, Any], random: Any) -> None:
+def test_order_of_arguments_does_not_matter(arguments: dict[str, Any], random: Any) -> None:
     items = list(arguments.items())
     random.shuffle(items)
     assert idempotency_key("t", 1, 2, "tool", dict(items)) == idempotency_key("t", 1, 2, "tool", arguments)

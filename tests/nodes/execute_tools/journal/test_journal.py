@@ -52,14 +52,14 @@ def recorded(
 # --- Calls
 
 
-def test_a_call_is_found_with_what_came_of_it(journal: Journal) -> None:
+def test_call_is_found_with_what_came_of_it(journal: Journal) -> None:
     call = journal.begin(KEY)
     assert journal.find("run", "task", 0) == RecordedCall(call, KEY, None, ())
     journal.end(call, '{"ok": true}')
     assert journal.find("run", "task", 0) == RecordedCall(call, KEY, '{"ok": true}', ())
 
 
-def test_a_call_that_begins_again_is_another_one_and_the_changes_of_the_first_stay(journal: Journal) -> None:
+def test_call_that_begins_again_is_another_one_and_the_changes_of_the_first_stay(journal: Journal) -> None:
     first = recorded(journal, "first")
     second = journal.begin(KEY._replace(arguments_sha256="other"))
     assert second != first.call
@@ -69,7 +69,7 @@ def test_a_call_that_begins_again_is_another_one_and_the_changes_of_the_first_st
     assert len({first.call, second, third}) == 3
 
 
-def test_the_calls_of_a_step_are_those_of_its_latest_execution(journal: Journal) -> None:
+def test_calls_of_a_step_are_those_of_its_latest_execution(journal: Journal) -> None:
     for key in (KEY, KEY._replace(place=1), KEY._replace(step=4, execution="next")):
         journal.begin(key)
     latest = [KEY._replace(execution="again", place=place) for place in (0, 2)]
@@ -121,7 +121,7 @@ EFFECTS = (
 )
 
 
-def test_an_intended_change_is_open_until_it_is_settled(journal: Journal) -> None:
+def test_intended_change_is_open_until_it_is_settled(journal: Journal) -> None:
     call = journal.begin(KEY)
     journal.intend(call, "one", EFFECTS, {}, ("new",))
     journal.intend(call, "two", [EFFECT], {}, ())
@@ -164,7 +164,7 @@ def test_file_of_ten_million_bytes_is_the_largest_that_is_kept(journal: Journal)
     assert journal.backup(sha(left)) is None
 
 
-def test_a_change_is_written_down_once_and_whole_or_not_at_all(journal: Journal, tmp_path: Path) -> None:
+def test_change_is_written_down_once_and_whole_or_not_at_all(journal: Journal, tmp_path: Path) -> None:
     call = journal.begin(KEY)
     journal.intend(call, "token", [EFFECT], {"a": b"a"}, ())
     journal.intend(call, "token", [EFFECT], {"b": b"b"}, ())
@@ -203,7 +203,7 @@ def test_effects_come_back_as_they_were_whatever_bytes_the_names_are_made_of(
 
 
 @pytest.mark.parametrize("damaged", [b"\0", zlib.compress(b"somebody else's")])
-def test_a_backup_that_is_damaged_is_not_given(journal: Journal, tmp_path: Path, damaged: bytes) -> None:
+def test_backup_that_is_damaged_is_not_given(journal: Journal, tmp_path: Path, damaged: bytes) -> None:
     journal.intend(journal.begin(KEY), "token", [], {sha(b"old"): b"old"}, ())
     assert journal.backup(sha(b"old")) == b"old"
     with closing(open_database(str(tmp_path))) as database, transaction(database):
@@ -286,5 +286,5 @@ def test_whatever_is_asked_of_a_database_that_cannot_be_used_says_so(
         use(journal)
 
 
-def test_the_words_for_states_are_a_storage_format() -> None:
+def test_words_for_states_are_a_storage_format() -> None:
     assert [state.value for state in ChangeState] == ["intended", "done", "undone", "reverted", "foreign"]

@@ -223,7 +223,7 @@ def part_way(fresh: Callable[[], Place], changes: list[Change]) -> Place:
 TWO = CHANGES["two replaced"]
 
 
-def test_a_file_of_somebody_else_is_named_in_the_sentence(fresh: Callable[[], Place]) -> None:
+def test_file_of_somebody_else_is_named_in_the_sentence(fresh: Callable[[], Place]) -> None:
     place = part_way(fresh, TWO)
     (place.root / "d" / "b").write_bytes(b"theirs")
     [each] = place.recover()
@@ -250,7 +250,7 @@ def test_without_the_old_file_it_is_restored_from_its_backup(fresh: Callable[[],
         assert place.tree() == before
 
 
-def test_a_file_that_was_moved_is_back_before_it_leaves_its_new_name(
+def test_file_that_was_moved_is_back_before_it_leaves_its_new_name(
     fresh: Callable[[], Place], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changes: list[Change] = [MoveFile("e", "z", sha(b"e")), DeleteFile("a", sha(b"a"))]
@@ -267,7 +267,7 @@ def test_a_file_that_was_moved_is_back_before_it_leaves_its_new_name(
     assert ((place.root / "e").read_bytes(), (place.root / "z").exists()) == (b"e", False)
 
 
-def test_a_file_that_is_changed_while_it_is_taken_back_is_left_alone(
+def test_file_that_is_changed_while_it_is_taken_back_is_left_alone(
     fresh: Callable[[], Place], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = part_way(fresh, TWO)
@@ -281,7 +281,7 @@ def test_a_file_that_is_changed_while_it_is_taken_back_is_left_alone(
     assert (place.root / "a").read_bytes() == b"theirs"
 
 
-def test_a_file_that_cannot_be_restored_is_named_and_left_alone(fresh: Callable[[], Place]) -> None:
+def test_file_that_cannot_be_restored_is_named_and_left_alone(fresh: Callable[[], Place]) -> None:
     place = part_way(fresh, TWO)
     [kept] = place.root.glob(f".a.*k{TEMPORARY_SUFFIX}")
     kept.unlink()
@@ -294,7 +294,7 @@ def test_a_file_that_cannot_be_restored_is_named_and_left_alone(fresh: Callable[
 
 
 @pytest.mark.parametrize("function", ["rename", "unlink", "open"])
-def test_a_disk_that_refuses_leaves_the_change_open_for_the_next_time(
+def test_disk_that_refuses_leaves_the_change_open_for_the_next_time(
     fresh: Callable[[], Place], monkeypatch: pytest.MonkeyPatch, function: str
 ) -> None:
     before = fresh().tree()
@@ -356,7 +356,7 @@ def test_what_is_recovered_is_on_the_disk_before_that_is_written_down(
 # --- What is never touched
 
 
-def test_a_path_that_leads_out_is_never_followed(fresh: Callable[[], Place]) -> None:
+def test_path_that_leads_out_is_never_followed(fresh: Callable[[], Place]) -> None:
     place = fresh()
     effect = FileEffect("../outside/b", FileState(sha(b"x"), 0o644), FileState(sha(b"b"), 0o644))
     place.journal.intend("0" * 16, [effect], {sha(b"x"): b"x"}, ["../outside"])

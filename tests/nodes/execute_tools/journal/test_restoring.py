@@ -70,7 +70,7 @@ def refused(world: World, run: str = "run") -> ToolError:
     return error
 
 
-def test_a_run_that_changed_nothing_has_nothing_to_restore_but_names_commands_that_never_ended(world: World) -> None:
+def test_run_that_changed_nothing_has_nothing_to_restore_but_names_commands_that_never_ended(world: World) -> None:
     assert undo(world) == Restored()
     assert world.journal.calls_of_step("run", 0) == {}
     world.journal.begin(CallKey("run", "e", 2, 0, "run_command", "execute", "f" * 64))
@@ -92,7 +92,7 @@ def test_files_that_somebody_else_has_changed_are_named_and_nothing_is_restored(
     )
 
 
-def test_the_other_files_are_restored_where_that_is_wanted(world: World) -> None:
+def test_other_files_are_restored_where_that_is_wanted(world: World) -> None:
     world.done(1, WriteFile("a", b"A", A), WriteFile("b", b"B", B), WriteFile("new/x", b"x"))
     (world.root / "b").write_bytes(b"theirs")
     assert undo(world, skip_changed=True) == Restored(
@@ -136,7 +136,7 @@ def test_rules_hold_for_an_undo_as_well(world: World) -> None:
 
 
 @pytest.mark.parametrize("damage", ["DELETE FROM backups", "UPDATE backups SET data = x'789c030000000001'"])
-def test_a_backup_that_is_gone_is_an_error_that_names_the_file(world: World, damage: str) -> None:
+def test_backup_that_is_gone_is_an_error_that_names_the_file(world: World, damage: str) -> None:
     world.done(1, WriteFile("a", b"A", A), WriteFile("x", b"x"))
     with closing(open_database(str(world.folder / "records"))) as database, transaction(database):
         database.execute(damage)
@@ -300,7 +300,7 @@ def test_removal_of_a_directory_is_on_the_disk(world: World, monkeypatch: pytest
     assert events[-2:] == ["rmdir new", str(world.root)]
 
 
-def test_a_journal_that_cannot_be_used_is_told(world: World) -> None:
+def test_journal_that_cannot_be_used_is_told(world: World) -> None:
     (world.folder / "records" / FILE_NAME).write_bytes(b"no database" * 100)
     error = undo(world)
     assert isinstance(error, ToolError)
@@ -351,7 +351,7 @@ ONE_EDITED = chain(("f", IS_A, IS_B), ("f", IS_B, IS_C))
         (chain(("f", IS_A, NO_FILE)), BELOW_A_FILE, left(Obstacle.CHANGED_SINCE, BELOW_A_FILE)),
     ],
 )
-def test_a_file_that_is_as_the_run_left_it_becomes_what_it_was(
+def test_file_that_is_as_the_run_left_it_becomes_what_it_was(
     changes: list[RecordedChange], now: Found, expected: RestorePlan
 ) -> None:
     assert restore_plan(changes, {"f": now}) == expected

@@ -50,7 +50,7 @@ def fetch(backend: httpcore2.NetworkBackend) -> int:
 
 
 @pytest.mark.parametrize("far_end", ["127.0.0.1", "10.0.0.1", "93.184.216.35"])
-def test_the_far_end_of_the_connection_is_checked_before_a_byte_is_sent(far_end: str) -> None:
+def test_far_end_of_the_connection_is_checked_before_a_byte_is_sent(far_end: str) -> None:
     with Listener(http_answer()) as listener:
         with pytest.raises(RefusedConnectionError):
             fetch(CheckedBackend(TARGET, [PUBLIC], Deadline(5), Everywhere(listener, far_end=far_end)))
@@ -83,7 +83,7 @@ def ask(host: str, listener: Listener, tls: ssl.SSLContext | None, seconds: floa
     return network.get(f"https://{host}/", seconds)
 
 
-def test_a_certificate_that_is_trusted_and_for_the_name(certificate: str) -> None:
+def test_certificate_that_is_trusted_and_for_the_name(certificate: str) -> None:
     with Listener(http_answer(), tls=serving(certificate)) as listener:
         answer = ask("a.test", listener, ssl.create_default_context(cafile=certificate))
     assert answer == HttpResponse(200, "https://a.test/", "text/plain", "hello", 5, cut=False)
@@ -150,7 +150,7 @@ def test_public_addresses_are_allowed_also_behind_a_gateway() -> None:
 
 
 @pytest.mark.parametrize("error", [socket.gaierror(-2, "Name or service not known"), UnicodeError("too long")])
-def test_a_name_without_an_address_is_no_outage(error: Exception) -> None:
+def test_name_without_an_address_is_no_outage(error: Exception) -> None:
     def fail(*_: object) -> Sequence[str]:
         raise error
 
@@ -159,7 +159,7 @@ def test_a_name_without_an_address_is_no_outage(error: Exception) -> None:
     assert found.code is ToolErrorCode.IO_ERROR
 
 
-def test_a_host_that_is_dead_at_one_address_is_asked_at_the_next() -> None:
+def test_host_that_is_dead_at_one_address_is_asked_at_the_next() -> None:
     with Listener(http_answer()) as listener:
         network = Everywhere(listener, dead=("1.1.1.1",))
         assert fetch(CheckedBackend(TARGET, ["1.1.1.1", PUBLIC], Deadline(5), network)) == 200

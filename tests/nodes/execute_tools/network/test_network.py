@@ -35,7 +35,7 @@ def test_network_is_bounded_by_default() -> None:
     assert (rules.max_bytes, rules.timeout_s, rules.max_redirects) == (1_000_000, 20.0, 5)
 
 
-def test_a_document() -> None:
+def test_document() -> None:
     with Listener(http_answer(b'{"a": 1}', content_type="application/json; charset=utf-8")) as listener:
         answer = asking(listener).get("http://good.test/a?b#c", 5)
     assert answer == HttpResponse(200, "http://good.test/a?b", "application/json", '{"a": 1}', 8, cut=False)
@@ -56,7 +56,7 @@ def test_what_is_sent_is_fixed_and_says_nothing_of_the_user(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_a_real_connection_to_a_host_that_may_be_private(host: str) -> None:
+def test_real_connection_to_a_host_that_may_be_private(host: str) -> None:
     """Nothing stands in for the system here; by name of localhost, the same listener is refused."""
     with Listener(http_answer(), host=require(host)) as listener:
         entry = f"[{host}]:{listener.port}" if ":" in host else f"{host}:{listener.port}"
@@ -83,7 +83,7 @@ def test_a_real_connection_to_a_host_that_may_be_private(host: str) -> None:
         ("file:///etc/passwd", "not http or https"), ("http://good.test\\@evil.test/", "percent-encoded"),
     ],
 )  # fmt: skip
-def test_a_redirect_that_is_not_followed(location: str, part: str) -> None:
+def test_redirect_that_is_not_followed(location: str, part: str) -> None:
     """The listener stands for every host there is: only the first request reaches it."""
     with Listener(http_answer(status="302 Found", location=location)) as listener:
         network = Everywhere(listener)
@@ -109,7 +109,7 @@ def test_other_status_is_an_answer_although_it_names_another_place(status: str) 
     assert (answer.status, listener.connections) == (int(status), 1)
 
 
-def test_a_redirect_loop_ends() -> None:
+def test_redirect_loop_ends() -> None:
     with Listener(http_answer(status="302 Found", location="http://good.test/")) as listener:
         answer = asking(listener).get("http://good.test/", 5)
     assert listener.connections == 6
@@ -119,7 +119,7 @@ def test_a_redirect_loop_ends() -> None:
 # --- Size
 
 
-def test_a_long_answer_is_cut() -> None:
+def test_long_answer_is_cut() -> None:
     with Listener(http_answer(b"x" * 1001)) as listener:
         answer = asking(listener).get("http://good.test/", 5)
     assert answer == HttpResponse(200, "http://good.test/", "text/plain", "x" * 1000, 1000, cut=True)
@@ -166,7 +166,7 @@ def dripping(head: bytes, drop: bytes) -> Callable[[bytes], Iterable[bytes]]:
         (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
     ],
 )
-def test_a_server_that_drips_bytes_loses(head: bytes, drop: bytes) -> None:
+def test_server_that_drips_bytes_loses(head: bytes, drop: bytes) -> None:
     with Listener(dripping(head, drop)) as listener:
         began = time.monotonic()
         code, message = error_of(asking(listener).get("http://good.test/", 0.3))
@@ -188,7 +188,7 @@ def test_a_server_that_drips_bytes_loses(head: bytes, drop: bytes) -> None:
         b"HTTP/1.1 200 OK\r\na: " + b"b" * 1_000_000,
     ],
 )
-def test_a_server_that_cannot_be_understood_is_a_typed_error(answer: bytes) -> None:
+def test_server_that_cannot_be_understood_is_a_typed_error(answer: bytes) -> None:
     with Listener(answer) as listener:
         code, message = error_of(asking(listener).get("http://good.test/", 5))
     assert code is ToolErrorCode.IO_ERROR
@@ -213,7 +213,7 @@ def test_what_the_rules_refuse_is_not_even_looked_up(url: str) -> None:
     assert (asked, listener.connections) == ([], 0)
 
 
-def test_a_url_that_only_looks_like_the_allowed_host_where_plain_httpx_is_fooled() -> None:
+def test_url_that_only_looks_like_the_allowed_host_where_plain_httpx_is_fooled() -> None:
     with Listener(http_answer(b"secret")) as listener:
         url = f"http://good.test@127.0.0.1:{listener.port}/"
         assert isinstance(asking(listener).get(url, 5), ToolError)
@@ -236,10 +236,10 @@ def test_a_url_that_only_looks_like_the_allowed_host_where_plain_httpx_is_fooled
         (b"a\x00b", "text/plain", None),
     ],
 )
-def test_the_text_of_a_body(data: bytes, content_type: str, text: str | None) -> None:
+def test_text_of_a_body(data: bytes, content_type: str, text: str | None) -> None:
     assert decode_text(data, content_type) == text
 
 
-def test_a_character_that_was_cut_in_two_is_left_out() -> None:
+def test_character_that_was_cut_in_two_is_left_out() -> None:
     assert decode_text("hé".encode()[:2], "text/plain", cut=True) == "h"
     assert decode_text("hé".encode()[:2], "text/plain") == "h\ufffd"

@@ -60,7 +60,7 @@ def test_what_may_be_asked(url: str, target: Target) -> None:
         ("http://[::ffff:7f00:1]:8000/", "::ffff:7f00:1"),
     ],
 )
-def test_a_host_that_is_not_listed(url: str, shown: str) -> None:
+def test_host_that_is_not_listed(url: str, shown: str) -> None:
     known = "good.test, *.wild.test, ported.test:8080, 127.0.0.1:8000, [::1]:8000, münchen.test"
     message = f"Domain '{shown}' not allowed. `allowed_hosts` (`--allow-host`) has: {known}."
     assert error_of(url) == (ToolErrorCode.PERMISSION_DENIED, message)
@@ -103,7 +103,7 @@ def test_without_hosts_there_is_no_network() -> None:
     assert message.startswith("Network access is disabled in this Environment.")
 
 
-def test_a_star_is_any_host_on_the_usual_ports_and_none_of_them_private() -> None:
+def test_star_is_any_host_on_the_usual_ports_and_none_of_them_private() -> None:
     rules = NetworkRules(hosts=("*",), allow_private=("*", "here.test"))
     assert judge_url("http://a.test/", rules) == Target("http", "a.test", 80, "/")
     assert judge_url("http://here.test/", rules) == Target("http", "here.test", 80, "/", private_allowed=True)
@@ -130,7 +130,7 @@ def test_where_a_redirect_leads(location: str, url: str) -> None:
         ("https://good.test:8443/", ToolErrorCode.PERMISSION_DENIED, "Port 8443"),
     ],
 )
-def test_a_redirect_is_judged_like_a_url(location: str, code: ToolErrorCode, part: str) -> None:
+def test_redirect_is_judged_like_a_url(location: str, code: ToolErrorCode, part: str) -> None:
     judged = judge_redirect(Target("https", "good.test", 443, "/x"), location, RULES)
     assert isinstance(judged, ToolError)
     assert judged.code is code
@@ -156,7 +156,7 @@ def test_a_redirect_is_judged_like_a_url(location: str, code: ToolErrorCode, par
         *((entry, None) for entry in ("127.1", "0x7f.0.0.1", "[::1%lo]", "*.0x1")),
     ],
 )
-def test_an_entry_of_a_list_of_hosts(entry: str, pattern: HostPattern | None) -> None:
+def test_entry_of_a_list_of_hosts(entry: str, pattern: HostPattern | None) -> None:
     assert parse_host_entry(entry) == pattern
 
 

@@ -43,7 +43,7 @@ def costs_of(*amounts: float, unit: str = "tokens", vitals: Vitals | None = None
         ("xxxxx.....xxxxxx", [4]),  # down to 3 of 8 only
     ],
 )
-def test_an_alert_is_raised_once_for_each_crossing(outcomes: str, raised: list[int]) -> None:
+def test_alert_is_raised_once_for_each_crossing(outcomes: str, raised: list[int]) -> None:
     assert tool_alerts(outcomes) == raised
 
 
@@ -67,7 +67,7 @@ def test_invalid_replies_are_counted_apart_from_failed_tools() -> None:
     assert tool_alert.message == "5 of the last 5 tool calls failed: look at their errors."
 
 
-def test_a_dear_call_is_told() -> None:
+def test_dear_call_is_told() -> None:
     vitals, alerts = costs_of(100, 120, 80, 100, 301)
     assert alerts == [None] * 4 + [
         Alert(

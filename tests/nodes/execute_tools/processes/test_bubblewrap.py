@@ -37,7 +37,7 @@ def fake(folder: Path, script: str) -> str:
     ],
 )
 @pytest.mark.skipif(sys.platform != "linux", reason="the sandbox exists for Linux only")
-def test_a_bubblewrap_that_cannot_start(
+def test_bubblewrap_that_cannot_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, reason: str
 ) -> None:
     fake(tmp_path, script)
@@ -72,7 +72,7 @@ def view(tmp_path: Path) -> Iterator[View]:
 ENVIRONMENT = {"PATH": "/usr/bin:/bin"}
 
 
-def test_a_sandbox_that_does_not_report_is_not_waited_for_and_ended(
+def test_sandbox_that_does_not_report_is_not_waited_for_and_ended(
     view: View, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mark = f"7{os.getpid()}.25"
@@ -86,9 +86,7 @@ def test_a_sandbox_that_does_not_report_is_not_waited_for_and_ended(
     assert not alive(mark)
 
 
-def test_a_program_does_not_start_without_its_limits(
-    view: View, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_program_does_not_start_without_its_limits(view: View, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError(1, "no")
 
@@ -108,7 +106,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
         yield made
 
 
-def test_the_workspace_is_writable_and_nothing_else_is(place: Place, tmp_path: Path) -> None:
+def test_workspace_is_writable_and_nothing_else_is(place: Place, tmp_path: Path) -> None:
     outside, scratch = tmp_path / "outside", unique()
     outside.mkdir()
     (outside / "a").write_text("whole")
@@ -128,7 +126,7 @@ def test_the_workspace_is_writable_and_nothing_else_is(place: Place, tmp_path: P
     assert not os.path.exists(f"/tmp/{scratch}")
 
 
-def test_the_home_and_other_folders_are_not_there(place: Place, tmp_path: Path) -> None:
+def test_home_and_other_folders_are_not_there(place: Place, tmp_path: Path) -> None:
     home = Path(os.environ["HOME"])
     (home / ".ssh").mkdir(exist_ok=True)
     (home / ".ssh/key").write_text("canary")

@@ -69,7 +69,7 @@ def unknown(mode: int | None = 0o644) -> FileState:
     return FileState("?", mode)
 
 
-def test_a_file_that_takes_the_place_of_another_is_a_change_although_it_looks_the_same(place: Path) -> None:
+def test_file_that_takes_the_place_of_another_is_a_change_although_it_looks_the_same(place: Path) -> None:
     before = os.stat(place / "a.py")
 
     def run() -> None:
@@ -91,7 +91,7 @@ def test_what_is_denied_by_now_is_not_given_from_memory(place: Path) -> None:
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_directory_that_is_closed_at_one_end_makes_no_file_new_or_gone(
+def test_directory_that_is_closed_at_one_end_makes_no_file_new_or_gone(
     place: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     closed = moment == "before"
@@ -114,7 +114,7 @@ def test_a_directory_that_is_closed_at_one_end_makes_no_file_new_or_gone(
 # --- What is too much
 
 
-def test_the_only_name_that_is_left_of_an_unknown_file_cannot_be_taken_back(place: Path) -> None:
+def test_only_name_that_is_left_of_an_unknown_file_cannot_be_taken_back(place: Path) -> None:
     for name in ("one", "two", "three"):
         (place / name).write_bytes(name.encode())
         os.utime(place / name, (1_000, 1_000))
@@ -243,7 +243,7 @@ def watched_changes(
 
 
 @pytest.mark.parametrize("entries", [3, 4])
-def test_a_workspace_that_is_or_becomes_too_large_is_not_watched(place: Path, entries: int) -> None:
+def test_workspace_that_is_or_becomes_too_large_is_not_watched(place: Path, entries: int) -> None:
     recorder = Recorder()
 
     def run() -> int:
@@ -258,7 +258,7 @@ def test_a_workspace_that_is_or_becomes_too_large_is_not_watched(place: Path, en
     assert (found, recorder.told) == (WatchedRun(7, Unwatched(reason)), [])
 
 
-def test_a_workspace_that_takes_too_long_is_not_watched(place: Path) -> None:
+def test_workspace_that_takes_too_long_is_not_watched(place: Path) -> None:
     late = Unwatched("the workspace could not be looked through in time")
     workspace = Workspace(str(place), no_env)
     assert watched(workspace, lambda: 1, 600.0, LIMITS._replace(before_s=-1.0)).changes == late
@@ -266,7 +266,7 @@ def test_a_workspace_that_takes_too_long_is_not_watched(place: Path) -> None:
     assert watched(workspace, lambda: 1, -1.0, LIMITS).changes == late
 
 
-def test_a_second_command_reads_only_what_is_new(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_command_reads_only_what_is_new(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
 
     original = BeneathReader.read
@@ -363,7 +363,7 @@ def test_bytecode_is_not_looked_at(tmp_path: Path) -> None:
     assert names(tmp_path) == (["src/a.py", "src/c.pyi"], ["", "src/"])
 
 
-def test_a_second_look_knows_what_the_first_one_was_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_look_knows_what_the_first_one_was_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make(tmp_path, "src/a.py", "src/a.log", "build/x")
     (tmp_path / ".gitignore").write_text("*.log\nbuild/\n")
     first = tree(tmp_path)
@@ -380,7 +380,7 @@ def test_a_second_look_knows_what_the_first_one_was_told(tmp_path: Path, monkeyp
     assert sorted(asked) == ["src/b.log", "src/b.py"]
 
 
-def test_a_look_again_keeps_the_rules_of_what_it_knows(tmp_path: Path) -> None:
+def test_look_again_keeps_the_rules_of_what_it_knows(tmp_path: Path) -> None:
     make(tmp_path, "a.log", "a.py", "deep/b.log", "deep/b.py")
     (tmp_path / ".gitignore").write_text("*.log\n")
     first = tree(tmp_path)

@@ -55,7 +55,7 @@ def test_arguments_are_no_shell_line(place: Place) -> None:
     assert json.loads(result.stdout.head) == words
 
 
-def test_a_program_of_the_workspace_does_not_stand_in_for_one_of_the_system(
+def test_program_of_the_workspace_does_not_stand_in_for_one_of_the_system(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (place.root / "git").write_text("#!/bin/sh\necho false\n")
@@ -83,7 +83,7 @@ def test_where_no_command_runs(place: Place, cwd: str, error: str) -> None:
     assert place.error("true", cwd=cwd) == error
 
 
-def test_a_timeout_leaves_nothing(place: Place) -> None:
+def test_timeout_leaves_nothing(place: Place) -> None:
     mark = unique()
     result = opened(place.root, grace_s=60.0).run(["sleep", mark], timeout_s=1.0)
     assert isinstance(result, CommandResult)
@@ -123,7 +123,7 @@ def test_what_a_program_leaves_behind_dies_with_it(place: Place, script: str) ->
     assert not alive(mark)
 
 
-def test_a_call_that_was_given_up_starts_nothing_and_its_program_is_killed(place: Place) -> None:
+def test_call_that_was_given_up_starts_nothing_and_its_program_is_killed(place: Place) -> None:
     scope, mark = CancellationScope(), unique()
     in_scope = place.commands.in_scope(scope)
 
@@ -149,11 +149,11 @@ def test_what_cannot_be_started_is_a_typed_error(place: Place) -> None:
 
 
 @pytest.mark.parametrize("argument", ["a\0b", "\ud800"])
-def test_an_argument_that_is_no_text_is_refused(place: Place, argument: str) -> None:
+def test_argument_that_is_no_text_is_refused(place: Place, argument: str) -> None:
     assert place.error("sh", argument).startswith("invalid_argument: ")
 
 
-def test_a_sandbox_that_is_lost_on_the_way_is_never_gone_without(
+def test_sandbox_that_is_lost_on_the_way_is_never_gone_without(
     bubblewrap_place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = bubblewrap_place
@@ -162,7 +162,7 @@ def test_a_sandbox_that_is_lost_on_the_way_is_never_gone_without(
     assert not (place.root / "made").exists()
 
 
-def test_a_program_dies_with_an_agent_that_is_killed(place: Place) -> None:
+def test_program_dies_with_an_agent_that_is_killed(place: Place) -> None:
     mark = unique()
     program = (
         "from mendgraph.nodes.execute_tools.processes.commands import CommandRules, open_commands\n"
@@ -182,7 +182,7 @@ def test_a_program_dies_with_an_agent_that_is_killed(place: Place) -> None:
     assert not alive(f"\nsleep {mark}\n")
 
 
-def test_a_sandbox_that_is_killed_from_outside_is_a_signal(
+def test_sandbox_that_is_killed_from_outside_is_a_signal(
     bubblewrap_place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = bubblewrap_place
@@ -193,7 +193,7 @@ def test_a_sandbox_that_is_killed_from_outside_is_a_signal(
     assert (result.exit_code, result.signal, result.timed_out) == (137, 9, False)
 
 
-def test_a_program_that_may_only_look_changes_nothing(tmp_path: Path) -> None:
+def test_program_that_may_only_look_changes_nothing(tmp_path: Path) -> None:
     root = tmp_path / "root"
     (root / "src").mkdir(parents=True)
     (root / ".env").write_text("KEY=1\n")
@@ -211,7 +211,7 @@ def test_a_program_that_may_only_look_changes_nothing(tmp_path: Path) -> None:
     assert sorted(path.name for path in root.rglob("*")) == [".env", "src"]
 
 
-def test_a_text_in_the_place_of_a_file_opens_nothing_that_is_denied(tmp_path: Path) -> None:
+def test_text_in_the_place_of_a_file_opens_nothing_that_is_denied(tmp_path: Path) -> None:
     root, shown, beside = (tmp_path.resolve() / name for name in ("root", "tools/shown", "tools/beside"))
     for folder in (root / "src", shown, beside):
         folder.mkdir(parents=True)
@@ -235,7 +235,7 @@ RULES = CommandRules(("sh", "tools/own", "/opt/x", "no-such-program"))
 
 
 @pytest.mark.parametrize("name", ["ls", "/usr/bin/sh", "../sh", "SH", "tools/../tools/own", "own", ""])
-def test_a_program_that_is_not_allowed_is_refused(name: str) -> None:
+def test_program_that_is_not_allowed_is_refused(name: str) -> None:
     message = f"{name!r} may not be run: allowed are sh, tools/own, /opt/x, no-such-program."
     refused = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message, suggestions=RULES.programs)
     assert find_program(name, RULES, "/w", "/usr/bin:/bin") == refused
@@ -248,7 +248,7 @@ def test_where_allowed_programs_are() -> None:
     assert find_program("sh", RULES, "/w", "/no/such/folder:/bin:/usr/bin") == "/bin/sh"
 
 
-def test_a_program_that_is_not_installed() -> None:
+def test_program_that_is_not_installed() -> None:
     message = (
         "The program 'no-such-program' is not installed where commands can see it. Whoever starts the run can allow it"
         " by its absolute path in `allowed_programs` (`--allow-program`), or show its folder in `readable_folders`."
@@ -289,7 +289,7 @@ def test_our_python_is_shown_unless_it_is_the_systems_or_holds_a_home(
     assert readable_folders(CommandRules(readable=("~/../link", str(root / "python")))) == (str(root / "python"),)
 
 
-def test_the_path_has_nothing_of_the_workspace_of_our_virtualenv_or_of_what_is_not_shown(
+def test_path_has_nothing_of_the_workspace_of_our_virtualenv_or_of_what_is_not_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path.resolve()

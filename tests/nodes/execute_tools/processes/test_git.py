@@ -124,7 +124,7 @@ def test_records_of_a_worktree_elsewhere_stay(tmp_path: Path) -> None:
     assert not os.path.exists(records)
 
 
-def test_a_machine_without_git(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_machine_without_git(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     found = run_git(["version"], cwd="/")
     message = "The program 'git' is needed for copies of workspaces and for patches: install your system's package git."
@@ -138,13 +138,13 @@ def test_a_machine_without_git(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         (b"fatal: write error: Disk quota exceeded\n", "the disk quota is used up"),
     ],
 )
-def test_a_full_disk_is_told_as_everywhere_else(stderr: bytes, said: str) -> None:
+def test_full_disk_is_told_as_everywhere_else(stderr: bytes, said: str) -> None:
     error = git_failure(ProcessResult(128, b"", stderr), "copy", "/r")
     assert error == ToolError(code=ToolErrorCode.IO_ERROR, message=f"Cannot copy '/r': {said}.")
     assert is_disk_full(error)
 
 
-def test_a_git_that_is_too_old_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_git_that_is_too_old_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "git"
     program.write_text("#!/bin/sh\nprintf -- '--path-format=absolute\\n.git\\nfalse\\n--show-object-format\\n'\n")
     program.chmod(0o755)
@@ -158,7 +158,7 @@ def error(found: object) -> str:
     return f"{found.code.value}: {found.message}"
 
 
-def test_a_repository_is_found_from_its_top_a_folder_in_it_a_worktree_and_a_bare_one(tmp_path: Path) -> None:
+def test_repository_is_found_from_its_top_a_folder_in_it_a_worktree_and_a_bare_one(tmp_path: Path) -> None:
     main = repository(tmp_path / "main")
     git(main, "worktree", "add", "--quiet", "--detach", str(tmp_path / "tree"))
     git(main, "clone", "--quiet", "--bare", ".", str(tmp_path / "bare.git"))
@@ -181,7 +181,7 @@ def test_programs_that_a_repository_names_are_turned_off(tmp_path: Path) -> None
     assert found(main).settings == tuple((f"filter.a.b.{name}", value) for name, value in off)
 
 
-def test_a_revision_is_a_commit(tmp_path: Path) -> None:
+def test_revision_is_a_commit(tmp_path: Path) -> None:
     main = repository(tmp_path / "main")
     first = head(main)
     git(main, "tag", "-a", "v1", "-m", "v1")
@@ -205,7 +205,7 @@ def test_what_is_no_revision_is_refused(tmp_path: Path, revision: str) -> None:
     assert said.endswith(" is no git revision: name a branch, a tag or a commit.")
 
 
-def test_a_repository_without_commits(tmp_path: Path) -> None:
+def test_repository_without_commits(tmp_path: Path) -> None:
     git(tmp_path, "init", "--quiet")
     assert error(find_commit(found(tmp_path))) == (
         f"not_found: The repository '{tmp_path}' has no commit yet: commit what is there first."
@@ -227,7 +227,7 @@ def test_what_is_not_committed(tmp_path: Path) -> None:
     assert find_uncommitted(found(tmp_path / "bare.git")) == ((), False)
 
 
-def test_a_repository_of_another_user_is_trusted_if_the_user_says_so(
+def test_repository_of_another_user_is_trusted_if_the_user_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if os.geteuid() != 0:
@@ -273,7 +273,7 @@ def test_lock_that_a_stranger_keeps_on_a_repository_is_an_error(
     assert failure.message.endswith("another program has locked it and does not let go of it.")
 
 
-def test_a_worktree_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_worktree_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     main = repository(tmp_path / "main")
     (main / ".git/worktrees").write_text("in the way")
     made = added(main, tmp_path / "one")

@@ -40,14 +40,14 @@ def gone(pid: int) -> bool:
     return False
 
 
-def test_the_environment_is_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_is_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PYTHONPATH", "VIRTUAL_ENV", "OPENAI_API_KEY", "RIPGREP_CONFIG_PATH", "LANG"):
         monkeypatch.setenv(name, "x")
     found = python("import os; print(sorted(set(os.environ) - {'LC_CTYPE'}))", tmp_path)
     assert found == ProcessResult(0, b"['HOME', 'LANG', 'PATH']\n", b"")
 
 
-def test_a_child_that_stays_behind_is_killed_and_not_waited_for(tmp_path: Path) -> None:
+def test_child_that_stays_behind_is_killed_and_not_waited_for(tmp_path: Path) -> None:
     program = (
         "import subprocess,sys; child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']);"
         "print(child.pid)"
@@ -85,7 +85,7 @@ def test_ripgrep_is_looked_for_on_the_path_last(monkeypatch: pytest.MonkeyPatch)
 
 
 @given(st.lists(st.binary(max_size=50)), st.integers(min_value=1, max_value=60))
-def test_the_ends_of_an_output_are_those_of_the_whole_however_it_came(chunks: list[bytes], most: int) -> None:
+def test_ends_of_an_output_are_those_of_the_whole_however_it_came(chunks: list[bytes], most: int) -> None:
     kept = Ends(most=most)
     assert [kept.take(chunk) for chunk in chunks] == [True] * len(chunks)
     whole, tail = b"".join(chunks), most // 2

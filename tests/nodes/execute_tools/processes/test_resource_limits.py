@@ -29,7 +29,7 @@ GIB = 2**30
     ("cores", "memory", "command", "evidence"),
     [(2, 1 * GIB, (640, GIB // 2), (96, GIB // 2)), (64, 512 * GIB, (4_608, 256 * GIB), (1_088, 4 * GIB))],
 )
-def test_the_limits_follow_the_machine(
+def test_limits_follow_the_machine(
     monkeypatch: pytest.MonkeyPatch, cores: int, memory: int, command: tuple[int, int], evidence: tuple[int, int]
 ) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
@@ -53,7 +53,7 @@ def test_the_limits_follow_the_machine(
     )
 
 
-def test_a_container_has_less_memory_than_its_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_container_has_less_memory_than_its_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, limit in (("outer", "300000000\n"), ("outer/own", "max\n")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "memory.max").write_text(limit)
@@ -104,7 +104,7 @@ def program_name(program: str) -> str:
 
 
 @pytest.mark.parametrize(("program", "limit"), TOO_MUCH.values(), ids=TOO_MUCH)
-def test_a_program_that_takes_too_much_is_ended_and_the_limit_is_told(place: Place, program: str, limit: Limit) -> None:
+def test_program_that_takes_too_much_is_ended_and_the_limit_is_told(place: Place, program: str, limit: Limit) -> None:
     mark = unique()
     held = place.commands.sandbox.guarantees
     if limit is Limit.MEMORY and "in memory" in program_name(program) and Guarantee.SCRATCH_LIMITS not in held:
@@ -149,7 +149,7 @@ def test_memory_that_no_process_shows_is_ended_where_the_machine_has_none_left(
     assert str(result.limit) == "was stopped: the machine had 900 MB of memory left, and 1,000 MB have to stay free."
 
 
-def test_a_program_inherits_its_limits_and_cannot_raise_them(place: Place) -> None:
+def test_program_inherits_its_limits_and_cannot_raise_them(place: Place) -> None:
     said = python(
         place,
         "import resource as r\nfor each in (r.RLIMIT_FSIZE, r.RLIMIT_NOFILE, r.RLIMIT_CORE):\n"
@@ -159,7 +159,7 @@ def test_a_program_inherits_its_limits_and_cannot_raise_them(place: Place) -> No
     assert said.stdout.head.decode().split() == [str(20 * MB), "64", "0"]
 
 
-def test_a_refused_fork_is_known_by_its_words(place: Place) -> None:
+def test_refused_fork_is_known_by_its_words(place: Place) -> None:
     result = place.result("sh", "-c", "echo 'sh: Cannot fork' >&2; exit 2")
     assert result.limit == LimitReached(Limit.PROCESSES, 20, 20)
 

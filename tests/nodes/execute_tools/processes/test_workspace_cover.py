@@ -96,7 +96,7 @@ def closed_to_us(monkeypatch: pytest.MonkeyPatch, failure: type[OSError]) -> Non
 @pytest.mark.parametrize(
     ("failure", "folders"), [(PermissionError, ["a/closed", "secrets"]), (FileNotFoundError, ["secrets"])]
 )
-def test_a_folder_that_does_not_open_is_covered_unless_it_is_gone(
+def test_folder_that_does_not_open_is_covered_unless_it_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: type[OSError], folders: list[str]
 ) -> None:
     put(tmp_path, "a/closed/.env", "a/ok", "secrets/closed/.env")
@@ -182,7 +182,7 @@ def bubblewrap_place(tmp_path: Path) -> Iterator[Place]:
 
 
 @pytest.mark.parametrize("name", ["src/keys/one", "link"])
-def test_a_denied_file_cannot_be_read_by_any_name(place: Place, name: str) -> None:
+def test_denied_file_cannot_be_read_by_any_name(place: Place, name: str) -> None:
     (place.root / "link").symlink_to("src/keys/one")
     for script in (f"cat {name}", f"cat {place.root}/{name}", f"cp {name} copy; cat copy", f"ln {name} hard; cat hard"):
         assert "canary" not in place.says(script)
@@ -194,7 +194,7 @@ def test_denied_folder_looks_empty_and_takes_no_file(place: Place) -> None:
     assert os.listdir(place.root / "src/keys") == ["one"]
 
 
-def test_a_repository_is_readable_but_cannot_be_changed_moved_or_removed(place: Place) -> None:
+def test_repository_is_readable_but_cannot_be_changed_moved_or_removed(place: Place) -> None:
     (place.root / "src/sub/.git").mkdir(parents=True)
     said = place.says(
         "cat .git/config; for g in .git src/sub/.git; do echo x > $g/new; mkdir $g/hooks; mv $g away; rm -rf $g;"
@@ -220,7 +220,7 @@ def protected(root: Path) -> Iterator[ToolError | None]:
         yield problem
 
 
-def test_an_absent_git_gets_a_placeholder_for_a_while(tmp_path: Path) -> None:
+def test_absent_git_gets_a_placeholder_for_a_while(tmp_path: Path) -> None:
     with protected(tmp_path) as problem:
         assert problem is None
         assert os.listdir(tmp_path / ".git") == []
@@ -233,7 +233,7 @@ def test_an_absent_git_gets_a_placeholder_for_a_while(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pointer", ["", "gitdir: /", "gitdir: ../outside/worktrees/x", "\0"])
-def test_a_pointer_to_any_other_folder_is_not_followed(tmp_path: Path, pointer: str) -> None:
+def test_pointer_to_any_other_folder_is_not_followed(tmp_path: Path, pointer: str) -> None:
     root = tmp_path / "root"
     root.mkdir()
     (tmp_path / "outside/worktrees/x").mkdir(parents=True)
@@ -243,7 +243,7 @@ def test_a_pointer_to_any_other_folder_is_not_followed(tmp_path: Path, pointer: 
     assert linked_repository(str(root)) is None
 
 
-def test_a_repository_cannot_be_made_while_another_run_ends(bubblewrap_place: Place) -> None:
+def test_repository_cannot_be_made_while_another_run_ends(bubblewrap_place: Place) -> None:
     place = bubblewrap_place
     (place.root / ".git/config").unlink()
     (place.root / ".git").rmdir()

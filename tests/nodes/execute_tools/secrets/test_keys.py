@@ -153,7 +153,7 @@ def taken(text: str) -> list[str]:
         f"{{}} = (\n    '{S}'\n)", f"<{{}}>\n  {S}\n</a>", f'"{{}}", default="{S}"',
     ],
 )  # fmt: skip
-def test_a_literal_under_a_secret_name_is_found(text: str, name: str) -> None:
+def test_literal_under_a_secret_name_is_found(text: str, name: str) -> None:
     assert taken(text.replace("{}", name)) == [S]
 
 

@@ -9,7 +9,7 @@ VALUE = 'p/ss w"rd+\\ü1'
 
 
 @given(before=st.binary(max_size=9), after=st.binary(max_size=9))
-def test_a_value_is_known_inside_of_base64(before: bytes, after: bytes) -> None:
+def test_value_is_known_inside_of_base64(before: bytes, after: bytes) -> None:
     text = base64.b64encode(before + VALUE.encode() + after).decode()
     assert any(known in text for known in forms_of([VALUE]))
 
@@ -73,5 +73,5 @@ def test_secrets_of_an_environment(name: str, value: str, known: tuple[str, ...]
         ("aaaaaaaaaaaaaaaa", False),
     ],
 )
-def test_a_placeholder_for_a_key_is_not_looked_for(key: str, secret: bool) -> None:
+def test_placeholder_for_a_key_is_not_looked_for(key: str, secret: bool) -> None:
     assert is_findable_key(key) is secret

@@ -225,7 +225,7 @@ def test_what_comes_together_again_and_again_costs_the_whole_text() -> None:
     assert redactor.final(f"a {text} b".encode()) == MARK.encode()
 
 
-def test_a_redactor_does_not_show_what_it_knows() -> None:
+def test_redactor_does_not_show_what_it_knows() -> None:
     assert "hunter2" not in repr(REDACTOR)
     assert Redactor(iter(["hunter2"])) == Redactor(("hunter2",))
     assert hash(Redactor(["hunter2"])) == hash(Redactor(("hunter2",)))
@@ -338,7 +338,7 @@ def test_no_group_repeats_possessively(module: ModuleType) -> None:
     assert [each.pattern for each in found if wrong.search(each.pattern)] == []
 
 
-def test_a_result_that_cannot_be_looked_through_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_result_that_cannot_be_looked_through_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Redactor, "content", lambda *_: MARK)
     assert redacted_output(ToolOutput.ok(content="x"), REDACTOR) == ToolOutput.ok(redacted=MARK)
 
@@ -382,7 +382,7 @@ def test_text_without_a_block_is_the_same_object(text: str) -> None:
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-def test_the_lines_of_a_block_are_told_by_number(block: str) -> None:
+def test_lines_of_a_block_are_told_by_number(block: str) -> None:
     text = f"one\nKEY = {block}"
     masked = masked_blocks(text).split("\n")
     changed = [number for number, line in enumerate(text.split("\n"), start=1) if masked[number - 1] != line]
@@ -398,7 +398,7 @@ LINES = st.lists(
 
 
 @given(LINES)
-def test_the_number_of_lines_stays_and_nothing_of_a_block(pieces: list[str]) -> None:
+def test_number_of_lines_stays_and_nothing_of_a_block(pieces: list[str]) -> None:
     text = "".join(pieces)
     masked = masked_blocks(text)
     assert masked.count("\n") == text.count("\n")
@@ -431,12 +431,12 @@ def test_pieces(text: str, start: int, end: int, piece: tuple[str, int, int]) ->
     assert whole_words(text, start, end) == piece
 
 
-def test_a_short_text_is_the_same_object() -> None:
+def test_short_text_is_the_same_object() -> None:
     text = f"{TOKEN} b"
     assert first_words(text, len(text)) is text
 
 
-def test_a_piece_that_cannot_be_looked_through_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_piece_that_cannot_be_looked_through_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise RecursionError
 
@@ -477,12 +477,12 @@ def shown(text: str, cuts: list[int], redactor: Redactor = STREAMED) -> list[str
 
 
 @given(texts=st.lists(st.sampled_from(TEXTS), max_size=5), cuts=st.lists(st.integers(0, 10_000), max_size=20))
-def test_a_text_is_shown_like_the_whole_however_it_is_cut(texts: list[str], cuts: list[int]) -> None:
+def test_text_is_shown_like_the_whole_however_it_is_cut(texts: list[str], cuts: list[int]) -> None:
     whole = "\n".join(texts)
     assert "".join(shown(whole, cuts)) == STREAMED.text(whole)
 
 
-def test_a_stream_that_cannot_be_looked_through_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stream_that_cannot_be_looked_through_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> int:
         raise ZeroDivisionError
 
@@ -493,7 +493,7 @@ def test_a_stream_that_cannot_be_looked_through_is_not_shown(monkeypatch: pytest
     assert stream.close() == MARK
 
 
-def test_a_key_without_an_end_is_looked_at_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_without_an_end_is_looked_at_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at: list[int] = []
 
     def counting(text: str) -> int | None:

@@ -45,7 +45,7 @@ def test_secrets_are_known_by_what_stands_before_them(text: str, secret: str) ->
         ("hunter2", ""),
     ],
 )  # fmt: skip
-def test_the_password_of_a_url(value: str, password: str) -> None:
+def test_password_of_a_url(value: str, password: str) -> None:
     assert url_password(value) == password
 
 
@@ -70,16 +70,16 @@ def blocks_in(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-def test_a_block_is_found_as_a_whole(block: str) -> None:
+def test_block_is_found_as_a_whole(block: str) -> None:
     assert blocks_in(f"before {block}") == [block]
 
 
-def test_a_list_of_lines_in_json_stays_json() -> None:
+def test_list_of_lines_in_json_stays_json() -> None:
     assert blocks_in(f'["-----BEGIN PRIVATE KEY-----"], {{"a": "{BASE64}"}}') == []
 
 
 @pytest.mark.parametrize("block", BLOCKS[:5])
-def test_a_block_is_open_until_its_last_line(block: str) -> None:
+def test_block_is_open_until_its_last_line(block: str) -> None:
     for length in range(len(block)):
         assert open_block("a " + block[:length]) == (2 if length else None)
     assert open_block("a " + block) is None
@@ -98,5 +98,5 @@ def test_a_block_is_open_until_its_last_line(block: str) -> None:
         ("curl -u 1000:1000", []),
     ],
 )  # fmt: skip
-def test_the_program_decides_what_an_option_means(text: str, found: list[str]) -> None:
+def test_program_decides_what_an_option_means(text: str, found: list[str]) -> None:
     assert taken(text) == sorted(found)

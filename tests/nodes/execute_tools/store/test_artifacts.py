@@ -27,7 +27,7 @@ def read(kept: Artifacts, reference: str) -> bytes:
     return data
 
 
-def test_a_result_is_kept_and_read_again(tmp_path: Path) -> None:
+def test_result_is_kept_and_read_again(tmp_path: Path) -> None:
     kept = Artifacts(str(tmp_path / "run" / "results"))
     assert not (tmp_path / "run").exists()
     assert kept.keep("one\n") == "@result/1"
@@ -38,7 +38,7 @@ def test_a_result_is_kept_and_read_again(tmp_path: Path) -> None:
 # --- What is not kept ------------------------------------------------------------------------------------------
 
 
-def test_the_bounds(tmp_path: Path) -> None:
+def test_bounds(tmp_path: Path) -> None:
     kept = Artifacts(str(tmp_path), max_bytes=10, max_total=25)
     assert kept.keep("é" * 6) is None
     assert [kept.keep("x" * 10), kept.keep("y" * 10)] == ["@result/1", "@result/2"]
@@ -77,7 +77,7 @@ def link_to(target: str) -> Callable[[Path], None]:
 
 
 @pytest.mark.parametrize("lay", [Path.touch, link_to(".."), link_to("nowhere")])
-def test_a_folder_that_is_none_is_not_used(tmp_path: Path, lay: Callable[[Path], None]) -> None:
+def test_folder_that_is_none_is_not_used(tmp_path: Path, lay: Callable[[Path], None]) -> None:
     folder = tmp_path / "results"
     lay(folder)
     kept = Artifacts(str(folder))
@@ -86,7 +86,7 @@ def test_a_folder_that_is_none_is_not_used(tmp_path: Path, lay: Callable[[Path],
     assert list(tmp_path.iterdir()) == [folder]
 
 
-def test_a_folder_of_somebody_else_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_of_somebody_else_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = Artifacts(str(tmp_path))
     kept.keep("x")
     monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
@@ -101,7 +101,7 @@ def test_a_folder_of_somebody_else_is_not_used(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("reference", ["@result/3", "../secret"])
-def test_an_unknown_reference_names_those_that_exist(tmp_path: Path, reference: str) -> None:
+def test_unknown_reference_names_those_that_exist(tmp_path: Path, reference: str) -> None:
     (tmp_path / "secret").write_text("secret")
     kept = Artifacts(str(tmp_path / "results"))
     kept.keep("a")
@@ -142,7 +142,7 @@ def text(run_id: str, reference: str, workspace: str = "w") -> bytes:
         return opened.stream.read()
 
 
-def test_the_new_run_reads_what_the_old_one_kept_and_keeps_its_own(data: Path) -> None:
+def test_new_run_reads_what_the_old_one_kept_and_keeps_its_own(data: Path) -> None:
     references = [kept("old").keep("one"), kept("old").keep("two"), kept("old", "v").keep("three")]
     Path(run_folder_path("old"), "audit.jsonl").write_text("{}", encoding="utf-8")
     copy_artifacts("old", "new")

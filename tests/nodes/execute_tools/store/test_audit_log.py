@@ -103,7 +103,7 @@ def test_what_a_kill_has_torn_spoils_no_other_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("function", ["open", "write", "rename", "fstat"])
-def test_a_failure_anywhere_is_counted_and_nothing_else_happens(
+def test_failure_anywhere_is_counted_and_nothing_else_happens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -203,5 +203,5 @@ def test_no_line_is_longer_than_its_bound(record: dict[str, Any]) -> None:
     assert next(iter(json.loads(line)))[:8] == next(iter(record))[:8]
 
 
-def test_a_record_that_fights_back_breaks_nothing() -> None:
+def test_record_that_fights_back_breaks_nothing() -> None:
     assert audit_line({"v": 10**5_000}) == b'{"unloggable":"ValueError"}\n'

@@ -46,7 +46,7 @@ def refusal(folder: Path) -> str:
     return str(caught.value)
 
 
-def test_a_new_database_is_durable_and_marked_as_ours(tmp_path: Path) -> None:
+def test_new_database_is_durable_and_marked_as_ours(tmp_path: Path) -> None:
     with closing(open_file(str(tmp_path))) as connection:
         assert [
             pragma(connection, name) for name in ("journal_mode", "synchronous", "auto_vacuum", "busy_timeout")
@@ -57,7 +57,7 @@ def test_a_new_database_is_durable_and_marked_as_ours(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == [FILE_NAME]
 
 
-def test_a_transaction_is_all_or_nothing(tmp_path: Path) -> None:
+def test_transaction_is_all_or_nothing(tmp_path: Path) -> None:
     with closing(open_file(str(tmp_path))) as connection:
         with suppress(KeyError), transaction(connection):
             connection.execute("INSERT INTO backups VALUES ('a', 'b')")
@@ -90,7 +90,7 @@ def test_database_of_another_program_is_refused_and_stays_as_it_is(
     assert path.read_bytes() == before
 
 
-def test_a_file_that_is_no_database_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+def test_file_that_is_no_database_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / FILE_NAME
     path.write_bytes(b"not a database, but long enough to be looked at" * 100)
     before = path.read_bytes()
@@ -162,7 +162,7 @@ def test_work_that_loses_its_connection_is_done_once_more() -> None:
     assert calls == [2, 2]
 
 
-def test_a_lock_that_is_held_too_long_is_told(tmp_path: Path) -> None:
+def test_lock_that_is_held_too_long_is_told(tmp_path: Path) -> None:
     path = str(tmp_path / FILE_NAME)
     with closing(open_file(str(tmp_path))) as one, closing(opened_file(path, STORE_FILE, 0.0)) as two, transaction(one):
         with pytest.raises(StoreError) as caught, store_errors(path), transaction(two):
@@ -173,7 +173,7 @@ def test_a_lock_that_is_held_too_long_is_told(tmp_path: Path) -> None:
         )
 
 
-def test_a_making_that_is_cut_off_leaves_nothing_half_made(tmp_path: Path) -> None:
+def test_making_that_is_cut_off_leaves_nothing_half_made(tmp_path: Path) -> None:
     with pytest.raises(StoreError):
         opened_file(
             str(tmp_path / FILE_NAME), STORE_FILE._replace(statements=(*SQLITE_TABLES, "CREATE TABLE no such ("))

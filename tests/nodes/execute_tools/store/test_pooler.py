@@ -66,7 +66,7 @@ def test_runs_end_there_as_everywhere(shared_store: str, tmp_path: Path, pooled:
         assert (asked[0], direct.execute(idle).fetchall()) == (asked[1], [])
 
 
-def test_a_pooler_with_too_few_connections_is_told(shared_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pooler_with_too_few_connections_is_told(shared_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(OwnConnection, "longest_s", 0.3)
     monkeypatch.setattr("mendgraph.nodes.execute_tools.store.postgres.LONGEST_RESTART_S", 0.0)
     with (

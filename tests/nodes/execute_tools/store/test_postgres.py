@@ -134,7 +134,7 @@ def test_there_is_no_new_holder_as_long_as_the_old_one_is_writing(
     assert database.execute("SELECT sha256 FROM backups ORDER BY 1").fetchall() == [("a",), ("b",)]
 
 
-def test_a_server_that_is_gone_is_told_and_holds_nobody_up(
+def test_server_that_is_gone_is_told_and_holds_nobody_up(
     database: PostgresDatabase, shared_store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours().take("w", OWNER)
@@ -158,7 +158,7 @@ def test_nobody_loses_a_lock_because_nothing_is_asked(elsewhere: Locks, shared_s
     assert elsewhere._connection.execute("SHOW idle_session_timeout").fetchone() == ("0",)
 
 
-def test_a_process_that_was_forked_leaves_its_parents_locks_alone(
+def test_process_that_was_forked_leaves_its_parents_locks_alone(
     database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours().take(database.workspace, OWNER)
@@ -183,7 +183,7 @@ def test_rows_of_one_workspace_are_nothing_to_another() -> None:
 
 
 @pytest.mark.usefixtures("shared_store")
-def test_a_transaction_is_all_or_nothing_and_each_threads_own() -> None:
+def test_transaction_is_all_or_nothing_and_each_threads_own() -> None:
     database = opened()
     with suppress(KeyError), transaction(database):
         database.execute(INSERT, ("a", b"1"))
@@ -206,7 +206,7 @@ def test_threads_that_start_at_once_make_one_set_of_tables(empty_store: str) -> 
     assert parts == [("store", FORMAT)]
 
 
-def test_a_making_that_fails_leaves_nothing_half_made(empty_store: str) -> None:
+def test_making_that_fails_leaves_nothing_half_made(empty_store: str) -> None:
     assert "syntax error" in refusal(
         STORE_TABLES._replace(statements=(*STORE_TABLES.statements, "CREATE no such thing"))
     )
@@ -228,7 +228,7 @@ def test_tables_of_another_version_are_refused(shared_store: str, found: int, sa
     assert f"was written by {said.format(found, FORMAT)}" in refusal()
 
 
-def test_a_schema_of_somebody_elses_is_left_alone(empty_store: str) -> None:
+def test_schema_of_somebody_elses_is_left_alone(empty_store: str) -> None:
     run(empty_store, "CREATE SCHEMA mendgraph", "CREATE TABLE mendgraph.mine (a int)")
     assert refusal().endswith("is not one of mendgraph: name another database.")
     run(empty_store, "DROP TABLE mendgraph.mine")
@@ -236,7 +236,7 @@ def test_a_schema_of_somebody_elses_is_left_alone(empty_store: str) -> None:
 
 
 @pytest.mark.usefixtures("shared_store")
-def test_a_part_that_grows_gets_what_is_missing_once() -> None:
+def test_part_that_grows_gets_what_is_missing_once() -> None:
     steps = ("CREATE TABLE grown (a int)", "INSERT INTO grown VALUES (1)", "INSERT INTO grown VALUES (2)")
     for count in (1, 3, 2, 3):
         close_postgres()
@@ -310,7 +310,7 @@ def test_nobodys_function_takes_the_place_of_the_servers(connections: Connection
     assert ask(connections, "SELECT hashtextextended('w', 0)") != (7,)
 
 
-def test_an_error_that_somebody_caught_inside_is_no_success(connections: Connections) -> None:
+def test_error_that_somebody_caught_inside_is_no_success(connections: Connections) -> None:
     with ExitStack() as stack:
         connection = stack.enter_context(connections.lent("BEGIN"))
         with pytest.raises(psycopg.Error):
@@ -354,7 +354,7 @@ def test_each_kind_of_refusal_has_its_remedy(connections: Connections, state: st
     assert raised == f"The shared store {connections.url.name} cannot be used: {said}"
 
 
-def test_a_wrong_password_is_told_and_never_shown() -> None:
+def test_wrong_password_is_told_and_never_shown() -> None:
     with running_postgres() as server:
         with psycopg.connect(server, autocommit=True) as admin:
             admin.execute(f"CREATE ROLE guest LOGIN PASSWORD '{WORD}'".encode())
@@ -373,7 +373,7 @@ def test_a_wrong_password_is_told_and_never_shown() -> None:
     assert WORD not in said
 
 
-def test_a_process_has_one_set_for_each_database(shared_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_has_one_set_for_each_database(shared_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     url = read_url(shared_store)
     mine = connections_to(url)
     assert connections_to(url) is mine
@@ -391,7 +391,7 @@ def test_a_process_has_one_set_for_each_database(shared_store: str, monkeypatch:
     assert others(shared_store, "pid") == 0
 
 
-def test_a_text_that_postgresql_cannot_hold_is_stored_without_what_it_refuses(connections: Connections) -> None:
+def test_text_that_postgresql_cannot_hold_is_stored_without_what_it_refuses(connections: Connections) -> None:
     with connections.lent("BEGIN") as connection:
         row = connection.execute("SELECT %s::text, 1.5::numeric, 2::bigint", ("a\0b\ud800",)).fetchone()
     assert row == ("a\u2400b\ufffd", 1.5, 2)

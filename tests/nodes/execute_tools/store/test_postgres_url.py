@@ -124,7 +124,7 @@ def refusal(found: object) -> ToolError:
     return found
 
 
-def test_a_workspace_gets_a_random_name_and_keeps_it(tmp_path: Path) -> None:
+def test_workspace_gets_a_random_name_and_keeps_it(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     assert known_workspace_name(str(tmp_path)) is None
     name = workspace_name(str(tmp_path))
@@ -134,7 +134,7 @@ def test_a_workspace_gets_a_random_name_and_keeps_it(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "shared_name").stat().st_mode) == 0o600
 
 
-def test_a_name_may_be_given_once_and_said_again(tmp_path: Path) -> None:
+def test_name_may_be_given_once_and_said_again(tmp_path: Path) -> None:
     assert give_workspace_name(str(tmp_path), "batch/b1/task-1") is None
     assert give_workspace_name(str(tmp_path), "batch/b1/task-1") is None
     assert workspace_name(str(tmp_path)) == "batch/b1/task-1"
@@ -143,12 +143,12 @@ def test_a_name_may_be_given_once_and_said_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "/a", "a b", "é", "x" * 201])
-def test_a_name_is_made_of_harmless_signs(tmp_path: Path, name: str) -> None:
+def test_name_is_made_of_harmless_signs(tmp_path: Path, name: str) -> None:
     assert refusal(give_workspace_name(str(tmp_path), name)).code is ToolErrorCode.INVALID_ARGUMENT
     assert os.listdir(tmp_path) == []
 
 
-def test_a_file_that_holds_no_name_is_told_and_stays(tmp_path: Path) -> None:
+def test_file_that_holds_no_name_is_told_and_stays(tmp_path: Path) -> None:
     (tmp_path / "shared_name").write_bytes(b"two\nlines\xff")
     assert "holds no name of a workspace" in refusal(workspace_name(str(tmp_path))).message
     assert known_workspace_name(str(tmp_path)) is None
@@ -157,12 +157,12 @@ def test_a_file_that_holds_no_name_is_told_and_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("link", ["/etc/hostname", "."])
-def test_a_link_in_its_place_is_not_followed(tmp_path: Path, link: str) -> None:
+def test_link_in_its_place_is_not_followed(tmp_path: Path, link: str) -> None:
     (tmp_path / "shared_name").symlink_to(link)
     assert "Cannot read" in refusal(workspace_name(str(tmp_path))).message
 
 
-def test_a_disk_that_is_full_is_told_and_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_that_is_full_is_told_and_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 

@@ -18,7 +18,7 @@ def history(tmp_path: Path) -> RequestHistory:
     return RequestHistory(str(tmp_path), str(tmp_path / "data"))
 
 
-def test_the_next_chat_knows_the_requests_of_the_one_before(tmp_path: Path, history: RequestHistory) -> None:
+def test_next_chat_knows_the_requests_of_the_one_before(tmp_path: Path, history: RequestHistory) -> None:
     assert history.load() == []
     for request in ("one", "two\nlines", "ümläut \ud83d"):
         history.add(request)

@@ -44,7 +44,7 @@ def refused(path: Path) -> ToolError:
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o077])
-def test_the_folder_is_made_for_its_owner_alone_and_found_again(tmp_path: Path, umask: int) -> None:
+def test_folder_is_made_for_its_owner_alone_and_found_again(tmp_path: Path, umask: int) -> None:
     base, old = tmp_path / "deep" / "data", os.umask(umask)
     try:
         path = run_folder("thread 1", str(base))
@@ -57,7 +57,7 @@ def test_the_folder_is_made_for_its_owner_alone_and_found_again(tmp_path: Path, 
     assert os.listdir(path) == ["kept"]
 
 
-def test_the_variable_names_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variable_names_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(DATA_DIR_VARIABLE, str(tmp_path / "mine"))
     assert run_folder("t") == str(tmp_path / "mine" / "runs" / folder_name("t"))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -72,12 +72,12 @@ def test_every_thread_has_a_harmless_name_of_its_own(one: str, two: str) -> None
     assert (folder_name(one).casefold() == folder_name(two).casefold()) is (one == two)
 
 
-def test_a_name_never_changes() -> None:
+def test_name_never_changes() -> None:
     """The end is the beginning of the SHA-256 of the thread's name, as sha256sum gives it."""
     assert folder_name("thread 1") == "thread-1-e403d0b0e15639ba"
 
 
-def test_a_folder_of_ours_that_others_may_enter_is_closed(tmp_path: Path) -> None:
+def test_folder_of_ours_that_others_may_enter_is_closed(tmp_path: Path) -> None:
     path = Path(str(run_folder("t", str(tmp_path))))
     path.chmod(0o755)
     path.parent.chmod(0o777)
@@ -151,7 +151,7 @@ def test_what_takes_the_place_of_a_folder_that_was_used_is_refused_and_its_right
     assert (run_folder("t", str(tmp_path)), mode(path)) == (str(path), 0o700)
 
 
-def test_a_place_that_cannot_be_used_is_a_typed_error(tmp_path: Path) -> None:
+def test_place_that_cannot_be_used_is_a_typed_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     where = os.path.join("runs", folder_name("t"))
     assert run_folder("t", str(tmp_path / "file")) == ToolError(
@@ -167,7 +167,7 @@ def test_a_place_that_cannot_be_used_is_a_typed_error(tmp_path: Path) -> None:
     )
 
 
-def test_a_workspace_has_one_folder_whatever_it_is_called(tmp_path: Path) -> None:
+def test_workspace_has_one_folder_whatever_it_is_called(tmp_path: Path) -> None:
     (tmp_path / "pro ject").mkdir()
     (tmp_path / "link").symlink_to("pro ject")
     base = str(tmp_path / "data")
@@ -179,7 +179,7 @@ def test_a_workspace_has_one_folder_whatever_it_is_called(tmp_path: Path) -> Non
     assert mode(Path(path)) == 0o700
 
 
-def test_a_runs_folder_is_removed_with_all_that_is_in_it(tmp_path: Path) -> None:
+def test_runs_folder_is_removed_with_all_that_is_in_it(tmp_path: Path) -> None:
     path, outside = Path(str(run_folder("t", str(tmp_path)))), tmp_path / "outside"
     outside.mkdir()
     (outside / "kept").write_text("x" * 1_000)

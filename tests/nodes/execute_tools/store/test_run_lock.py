@@ -38,7 +38,7 @@ SOMEBODY = ToolError(
 )
 
 
-def test_the_second_is_told_who_was_first(tmp_path: Path) -> None:
+def test_second_is_told_who_was_first(tmp_path: Path) -> None:
     first, second = RunLock(str(tmp_path)), RunLock(str(tmp_path))
     assert first.acquire(US) is None
     assert second.acquire(Owner("b2")) == taken_by(US)
@@ -68,7 +68,7 @@ def test_whoever_waits_gets_it_when_it_is_left(tmp_path: Path) -> None:
     "data",
     [None, b'{"run_id": "a1", "pi', b'{"run_id": "a1", "pid": 0, "since": "x"}', b"[" * 4_000],
 )
-def test_a_holder_that_cannot_be_read_is_somebody(tmp_path: Path, data: bytes | None) -> None:
+def test_holder_that_cannot_be_read_is_somebody(tmp_path: Path, data: bytes | None) -> None:
     written = tmp_path / "run.lock.json"
     with RunLock(str(tmp_path)) as lock:
         assert lock.acquire(US) is None
@@ -79,7 +79,7 @@ def test_a_holder_that_cannot_be_read_is_somebody(tmp_path: Path, data: bytes | 
 
 
 @pytest.mark.parametrize("function", ["open", "write", "rename"])
-def test_a_lock_whose_holder_cannot_be_written_down_holds_nevertheless(
+def test_lock_whose_holder_cannot_be_written_down_holds_nevertheless(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str
 ) -> None:
     (tmp_path / "run.lock.json").write_text(json.dumps({"run_id": "gone", "pid": os.getpid(), "since": "x"}))
@@ -205,7 +205,7 @@ def test_another_machine_that_has_it_is_named_and_nothing_stays_locked_here(shar
     assert lock_holder(str(tmp_path)) is None
 
 
-def test_a_process_of_this_machine_that_is_no_more_is_waited_for(
+def test_process_of_this_machine_that_is_no_more_is_waited_for(
     shared_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server has not noticed yet. Whoever is asked nothing more would be told that a dead run is at work."""
@@ -225,7 +225,7 @@ def test_a_process_of_this_machine_that_is_no_more_is_waited_for(
     theirs.connections.close()
 
 
-def test_a_store_that_cannot_be_asked_is_told_and_nothing_stays_locked(
+def test_store_that_cannot_be_asked_is_told_and_nothing_stays_locked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MENDGRAPH_STORE_URL", NOWHERE)

@@ -31,7 +31,7 @@ def no_handle_is_left_open() -> object:
     assert len(os.listdir("/dev/fd")) == before
 
 
-def test_the_spending_folder_is_made_in_the_data_folder_and_is_its_owners(
+def test_spending_folder_is_made_in_the_data_folder_and_is_its_owners(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "new" / "data"
@@ -114,7 +114,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(tmp_path / "root")
 
 
-def test_the_file_is_read_whole_up_to_its_bound(root: str) -> None:
+def test_file_is_read_whole_up_to_its_bound(root: str) -> None:
     path = Path(root, SETTINGS_FILE)
     assert read_settings_file(root) is None
     path.write_bytes(b"a" * MOST_SETTINGS_BYTES)
@@ -151,13 +151,13 @@ def test_only_the_last_trusted_hash_is_known_until_it_is_forgotten(root: str) ->
 
 
 @pytest.mark.parametrize("text", ["", "x", HASH[:-1], f"{HASH}\n{OTHER}"])
-def test_a_damaged_mark_trusts_nothing(root: str, text: str) -> None:
+def test_damaged_mark_trusts_nothing(root: str, text: str) -> None:
     trust(root, HASH)
     Path(workspace_folder_path(root), "trusted-settings").write_text(text)
     assert trusted_hash(root) == ""
 
 
-def test_a_link_in_place_of_the_mark_is_not_written_through(root: str, tmp_path: Path) -> None:
+def test_link_in_place_of_the_mark_is_not_written_through(root: str, tmp_path: Path) -> None:
     trust(root, HASH)
     mark, victim = Path(workspace_folder_path(root), "trusted-settings"), tmp_path / "victim"
     victim.write_text("mine")

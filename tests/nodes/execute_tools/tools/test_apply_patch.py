@@ -78,7 +78,7 @@ def test_several_files_are_changed_together(bench: Bench) -> None:
     assert output.files_read == {change.path: change.sha256_after for change in output.changes}
 
 
-def test_a_file_is_patched_through_a_link_and_a_move_alone_keeps_it(bench: Bench) -> None:
+def test_file_is_patched_through_a_link_and_a_move_alone_keeps_it(bench: Bench) -> None:
     bench.put(FILES)
     (bench.root / "link.py").symlink_to("old.py")
     inode = (bench.root / "src/m.py").stat().st_ino
@@ -101,7 +101,7 @@ AGAIN = "read_file it again, and base your change on what it holds now."
         ("*** Delete File: a.py\n", b"x\x00", ", and is binary now, so it cannot be read again: leave it as it is."),
     ],
 )
-def test_a_file_that_changed_since_it_was_read_is_left_with_all_others(
+def test_file_that_changed_since_it_was_read_is_left_with_all_others(
     bench: Bench, body: str, now: bytes, message: str
 ) -> None:
     bench.put({"a.py": "old\n", "b.py": "b\n"})
@@ -122,7 +122,7 @@ BREAKING = patch(
 )
 
 
-def test_a_gate_that_refuses_lets_no_file_of_a_patch_through(bench: Bench) -> None:
+def test_gate_that_refuses_lets_no_file_of_a_patch_through(bench: Bench) -> None:
     bench.put({"a.py": "x = 1\n", "b.txt": "{}\n"})
     bench.syntax_gate = "refuse"
     error = bench.error(apply_patch, patch=BREAKING.replace("+x = (", "+x = 2", 1))
@@ -183,7 +183,7 @@ def test_what_is_no_patch(bench: Bench, text: str, message: str) -> None:
     assert (error.code, error.message) == (INVALID, message)
 
 
-def test_a_hunk_that_misses_for_look_alikes_names_them_and_may_write_them_as_escapes(bench: Bench) -> None:
+def test_hunk_that_misses_for_look_alikes_names_them_and_may_write_them_as_escapes(bench: Bench) -> None:
     bench.put({"a.md": "head\na\u200bb\u2019s\nGru\u0308n\n"})
     error = bench.error(apply_patch, patch=patch("*** Update File: a.md\n@@\n-ab's\n+x\n Gr\u00fcn\n"))
     assert error.message == (
@@ -200,7 +200,7 @@ def test_a_hunk_that_misses_for_look_alikes_names_them_and_may_write_them_as_esc
     assert bench.bytes_of("a.md") == "head\na\u200bb\u2019s, \\u2603\nGru\u0308n\n".encode()
 
 
-def test_a_hunk_whose_escapes_fit_in_two_places_is_refused_with_both(bench: Bench) -> None:
+def test_hunk_whose_escapes_fit_in_two_places_is_refused_with_both(bench: Bench) -> None:
     bench.put({"a.md": "a\u200bb\nx\na\u200bb\n"})
     error = bench.error(apply_patch, patch=patch("*** Update File: a.md\n@@\n-a\\u200bb\n+c\n"))
     assert "fits in several places of 'a.md', at lines 1, 3" in error.message

@@ -14,7 +14,7 @@ BROKEN = "def add(a, b:\n    return a - b\n\n\ndef sub(a, b):\n    return a - b\
 CONFIG = "".join(f"key{number}: {number}\n" for number in range(30))
 
 
-def test_a_function_is_replaced_by_name(bench: Bench) -> None:
+def test_function_is_replaced_by_name(bench: Bench) -> None:
     bench.put({"calc.py": CALC})
     shown = bench.run(edit_blocks, path="calc.py", content=FIXED)
     assert (shown.result.data["changed"], shown.result.data["content"], shown.changes) == (False, CALC, ())
@@ -247,7 +247,7 @@ def test_replies_that_would_destroy_or_say_too_little(
     assert bench.bytes_of(path).decode() == {"calc.py": CALC, "shop.py": SHOP, "a.json": JSON, "notes.md": NOTES}[path]
 
 
-def test_a_definition_is_moved_by_a_block_for_either_file(bench: Bench) -> None:
+def test_definition_is_moved_by_a_block_for_either_file(bench: Bench) -> None:
     bench.put(
         {"a.py": "import re\n\nX = 1\n\n\ndef load(text):\n    return re.A\n\n\nprint(load)\n", "b.py": "Y = 2\n"}
     )
@@ -286,7 +286,7 @@ def test_what_is_moved_is_not_lost_where_the_other_file_has_a_namesake_and_not_b
     assert bench.bytes_of("d.py").decode() == load.replace("load", "fetch")
 
 
-def test_a_file_that_was_not_read_is_shown_before_anything_is_taken_out_of_it(bench: Bench) -> None:
+def test_file_that_was_not_read_is_shown_before_anything_is_taken_out_of_it(bench: Bench) -> None:
     bench.put({"calc.py": CALC})
     context = ToolContext(bench.workspace, task="Remove the function sub.")
     shown = edit_blocks.s(context, path="calc.py", content="del sub\n")
@@ -319,7 +319,7 @@ SEARCH = f"<<<<<<< SEARCH\n{OLD}=======\n{NEW}>>>>>>> REPLACE\n"
     ],
 )
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
-def test_an_edit_in_another_notation_is_made_exactly(bench: Bench, content: str, newline: str) -> None:
+def test_edit_in_another_notation_is_made_exactly(bench: Bench, content: str, newline: str) -> None:
     bench.put({"calc.py": CALC.replace("\n", newline)})
     data = bench.data(edit_blocks, path="calc.py", content=content)
     assert bench.bytes_of("calc.py") == MENDED.replace("\n", newline).encode()
@@ -361,15 +361,13 @@ def test_several_search_blocks_are_made_in_order_and_a_new_file_by_what_is_added
         (f"*** Begin Patch\n*** Update File: calc.py\n@@\n{HUNK}", "a patch ends with '*** End Patch'"),
     ],
 )
-def test_an_edit_in_another_notation_that_does_not_fit_changes_nothing(
-    bench: Bench, content: str, message: str
-) -> None:
+def test_edit_in_another_notation_that_does_not_fit_changes_nothing(bench: Bench, content: str, message: str) -> None:
     bench.put({"calc.py": CALC})
     assert message in bench.error(edit_blocks, path="calc.py", content=content).message
     assert bench.bytes_of("calc.py") == CALC.encode()
 
 
-def test_a_block_that_differs_in_spaces_is_refused_with_the_lines_as_they_are(bench: Bench) -> None:
+def test_block_that_differs_in_spaces_is_refused_with_the_lines_as_they_are(bench: Bench) -> None:
     bench.put({"a.txt": "one\n\ttwo\n\tthree\n"})
     block = (
         "<<<<<<< SEARCH\none\n=======\n1\n>>>>>>> REPLACE\n<<<<<<< SEARCH\ntwo\nthree\n=======\n2\n>>>>>>> REPLACE\n"
@@ -382,7 +380,7 @@ def test_a_block_that_differs_in_spaces_is_refused_with_the_lines_as_they_are(be
     assert error.suggestions == ("\ttwo\n\tthree",)
 
 
-def test_a_heading_in_a_search_block_is_no_separator(bench: Bench) -> None:
+def test_heading_in_a_search_block_is_no_separator(bench: Bench) -> None:
     bench.put({"a.md": "Title\n=====\ntext\n"})
     block = "<<<<<<< SEARCH\nTitle\n=====\n=======\nTitles\n======\n>>>>>>> REPLACE\n"
     bench.data(edit_blocks, path="a.md", content=block)
@@ -395,7 +393,7 @@ def test_search_blocks_far_below_the_start_of_a_text_are_part_of_it(bench: Bench
     assert bench.bytes_of("guide.md") == guide.encode()
 
 
-def test_the_text_of_a_file_that_is_a_diff_stays_one(bench: Bench) -> None:
+def test_text_of_a_file_that_is_a_diff_stays_one(bench: Bench) -> None:
     diff = f"--- a/calc.py\n+++ b/calc.py\n@@ -1,3 +1,3 @@\n{HUNK}"
     bench.data(edit_blocks, path="fix.patch", content=diff)
     assert bench.bytes_of("fix.patch") == diff.encode()

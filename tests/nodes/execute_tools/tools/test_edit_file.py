@@ -10,13 +10,13 @@ CALC = "def add(a, b):\n    return a - b\n\n\ndef sub(a, b):\n    return a - b\n
 MISS = "old_str does not occur in 'calc.py'."
 
 
-def test_an_empty_old_str_creates_a_file(bench: Bench) -> None:
+def test_empty_old_str_creates_a_file(bench: Bench) -> None:
     output = bench.run(edit_file, path="src/new.py", old_str="", new_str="x = 1\n")
     assert output.result.data == {"path": "src/new.py", "replacements": 0, "start_line": 1, "lines_changed": 1}
     assert bench.bytes_of("src/new.py") == b"x = 1\n"
 
 
-def test_a_file_that_changed_since_it_was_read_is_not_edited(bench: Bench) -> None:
+def test_file_that_changed_since_it_was_read_is_not_edited(bench: Bench) -> None:
     bench.put({"calc.py": "old\n"})
     bench.data(read_file, path="calc.py")
     bench.put({"calc.py": CALC})
@@ -82,7 +82,7 @@ def test_refusals(bench: Bench, old: str, new: str, message: str) -> None:
     assert bench.bytes_of("calc.py") == CALC.encode()
 
 
-def test_a_miss_shows_the_nearest_lines(bench: Bench) -> None:
+def test_miss_shows_the_nearest_lines(bench: Bench) -> None:
     bench.put({"calc.py": CALC})
     bench.data(read_file, path="calc.py")
     error = bench.error(edit_file, path="calc.py", old_str="def add(a,b):\n  return a-b", new_str="x")
@@ -115,7 +115,7 @@ LOOK_ALIKES = {
 
 
 @pytest.mark.parametrize("line", LOOK_ALIKES)
-def test_a_miss_for_a_look_alike_names_it_and_its_suggestion_is_taken(bench: Bench, line: str) -> None:
+def test_miss_for_a_look_alike_names_it_and_its_suggestion_is_taken(bench: Bench, line: str) -> None:
     old, difference, suggestion = LOOK_ALIKES[line]
     bench.put({"a.md": f"head\r\n- {line}!\r\n"})
     bench.data(read_file, path="a.md")
@@ -131,7 +131,7 @@ def test_a_miss_for_a_look_alike_names_it_and_its_suggestion_is_taken(bench: Ben
     assert bench.bytes_of("a.md") == f"head\r\n- {line}! \\u2603\r\n".encode()
 
 
-def test_an_invisible_character_at_the_start_of_a_line_is_named_with_that_line(bench: Bench) -> None:
+def test_invisible_character_at_the_start_of_a_line_is_named_with_that_line(bench: Bench) -> None:
     bench.put({"a.md": "a\n\ufeffb\nc\u00a0d\n"})
     bench.data(read_file, path="a.md")
     error = bench.error(edit_file, path="a.md", old_str="a\nb\nc d", new_str="x")
@@ -139,7 +139,7 @@ def test_an_invisible_character_at_the_start_of_a_line_is_named_with_that_line(b
     assert "line 3 has U+00A0" in error.message
 
 
-def test_a_miss_for_many_look_alikes_names_five_and_their_lines(bench: Bench) -> None:
+def test_miss_for_many_look_alikes_names_five_and_their_lines(bench: Bench) -> None:
     bench.put({"a.md": "a\u00a0b\nc\u00a0d\u00a0e\n" + "\u201cf\u201d\n\u2018g\u2019\n"})
     bench.data(read_file, path="a.md")
     message = bench.error(edit_file, path="a.md", old_str="a b\nc d e\n\"f\"\n'g'", new_str="x").message
@@ -148,7 +148,7 @@ def test_a_miss_for_many_look_alikes_names_five_and_their_lines(bench: Bench) ->
     assert 'line 4 has U+2018 LEFT SINGLE QUOTATION MARK where old_str has "\'", and more: copy' in message
 
 
-def test_an_escape_is_a_character_only_where_the_text_is_nowhere_as_it_is(bench: Bench) -> None:
+def test_escape_is_a_character_only_where_the_text_is_nowhere_as_it_is(bench: Bench) -> None:
     bench.put({"a.py": 'a = "\\u00a0"\nb = "\u00a0"\nc = "\u00a0\u00ad"\n'})
     bench.data(edit_file, path="a.py", old_str='"\\u00a0"', new_str='"\\u00a0\\u00a0"')
     assert bench.bytes_of("a.py") == 'a = "\\u00a0\\u00a0"\nb = "\u00a0"\nc = "\u00a0\u00ad"\n'.encode()
@@ -158,7 +158,7 @@ def test_an_escape_is_a_character_only_where_the_text_is_nowhere_as_it_is(bench:
     assert bench.bytes_of("a.py").splitlines()[1] == 'b = "\u00a0\\u00ad"'.encode()
 
 
-def test_an_edit_that_breaks_the_syntax_says_so_or_is_refused(bench: Bench) -> None:
+def test_edit_that_breaks_the_syntax_says_so_or_is_refused(bench: Bench) -> None:
     bench.put({"calc.py": CALC})
     broken = "no longer parses as Python: line 5: '(' was never closed"
     bench.syntax_gate = "refuse"
@@ -197,7 +197,7 @@ def test_blanks_that_differ_are_left_out_of_account(
     assert bench.bytes_of("calc.py") == CALC.replace("a - b", "a + b", 1).replace("\n", "\r\n").encode()
 
 
-def test_an_edit_of_a_file_that_was_not_read_is_answered_with_the_file(bench: Bench) -> None:
+def test_edit_of_a_file_that_was_not_read_is_answered_with_the_file(bench: Bench) -> None:
     bench.put({"calc.py": CALC})
     output = bench.run(edit_file, path="calc.py", old_str="print('Hello')", new_str="x")
     read = bench.data(read_file, path="calc.py")
@@ -269,12 +269,12 @@ def test_one_edit_that_fails_leaves_the_file_as_it_was(bench: Bench, edits: list
 
 
 @pytest.mark.parametrize(("count", "fits"), [(0, False), (1, True), (MAX_EDITS, True), (MAX_EDITS + 1, False)])
-def test_the_number_of_edits_is_bounded(count: int, fits: bool) -> None:
+def test_number_of_edits_is_bounded(count: int, fits: bool) -> None:
     arguments = {"path": "a", "edits": [edit("a", "b")] * count}
     assert isinstance(multi_edit.validate(arguments), dict) is fits
 
 
-def test_the_loosest_match_is_told(bench: Bench) -> None:
+def test_loosest_match_is_told(bench: Bench) -> None:
     bench.put({"calc.py": CALC})
     assert bench.error(multi_edit, path="gone.py", edits=[edit("a", "b")]).code is ToolErrorCode.NOT_FOUND
     edits = [edit(" def sub(a, b):\n", " def minus(a, b):\n"), edit("def add(a, b): \n", "def plus(a, b):\n")]
@@ -283,7 +283,7 @@ def test_the_loosest_match_is_told(bench: Bench) -> None:
     assert bench.bytes_of("calc.py") == CALC.replace("add", "plus").replace("def sub", "def minus").encode()
 
 
-def test_a_miss_for_very_many_invisible_characters_is_told_briefly(bench: Bench) -> None:
+def test_miss_for_very_many_invisible_characters_is_told_briefly(bench: Bench) -> None:
     bench.put({"a.md": "a" + "\u200b" * 500_000 + "b\n"})
     bench.data(read_file, path="a.md")
     error = bench.error(edit_file, path="a.md", old_str="ab", new_str="x")

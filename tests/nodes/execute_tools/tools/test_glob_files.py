@@ -50,7 +50,7 @@ def test_paths_are_sorted_readable_and_not_ignored(bench: Bench, pattern: str, p
 
 
 @pytest.mark.parametrize("tool", [glob_files, search_files], ids=["glob_files", "search_files"])
-def test_an_absolute_pattern_means_the_place_that_it_names(bench: Bench, tool: Tool) -> None:
+def test_absolute_pattern_means_the_place_that_it_names(bench: Bench, tool: Tool) -> None:
     bench.put(FILES)
 
     def asked(glob: str) -> ToolOutput:
@@ -82,7 +82,7 @@ def test_many_matches_are_cut(bench: Bench) -> None:
     assert data["guidance"] == "there are more matches; narrow the pattern or the path"
 
 
-def test_a_very_large_workspace_is_not_walked_to_its_end(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_very_large_workspace_is_not_walked_to_its_end(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.put({f"{number}": "" for number in range(9)})
     monkeypatch.setattr(sys.modules[glob_files.run.__module__], "MAX_VISITED", 3)
     data = bench.data(glob_files, pattern="[2-8]")
@@ -125,7 +125,7 @@ def test_matches(pattern: str, fits: list[str], fails: list[str]) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["a" * (MAX_PATTERN_CHARACTERS + 1), "{a,b}" * 7, "{a,b}" * 90])
-def test_a_pattern_that_is_too_much(pattern: str) -> None:
+def test_pattern_that_is_too_much(pattern: str) -> None:
     assert parse_glob(pattern) is None
 
 
@@ -148,7 +148,7 @@ def test_directories_come_first_and_paths_are_those_of_the_workspace(bench: Benc
     assert bench.data(list_files, path="./src") == {"entries": entries, "directories": 1, "files": 3, "has_more": False}
 
 
-def test_a_large_directory_is_cut_and_counted(bench: Bench) -> None:
+def test_large_directory_is_cut_and_counted(bench: Bench) -> None:
     bench.put({f"{number:04}": "" for number in range(MAX_ENTRIES + 1)})
     data = bench.data(list_files)
     assert (len(data["entries"]), data["files"], data["has_more"]) == (MAX_ENTRIES, MAX_ENTRIES + 1, True)

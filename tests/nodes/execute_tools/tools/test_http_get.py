@@ -31,7 +31,7 @@ def run(bench: Bench, network: Network | None, **context: Any) -> ToolResult:
     return output.result
 
 
-def test_a_document_is_given_as_it_is(bench: Bench) -> None:
+def test_document_is_given_as_it_is(bench: Bench) -> None:
     network = Scripted(HttpResponse(404, "http://a.test/b", "application/json", '{"a": "<p>"}', 12, cut=False))
     assert run(bench, network).as_map() == {
         "ok": True,
@@ -47,7 +47,7 @@ def test_a_document_is_given_as_it_is(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("kind", ["text/html", "application/xhtml+xml"])
-def test_a_page_comes_as_its_text(bench: Bench, kind: str) -> None:
+def test_page_comes_as_its_text(bench: Bench, kind: str) -> None:
     network = Scripted(HttpResponse(200, "http://a.test/", kind, "<p>a</p><script>b</script>", 26, cut=True))
     data = run(bench, network).data
     assert (data["text"], data["size"], data["has_more"]) == ("a", 26, True)

@@ -10,7 +10,7 @@ from mendgraph.nodes.records import ChangeKind, FileChange, ToolErrorCode
 from tests.nodes.execute_tools.conftest import Bench
 
 
-def test_a_file_is_moved_with_its_mode_into_new_folders(bench: Bench) -> None:
+def test_file_is_moved_with_its_mode_into_new_folders(bench: Bench) -> None:
     bench.put({"a.py": b"\xef\xbb\xbfx = 1\r\n"})
     (bench.root / "a.py").chmod(0o750)
     output = bench.run(move_file, path="./a.py", target="src/deep/b.py")
@@ -85,7 +85,7 @@ def test_what_is_not_moved(bench: Bench, path: str, target: str, code: ToolError
     assert sorted(str(each) for each in bench.root.rglob("*")) == before
 
 
-def test_a_file_that_was_read_is_deleted(bench: Bench) -> None:
+def test_file_that_was_read_is_deleted(bench: Bench) -> None:
     bench.put({"src/a.py": "x = 1\n", "src/b.py": ""})
     bench.data(read_file, path="src/a.py")
     output = bench.run(delete_file, path="src/a.py")
@@ -109,7 +109,7 @@ def test_file_that_was_not_read_is_deleted(bench: Bench) -> None:
     assert not (bench.root / "a.py").exists()
 
 
-def test_a_file_that_has_changed_since_is_not_deleted(bench: Bench) -> None:
+def test_file_that_has_changed_since_is_not_deleted(bench: Bench) -> None:
     bench.put({"a.py": "x\n"})
     bench.data(read_file, path="a.py")
     bench.put({"a.py": "theirs\n"})

@@ -15,7 +15,7 @@ from tests.nodes.execute_tools.conftest import Bench
 from tests.nodes.execute_tools.secrets.samples import BLOCKS
 
 
-def test_a_long_file_comes_in_pages_of_500_lines(bench: Bench) -> None:
+def test_long_file_comes_in_pages_of_500_lines(bench: Bench) -> None:
     """Spec 3, How to verify: a file of more than 500 lines is cut, with pagination metadata."""
     bench.put({"a": "".join(f"{number}\n" for number in range(1, 1202))})
     first = bench.data(read_file, path="a")
@@ -26,7 +26,7 @@ def test_a_long_file_comes_in_pages_of_500_lines(bench: Bench) -> None:
     assert last["content"].startswith("1001\n")
 
 
-def test_the_most_lines_of_a_page_are_a_setting(bench: Bench) -> None:
+def test_most_lines_of_a_page_are_a_setting(bench: Bench) -> None:
     bench.put({"a": "1\n2\n3\n4\n"})
     context = ToolContext(bench.workspace, max_lines=3)
     shown = [read_file.s(context, path="a", **limit).result.data["lines_shown"] for limit in ({}, {"limit": 9})]
@@ -76,7 +76,7 @@ def read_kept(bench: Bench, kept: Artifacts | None, **arguments: Any) -> ToolOut
     return output
 
 
-def test_a_kept_result_is_read_page_by_page_and_is_no_file_that_was_read(bench: Bench, tmp_path: Path) -> None:
+def test_kept_result_is_read_page_by_page_and_is_no_file_that_was_read(bench: Bench, tmp_path: Path) -> None:
     bench.put({"@result/1": "a file that is really called so\n"})
     kept = Artifacts(str(tmp_path / "kept"))
     assert kept.keep("".join(f"{number}\n" for number in range(1, 1_202))) == "@result/1"
@@ -94,7 +94,7 @@ def test_a_kept_result_is_read_page_by_page_and_is_no_file_that_was_read(bench: 
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_an_unknown_reference_is_no_path(bench: Bench, tmp_path: Path, there: bool) -> None:
+def test_unknown_reference_is_no_path(bench: Bench, tmp_path: Path, there: bool) -> None:
     bench.put({"@result/2": "a file"})
     kept = Artifacts(str(tmp_path / "kept"))
     kept.keep("x")
@@ -133,7 +133,7 @@ def test_pages(bench: Bench, data: bytes, arguments: dict[str, int], expected: t
         (" sk-abcdefghijkl1234mnop abc", f" {MARK} [... 4 more characters: start_line 1, start_column 2022]"),
     ],
 )
-def test_a_long_line_is_cut_between_words(bench: Bench, tail: str, shown: str) -> None:
+def test_long_line_is_cut_between_words(bench: Bench, tail: str, shown: str) -> None:
     start = "ab " * 664 + " pass"
     bench.put({"a": f"{start}{tail}\r\n"})
     assert bench.data(read_file, path="a")["content"] == start + shown + "\n"
@@ -144,7 +144,7 @@ _GOES_ON = re.compile(r" \[\.\.\. \d+ more characters: start_line 1, start_colum
 
 @pytest.mark.parametrize("before", [0, 1_990, 60_000])
 @pytest.mark.parametrize("length", [40, 4_080])
-def test_a_long_line_is_read_to_its_end_and_shows_no_part_of_a_secret(bench: Bench, before: int, length: int) -> None:
+def test_long_line_is_read_to_its_end_and_shows_no_part_of_a_secret(bench: Bench, before: int, length: int) -> None:
     secret = "".join(hashlib.sha256(bytes([at % 256, at // 256])).hexdigest()[:9] for at in range(length // 9 + 1))
     bench.put({"a": f'{"ab," * (before // 3)}"password":"{secret}",{"cd," * 2_000}'})
     pieces, column = list[str](), 1
@@ -168,7 +168,7 @@ def test_no_page_shows_a_line_of_a_key(bench: Bench) -> None:
     assert pages == ["# a\n", *[f"{MARK}\n"] * lines, "b = 1\n"]
 
 
-def test_a_page_ends_before_its_json_gets_too_large(bench: Bench) -> None:
+def test_page_ends_before_its_json_gets_too_large(bench: Bench) -> None:
     bench.put({"a": b'"' * 1000 + b"\n" + (b'"' * 1000 + b"\n") * 100})
     many = bench.data(read_file, path="a")
     assert (many["lines_shown"], many["lines_remaining"], many["next_start_line"]) == (24, 77, 25)

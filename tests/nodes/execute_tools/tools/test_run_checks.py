@@ -158,7 +158,7 @@ def test_failures_are_told_the_most_telling_first(bench: Bench) -> None:
         ("IndexError: no argument", []),
     ],
 )
-def test_a_file_that_cannot_be_imported(bench: Bench, error: str, told: list[str]) -> None:
+def test_file_that_cannot_be_imported(bench: Bench, error: str, told: list[str]) -> None:
     bench.put({"app.py": APP})
     result = ran(bench, Scripted([entry(error=error)]), "app.py")
     assert (message(result) if told else result) == (told or none(NO_TEST))
@@ -311,7 +311,7 @@ def test_for_a_model_that_is_not_small_the_words_of_a_request_decide_nothing(ben
     assert message(judged(bench, before_the_first_change, task=""))[0] == "tests/test_app.py fails:"
 
 
-def test_a_test_that_lacked_what_the_turn_has_added_counts(bench: Bench) -> None:
+def test_test_that_lacked_what_the_turn_has_added_counts(bench: Bench) -> None:
     checks = old_failure()
     checks.before["tests/test_app.py"] = outcome("tests/test_app.py", 0, test_b="No module named 'new'")
     assert message(judged(bench, checks, CHANGED, NEW, task=""))[1] == "E  two"
@@ -351,7 +351,7 @@ def test_what_is_missing_counts_where_the_change_needs_it_first(
 
 
 @pytest.mark.parametrize(("manifest", "counts"), [("numpy==2.0\n", False), ("pandas\n", True)])
-def test_a_package_that_a_changed_manifest_names_may_be_missing(bench: Bench, manifest: str, counts: bool) -> None:
+def test_package_that_a_changed_manifest_names_may_be_missing(bench: Bench, manifest: str, counts: bool) -> None:
     checks = Scripted([entry(("passed", ""))])
     checks.ends = {"tests/test_app.py": outcome("tests/test_app.py", 1, test_b=NUMPY)}
     checks.before = {"tests/test_app.py": outcome("tests/test_app.py", 2)}
@@ -385,7 +385,7 @@ def test_before_anything_is_changed_only_what_the_task_is_about_is_told(bench: B
         ("passed", "Add hints.", True),
     ],
 )
-def test_an_example_that_failed_already(bench: Bench, before: str, task: str, counts: bool) -> None:
+def test_example_that_failed_already(bench: Bench, before: str, task: str, counts: bool) -> None:
     checks: Any = Scripted([entry(("different", "0"))])
     first = iter([[entry(("different", "0"))], [entry((before, "1"))]])
     checks.run_examples = lambda *_: next(first)

@@ -68,7 +68,7 @@ def test_without_commands_it_says_how_to_allow_them(bench: Bench) -> None:
     assert bench.error(run_command, argv=["make"]) == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
 
-def test_a_sandbox_that_cannot_start_says_why(bench: Bench) -> None:
+def test_sandbox_that_cannot_start_says_why(bench: Bench) -> None:
     reason = ToolError(code=ToolErrorCode.UNAVAILABLE, message="bubblewrap is not installed")
     output: ToolOutput = run_command.s(ToolContext(bench.workspace, commands=reason), argv=["true"])
     assert output == ToolOutput.failed(reason)
@@ -108,7 +108,7 @@ def test_what_a_model_sees(bench: Bench, result: CommandResult, data: JsonMap) -
         (replace(RESULT, timed_out=True), "make was stopped after 30 s. It had printed nothing."),
     ],
 )
-def test_a_timeout_is_a_failure_with_the_end_of_the_output(bench: Bench, result: CommandResult, message: str) -> None:
+def test_timeout_is_a_failure_with_the_end_of_the_output(bench: Bench, result: CommandResult, message: str) -> None:
     assert ran(bench, result)[0].error == ToolError(code=ToolErrorCode.TIMEOUT, message=message)
 
 
@@ -173,7 +173,7 @@ def test_what_it_changed_is_told_to_the_model_and_to_the_run(bench: Bench) -> No
     )
 
 
-def test_a_denied_file_that_was_made_is_told_without_its_content(bench: Bench) -> None:
+def test_denied_file_that_was_made_is_told_without_its_content(bench: Bench) -> None:
     output = changing(bench, lambda: bench.put({"a/.env": "x"}))
     assert output.result.data["changed_files"] == ["a/.env (created)"]
     assert output.changes == (
@@ -181,7 +181,7 @@ def test_a_denied_file_that_was_made_is_told_without_its_content(bench: Bench) -
     )
 
 
-def test_a_file_that_a_command_rewrote_has_to_be_read_again(bench: Bench) -> None:
+def test_file_that_a_command_rewrote_has_to_be_read_again(bench: Bench) -> None:
     bench.put({"a.py": "a=1\n"})
     bench.run(read_file, path="a.py")
     output = changing(bench, lambda: bench.put({"a.py": "a = 1\n"}))
@@ -189,7 +189,7 @@ def test_a_file_that_a_command_rewrote_has_to_be_read_again(bench: Bench) -> Non
     assert bench.error(write_file, path="a.py", content="a = 2\n").code is ToolErrorCode.CONFLICT
 
 
-def test_a_workspace_that_is_not_watched_is_told_as_such(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workspace_that_is_not_watched_is_told_as_such(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     unwatched = Unwatched("the workspace is large")
     monkeypatch.setattr(MODULE, "watched", lambda _workspace, run, _seconds: (run(), unwatched, ""))
     output = changing(bench, lambda: None)
@@ -205,7 +205,7 @@ def test_a_workspace_that_is_not_watched_is_told_as_such(bench: Bench, monkeypat
     assert (output.changes, late.changes) == ((), ())
 
 
-def test_a_timeout_tells_what_was_changed(bench: Bench) -> None:
+def test_timeout_tells_what_was_changed(bench: Bench) -> None:
     answer = replace(RESULT, timed_out=True, stderr=Ends(b"slow", b"", 4))
     output = changing(bench, lambda: bench.put(dict.fromkeys("abcdefghijklmnopqrstuv", "")), answer)
     names = ", ".join(f"{name} (created)" for name in "abcdefghijklmnopqrst")
@@ -242,7 +242,7 @@ def test_what_a_real_program_changes(bench: Bench, context: Callable[..., ToolCo
     assert [(each.path, each.kind) for each in output.changes] == expected
 
 
-def test_a_machine_without_a_sandbox_offers_no_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machine_without_a_sandbox_offers_no_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     set_sandbox_problem(monkeypatch, "it is simulated")
     message = (
         "Commands cannot be run on this machine, as their sandbox does not start: it is simulated; in a container that"

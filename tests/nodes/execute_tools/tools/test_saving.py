@@ -32,7 +32,7 @@ def loaded(bench: Bench, path: str) -> LoadedText:
     return found
 
 
-def test_a_file_that_changes_meanwhile_is_not_overwritten(bench: Bench) -> None:
+def test_file_that_changes_meanwhile_is_not_overwritten(bench: Bench) -> None:
     bench.put({"a.py": "mine\n"})
     before = loaded(bench, "a.py")
     bench.put({"a.py": "theirs\n"})
@@ -42,7 +42,7 @@ def test_a_file_that_changes_meanwhile_is_not_overwritten(bench: Bench) -> None:
     assert (bench.bytes_of("a.py"), output.changes, output.files_read) == (b"theirs\n", (), {})
 
 
-def test_a_text_that_the_evidence_contradicts_is_not_written(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_that_the_evidence_contradicts_is_not_written(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.put({"a.py": "x = 1\n"})
     before, seen = loaded(bench, "a.py"), list[tuple[object, ...]]()
     refusal = ToolError(code=ToolErrorCode.CHECK_FAILED, message="With this edit ...")
@@ -59,7 +59,7 @@ def test_a_text_that_the_evidence_contradicts_is_not_written(bench: Bench, monke
     assert seen == [("a.py", "x = 1\n", "x = 2\n"), ("b.py", None, "x = 3\n")]
 
 
-def test_a_file_that_is_gone_meanwhile_is_an_error(bench: Bench) -> None:
+def test_file_that_is_gone_meanwhile_is_an_error(bench: Bench) -> None:
     bench.put({"a.py": "x = 1\n"})
     before = loaded(bench, "a.py")
     (bench.root / "a.py").unlink()
@@ -99,7 +99,7 @@ def told(*changes: CommandChange) -> tuple[FileChange, ...]:
         (ChangeKind.EDITED, b"\xff", b"1\n", ""),
     ],
 )
-def test_a_change_is_told_with_its_hashes_and_a_diff_of_its_texts(
+def test_change_is_told_with_its_hashes_and_a_diff_of_its_texts(
     kind: ChangeKind, before: bytes | None, after: bytes | None, diff: str
 ) -> None:
     hashes = ["" if data is None else sha(data) for data in (before, after)]

@@ -71,7 +71,7 @@ def test_context(bench: Bench) -> None:
     assert match == {"path": "a.py", "line": 4, "text": "def add(a, b):", "before": before, "after": after}
 
 
-def test_the_lines_of_a_private_key_are_marks(bench: Bench) -> None:
+def test_lines_of_a_private_key_are_marks(bench: Bench) -> None:
     bench.put({"key.py": f'KEY = """{BLOCKS[0]}"""\nlimit = 10\n'})
     assert places(bench, pattern=BASE64[:8]) == [f"key.py:2:{MARK}", f"key.py:4:{MARK}"]
     [match] = bench.data(search_files, pattern="limit", context_lines=3)["matches"]
@@ -160,7 +160,7 @@ def replaced_by_link(path: Path, target: str) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize("target", ["../outside.txt", "/etc/hostname", ".env", "gone"])
-def test_a_file_that_was_swapped_for_a_link_is_not_shown(
+def test_file_that_was_swapped_for_a_link_is_not_shown(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, target: str
 ) -> None:
     bench.put({"a.txt": "add\n", "b.txt": "add\n", ".env": "add=secret\n", "../outside.txt": "add secret\n"})
@@ -168,7 +168,7 @@ def test_a_file_that_was_swapped_for_a_link_is_not_shown(
     assert places(bench, pattern="add") == ["b.txt:1:add"]
 
 
-def test_a_file_is_searched_as_it_was_opened(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_is_searched_as_it_was_opened(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The name leads outside by the time when the file is read; the handle does not."""
     bench.put({"a.txt": "add\n", "../outside.txt": "add secret\n"})
     search = MODULE.search_handles
@@ -192,7 +192,7 @@ def unreadable(_: Path, file: OpenedFile) -> None:
 
 
 @pytest.mark.parametrize("spoil", [grown, unreadable])
-def test_a_file_in_which_no_key_can_be_looked_for_any_more_is_not_shown(
+def test_file_in_which_no_key_can_be_looked_for_any_more_is_not_shown(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Path, OpenedFile], None]
 ) -> None:
     real = vars(MODULE)["search_handles"]
@@ -233,7 +233,7 @@ def test_where_the_looking_ends_early_there_is_more(bench: Bench, monkeypatch: p
 
 
 @pytest.mark.parametrize("part", ["run_process", "search_handles"])
-def test_a_search_that_takes_too_long_says_what_to_do(bench: Bench, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+def test_search_that_takes_too_long_says_what_to_do(bench: Bench, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
     bench.put(FILES)
     late = ToolError(code=ToolErrorCode.TIMEOUT, message="rg was stopped.")
     monkeypatch.setattr(MODULE, part, lambda *_, **__: late)

@@ -41,7 +41,7 @@ NEED_LEAVE = {"run_command", "http_get", "delegate"}
 """Not offered before a program or a host is allowed."""
 
 
-def test_the_tools_and_what_guard_must_know_of_them() -> None:
+def test_tools_and_what_guard_must_know_of_them() -> None:
     specs = ActionRegistry(default_tools()).specs()
     assert {spec.name: spec.effect for spec in specs} == EFFECTS
     assert [spec.name for spec in specs if spec.terminal] == ["final_answer"]
@@ -85,7 +85,7 @@ WITH_PATH = [tool for tool in default_tools() if "path" in tool.path_fields]
 
 
 @pytest.mark.parametrize("tool", WITH_PATH, ids=lambda tool: tool.name)
-def test_the_schema_shows_path_only_and_says_what_it_is_relative_to(tool: Tool) -> None:
+def test_schema_shows_path_only_and_says_what_it_is_relative_to(tool: Tool) -> None:
     properties = tool.spec.parameters["properties"]
     whole = properties["path"].get("default") == "."
     assert properties["path"]["description"] == (FOLDER if whole else FILE)
@@ -107,7 +107,7 @@ class Page(ToolArguments):
     whole: bool = False
 
 
-def test_the_schema_leaves_out_what_tells_a_model_nothing() -> None:
+def test_schema_leaves_out_what_tells_a_model_nothing() -> None:
     assert Page.model_json_schema()["properties"] == {
         "name": {"title": "Name", "type": "string", "description": "Its name."},
         "first": {"title": "First", "type": "integer", "default": 1, "maximum": 500},
@@ -117,7 +117,7 @@ def test_the_schema_leaves_out_what_tells_a_model_nothing() -> None:
 
 
 @pytest.mark.parametrize("value", [None, 1, {"passed": True}, ["a"]])
-def test_the_answer_comes_back(bench: Bench, value: Any) -> None:
+def test_answer_comes_back(bench: Bench, value: Any) -> None:
     assert bench.data(final_answer, answer="Done.", value=value) == {"answer": "Done."}
     assert final_answer.validate({"answer": "Done.", "value": value}) == {"answer": "Done.", "value": value}
     assert final_answer.terminal
@@ -126,7 +126,7 @@ def test_the_answer_comes_back(bench: Bench, value: Any) -> None:
 STEPS = [{"title": "read"}, {"title": "fix", "status": "in_progress"}, {"title": "look", "status": "done"}]
 
 
-def test_the_plan_is_kept_and_counted(bench: Bench) -> None:
+def test_plan_is_kept_and_counted(bench: Bench) -> None:
     output = bench.run(update_plan, steps=STEPS)
     assert output.result.data == {"pending": 1, "in_progress": 1, "done": 1}
     assert output.plan == Plan(
@@ -146,7 +146,7 @@ def test_the_plan_is_kept_and_counted(bench: Bench) -> None:
         ([{"title": "a"}] * 51, "steps: tuple should have at most 50 items after validation, not 51"),
     ],
 )
-def test_a_plan_is_checked(steps: Any, error: str) -> None:
+def test_plan_is_checked(steps: Any, error: str) -> None:
     errors = update_plan.validate({"steps": steps})
     assert isinstance(errors, list)
     assert error in errors[0]

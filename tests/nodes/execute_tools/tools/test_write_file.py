@@ -9,7 +9,7 @@ from mendgraph.nodes.records import ChangeKind, ToolErrorCode
 from tests.nodes.execute_tools.conftest import Bench
 
 
-def test_a_file_is_created_with_its_folders(bench: Bench) -> None:
+def test_file_is_created_with_its_folders(bench: Bench) -> None:
     output = bench.run(write_file, path="src/new.py", content="x = 'é'\ny = 2")
     assert output.result.data == {"path": "src/new.py", "action": "created", "bytes": 14, "lines": 2}
     assert bench.bytes_of("src/new.py") == "x = 'é'\ny = 2".encode()
@@ -23,7 +23,7 @@ def test_new_file_has_a_bom_where_its_text_begins_with_one(bench: Bench) -> None
     assert bench.bytes_of("b.cs") == b"\xef\xbb\xbfclass B;\n"
 
 
-def test_a_file_that_was_read_may_be_replaced_and_replaced_again(bench: Bench) -> None:
+def test_file_that_was_read_may_be_replaced_and_replaced_again(bench: Bench) -> None:
     bench.put({"a.py": "old\n"})
     (bench.root / "a.py").chmod(0o755)
     bench.data(read_file, path="a.py")
@@ -34,7 +34,7 @@ def test_a_file_that_was_read_may_be_replaced_and_replaced_again(bench: Bench) -
     assert stat.S_IMODE((bench.root / "a.py").stat().st_mode) == 0o755
 
 
-def test_a_file_that_was_not_read_is_shown_and_not_replaced(bench: Bench) -> None:
+def test_file_that_was_not_read_is_shown_and_not_replaced(bench: Bench) -> None:
     bench.put({"a.py": "old\n"})
     data = bench.data(write_file, path="a.py", content="new\n")
     assert (data["content"], data["changed"]) == ("old\n", False)
@@ -43,7 +43,7 @@ def test_a_file_that_was_not_read_is_shown_and_not_replaced(bench: Bench) -> Non
     assert bench.bytes_of("a.py") == b"new\n"
 
 
-def test_a_file_that_has_changed_since_is_not_replaced(bench: Bench) -> None:
+def test_file_that_has_changed_since_is_not_replaced(bench: Bench) -> None:
     bench.put({"a.py": "old\n"})
     bench.data(read_file, path="a.py")
     bench.put({"a.py": "theirs\n"})
@@ -95,7 +95,7 @@ def test_what_is_not_written(bench: Bench, path: str, content: str, code: ToolEr
     assert sorted(each.name for each in bench.root.rglob("*")) == ["a", "a", "binary", "src"]
 
 
-def test_a_file_that_is_not_there_is_made(bench: Bench) -> None:
+def test_file_that_is_not_there_is_made(bench: Bench) -> None:
     output = bench.run(append_file, file_name="logs/new.md", content="one")
     assert output.result.data == {"path": "logs/new.md", "action": "created", "start_line": 1, "lines": 1}
     assert bench.bytes_of("logs/new.md") == b"one"
@@ -145,7 +145,7 @@ LONG = "".join(f"line {number}\n" for number in range(1, 41))
 
 
 @pytest.mark.parametrize("placeholder", ["# ... rest of the code remains unchanged ...", "...", "// existing code"])
-def test_a_placeholder_in_place_of_most_of_a_file_is_refused_with_the_lines_that_would_be_lost(
+def test_placeholder_in_place_of_most_of_a_file_is_refused_with_the_lines_that_would_be_lost(
     bench: Bench, placeholder: str
 ) -> None:
     bench.put({"a.txt": LONG})
@@ -155,7 +155,7 @@ def test_a_placeholder_in_place_of_most_of_a_file_is_refused_with_the_lines_that
     assert bench.bytes_of("a.txt") == LONG.encode()
 
 
-def test_the_loss_decides_and_not_the_sentence_alone(bench: Bench) -> None:
+def test_loss_decides_and_not_the_sentence_alone(bench: Bench) -> None:
     bench.put({"a.txt": LONG, "b.txt": "...\n" + LONG})
     for path, content in (("a.txt", LONG + "...\n"), ("a.txt", "line 1\n"), ("b.txt", "...\nline 1\n")):
         bench.data(read_file, path=path)

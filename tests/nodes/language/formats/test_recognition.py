@@ -137,18 +137,18 @@ def test_complete_calls_are_read_after_prose_and_alone(text: str, calls: list[tu
 
 
 @pytest.mark.parametrize("text", ASKED_AGAIN)
-def test_a_call_that_cannot_be_read_in_one_way_is_asked_for_again(text: str) -> None:
+def test_call_that_cannot_be_read_in_one_way_is_asked_for_again(text: str) -> None:
     assert errors_of(text)
 
 
 @pytest.mark.parametrize("text", QUOTING_ANSWERS)
-def test_a_quoted_call_is_part_of_an_answer(text: str) -> None:
+def test_quoted_call_is_part_of_an_answer(text: str) -> None:
     written = read_written(text, TOOLS, answered=False)
     assert (written.calls, bool(written.quotes)) == ([], True)
 
 
 @pytest.mark.parametrize("text", ANSWERS)
-def test_an_answer_stays_an_answer(text: str) -> None:
+def test_answer_stays_an_answer(text: str) -> None:
     assert read_written(text, TOOLS, answered=False).calls == []
 
 
@@ -172,7 +172,7 @@ QUOTES = st.sampled_from(
 
 
 @given(st.lists(PARAGRAPHS | QUOTES, max_size=6), PARAGRAPHS)
-def test_a_text_that_quotes_calls_never_runs_them(parts: list[str], paragraph: str) -> None:
+def test_text_that_quotes_calls_never_runs_them(parts: list[str], paragraph: str) -> None:
     assert calls_of("\n\n".join([*parts, paragraph])) in ([], [("read_file", {})] * "".join(parts).count("tool:"))
 
 
@@ -182,7 +182,7 @@ ARGUMENTS = '{"path": "a.py"}'
 
 @pytest.mark.parametrize("name", ["name", "tool", "function", "action", "tool_name"])
 @pytest.mark.parametrize("arguments", ["arguments", "parameters", "args", "input", "action_input"])
-def test_a_call_goes_by_many_names(name: str, arguments: str) -> None:
+def test_call_goes_by_many_names(name: str, arguments: str) -> None:
     assert calls_of(f'{{"{name}": "read_file", "{arguments}": {ARGUMENTS}}}') == [CALL[:2]]
     assert calls_of(f'{{"{arguments}": {ARGUMENTS}, "{name}": "read_file"}}') == [CALL[:2]]
 
@@ -238,7 +238,7 @@ def test_json_is_read_where_it_is_whole(body: str, calls: list[tuple[str, dict[s
         ),
     ],
 )
-def test_the_time_for_a_hostile_reply_grows_with_its_length(unit: str) -> None:
+def test_time_for_a_hostile_reply_grows_with_its_length(unit: str) -> None:
     small, large = (steps_of(unit * (size // len(unit))) for size in (2_000, 8_000))
     assert large <= 6 * small + 2_000
 

@@ -161,7 +161,7 @@ def test_every_format_in_every_situation(snapshots: Snapshots) -> None:
 
 
 @pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
-def test_a_correction_names_the_format_and_how_it_is_written_whole(form: CallFormat) -> None:
+def test_correction_names_the_format_and_how_it_is_written_whole(form: CallFormat) -> None:
     half = form.example("write_file", WRITE)[: len(form.example("write_file", WRITE)) // 2]
     state: dict[str, Any] = {"reply": ModelReply(text=half), "step": 3, "profile": NATIVE.profile}
     state |= parse(state, readers()[0][1])  # type: ignore[arg-type]
@@ -171,13 +171,13 @@ def test_a_correction_names_the_format_and_how_it_is_written_whole(form: CallFor
     assert "do not write the call as text" in prompt
 
 
-def test_a_reply_that_was_cut_never_runs() -> None:
+def test_reply_that_was_cut_never_runs() -> None:
     for form in FORMATS:
         reply = ModelReply(text=form.example("read_file", READ), finish_reason=FinishReason.LENGTH)
         assert {outcome(reply, [], reader) for _, reader in readers()} == {"asked again"}
 
 
-def test_the_documents_name_each_format_once() -> None:
+def test_documents_name_each_format_once() -> None:
     names = [form.name for form in FORMATS]
     document = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
     listing = document.partition("These formats are read")[2].partition("\n\n")[2].partition("\n\n")[0]

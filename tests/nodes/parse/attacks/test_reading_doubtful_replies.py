@@ -64,7 +64,7 @@ def test_blocks_without_a_word_answer_no_question() -> None:
     assert read(TEXT._replace(turn=how.turn), BLOCK).reading is Reading.ANSWER
 
 
-def test_the_name_of_the_file_that_was_asked_about_is_no_answer() -> None:
+def test_name_of_the_file_that_was_asked_about_is_no_answer() -> None:
     how = BLOCKS._replace(turn=TurnFacts(request="What does calc.py do?"))
     for text in ("calc.py", "`src/calc.py`"):
         assert read(how, text) == malformed(Kind.INVALID_ANSWER, text, "this shows a file instead of answering")
