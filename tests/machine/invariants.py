@@ -1,4 +1,4 @@
-"""What has to hold of each edge of the machine, whatever the model has said. Source: DESIGN section 2."""
+"""What has to hold of each edge of the machine, whatever the model has said. The invariants are listed in CONTRIBUTING.md."""
 
 from itertools import pairwise
 from typing import Final

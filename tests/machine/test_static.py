@@ -1,4 +1,4 @@
-"""What can be seen of the compiled graph without running it. Source: DESIGN section 2."""
+"""What can be seen of the compiled graph without running it. The invariants are listed in CONTRIBUTING.md."""
 
 import ast
 from collections.abc import Iterable, Mapping

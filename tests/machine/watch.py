@@ -1,4 +1,4 @@
-"""Looks at every checkpoint that a play leaves, and says what DESIGN section 2 forbids about it.
+"""Looks at every checkpoint that a play leaves, and says what the invariants of CONTRIBUTING.md forbid about it.
 
 Of each checkpoint it remembers the play that led there (`Turn`s), so that the same can be played without disturbance.
 """

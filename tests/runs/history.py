@@ -1,4 +1,4 @@
-"""Is this a history that an endpoint accepts? The third invariant of DESIGN section 2, for both protocols."""
+"""Is this a history that an endpoint accepts? The third invariant of CONTRIBUTING.md, for both protocols."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The invariants of DESIGN section 2, under whatever a model may reply.
+"""The invariants of CONTRIBUTING.md, under whatever a model may reply.
 
 Each story is a script of replies drawn by hypothesis, told by a model in this process to the real machine with its real
 tools in a fresh workspace.

@@ -9,7 +9,7 @@ from tests.architecture.product import text_of
 
 PAGE = "docs/documents.md"
 
-DESIGN = """
+SPEC_NAMES = """
 ExtractionErrorType ExtractionError ToolInvocation parse_tool_line extract_tool_invocations_with_errors
 format_extraction_errors SelfHealingConfig HealingAttempt HealingResult generate_corrective_prompt
 attempt_extraction_with_healing FileGuardrailRule GuardrailViolation GuardrailResult DEFAULT_GUARDRAIL_RULES is_env_file
@@ -22,7 +22,7 @@ EngineConfig TraceSink RetryableToolError GuardrailError
 """The names of the five documents, as the table of the design's section 3 has them."""
 
 
-@pytest.mark.parametrize("name", DESIGN.split())
+@pytest.mark.parametrize("name", SPEC_NAMES.split())
 def test_every_name_of_the_documents_is_importable_from_one_module(name: str) -> None:
     assert name in documents.__all__
     assert getattr(documents, name) is not None
