@@ -1,4 +1,4 @@
-"""What has to hold of each edge of the machine, whatever the model has said. The invariants are listed in CONTRIBUTING.md."""
+"""The invariants of CONTRIBUTING.md, checked on each edge that a run of the machine takes."""
 
 from itertools import pairwise
 from typing import Final
