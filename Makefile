@@ -63,7 +63,7 @@ demo: .venv/.demo ## a real bug, repaired by the local model before your eyes (t
 	@$(BIN)/python -P benchmarks/demo/demo.py $(ARGS)
 
 test: setup ## all tests, offline
-	@$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --ignore tests/architecture $(ARGS)
 
 SWEEP ?= all
 SWEPT := tests/crash/test_*sweep.py tests/crash/test_batch_kills.py tests/crash/test_agents_kills.py \
@@ -84,13 +84,14 @@ coverage: setup ## all tests, with the branches that they take: 97 % of all, and
 	@echo "--- the pure files"
 	@$(BIN)/coverage report
 
-lint: setup ## ruff, mypy, pyright on the examples of the documents, the import contracts
+lint: setup ## ruff, mypy, pyright on the examples of the documents, the import contracts, the rules of tests/architecture
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/python -m tests.documents build/examples
 	@$(BIN)/mypy -n 2 mendgraph tests benchmarks build/examples
 	@$(BIN)/basedpyright
 	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/pytest -q -n 2 tests/architecture
 
 docs: setup ## build the site of docs/ into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -f .mkdocs.yml $(ARGS)

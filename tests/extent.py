@@ -16,3 +16,5 @@ LEVEL: Final = EXTENTS.index(EXTENT)
 """0, 1 or 2."""
 in_sweeps = pytest.mark.skipif(LEVEL == 0, reason="make sweep SWEEP=turns runs it, as CI does")
 """For what has no smaller sample: it takes many seconds of CPU, and shows no part that another test does not show."""
+nightly = pytest.mark.skipif(LEVEL < 2, reason="make sweep runs it, as a nightly job does")
+"""For what takes a minute of CPU, and can break only where few changes are made."""

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings, strategies as st
 from mendgraph.nodes.execute_tools.files.tree_walk import Entry, IgnoreRules, parse_glob
 from tests.architecture.backtracking import growth
 from tests.architecture.patterns import patterns, unseen
-from tests.extent import in_sweeps
+from tests.extent import nightly
 
 MOST_GROWTH: Final = 8.0
 OF_ROWS: Final = "in a row of the table of formats, where it is looked at"
@@ -42,7 +42,7 @@ PACKAGES: Final = (
 )
 
 
-@in_sweeps
+@nightly
 @pytest.mark.parametrize("package", PACKAGES)
 def test_no_pattern_of_ours_takes_more_than_linear_time(package: str) -> None:
     here = [each for each in patterns() if next(filter(each.name.startswith, PACKAGES)) == package]

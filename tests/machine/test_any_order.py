@@ -1,4 +1,4 @@
-"""The invariants of CONTRIBUTING.md over random plays: kills, resumes, forks, questions, stops and requests in any order.
+"""The invariants of CONTRIBUTING.md over random plays: kills, resumes, forks, questions and stops in any order.
 
 Each example is a play of some twenty transitions, at 10 ms of CPU each: half of that is SQLite and a thread for each
 event loop. `make test` has time for one play in each of these ways; `MENDGRAPH_EXPLORE=1` plays on with new ones.
