@@ -3,67 +3,29 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from mendgraph.nodes.records import (
-    Answer,
-    CallResult,
-    Correction,
-    LoopRecord,
-    ModelReply,
-    Outcome,
-    OutcomeKind,
-    Plan,
-    PlanStep,
-    Profile,
-    RawCall,
-    Record,
-    StopCause,
-    StopReason,
-    ToolCall,
-    ToolError,
-    ToolErrorCode,
-    ToolResult,
-)
-
-EXAMPLES: list[Record] = [
-    ModelReply(text="hi", calls=(RawCall(call_id="a", tool="read_file", arguments="{}"),)),
-    ToolCall(call_id="a", tool="read_file", arguments={"path": "a.py"}, raw_arguments="{}"),
-    Correction(reply="x", prompt="y"),
-    Answer(text="done", value={"n": 1}),
-    CallResult(call_id="a", tool="read_file", result=ToolResult.success(content="x")),
-    Plan(steps=(PlanStep(title="one"),)),
-    Profile(),
-    LoopRecord(recent=(("a", "b"),)),
-    StopCause(reason=StopReason.ANSWERED, message="m"),
-    Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="m", usage={"total_calls": 1}),
-]
+from mendgraph.nodes.records import Correction, Plan, PlanStep, StopReason, ToolErrorCode, ToolResult
+from tests.nodes.rows import rows
 
 
 def test_record_refuses_unknown_fields_and_changes() -> None:
     with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
         Correction.model_validate({"reply": "x", "prompt": "y", "mood": "z"})
     with pytest.raises(ValidationError, match="frozen"):
-        setattr(EXAMPLES[0], "text", "other")  # noqa: B010 - mypy forbids the plain assignment, as it should
+        setattr(Correction(reply="x", prompt="y"), "reply", "other")  # noqa: B010 - mypy forbids the plain assignment
 
 
-@pytest.mark.parametrize(
-    ("result", "expected"),
-    [
-        (ToolResult.success(path="a.py", lines=3), {"ok": True, "data": {"path": "a.py", "lines": 3}}),
-        (ToolResult.success(), {"ok": True, "data": {}}),
-        (
-            ToolResult.failure(ToolErrorCode.NOT_FOUND, "There is no a.py.", ("b.py",)),
-            {"ok": False, "error": {"code": "not_found", "message": "There is no a.py.", "suggestions": ["b.py"]}},
-        ),
-    ],
+NOT_FOUND = {"code": "not_found", "message": "There is no a.py.", "suggestions": ["b.py"]}
+
+
+@rows(
+    (ToolResult.success(path="a.py", lines=3), {"ok": True, "data": {"path": "a.py", "lines": 3}}),
+    (ToolResult.success(), {"ok": True, "data": {}}),
+    (ToolResult.failure(ToolErrorCode.NOT_FOUND, "There is no a.py.", ("b.py",)), {"ok": False, "error": NOT_FOUND}),
 )
 def test_envelope_has_data_or_an_error(result: ToolResult, expected: dict[str, Any]) -> None:
     assert result.as_map() == expected
     assert result.ok is expected["ok"]
-
-
-def test_error_alone_is_the_inner_envelope() -> None:
-    error = ToolError(code=ToolErrorCode.TIMEOUT, message="Too slow.")
-    assert error.as_map() == {"code": "timeout", "message": "Too slow.", "suggestions": []}
+    assert result.error is None or result.error.as_map() == NOT_FOUND
 
 
 LIMITS = """
@@ -76,11 +38,8 @@ FROM_OUTSIDE = """
 """
 
 
-def test_limits_end_a_run_in_a_budget_stop() -> None:
+def test_reason_is_a_limit_or_from_outside_of_the_model() -> None:
     assert {reason.name for reason in StopReason if reason.is_limit} == set(LIMITS.split())
-
-
-def test_reasons_from_outside_are_no_part_of_the_model() -> None:
     assert {reason.name for reason in StopReason if reason.from_outside} == set(FROM_OUTSIDE.split())
 
 

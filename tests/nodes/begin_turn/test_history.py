@@ -2,16 +2,12 @@
 
 from typing import Any
 
-import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from mendgraph.nodes.begin_turn.turn_start import NOT_RUN, BeginTurnState, close_step, cut_off_items, scrubbed
 from mendgraph.nodes.language.history import close_dangling_calls, settle_exchange
 from mendgraph.nodes.records import (
-    CallError,
     CallResult,
-    ExtractionError,
-    ExtractionErrorType,
     ModelReply,
     Outcome,
     OutcomeKind,
@@ -24,15 +20,10 @@ from mendgraph.nodes.records import (
     ToolErrorCode,
     ToolResult,
 )
+from tests.nodes.rows import rows
 
 EDIT = ToolCall(call_id="c1", tool="edit_file", arguments={"path": "a"}, raw_arguments='{"path": "a"}')
 RUN = ToolCall(call_id="c2", tool="run_command", arguments={"argv": ["ls"]}, raw_arguments='{"argv": ["ls"]}')
-BROKEN = CallError(
-    call_id="c3",
-    tool="x",
-    raw_arguments="{",
-    error=ExtractionError(ExtractionErrorType.INVALID_JSON_SYNTAX, 0, "{", "cut"),
-)
 DONE = CallResult(call_id="c1", tool="edit_file", result=ToolResult.success(path="a"))
 HISTORY: list[AnyMessage] = [HumanMessage("Mend it.", id="1"), HumanMessage("And now?", id="2")]
 CANCELLED = ToolResult.failure(ToolErrorCode.CANCELLED, NOT_RUN)
@@ -46,7 +37,7 @@ def state(protocol: Protocol = Protocol.NATIVE, **more: Any) -> BeginTurnState:
     return BeginTurnState(**{**values, "profile": Profile(protocol=protocol), **more})  # type: ignore[typeddict-item]
 
 
-@pytest.mark.parametrize("protocol", Protocol)
+@rows(*Protocol)
 def test_made_calls_have_their_results_and_the_others_are_cancelled(protocol: Protocol) -> None:
     cut_off = state(protocol)
     reply = cut_off["reply"]
@@ -60,25 +51,10 @@ def test_made_calls_have_their_results_and_the_others_are_cancelled(protocol: Pr
     assert close_dangling_calls(closed) is None
 
 
-def test_results_that_are_known_to_the_state_come_first() -> None:
-    other = CallResult(call_id="c1", tool="edit_file", result=ToolResult.success(path="from the state"))
-    closed = close_step(HISTORY, state(results=[other]), {0: DONE}, {}, "")
-    assert "from the state" in str(closed[2].content)
-
-
-def test_malformed_call_is_answered_too() -> None:
-    closed = close_step(HISTORY, state(items=[EDIT, BROKEN]), {0: DONE}, {}, "")
-    assert [message.type for message in closed] == ["human", "ai", "tool", "tool", "human"]
-    assert close_dangling_calls(closed) is None
-
-
 ENDED = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="Done.")
 
 
-@pytest.mark.parametrize(
-    "settled",
-    [{"items": []}, {"outcome": ENDED}, {"reading": Reading.MALFORMED}, {"reading": Reading.ANSWER}, {"reading": None}],
-)
+@rows({"items": []}, {"outcome": ENDED}, {"reading": Reading.MALFORMED}, {"reading": Reading.ANSWER}, {"reading": None})
 def test_step_that_is_settled_or_never_was_is_not_closed_again(settled: dict[str, Any]) -> None:
     assert cut_off_items(state(**settled)) == []
     assert close_step(HISTORY, state(**settled), {0: DONE}, {}, "") == HISTORY
@@ -93,16 +69,13 @@ def text(given: str) -> str:
     return given.replace("swordfish", "***")
 
 
-@pytest.mark.parametrize(
-    ("content", "clean"),
-    [
-        ("it is swordfish", "it is ***"),
-        (["it is swordfish"], ["it is ***"]),
-        (
-            [{"type": "text", "text": "swordfish"}, {"type": "image_url", "image_url": {"url": "data:x"}}],
-            [{"type": "text", "text": "***"}, {"type": "image_url", "image_url": {"url": "data:x"}}],
-        ),
-    ],
+@rows(
+    ("it is swordfish", "it is ***"),
+    (["it is swordfish"], ["it is ***"]),
+    (
+        [{"type": "text", "text": "swordfish"}, {"type": "image_url", "image_url": {"url": "data:x"}}],
+        [{"type": "text", "text": "***"}, {"type": "image_url", "image_url": {"url": "data:x"}}],
+    ),
 )
 def test_persons_words_are_freed_and_keep_their_id(content: Any, clean: Any) -> None:
     before: list[AnyMessage] = [HumanMessage("first", id="1"), HumanMessage(content, id="2")]
@@ -110,7 +83,7 @@ def test_persons_words_are_freed_and_keep_their_id(content: Any, clean: Any) -> 
     assert scrubbed([HumanMessage("hello"), AIMessage("swordfish")], text) is None
 
 
-@pytest.mark.parametrize("said", ["a\ud800", ["a\ud800"], [{"type": "text", "text": "a\ud800"}]])
+@rows("a\ud800", ["a\ud800"], [{"type": "text", "text": "a\ud800"}])
 def test_half_characters_are_replaced_as_no_checkpoint_holds_them(said: Any) -> None:
     clean = scrubbed([HumanMessage(said)], text)
     assert clean is not None

@@ -4,8 +4,6 @@ import json
 from collections.abc import Iterable
 from typing import NamedTuple
 
-import pytest
-
 from mendgraph.nodes.begin_turn.preload import (
     MAX_BYTES,
     MAX_FEW_BYTES,
@@ -17,13 +15,13 @@ from mendgraph.nodes.begin_turn.preload import (
     read_ahead,
 )
 from mendgraph.nodes.records import EditForm, Profile, Protocol
+from tests.nodes.rows import rows
 
-KNOWN = frozenset({"read_file", "list_files", "run_checks", "search_files"})
 TEXT, NATIVE = Profile(protocol=Protocol.TEXT), Profile(protocol=Protocol.NATIVE)
 BLOCKS = Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS)
 SMALL = (("calc.py", 10), ("names.md", 20))
 LARGE = tuple((f"{name}.py", 1) for name in "abcdef")
-IN_BLOCKS = pytest.mark.parametrize("profile", [BLOCKS, BLOCKS.model_copy(update={"protocol": Protocol.NATIVE})])
+IN_BLOCKS = rows(BLOCKS, BLOCKS.model_copy(update={"protocol": Protocol.NATIVE}))
 
 
 class Workspace(NamedTuple):
@@ -52,11 +50,8 @@ class Workspace(NamedTuple):
 USUAL, ANY_NAME = Workspace(), Workspace(named=frozenset())
 
 
-@pytest.mark.parametrize("profile", [TEXT, NATIVE])
-@pytest.mark.parametrize(
-    ("request_text", "paths"),
-    [("Fix calc.py", ["calc.py"]), ("calc.py is wrong, see names.md", ["calc.py", "names.md"]), ("Fix the bug", [])],
-)
+@rows(TEXT, NATIVE)
+@rows(("Fix calc.py", ["calc.py"]), ("calc.py is wrong, see names.md", ["calc.py", "names.md"]), ("Fix the bug", []))
 def test_outside_the_block_form_named_files_are_read_and_nothing_else(
     request_text: str, paths: list[str], profile: Profile
 ) -> None:
@@ -65,15 +60,12 @@ def test_outside_the_block_form_named_files_are_read_and_nothing_else(
 
 
 @IN_BLOCKS
-@pytest.mark.parametrize(
-    ("request_text", "paths", "code"),
-    [
-        ("Fix calc.py", ["calc.py"], ["calc.py"]),
-        ("Fix names.md", ["names.md"], []),
-        ("Why is calc.py wrong?", ["names.md", "calc.py"], []),
-        ("Fix the bug", ["calc.py", "names.md"], ["calc.py"]),
-        ("Hello.", [], []),
-    ],
+@rows(
+    ("Fix calc.py", ["calc.py"], ["calc.py"]),
+    ("Fix names.md", ["names.md"], []),
+    ("Why is calc.py wrong?", ["names.md", "calc.py"], []),
+    ("Fix the bug", ["calc.py", "names.md"], ["calc.py"]),
+    ("Hello.", [], []),
 )
 def test_in_the_block_form_what_is_to_be_changed_is_shown_and_its_code_checked(
     request_text: str, paths: list[str], code: list[str], profile: Profile
@@ -83,14 +75,11 @@ def test_in_the_block_form_what_is_to_be_changed_is_shown_and_its_code_checked(
 
 
 @IN_BLOCKS
-@pytest.mark.parametrize(
-    ("request_text", "paths", "names"),
-    [
-        ("Fix retry_delay", [], ["retry_delay"]),
-        ("Where are a_1, b_2, c_3 and d_4?", [], ["a_1", "b_2", "c_3"]),
-        ("Fix retry_delay in calc.py", ["calc.py"], []),
-        ("Fix the bug", [], []),
-    ],
+@rows(
+    ("Fix retry_delay", [], ["retry_delay"]),
+    ("Where are a_1, b_2, c_3 and d_4?", [], ["a_1", "b_2", "c_3"]),
+    ("Fix retry_delay in calc.py", ["calc.py"], []),
+    ("Fix the bug", [], []),
 )
 def test_in_a_large_workspace_names_are_searched_for_where_no_file_is_named(
     request_text: str, paths: list[str], names: list[str], profile: Profile
@@ -99,16 +88,13 @@ def test_in_a_large_workspace_names_are_searched_for_where_no_file_is_named(
     assert preload(request_text, profile, large) == read_ahead(paths, names=names)
 
 
-@pytest.mark.parametrize(
-    ("named", "paths"),
-    [
-        ("text.py", ["src/shop/text.py"]),
-        ("shop/text.py", ["src/shop/text.py"]),
-        ("cart.py", ["cart.py"]),
-        ("ext.py", []),
-        ("__init__.py", []),
-        ("late.js, text.py and shop/text.py", ["src/shop/text.py"]),
-    ],
+@rows(
+    ("text.py", ["src/shop/text.py"]),
+    ("shop/text.py", ["src/shop/text.py"]),
+    ("cart.py", ["cart.py"]),
+    ("ext.py", []),
+    ("__init__.py", []),
+    ("late.js, text.py and shop/text.py", ["src/shop/text.py"]),
 )
 def test_file_is_found_by_the_end_of_its_path_where_it_is_the_only_one(named: str, paths: list[str]) -> None:
     names = ("cart.py", "src/cart.py", "src/shop/text.py", "a/__init__.py", "b/__init__.py", "README.md")
@@ -126,22 +112,19 @@ def test_no_more_than_a_few_named_files_are_read() -> None:
     assert preload("What do 4.py and 3.py do?", BLOCKS, files) == expected
 
 
-@pytest.mark.parametrize(("small", "shown"), [(True, ["names.md"]), (False, ["calc.py", "names.md"])])
+@rows((True, ["names.md"]), (False, ["calc.py", "names.md"]))
 def test_what_would_fill_the_window_is_left_for_the_model_to_ask_for(small: bool, shown: list[str]) -> None:
     files = USUAL._replace(sizes={"calc.py": MAX_SMALL_BYTES + 1, "names.md": MAX_SMALL_BYTES})
     profile = TEXT.model_copy(update={"small": small})
     assert preload("calc.py is wrong, see names.md", profile, files) == read_ahead(shown)
 
 
-@pytest.mark.parametrize(
-    ("files", "shown"),
-    [
-        ([("calc.py", 10), ("logo.png", 90_000), ("Makefile", 5), ("docs/A.MD", 7)], ["calc.py", "docs/A.MD"]),
-        ([("a.py", MAX_FEW_BYTES - 1), ("b.py", 1)], ["a.py", "b.py"]),
-        ([("a.py", MAX_FEW_BYTES), ("b.py", 1)], []),
-        ([(f"{name}.py", 1) for name in "abcde"], [f"{name}.py" for name in "abcde"]),
-        ([(f"{name}.py", 1) for name in "abcdef"], []),
-    ],
+@rows(
+    ([("calc.py", 10), ("logo.png", 90_000), ("Makefile", 5), ("docs/A.MD", 7)], ["calc.py", "docs/A.MD"]),
+    ([("a.py", MAX_FEW_BYTES - 1), ("b.py", 1)], ["a.py", "b.py"]),
+    ([("a.py", MAX_FEW_BYTES), ("b.py", 1)], []),
+    ([(f"{name}.py", 1) for name in "abcde"], [f"{name}.py" for name in "abcde"]),
+    ([(f"{name}.py", 1) for name in "abcdef"], []),
 )
 def test_small_workspace_is_shown_as_a_whole(files: list[tuple[str, int]], shown: list[str]) -> None:
     assert few_files(files) == shown
@@ -166,17 +149,14 @@ def shop(**more: str) -> Workspace:
 
 
 @IN_BLOCKS
-@pytest.mark.parametrize(
-    ("request_text", "shown", "checked"),
-    [
-        ("The total is wrong when there is a discount, please fix it.", ["src/shop/cart.py"], ["src/shop/cart.py"]),
-        ("add a --verbose flag to the cli", ["src/shop/cli.py"], ["src/shop/cli.py"]),
-        ('"Total:" should be "Sum:"', ["src/shop/cli.py"], ["src/shop/cli.py"]),
-        ("does the cart have a total?", ["src/shop/cli.py", "src/shop/cart.py"], []),
-        ("fix the failing test", CODE, [*CODE, "tests/test_cart.py", "tests/test_text.py"]),
-        ("write a test for parse_price", ["tests/test_cart.py", "src/shop/prices.py"], None),
-        ("Please write tests for shorten", ["tests/test_text.py", "src/shop/text.py"], None),
-    ],
+@rows(
+    ("The total is wrong when there is a discount, please fix it.", ["src/shop/cart.py"], ["src/shop/cart.py"]),
+    ("add a --verbose flag to the cli", ["src/shop/cli.py"], ["src/shop/cli.py"]),
+    ('"Total:" should be "Sum:"', ["src/shop/cli.py"], ["src/shop/cli.py"]),
+    ("does the cart have a total?", ["src/shop/cli.py", "src/shop/cart.py"], []),
+    ("fix the failing test", CODE, [*CODE, "tests/test_cart.py", "tests/test_text.py"]),
+    ("write a test for parse_price", ["tests/test_cart.py", "src/shop/prices.py"], None),
+    ("Please write tests for shorten", ["tests/test_text.py", "src/shop/text.py"], None),
 )
 def test_request_that_names_no_file_is_about_what_speaks_of_the_same(
     request_text: str, shown: list[str], checked: list[str] | None, profile: Profile
@@ -185,24 +165,21 @@ def test_request_that_names_no_file_is_about_what_speaks_of_the_same(
     assert preload(request_text, profile, shop(), checked=True) == expected
 
 
-@pytest.mark.parametrize(
-    "request_text",
-    [
-        "rename calc to compute_total everywhere",
-        "Please rename the function `calc` to compute_total everywhere.",
-        "Rename calc to compute_total.",
-        "Rename calc in src/shop/cart.py to compute_total",
-        "Rename the function calc to compute_total in cart.py.",
-    ],
-)
-def test_new_name_is_given_everywhere_without_a_model(request_text: str) -> None:
-    made = preload(request_text, BLOCKS, shop(), checked=True)
-    assert made is not None
-    assert [call.tool for call in made.calls] == ["apply_patch", "final_answer"]
-    patch = json.loads(str(made.calls[0].arguments))["patch"]
-    assert (
-        patch
-        == """*** Begin Patch
+MANY = {f"{number}.py": "x\n" for number in range(MOST_LOOKED_AT)}
+EVERYWHERE = "rename calc to compute_total everywhere"
+
+
+def patched(request_text: str, **more: str) -> str | None:
+    """The patch with which a name is changed before the model is asked; None where it is left to the model."""
+    ahead = preload(request_text, BLOCKS, shop(**more), checked=True)
+    assert ahead is not None
+    if [call.tool for call in ahead.calls] != ["apply_patch", "final_answer"]:
+        assert "apply_patch" not in {call.tool for call in ahead.calls}
+        return None
+    return str(json.loads(str(ahead.calls[0].arguments))["patch"])
+
+
+RENAMED = """*** Begin Patch
 *** Update File: src/shop/cart.py
 @@
 -def calc(cart):
@@ -219,17 +196,57 @@ def test_new_name_is_given_everywhere_without_a_model(request_text: str) -> None
 -from shop.cart import calc
 +from shop.cart import compute_total
 *** End Patch"""
-    )
 
 
-@pytest.mark.parametrize(
-    ("request_text", "other", "shown"),
-    [
-        pytest.param("The cli is slow, fix it.", "cli cli cli", "cli", id="a file's name"),
-        pytest.param("return of the shop rebate is wrong", "rebate", "other", id="a rare word"),
-        pytest.param("fix the quantities", "quantity = 1", "other", id="a word's other form"),
-        pytest.param("fix the discount when there is one", "when there is one", "cart", id="words that say nothing"),
-    ],
+@rows(
+    EVERYWHERE,
+    "Please rename the function `calc` to compute_total everywhere.",
+    "Rename calc to compute_total.",
+    "Rename calc in src/shop/cart.py to compute_total",
+    "Rename the function calc to compute_total in cart.py.",
+)
+def test_new_name_is_given_everywhere_without_a_model(request_text: str) -> None:
+    assert patched(request_text) == RENAMED
+
+
+def test_all_that_is_clearly_the_name_is_renamed() -> None:
+    text = "from .cart import (\n    calc,\n)\n__all__ = ['calc']\ncart.calc() == calc == self.calc\n"
+    patch = patched(EVERYWHERE, **{"src/shop/other.py": text})
+    assert patch is not None
+    assert [line for line in patch.splitlines() if line.startswith("+")][-3:] == [
+        "+    compute_total,",
+        "+__all__ = ['compute_total']",
+        "+cart.compute_total() == compute_total == self.compute_total",
+    ]
+
+
+UNCLEAR = [
+    *("def calc(): ...\n", "import maths\nmaths.calc()\n", "found().calc()\n", "from maths import sine, calc\n"),
+    *("from maths import (\n    sine,\n    calc,\n)\n", "calc = 1\n", "draw(calc=True)\n", "{calc: 1}\n"),
+    *('row["calc"]\n', "# what a calc is\n", "see calc, or ask for calc that rounds\n"),
+]
+
+
+@rows(
+    (f"{EVERYWHERE} and fix it", {}),
+    ("rename calc to shorten everywhere", {}),
+    ("rename nothing_here to compute_total everywhere", {}),
+    ("rename calc to class everywhere", {}),
+    ("rename calc to compute_total in README.md", {}),
+    ("rename calc to sum everywhere", {}),
+    (EVERYWHERE, MANY),
+    (EVERYWHERE, {"big.txt": "x" * MAX_BYTES}),
+    *((EVERYWHERE, {"src/shop/other.py": text}) for text in UNCLEAR),
+)
+def test_more_than_a_new_name_or_an_unclear_one_is_left_to_the_model(request_text: str, more: dict[str, str]) -> None:
+    assert patched(request_text, **more) is None
+
+
+@rows(
+    ("The cli is slow, fix it.", "cli cli cli", "cli"),
+    ("return of the shop rebate is wrong", "rebate", "other"),
+    ("fix the quantities", "quantity = 1", "other"),
+    ("fix the discount when there is one", "when there is one", "cart"),
 )
 def test_words_count_by_what_they_say(request_text: str, other: str, shown: str) -> None:
     files = shop(**{"src/shop/other.py": f"{other}\n"})
@@ -241,85 +258,30 @@ FRAMES = f"Traceback:\n{TRACE.format('src/shop/cli.py')}\n{TRACE.format('src/sho
 CART, CLI = "src/shop/cart.py", "src/shop/cli.py"
 
 
-@pytest.mark.parametrize(
-    ("request_text", "shown"),
-    [
-        pytest.param("it still fails", [CLI], id="what was changed before"),
-        pytest.param(f"{FAILED.format('cli_test.py')}", [CLI], id="a test that is not there"),
-        pytest.param(FAILED.format("tests/test_cart.py"), ["tests/test_cart.py", CLI], id="a test beside it"),
-        pytest.param("tests/test_cart.py still fails", ["tests/test_cart.py", CLI], id="a test that is named"),
-        pytest.param(f"{FAILED.format('x_test.py')}\nFix the cart.", [CLI], id="output with an order"),
-        pytest.param(f"{FAILED.format('cli_test.py')}\nE   what?", [CLI], id="output that asks"),
-        pytest.param(TRACE.format("gone.py"), [CLI], id="output of a file that is not there"),
-        pytest.param(f"How do I fix the discount of {CLI}?", [CLI], id="a question that names a file"),
-        pytest.param("How do I fix the discount?", [CART], id="a question"),
-        pytest.param(FRAMES, [CLI, CART], id="the last frame comes last"),
-        pytest.param(f"{FRAMES}\nFix {CLI}.", [CART, CLI], id="what is spoken of comes last"),
-        pytest.param("Now please mend that.", [CLI], id="an order that speaks of nothing"),
-        pytest.param("now fix the cart", [CART], id="another file's name"),
-        pytest.param("write a test for parse_price", ["tests/test_cart.py", "src/shop/prices.py"], id="a new test"),
-        pytest.param("Hello.", [], id="no work"),
-    ],
+@rows(
+    ("it still fails", [CLI]),
+    (f"{FAILED.format('cli_test.py')}", [CLI]),
+    (FAILED.format("tests/test_cart.py"), ["tests/test_cart.py", CLI]),
+    ("tests/test_cart.py still fails", ["tests/test_cart.py", CLI]),
+    (f"{FAILED.format('x_test.py')}\nFix the cart.", [CLI]),
+    (f"{FAILED.format('cli_test.py')}\nE   what?", [CLI]),
+    (TRACE.format("gone.py"), [CLI]),
+    (f"How do I fix the discount of {CLI}?", [CLI]),
+    ("How do I fix the discount?", [CART]),
+    (FRAMES, [CLI, CART]),
+    (f"{FRAMES}\nFix {CLI}.", [CART, CLI]),
+    ("Now please mend that.", [CLI]),
+    ("now fix the cart", [CART]),
+    ("write a test for parse_price", ["tests/test_cart.py", "src/shop/prices.py"]),
+    ("Hello.", []),
 )
 def test_request_goes_on_with_what_was_worked_on_before(request_text: str, shown: list[str]) -> None:
     files = shop()._replace(named=frozenset(SHOP))
     assert preload(request_text, BLOCKS, files, before=[CLI, "gone.py"]) == read_ahead(shown)
 
 
-MANY = {f"{number}.py": "x\n" for number in range(MOST_LOOKED_AT)}
-
-
 def test_in_a_large_workspace_nothing_is_guessed() -> None:
     assert preload("fix the discount of the cart", BLOCKS, shop(**MANY)) == read_ahead([])
-
-
-def test_what_is_clear_beside_it_gets_the_new_name() -> None:
-    text = "from .cart import (\n    calc,\n)\n__all__ = ['calc']\ncart.calc() == calc == self.calc\n"
-    made = preload("rename calc to compute_total everywhere", BLOCKS, shop(**{"src/shop/other.py": text}))
-    assert made is not None
-    patch = json.loads(str(made.calls[0].arguments))["patch"]
-    assert [line for line in patch.splitlines() if line.startswith("+")][-3:] == [
-        "+    compute_total,",
-        "+__all__ = ['compute_total']",
-        "+cart.compute_total() == compute_total == self.compute_total",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("request_text", "more"),
-    [
-        ("rename calc to compute_total everywhere and fix it", {}),
-        ("rename calc to shorten everywhere", {}),
-        ("rename nothing_here to compute_total everywhere", {}),
-        ("rename calc to class everywhere", {}),
-        ("rename calc to compute_total in README.md", {}),
-        ("rename calc to sum everywhere", {}),
-        ("rename calc to compute_total everywhere", MANY),
-        ("rename calc to compute_total everywhere", {"big.txt": "x" * MAX_BYTES}),
-        *(
-            ("rename calc to compute_total everywhere", {"src/shop/other.py": text})
-            for text in (
-                "def calc(): ...\n",
-                "import maths\nmaths.calc()\n",
-                "found().calc()\n",
-                "from maths import sine, calc\n",
-                "from maths import (\n    sine,\n    calc,\n)\n",
-                "calc = 1\n",
-                "draw(calc=True)\n",
-                "{calc: 1}\n",
-                'row["calc"]\n',
-                "# what a calc is\n",
-                "see calc, or ask for calc that rounds\n",
-            )
-        ),
-    ],
-)
-def test_what_is_more_than_a_new_name_or_not_clear_is_left_to_the_model(
-    request_text: str, more: dict[str, str]
-) -> None:
-    made = preload(request_text, BLOCKS, shop(**more))
-    assert made is not None
-    assert "apply_patch" not in {call.tool for call in made.calls}
 
 
 def test_what_is_read_ahead_is_a_reply_of_calls() -> None:

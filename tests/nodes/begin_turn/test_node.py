@@ -1,7 +1,6 @@
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
-import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
 
 from mendgraph.nodes.begin_turn.node import begin_turn
@@ -19,36 +18,22 @@ from mendgraph.nodes.records import (
     StopCause,
     StopReason,
 )
+from tests.nodes.rows import rows
 
 BLOCKS = Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS, embedded=True)
 NO_REQUEST = "There is no request: send a person's message, with text in it."
 DANGLING = AIMessage("", tool_calls=[{"name": "f", "args": {}, "id": "x", "type": "tool_call"}])
 
 
-def begun(
-    state: BeginTurnState,
-    profile: Profile | None = None,
-    problem: str | None = None,
-    files: Iterable[tuple[str, int]] = (),
-    read_ahead: bool = True,
-    checked: bool = False,
-) -> dict[str, Any]:
+def begun(state: BeginTurnState, profile: Profile | None = None, problem: str | None = None) -> dict[str, Any]:
     using = TurnResources(
-        profile or Profile(),
-        problem,
-        lambda new: ("replaced", new),
-        str,
-        Workspace(files),
-        read_ahead=read_ahead,
-        checked=checked,
+        profile or Profile(), problem, lambda new: ("replaced", new), str, Workspace(), read_ahead=True
     )
     return begin_turn(state, using)
 
 
-class Workspace(NamedTuple):
-    """It has `calc.py`, and `files` to show."""
-
-    files: Iterable[tuple[str, int]]
+class Workspace:
+    """It has `calc.py`."""
 
     def exists(self, path: str) -> bool:
         return path == "calc.py"
@@ -57,7 +42,7 @@ class Workspace(NamedTuple):
         return 0
 
     def readable(self) -> Iterable[tuple[str, int]]:
-        return self.files
+        return ()
 
     def head(self, *_: object) -> None:
         return None
@@ -74,43 +59,21 @@ def test_turn_begins_fresh_and_keeps_the_plan() -> None:
     assert begun(BeginTurnState(messages=[HumanMessage("Fix it")], plan=plan)) == fresh(plan=plan)
 
 
-@pytest.mark.parametrize("protocol", list(Protocol))
-def test_named_files_are_read_before_the_model_is_asked(protocol: Protocol) -> None:
-    profile = Profile(protocol=protocol)
-    state = BeginTurnState(messages=[HumanMessage("Fix calc.py and other.py")])
-    assert begun(state, profile) == fresh(profile=profile, preload=read_ahead(["calc.py"]))
-    for checked in (True, False):
-        assert begun(state, profile, read_ahead=False, checked=checked) == fresh(profile=profile)
-
-
-def test_only_the_last_request_is_read_for_names() -> None:
-    history: list[AnyMessage] = [HumanMessage("Fix calc.py"), AIMessage("Done."), HumanMessage("Thanks.")]
-    assert begun(BeginTurnState(messages=history)) == fresh()
-
-
-def test_dangling_call_is_closed_before_the_request() -> None:
-    history: list[AnyMessage] = [HumanMessage("Fix it"), DANGLING, HumanMessage("And?")]
-    assert begun(BeginTurnState(messages=history)) == fresh(messages=("replaced", close_dangling_calls(history)))
-
-
 FIX = HumanMessage("Fix it")
 ENDED = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="", answer="It is fixed.")
 
 
-@pytest.mark.parametrize(
-    ("history", "outcome"),
-    [
-        ([], None),
-        ([HumanMessage(" \n")], None),
-        ([HumanMessage([{"type": "image_url", "image_url": {"url": "data:"}}])], None),
-        ([FIX, AIMessage("Sure."), HumanMessage(" \n")], None),
-        ([AIMessage("I say something."), DANGLING, ToolMessage("{}", tool_call_id="x")], None),
-        ([FIX, AIMessage("It is fixed.")], ENDED),
-        (
-            [FIX, AIMessage("BUDGET_STOP (max_steps): Stopped.")],
-            ENDED.model_copy(update={"kind": OutcomeKind.BUDGET_STOP, "answer": ""}),
-        ),
-    ],
+@rows(
+    ([], None),
+    ([HumanMessage(" \n")], None),
+    ([HumanMessage([{"type": "image_url", "image_url": {"url": "data:"}}])], None),
+    ([FIX, AIMessage("Sure."), HumanMessage(" \n")], None),
+    ([AIMessage("I say something."), DANGLING, ToolMessage("{}", tool_call_id="x")], None),
+    ([FIX, AIMessage("It is fixed.")], ENDED),
+    (
+        [FIX, AIMessage("BUDGET_STOP (max_steps): Stopped.")],
+        ENDED.model_copy(update={"kind": OutcomeKind.BUDGET_STOP, "answer": ""}),
+    ),
 )
 def test_without_a_request_there_is_nothing_to_do(history: list[AnyMessage], outcome: Outcome | None) -> None:
     """As where a thread's last turn is over and nobody has said anything since."""
@@ -119,14 +82,11 @@ def test_without_a_request_there_is_nothing_to_do(history: list[AnyMessage], out
     assert begun(state, BLOCKS) == fresh(profile=BLOCKS, stop=stop)
 
 
-@pytest.mark.parametrize(
-    "since",
-    [
-        [DANGLING, ToolMessage("Transferred.", tool_call_id="x")],
-        [DANGLING],
-        [HumanMessage("tool_result({})", name=RESULT_MESSAGE_NAME)],
-        [AIMessage("The plan: add."), SystemMessage("You are the coder.")],
-    ],
+@rows(
+    [DANGLING, ToolMessage("Transferred.", tool_call_id="x")],
+    [DANGLING],
+    [HumanMessage("tool_result({})", name=RESULT_MESSAGE_NAME)],
+    [AIMessage("The plan: add."), SystemMessage("You are the coder.")],
 )
 def test_conversation_that_is_handed_on_has_the_last_persons_request(since: list[AnyMessage]) -> None:
     """What follows it stays as it is, each call has one result, and a message of ours ends it."""
@@ -138,7 +98,7 @@ def test_conversation_that_is_handed_on_has_the_last_persons_request(since: list
     assert (isinstance(added, HumanMessage), added.text, is_request(added)) == (True, HANDED_ON, False)
 
 
-@pytest.mark.parametrize("history", [[], [HumanMessage("Fix calc.py")]])
+@rows([], [HumanMessage("Fix calc.py")])
 def test_problem_of_the_context_is_told_first(history: list[AnyMessage]) -> None:
     stop = StopCause(reason=StopReason.INVALID_REQUEST, message="There is no folder 'x'.")
     assert begun(BeginTurnState(messages=history), problem=stop.message) == fresh(stop=stop)

@@ -1,9 +1,8 @@
 import json
 from collections.abc import Sequence
 
-import pytest
 from hypothesis import given, settings, strategies as st
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from mendgraph.nodes.call_model.window import (
     TARGET,
@@ -18,9 +17,10 @@ from mendgraph.nodes.call_model.window import (
     shown,
     summary_request,
 )
-from mendgraph.nodes.language.history import is_request
+from mendgraph.nodes.language.history import close_dangling_calls, is_request
 from mendgraph.nodes.records import Plan, PlanStep, Protocol, StopCause
 from tests.nodes.call_model.window_histories import exchange, histories, read, size_of, tokens, with_ids
+from tests.nodes.rows import rows
 
 TASK = HumanMessage("Fix the add function in calc.py, please.")
 GARBAGE, EMPTY_PLAN = "I cannot do that.", Plan()
@@ -47,14 +47,9 @@ def talk(steps: int, said: str = "I think about it. " * 60, protocol: Protocol =
     return with_ids([TASK, *(m for at in range(steps) for m in exchange(protocol, read(9, f"f{at}.py"), said=said))])
 
 
-def reading(steps: int, characters: int = 3_000, protocol: Protocol = Protocol.NATIVE) -> list[AnyMessage]:
-    """A turn of large results."""
-    return with_ids([TASK, *(m for at in range(steps) for m in exchange(protocol, read(characters, f"f{at}.py")))])
-
-
-@pytest.mark.parametrize("protocol", list(Protocol))
+@rows(*Protocol)
 def test_old_results_are_cleared_first(protocol: Protocol) -> None:
-    history = reading(11, protocol=protocol)
+    history = with_ids([TASK, *(m for at in range(11) for m in exchange(protocol, read(3_000, f"f{at}.py")))])
     done = look(history)
     assert isinstance(done, Compacted)
     cleared = [str(message.id) for message in history[2:-6:2]]
@@ -68,7 +63,25 @@ def test_old_results_are_cleared_first(protocol: Protocol) -> None:
     assert look(history, done.window) is None
 
 
-@pytest.mark.parametrize("protocol", list(Protocol))
+HEAD = f"""\
+The beginning of this conversation is not shown any more, to save room; files can be read again.
+
+From an automatic summary of what was before, not the person's words:
+Done so far:
+- read a.py
+Left to do:
+- mend it
+
+Changed files: a.py
+
+The plan:
+[ ] Mend
+
+The request, which you are working on:
+{TASK.text}"""
+
+
+@rows(*Protocol)
 def test_where_clearing_is_not_enough_the_model_sums_up_the_beginning(protocol: Protocol) -> None:
     history = talk(40, protocol=protocol)
     asked = compact(history, WHOLE, Plan(steps=(PlanStep(title="Mend"),)), ["a.py", "a.py"], size_of, BUDGET)
@@ -77,36 +90,11 @@ def test_where_clearing_is_not_enough_the_model_sums_up_the_beginning(protocol: 
     done = asked.conclude(f"```json\n{GOOD}\n```")
     view = shown(history, done.window)
     assert (done.kind, done.window.no_summary) == ("summarised", False)
-    assert (
-        view[0].text
-        == done.window.head
-        == (
-            "The beginning of this conversation is not shown any more, to save room; files can be read again.\n\n"
-            "From an automatic summary of what was before, not the person's words:\n"
-            "Done so far:\n- read a.py\nLeft to do:\n- mend it\n\n"
-            "Changed files: a.py\n\n"
-            "The plan:\n[ ] Mend\n\n"
-            f"The request, which you are working on:\n{TASK.text}"
-        )
-    )
+    assert view[0].text == done.window.head == HEAD
     assert view[1:] == history[-len(view) + 1 :]
     assert isinstance(view[1], AIMessage)
     assert tokens(view) <= AIM
     assert (done.tokens_before, done.tokens_after) == (tokens(history) + 900, tokens(view) + 900)
-
-
-@pytest.mark.parametrize("reply", [GARBAGE, "", json.dumps({"done": ["x" * 399] * 20, "left": ["y" * 399] * 20})])
-def test_useless_summary_lets_the_window_slide(reply: str) -> None:
-    history = talk(40)
-    asked = look(history)
-    assert isinstance(asked, NeedsSummary)
-    done = asked.conclude(reply)
-    assert done.window == asked.fallback.window.model_copy(update={"no_summary": True})
-    assert done.kind == "slid"
-    assert TASK.text in done.window.head
-    again = look(history, Window(no_summary=True))
-    assert isinstance(again, Compacted)
-    assert again.kind == "slid"
 
 
 def test_second_summary_takes_up_the_first_and_a_slide_keeps_it() -> None:
@@ -133,20 +121,6 @@ def test_requests_of_earlier_turns_are_quoted_and_a_shown_request_is_not() -> No
     assert TASK.text in [message.text for message in shown(history, done.window)]
 
 
-def paired(view: Sequence[AnyMessage]) -> bool:
-    """Whether each native call has its result right after it, and no result stands alone."""
-    waiting: list[str | None] = []
-    for message in view:
-        if isinstance(message, ToolMessage):
-            if not waiting or waiting.pop(0) != message.tool_call_id:
-                return False
-        elif waiting:
-            return False
-        if isinstance(message, AIMessage):
-            waiting = [call["id"] for call in message.tool_calls]
-    return not waiting
-
-
 @given(histories(), st.sampled_from([GOOD, GARBAGE]), st.integers(2_000, 24_000), st.booleans())
 @settings(deadline=None, max_examples=40)
 def test_whatever_the_history_the_view_is_whole_and_fits(
@@ -161,7 +135,7 @@ def test_whatever_the_history_the_view_is_whole_and_fits(
     window = WHOLE if done is None else done.window
     view = shown(history, window)
     assert tokens(view) <= hard
-    assert paired(view)
+    assert close_dangling_calls(view) is None
     assert any(request in message.text for message in view)
     if history[-1] != [m for m in history if is_request(m)][-1]:
         assert len(view) > 1
@@ -171,9 +145,8 @@ def test_whatever_the_history_the_view_is_whole_and_fits(
         assert again is None or isinstance(again, Compacted)
 
 
-@pytest.mark.parametrize("protocol", list(Protocol))
-@pytest.mark.parametrize("reply", [GOOD, GARBAGE])
-def test_three_hundred_steps_on_16k_never_overflow_and_seldom_compact(protocol: Protocol, reply: str) -> None:
+@rows((GOOD, Protocol.NATIVE), (GARBAGE, Protocol.TEXT))
+def test_three_hundred_steps_on_16k_never_overflow_and_seldom_compact(reply: str, protocol: Protocol) -> None:
     history, window, made = with_ids([TASK]), WHOLE, StandIns()
     done: list[Compacted] = []
     asked = 0
@@ -190,7 +163,7 @@ def test_three_hundred_steps_on_16k_never_overflow_and_seldom_compact(protocol: 
         view = shown(history, window, made)
         assert tokens(view) <= MOST
         assert any(TASK.text in message.text for message in view)
-        assert paired(view)
+        assert close_dangling_calls(view) is None
     assert 5 <= len(done) <= 30
     assert all(each.tokens_after < 0.7 * each.tokens_before for each in done)
     assert asked == (1 if reply == GARBAGE else [each.kind for each in done].count("summarised"))

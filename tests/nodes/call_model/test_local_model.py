@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from mendgraph.nodes.call_model.weights import parts_folder
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 from tests.doubles.fake_weights import fake_weights
 from tests.doubles.tiny_model import write_tiny_model
+from tests.nodes.rows import rows
 
 FAKE = fake_weights()
 MODEL = "qwen2.5-coder-1.5b"
@@ -42,13 +43,6 @@ def program(tmp_path: Path) -> Program:
     return write
 
 
-@pytest.fixture
-def server(program: Program) -> Iterator[LocalServer]:
-    server = running(start_local_server("w", program=program(SERVES)))
-    yield server
-    server.stop()
-
-
 def running(server: LocalServer | ProviderFailure) -> LocalServer:
     assert isinstance(server, LocalServer)
     return server
@@ -58,15 +52,13 @@ def unavailable(message: str) -> ProviderFailure:
     return ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=message)
 
 
-def test_server_that_announces_itself_can_be_talked_to(server: LocalServer) -> None:
+def test_server_that_announces_itself_can_be_talked_to_and_is_reached_by_no_ctrl_c(program: Program) -> None:
+    server = running(start_local_server("w", program=program(SERVES)))
     assert (server.base_url, server.model, server.alive) == ("http://127.0.0.1:1/v1", MODEL, True)
+    assert os.getsid(server.pid) == server.pid
     server.stop()
     assert not server.alive
     server.stop()
-
-
-def test_server_has_a_session_of_its_own_so_that_ctrl_c_does_not_reach_it(server: LocalServer) -> None:
-    assert os.getsid(server.pid) == server.pid
 
 
 def test_child_is_told_what_to_serve_in_a_calm_clean_environment(
@@ -83,15 +75,12 @@ def test_child_is_told_what_to_serve_in_a_calm_clean_environment(
     assert server.base_url == f"{[arguments, environment]!r}/v1"
 
 
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        (REFUSES, "(srv start: no good)"),
-        ("raise SystemExit(3)", "(exit code 3)"),
-        ("print('hello', flush=True)", "(instead of its address it said b'hello\\n')"),
-    ],
+@rows(
+    (REFUSES, "(srv start: no good)"),
+    ("raise SystemExit(3)", "(exit code 3)"),
+    ("print('hello', flush=True)", "(instead of its address it said b'hello\\n')"),
 )
-def test_server_that_does_not_start_is_reported_in_its_own_words(program: Program, source: str, message: str) -> None:
+def test_server_that_does_not_start_is_reported_in_its_own_words(source: str, message: str, program: Program) -> None:
     failure = start_local_server("w", program=program(source))
     assert failure == unavailable(f"the local model server did not start {message}: {STATUS}")
 
@@ -113,71 +102,54 @@ PARENT = """
 import os, sys
 from mendgraph.nodes.call_model.local_model import start_local_server
 start_local_server("w", program=[sys.executable, "-I", "-S", sys.argv[1]])
-{end}
+os.kill(os.getpid(), 9)
 """
 
 
-@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "sys.exit()"])
-def test_it_ends_with_its_parent_however_that_ends(program: Program, tmp_path: Path, end: str) -> None:
+def test_server_ends_with_its_parent(program: Program, tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     farewell = f"open({str(gone)!r}, 'w').close()\n"
     by_signal = f"import signal\nsignal.signal(signal.SIGTERM, lambda *_: open({str(gone)!r}, 'w').close())\n"
     script = program(by_signal + SERVES + farewell)[-1]
-    subprocess.run([sys.executable, "-c", PARENT.format(end=end), script], check=False)
+    subprocess.run([sys.executable, "-c", PARENT, script], check=False)
     limit = time.monotonic() + 5
     while not gone.exists() and time.monotonic() < limit:
         time.sleep(0.01)
     assert gone.exists()
 
 
-@pytest.fixture
-def slot(program: Program) -> Iterator[ServerSlot]:
+def test_all_threads_share_one_server_and_one_that_died_is_started_again(program: Program) -> None:
     slot = ServerSlot(lambda: start_local_server("w", program=program(SERVES)))
-    yield slot
-    running(slot.get()).stop()
-
-
-def test_all_threads_share_one_server(slot: ServerSlot) -> None:
     servers: list[LocalServer | ProviderFailure] = []
     threads = [threading.Thread(target=lambda: servers.append(slot.get())) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len({running(server).pid for server in servers}) == 1
-
-
-def test_server_that_died_is_started_again(slot: ServerSlot) -> None:
-    first = running(slot.get())
+    [first, *others] = map(running, servers)
+    assert {server.pid for server in others} == {first.pid}
     os.kill(first.pid, signal.SIGKILL)
     first.stop()
     second = running(slot.get())
     assert (second.alive, second.pid == first.pid) == (True, False)
+    second.stop()
 
 
-@pytest.fixture
-def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_model, "find_spec", lambda _: object())
+MISSING = "the embedded model's weights are {}: run `mendgraph model pull`"
 
 
-@pytest.mark.usefixtures("installed")
-@pytest.mark.parametrize(
-    ("data", "parts", "message"),
-    [
-        (None, False, "the embedded model's weights are not on this machine: run `mendgraph model pull`"),
-        (None, True, "the embedded model's weights are only partly here: run `mendgraph model pull`"),
-        (FAKE.data[::-1], False, "the embedded model's weights are damaged: run `mendgraph model pull`"),
-    ],
-)
-def test_each_missing_piece_names_its_one_command(
-    tmp_path: Path, data: bytes | None, parts: bool, message: str
+@rows((None, False, "not on this machine"), (None, True, "only partly here"), (FAKE.data[::-1], False, "damaged"))
+def test_missing_weights_name_the_one_command(
+    data: bytes | None, parts: bool, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = tmp_path / "fake.gguf"
+    monkeypatch.setattr(local_model, "find_spec", lambda _: object())
+    place = tmp_path / problem / "fake.gguf"
+    place.parent.mkdir()
     if data is not None:
         place.write_bytes(data)
     if parts:
         FAKE.place(FAKE.spec.parts[0], parts_folder(str(place)))
-    assert why_unavailable(str(place), spec=FAKE.spec) == unavailable(message)
+    assert why_unavailable(str(place), spec=FAKE.spec) == unavailable(MISSING.format(problem))
 
 
 LIBRARY = """
@@ -197,39 +169,36 @@ class Server:
         self.listening_address = json.dumps(vars(params), default=sorted)
 """
 
-Child = subprocess.Popen[str]
 
-
-@pytest.fixture
-def library(tmp_path: Path) -> Path:
-    (tmp_path / "xllamacpp.py").write_text(LIBRARY)
-    return tmp_path
-
-
-@pytest.fixture
-def child(library: Path) -> Iterator[Child]:
-    with start(library, "weights.gguf") as process:
-        yield process
-        process.kill()
-
-
-def start(library: Path, weights: str) -> Child:
-    command = [sys.executable, "-P", local_server.__file__, weights, "qwen", "512"]
-    environment = {**os.environ, "PYTHONPATH": str(library)}
+def start(folder: Path, library: str) -> subprocess.Popen[str]:
+    """The program of the server, with this text as its library."""
+    (folder / "xllamacpp.py").write_text(library)
+    command = [sys.executable, "-P", local_server.__file__, "weights.gguf", "qwen", "512"]
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment, text=True)
 
 
-def ended(library: Path, weights: str) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of a child that ends while its parent lives."""
-    with start(library, weights) as child:
-        code = child.wait(5)
-        return code, *child.communicate()
+def test_program_of_the_server_ends_when_its_parent_is_gone(tmp_path: Path) -> None:
+    with start(tmp_path, LIBRARY) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        process.stdout.readline()
+        process.stdin.close()
+        assert process.wait(5) == 0
 
 
-def first_line(child: Child) -> str:
-    assert child.stdout is not None
-    return child.stdout.readline()
+OTHER_VERSION = "class CommonParams: pass\nclass Server: pass\ncommon_speculative_type = 0"
+
+
+@rows(
+    ("raise ImportError('No module named xllamacpp')", "No module named xllamacpp"),
+    (OTHER_VERSION, "'CommonParams' object has no attribute 'model'"),
+)
+def test_library_that_does_not_fit_ends_the_server_with_the_reason(library: str, reason: str, tmp_path: Path) -> None:
+    with start(tmp_path, library) as process:
+        code = process.wait(5)
+        assert (code, *process.communicate()) == (1, "", f"{reason}\n")
 
 
 @pytest.mark.skipif(find_spec("xllamacpp") is None, reason="the extra `local` is not installed")
@@ -251,26 +220,3 @@ def test_real_server_answers_below_its_own_path_alone(tmp_path: Path) -> None:
         server.stop()
     assert [answer.status_code for answer in asked.values()] == [200, 404]
     assert other == [404] * 5
-
-
-def test_it_ends_when_its_parent_is_gone(child: Child) -> None:
-    first_line(child)
-    assert child.stdin is not None
-    child.stdin.close()
-    assert child.wait(5) == 0
-
-
-@pytest.mark.parametrize(
-    ("source", "reason"),
-    [
-        ("raise ImportError('No module named xllamacpp')", "No module named xllamacpp"),
-        (
-            "class CommonParams: pass\nclass Server: pass\ncommon_speculative_type = 0",
-            "'CommonParams' object has no attribute 'model'",
-        ),
-    ],
-    ids=["not installed", "another version"],
-)
-def test_library_that_does_not_fit_ends_it_with_the_reason(library: Path, source: str, reason: str) -> None:
-    (library / "xllamacpp.py").write_text(source)
-    assert ended(library, "weights.gguf") == (1, "", f"{reason}\n")

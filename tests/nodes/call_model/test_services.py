@@ -17,6 +17,7 @@ from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.call_model.services import CallServices
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.records import ModelReply, Profile, ProviderErrorKind, ProviderFailure
+from tests.nodes.rows import rows
 
 CALL = Call(prompt=Prompt(messages=()), max_output_tokens=50, timeout_s=1.0)
 REPLY = ModelReply(text="whole")
@@ -25,7 +26,7 @@ LONG_S = 60.0
 
 Result = ModelReply | ProviderFailure
 OnText = Callable[[str], None]
-WAYS = pytest.mark.parametrize("in_loop", [False, True], ids=["sync", "async"])
+WAYS = rows(False, True)
 
 
 class Acting(Model):
@@ -51,15 +52,6 @@ def sent(in_loop: bool, model: Model, services: CallServices) -> Sent | Stopped:
     """What a call comes to, but for its time."""
     answer = asyncio.run(services.asend(model, CALL)) if in_loop else services.send(model, CALL)
     return answer.model_copy(update={"seconds": 0.0})
-
-
-@WAYS
-@pytest.mark.parametrize("result", [REPLY, BUSY])
-def test_result_of_a_call_is_returned_and_its_text_is_passed_on(in_loop: bool, result: Result) -> None:
-    texts: list[str] = []
-    services = CallServices(nobody, texts.append)
-    assert sent(in_loop, Acting(lambda _: result), services) == Sent(result=result, seconds=0.0)
-    assert texts == ["abc"]
 
 
 @WAYS
@@ -108,17 +100,6 @@ def test_reply_that_is_complete_is_not_dropped(in_loop: bool) -> None:
     assert sent(in_loop, Acting(act), CallServices(nobody, stop=stop)) == Sent(result=REPLY, seconds=0.0)
 
 
-@WAYS
-def test_failure_counts_for_nothing_once_the_run_is_to_stop(in_loop: bool) -> None:
-    stop = StopRequest()
-
-    def act(_: Call) -> Result:
-        stop.ask("by Ctrl-C")
-        return BUSY
-
-    assert sent(in_loop, Acting(act), CallServices(nobody, stop=stop)) == DROPPED
-
-
 def test_sync_call_is_told_of_the_stop_and_is_dropped() -> None:
     stop = StopRequest()
 
@@ -130,7 +111,7 @@ def test_sync_call_is_told_of_the_stop_and_is_dropped() -> None:
     assert sent(False, Acting(act), CallServices(nobody, stop=stop)) == DROPPED
 
 
-@pytest.mark.parametrize("last_words", [None, BUSY, RuntimeError("gone")], ids=["nothing", "a failure", "an error"])
+@rows(None, BUSY, RuntimeError("gone"))
 def test_call_in_a_loop_is_cancelled_at_once(last_words: ProviderFailure | Exception | None) -> None:
     stop = StopRequest()
 
@@ -179,22 +160,6 @@ def test_endpoint_that_is_long_in_coming_is_not_waited_for() -> None:
         released.set()
 
     asyncio.run(hurry())
-
-
-@WAYS
-def test_wait_ends_with_the_run(in_loop: bool) -> None:
-    stop, waits = StopRequest(), list[tuple[float, str]]()
-
-    def on_wait(seconds: float, reason: str) -> None:
-        waits.append((seconds, reason))
-        stop.ask("by Ctrl-C")
-
-    services = CallServices(nobody, on_wait=on_wait, stop=stop)
-    if in_loop:
-        asyncio.run(services.await_(LONG_S, "busy"))
-    else:
-        services.wait(LONG_S, "busy")
-    assert waits == [(LONG_S, "busy")]
 
 
 def test_call_that_cancels_itself_is_a_failure() -> None:

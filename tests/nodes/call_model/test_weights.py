@@ -15,6 +15,7 @@ from mendgraph.nodes.call_model.weights import (
     weights_status,
 )
 from tests.doubles.fake_weights import fake_weights
+from tests.nodes.rows import rows
 
 FAKE = fake_weights()
 SIZE = FAKE.spec.size_bytes
@@ -57,28 +58,16 @@ def test_weights_live_in_the_cache_of_the_platform_or_where_a_variable_says(
     assert weights_path(FAKE.spec) == str(tmp_path / "elsewhere" / "fake.gguf")
 
 
-@pytest.mark.parametrize(
-    ("data", "state"),
-    [
-        (FAKE.data, WeightsState.READY),
-        (FAKE.data[:-1], WeightsState.DAMAGED),
-        (FAKE.data[:-1] + b"x", WeightsState.DAMAGED),
-    ],
-    ids=["whole", "short", "changed"],
+@rows(
+    (FAKE.data, WeightsState.READY),
+    (FAKE.data[:-1], WeightsState.DAMAGED),
+    (FAKE.data[:-1] + b"x", WeightsState.DAMAGED),
 )
-def test_file_without_marker_is_judged_by_its_bytes(place: str, data: bytes, state: WeightsState) -> None:
-    Path(place).write_bytes(data)
-    assert look(place)[0] == WeightsStatus(state, place, len(data), SIZE)
-
-
-def test_file_that_cannot_be_read_is_damage(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    Path(place).write_bytes(FAKE.data)
-
-    def refuse(*_: object) -> str:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("mendgraph.nodes.call_model.weights.file_sha256", refuse)
-    assert look(place)[0].state is WeightsState.DAMAGED
+def test_file_without_marker_is_judged_by_its_bytes(data: bytes, state: WeightsState, tmp_path: Path) -> None:
+    place = tmp_path / str(len(data)) / str(data[-1])
+    place.parent.mkdir(exist_ok=True)
+    place.write_bytes(data)
+    assert look(str(place))[0] == WeightsStatus(state, str(place), len(data), SIZE)
 
 
 def test_file_is_hashed_once_and_then_remembered(place: str) -> None:

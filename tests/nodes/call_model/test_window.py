@@ -1,7 +1,6 @@
 import json
 from typing import Any
 
-import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
 from mendgraph.nodes.call_model.window import (
@@ -19,6 +18,7 @@ from mendgraph.nodes.language.project_notes import ProjectNotes, notes_text
 from mendgraph.nodes.language.text_protocol import parse_text_results
 from mendgraph.nodes.records import JsonMap, Protocol, ToolResult
 from tests.nodes.call_model.window_histories import exchange, failed, read, with_ids
+from tests.nodes.rows import rows
 
 TASK = HumanMessage("Fix a.py")
 
@@ -32,7 +32,7 @@ def test_head_before_a_request_is_one_message_with_it() -> None:
     assert texts(shown(history, Window(first="m2", head="HEAD"))) == ["HEAD\n\nNow b.py"]
 
 
-@pytest.mark.parametrize("window", [WHOLE, Window(first="gone", head="HEAD", cleared=("gone",)), Window(first="m0")])
+@rows(WHOLE, Window(first="gone", head="HEAD", cleared=("gone",)), Window(first="m0"))
 def test_ids_that_are_not_there_hide_nothing(window: Window) -> None:
     history = with_ids([TASK, *exchange(Protocol.NATIVE, read(900))])
     assert shown(history, window) == history
@@ -58,12 +58,9 @@ def test_memory_is_small_and_relevant_and_complete_behind_that() -> None:
     assert texts(view)[-2:] == texts(memory.messages)[-2:]
     assert len(memory.messages) == 3 + 40 * 2
     assert memory.shown() == view
-
-
-def test_memory_without_a_window_shows_all() -> None:
-    memory = Memory()
-    memory.add(TASK)
-    assert memory.shown() == memory.messages
+    unbounded = Memory()
+    unbounded.add(TASK)
+    assert unbounded.shown() == unbounded.messages
 
 
 def test_memory_may_sum_up_what_slides_out() -> None:
@@ -93,46 +90,23 @@ def cleared(protocol: Protocol, *given_back: ToolResult, tool: str = "read_file"
     return parsed
 
 
-@pytest.mark.parametrize("protocol", list(Protocol))
-@pytest.mark.parametrize(
-    ("tool", "result", "data"),
-    [
-        (
-            "read_file",
-            read(3_000, "src/a.py"),
-            {
-                "path": "src/a.py",
-                "total_lines": 3,
-                "left_out": "3000 characters, to save room; call read_file on src/a.py again if you need them, fewer "
-                "at a time if they are many",
-            },
-        ),
-        (
-            "edit_file",
-            ToolResult.success(path="a.py", action="edited", diff="+x\n" * 200),
-            {
-                "path": "a.py",
-                "action": "edited",
-                "left_out": "600 characters, to save room; read a.py to see it as it is",
-            },
-        ),
-        (
-            "search_files",
-            ToolResult.success(matches=[{"path": "a.py", "line": 1}] * 20, has_more=False, more=None),
-            {
-                "has_more": False,
-                "more": None,
-                "left_out": "501 characters, to save room; make the same call again if you need them, fewer at a "
-                "time if they are many",
-            },
-        ),
-    ],
+FEWER = "again if you need them, fewer at a time if they are many"
+READ, EDITED = read(3_000, "src/a.py"), ToolResult.success(path="a.py", action="edited", diff="+x\n" * 200)
+FOUND = ToolResult.success(matches=[{"path": "a.py", "line": 1}] * 20, has_more=False, more=None)
+
+
+@rows(
+    ("read_file", READ, {"path": "src/a.py", "total_lines": 3}, f"3000 {{}}; call read_file on src/a.py {FEWER}"),
+    ("edit_file", EDITED, {"path": "a.py", "action": "edited"}, "600 {}; read a.py to see it as it is"),
+    ("search_files", FOUND, {"has_more": False, "more": None}, f"501 {{}}; make the same call {FEWER}"),
 )
-def test_large_fields_give_way_to_a_note(protocol: Protocol, tool: str, result: ToolResult, data: JsonMap) -> None:
-    assert cleared(protocol, result, tool=tool) == [{"ok": True, "data": data}]
+def test_large_fields_give_way_to_a_note(tool: str, result: ToolResult, kept: JsonMap, note: str) -> None:
+    data = {**kept, "left_out": note.format("characters, to save room")}
+    for protocol in Protocol:
+        assert cleared(protocol, result, tool=tool) == [{"ok": True, "data": data}]
 
 
-@pytest.mark.parametrize("protocol", list(Protocol))
+@rows(*Protocol)
 def test_what_an_error_says_stays_and_is_kept_short(protocol: Protocol) -> None:
     long = failed("y" * (LONGEST_ERROR + 7))
     short, cut = cleared(protocol, failed("No a.py."), long)
@@ -140,9 +114,9 @@ def test_what_an_error_says_stays_and_is_kept_short(protocol: Protocol) -> None:
     assert cut["error"]["message"] == "y" * LONGEST_ERROR + " [... 7 more characters]"
 
 
-@pytest.mark.parametrize("text", ["x" * 5_000, "[1, 2]" * 900, '{"data": 1}' + " " * 5_000, '{"a":' * 5_000])
-@pytest.mark.parametrize("status", ["success", "error"])
-def test_results_of_other_origin_are_left_out_as_a_whole(text: str, status: Any) -> None:
+@rows("x" * 5_000, "[1, 2]" * 900, '{"data": 1}' + " " * 5_000, '{"a":' * 5_000)
+@rows("success", "error")
+def test_results_of_other_origin_are_left_out_as_a_whole(status: Any, text: str) -> None:
     stand_in = without_results(ToolMessage(text, tool_call_id="c", name="look", status=status))
     assert stand_in is not None
     envelope = json.loads(stand_in.text)

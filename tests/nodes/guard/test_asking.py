@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from mendgraph.nodes.guard.approvals import (
     NOBODY,
     ApprovalRequest,
@@ -19,6 +17,7 @@ from mendgraph.nodes.guard.approvals import (
 from mendgraph.nodes.guard.permissions import Permission
 from mendgraph.nodes.guard.policy import denied
 from mendgraph.nodes.records import Effect, JsonMap, ToolCall, ToolError, ToolErrorCode, ToolSpec, Verdict, VerdictKind
+from tests.nodes.rows import rows
 
 SPECS = {"write": ToolSpec(name="write", description="", parameters={}, effect=Effect.WRITE, path_fields=("path",))}
 CALL = ToolCall(call_id="1", tool="write", arguments={"path": "a.py", "text": "x"}, raw_arguments="")
@@ -74,26 +73,21 @@ def test_link_to_project_configuration_is_asked_for_as_that_and_cannot_be_grante
     assert (settled.verdicts[0].kind, settled.granted) == (VerdictKind.ALLOW, [])
 
 
-@pytest.mark.parametrize(("seen", "pins"), [(PINS, None), (None, None), ((), ())])
-def test_granted_call_that_could_do_nothing_when_it_was_judged_may_do_nothing_later(
-    seen: tuple[tuple[str, str, str], ...] | None, pins: tuple[tuple[str, str, str], ...] | None
+GRANTED = Permission(rule="ask_before_write", tool="write", place="t")
+
+
+@rows(([GRANTED], PINS, None), ([GRANTED], None, None), ([GRANTED], (), ()), ([], (), ()))
+def test_call_that_is_granted_or_can_do_nothing_is_not_asked_about_and_may_do_no_more_later(
+    permissions: list[Permission], seen: tuple[tuple[str, str, str], ...] | None, pins: tuple[()] | None
 ) -> None:
     """Else it might, on files that the calls before it make, reach project configuration that nobody has seen."""
-    permission = Permission(rule="ask_before_write", tool="write", place="t")
     desk = Desk()
     hands = replace(
-        desk.hands, permissions=[permission], preview=lambda calls: dict.fromkeys(calls, Preview(DIFF, ("a.py",), seen))
+        desk.hands, permissions=permissions, preview=lambda calls: dict.fromkeys(calls, Preview(DIFF, ("a.py",), seen))
     )
     settled = settle_with_person([CALL], [ASKED], SPECS, hands)
     expected = Verdict(kind=VerdictKind.ALLOW, rule="ask_before_write", path="a.py", pins=pins)
     assert (settled.verdicts, desk.asked) == ([expected], [])
-
-
-def test_call_that_can_do_nothing_is_not_asked_about_and_may_do_nothing_later() -> None:
-    desk = Desk()
-    hands = replace(desk.hands, preview=lambda calls: dict.fromkeys(calls, Preview(DIFF, ("a.py",), ())))
-    settled = settle_with_person([CALL], [ASKED], SPECS, hands)
-    assert (settled.verdicts[0].kind, settled.verdicts[0].pins, desk.asked) == (VerdictKind.ALLOW, (), [])
 
 
 def test_call_that_would_be_refused_all_the_same_is_refused_without_a_question() -> None:
@@ -102,28 +96,20 @@ def test_call_that_would_be_refused_all_the_same_is_refused_without_a_question()
     assert (settled.verdicts[0].kind, settled.verdicts[0].error, desk.asked) == (VerdictKind.DENY, error, [])
 
 
-@pytest.mark.parametrize(
-    ("decision", "code", "message"),
-    [
-        ("reject", ToolErrorCode.PERMISSION_DENIED, f"A person did not approve this call. {REMEDY}"),
-        (
-            {"action": "reject", "reason": "a\nb\u202e"},
-            ToolErrorCode.PERMISSION_DENIED,
-            f"A person did not approve this call: a\\nb\\u202e. {REMEDY}",
-        ),
-        (
-            None,
-            ToolErrorCode.PERMISSION_DENIED,
-            f"A person did not approve this call: there was no answer for this call. {REMEDY}",
-        ),
-        ("nobody", ToolErrorCode.APPROVAL_REQUIRED, NOBODY),
-    ],
+APPROVED = "A person did not approve this call"
+REFUSED, REQUIRED = ToolErrorCode.PERMISSION_DENIED, ToolErrorCode.APPROVAL_REQUIRED
+
+
+@rows(
+    ("reject", REFUSED, f"{APPROVED}. {REMEDY}", "you refused"),
+    ({"action": "reject", "reason": "a\nb\u202e"}, REFUSED, f"{APPROVED}: a\\nb\\u202e. {REMEDY}", "you refused"),
+    (None, REFUSED, f"{APPROVED}: there was no answer for this call. {REMEDY}", "no answer that can be read came for"),
+    ("nobody", REQUIRED, NOBODY, "nobody could be asked to approve"),
 )
-def test_call_that_is_not_approved_is_told_why(decision: Any, code: ToolErrorCode, message: str) -> None:
+def test_call_that_is_not_approved_is_told_why(decision: Any, code: ToolErrorCode, message: str, refused: str) -> None:
     settled = Desk({"decisions": {"0": decision}}).settle(ASKED)
-    unsaid = "no answer that can be read came for" if decision is None else "you refused"
-    refused = {"refused": "nobody could be asked to approve" if decision == "nobody" else unsaid}
-    assert settled.verdicts == [denied("ask_before_write", code, message, path="a.py").model_copy(update=refused)]
+    expected = denied("ask_before_write", code, message, path="a.py")
+    assert settled.verdicts == [expected.model_copy(update={"refused": refused})]
 
 
 def test_what_changed_since_it_was_shown_does_not_run() -> None:
@@ -141,13 +127,11 @@ def test_answer_that_repeats_the_digest_is_for_what_was_shown() -> None:
     assert (stale.kind, stale.error and stale.error.code) == (VerdictKind.DENY, ToolErrorCode.CONFLICT)
 
 
-def test_edited_call_is_bound_to_what_it_would_do_itself() -> None:
+def test_edited_call_is_bound_to_its_own_effect() -> None:
     settled = Desk({"decisions": {"0": {"action": "edit", "arguments": {"path": "a.py", "text": "y"}}}}).settle(ASKED)
     assert settled.items == [CALL.model_copy(update={"arguments": {"path": "a.py", "text": "y"}})]
     assert (settled.verdicts[0].edited, settled.verdicts[0].pins) == (("text",), (("a.py", "old", "edited"),))
-
-
-def test_edit_that_changes_nothing_is_an_approval() -> None:
+    # An edit that changes nothing is an approval.
     settled = Desk({"decisions": {"0": {"action": "edit", "arguments": CALL.arguments}}}).settle(ASKED)
     assert (settled.items, settled.verdicts[0].edited, settled.verdicts[0].pins) == ([CALL], (), PINS)
 

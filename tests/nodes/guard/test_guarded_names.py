@@ -3,8 +3,6 @@
 import tomllib
 from pathlib import Path, PurePosixPath
 
-import pytest
-
 from mendgraph.nodes.guard.file_rules import (
     DEFAULT_GUARDRAIL_RULES,
     KEY_FILES,
@@ -14,6 +12,7 @@ from mendgraph.nodes.guard.file_rules import (
 )
 from mendgraph.nodes.guard.policy import judge_path
 from mendgraph.nodes.guard.scope import MANIFESTS, PROTECTED, RUNS_LATER, WIDE, Scope, is_project_config, runs_later
+from tests.nodes.rows import rows
 
 NAMES: dict[str, list[str]] = tomllib.loads(Path(__file__).with_name("guarded_names.toml").read_text(encoding="utf-8"))
 PATTERNS = {
@@ -30,7 +29,7 @@ def is_denied(name: str, *, for_write: bool) -> bool:
     return judge_path(f"a/{name}", for_write=for_write, rules=DEFAULT_GUARDRAIL_RULES) is not None
 
 
-@pytest.mark.parametrize("kind", PATTERNS)
+@rows(*PATTERNS)
 def test_every_pattern_has_a_name(kind: str) -> None:
     names = [PurePosixPath(name) for name in NAMES[kind]]
     tables = {pattern: NameTable(f"something: {pattern}") for pattern in PATTERNS[kind]}
@@ -50,14 +49,11 @@ def test_login_of_a_package_index_is_read_by_its_content_and_never_written() -> 
     ]
 
 
-@pytest.mark.parametrize(
-    ("kind", "protected", "marked", "asked"),
-    [
-        ("protected", True, True, True),
-        ("runs_later", False, True, True),
-        ("manifest", False, False, True),
-        ("wide", False, False, False),
-    ],
+@rows(
+    ("protected", True, True, True),
+    ("runs_later", False, True, True),
+    ("manifest", False, False, True),
+    ("wide", False, False, False),
 )
 def test_name_of_a_table_is_protected_marked_asked_for_and_out_of_a_strict_scope(
     kind: str, protected: bool, marked: bool, asked: bool

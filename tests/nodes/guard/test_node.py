@@ -1,7 +1,6 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command
@@ -29,6 +28,7 @@ from mendgraph.nodes.records import (
     Verdict,
     VerdictKind,
 )
+from tests.nodes.rows import rows
 
 READ = ToolSpec(name="read", description="", parameters={}, effect=Effect.READ, path_fields=("path",))
 WRITE = ToolSpec(name="write", description="", parameters={}, effect=Effect.WRITE, path_fields=("path",))
@@ -115,13 +115,8 @@ class Run(TypedDict, total=False):
     stop: StopCause
 
 
-Ask = Callable[[Any], dict[str, Any]]
-
-
-@pytest.fixture
-def ask() -> tuple[Any, Ask]:
-    """The request of a run with two writes, a read and a denied write, and the way to answer it."""
-
+def answered(answer: object) -> tuple[Any, dict[str, Any]]:
+    """The question of a run with two writes, a read and a denied write, and its state after the answer."""
     builder = StateGraph(Run)
     builder.add_node("guard", lambda state: judge(ASK, state=state))
     builder.add_edge(START, "guard")
@@ -130,30 +125,20 @@ def ask() -> tuple[Any, Ask]:
     asked_for = [("write", "a.py"), ("read", "b.py"), ("write", "c.toml"), ("write", ".env")]
     items: list[Item] = [call(str(place), *what) for place, what in enumerate(asked_for, start=1)]
     thread: Any = {"configurable": {"thread_id": "1"}}
-    asked = compiled.invoke({"items": items}, thread)["__interrupt__"]
-
-    def answer(value: Any) -> dict[str, Any]:
-        return compiled.invoke(Command(resume=value), thread)
-
-    return asked, answer
+    [question] = compiled.invoke({"items": items}, thread)["__interrupt__"]
+    return question, compiled.invoke(Command(resume=answer), thread)
 
 
-def asked_about(asked: Any) -> list[tuple[int, str, str, str]]:
-    (question,) = asked
+def test_calls_that_need_a_person_are_one_question_whose_answer_becomes_the_verdicts() -> None:
+    question, after = answered(
+        {"decisions": {"0": {"action": "approve_for_run"}, "2": {"action": "reject", "reason": "no"}}}
+    )
     assert question.response_schema == response_schema()
-    return [
-        (each["index"], each["path"], each["rule"], each["choices"].get("approve_for_run", ""))
-        for each in question.value["calls"]
-    ]
-
-
-def test_all_calls_that_need_a_person_are_one_question(ask: tuple[Any, Ask]) -> None:
     grant = "write on every file that no rule denies, except project configuration"
-    assert asked_about(ask[0]) == [(0, "a.py", "ask_before_write", grant), (2, "c.toml", "project_config", "")]
-
-
-def test_answer_becomes_the_verdicts(ask: tuple[Any, Ask]) -> None:
-    after = ask[1]({"decisions": {"0": {"action": "approve_for_run"}, "2": {"action": "reject", "reason": "no"}}})
+    assert [(each["index"], each["path"], each["rule"], each["choices"]) for each in question.value["calls"]] == [
+        (0, "a.py", "ask_before_write", {"approve_for_run": grant}),
+        (2, "c.toml", "project_config", {}),
+    ]
     refused = "A person did not approve this call: no. Do something else, or explain in your answer what is needed."
     rejected = denied("project_config", ToolErrorCode.PERMISSION_DENIED, refused, path="c.toml")
     assert (after["verdicts"], after["results"], after["permissions"], after.get("stop")) == (
@@ -169,28 +154,20 @@ def test_answer_becomes_the_verdicts(ask: tuple[Any, Ask]) -> None:
     )
 
 
-def test_edited_call_takes_the_place_of_the_models(ask: tuple[Any, Ask]) -> None:
-    after = ask[1]({"decisions": {"0": {"action": "edit", "arguments": {"path": "d.py"}}}})
-    assert (after["items"][0], after["verdicts"][0].edited) == (call("1", "write", "d.py"), ("path",))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "rule", "problem"),
-    [
-        ({"path": ".env"}, "env_file", BLOCKED),
-        ({"path": "a.py", "mode": 7}, "edited_arguments", "The arguments do not fit write: path: Field required"),
-    ],
+@rows(
+    ({"path": ".env"}, "env_file", BLOCKED),
+    ({"path": "a.py", "mode": 7}, "edited_arguments", "The arguments do not fit write: path: Field required"),
 )
-def test_edit_that_may_not_run_is_refused(ask: tuple[Any, Ask], arguments: JsonMap, rule: str, problem: str) -> None:
-    after = ask[1]({"decisions": {"0": {"action": "edit", "arguments": arguments}, "2": "approve"}})
+def test_edit_that_may_not_run_is_refused(arguments: JsonMap, rule: str, problem: str) -> None:
+    _, after = answered({"decisions": {"0": {"action": "edit", "arguments": arguments}, "2": "approve"}})
     verdict = after["verdicts"][0]
     assert (verdict.kind, verdict.rule) == (VerdictKind.DENY, rule)
     assert verdict.error.message.startswith(f"A person changed this call, but it may not run like that: {problem}")
     assert after["verdicts"][2].kind is VerdictKind.ALLOW
 
 
-def test_stop_ends_the_run_with_a_result_for_every_call(ask: tuple[Any, Ask]) -> None:
-    after = ask[1]("stop")
+def test_stop_ends_the_run_with_a_result_for_every_call() -> None:
+    _, after = answered("stop")
     stopped = "This call did not run: a person stopped the run."
     assert (after["results"], after["stop"]) == (
         [

@@ -1,66 +1,56 @@
 from pathlib import Path, PurePosixPath
 
-import pytest
-
 from mendgraph.nodes.guard.file_rules import climbs, folded, folded_parts
 from mendgraph.nodes.guard.policy import shown, workspace_relative as relative
+from tests.nodes.rows import rows
 
 ROOT = "/home/dev"
 
 
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("calc.py", "calc.py"),
-        ("./src//calc.py", "src/calc.py"),
-        ("src/../calc.py", "calc.py"),
-        ("/home/dev", "."),
-        ("/home/dev/src/a.py", "src/a.py"),
-        ("//home/dev/a.py", "a.py"),
-        ("../dev/a.py", "a.py"),
-        ("./~/a.py", "~/a.py"),
-        ("~backup", "~backup"),
-        ("..", None),
-        ("src/../../other", None),
-        ("/home/dev-evil/a.py", None),
-        ("/etc/hosts", None),
-        ("~", None),
-        ("~/a.py", None),
-    ],
+@rows(
+    ("calc.py", "calc.py"),
+    ("./src//calc.py", "src/calc.py"),
+    ("src/../calc.py", "calc.py"),
+    ("/home/dev", "."),
+    ("/home/dev/src/a.py", "src/a.py"),
+    ("//home/dev/a.py", "a.py"),
+    ("../dev/a.py", "a.py"),
+    ("./~/a.py", "~/a.py"),
+    ("~backup", "~backup"),
+    ("..", None),
+    ("src/../../other", None),
+    ("/home/dev-evil/a.py", None),
+    ("/etc/hosts", None),
+    ("~", None),
+    ("~/a.py", None),
 )
 def test_where_a_path_points_seen_from_the_workspace(path: str, expected: str | None) -> None:
     assert relative(path, ROOT) == expected
 
 
-@pytest.mark.parametrize(
-    ("component", "expected"),
-    [
-        (".ENV", ".env"),
-        (".env.", ".env"),
-        (".env\u3000", ".env"),
-        (".e\u200dnv", ".env"),
-        ("\u202e.env", ".env"),
-        ("\uff0eenv", ".env"),
-        (".\uff25\uff2e\uff36", ".env"),
-        ("\u212aey", "key"),
-        (" .env", " .env"),
-        ("stra\u00dfe", "strasse"),
-    ],
+@rows(
+    (".ENV", ".env"),
+    (".env.", ".env"),
+    (".env\u3000", ".env"),
+    (".e\u200dnv", ".env"),
+    ("\u202e.env", ".env"),
+    ("\uff0eenv", ".env"),
+    (".\uff25\uff2e\uff36", ".env"),
+    ("\u212aey", "key"),
+    (" .env", " .env"),
+    ("stra\u00dfe", "strasse"),
 )
 def test_spellings_that_some_file_system_takes_for_one_name(component: str, expected: str) -> None:
     assert folded(component) == expected
 
 
-@pytest.mark.parametrize(
-    ("path", "parts", "leaves"),
-    [
-        ("a/./B/../c", ("a", "c"), False),
-        ("a\\.GIT\\config", ("a", ".git", "config"), False),
-        ("../../etc/x", ("etc", "x"), True),
-        ("a/../../x", ("x",), True),
-        ("/../etc/x", ("etc", "x"), False),
-        (".", (), False),
-    ],
+@rows(
+    ("a/./B/../c", ("a", "c"), False),
+    ("a\\.GIT\\config", ("a", ".git", "config"), False),
+    ("../../etc/x", ("etc", "x"), True),
+    ("a/../../x", ("x",), True),
+    ("/../etc/x", ("etc", "x"), False),
+    (".", (), False),
 )
 def test_parts_of_a_path(path: str, parts: tuple[str, ...], leaves: bool) -> None:
     assert (folded_parts(Path(path)), climbs(PurePosixPath(path))) == (parts, leaves)

@@ -1,7 +1,6 @@
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from hypothesis import given, settings, strategies as st
 
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
@@ -31,6 +30,7 @@ from mendgraph.nodes.records import (
     Verdict,
     VerdictKind,
 )
+from tests.nodes.rows import rows
 
 
 def spec(name: str, effect: Effect, *path_fields: str) -> ToolSpec:
@@ -68,23 +68,20 @@ def allowed(path: str = "") -> Verdict:
     return Verdict(kind=VerdictKind.ALLOW, path=path)
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments", "path"),
-    [
-        (READ, {"path": "./src//a.py"}, "src/a.py"),
-        (READ, {"path": ".env.example"}, ".env.example"),
-        (READ, {"path": "."}, "."),
-        (READ, {"path": ["a.py", "b.py"]}, "a.py"),
-        (READ, {"path": None}, ""),
-        (MOVE, {"source": "a.py", "target": "b.py"}, "a.py"),
-        (PLAN, {"steps": [], "path": "/etc/passwd"}, ""),
-    ],
+@rows(
+    (READ, {"path": "./src//a.py"}, "src/a.py"),
+    (READ, {"path": ".env.example"}, ".env.example"),
+    (READ, {"path": "."}, "."),
+    (READ, {"path": ["a.py", "b.py"]}, "a.py"),
+    (READ, {"path": None}, ""),
+    (MOVE, {"source": "a.py", "target": "b.py"}, "a.py"),
+    (PLAN, {"steps": [], "path": "/etc/passwd"}, ""),
 )
 def test_what_is_harmless_may_run(tool: ToolSpec, arguments: dict[str, Any], path: str) -> None:
     assert judge(tool, **arguments) == allowed(path)
 
 
-@pytest.mark.parametrize(("target", "named"), [("a.py", "read_file on 'a.py'"), ("", "read_file")])
+@rows(("a.py", "read_file on 'a.py'"), ("", "read_file"))
 def test_overridden_action_is_refused_before_anything_else(target: str, named: str) -> None:
     override = OVERRIDE.model_copy(update={"target": target})
     verdict = judge_call(call("read_file", path="/etc/passwd"), READ, AUTO, [override], "cafe")
@@ -95,15 +92,13 @@ def test_overridden_action_is_refused_before_anything_else(target: str, named: s
     assert verdict == denied("loop_override", ToolErrorCode.LOOP_OVERRIDE, message, path=target)
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        *("../", "..", "/", "~", "/etc/hosts", "/workspace/src/calc.py", "../other/calc.py", "~/notes/", "/etc/."),
-        *("/home/dev/.env", "/home/dev/a\u202eb", "~bob/calc.py", "C:\\work\\calc.py", "C:/calc.py", "src\\calc.py"),
-        *("\\\\host\\calc.py", "file:///home/dev/project/calc.py", "file:/calc.py", "https://example.com/calc.py"),
-    ],
+@rows(
+    *("../", "..", "/", "~", "/etc/hosts", "/workspace/src/calc.py", "../other/calc.py", "~/notes/", "/etc/."),
+    *("/home/dev/.env", "/home/dev/a\u202eb", "~bob/calc.py", "C:\\work\\calc.py", "C:/calc.py", "src\\calc.py"),
+    *("", " ", "a\0", "a\nb"),
+    *("\\\\host\\calc.py", "file:///home/dev/project/calc.py", "file:/calc.py", "https://example.com/calc.py"),
 )
-@pytest.mark.parametrize("tool", [READ, WRITE])
+@rows(READ, WRITE)
 def test_path_outside_is_denied_with_what_the_workspace_says(tool: ToolSpec, path: str) -> None:
     assert judge(tool, path=path) == denied("workspace_boundary", DENIED, f"no {shown(path)}", ("in.py",))
 
@@ -112,21 +107,8 @@ def test_path_that_leads_inside_by_another_name_is_judged_by_its_own() -> None:
     assert judge(READ, replace(AUTO, leads_to=lambda *_: "src/a.py"), path="/link/src/a.py") == allowed("src/a.py")
     assert judge(READ, replace(AUTO, leads_to=lambda *_: ".env"), path="/link/x").rule == "env_file"
     assert judge(READ, replace(AUTO, leads_to=lambda *_: "real"), path="a\\b") == allowed("a\\b")
-    asked: list[bool] = []
-
-    def asking(path: str, for_write: bool) -> str:
-        asked.append(for_write)
-        return path[1:]
-
-    config = replace(AUTO, leads_to=asking)
-    judge(READ, config, path="/x")
-    judge(WRITE, config, path="/x")
-    assert asked == [False, True]
-
-
-@pytest.mark.parametrize("path", ["", " ", "a\0", "a\nb"])
-def test_workspace_says_what_an_odd_text_names(path: str) -> None:
-    assert judge(READ, path=path) == denied("workspace_boundary", DENIED, f"no {shown(path)}", ("in.py",))
+    config = replace(AUTO, leads_to=lambda _, for_write: f"write={for_write}")
+    assert [judge(tool, config, path="/x").path for tool in (READ, WRITE)] == ["write=False", "write=True"]
 
 
 def test_what_is_no_text_is_no_path() -> None:
@@ -134,67 +116,74 @@ def test_what_is_no_text_is_no_path() -> None:
     assert (verdict.rule, verdict.error and verdict.error.code) == ("invalid_path", INVALID)
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments", "shown", "reasons"),
-    [
-        (READ, {"path": ".env"}, ".env", {"env_file": "Environment variable files"}),
-        (WRITE, {"path": "./x/../.ENV"}, ".ENV", {"env_file": "Environment variable files"}),
-        (WRITE, {"path": ".env.example"}, ".env.example", {"env_file": "Environment variable files"}),
-        (
-            READ,
-            {"path": "server.key"},
-            "server.key: keys and certificates",
-            {"private_key": "Private keys and certificates"},
-        ),
-        (WRITE, {"path": ".npmrc"}, ".npmrc: npm's token", {"sensitive_config": "Sensitive configuration files"}),
-        (
-            READ,
-            {"path": ".ssh/.npmrc"},
-            ".ssh/.npmrc: keys of SSH and GnuPG",
-            {"sensitive_config": "Sensitive configuration files"},
-        ),
-        (
-            WRITE,
-            {"path": ".git/.env"},
-            ".git/.env",
-            {"env_file": "Environment variable files", "git_internal": "Git internal files"},
-        ),
-    ],
+ENV, GIT, KEYS, SENSITIVE = (
+    f"Blocked by rule '{rule}"
+    for rule in (
+        "env_file': Environment variable files",
+        "git_internal': Git internal files",
+        "private_key': Private keys and certificates",
+        "sensitive_config': Sensitive configuration files",
+    )
 )
-@pytest.mark.parametrize("config", [AUTO, ASK, READ_ONLY], ids=["auto", "ask", "read-only"])
+
+
+@rows(
+    (READ, ".env", "env_file", ENV, ".env"),
+    (WRITE, "./x/../.ENV", "env_file", ENV, ".ENV"),
+    (WRITE, ".env.example", "env_file", ENV, ".env.example"),
+    (READ, "server.key", "private_key", KEYS, "server.key: keys and certificates"),
+    (WRITE, ".npmrc", "sensitive_config", SENSITIVE, ".npmrc: npm's token"),
+    (READ, ".ssh/.npmrc", "sensitive_config", SENSITIVE, ".ssh/.npmrc: keys of SSH and GnuPG"),
+    (WRITE, ".git/.env", "env_file", f"{ENV}; {GIT}", ".git/.env"),
+)
 def test_sensitive_files_are_neither_read_nor_changed_in_any_mode(
-    tool: ToolSpec, arguments: dict[str, Any], shown: str, reasons: dict[str, str], config: GuardConfig
+    tool: ToolSpec, path: str, rule: str, blocked: str, named: str
 ) -> None:
-    blocked = "; ".join(f"Blocked by rule '{rule}': {description}" for rule, description in reasons.items())
-    message = f"{blocked} ({shown}). Go on without this file."
-    target = shown.partition(": ")[0]
-    verdict = judge(tool, config, **arguments)
-    refused = verdict.model_copy(update={"blocked": "", "refused": ""})
-    assert refused == denied(next(iter(reasons)), DENIED, message, path=target)
-    assert bool(verdict.refused) is (tool is WRITE)
+    expected = denied(rule, DENIED, f"{blocked} ({named}). Go on without this file.", path=named.partition(": ")[0])
+    for config in (AUTO, ASK, READ_ONLY):
+        verdict = judge(tool, config, path=path)
+        assert verdict.model_copy(update={"blocked": "", "refused": ""}) == expected
+        assert bool(verdict.refused) is (tool is WRITE)
 
 
-@pytest.mark.parametrize("mode", ["read-only", "everything"])
+def refused(tool: ToolSpec, path: str = "") -> Verdict:
+    message = f"This run may look at files but not change them, so {tool.name} is refused. Answer without changes."
+    return denied("read_only", DENIED, message, path=path)
+
+
+@rows("read-only", "everything")
 def test_run_that_may_not_write_reads_on(mode: Mode) -> None:
     config = replace(AUTO, mode=mode)
-    message = "This run may look at files but not change them, so edit_file is refused. Answer without changes."
-    assert judge(WRITE, config, path="a.py") == denied("read_only", DENIED, message, path="a.py")
+    assert judge(WRITE, config, path="a.py") == refused(WRITE, "a.py")
     assert judge(READ, config, path="a.py") == allowed("a.py")
     assert judge(PLAN, config) == allowed()
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments", "verdict"),
-    [
-        (WRITE, {"path": "./a.py"}, Verdict(kind=VerdictKind.ASK, rule="ask_before_write", path="a.py")),
-        (WRITE, {"path": "a.toml"}, Verdict(kind=VerdictKind.ASK, rule="project_config", path="a.toml")),
-        (MOVE, {"source": "a", "target": "b.toml"}, Verdict(kind=VerdictKind.ASK, rule="project_config", path="a")),
-        (READ, {"path": "pyproject.toml"}, allowed("pyproject.toml")),
-        (PLAN, {}, allowed()),
-    ],
+def asked(rule: str, path: str = "") -> Verdict:
+    return Verdict(kind=VerdictKind.ASK, rule=rule, path=path)
+
+
+@rows(
+    (WRITE, {"path": "./a.py"}, asked("ask_before_write", "a.py")),
+    (WRITE, {"path": "a.toml"}, asked("project_config", "a.toml")),
+    (MOVE, {"source": "a", "target": "b.toml"}, asked("project_config", "a")),
+    (READ, {"path": "pyproject.toml"}, allowed("pyproject.toml")),
+    (PLAN, {}, allowed()),
 )
 def test_person_is_asked_before_anything_changes(tool: ToolSpec, arguments: dict[str, Any], verdict: Verdict) -> None:
     assert judge(tool, ASK, **arguments) == verdict
+
+
+@rows(
+    (RUN, "auto", allowed()),
+    (GET, "auto", allowed()),
+    (RUN, "ask", asked("ask_before_run")),
+    (GET, "ask", asked("ask_before_network")),
+    (GET, "read-only", allowed()),
+    (RUN, "read-only", refused(RUN)),
+)
+def test_commands_count_as_changes_and_the_network_as_a_question(tool: ToolSpec, mode: Mode, verdict: Verdict) -> None:
+    assert judge(tool, replace(AUTO, mode=mode)) == verdict
 
 
 def test_reply_is_judged_call_by_call_in_order() -> None:
@@ -257,9 +246,6 @@ def test_every_call_gets_a_verdict_and_only_a_clean_one_runs(
         assert judge_path(verdict.path, tool.effect is Effect.WRITE, rules) is None
 
 
-# --- Roles, programs, the network, what stands inside arguments -------------------------------------------------
-
-
 def test_tool_outside_the_role_is_denied_and_the_others_run() -> None:
     reader = replace(AUTO, allowed=frozenset({"read_file"}))
     message = "The role of this run does not include edit_file. Use another tool, or answer without it."
@@ -268,33 +254,7 @@ def test_tool_outside_the_role_is_denied_and_the_others_run() -> None:
     assert judge(READ, replace(AUTO, allowed=frozenset()), path="a.py").rule == "role"
 
 
-@pytest.mark.parametrize(
-    ("tool", "mode", "verdict"),
-    [
-        (RUN, "auto", allowed()),
-        (GET, "auto", allowed()),
-        (RUN, "ask", Verdict(kind=VerdictKind.ASK, rule="ask_before_run")),
-        (GET, "ask", Verdict(kind=VerdictKind.ASK, rule="ask_before_network")),
-        (GET, "read-only", allowed()),
-        (
-            RUN,
-            "read-only",
-            denied(
-                "read_only",
-                DENIED,
-                "This run may look at files but not change them, so run_command is refused. Answer without changes.",
-            ),
-        ),
-    ],
-)
-def test_commands_count_as_changes_and_the_network_as_a_question(tool: ToolSpec, mode: Mode, verdict: Verdict) -> None:
-    assert judge(tool, replace(AUTO, mode=mode)) == verdict
-
-
-@pytest.mark.parametrize(
-    ("paths", "rule"),
-    [([], ""), (["a.py", "b.py"], ""), (["a.py", ".env"], "env_file"), (["../x"], "workspace_boundary")],
-)
+@rows(([], ""), (["a.py", "b.py"], ""), (["a.py", ".env"], "env_file"), (["../x"], "workspace_boundary"))
 def test_paths_inside_of_other_arguments_are_judged_like_any(paths: list[str], rule: str) -> None:
     patch = spec("apply_patch", Effect.WRITE)
     assert judge(patch, replace(AUTO, paths_of=lambda _: paths), patch="...").rule == rule

@@ -1,5 +1,3 @@
-import pytest
-
 from mendgraph.nodes.heal.corrective_prompt import (
     DEFAULT_SELF_HEALING_CONFIG,
     Manner,
@@ -7,6 +5,7 @@ from mendgraph.nodes.heal.corrective_prompt import (
     generate_corrective_prompt,
 )
 from mendgraph.nodes.records import ExtractionError, ExtractionErrorType
+from tests.nodes.rows import rows
 
 E = ExtractionErrorType
 
@@ -66,7 +65,7 @@ def test_what_can_be_done_about_an_error_is_said_after_it() -> None:
     assert "\n- FILTERED_REPLY: details Reply in other words.\n" in prompt_for(error(E.FILTERED_REPLY))
 
 
-@pytest.mark.parametrize("protocol", ["text", "native"])
+@rows("text", "native")
 def test_each_protocol_is_reminded_of_its_own_form(protocol: Manner) -> None:
     errors = [error(E.INVALID_JSON_SYNTAX)]
     prompt = generate_corrective_prompt(errors, "", DEFAULT_SELF_HEALING_CONFIG, protocol=protocol)

@@ -1,9 +1,9 @@
-import pytest
 from hypothesis import given, strategies as st
 
 from mendgraph.nodes.heal.corrective_prompt import DEFAULT_SELF_HEALING_CONFIG, SelfHealingConfig
 from mendgraph.nodes.heal.healing import HealingAttempt, correction_of, next_attempt
 from mendgraph.nodes.records import Correction, ExtractionError, ExtractionErrorType, StopCause, StopReason
+from tests.nodes.rows import rows
 
 E = ExtractionErrorType
 EXHAUSTED, UNREPAIRED = StopReason.HEALING_EXHAUSTED, StopReason.SCHEMA_REPAIR_EXHAUSTED
@@ -13,27 +13,28 @@ def errors_of(*kinds: ExtractionErrorType) -> list[ExtractionError]:
     return [ExtractionError(kind, index, "line", "details") for index, kind in enumerate(kinds)]
 
 
-@pytest.mark.parametrize(
-    ("kinds", "extraction_failures", "schema_failures", "reason", "message"),
-    [
-        ([E.INVALID_JSON_SYNTAX], 2, 9, None, ""),
-        ([E.INVALID_JSON_SYNTAX], 3, 0, EXHAUSTED, "The model's reply still could not be read as a tool call {3}"),
-        ([E.INVALID_ARGUMENTS, E.INVALID_ANSWER], 9, 1, None, ""),
-        ([E.INVALID_ARGUMENTS], 0, 2, UNREPAIRED,
-         "The arguments of the model's tool call still did not fit the tool {2}"),
-        ([E.INVALID_ARGUMENTS, E.EMPTY_TOOL_NAME], 2, 2, None, ""),
-        ([E.EMPTY_REPLY], 2, 0, None, ""),
-        ([E.EMPTY_REPLY], 3, 0, StopReason.EMPTY_REPLY, "The model's reply was still empty {3}"),
-        ([E.THOUGHT_ONLY_REPLY], 3, 0, StopReason.EMPTY_REPLY,
-         "The model still only thought, without an answer or a tool call {3}"),
-        ([E.TRUNCATED_REPLY], 0, 0, None, ""),
-        ([E.TRUNCATED_REPLY], 3, 0, EXHAUSTED, "The model's reply was still cut at the token limit {3}"),
-        ([E.INVALID_ANSWER], 0, 2, UNREPAIRED, "The model's answer was still not valid {2}"),
-        ([E.UNKNOWN_TOOL_NAME], 3, 0, EXHAUSTED, "The model still called a tool that does not exist {3}"),
-        ([E.REFUSED_REPLY], 0, 0, StopReason.REFUSED, "The model refused to reply."),
-        ([E.FILTERED_REPLY], 0, 0, StopReason.REFUSED, "The endpoint's content filter stopped the model's reply."),
-    ],
-)  # fmt: skip
+@rows(
+    ([E.INVALID_JSON_SYNTAX], 2, 9, None, ""),
+    ([E.INVALID_JSON_SYNTAX], 3, 0, EXHAUSTED, "The model's reply still could not be read as a tool call {3}"),
+    ([E.INVALID_ARGUMENTS, E.INVALID_ANSWER], 9, 1, None, ""),
+    ([E.INVALID_ARGUMENTS], 0, 2, UNREPAIRED, "The arguments of the model's tool call still did not fit the tool {2}"),
+    ([E.INVALID_ARGUMENTS, E.EMPTY_TOOL_NAME], 2, 2, None, ""),
+    ([E.EMPTY_REPLY], 2, 0, None, ""),
+    ([E.EMPTY_REPLY], 3, 0, StopReason.EMPTY_REPLY, "The model's reply was still empty {3}"),
+    (
+        [E.THOUGHT_ONLY_REPLY],
+        3,
+        0,
+        StopReason.EMPTY_REPLY,
+        "The model still only thought, without an answer or a tool call {3}",
+    ),
+    ([E.TRUNCATED_REPLY], 0, 0, None, ""),
+    ([E.TRUNCATED_REPLY], 3, 0, EXHAUSTED, "The model's reply was still cut at the token limit {3}"),
+    ([E.INVALID_ANSWER], 0, 2, UNREPAIRED, "The model's answer was still not valid {2}"),
+    ([E.UNKNOWN_TOOL_NAME], 3, 0, EXHAUSTED, "The model still called a tool that does not exist {3}"),
+    ([E.REFUSED_REPLY], 0, 0, StopReason.REFUSED, "The model refused to reply."),
+    ([E.FILTERED_REPLY], 0, 0, StopReason.REFUSED, "The endpoint's content filter stopped the model's reply."),
+)
 def test_each_count_has_its_limit(
     kinds: list[ExtractionErrorType],
     extraction_failures: int,
@@ -56,10 +57,7 @@ def test_what_ends_a_run_at_its_first_reply_is_said_with_its_line() -> None:
     never = SelfHealingConfig(max_retries=0)
     cause = next_attempt([ExtractionError(E.EMPTY_REPLY, 4, "", "details")], "", [], [], never)
     assert isinstance(cause, StopCause)
-    assert (cause.message, cause.diagnostics) == (
-        "The model's reply was empty.",
-        ("line 4: EMPTY_REPLY: details",),
-    )
+    assert (cause.message, cause.diagnostics) == ("The model's reply was empty.", ("line 4: EMPTY_REPLY: details",))
     unread = next_attempt([], "", [], [], never)
     assert isinstance(unread, StopCause)
     assert unread.message == "The model's reply could not be read as a tool call."

@@ -1,7 +1,5 @@
 from typing import Any
 
-import pytest
-
 from mendgraph.nodes.heal.corrective_prompt import HealingAttempt, Manner, SelfHealingConfig, generate_corrective_prompt
 from mendgraph.nodes.heal.node import HealState, heal
 from mendgraph.nodes.records import (
@@ -18,6 +16,7 @@ from mendgraph.nodes.records import (
     StopReason,
     ToolCall,
 )
+from tests.nodes.rows import rows
 
 CONFIG = SelfHealingConfig(max_retries=2, max_schema_repairs=1)
 DIALECT = '{"name": "read_file", "arguments": {"path": "a"}}'
@@ -50,7 +49,7 @@ def healed(
     return heal({**full, **state}, CONFIG)  # type: ignore[typeddict-item] # a table of partial states
 
 
-@pytest.mark.parametrize("protocol", Protocol)
+@rows(*Protocol)
 def test_call_that_was_read_in_another_format_runs(protocol: Protocol) -> None:
     reply = ModelReply(text="I look.", input_tokens=7)
     update = healed(
@@ -66,7 +65,7 @@ def test_call_that_was_read_in_another_format_runs(protocol: Protocol) -> None:
     }
 
 
-@pytest.mark.parametrize("items", [[], [BROKEN]])
+@rows([], [BROKEN])
 def test_what_cannot_be_read_is_asked_for_again(items: list[ToolCall | CallError]) -> None:
     update = healed(Kind.MISSING_TOOL_PREFIX, ModelReply(text=DIALECT), items)
     prompt = generate_corrective_prompt([error(Kind.MISSING_TOOL_PREFIX)], DIALECT, CONFIG, protocol="text")
@@ -93,15 +92,12 @@ def test_correction_is_added_to_those_before() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("profile", "line", "manner"),
-    [
-        (Profile(protocol=Protocol.TEXT), "calc.py", "text"),
-        (Profile(protocol=Protocol.NATIVE), "tool: x", "native"),
-        (Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS), "  tool: x", "text"),
-        (Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS), "calc.py", "blocks"),
-        (Profile(protocol=Protocol.NATIVE, edit_form=EditForm.BLOCKS), "tool: x", "blocks"),
-    ],
+@rows(
+    (Profile(protocol=Protocol.TEXT), "calc.py", "text"),
+    (Profile(protocol=Protocol.NATIVE), "tool: x", "native"),
+    (Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS), "  tool: x", "text"),
+    (Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS), "calc.py", "blocks"),
+    (Profile(protocol=Protocol.NATIVE, edit_form=EditForm.BLOCKS), "tool: x", "blocks"),
 )
 def test_reminder_speaks_of_lines_only_to_a_model_that_writes_them(profile: Profile, line: str, manner: Manner) -> None:
     errors = [ExtractionError(Kind.TRUNCATED_REPLY, 1, line, "Cut.")]

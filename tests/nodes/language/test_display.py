@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from mendgraph.nodes.language.display import (
     error_words,
     fenced,
@@ -15,17 +13,15 @@ from mendgraph.nodes.language.display import (
     without_middle,
 )
 from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, ToolErrorCode, ToolResult
+from tests.nodes.rows import rows
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("def f():\n\treturn 'é 漢 👍🏽'", "def f():\n\treturn 'é 漢 👍🏽'"),
-        ("\x1b[31mred\x07\r\x00\x7f\x9b", r"\x1b[31mred\x07\r\x00\x7f\x9b"),
-        ("a\u202eb\u2066c\u200fd", r"a\u202eb\u2066c\u200fd"),
-        ("\u2028\ufeff\ud800", r"\u2028\ufeff\ud800"),
-        ("👩\u200d💻", "👩\u200d💻"),
-    ],
+@rows(
+    ("def f():\n\treturn 'é 漢 👍🏽'", "def f():\n\treturn 'é 漢 👍🏽'"),
+    ("\x1b[31mred\x07\r\x00\x7f\x9b", r"\x1b[31mred\x07\r\x00\x7f\x9b"),
+    ("a\u202eb\u2066c\u200fd", r"a\u202eb\u2066c\u200fd"),
+    ("\u2028\ufeff\ud800", r"\u2028\ufeff\ud800"),
+    ("👩\u200d💻", "👩\u200d💻"),
 )
 def test_what_steers_a_terminal_is_written_as_its_escape(text: str, shown: str) -> None:
     assert plain(text) == shown
@@ -37,95 +33,75 @@ def test_one_line_is_one_line_of_bounded_length() -> None:
     assert (one_line("the first second", limit=14), one_line("x" * 20, limit=10)) == ("the first...", "xxxxxxx...")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({}, ""),
-        ({"path": "calc.py", "start_line": 1}, "calc.py"),
-        ({"path": "a\x1b\nb"}, r"a\x1b b"),
-        ({"pattern": "add", "path": "."}, "'add'"),
-        ({"pattern": "add", "path": "src"}, "'add' in src"),
-        ({"path": "x" * 100 + "/.env"}, "x" * 39 + "..." + "x" * 33 + "/.env"),
-        ({"argv": ["git", "log", "-n 1", "a\x1b\nb"]}, r"git log '-n 1' 'a\x1b b'"),
-        ({"argv": ["make"], "cwd": "docs"}, "make in docs"),
-        ({"argv": ["x" * 60, "y" * 60]}, "x" * 19 + "..." + "x" * 18 + " and 1 argument of 60 characters"),
-        ({"argv": ["sh", "-c", f"pytest # {'all ' * 20}\nrm -r a"]}, "sh and 2 arguments of 99 characters"),
-        (
-            {"argv": ["make", "y" * 90], "cwd": "d" * 60},
-            f"make and 1 argument of 90 characters in {'d' * 19}...{'d' * 18}",
-        ),
-        ({"argv": "make test"}, ""),
-        ({"url": "https://docs.python.org/3/"}, "https://docs.python.org/3/"),
-        ({"url": 7, "path": "a.py"}, "a.py"),
-        ({"path": "a.py", "target": "b/a.py"}, "a.py → b/a.py"),
-    ],
+@rows(
+    ({}, ""),
+    ({"path": "calc.py", "start_line": 1}, "calc.py"),
+    ({"path": "a\x1b\nb"}, r"a\x1b b"),
+    ({"pattern": "add", "path": "."}, "'add'"),
+    ({"pattern": "add", "path": "src"}, "'add' in src"),
+    ({"path": "x" * 100 + "/.env"}, "x" * 39 + "..." + "x" * 33 + "/.env"),
+    ({"argv": ["git", "log", "-n 1", "a\x1b\nb"]}, r"git log '-n 1' 'a\x1b b'"),
+    ({"argv": ["make"], "cwd": "docs"}, "make in docs"),
+    ({"argv": ["x" * 60, "y" * 60]}, "x" * 19 + "..." + "x" * 18 + " and 1 argument of 60 characters"),
+    ({"argv": ["sh", "-c", f"pytest # {'all ' * 20}\nrm -r a"]}, "sh and 2 arguments of 99 characters"),
+    ({"argv": ["make", "y" * 90], "cwd": "d" * 60}, f"make and 1 argument of 90 characters in {'d' * 19}...{'d' * 18}"),
+    ({"argv": "make test"}, ""),
+    ({"url": "https://docs.python.org/3/"}, "https://docs.python.org/3/"),
+    ({"url": 7, "path": "a.py"}, "a.py"),
+    ({"path": "a.py", "target": "b/a.py"}, "a.py → b/a.py"),
 )
 def test_target_of_a_call(arguments: dict[str, Any], words: str) -> None:
     assert target_of(arguments) == words
 
 
-@pytest.mark.parametrize(
-    ("text", "fence"),
-    [
-        ("", "```"),
-        ("a\n```\nb", "````"),
-        ("`````diff", "``````"),
-        ("a\u2028~~~~\r```", "````"),
-    ],
-)
+@rows(("", "```"), ("a\n```\nb", "````"), ("`````diff", "``````"), ("a\u2028~~~~\r```", "````"))
 def test_fence_is_longer_than_any_run_of_backticks(text: str, fence: str) -> None:
     first, *inside, last = fenced(text, "diff").split("\n")
     assert (first, last) == (f"{fence}diff", fence)
     assert not [line for line in inside if line.strip().startswith(fence)]
 
 
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [
-        ("src/a-b.py", "src/a-b.py"),
-        ("![a](https://b.example)", "`![a](https://b.example)`"),
-        ("a `b`\n``` c", "```` a `b` ``` c ````"),
-    ],
+@rows(
+    ("src/a-b.py", "src/a-b.py"),
+    ("![a](https://b.example)", "`![a](https://b.example)`"),
+    ("a `b`\n``` c", "```` a `b` ``` c ````"),
 )
 def test_code_span_cannot_be_closed_by_its_text(text: str, code: str) -> None:
     assert inline_code(text) == code
 
 
-@pytest.mark.parametrize(("limit", "text"), [(12, "abcdefghijkl"), (11, "abcd...ijkl"), (10, "abcd...jkl")])
+@rows((12, "abcdefghijkl"), (11, "abcd...ijkl"), (10, "abcd...jkl"))
 def test_long_text_loses_its_middle(limit: int, text: str) -> None:
     assert without_middle("abcdefghijkl", limit) == text
 
 
-@pytest.mark.parametrize(
-    ("data", "words"),
-    [
-        ({}, "ok"),
-        ({"checks": "passed", "ran": ["pytest a.py: 2 tests", "make test"]}, "pytest a.py: 2 tests, make test passed"),
-        ({"checks": "none", "ran": [], "reason": "no\nbubblewrap"}, "not checked. no bubblewrap"),
-        ({"lines_shown": 1, "lines_remaining": 1200}, "1 line, 1,200 more"),
-        ({"files": 2, "directories": 1, "entries": []}, "2 files, 1 directory"),
-        ({"paths": ["a"], "has_more": True}, "1 file and more"),
-        ({"matches": [], "has_more": False}, "0 matches"),
-        ({"path": "a", "replacements": 0}, "created"),
-        ({"path": "a", "changed": ["f", "C.g"], "action": "merged"}, "merged f, C.g"),
-        ({"path": "a", "changed": [], "action": "replaced"}, "replaced"),
-        ({"done": 1, "in_progress": 0, "pending": 2}, "1 done, 0 in progress, 2 pending"),
-        ({"noted": "Use make."}, "Use make."),
-        ({"exit_code": 3}, "exit 3"),
-        ({"exit_code": 137, "signal": 9}, "killed by signal 9"),
-        ({"status": 404, "size": 1, "has_more": True}, "404, 1 byte and more"),
-        ({"path": "a", "target": "b", "action": "moved"}, "moved"),
-        ({"path": "a", "action": "appended", "start_line": 3, "lines": 2}, "appended, 2 lines"),
-        ({"path": "a", "edits": 2, "replacements": 3, "lines_changed": 3}, "2 edits, 3 replacements"),
-        (
-            {"files": [{"path": "a", "action": "edited"}, {"path": "b", "target": "c", "action": "moved"}]},
-            "edited a, moved b → c",
-        ),
-        (
-            {"files": [{"path": str(number), "action": "created"} for number in range(7)]},
-            "created 0, created 1, created 2, created 3, created 4 and 2 more",
-        ),
-    ],
+@rows(
+    ({}, "ok"),
+    ({"checks": "passed", "ran": ["pytest a.py: 2 tests", "make test"]}, "pytest a.py: 2 tests, make test passed"),
+    ({"checks": "none", "ran": [], "reason": "no\nbubblewrap"}, "not checked. no bubblewrap"),
+    ({"lines_shown": 1, "lines_remaining": 1200}, "1 line, 1,200 more"),
+    ({"files": 2, "directories": 1, "entries": []}, "2 files, 1 directory"),
+    ({"paths": ["a"], "has_more": True}, "1 file and more"),
+    ({"matches": [], "has_more": False}, "0 matches"),
+    ({"path": "a", "replacements": 0}, "created"),
+    ({"path": "a", "changed": ["f", "C.g"], "action": "merged"}, "merged f, C.g"),
+    ({"path": "a", "changed": [], "action": "replaced"}, "replaced"),
+    ({"done": 1, "in_progress": 0, "pending": 2}, "1 done, 0 in progress, 2 pending"),
+    ({"noted": "Use make."}, "Use make."),
+    ({"exit_code": 3}, "exit 3"),
+    ({"exit_code": 137, "signal": 9}, "killed by signal 9"),
+    ({"status": 404, "size": 1, "has_more": True}, "404, 1 byte and more"),
+    ({"path": "a", "target": "b", "action": "moved"}, "moved"),
+    ({"path": "a", "action": "appended", "start_line": 3, "lines": 2}, "appended, 2 lines"),
+    ({"path": "a", "edits": 2, "replacements": 3, "lines_changed": 3}, "2 edits, 3 replacements"),
+    (
+        {"files": [{"path": "a", "action": "edited"}, {"path": "b", "target": "c", "action": "moved"}]},
+        "edited a, moved b → c",
+    ),
+    (
+        {"files": [{"path": str(number), "action": "created"} for number in range(7)]},
+        "created 0, created 1, created 2, created 3, created 4 and 2 more",
+    ),
 )
 def test_what_a_result_amounts_to(data: dict[str, Any], words: str) -> None:
     assert result_words(ToolResult.success(**data)) == words

@@ -1,10 +1,10 @@
 from typing import Any
 
-import pytest
 import yaml
 from hypothesis import given, settings, strategies as st
 
 from mendgraph.nodes.language.documents import DEEPEST, MOST_VALUES, DocumentProblem, read_toml, read_yaml, storable
+from tests.nodes.rows import rows
 
 NINE = ",".join
 VALUES: st.SearchStrategy[Any] = st.recursive(
@@ -30,29 +30,26 @@ def test_what_yaml_writes_is_read(value: Any) -> None:
     assert read_yaml(yaml.dump(value, Dumper=Plain)) == value
 
 
-@pytest.mark.parametrize(
-    ("text", "problem", "line"),
-    [
-        ("a:\n  " + "[" * 300_000, "arrays or tables are nested too deep", 2),
-        ("- " * 300_000, "arrays or tables are nested too deep", 1),
-        ("".join(f"{' ' * n}a:\n" for n in range(DEEPEST + 9)), "arrays or tables are nested too deep", DEEPEST + 1),
-        (multiplied("[x]", "[%s]"), "an alias, *a0, is not read", 2),
-        (multiplied("{x: 1}", "{<<: [%s]}"), "an alias, *a0, is not read", 2),
-        ("a: &a [*a]", "an alias, *a, is not read", 1),
-        ("- 1\n" * (MOST_VALUES + 1), "it has more than 100,000 values", 99_999),
-        ("a: 1" + ":59" * 1_000_000, "a number in it is too long", 1),
-        ("a: 1" + ":59" * 1_000_000 + ".5", "a number in it is too long", 1),
-        ("\na: 0x" + "f" * 9_000, "a number in it is too long", 2),
-        ("? " + "1" * 9_000 + "\n: 1", "a number in it is too long", 1),
-        ("a: 2001-99-99", "month must be in 1..12", 1),
-        ("a: !!python/object/apply:os.getcwd []", "the tag tag:yaml.org,2002:python/object/apply:os.getcwd", 1),
-        ("a: !!timestamp x", "the tag tag:yaml.org,2002:timestamp is not read", 1),
-        ("a: !!int ''", "the tag tag:yaml.org,2002:int is not read", 1),
-        ("a: !!set {b}", "the tag tag:yaml.org,2002:set is not read", 1),
-        ("a: 1\nb: 1\na: 2", "the key 'a' is there twice", 1),
-        ("a: 1\n---\nb: 1", "but found another document", 2),
-        ("a: \0", "unacceptable character #x0000: control characters are not allowed", 0),
-    ],
+@rows(
+    ("a:\n  " + "[" * 300_000, "arrays or tables are nested too deep", 2),
+    ("- " * 300_000, "arrays or tables are nested too deep", 1),
+    ("".join(f"{' ' * n}a:\n" for n in range(DEEPEST + 9)), "arrays or tables are nested too deep", DEEPEST + 1),
+    (multiplied("[x]", "[%s]"), "an alias, *a0, is not read", 2),
+    (multiplied("{x: 1}", "{<<: [%s]}"), "an alias, *a0, is not read", 2),
+    ("a: &a [*a]", "an alias, *a, is not read", 1),
+    ("- 1\n" * (MOST_VALUES + 1), "it has more than 100,000 values", 99_999),
+    ("a: 1" + ":59" * 1_000_000, "a number in it is too long", 1),
+    ("a: 1" + ":59" * 1_000_000 + ".5", "a number in it is too long", 1),
+    ("\na: 0x" + "f" * 9_000, "a number in it is too long", 2),
+    ("? " + "1" * 9_000 + "\n: 1", "a number in it is too long", 1),
+    ("a: 2001-99-99", "month must be in 1..12", 1),
+    ("a: !!python/object/apply:os.getcwd []", "the tag tag:yaml.org,2002:python/object/apply:os.getcwd", 1),
+    ("a: !!timestamp x", "the tag tag:yaml.org,2002:timestamp is not read", 1),
+    ("a: !!int ''", "the tag tag:yaml.org,2002:int is not read", 1),
+    ("a: !!set {b}", "the tag tag:yaml.org,2002:set is not read", 1),
+    ("a: 1\nb: 1\na: 2", "the key 'a' is there twice", 1),
+    ("a: 1\n---\nb: 1", "but found another document", 2),
+    ("a: \0", "unacceptable character #x0000: control characters are not allowed", 0),
 )
 def test_what_would_cost_more_than_its_letters_is_refused(text: str, problem: str, line: int) -> None:
     found = read_yaml(text)

@@ -2,7 +2,6 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
 from hypothesis import given, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
 
@@ -29,6 +28,7 @@ from mendgraph.nodes.records import (
     ToolResult,
     ToolSpec,
 )
+from tests.nodes.rows import rows
 
 OK = ToolResult.success(n=1)
 FAILED = ToolResult.failure(ToolErrorCode.NOT_FOUND, "There is no b.py.")
@@ -108,17 +108,14 @@ def test_each_call_has_one_result_in_order(outcomes: list[tuple[bool, ToolResult
         assert len(parse_text_results(str(messages[1].text))) == len(items)
 
 
-@pytest.mark.parametrize(
-    ("message", "expected"),
-    [
-        (HumanMessage("Fix it."), True),
-        (HumanMessage("Fix it.", name="Ada"), True),
-        (HumanMessage("tool_result({})", name=RESULT_MESSAGE_NAME), False),
-        (HumanMessage("Go on.", name=HANDOFF_MESSAGE_NAME), False),
-        (AIMessage("Done."), False),
-        (SystemMessage("Be brief."), False),
-        (answer("x"), False),
-    ],
+@rows(
+    (HumanMessage("Fix it."), True),
+    (HumanMessage("Fix it.", name="Ada"), True),
+    (HumanMessage("tool_result({})", name=RESULT_MESSAGE_NAME), False),
+    (HumanMessage("Go on.", name=HANDOFF_MESSAGE_NAME), False),
+    (AIMessage("Done."), False),
+    (SystemMessage("Be brief."), False),
+    (answer("x"), False),
 )
 def test_request_is_a_persons(message: AnyMessage, expected: bool) -> None:
     assert is_request(message) is expected
@@ -127,30 +124,24 @@ def test_request_is_a_persons(message: AnyMessage, expected: bool) -> None:
 ASK, NEXT = HumanMessage("Fix it."), HumanMessage("And now?")
 
 
-@pytest.mark.parametrize(
-    ("history", "repaired"),
-    [
-        ([], None),
-        ([ASK, AIMessage("Done."), NEXT], None),
-        ([ASK, calling("x", "y"), answer("x"), answer("y"), NEXT], None),
-        ([ASK, calling("x"), answer("x", "1"), calling("x"), answer("x", "2"), NEXT], None),
-        ([ASK, calling("x"), NEXT], [ASK, calling("x"), cancelled("x"), NEXT]),
-        ([ASK, calling("x"), NEXT, answer("x")], [ASK, calling("x"), answer("x"), NEXT]),
-        (
-            [ASK, calling("x", "y"), answer("y"), answer("x"), NEXT],
-            [ASK, calling("x", "y"), answer("x"), answer("y"), NEXT],
-        ),
-        ([ASK, calling("x", "y"), answer("y"), NEXT], [ASK, calling("x", "y"), cancelled("x"), answer("y"), NEXT]),
-        ([ASK, answer("x"), NEXT], [ASK, NEXT]),
-        ([answer("x"), calling("x"), NEXT], [calling("x"), cancelled("x"), NEXT]),
-        ([calling("x"), answer("x", "1"), answer("x", "2"), NEXT], [calling("x"), answer("x", "1"), NEXT]),
-        (
-            [calling("x"), calling("x"), answer("x"), NEXT],
-            [calling("x"), cancelled("x"), calling("x"), answer("x"), NEXT],
-        ),
-        ([calling("x", "x"), answer("x", "1"), NEXT], [calling("x", "x"), answer("x", "1"), cancelled("x"), NEXT]),
-        ([calling(None), NEXT], [calling(None), cancelled(""), NEXT]),
-    ],
+@rows(
+    ([], None),
+    ([ASK, AIMessage("Done."), NEXT], None),
+    ([ASK, calling("x", "y"), answer("x"), answer("y"), NEXT], None),
+    ([ASK, calling("x"), answer("x", "1"), calling("x"), answer("x", "2"), NEXT], None),
+    ([ASK, calling("x"), NEXT], [ASK, calling("x"), cancelled("x"), NEXT]),
+    ([ASK, calling("x"), NEXT, answer("x")], [ASK, calling("x"), answer("x"), NEXT]),
+    (
+        [ASK, calling("x", "y"), answer("y"), answer("x"), NEXT],
+        [ASK, calling("x", "y"), answer("x"), answer("y"), NEXT],
+    ),
+    ([ASK, calling("x", "y"), answer("y"), NEXT], [ASK, calling("x", "y"), cancelled("x"), answer("y"), NEXT]),
+    ([ASK, answer("x"), NEXT], [ASK, NEXT]),
+    ([answer("x"), calling("x"), NEXT], [calling("x"), cancelled("x"), NEXT]),
+    ([calling("x"), answer("x", "1"), answer("x", "2"), NEXT], [calling("x"), answer("x", "1"), NEXT]),
+    ([calling("x"), calling("x"), answer("x"), NEXT], [calling("x"), cancelled("x"), calling("x"), answer("x"), NEXT]),
+    ([calling("x", "x"), answer("x", "1"), NEXT], [calling("x", "x"), answer("x", "1"), cancelled("x"), NEXT]),
+    ([calling(None), NEXT], [calling(None), cancelled(""), NEXT]),
 )
 def test_every_call_gets_its_one_result(history: list[AnyMessage], repaired: list[AnyMessage] | None) -> None:
     assert close_dangling_calls(history) == repaired
@@ -204,7 +195,7 @@ def results_of(*pairs: tuple[ToolCall, ToolResult]) -> tuple[list[ToolCall], lis
     ]
 
 
-@pytest.mark.parametrize("protocol", list(Protocol))
+@rows(*list(Protocol))
 def test_answer_whose_implied_calls_all_went_well_adds_no_message(protocol: Protocol) -> None:
     items, results = results_of((CHECKS, OK), (ENDING, OK))
     assert settle_exchange(ModelReply(text="Done."), items, results, protocol) == []
@@ -222,9 +213,7 @@ def test_answer_whose_implied_checks_failed_is_kept_with_what_they_found() -> No
     assert (told.tool_call_id, told.status) == ("b", "error")
 
 
-@pytest.mark.parametrize(
-    ("made_up", "sent"), [("functions.read file!", "functions_read_file_"), ("", "unknown"), ("x" * 99, "x" * 64)]
-)
+@rows(("functions.read file!", "functions_read_file_"), ("", "unknown"), ("x" * 99, "x" * 64))
 def test_made_up_name_enters_the_native_history_as_endpoints_take_it(made_up: str, sent: str) -> None:
     call = ToolCall(call_id="a", tool=made_up, arguments={}, raw_arguments="{}")
     result = CallResult(call_id="a", tool=made_up, result=ToolResult.success(n=1))
@@ -238,22 +227,19 @@ READ_SPEC = ToolSpec(name="read_file", description="", parameters={}, effect=Eff
 SPECS = {"read_file": READ_SPEC}
 
 
-@pytest.mark.parametrize(
-    ("raw", "told"),
-    [
-        ('{"path":"/w s/é.py"}', {"path": "é.py"}),
-        ('{"filename": "\\/w s\\/a.py", "note": "/w s/a.py"}', {"filename": "a.py", "note": "/w s/a.py"}),
-        ('{"path": "/w s"}', {"path": "."}),
-        ('{"path": "/w s//etc/../x"}', {"path": "etc/../x"}),
-        ('{"path": "/w s/~/a"}', {"path": "./~/a"}),
-        ('{"path": "/w sx/a.py"}', None),
-        ('{"path":  "a.py", "note": "/w s/a.py"}', None),
-        ('{"path": "/etc/hosts"}', None),
-    ],
+@rows(
+    ('{"path":"/w s/é.py"}', {"path": "é.py"}),
+    ('{"filename": "\\/w s\\/a.py", "note": "/w s/a.py"}', {"filename": "a.py", "note": "/w s/a.py"}),
+    ('{"path": "/w s"}', {"path": "."}),
+    ('{"path": "/w s//etc/../x"}', {"path": "etc/../x"}),
+    ('{"path": "/w s/~/a"}', {"path": "./~/a"}),
+    ('{"path": "/w sx/a.py"}', None),
+    ('{"path":  "a.py", "note": "/w s/a.py"}', None),
+    ('{"path": "/etc/hosts"}', None),
 )
-@pytest.mark.parametrize("protocol", Protocol)
+@rows(*Protocol)
 def test_path_of_the_workspace_enters_the_history_relative_to_it(
-    raw: str, told: JsonMap | None, protocol: Protocol
+    protocol: Protocol, raw: str, told: JsonMap | None
 ) -> None:
     """Nothing else of a call is touched, and nothing of a call without such a path. Source: spec 3."""
     sent = json.loads(raw)
@@ -284,7 +270,7 @@ def told_of(
     return message
 
 
-@pytest.mark.parametrize("body", ["x = 1\n", '{"name": "/w/x"}\n', 'p = "/w/a.py"\n'])
+@rows("x = 1\n", '{"name": "/w/x"}\n', 'p = "/w/a.py"\n')
 def test_block_under_an_absolute_path_stays_as_it_was_written(body: str) -> None:
     text = f"I change /w/b.py.\n/w/a.py\n```\n{body}```\nDone."
     message = told_of(text, "edit_blocks", {"path": "/w/a.py", "content": body}, body, 3)
@@ -300,17 +286,14 @@ def test_path_is_told_relative_in_its_call_and_nowhere_else() -> None:
     assert told == f'{text.removesuffix(call)}tool: read_file({{"path": "a.py"}})'
 
 
-@pytest.mark.parametrize(
-    ("printed", "told"),
-    [
-        ('File "/w/s/a.py", line 3', 'File "a.py", line 3'),
-        ("rootdir: /w/s\n/w/s/.venv/bin/x /w/s.", "rootdir: .\n.venv/bin/x .."),
-        ("/w/s/ /w/sx/a.py /w/s-2/a.py /w/s.old/a.py", "./ /w/sx/a.py /w/s-2/a.py /w/s.old/a.py"),
-        ("/data/w/s/a.py ~/w/s/a.py file:///w/s/a.py", "/data/w/s/a.py ~/w/s/a.py file:///w/s/a.py"),
-    ],
+@rows(
+    ('File "/w/s/a.py", line 3', 'File "a.py", line 3'),
+    ("rootdir: /w/s\n/w/s/.venv/bin/x /w/s.", "rootdir: .\n.venv/bin/x .."),
+    ("/w/s/ /w/sx/a.py /w/s-2/a.py /w/s.old/a.py", "./ /w/sx/a.py /w/s-2/a.py /w/s.old/a.py"),
+    ("/data/w/s/a.py ~/w/s/a.py file:///w/s/a.py", "/data/w/s/a.py ~/w/s/a.py file:///w/s/a.py"),
 )
-@pytest.mark.parametrize("protocol", Protocol)
-def test_path_that_a_program_printed_is_told_relative(printed: str, told: str, protocol: Protocol) -> None:
+@rows(*Protocol)
+def test_path_that_a_program_printed_is_told_relative(protocol: Protocol, printed: str, told: str) -> None:
     """Source: spec 3, all paths that enter the context. What a file holds is told as it is."""
     specs = {name: ToolSpec(name=name, description="", parameters={}, effect=effect)
              for name, effect in (("run", Effect.EXECUTE), ("read", Effect.READ))}  # fmt: skip

@@ -1,21 +1,11 @@
 from typing import Any
 
-import pytest
 from hypothesis import given, strategies as st
-from langchain_core.messages import AIMessage, HumanMessage, ToolCall
+from langchain_core.messages import AIMessage, ToolCall
 
-from mendgraph.nodes.language.history import (
-    in_openai_form,
-    media_of,
-    media_problem,
-    state_of,
-    thoughts_of,
-    with_state,
-    without_media,
-    without_secrets,
-    without_thoughts,
-)
+from mendgraph.nodes.language.history import state_of, thoughts_of, with_state, without_secrets, without_thoughts
 from mendgraph.nodes.records import JsonMap, ModelReply
+from tests.nodes.rows import rows
 
 THOUGHT: JsonMap = {"type": "thinking", "thinking": "Hm, tool: read_file({})", "signature": "c2ln+/=="}
 SEALED: JsonMap = {"type": "redacted_thinking", "data": "ZGF0YQ=="}
@@ -29,15 +19,11 @@ CALLS: list[ToolCall] = [
 ANTHROPIC: JsonMap = {"model_provider": "anthropic", "stop_reason": "tool_use", "id": "msg_1"}
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        AIMessage("Hello", response_metadata=ANTHROPIC),
-        AIMessage([TEXT, {"type": "text", "text": " more"}]),
-        AIMessage("Hello", additional_kwargs={"refusal": "no", "tool_calls": [1], "reasoning_content": ""}),
-        AIMessage([{"type": "thinking", "thinking": object()}]),
-    ],
-    ids=["text", "texts", "known elsewhere", "no json"],
+@rows(
+    AIMessage("Hello", response_metadata=ANTHROPIC),
+    AIMessage([TEXT, {"type": "text", "text": " more"}]),
+    AIMessage("Hello", additional_kwargs={"refusal": "no", "tool_calls": [1], "reasoning_content": ""}),
+    AIMessage([{"type": "thinking", "thinking": object()}]),
 )
 def test_what_is_nothing_but_text_and_calls_has_no_state(message: AIMessage) -> None:
     assert state_of(message) == {}
@@ -58,16 +44,13 @@ def test_state_is_what_the_provider_sent_as_json_of_its_own() -> None:
     assert state["content"][0] is not THOUGHT
 
 
-@pytest.mark.parametrize(
-    ("message", "thoughts"),
-    [
-        (AIMessage([THOUGHT, TEXT]), THOUGHT["thinking"]),
-        (AIMessage([{"type": "reasoning", "reasoning": "Hm."}, "Look:"]), "Hm."),
-        (AIMessage("Look:", additional_kwargs={"reasoning_content": "Hm."}), "Hm."),
-        (AIMessage("Look:", additional_kwargs={"reasoning": "Hm."}), "Hm."),
-        (AIMessage("Look:", additional_kwargs={"reasoning": {"summary": []}}), ""),
-        (AIMessage([SEALED, TEXT]), ""),
-    ],
+@rows(
+    (AIMessage([THOUGHT, TEXT]), THOUGHT["thinking"]),
+    (AIMessage([{"type": "reasoning", "reasoning": "Hm."}, "Look:"]), "Hm."),
+    (AIMessage("Look:", additional_kwargs={"reasoning_content": "Hm."}), "Hm."),
+    (AIMessage("Look:", additional_kwargs={"reasoning": "Hm."}), "Hm."),
+    (AIMessage("Look:", additional_kwargs={"reasoning": {"summary": []}}), ""),
+    (AIMessage([SEALED, TEXT]), ""),
 )
 def test_words_of_a_message_that_are_thoughts(message: AIMessage, thoughts: str) -> None:
     assert thoughts_of(message) == thoughts
@@ -80,21 +63,17 @@ STATE: JsonMap = {
 }
 
 
-@pytest.mark.parametrize(
-    ("text", "calls", "changed", "content"),
-    [
-        ("Other", CALLS, {}, [THOUGHT, {"type": "text", "text": "Other"}, USE, ITEM]),
-        ("", CALLS, {}, [THOUGHT, USE, ITEM]),
-        ("Other", [], {}, [THOUGHT, {"type": "text", "text": "Other"}]),
-        ("Look:", CALLS[:1], {}, [THOUGHT, TEXT, USE]),
-        (
-            "Look:",
-            CALLS,
-            {"x": {"path": "é"}, "y": {"path": "é"}},
-            [THOUGHT, TEXT, {**USE, "input": {"path": "é"}}, {**ITEM, "arguments": '{"path": "é"}'}],
-        ),
-    ],
-    ids=["another text", "no text", "no calls", "one call", "other arguments"],
+@rows(
+    ("Other", CALLS, {}, [THOUGHT, {"type": "text", "text": "Other"}, USE, ITEM]),
+    ("", CALLS, {}, [THOUGHT, USE, ITEM]),
+    ("Other", [], {}, [THOUGHT, {"type": "text", "text": "Other"}]),
+    ("Look:", CALLS[:1], {}, [THOUGHT, TEXT, USE]),
+    (
+        "Look:",
+        CALLS,
+        {"x": {"path": "é"}, "y": {"path": "é"}},
+        [THOUGHT, TEXT, {**USE, "input": {"path": "é"}}, {**ITEM, "arguments": '{"path": "é"}'}],
+    ),
 )
 def test_what_is_shown_of_a_reply_is_what_goes_back_of_its_text_and_calls(
     text: str, calls: list[ToolCall], changed: dict[str, JsonMap], content: list[JsonMap]
@@ -108,77 +87,32 @@ def clean(text: str) -> str:
     return text.replace("word", "***")
 
 
-@pytest.mark.parametrize(
-    ("state", "cleaned"),
-    [
-        ({}, {}),
-        (STATE, STATE),
-        (
-            {
-                "content": [
-                    {"type": "text", "text": "a word"},
-                    {"type": "tool_use", "id": "word", "input": {"data": "word", "of": {"id": ["word"]}}},
-                ]
-            },
-            {
-                "content": [
-                    {"type": "text", "text": "a ***"},
-                    {"type": "tool_use", "id": "word", "input": {"data": "***", "of": {"id": ["***"]}}},
-                ]
-            },
-        ),
-        ({"content": [{**THOUGHT, "thinking": "word"}, TEXT]}, {"content": [TEXT]}),
-        ({"content": [{**THOUGHT, "signature": "word"}]}, {"content": [{**THOUGHT, "signature": "word"}]}),
-        ({"additional_kwargs": {"reasoning_content": "word"}}, {"additional_kwargs": {"reasoning_content": "***"}}),
-        (
-            {"additional_kwargs": {"reasoning_details": [{"text": "word", "signature": "s"}, {"text": "word"}]}},
-            {"additional_kwargs": {"reasoning_details": [{"text": "***"}]}},
-        ),
-        (
-            {"additional_kwargs": {"__gemini_function_call_thought_signatures__": {"x": "word"}}},
-            {"additional_kwargs": {"__gemini_function_call_thought_signatures__": {"x": "word"}}},
-        ),
-    ],
+def said(word: str) -> JsonMap:
+    use = {"type": "tool_use", "id": "word", "input": {"data": word, "of": {"id": [word]}}}
+    return {"content": [{"type": "text", "text": f"a {word}"}, use]}
+
+
+def kept(name: str, value: Any) -> JsonMap:
+    return {"additional_kwargs": {name: value}}
+
+
+SIGNED = kept("__gemini_function_call_thought_signatures__", {"x": "word"})
+DETAILS = [{"text": "word", "signature": "s"}, {"text": "word"}]
+
+
+@rows(
+    ({}, {}),
+    (STATE, STATE),
+    (said("word"), said("***")),
+    ({"content": [{**THOUGHT, "thinking": "word"}, TEXT]}, {"content": [TEXT]}),
+    ({"content": [{**THOUGHT, "signature": "word"}]}, {"content": [{**THOUGHT, "signature": "word"}]}),
+    (kept("reasoning_content", "word"), kept("reasoning_content", "***")),
+    (kept("reasoning_details", DETAILS), kept("reasoning_details", [{"text": "***"}])),
+    (SIGNED, SIGNED),
 )
 def test_words_are_freed_of_secrets_and_what_was_sealed_over_them_is_dropped(state: JsonMap, cleaned: Any) -> None:
     """Signatures stay as they are, though they may look like secrets: they are refused otherwise."""
     assert without_secrets(state, clean) == cleaned
-
-
-def test_each_kind_is_named_once_whatever_its_provider_calls_it() -> None:
-    types = ("text", "image", "input_image", "file", "audio", "video")
-    assert media_of(HumanMessage([{"type": kind} for kind in types])) == ("image", "file", "audio", "video")
-    assert media_of(HumanMessage("Hi.")) == media_of(AIMessage([{"type": "thinking"}])) == ()
-
-
-def test_what_is_refused_is_told_with_the_remedy() -> None:
-    assert media_problem((), "m") == ""
-    said = "The request holds content of the kind 'image', which m does not take: say it in words, or choose a model"
-    assert media_problem(("image",), "m").startswith(said)
-    several = (
-        "The request holds content of the kind 'image' and content of the kind 'file', which the model does not take"
-    )
-    assert media_problem(("image", "file"), "").startswith(several)
-
-
-def test_block_without_a_form_of_openais_is_known() -> None:
-    assert in_openai_form(HumanMessage(["Hi.", {"type": "image_url", "image_url": {"url": "https://x/y.png"}}]))
-    file, video = (
-        {"type": "file", "url": "https://x/y.pdf"},
-        {"type": "video", "base64": "AA", "mime_type": "video/mp4"},
-    )
-    assert [in_openai_form(HumanMessage([block])) for block in (file, video, {"type": "image"})] == [None] * 3
-
-
-def test_what_is_not_shown_is_a_note_and_the_rest_stays() -> None:
-    image, video = {"type": "input_image"}, {"type": "video"}
-    message = HumanMessage(["Hi.", image, video], id="1")
-    noted = without_media(message, ["image"])
-    assert (noted.id, noted.content) == (
-        "1",
-        ["Hi.", {"type": "text", "text": "[image, not shown: the model does not take it]"}, video],
-    )
-    assert without_media(message, []) is message
 
 
 CALL = 'tool: read_file({"path": "a.py"})'
@@ -186,42 +120,36 @@ SAID = 'tool: delete_file({"path": "a.py"})'
 FENCED = "page.html\n```html\n<think>\nx\n</think>\n```"
 
 
-@pytest.mark.parametrize(
-    ("text", "said", "reasoning"),
-    [
-        (f"<think>{SAID}</think>{CALL}", CALL, SAID),
-        (f"\n <think>\n{SAID}\n</think>\n\n{CALL}\n", CALL, SAID),
-        (f"<thinking>Hm.</thinking>\n{CALL}", CALL, "Hm."),
-        ("[THINK]Hm.[/THINK]It adds.", "It adds.", "Hm."),
-        ("<think>Hm.</think>\n<think>So.</think>It adds.", "It adds.", "Hm.\nSo."),
-        ("<think>\n\n</think>\n\nIt adds.", "It adds.", ""),
-        (f"<think>Hm.\n{SAID}", "", f"Hm.\n{SAID}"),
-        (f"Let me see.\n{SAID}\n</think>\n\n{CALL}", CALL, f"Let me see.\n{SAID}"),
-        (f"<think>A fence:\n```\nopen</think>\n{CALL}", CALL, "A fence:\n```\nopen"),
-        ("<think>a [/THINK] b</thinking> c</think>d", "d", "a [/THINK] b</thinking> c"),
-        ("<seed:think>Hm.</seed:think>It adds.", "It adds.", "Hm."),
-        ("<reasoning>Hm.</reasoning>\nIt adds.<|im_end|>\n", "It adds.", "Hm."),
-        (
-            "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>It adds.<|return|>",
-            "It adds.",
-            "Hm.",
-        ),
-        ("It adds.<|im_end|>", "It adds.", ""),
-    ],
+@rows(
+    (f"<think>{SAID}</think>{CALL}", CALL, SAID),
+    (f"\n <think>\n{SAID}\n</think>\n\n{CALL}\n", CALL, SAID),
+    (f"<thinking>Hm.</thinking>\n{CALL}", CALL, "Hm."),
+    ("[THINK]Hm.[/THINK]It adds.", "It adds.", "Hm."),
+    ("<think>Hm.</think>\n<think>So.</think>It adds.", "It adds.", "Hm.\nSo."),
+    ("<think>\n\n</think>\n\nIt adds.", "It adds.", ""),
+    (f"<think>Hm.\n{SAID}", "", f"Hm.\n{SAID}"),
+    (f"Let me see.\n{SAID}\n</think>\n\n{CALL}", CALL, f"Let me see.\n{SAID}"),
+    (f"<think>A fence:\n```\nopen</think>\n{CALL}", CALL, "A fence:\n```\nopen"),
+    ("<think>a [/THINK] b</thinking> c</think>d", "d", "a [/THINK] b</thinking> c"),
+    ("<seed:think>Hm.</seed:think>It adds.", "It adds.", "Hm."),
+    ("<reasoning>Hm.</reasoning>\nIt adds.<|im_end|>\n", "It adds.", "Hm."),
+    (
+        "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>It adds.<|return|>",
+        "It adds.",
+        "Hm.",
+    ),
+    ("It adds.<|im_end|>", "It adds.", ""),
 )
 def test_thoughts_are_taken_from_the_text(text: str, said: str, reasoning: str) -> None:
     assert without_thoughts(ModelReply(text=text, model="m")) == ModelReply(text=said, reasoning=reasoning, model="m")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "It reads what stands between <think> and </think>.",
-        "It ends with\n  </think> and goes on.",
-        FENCED,
-        'tool: write_file({"path": "a.html", "content": "<think>\\n</think>"})',
-        "```\nx\n</think>\n",
-    ],
+@rows(
+    "It reads what stands between <think> and </think>.",
+    "It ends with\n  </think> and goes on.",
+    FENCED,
+    'tool: write_file({"path": "a.html", "content": "<think>\\n</think>"})',
+    "```\nx\n</think>\n",
 )
 def test_text_that_only_speaks_of_such_tags_is_left_as_it_is(text: str) -> None:
     reply = ModelReply(text=text)

@@ -1,4 +1,3 @@
-import pytest
 from hypothesis import given, strategies as st
 
 from mendgraph.nodes.language.names import (
@@ -16,69 +15,58 @@ from mendgraph.nodes.language.names import (
     unknown_reference,
 )
 from mendgraph.nodes.records import ToolError, ToolErrorCode
+from tests.nodes.rows import rows
 
 
-@pytest.mark.parametrize(
-    ("wanted", "names", "closest"),
-    [
-        ("read", ["read_file", "list_files", "unread"], ("read_file", "unread")),
-        ("raed_file", ["read_file", "write_file"], ("read_file", "write_file")),
-        ("calc.txt", ["calc.py", "zebra.md"], ("calc.py",)),
-        ("zzz", ["read_file"], ()),
-        ("", ["a"], ()),
-        ("a", ["a1", "a2", "a3", "a4"], ("a1", "a2", "a3")),
-        ("ab", ["abcdef", "abc"], ("abc", "abcdef")),
-    ],
+@rows(
+    ("read", ["read_file", "list_files", "unread"], ("read_file", "unread")),
+    ("raed_file", ["read_file", "write_file"], ("read_file", "write_file")),
+    ("calc.txt", ["calc.py", "zebra.md"], ("calc.py",)),
+    ("zzz", ["read_file"], ()),
+    ("", ["a"], ()),
+    ("a", ["a1", "a2", "a3", "a4"], ("a1", "a2", "a3")),
+    ("ab", ["abcdef", "abc"], ("abc", "abcdef")),
 )
 def test_closest_names_come_first(wanted: str, names: list[str], closest: tuple[str, ...]) -> None:
     assert closest_names(wanted, names) == closest
 
 
-@pytest.mark.parametrize(
-    ("request_text", "names"),
-    [
-        ("In which file is retry_delay defined?", ["retry_delay"]),
-        ("What does `parse` return, and HttpClient?", ["parse", "HttpClient"]),
-        ("median([1, 2]) gives 2, and median is wrong.", ["median"]),
-        ("camelCase and MAX_SIZE in src/my_file.py", ["camelCase", "MAX_SIZE"]),
-        ("", []),
-    ],
+@rows(
+    ("In which file is retry_delay defined?", ["retry_delay"]),
+    ("What does `parse` return, and HttpClient?", ["parse", "HttpClient"]),
+    ("median([1, 2]) gives 2, and median is wrong.", ["median"]),
+    ("camelCase and MAX_SIZE in src/my_file.py", ["camelCase", "MAX_SIZE"]),
+    ("", []),
 )
 def test_name_in_code_looks_like_one(request_text: str, names: list[str]) -> None:
     assert named_identifiers(request_text) == names
 
 
-@pytest.mark.parametrize(
-    ("request_text", "paths"),
-    [
-        ("Write a module words.py.", ["words.py"]),
-        ("Fix calc.py...", ["calc.py"]),
-        ("Fix `src/calc.py`, then (tests/test_calc.py)!", ["src/calc.py", "tests/test_calc.py"]),
-        ('Why does "./src/calc.py" fail at src/calc.py:12?', ["src/calc.py"]),
-        ("pack.tar.gz and .gitignore and a-b/c+d.e_f", ["pack.tar.gz", ".gitignore", "a-b/c+d.e_f"]),
-        ("überall.py und データ.json", ["überall.py", "データ.json"]),
-        ("look at ../calc.py and /etc/calc.py and https://example.org/calc.py", ["/etc/calc.py"]),
-        ("bump .github/workflows/ci.yml, ./.env.x and .a/.b", [".github/workflows/ci.yml", ".env.x", ".a/.b"]),
-        ("fix app/\\[slug\\]/\\$id.tsx and my\\_name.py", ["app/[slug]/$id.tsx", "my_name.py"]),
-        ("C:\\work\\calc.py, src\\calc.py, ~/calc.py, file:///calc.py and this/or.that", ["this/or.that"]),
-        ("e.g. version 1.0, i.e. nothing", ["e.g", "i.e"]),
-        ("Makefile has no suffix. Neither has this. . .. ...", []),
-        ("@" * 50_000 + "ab+/" * 50_000 + "-." * 50_000, []),
-        ("Fix ./src/a.py and 'my notes.md', then src/a.py", ["my notes.md", "src/a.py", "notes.md"]),
-    ],
+@rows(
+    ("Write a module words.py.", ["words.py"]),
+    ("Fix calc.py...", ["calc.py"]),
+    ("Fix `src/calc.py`, then (tests/test_calc.py)!", ["src/calc.py", "tests/test_calc.py"]),
+    ('Why does "./src/calc.py" fail at src/calc.py:12?', ["src/calc.py"]),
+    ("pack.tar.gz and .gitignore and a-b/c+d.e_f", ["pack.tar.gz", ".gitignore", "a-b/c+d.e_f"]),
+    ("überall.py und データ.json", ["überall.py", "データ.json"]),
+    ("look at ../calc.py and /etc/calc.py and https://example.org/calc.py", ["/etc/calc.py"]),
+    ("bump .github/workflows/ci.yml, ./.env.x and .a/.b", [".github/workflows/ci.yml", ".env.x", ".a/.b"]),
+    ("fix app/\\[slug\\]/\\$id.tsx and my\\_name.py", ["app/[slug]/$id.tsx", "my_name.py"]),
+    ("C:\\work\\calc.py, src\\calc.py, ~/calc.py, file:///calc.py and this/or.that", ["this/or.that"]),
+    ("e.g. version 1.0, i.e. nothing", ["e.g", "i.e"]),
+    ("Makefile has no suffix. Neither has this. . .. ...", []),
+    ("@" * 50_000 + "ab+/" * 50_000 + "-." * 50_000, []),
+    ("Fix ./src/a.py and 'my notes.md', then src/a.py", ["my notes.md", "src/a.py", "notes.md"]),
 )
 def test_paths_are_found_where_they_stand(request_text: str, paths: list[str]) -> None:
     assert named_paths(request_text) == paths
 
 
-@pytest.mark.parametrize(
-    ("path", "elsewhere"),
-    [
-        *((path, True) for path in ("~", "~/a.py", "~bob/a.py", "C:\\a.py", "c:/a.py", "\\\\host\\a.py", "file:/a")),
-        *((path, True) for path in ("file:///a.py", "https://example.com/a.py", "vscode-vfs://github/a.py")),
-        *((path, False) for path in ("", ".", "a.py", "/a.py", "a~", "~a.py", "a/~/b", "./~/a.py", "./C:/a.py")),
-        *((path, False) for path in ("a:b", "src/a:/b", "a\\b", "\\a", "12:30/x", "@result/1")),
-    ],
+@rows(
+    *((path, True) for path in ("~", "~/a.py", "~bob/a.py", "C:\\a.py", "c:/a.py", "\\\\host\\a.py", "file:/a")),
+    *((path, True) for path in ("file:///a.py", "https://example.com/a.py", "vscode-vfs://github/a.py")),
+    *((path, False) for path in ("", ".", "a.py", "/a.py", "a~", "~a.py", "a/~/b", "./~/a.py", "./C:/a.py")),
+    *((path, False) for path in ("a:b", "src/a:/b", "a\\b", "\\a", "12:30/x", "@result/1")),
 )
 def test_what_names_another_place_by_its_form(path: str, elsewhere: bool) -> None:
     assert names_elsewhere(path) is elsewhere
@@ -90,13 +78,10 @@ def test_reference_says_its_number(number: int) -> None:
     assert is_reference(reference_of(number))
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        *("", "@result", "@result/", "@result/0", "@result/01", "@result/-1", "@result/1000000", "@result/x"),
-        *("./@result/1", "/@result/1", "@result/1/", "@result/1/../.env", "@result/../.env", "@RESULT/1", "a@result/1"),
-        *("@result/1\n", "@result/1 ", "@result/\u0661", "@result/1.txt", "result/1"),
-    ],
+@rows(
+    *("", "@result", "@result/", "@result/0", "@result/01", "@result/-1", "@result/1000000", "@result/x"),
+    *("./@result/1", "/@result/1", "@result/1/", "@result/1/../.env", "@result/../.env", "@RESULT/1", "a@result/1"),
+    *("@result/1\n", "@result/1 ", "@result/\u0661", "@result/1.txt", "result/1"),
 )
 def test_every_other_spelling_is_a_path_of_the_workspace(path: str) -> None:
     assert (is_reference(path), number_of(path)) == (False, None)
@@ -106,16 +91,13 @@ def test_tool_that_looks_at_directories_says_who_reads_it() -> None:
     assert only_read("@result/3") == '@result/3 is a kept result, not a directory: read_file path="@result/3" reads it.'
 
 
-@pytest.mark.parametrize(
-    ("numbers", "message", "suggestions"),
-    [
-        (
-            (2, 10, 1, 9),
-            "No kept result is called @result/7. The latest are @result/10, @result/9, @result/2.",
-            ("@result/10", "@result/9", "@result/2"),
-        ),
-        ((), "No kept result is called @result/7. None was kept in this run: make the call again.", ()),
-    ],
+@rows(
+    (
+        (2, 10, 1, 9),
+        "No kept result is called @result/7. The latest are @result/10, @result/9, @result/2.",
+        ("@result/10", "@result/9", "@result/2"),
+    ),
+    ((), "No kept result is called @result/7. None was kept in this run: make the call again.", ()),
 )
 def test_unknown_reference(numbers: tuple[int, ...], message: str, suggestions: tuple[str, ...]) -> None:
     assert unknown_reference("@result/7", numbers) == ToolError(
@@ -123,49 +105,43 @@ def test_unknown_reference(numbers: tuple[int, ...], message: str, suggestions: 
     )
 
 
-@pytest.mark.parametrize(
-    ("request_text", "orders"),
-    [
-        ("The add function in calc.py is wrong: it subtracts. Fix it.", True),
-        ("Rename load to read in app.py and main.py", True),
-        ("Could you please rename `load` to `read`?", True),
-        ("I want you to remove the dead function.", True),
-        ("median([1, 2]) gives 2.\nFix that.", True),
-        ("Append a line to notes.txt.", True),
-        ("Write me a short summary of calc.py.", False),
-        ("Make the summary function faster.", True),
-        ("Add a list of names to names.json.", True),
-        ("In limits.json, depth is 2.", False),
-        ("How do I fix the add function?", False),
-        ("Explain how to add a column.", False),
-        ("Look at calc.py, but do not change anything. Fix ideas are welcome.", False),
-        ("`fix` is a command of ours.", False),
-        ("Hello.", False),
-        ("", False),
-    ],
+@rows(
+    ("The add function in calc.py is wrong: it subtracts. Fix it.", True),
+    ("Rename load to read in app.py and main.py", True),
+    ("Could you please rename `load` to `read`?", True),
+    ("I want you to remove the dead function.", True),
+    ("median([1, 2]) gives 2.\nFix that.", True),
+    ("Append a line to notes.txt.", True),
+    ("Write me a short summary of calc.py.", False),
+    ("Make the summary function faster.", True),
+    ("Add a list of names to names.json.", True),
+    ("In limits.json, depth is 2.", False),
+    ("How do I fix the add function?", False),
+    ("Explain how to add a column.", False),
+    ("Look at calc.py, but do not change anything. Fix ideas are welcome.", False),
+    ("`fix` is a command of ours.", False),
+    ("Hello.", False),
+    ("", False),
 )
 def test_order_begins_with_its_verb(request_text: str, orders: bool) -> None:
     assert orders_a_change(request_text) is orders
 
 
-@pytest.mark.parametrize(
-    ("request_text", "reports"),
-    [
-        ("The tests fail because totals are rounded wrong.", True),
-        ("median([1, 2, 3, 4]) gives 3, expected 2.5", True),
-        ("total([]) raises ZeroDivisionError.", True),
-        ("Why does total([]) raise ZeroDivisionError?", False),
-        ("What is wrong with add? Fix it.", True),
-        ("When the list is empty, it should say so.", True),
-        ("When does it fail?", False),
-        ("The sum is wrong. Do not change any file.", False),
-        ("Hello.", False),
-        ("Please fix it.", True),
-        ("There are bugs in it.", True),
-        ("How do I fix this?", False),
-        ("Thanks, that fixed it.", False),
-        ("Thanks for the fix.", False),
-    ],
+@rows(
+    ("The tests fail because totals are rounded wrong.", True),
+    ("median([1, 2, 3, 4]) gives 3, expected 2.5", True),
+    ("total([]) raises ZeroDivisionError.", True),
+    ("Why does total([]) raise ZeroDivisionError?", False),
+    ("What is wrong with add? Fix it.", True),
+    ("When the list is empty, it should say so.", True),
+    ("When does it fail?", False),
+    ("The sum is wrong. Do not change any file.", False),
+    ("Hello.", False),
+    ("Please fix it.", True),
+    ("There are bugs in it.", True),
+    ("How do I fix this?", False),
+    ("Thanks, that fixed it.", False),
+    ("Thanks for the fix.", False),
 )
 def test_problem_is_reported_and_not_asked_about(request_text: str, reports: bool) -> None:
     assert reports_a_problem(request_text) is reports

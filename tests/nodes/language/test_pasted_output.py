@@ -1,6 +1,5 @@
-import pytest
-
 from mendgraph.nodes.language.names import told_paths, without_output
+from tests.nodes.rows import rows
 
 PYTEST = """\
 F.                                                                       [100%]
@@ -33,16 +32,13 @@ E.
     return 1"""
 
 
-@pytest.mark.parametrize(
-    ("request_text", "words", "output", "paths"),
-    [
-        (f"{PYTEST}\n\n####\n\nFix it.", "####\n\nFix it.", PYTEST, ["tests/test_cart.py", "shop/cart.py"]),
-        (f"It dies in b.py:\n\n{TRACEBACK}\n", "It dies in b.py:", TRACEBACK, ["app.py", "shop/cart.py"]),
-        (f"Fix it.\n{SECTION}\nNow.", "Fix it.\nNow.", SECTION, ["x_test.py", "cart.py"]),
-        (f"{CUT_OFF}\nIt fails.", "It fails.", CUT_OFF, ["a.py"]),
-        ("FAILED x_test.py::test_a\nstill", "still", "FAILED x_test.py::test_a", ["x_test.py"]),
-        *((words, words, "", []) for words in ("Fix a.py, line 3.", "# A\n\n==== b ====\n\nError: a.py")),
-    ],
+@rows(
+    (f"{PYTEST}\n\n####\n\nFix it.", "####\n\nFix it.", PYTEST, ["tests/test_cart.py", "shop/cart.py"]),
+    (f"It dies in b.py:\n\n{TRACEBACK}\n", "It dies in b.py:", TRACEBACK, ["app.py", "shop/cart.py"]),
+    (f"Fix it.\n{SECTION}\nNow.", "Fix it.\nNow.", SECTION, ["x_test.py", "cart.py"]),
+    (f"{CUT_OFF}\nIt fails.", "It fails.", CUT_OFF, ["a.py"]),
+    ("FAILED x_test.py::test_a\nstill", "still", "FAILED x_test.py::test_a", ["x_test.py"]),
+    *((words, words, "", []) for words in ("Fix a.py, line 3.", "# A\n\n==== b ====\n\nError: a.py")),
 )
 def test_pasted_output_is_told_from_the_words_of_a_request(
     request_text: str, words: str, output: str, paths: list[str]

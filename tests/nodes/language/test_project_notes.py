@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-import pytest
 from hypothesis import given, strategies as st
 
 from mendgraph.nodes.language.project_notes import (
@@ -17,6 +16,7 @@ from mendgraph.nodes.language.project_notes import (
     visible,
 )
 from mendgraph.nodes.records import Profile, ToolError, ToolErrorCode
+from tests.nodes.rows import rows
 
 PIECES = st.sampled_from(
     ["</project_notes>", "<project_notes>", "< / PROJECT_NOTES >", "</project\u200b_notes>", "<", "\n", "a", "&lt;"]
@@ -34,10 +34,6 @@ def test_notes_stand_between_marks_behind_a_word_on_what_they_are() -> None:
     )
 
 
-def test_without_notes_there_is_nothing() -> None:
-    assert notes_text([]) == ""
-
-
 @given(path=st.lists(PIECES).map("".join), text=st.lists(PIECES).map("".join))
 def test_nothing_in_a_file_ends_its_block(path: str, text: str) -> None:
     shown = notes_text([ProjectNotes(path=path, text=text)]).removeprefix(INTRODUCTION)
@@ -46,20 +42,17 @@ def test_nothing_in_a_file_ends_its_block(path: str, text: str) -> None:
     assert shown.endswith("\n</project_notes>")
 
 
-@pytest.mark.parametrize(
-    ("text", "seen"),
-    [
-        ("a\r\nb\rc\u2028d\x0ce", "a\nb\nc\nd\ne"),
-        ("hi\u202e\u2066\u200b\ufeff\x1b[31m", "hi[31m"),
-        ("tag" + "".join(chr(0xE0000 + ord(each)) for each in "rm -rf"), "tag"),
-        (
-            "tab\tnl\n\u0645\u06cc\u200c\u062e \U0001f468\u200d\U0001f4bb",
-            "tab\tnl\n\u0645\u06cc\u200c\u062e \U0001f468\u200d\U0001f4bb",
-        ),
-        ("\ud800x", "x"),
-        ("hidden" + "".join(chr(0xE0100 + ord(each)) for each in "rm -rf") + "\ufe01\ufe02\u3164\u034f", "hidden"),
-        ("\u26a0\ufe0f\ufe0f\ufe0f!", "\u26a0\ufe0f!"),
-    ],
+@rows(
+    ("a\r\nb\rc\u2028d\x0ce", "a\nb\nc\nd\ne"),
+    ("hi\u202e\u2066\u200b\ufeff\x1b[31m", "hi[31m"),
+    ("tag" + "".join(chr(0xE0000 + ord(each)) for each in "rm -rf"), "tag"),
+    (
+        "tab\tnl\n\u0645\u06cc\u200c\u062e \U0001f468\u200d\U0001f4bb",
+        "tab\tnl\n\u0645\u06cc\u200c\u062e \U0001f468\u200d\U0001f4bb",
+    ),
+    ("\ud800x", "x"),
+    ("hidden" + "".join(chr(0xE0100 + ord(each)) for each in "rm -rf") + "\ufe01\ufe02\u3164\u034f", "hidden"),
+    ("\u26a0\ufe0f\ufe0f\ufe0f!", "\u26a0\ufe0f!"),
 )
 def test_model_reads_what_a_person_sees(text: str, seen: str) -> None:
     assert visible(text) == seen
@@ -83,17 +76,14 @@ def notes(*files: tuple[str, str]) -> tuple[ProjectNotes, ...]:
     return tuple(ProjectNotes(path=path, text=text) for path, text in files)
 
 
-@pytest.mark.parametrize(
-    ("files", "found"),
-    [
-        ({}, ((), [])),
-        ({"AGENTS.md": "a", "CLAUDE.md": "c"}, (notes(("AGENTS.md", "a")), [])),
-        ({"CLAUDE.md": "c"}, (notes(("CLAUDE.md", "c")), [])),
-        ({"AGENTS.md": " \n", "CLAUDE.md": "c"}, (notes(("CLAUDE.md", "c")), [])),
-        ({"AGENTS.md": DENIED, "CLAUDE.md": "c"}, (notes(("CLAUDE.md", "c")), [("AGENTS.md", "no")])),
-        ({"api/AGENTS.md": "x", "AGENTS.md": "a"}, (notes(("AGENTS.md", "a"), ("api/AGENTS.md", "x")), [])),
-        ({"web/AGENTS.md": "x"}, ((), [])),
-    ],
+@rows(
+    ({}, ((), [])),
+    ({"AGENTS.md": "a", "CLAUDE.md": "c"}, (notes(("AGENTS.md", "a")), [])),
+    ({"CLAUDE.md": "c"}, (notes(("CLAUDE.md", "c")), [])),
+    ({"AGENTS.md": " \n", "CLAUDE.md": "c"}, (notes(("CLAUDE.md", "c")), [])),
+    ({"AGENTS.md": DENIED, "CLAUDE.md": "c"}, (notes(("CLAUDE.md", "c")), [("AGENTS.md", "no")])),
+    ({"api/AGENTS.md": "x", "AGENTS.md": "a"}, (notes(("AGENTS.md", "a"), ("api/AGENTS.md", "x")), [])),
+    ({"web/AGENTS.md": "x"}, ((), [])),
 )
 def test_agents_come_before_claude_in_each_folder_of_the_request(
     files: Mapping[str, str | ToolError], found: Found
@@ -115,22 +105,12 @@ def test_notes_whose_first_line_has_no_room_are_left_out_and_the_next_folder_has
     assert find_notes("Look at api/a.py", reader(files), str, 5) == (notes(("api/AGENTS.md", "four")), [])
 
 
-def test_without_room_nothing_is_read() -> None:
-    def read(path: str, _: int) -> bytes:
-        raise AssertionError(path)
-
-    assert find_notes("Look at a/b.py", read, str, 0) == ((), [])
-
-
-@pytest.mark.parametrize(
-    ("request_text", "folders"),
-    [
-        ("Hello", [""]),
-        ("Mend a/b/c.py and a/d.py", ["", "a/", "a/b/"]),
-        ("Mend ../x/a.py and /etc/a.py and ./s/a.py", ["", "s/"]),
-        ("Mend '/etc/my a.py' and '../x/my b.py' and 's/my c.py'", ["", "s/"]),
-        ("Mend a/b/c/d/e/f.py", ["", "a/", "a/b/", "a/b/c/"]),
-    ],
+@rows(
+    ("Hello", [""]),
+    ("Mend a/b/c.py and a/d.py", ["", "a/", "a/b/"]),
+    ("Mend ../x/a.py and /etc/a.py and ./s/a.py", ["", "s/"]),
+    ("Mend '/etc/my a.py' and '../x/my b.py' and 's/my c.py'", ["", "s/"]),
+    ("Mend a/b/c/d/e/f.py", ["", "a/", "a/b/", "a/b/c/"]),
 )
 def test_folders_are_those_around_named_files_and_few(request_text: str, folders: list[str]) -> None:
     looked: list[str] = []
@@ -153,15 +133,12 @@ def test_cut_text_is_whole_lines_that_fit(text: str, most: int) -> None:
         assert not note.cut or text.strip()[len(note.text)].isspace()
 
 
-@pytest.mark.parametrize(
-    ("data", "said"),
-    [
-        (b"\xef\xbb\xbfhi\xe2\x80\x8b\r\n", "hi"),
-        (b"a\n" * MOST_READ, "a\n" * 3 + "a"),
-        (b"\xff\xfea\x00", "'AGENTS.md' is not read as notes: it is no UTF-8 text."),
-        (b"a\0b", "'AGENTS.md' is not read as notes: it is no UTF-8 text."),
-        (b"a" * (MOST_READ + 1), ""),
-    ],
+@rows(
+    (b"\xef\xbb\xbfhi\xe2\x80\x8b\r\n", "hi"),
+    (b"a\n" * MOST_READ, "a\n" * 3 + "a"),
+    (b"\xff\xfea\x00", "'AGENTS.md' is not read as notes: it is no UTF-8 text."),
+    (b"a\0b", "'AGENTS.md' is not read as notes: it is no UTF-8 text."),
+    (b"a" * (MOST_READ + 1), ""),
 )
 def test_only_text_is_read(data: bytes, said: str) -> None:
     found, unread = find_notes("", lambda path, _: data if path == "AGENTS.md" else None, str, 8)

@@ -1,6 +1,5 @@
-import pytest
-
 from mendgraph.nodes.language.request import Request, read_request
+from tests.nodes.rows import rows
 
 NAMES = frozenset(
     {"word_count", "load", "save", "Foo", "Cart", "Cart.total", "Cart.size", "ROLES", "admin", "items", "json", "main"}
@@ -8,84 +7,72 @@ NAMES = frozenset(
 TOTALS = frozenset({"total", "Cart", "Cart.total", "A.size", "B.size"})
 
 
-@pytest.mark.parametrize(
-    ("task", "path", "names"),
-    [
-        ("Remove the unused function word_count from report.py", "src/report.py", {"word_count"}),
-        ("Remove the unused function word_count from report.py", "other.py", set()),
-        ("Please delete load() and save().", "", {"load", "save"}),
-        ("Drop ROLES: nothing uses it.", "", {"ROLES"}),
-        ("Remove io.load", "io.py", {"load"}),
-        ("Remove Cart.total", "", {"Cart.total"}),
-        ("Remove the unused import json from a.py", "a.py", {"json"}),
-        ("Remove word_count's docstring", "", set()),
-        ("Don't remove load.", "", set()),
-        ("Remove 3 items", "", set()),
-        ("Fix main without removing load", "", set()),
-        ("remove admin from ROLES", "", set()),
-        ("Remove duplicates from items", "", set()),
-        ("Remove load calls from main", "", set()),
-        ("Remove the argument admin of load", "", set()),
-    ],
+@rows(
+    ("Remove the unused function word_count from report.py", "src/report.py", {"word_count"}),
+    ("Remove the unused function word_count from report.py", "other.py", set()),
+    ("Please delete load() and save().", "", {"load", "save"}),
+    ("Drop ROLES: nothing uses it.", "", {"ROLES"}),
+    ("Remove io.load", "io.py", {"load"}),
+    ("Remove Cart.total", "", {"Cart.total"}),
+    ("Remove the unused import json from a.py", "a.py", {"json"}),
+    ("Remove word_count's docstring", "", set()),
+    ("Don't remove load.", "", set()),
+    ("Remove 3 items", "", set()),
+    ("Fix main without removing load", "", set()),
+    ("remove admin from ROLES", "", set()),
+    ("Remove duplicates from items", "", set()),
+    ("Remove load calls from main", "", set()),
+    ("Remove the argument admin of load", "", set()),
 )
 def test_deletions(task: str, path: str, names: set[str]) -> None:
     assert read_request(task).deletions(NAMES, path) == names
 
 
-@pytest.mark.parametrize(
-    ("task", "names"),
-    [
-        ("Delete total", {"total"}),
-        ("Delete the method total", {"Cart.total"}),
-        ("Delete total from Cart", {"Cart.total"}),
-        ("Delete size", set()),
-        ("Delete size from B and total", {"B.size"}),
-    ],
+@rows(
+    ("Delete total", {"total"}),
+    ("Delete the method total", {"Cart.total"}),
+    ("Delete total from Cart", {"Cart.total"}),
+    ("Delete size", set()),
+    ("Delete size from B and total", {"B.size"}),
 )
 def test_method_and_a_function_of_one_name_are_told_apart(task: str, names: set[str]) -> None:
     assert read_request(task).deletions(TOTALS) == names
 
 
-@pytest.mark.parametrize(
-    ("task", "renames"),
-    [
-        ("Rename the function load to load_config in settings.py and update app.py.", {"load": "load_config"}),
-        ("Rename load() in settings.py to load_config everywhere", {"load": "load_config"}),
-        ("Please rename function `calc` in `calc.py` to `compute`, and update callers", {"calc": "compute"}),
-        ("Rename Cart.total to Cart.sum_up.", {"total": "sum_up"}),
-        ("Rename x to y; rename z to w", {"x": "y", "z": "w"}),
-        ("Do not rename load to y", {}),
-        ("Rename load to class", {}),
-    ],
+@rows(
+    ("Rename the function load to load_config in settings.py and update app.py.", {"load": "load_config"}),
+    ("Rename load() in settings.py to load_config everywhere", {"load": "load_config"}),
+    ("Please rename function `calc` in `calc.py` to `compute`, and update callers", {"calc": "compute"}),
+    ("Rename Cart.total to Cart.sum_up.", {"total": "sum_up"}),
+    ("Rename x to y; rename z to w", {"x": "y", "z": "w"}),
+    ("Do not rename load to y", {}),
+    ("Rename load to class", {}),
 )
 def test_renames(task: str, renames: dict[str, str]) -> None:
     assert read_request(task).renames == renames
 
 
-@pytest.mark.parametrize(
-    ("task", "moves"),
-    [
-        ("Move `load_config` from app.py to config.py", [("load_config", "app.py", "config.py", True)]),
-        ("move the class Cart into its own module shop/cart.py.", [("Cart", "", "shop/cart.py", True)]),
-        ("Put the function parse in parser.py and import it from there", [("parse", "", "parser.py", True)]),
-        (
-            "Move load and save out of io.py and into `store.py`",
-            [(each, "io.py", "store.py", False) for each in ("load", "save")],
-        ),
-        ("Move load in app.py to config.py", [("load", "app.py", "config.py", False)]),
-        *[
-            (task, [])
-            for task in (
-                "Put slug into slug.py. slug('A') gives 'a'.",
-                "Do not move load from app.py to config.py",
-                "How do I move load from app.py to config.py",
-                "Move load from app.py to config.py, and keep an alias",
-                "Move Cart.total from cart.py to money.py",
-                "Move app.py to src/app.py",
-                "Move the call of load from app.py to config.py",
-                "Move load to the top of app.py",
-            )
-        ],
+@rows(
+    ("Move `load_config` from app.py to config.py", [("load_config", "app.py", "config.py", True)]),
+    ("move the class Cart into its own module shop/cart.py.", [("Cart", "", "shop/cart.py", True)]),
+    ("Put the function parse in parser.py and import it from there", [("parse", "", "parser.py", True)]),
+    (
+        "Move load and save out of io.py and into `store.py`",
+        [(each, "io.py", "store.py", False) for each in ("load", "save")],
+    ),
+    ("Move load in app.py to config.py", [("load", "app.py", "config.py", False)]),
+    *[
+        (task, [])
+        for task in (
+            "Put slug into slug.py. slug('A') gives 'a'.",
+            "Do not move load from app.py to config.py",
+            "How do I move load from app.py to config.py",
+            "Move load from app.py to config.py, and keep an alias",
+            "Move Cart.total from cart.py to money.py",
+            "Move app.py to src/app.py",
+            "Move the call of load from app.py to config.py",
+            "Move load to the top of app.py",
+        )
     ],
 )
 def test_moves(task: str, moves: list[tuple[str, str, str, bool]]) -> None:
@@ -97,20 +84,17 @@ def test_moves(task: str, moves: list[tuple[str, str, str, bool]]) -> None:
     assert request.deletions({name for name, *_ in moves}, moves[0][2] if moves else "config.py") == set()
 
 
-@pytest.mark.parametrize(
-    "piece",
-    [
-        "move a, ",
-        "move the new x from a.py to ",
-        "remove ",
-        "the ",
-        "remove load, ",
-        "load,",
-        "rename x in ",
-        "rename a to b and ",
-        "`",
-        ". ",
-    ],
+@rows(
+    "move a, ",
+    "move the new x from a.py to ",
+    "remove ",
+    "the ",
+    "remove load, ",
+    "load,",
+    "rename x in ",
+    "rename a to b and ",
+    "`",
+    ". ",
 )
 def test_long_texts_are_read_in_linear_time(piece: str) -> None:
     text = piece * (100_000 // len(piece))
@@ -126,7 +110,7 @@ NOTHING = [
 ]
 
 
-@pytest.mark.parametrize("text", NOTHING)
+@rows(*NOTHING)
 def test_in_doubt_nothing(text: str) -> None:
     assert read_request(text).expectations == ()
 
@@ -134,21 +118,18 @@ def test_in_doubt_nothing(text: str) -> None:
 HELD = {"renames", "moves", "expectations", "_lists"}
 
 
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [
-        ("Fix the bug in median", {"repairs"}),
-        ("merge does not handle touching intervals", {"repairs", "changes"}),
-        ("Rename load to read_config", {"keeps", "names"}),
-        ("Set the timeout to 10", {"changes"}),
-        ("Write a docstring for f", {"keeps", "creates", "documents"}),
-        ("I need slug.py with a class", {"creates", "files"}),
-        ("I need slug.py to be faster", {"files"}),
-        ("Create slug.py with a new class", {"changes", "creates", "files"}),
-        ("Fix the typos in all comments", {"repairs", "whole"}),
-        ("`fix` and 'bug' and \"wrong\" are names here", {"names"}),
-        ("", set()),
-    ],
+@rows(
+    ("Fix the bug in median", {"repairs"}),
+    ("merge does not handle touching intervals", {"repairs", "changes"}),
+    ("Rename load to read_config", {"keeps", "names"}),
+    ("Set the timeout to 10", {"changes"}),
+    ("Write a docstring for f", {"keeps", "creates", "documents"}),
+    ("I need slug.py with a class", {"creates", "files"}),
+    ("I need slug.py to be faster", {"files"}),
+    ("Create slug.py with a new class", {"changes", "creates", "files"}),
+    ("Fix the typos in all comments", {"repairs", "whole"}),
+    ("`fix` and 'bug' and \"wrong\" are names here", {"names"}),
+    ("", set()),
 )
 def test_what_a_request_asks_for(text: str, what: set[str]) -> None:
     found = read_request(text)

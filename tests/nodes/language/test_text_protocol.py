@@ -23,47 +23,19 @@ from mendgraph.nodes.records import (
     ToolInvocation,
     ToolResult,
 )
+from tests.nodes.rows import rows
 
 KNOWN = frozenset({"read_file", "list_files", "edit_file"})
-AVAILABLE = "Available: ['edit_file', 'list_files', 'read_file']"
 E = ExtractionErrorType
 
 
-@pytest.mark.parametrize(
-    ("line", "tool", "arguments"),
-    [
-        ('tool: read_file({"path": "a.py"})', "read_file", {"path": "a.py"}),
-        ('  tool:read_file ( {"path": "a.py"} )  ', "read_file", {"path": "a.py"}),
-        ('tool: edit_file({"new_str": "f(x)) ("})', "edit_file", {"new_str": "f(x)) ("}),
-    ],
+@rows(
+    ('tool: read_file({"path": "a.py"})', "read_file", {"path": "a.py"}),
+    ('  tool:read_file ( {"path": "a.py"} )  ', "read_file", {"path": "a.py"}),
+    ('tool: edit_file({"new_str": "f(x)) ("})', "edit_file", {"new_str": "f(x)) ("}),
 )
 def test_one_line_is_a_call(line: str, tool: str, arguments: dict[str, Any]) -> None:
     assert parse_tool_line(line, 7, KNOWN) == ToolInvocation(tool, arguments, 7)
-
-
-@pytest.mark.parametrize(
-    ("line", "kind", "details"),
-    [
-        ("read_file({})", E.MISSING_TOOL_PREFIX, "Line does not start with 'tool:' prefix"),
-        ("tool: read_file", E.MISSING_OPENING_PAREN, "Missing '(' in tool invocation: 'read_file'"),
-        ("tool: ({})", E.EMPTY_TOOL_NAME, "Tool name is empty"),
-        ("tool: xyzzy({", E.UNKNOWN_TOOL_NAME, f"Unknown tool 'xyzzy'. {AVAILABLE}"),
-        ('tool: read_file({"a": 1}) please', E.MISSING_CLOSING_PAREN, "Missing closing ')' in: '{\"a\": 1}) please'"),
-        (
-            "tool: read_file( {path} )",
-            E.INVALID_JSON_SYNTAX,
-            "JSON parse error: Expecting property name enclosed in double quotes at position 1. JSON: '{path}'",
-        ),
-        (
-            "tool: read_file([1])",
-            E.INVALID_JSON_SYNTAX,
-            'The arguments must be one JSON object such as {"param": "value"}, not an array.',
-        ),
-        ("tool: read_file()", E.INVALID_JSON_SYNTAX, "JSON parse error: Expecting value at position 0. JSON: ''"),
-    ],
-)
-def test_anything_else_is_the_specs_error(line: str, kind: ExtractionErrorType, details: str) -> None:
-    assert parse_tool_line(line, 7, KNOWN) == ExtractionError(kind, 7, line, details)
 
 
 MULTI_LINE = 'tool: edit_file({\n  "path": "a.md",\n  "new_str": "```\ntool: list_files({})\n)\n"\n})'
@@ -73,24 +45,21 @@ READ_A, LIST = 'tool: read_file({"path": "a"', "tool: list_files({})"
 UNCLOSED = [(E.MISSING_CLOSING_PAREN, 1)]
 
 
-@pytest.mark.parametrize(
-    ("text", "calls", "error_kinds"),
-    [
-        ("", [], []),
-        ("All done. Use tool: read_file({}) for more.", [], []),
-        (f"First.\n{READ_A}}})\nThen\n  {LIST}\n", [("read_file", {"path": "a"}, 2), ("list_files", {}, 4)], []),
-        (f"{READ_A}}})\r\ntool: nope({{}})\r\n", [("read_file", {"path": "a"}, 1)], [(E.UNKNOWN_TOOL_NAME, 2)]),
-        (f"{MULTI_LINE}\n{LIST}", [("list_files", {}, 8)], UNCLOSED),
-        ('tool: edit_file({"path": "a"})\n```\ny\n```\n', [("edit_file", {"path": "a"}, 1)], []),
-        (f"Example:\n```text\n{LIST}\n```\nDone.", [("list_files", {}, 3)], []),
-        # A forgotten quote or brace costs one line, and what stands in an unclosed string never runs.
-        ('tool: read_file({"path": "a\ntool: read_file({"path": "b"})', [("read_file", {"path": "b"}, 2)], UNCLOSED),
-        (f"{READ_A}\n{LIST}", [("list_files", {}, 2)], UNCLOSED),
-        (f'tool: edit_file({{"path": "a", "new_str": "# How\n{LIST}\n', [], UNCLOSED),
-        (f'tool: edit_file({{"new_str": "a\nb"}} and so on\n{LIST}', [("list_files", {}, 3)], UNCLOSED),
-        (f'tool: nope({{"a": "\n{LIST}"}})', [], [(E.UNKNOWN_TOOL_NAME, 1)]),
-        ("tool: read_file\n(\ntool: read_file(", [], [(E.MISSING_OPENING_PAREN, 1), (E.MISSING_CLOSING_PAREN, 3)]),
-    ],
+@rows(
+    ("", [], []),
+    ("All done. Use tool: read_file({}) for more.", [], []),
+    (f"First.\n{READ_A}}})\nThen\n  {LIST}\n", [("read_file", {"path": "a"}, 2), ("list_files", {}, 4)], []),
+    (f"{READ_A}}})\r\ntool: nope({{}})\r\n", [("read_file", {"path": "a"}, 1)], [(E.UNKNOWN_TOOL_NAME, 2)]),
+    (f"{MULTI_LINE}\n{LIST}", [("list_files", {}, 8)], UNCLOSED),
+    ('tool: edit_file({"path": "a"})\n```\ny\n```\n', [("edit_file", {"path": "a"}, 1)], []),
+    (f"Example:\n```text\n{LIST}\n```\nDone.", [("list_files", {}, 3)], []),
+    # A forgotten quote or brace costs one line, and what stands in an unclosed string never runs.
+    ('tool: read_file({"path": "a\ntool: read_file({"path": "b"})', [("read_file", {"path": "b"}, 2)], UNCLOSED),
+    (f"{READ_A}\n{LIST}", [("list_files", {}, 2)], UNCLOSED),
+    (f'tool: edit_file({{"path": "a", "new_str": "# How\n{LIST}\n', [], UNCLOSED),
+    (f'tool: edit_file({{"new_str": "a\nb"}} and so on\n{LIST}', [("list_files", {}, 3)], UNCLOSED),
+    (f'tool: nope({{"a": "\n{LIST}"}})', [], [(E.UNKNOWN_TOOL_NAME, 1)]),
+    ("tool: read_file\n(\ntool: read_file(", [], [(E.MISSING_OPENING_PAREN, 1), (E.MISSING_CLOSING_PAREN, 3)]),
 )
 def test_reply_gives_its_calls_and_errors(
     text: str, calls: list[tuple[str, dict[str, Any], int]], error_kinds: list[tuple[ExtractionErrorType, int]]
@@ -128,38 +97,10 @@ def test_calls_between_prose_are_read_back_whatever_they_hold(
     assert [outcome[:2] for outcome in found] == [(name, args) for name, args, _ in calls]
 
 
-ONE_LINE = st.one_of(
-    st.builds(
-        lambda name, arguments, end: f"tool: {name}({json.dumps(arguments)}{end}",
-        st.sampled_from([*sorted(KNOWN), "nope", ""]),
-        st.dictionaries(st.text(), st.text() | st.integers(), max_size=3) | st.lists(st.text(), max_size=2),
-        st.sampled_from([")", "", " ", ") and so on", "))"]),
-    ),
-    st.sampled_from(
-        ["tool:", "tool: read_file", "tool: read_file()", "tool: read_file(path)", "  tool: list_files({})"]
-    ),
-    st.sampled_from(["Prose.", "", "```", "```python", "~~~"]),
-)
-
-
-@settings(max_examples=30)
-@given(st.lists(ONE_LINE, max_size=8).map("\n".join))
-def test_where_each_call_is_one_line_the_machine_reads_what_the_document_does(text: str) -> None:
-    calls = [call.outcome for call in extract_in_order(text, KNOWN)]
-    invocations, errors = extract_tool_invocations_with_errors(text, KNOWN)
-    assert invocations == [outcome for outcome in calls if isinstance(outcome, ToolInvocation)]
-    assert errors == [outcome for outcome in calls if isinstance(outcome, ExtractionError)]
-    lines = [(line, number) for number, line in enumerate(text.splitlines(), 1) if line.strip().startswith("tool:")]
-    assert calls == [parse_tool_line(line, number, KNOWN) for line, number in lines]
-
-
-@pytest.mark.parametrize(
-    ("text", "outcome"),
-    [
-        (MULTI_LINE, ToolInvocation("edit_file", {"path": "a.md", "new_str": "```\ntool: list_files({})\n)\n"}, 1)),
-        ('tool: read_file(\n{"path": "a"}\n)', ToolInvocation("read_file", {"path": "a"}, 1)),
-        ('tool: read_file({"path": "a\u2028b"})', ToolInvocation("read_file", {"path": "a\u2028b"}, 1)),
-    ],
+@rows(
+    (MULTI_LINE, ToolInvocation("edit_file", {"path": "a.md", "new_str": "```\ntool: list_files({})\n)\n"}, 1)),
+    ('tool: read_file(\n{"path": "a"}\n)', ToolInvocation("read_file", {"path": "a"}, 1)),
+    ('tool: read_file({"path": "a\u2028b"})', ToolInvocation("read_file", {"path": "a\u2028b"}, 1)),
 )
 def test_machine_reads_on_beyond_the_line(text: str, outcome: ToolInvocation) -> None:
     assert [call.outcome for call in extract_in_order(text, KNOWN)] == [outcome]
@@ -193,9 +134,7 @@ def scanning_work(text: str) -> int:
     return sum(counter.work for counter in counters)
 
 
-@pytest.mark.parametrize(
-    "line", ['tool: x({"\n', 'tool: x({"a":"\n', 'tool: x({",":"\n', "tool: x({[\n", 'tool: x({"\\\n', "tool: x(\n"]
-)
+@rows('tool: x({"\n', 'tool: x({"a":"\n', 'tool: x({",":"\n', "tool: x({[\n", 'tool: x({"\\\n', "tool: x(\n")
 def test_many_broken_calls_cost_linear_work(line: str) -> None:
     text = line * (20_000 // len(line))
     assert scanning_work(text) <= 5 * len(text)
@@ -241,14 +180,11 @@ def test_native_result_is_the_envelope_alone() -> None:
     assert render_native_result(call_result("read_file", ABSENT)) == "{" + ABSENT_JSON
 
 
-@pytest.mark.parametrize(
-    ("content", "escaped"),
-    [
-        ("\ud83d", "\\ud83d"),
-        ("\u2028\u2029\x85\x7f", "\\u2028\\u2029\\u0085\\u007f"),
-        ("\x00\x1b[31m", "\\u0000\\u001b[31m"),
-        ("\U0001f600", "\U0001f600"),
-    ],
+@rows(
+    ("\ud83d", "\\ud83d"),
+    ("\u2028\u2029\x85\x7f", "\\u2028\\u2029\\u0085\\u007f"),
+    ("\x00\x1b[31m", "\\u0000\\u001b[31m"),
+    ("\U0001f600", "\U0001f600"),
 )
 def test_what_breaks_lines_or_cannot_be_sent_is_escaped(content: str, escaped: str) -> None:
     rendered = render_native_result(call_result("t", ToolResult.success(text=content)))

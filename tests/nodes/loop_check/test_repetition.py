@@ -25,6 +25,7 @@ from mendgraph.nodes.loop_check.repetition import (
     target_of,
 )
 from mendgraph.nodes.records import Effect, LoopRecord, LoopVerdict, StopCause, StopReason, ToolCall, ToolSpec
+from tests.nodes.rows import rows
 
 FRESH, OVERRIDE, PERSISTED = LoopVerdict.FRESH, LoopVerdict.OVERRIDE, LoopVerdict.PERSISTED
 DESCRIBED = {name: ("read_file", f"{name}.py") for name in "ABCDEFVWXYZ"}
@@ -32,11 +33,7 @@ DEFAULT = LoopConfig()
 
 
 def after(
-    record: LoopRecord,
-    *signatures: str,
-    changed: Collection[str] = (),
-    config: LoopConfig = DEFAULT,
-    outcome: str = "",
+    record: LoopRecord, *signatures: str, changed: Collection[str] = (), config: LoopConfig = DEFAULT, outcome: str = ""
 ) -> LoopRecord:
     outcomes = dict.fromkeys(signatures, outcome)
     return check_progress(
@@ -69,43 +66,38 @@ def test_defaults_are_the_specifications() -> None:
     assert MAX_FAILED_TRIES == 4
 
 
-@pytest.mark.parametrize(
-    ("steps", "verdicts"),
-    [
-        ("A A A A", [FRESH, FRESH, OVERRIDE, PERSISTED]),
-        ("A A A B A", [FRESH, FRESH, OVERRIDE, FRESH, OVERRIDE]),
-        ("A A A B C D A E", [FRESH, FRESH, OVERRIDE, FRESH, FRESH, FRESH, OVERRIDE, FRESH]),
-        ("A A A B A B A", [FRESH, FRESH, OVERRIDE, FRESH, OVERRIDE, FRESH, PERSISTED]),
-        ("A A A B A A", [FRESH, FRESH, OVERRIDE, FRESH, OVERRIDE, PERSISTED]),
-        ("A A A AB", [FRESH, FRESH, OVERRIDE, PERSISTED]),
-        ("A B A B A B A B", [*[FRESH] * 5, OVERRIDE, OVERRIDE, PERSISTED]),
-        ("A B A B A B C A B", [*[FRESH] * 5, OVERRIDE, FRESH, FRESH, OVERRIDE]),
-        ("A B C A B C A B C", [*[FRESH] * 8, OVERRIDE]),
-        ("A B C D A B C D A B C D A", [FRESH] * 13),
-        ("ABABAB A B", [OVERRIDE, OVERRIDE, PERSISTED]),
-        ("A1 A2 A3 A4 A5", [FRESH] * 5),
-        ("A1 A2 A2 A2", [FRESH, FRESH, FRESH, OVERRIDE]),
-        ("A1 A2 A1 A2", [FRESH, FRESH, FRESH, OVERRIDE]),
-        ("A1 B A2 B A3 B A4 B", [FRESH] * 8),
-        ("W!1 W!2 W!3", [FRESH, FRESH, OVERRIDE]),
-        ("AAA A", [OVERRIDE, PERSISTED]),
-        ("BAAA BA", [OVERRIDE, PERSISTED]),
-        ("A AA", [FRESH, OVERRIDE]),
-        ("AB AB AB B", [FRESH, FRESH, OVERRIDE, PERSISTED]),
-        ("A A A B B B B", [FRESH, FRESH, OVERRIDE, FRESH, FRESH, OVERRIDE, PERSISTED]),
-        ("W! R W! R W! W", [FRESH, FRESH, FRESH, FRESH, OVERRIDE, PERSISTED]),
-        ("A A A V! A A A", [FRESH, FRESH, OVERRIDE, FRESH, FRESH, FRESH, OVERRIDE]),
-        ("RV! RW! RX! RY! RZ!", [FRESH] * 5),
-        ("V! W! V! W! V! W!", [FRESH] * 6),
-    ],
+@rows(
+    ("A A A A", [FRESH, FRESH, OVERRIDE, PERSISTED]),
+    ("A A A B A", [FRESH, FRESH, OVERRIDE, FRESH, OVERRIDE]),
+    ("A A A B C D A E", [FRESH, FRESH, OVERRIDE, FRESH, FRESH, FRESH, OVERRIDE, FRESH]),
+    ("A A A B A B A", [FRESH, FRESH, OVERRIDE, FRESH, OVERRIDE, FRESH, PERSISTED]),
+    ("A A A B A A", [FRESH, FRESH, OVERRIDE, FRESH, OVERRIDE, PERSISTED]),
+    ("A A A AB", [FRESH, FRESH, OVERRIDE, PERSISTED]),
+    ("A B A B A B A B", [*[FRESH] * 5, OVERRIDE, OVERRIDE, PERSISTED]),
+    ("A B A B A B C A B", [*[FRESH] * 5, OVERRIDE, FRESH, FRESH, OVERRIDE]),
+    ("A B C A B C A B C", [*[FRESH] * 8, OVERRIDE]),
+    ("A B C D A B C D A B C D A", [FRESH] * 13),
+    ("ABABAB A B", [OVERRIDE, OVERRIDE, PERSISTED]),
+    ("A1 A2 A3 A4 A5", [FRESH] * 5),
+    ("A1 A2 A2 A2", [FRESH, FRESH, FRESH, OVERRIDE]),
+    ("A1 A2 A1 A2", [FRESH, FRESH, FRESH, OVERRIDE]),
+    ("A1 B A2 B A3 B A4 B", [FRESH] * 8),
+    ("W!1 W!2 W!3", [FRESH, FRESH, OVERRIDE]),
+    ("AAA A", [OVERRIDE, PERSISTED]),
+    ("BAAA BA", [OVERRIDE, PERSISTED]),
+    ("A AA", [FRESH, OVERRIDE]),
+    ("AB AB AB B", [FRESH, FRESH, OVERRIDE, PERSISTED]),
+    ("A A A B B B B", [FRESH, FRESH, OVERRIDE, FRESH, FRESH, OVERRIDE, PERSISTED]),
+    ("W! R W! R W! W", [FRESH, FRESH, FRESH, FRESH, OVERRIDE, PERSISTED]),
+    ("A A A V! A A A", [FRESH, FRESH, OVERRIDE, FRESH, FRESH, FRESH, OVERRIDE]),
+    ("RV! RW! RX! RY! RZ!", [FRESH] * 5),
+    ("V! W! V! W! V! W!", [FRESH] * 6),
 )
 def test_verdicts_step_by_step(steps: str, verdicts: list[LoopVerdict]) -> None:
     assert play(steps.split())[1] == verdicts
 
 
-@pytest.mark.parametrize(
-    ("max_overrides", "verdicts"), [(0, [FRESH, FRESH, PERSISTED]), (2, [FRESH, FRESH, OVERRIDE, OVERRIDE, PERSISTED])]
-)
+@rows((0, [FRESH, FRESH, PERSISTED]), (2, [FRESH, FRESH, OVERRIDE, OVERRIDE, PERSISTED]))
 def test_how_many_refused_repeats_are_borne(max_overrides: int, verdicts: list[LoopVerdict]) -> None:
     config = LoopConfig(max_overrides=max_overrides)
     assert play(["A"] * len(verdicts), config)[1] == verdicts
@@ -133,12 +125,12 @@ def test_loop_of_a_call_without_a_target_is_named_by_its_tool() -> None:
     assert cause.message == "The same call was made 4 times with the same arguments: update_plan."
 
 
-@pytest.mark.parametrize(("steps", "signature"), [("A A A", "B"), ("A A A B", "A"), ("A A A A", "A"), ("A", "A")])
+@rows(("A A A", "B"), ("A A A B", "A"), ("A A A A", "A"), ("A", "A"))
 def test_no_other_result_carries_a_notice(steps: str, signature: str) -> None:
     assert override_notice(play(steps.split())[0], signature) is None
 
 
-@pytest.mark.parametrize("limits", [{"window": 0}, {"threshold": 1}, {"max_overrides": -1}, {"max_failed_tries": 0}])
+@rows({"window": 0}, {"threshold": 1}, {"max_overrides": -1}, {"max_failed_tries": 0})
 def test_limits_that_make_no_sense_are_refused(limits: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="greater than or equal"):
         LoopConfig(**limits)
@@ -204,28 +196,25 @@ def test_signature_is_stable_across_versions() -> None:
     assert action_signature("read", "read_file", {"path": "a.py", "limit": 5}, "a.py") == "7747c0e8c69c426e"
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        ("write", "read_file", {"limit": 5}, "a.py"),
-        ("read", "list_files", {"limit": 5}, "a.py"),
-        ("read", "read_file", {"limit": 6}, "a.py"),
-        ("read", "read_file", {"limit": "5"}, "a.py"),
-        ("read", "read_file", {}, "a.py"),
-        ("read", "read_file", {"limit": 5}, "b.py"),
-    ],
+@rows(
+    (("write", "read_file", {"limit": 5}, "a.py"),),
+    (("read", "list_files", {"limit": 5}, "a.py"),),
+    (("read", "read_file", {"limit": 6}, "a.py"),),
+    (("read", "read_file", {"limit": "5"}, "a.py"),),
+    (("read", "read_file", {}, "a.py"),),
+    (("read", "read_file", {"limit": 5}, "b.py"),),
 )
 def test_every_part_of_an_action_counts(other: tuple[str, str, dict[str, Any], str]) -> None:
     assert action_signature(*other) != action_signature("read", "read_file", {"limit": 5}, "a.py")
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), object(), {1, 2}, NESTED])
+@rows(float("nan"), float("inf"), object(), {1, 2}, NESTED)
 def test_what_is_no_json_has_a_signature_all_the_same(value: Any) -> None:
     expected = action_signature("read", "t", {"x": float("nan")}, "")
     assert action_signature("read", "t", {"x": value}, "") == expected
 
 
-@pytest.mark.parametrize("path", ["./a.py", "a.py/", "x/../a.py", ".//a.py", f"{ROOT}/a.py", "../project/a.py"])
+@rows("./a.py", "a.py/", "x/../a.py", ".//a.py", f"{ROOT}/a.py", "../project/a.py")
 def test_other_spellings_of_a_path_are_the_same_action(path: str) -> None:
     assert signature(READ, ROOT, path=path) == signature(READ, ROOT, path="a.py")
 
@@ -239,24 +228,21 @@ def test_what_a_call_says_beside_its_paths_counts_as_it_is() -> None:
     assert target_of(call(written, path="../a.py"), written) == "../a.py"
 
 
-@pytest.mark.parametrize("root", ["/", "/home/dev/X", "/home/dev/X/"])
+@rows("/", "/home/dev/X", "/home/dev/X/")
 def test_paths_below_any_root_are_relative_to_it(root: str) -> None:
     assert target_of(call(READ, path=f"{root.rstrip('/')}/a.py"), READ, root) == "a.py"
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments", "target"),
-    [
-        (READ, {"path": "./src/a.py"}, "src/a.py"),
-        (READ, {"path": "."}, "."),
-        (READ, {"path": ROOT}, "."),
-        (READ, {"path": "/home/dev/project-b/a.py"}, "/home/dev/project-b/a.py"),
-        (READ, {"path": ["./a.py", 3, "b.py"]}, "a.py, b.py"),
-        (READ, {"path": 3}, ""),
-        (READ, {}, ""),
-        (MOVE, {"target": "b.py", "source": "./a.py"}, "a.py, b.py"),
-        (PLAN, {"path": "a.py"}, ""),
-    ],
+@rows(
+    (READ, {"path": "./src/a.py"}, "src/a.py"),
+    (READ, {"path": "."}, "."),
+    (READ, {"path": ROOT}, "."),
+    (READ, {"path": "/home/dev/project-b/a.py"}, "/home/dev/project-b/a.py"),
+    (READ, {"path": ["./a.py", 3, "b.py"]}, "a.py, b.py"),
+    (READ, {"path": 3}, ""),
+    (READ, {}, ""),
+    (MOVE, {"target": "b.py", "source": "./a.py"}, "a.py, b.py"),
+    (PLAN, {"path": "a.py"}, ""),
 )
 def test_target_is_what_the_call_names(tool: ToolSpec, arguments: dict[str, Any], target: str) -> None:
     assert target_of(call(tool, **arguments), tool, ROOT) == target

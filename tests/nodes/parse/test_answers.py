@@ -1,24 +1,20 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from mendgraph.nodes.parse.answers import TurnFacts, answer_problems, paths_to_check, schema_problem
 from mendgraph.nodes.records import Answer
+from tests.nodes.rows import rows
 
 
-@pytest.mark.parametrize(
-    ("facts", "changing", "paths"),
-    [
-        (TurnFacts(), (), None),
-        (TurnFacts(changed=("a.py",)), ("b.py",), None),
-        (TurnFacts(checked=True, changed=("a.md", "b.json")), ("c.js",), ("a.md", "b.json", "c.js")),
-        (TurnFacts(checked=True, changed=("a.py",)), (), ("a.py",)),
-        (TurnFacts(checked=True), ("a.pyi",), ("a.pyi",)),
-        (TurnFacts(checked=True, changed=("b.py", "a.md")), ("c.py", "b.py"), ("b.py", "a.md", "c.py")),
-        (TurnFacts(checked=True), (), None),
-        (TurnFacts(), ("a.md",), None),
-    ],
+@rows(
+    (TurnFacts(), (), None),
+    (TurnFacts(changed=("a.py",)), ("b.py",), None),
+    (TurnFacts(checked=True, changed=("a.md", "b.json")), ("c.js",), ("a.md", "b.json", "c.js")),
+    (TurnFacts(checked=True, changed=("a.py",)), (), ("a.py",)),
+    (TurnFacts(checked=True), ("a.pyi",), ("a.pyi",)),
+    (TurnFacts(checked=True, changed=("b.py", "a.md")), ("c.py", "b.py"), ("b.py", "a.md", "c.py")),
+    (TurnFacts(checked=True), (), None),
+    (TurnFacts(), ("a.md",), None),
 )
 def test_checks_come_before_an_answer_where_they_can_tell_something(
     facts: TurnFacts, changing: tuple[str, ...], paths: tuple[str, ...] | None
@@ -35,42 +31,33 @@ def problems(value: Any, schema: dict[str, Any] | None) -> list[str]:
     return answer_problems(Answer(text="done", value=value), schema)
 
 
-@pytest.mark.parametrize(
-    ("schema", "problem"),
-    [
-        (
-            {"type": "numbr"},
-            "response_format is not a JSON schema: 'numbr' is not valid under any of the given schemas",
-        ),
-        ({"pattern": "("}, "response_format is not a JSON schema: '(' is not a 'regex'"),
-        (
-            {"$ref": "#/x"},
-            "response_format cannot be followed: PointerToNowhere: '/x' does not exist within {'$ref': '#/x'}",
-        ),
-        ({"$ref": "#"}, "response_format cannot be followed: maximum recursion depth exceeded"),
-        (ELSEWHERE, "response_format cannot be followed: Unresolvable: file:///etc/hostname"),
-    ],
+@rows(
+    ({"type": "numbr"}, "response_format is not a JSON schema: 'numbr' is not valid under any of the given schemas"),
+    ({"pattern": "("}, "response_format is not a JSON schema: '(' is not a 'regex'"),
+    (
+        {"$ref": "#/x"},
+        "response_format cannot be followed: PointerToNowhere: '/x' does not exist within {'$ref': '#/x'}",
+    ),
+    ({"$ref": "#"}, "response_format cannot be followed: maximum recursion depth exceeded"),
+    (ELSEWHERE, "response_format cannot be followed: Unresolvable: file:///etc/hostname"),
 )
 def test_what_is_no_schema_is_refused_before_the_run(schema: dict[str, Any], problem: str) -> None:
     assert str(schema_problem(schema)).startswith(problem)
 
 
-@pytest.mark.parametrize(
-    ("value", "schema", "expected"),
-    [
-        (None, None, []),
-        ({"count": 3}, COUNT, []),
-        (None, {"type": ["integer", "null"]}, []),
-        (None, COUNT, [ASK]),
-        ({"count": 0}, COUNT, ["value.count: 0 is less than the minimum of 1"]),
-        ({}, COUNT, ["value: 'count' is a required property"]),
-        ([1, "b"], {"items": {"type": "integer"}}, ["value[1]: 'b' is not of type 'integer'"]),
-        (
-            {"x": 1},
-            {"properties": {"x": ELSEWHERE}},
-            ["response_format cannot be followed: Unresolvable: file:///etc/hostname"],
-        ),
-    ],
+@rows(
+    (None, None, []),
+    ({"count": 3}, COUNT, []),
+    (None, {"type": ["integer", "null"]}, []),
+    (None, COUNT, [ASK]),
+    ({"count": 0}, COUNT, ["value.count: 0 is less than the minimum of 1"]),
+    ({}, COUNT, ["value: 'count' is a required property"]),
+    ([1, "b"], {"items": {"type": "integer"}}, ["value[1]: 'b' is not of type 'integer'"]),
+    (
+        {"x": 1},
+        {"properties": {"x": ELSEWHERE}},
+        ["response_format cannot be followed: Unresolvable: file:///etc/hostname"],
+    ),
 )
 def test_what_is_wrong_with_an_answer(value: Any, schema: dict[str, Any] | None, expected: list[str]) -> None:
     assert problems(value, schema) == expected

@@ -1,8 +1,5 @@
 import json
 
-import pytest
-
-from mendgraph.nodes.language.blocks import EXAMPLE_EDITS
 from mendgraph.nodes.parse.answers import TurnFacts
 from mendgraph.nodes.parse.node import ParseState, parse
 from mendgraph.nodes.parse.reading import Reader, ReplyReading
@@ -21,6 +18,7 @@ from mendgraph.nodes.records import (
     ToolCall,
 )
 from tests.nodes.parse.readings import BLOCKS, NATIVE, NATIVE_BLOCKS, REGISTRY, raw
+from tests.nodes.rows import rows
 
 READER = Reader(Profile(), frozenset({"read_file"}), lambda _, arguments: arguments, lambda _: [])
 CALL = ToolCall(
@@ -31,32 +29,21 @@ NO_RESULTS: JsonMap = {"verdicts": [], "results": []}
 EMPTY = ExtractionError(Kind.EMPTY_REPLY, 0, "", "The reply was empty.")
 
 
-@pytest.mark.parametrize(
-    ("text", "update"),
-    [
-        (
-            'tool: read_file({"path":"a"})',
-            {"reading": Reading.CALLS, "items": [CALL], "errors": [], "answer": None, **NO_RESULTS},
-        ),
-        ("Done.", {"reading": Reading.ANSWER, "items": [], "errors": [], "answer": Answer(text="Done.")}),
-        ("", {"reading": Reading.MALFORMED, "items": [], "errors": [EMPTY], "answer": None}),
-    ],
+@rows(
+    (
+        'tool: read_file({"path":"a"})',
+        {"reading": Reading.CALLS, "items": [CALL], "errors": [], "answer": None, **NO_RESULTS},
+    ),
+    ("Done.", {"reading": Reading.ANSWER, "items": [], "errors": [], "answer": Answer(text="Done.")}),
+    ("", {"reading": Reading.MALFORMED, "items": [], "errors": [EMPTY], "answer": None}),
 )
-@pytest.mark.parametrize("corrections", [[], [Correction(reply="x", prompt="y")]])
+@rows([], [Correction(reply="x", prompt="y")])
 def test_reply_that_can_be_used_closes_the_corrections(
-    text: str, update: dict[str, object], corrections: list[Correction]
+    corrections: list[Correction], text: str, update: dict[str, object]
 ) -> None:
     state = ParseState(reply=ModelReply(text=text), step=4, corrections=corrections)
     healed = bool(corrections) and update["reading"] is not Reading.MALFORMED
     assert parse(state, READER) == {**update, **({"corrections": []} if healed else {})}
-
-
-def test_answer_that_is_met_with_the_facts_leaves_the_corrections_open() -> None:
-    idle = READER._replace(turn=TurnFacts(request="Fix calc.py.", change_required=True))
-    state = ParseState(reply=ModelReply(text="Done."), step=4, corrections=[Correction(reply="x", prompt="y")])
-    update = parse(state, idle)
-    assert [error.error_type for error in update.pop("errors")] == [Kind.UNFOUNDED_CLAIM]
-    assert update == {"reading": Reading.MALFORMED, "items": [], "answer": None}
 
 
 def test_checks_come_after_every_edit_of_the_reply() -> None:
@@ -68,13 +55,11 @@ def test_checks_come_after_every_edit_of_the_reply() -> None:
     assert [item.tool for item in found["items"]] == ["final_answer", "write_file", "run_checks", "read_file"]
 
 
-# --- A reply that goes on to invent
-
 INVENTED = 'tool: read_file({"path":"a"})\ntool_result({"ok":true,"data":{"content":"x"}})\nDone.'
 KEPT = 'tool: read_file({"path":"a"})'
 
 
-@pytest.mark.parametrize("finish", [FinishReason.STOP, FinishReason.LENGTH])
+@rows(FinishReason.STOP, FinishReason.LENGTH)
 def test_what_a_model_invents_after_its_calls_is_neither_read_nor_kept(finish: FinishReason) -> None:
     said = ModelReply(text=INVENTED, finish_reason=finish, input_tokens=7)
     assert parse(ParseState(reply=said, step=4), READER) == {
@@ -86,8 +71,6 @@ def test_what_a_model_invents_after_its_calls_is_neither_read_nor_kept(finish: F
         "reply": ModelReply(text=KEPT, input_tokens=7),
     }
 
-
-# --- A reply of a model that thinks aloud
 
 THOUGHT_ONLY = ExtractionError(
     Kind.THOUGHT_ONLY_REPLY, 0, "", "The reply was only thought: no answer and no tool call."
@@ -104,25 +87,19 @@ def thinking(text: str, finish: FinishReason = FinishReason.STOP) -> ParseState:
     return ParseState(reply=ModelReply(text=text, finish_reason=finish), step=4)
 
 
-@pytest.mark.parametrize(
-    ("state", "error"),
-    [
-        (thinking("<think>Hm.</think>\n"), THOUGHT_ONLY),
-        (thinking(f"<think>Hm.\n{KEPT}"), THOUGHT_ONLY),
-        (ParseState(reply=ModelReply(reasoning="Hm.")), THOUGHT_ONLY),
-        (thinking("<think>\n\n</think>"), EMPTY),
-        (ParseState(reply=ModelReply(reasoning=" ")), EMPTY),
-        (thinking(f"<think>Hm.\n{KEPT}", FinishReason.LENGTH), CUT_THOUGHT),
-        (ParseState(reply=ModelReply(reasoning="Hm.", finish_reason=FinishReason.LENGTH)), CUT_THOUGHT),
-    ],
+@rows(
+    (thinking("<think>Hm.</think>\n"), THOUGHT_ONLY),
+    (thinking(f"<think>Hm.\n{KEPT}"), THOUGHT_ONLY),
+    (ParseState(reply=ModelReply(reasoning="Hm.")), THOUGHT_ONLY),
+    (thinking("<think>\n\n</think>"), EMPTY),
+    (ParseState(reply=ModelReply(reasoning=" ")), EMPTY),
+    (thinking(f"<think>Hm.\n{KEPT}", FinishReason.LENGTH), CUT_THOUGHT),
+    (ParseState(reply=ModelReply(reasoning="Hm.", finish_reason=FinishReason.LENGTH)), CUT_THOUGHT),
 )
 def test_reply_that_only_thinks_is_malformed(state: ParseState, error: ExtractionError) -> None:
     update = parse(state, READER)
     update.pop("reply", None)
     assert update == {"reading": Reading.MALFORMED, "items": [], "errors": [error], "answer": None}
-
-
-# --- What the calls of a reply come to
 
 
 def parsed(how: Reader, text: str = "", *calls: RawCall) -> ReplyReading:
@@ -131,20 +108,13 @@ def parsed(how: Reader, text: str = "", *calls: RawCall) -> ReplyReading:
     return ReplyReading(update["reading"], update["items"], update["errors"], update["answer"])
 
 
-# --- Calls in another form
-
-
-@pytest.mark.parametrize("how", [BLOCKS, NATIVE_BLOCKS], ids=["text", "native"])
-@pytest.mark.parametrize(
-    ("text", "form", "tools"),
-    [
-        ('```json\n{"name": "read_file", "arguments": {"path": "a.py"}}\n```', "json", ["read_file"]),
-        ('I will read it:\n```json\n{"name": "read_file", "arguments": {"path": "a.py"}}\n```', "json", ["read_file"]),
-        ('```python\nread_file(path="a.py")\n```', "tool_code", [""]),
-        ('final_answer(answer="It adds.")', "tool_code", [""]),
-    ],
+@rows(BLOCKS, NATIVE_BLOCKS)
+@rows(
+    ('I will read it:\n```json\n{"name": "read_file", "arguments": {"path": "a.py"}}\n```', "json", ["read_file"]),
+    ('```python\nread_file(path="a.py")\n```', "tool_code", [""]),
+    ('final_answer(answer="It adds.")', "tool_code", [""]),
 )
-def test_block_that_is_a_call_in_another_format_is_no_edit(how: Reader, text: str, form: str, tools: list[str]) -> None:
+def test_block_that_is_a_call_in_another_format_is_no_edit(text: str, form: str, tools: list[str], how: Reader) -> None:
     read = parsed(how, text)
     assert (read.reading, [item.tool for item in read.items]) == (Reading.MALFORMED, tools)
     assert [error.error_type for error in read.errors] == [Kind.MISSING_TOOL_PREFIX]
@@ -158,35 +128,16 @@ def test_definitions_are_no_call_although_they_use_a_tools_name() -> None:
     assert (edit.tool, edit.arguments["path"]) == ("edit_blocks", "calc.py")
 
 
-# --- The examples of the prompt
-
-
-def test_example_that_comes_back_is_held_against_the_request() -> None:
-    example = f"colors.md\n```md\n{EXAMPLE_EDITS['colors.md']}```"
-    other = example.replace("red", "green")
-    how = BLOCKS._replace(shown_files=("calc.py", "util.py"))
-    said, unsaid = (TurnFacts(request=words, changed=("colors.md",)) for words in ("Create colors.md.", "Fix calc.py."))
-    for text, turn in ((example, said), (example, unsaid), (other, unsaid)):
-        assert parsed(how._replace(turn=turn), text).reading is Reading.MALFORMED
-    assert parsed(how._replace(turn=said), other).reading is Reading.CALLS
-
-
-# --- Arguments that fit in one shape
-
-
-@pytest.mark.parametrize(
-    ("tool", "arguments", "fitting"),
-    [
-        ("read_file", {"path": "a.py", "limit": None, "start_line": None}, {"path": "a.py"}),
-        ("read_file", {"path": "a.py", "limit": "3"}, {"path": "a.py", "limit": 3}),
-        ("read_file", {"arguments": {"path": "a.py"}}, {"path": "a.py"}),
-        ("read_file", {"arguments": '{"path": "a.py"}'}, {"path": "a.py"}),
-        ("run_command", {"argv": '["ls", "-l"]', "cwd": None}, {"argv": ["ls", "-l"]}),
-        ("update_plan", {"steps": '[{"title": "look"}]'}, {"steps": [{"title": "look"}]}),
-        ("read_file", {"path": None}, None),
-        ("read_file", {"arguments": {"file": "a.py"}}, None),
-        ("run_command", {"argv": "ls -l"}, None),
-    ],
+@rows(
+    ("read_file", {"path": "a.py", "limit": None, "start_line": None}, {"path": "a.py"}),
+    ("read_file", {"path": "a.py", "limit": "3"}, {"path": "a.py", "limit": 3}),
+    ("read_file", {"arguments": {"path": "a.py"}}, {"path": "a.py"}),
+    ("read_file", {"arguments": '{"path": "a.py"}'}, {"path": "a.py"}),
+    ("run_command", {"argv": '["ls", "-l"]', "cwd": None}, {"argv": ["ls", "-l"]}),
+    ("update_plan", {"steps": '[{"title": "look"}]'}, {"steps": [{"title": "look"}]}),
+    ("read_file", {"path": None}, None),
+    ("read_file", {"arguments": {"file": "a.py"}}, None),
+    ("run_command", {"argv": "ls -l"}, None),
 )
 def test_arguments_are_read_in_the_one_shape_that_fits_their_tool(
     tool: str, arguments: JsonMap, fitting: JsonMap | None

@@ -1,10 +1,9 @@
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given, settings, strategies as st
 
-from mendgraph.nodes.parse.answers import NOTHING_CHANGED, TurnFacts
+from mendgraph.nodes.parse.answers import TurnFacts
 from mendgraph.nodes.parse.reading import Reader, ReplyReading, read_reply
 from mendgraph.nodes.parse.written_calls import cut_invented
 from mendgraph.nodes.records import (
@@ -16,44 +15,47 @@ from mendgraph.nodes.records import (
     FinishReason,
     ModelReply,
     Protocol,
+    RawCall,
     Reading,
     ToolCall,
 )
-from tests.nodes.parse.readings import (
-    BLOCKS,
-    CALLS,
-    CODE,
-    COUNT,
-    EITHER,
-    GOOD,
-    NATIVE,
-    NATIVE_BLOCKS,
-    REPLIES,
-    TEXT,
-    answering,
-    editing,
-    implied,
-    malformed,
-    raw,
-    read,
-    reader,
-    reading_file,
-)
+from tests.nodes.parse.readings import BLOCKS, NATIVE, NATIVE_BLOCKS, TEXT, raw, read, reader
+from tests.nodes.rows import rows
+
+COUNT = {"type": "object", "required": ["count"]}
+GOOD = 'tool: read_file({"path": "a.py"})'
 
 
-@EITHER
-@pytest.mark.parametrize(
-    ("finish", "kind", "details"),
-    [
-        (FinishReason.LENGTH, Kind.TRUNCATED_REPLY, "The reply was cut at the token limit. Nothing was executed."),
-        (FinishReason.REFUSAL, Kind.REFUSED_REPLY, "The model refused: I can't."),
-        (FinishReason.CONTENT_FILTER, Kind.FILTERED_REPLY, "The endpoint's content filter stopped the reply."),
-    ],
-)
-def test_reply_that_did_not_end_well_runs_nothing(how: Reader, finish: FinishReason, kind: Kind, details: str) -> None:
-    calls = (raw("read_file", '{"path": "a.py"}'),)
-    reply = ModelReply(text=GOOD, calls=calls, finish_reason=finish, refusal="I can't.")
-    assert read_reply(reply, 3, how) == malformed(kind, GOOD, details)
+def reading_file(call_id: str = "call_3_0", path: str = "a.py", line: int = 1, raw_text: str | None = None) -> ToolCall:
+    return ToolCall(
+        call_id=call_id,
+        tool="read_file",
+        arguments={"path": path, "start_line": 1, "limit": 0, "start_column": 1},
+        raw_arguments=raw_text if raw_text is not None else json.dumps({"path": path}),
+        line_number=line,
+    )
+
+
+def answering(call_id: str, answer: str, raw_text: str, value: Any = None) -> ToolCall:
+    arguments = {"answer": answer, "value": value}
+    return ToolCall(call_id=call_id, tool="final_answer", arguments=arguments, raw_arguments=raw_text)
+
+
+def malformed(kind: Kind, content: str, details: str) -> ReplyReading:
+    return ReplyReading(Reading.MALFORMED, [], [ExtractionError(kind, 0, content, details)])
+
+
+CODE = "def add(a, b):\n    return a + b\n"
+
+
+def editing(call_id: str, path: str, line: int) -> ToolCall:
+    arguments = {"path": path, "content": CODE}
+    return ToolCall(call_id=call_id, tool="edit_blocks", arguments=arguments, raw_arguments=CODE, line_number=line)
+
+
+def implied(said: str) -> ToolCall:
+    arguments = {"answer": said}
+    return ToolCall(call_id="call_3_answer", tool="final_answer", arguments=arguments, raw_arguments="", implied=True)
 
 
 def test_calls_in_text_are_read_in_order() -> None:
@@ -78,27 +80,11 @@ def test_lines_and_native_calls_of_one_reply_are_all_read() -> None:
     assert found == ReplyReading(Reading.CALLS, items, [])
 
 
-@EITHER
-def test_call_in_another_format_is_left_to_heal_with_what_the_history_has_of_it(how: Reader) -> None:
-    text = 'I look.\n```json\n{"name": "read_file", "arguments": {"path": "a.py"}}\n```'
-    found = read(how, text)
-    assert (found.reading, [error.error_type for error in found.errors]) == (
-        Reading.MALFORMED,
-        [Kind.MISSING_TOOL_PREFIX],
-    )
-    assert found.items == [reading_file(line=2).model_copy(update={"format": "json"})]
-    assert found.text == ("I look." if how is NATIVE else f"I look.\n{GOOD}")
-
-
 def test_malformed_calls_keep_their_places_among_the_others() -> None:
     found = read(TEXT, f'tool: reed_file({{}})\n{GOOD}\ntool: read_file({{"path": 1}})\ntool: read_file({{"path')
     assert (found.reading, found.errors, found.answer) == (Reading.CALLS, [], None)
-    assert [(item.call_id, item.tool) for item in found.items] == [
-        ("call_3_0", "reed_file"),
-        ("call_3_1", "read_file"),
-        ("call_3_2", "read_file"),
-        ("call_3_3", "read_file"),
-    ]
+    assert [item.call_id for item in found.items] == [f"call_3_{place}" for place in range(4)]
+    assert [item.tool for item in found.items] == ["reed_file", *["read_file"] * 3]
     kinds = [item.error.error_type if isinstance(item, CallError) else None for item in found.items]
     assert kinds == [Kind.UNKNOWN_TOOL_NAME, None, Kind.INVALID_ARGUMENTS, Kind.MISSING_CLOSING_PAREN]
 
@@ -117,44 +103,24 @@ def test_final_answer_alone_is_the_answer() -> None:
 ASK = "end with the tool final_answer, and put the value that was asked for into its argument `value`"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "kind", "details"),
-    [
-        ('{"answer": "x", "value": {}}', Kind.INVALID_ANSWER, "value: 'count' is a required property"),
-        ('{"answer": "x"}', Kind.INVALID_ANSWER, ASK),
-        ("{}", Kind.INVALID_ARGUMENTS, "answer: field required"),
-    ],
-)
-def test_answer_that_does_not_fit_is_malformed(arguments: str, kind: Kind, details: str) -> None:
-    error = ExtractionError(kind, 0, arguments, f"final_answer: {details}")
-    item = CallError(call_id="x", tool="final_answer", raw_arguments=arguments, error=error)
-    found = read(reader(Protocol.NATIVE, schema=COUNT), "", raw("final_answer", arguments, "x"))
-    assert found == ReplyReading(Reading.MALFORMED, [item], [error])
-
-
 def test_text_is_no_answer_where_a_value_was_asked_for() -> None:
     for how in (reader(schema=COUNT), reader(Protocol.NATIVE, schema=COUNT)):
         assert read(how, "It is 3.") == malformed(Kind.INVALID_ANSWER, "It is 3.", ASK)
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "said"),
-    [("", "", ""), ("I fixed it.\n\n", "\nBye.", "I fixed it.\n\nBye.")],
-)
-def test_blocks_are_edits_closed_by_what_is_said_around_them(before: str, after: str, said: str) -> None:
-    text = f"{before}calc.py\n```python\n{CODE}```\nb.py\n```\n{CODE}```{after}"
-    first = before.count("\n") + 2
-    items: list[ToolCall | CallError] = [
-        editing("call_3_0", "calc.py", first),
-        editing("call_3_1", "b.py", first + 5),
-        implied(said),
-    ]
+BLOCK = f"calc.py\n```python\n{CODE}```"
+
+
+def test_blocks_are_edits_closed_by_the_words_around_them() -> None:
+    text = f"I fixed it.\n\n{BLOCK}\nb.py\n```\n{CODE}```\nBye."
+    edits = [editing("call_3_0", "calc.py", 4), editing("call_3_1", "b.py", 9)]
+    items: list[ToolCall | CallError] = [*edits, implied("I fixed it.\n\nBye.")]
     assert read(BLOCKS, text) == ReplyReading(Reading.CALLS, items, [])
     assert read(TEXT, text).reading is Reading.ANSWER
 
 
 def test_unclosed_block_is_malformed_and_the_others_run_without_an_answer() -> None:
-    whole, cut = f"calc.py\n```python\n{CODE}```\n", f"b.py\n```python\n{CODE}"
+    whole, cut = f"{BLOCK}\n", f"b.py\n```python\n{CODE}"
     details = "The block for b.py has no closing fence. Send it again, complete."
     error = ExtractionError(Kind.TRUNCATED_REPLY, 7, "b.py", details)
     item = CallError(call_id="call_3_1", tool="edit_blocks", raw_arguments="b.py", error=error)
@@ -174,46 +140,37 @@ def test_in_the_block_form_changes_by_tool_lines_are_the_whole_work_too() -> Non
     assert [item.call_id for item in native.items] == ["call_3_1", "call_3_answer"]
 
 
-# --- An answer is held against what happened
-
 REQUIRED = TurnFacts(request="Fix calc.py.", change_required=True)
 CHANGED = TurnFacts(request="Fix calc.py.", changed=("calc.py",), change_required=True, checked=True)
 
 
-@EITHER
-def test_answer_without_the_change_that_it_needs_is_malformed(how: Reader) -> None:
-    required = how._replace(turn=REQUIRED)
-    assert read(required, "It adds.") == malformed(Kind.UNFOUNDED_CLAIM, "It adds.", NOTHING_CHANGED)
-    long = "x" * 300
-    assert read(required, long) == malformed(Kind.UNFOUNDED_CLAIM, long[:200], NOTHING_CHANGED)
-    changed = REQUIRED._replace(changed=("calc.py",))
-    assert read(how._replace(turn=changed), "It adds.").reading is Reading.ANSWER
+ARGUMENTS = st.one_of(
+    st.fixed_dictionaries({"path": st.text(max_size=5)}).map(json.dumps),
+    st.dictionaries(st.sampled_from(["path", "answer", "value", "x"]), st.integers() | st.text(max_size=3)).map(
+        json.dumps
+    ),
+    st.sampled_from(["", "{}", "[]", "null", "{", '{"path": "\\ud83d"}', '{"path": NaN}', '{"a": 1, "a": 2}']),
+)
+TOOLS = st.sampled_from(["read_file", "list_files", "final_answer", "edit_file", "nope"])
+CALLS = st.lists(st.tuples(TOOLS, ARGUMENTS), min_size=1, max_size=5)
 
-
-@EITHER
-@pytest.mark.parametrize("answer", ["I have fixed calc.py.", "It adds.", "Erledigt.", "Done."])
-def test_answer_is_not_judged_by_its_words(how: Reader, answer: str) -> None:
-    idle = how._replace(turn=TurnFacts(request="Fix calc.py."))
-    assert read(idle, answer).reading is Reading.ANSWER
-
-
-@EITHER
-def test_answer_is_asked_for_again_where_the_run_s_own_judge_wants_it(how: Reader) -> None:
-    error = ExtractionError(Kind.INVALID_ANSWER, 0, "x", "this repeats what you were told instead of answering")
-    judged_by = how._replace(turn=REQUIRED, judge_answer=lambda text: error if text == "x" else None)
-    assert read(judged_by, "x") == ReplyReading(Reading.MALFORMED, [], [error])
-    assert read(judged_by, "y").errors[0].details == NOTHING_CHANGED
-
-
-@EITHER
-def test_final_answer_without_the_change_that_it_needs_keeps_its_call(how: Reader) -> None:
-    arguments = '{"answer": "It adds."}'
-    text, calls = (
-        ("", (raw("final_answer", arguments, "x"),)) if how is NATIVE else (f"tool: final_answer({arguments})", ())
-    )
-    error = ExtractionError(Kind.UNFOUNDED_CLAIM, 0, "It adds.", NOTHING_CHANGED)
-    item = CallError(call_id="x" if calls else "call_3_0", tool="final_answer", raw_arguments=arguments, error=error)
-    assert read(how._replace(turn=REQUIRED), text, *calls) == ReplyReading(Reading.MALFORMED, [item], [error])
+REPLIES = st.builds(
+    ModelReply,
+    text=st.text(max_size=40)
+    | st.lists(
+        st.sampled_from([GOOD, "calc.py", "```python", "```", "tool: (", '{"name": "read_file"', "def f():"])
+    ).map("\n".join),
+    calls=st.lists(
+        st.builds(
+            RawCall,
+            call_id=st.sampled_from(["", "x", "y", "call_3_1", "\n"]),
+            tool=TOOLS | st.text(max_size=5),
+            arguments=ARGUMENTS | st.text(max_size=10),
+        ),
+        max_size=4,
+    ).map(tuple),
+    finish_reason=st.sampled_from(FinishReason),
+)
 
 
 def judged(found: ReplyReading) -> list[tuple[str, str, Any]]:
@@ -272,7 +229,7 @@ def test_any_reply_can_be_read(reply: ModelReply, how: Reader, turn: TurnFacts) 
 DOCS = 'A call:\n\ntool: delete_file({"path": "a.py"})\n'
 
 
-@pytest.mark.parametrize("request_text", ["Document the calls in notes.md.", "What does notes.md say?"])
+@rows("Document the calls in notes.md.", "What does notes.md say?")
 def test_file_s_new_text_may_hold_what_looks_like_a_call(request_text: str) -> None:
     how = reader(edit_form=EditForm.BLOCKS, shown=("calc.py",), turn=TurnFacts(request=request_text))
     found = read(how, f"notes.md\n```markdown\n{DOCS}```\n{GOOD}\nAnd\n```\n{GOOD}\n```")
@@ -297,39 +254,27 @@ def test_call_that_stands_in_the_text_beside_native_ones_runs_once() -> None:
     assert [item.call_id for item in read(NATIVE, f"{text}\nas well.", other).items] == ["x"]
 
 
-def test_unknown_tool_is_told_of_the_tools_that_are_offered() -> None:
-    how = TEXT._replace(offered=frozenset({"read_file", "final_answer"}))
-    [error] = read(how, "tool: reed_file({})").errors
-    assert error.details == "Unknown tool 'reed_file'. Available: ['final_answer', 'read_file']"
+@rows(
+    ("calc.py", "", ["edit_blocks", "final_answer"]),
+    ("seen.py", "Look at seen.py.", ["edit_blocks", "final_answer"]),
+    ("other.py", "", ["read_file", "edit_blocks"]),
+)
+def test_call_that_reads_a_known_file_is_but_the_heading_of_a_block(path: str, request_: str, tools: list[str]) -> None:
+    how = BLOCKS._replace(turn=TurnFacts(request=request_, changed=("x.txt",)))
+    line = f'tool: read_file({{"path": "{path}"}})'
+    assert [item.tool for item in read(how, f"{line}\n{BLOCK}").items] == tools
+    assert [item.tool for item in read(how, line).items] == ["read_file"]
 
 
-def test_call_in_another_form_under_the_name_of_a_file_is_no_text_of_it() -> None:
-    said = 'I will read `calc.py`:\n```json\n{"name": "read_file", "arguments": {"path": "calc.py"}}\n```'
-    assert [item.tool for item in read(BLOCKS, said).items] == ["read_file"]
-
-
-LISTING = "tool: list_files({})"
-WRITE = '{"name": "write_file", "arguments": {"path": "a.md", "content": "x\n' + LISTING + '\n"}}'
-
-
-@pytest.mark.parametrize("how", [TEXT, BLOCKS], ids=["text", "blocks"])
-def test_what_a_call_in_another_form_writes_never_runs(how: Reader) -> None:
-    beside = read(how, f"{GOOD}\nThen:\n```json\n{WRITE}\n```\n{GOOD}").items
-    kinds = [item.error.error_type if isinstance(item, CallError) else item.tool for item in beside]
-    assert kinds == ["read_file", "write_file", "read_file"]
-    quoted = read(how, f"{GOOD}\nThen:\n```json\n{WRITE}\n```\nas said.").items
-    assert [item.tool for item in quoted] == ["read_file"]
-
-
-@pytest.mark.parametrize("tool", ["edit_blocks", "write_file", "read_file"])
-def test_line_that_only_names_the_file_is_the_heading_of_its_block(tool: str) -> None:
-    """And no part of the answer."""
-    found = read(BLOCKS, f'tool: {tool}({{"path": "calc.py"}})\n\ncalc.py\n```python\n{CODE}```')
-    assert [(item.tool, type(item)) for item in found.items][:1] == [("edit_blocks", ToolCall)]
-    answers = [
-        item.arguments["answer"] for item in found.items if item.tool == "final_answer" and isinstance(item, ToolCall)
-    ]
-    assert answers == [""]
+def test_blocks_in_the_answer_to_a_question_are_quotations_and_alone_no_answer() -> None:
+    how = BLOCKS._replace(turn=TurnFacts(request="What does calc.py do?"))
+    text = f"It adds:\n{BLOCK}"
+    assert read(how, text) == ReplyReading(Reading.ANSWER, [], [], Answer(text=text))
+    assert [item.tool for item in read(how, f"{text}\n{GOOD}").items] == ["read_file"]
+    for shown in (BLOCK, "calc.py", "`src/calc.py`"):
+        assert read(how, shown) == malformed(Kind.INVALID_ANSWER, shown, "this shows a file instead of answering")
+    assert read(how, "main.py").reading is read(how, "It is calc.py").reading is Reading.ANSWER
+    assert read(TEXT._replace(turn=how.turn), BLOCK).reading is Reading.ANSWER
 
 
 KNOWN = frozenset({"read_file", "write_file"})
@@ -337,42 +282,36 @@ CALL_LINE = 'tool: read_file({"path": "a.py"})\n'
 RESULT = 'tool_result({"tool":"read_file","ok":true,"data":{"content":"x"}})\n'
 
 
-@pytest.mark.parametrize(
-    ("kept", "cut"),
-    [
-        ("", RESULT),
-        ("I read it.\n", f"{RESULT}tool: write_file({{}})"),
-        (CALL_LINE, f"{RESULT}{CALL_LINE}"),
-        (CALL_LINE, f"user: {RESULT}"),
-        (CALL_LINE, "User:\nNow edit it."),
-        (CALL_LINE, "### User\nNow edit it."),
-        (CALL_LINE, "tool_result: x"),
-        (CALL_LINE, "<|im_start|>user\nx"),
-        (CALL_LINE, "<tool_response>\nx"),
-        ('{"name": "read_file", "arguments": {}}\n', "user: x"),
-        ("<tool_call>\n{}\n</tool_call>\n", "<tool_response>\nx"),
-        ("Action: read_file\nAction Input: {}\n", "Observation: x"),
-        ('tool: write_file({"content": "\nuser: x\n"})\n', "user: x"),
-    ],
+@rows(
+    ("", RESULT),
+    ("I read it.\n", f"{RESULT}tool: write_file({{}})"),
+    (CALL_LINE, f"{RESULT}{CALL_LINE}"),
+    (CALL_LINE, f"user: {RESULT}"),
+    (CALL_LINE, "User:\nNow edit it."),
+    (CALL_LINE, "### User\nNow edit it."),
+    (CALL_LINE, "tool_result: x"),
+    (CALL_LINE, "<|im_start|>user\nx"),
+    (CALL_LINE, "<tool_response>\nx"),
+    ('{"name": "read_file", "arguments": {}}\n', "user: x"),
+    ("<tool_call>\n{}\n</tool_call>\n", "<tool_response>\nx"),
+    ("Action: read_file\nAction Input: {}\n", "Observation: x"),
+    ('tool: write_file({"content": "\nuser: x\n"})\n', "user: x"),
 )
 def test_what_was_invented_is_cut(kept: str, cut: str) -> None:
     assert cut_invented(kept + cut, KNOWN) == kept
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "user: what one types is marked so.\nassistant: that is the model.",
-        "### User\n\nWho uses it.",
-        "A result is a line such as `tool_result({...})`.",
-        f"  {RESULT}",
-        f"The log:\n```\n{RESULT}```\n",
-        'tool: write_file({"path": "a", "content": "\ntool_result(x)\nuser: x\n"})',
-        f"{CALL_LINE}```\nuser: x\n```\n",
-        f"{CALL_LINE}### User guide\n",
-        f"{CALL_LINE}A user: x\n",
-    ],
+@rows(
+    "",
+    "user: what one types is marked so.\nassistant: that is the model.",
+    "### User\n\nWho uses it.",
+    "A result is a line such as `tool_result({...})`.",
+    f"  {RESULT}",
+    f"The log:\n```\n{RESULT}```\n",
+    'tool: write_file({"path": "a", "content": "\ntool_result(x)\nuser: x\n"})',
+    f"{CALL_LINE}```\nuser: x\n```\n",
+    f"{CALL_LINE}### User guide\n",
+    f"{CALL_LINE}A user: x\n",
 )
 def test_what_was_not_invented_stays(text: str) -> None:
     assert cut_invented(text, KNOWN) == text

@@ -2,10 +2,9 @@
 
 from typing import Any
 
-import pytest
-
 from mendgraph.nodes.records import ExtractionErrorType as Kind
 from mendgraph.nodes.small_model.answers import NOTHING_DONE, NOTHING_HAPPENED, AnswerFacts, answer_error
+from tests.nodes.rows import rows
 
 ORDER, REPORT, QUESTION, TALK = "Fix calc.py.", "The sum in calc.py is wrong.", "Is calc.py right?", "Hello."
 CLAIM, NO_CLAIM = "I have fixed calc.py.", "add returns the sum."
@@ -24,54 +23,48 @@ def problem_of(answer: str, facts: AnswerFacts) -> str | None:
     return error.details if error else None
 
 
-@pytest.mark.parametrize(
-    ("answer", "facts", "problem"),
-    [
-        (CLAIM, turn(ORDER), NOTHING_HAPPENED),
-        (CLAIM, turn(REPORT), NOTHING_HAPPENED),
-        (CLAIM, turn(TALK), None),
-        (CLAIM, turn(TALK, first=True), NOTHING_HAPPENED),
-        (CLAIM, turn(TALK, faulty=True), NOTHING_DONE),
-        (CLAIM, turn(QUESTION, first=True), None),
-        (CLAIM, turn("", first=True), None),
-        (CLAIM, turn(ORDER, hindered=True), HONESTLY),
-        (CLAIM, turn(ORDER, settled=True), None),
-        (NO_CLAIM, turn(ORDER), NOTHING_DONE),
-        (NO_CLAIM, turn(REPORT), NOTHING_DONE),
-        (NO_CLAIM, turn(QUESTION), None),
-        (NO_CLAIM, turn(TALK), None),
-        (NO_CLAIM, turn(TALK, faulty=True), NOTHING_DONE),
-        (NO_CLAIM, turn(QUESTION, faulty=True), None),
-        (NO_CLAIM, turn(ORDER, hindered=True), None),
-        (NO_CLAIM, turn(ORDER, settled=True), None),
-        ("The log was changed.", turn(TALK, first=True), None),
-        ("I have written a short summary of app.py: it adds. I made sure of it.", turn(TALK, first=True), None),
-        ("I have created a file notes.md.", turn(TALK, first=True), NOTHING_HAPPENED),
-        ("I've written `notes.md`.", turn(TALK, first=True), NOTHING_HAPPENED),
-    ],
+@rows(
+    (CLAIM, turn(ORDER), NOTHING_HAPPENED),
+    (CLAIM, turn(REPORT), NOTHING_HAPPENED),
+    (CLAIM, turn(TALK), None),
+    (CLAIM, turn(TALK, first=True), NOTHING_HAPPENED),
+    (CLAIM, turn(TALK, faulty=True), NOTHING_DONE),
+    (CLAIM, turn(QUESTION, first=True), None),
+    (CLAIM, turn("", first=True), None),
+    (CLAIM, turn(ORDER, hindered=True), HONESTLY),
+    (CLAIM, turn(ORDER, settled=True), None),
+    (NO_CLAIM, turn(ORDER), NOTHING_DONE),
+    (NO_CLAIM, turn(REPORT), NOTHING_DONE),
+    (NO_CLAIM, turn(QUESTION), None),
+    (NO_CLAIM, turn(TALK), None),
+    (NO_CLAIM, turn(TALK, faulty=True), NOTHING_DONE),
+    (NO_CLAIM, turn(QUESTION, faulty=True), None),
+    (NO_CLAIM, turn(ORDER, hindered=True), None),
+    (NO_CLAIM, turn(ORDER, settled=True), None),
+    ("The log was changed.", turn(TALK, first=True), None),
+    ("I have written a short summary of app.py: it adds. I made sure of it.", turn(TALK, first=True), None),
+    ("I have created a file notes.md.", turn(TALK, first=True), NOTHING_HAPPENED),
+    ("I've written `notes.md`.", turn(TALK, first=True), NOTHING_HAPPENED),
 )
 def test_what_did_not_happen_speaks_against_an_answer(answer: str, facts: AnswerFacts, problem: str | None) -> None:
     assert problem_of(answer, facts) == problem
 
 
-@pytest.mark.parametrize(
-    ("answer", "claims"),
-    [
-        ("I have fixed the add function.", True),
-        ("I've updated `calc.py`.", True),
-        ("Fixed: add now adds.", True),
-        ("The function has been successfully renamed.", True),
-        ("The bug is now fixed.", True),
-        ("Done.", True),
-        ("add is implemented with a minus.", False),
-        ("The done flag is never set.", False),
-        ("I have not changed anything.", False),
-        ("Approved, the edit would have fixed the bug.", False),
-        ("No file was changed.", False),
-        ("Nothing has been changed so far.", False),
-        ("Use `it was changed` as the message.", False),
-        ("", False),
-    ],
+@rows(
+    ("I have fixed the add function.", True),
+    ("I've updated `calc.py`.", True),
+    ("Fixed: add now adds.", True),
+    ("The function has been successfully renamed.", True),
+    ("The bug is now fixed.", True),
+    ("Done.", True),
+    ("add is implemented with a minus.", False),
+    ("The done flag is never set.", False),
+    ("I have not changed anything.", False),
+    ("Approved, the edit would have fixed the bug.", False),
+    ("No file was changed.", False),
+    ("Nothing has been changed so far.", False),
+    ("Use `it was changed` as the message.", False),
+    ("", False),
 )
 def test_claim_says_that_something_was_done(answer: str, claims: bool) -> None:
     assert problem_of(answer, turn(ORDER)) == (NOTHING_HAPPENED if claims else NOTHING_DONE)

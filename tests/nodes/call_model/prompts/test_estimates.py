@@ -1,8 +1,7 @@
 """Counts of tokens that endpoints report: a true one stays as it is, whatever the text."""
 
-import pytest
-
 from mendgraph.nodes.call_model.prompts.prompt import Prompt, message_of
+from tests.nodes.rows import rows
 
 TEXTS = (  # the text, and its tokens in o200k_base, in which a token has the most characters
     ("words", "the " * 300, 301),
@@ -24,7 +23,7 @@ def prompt(text: str) -> Prompt:
     return Prompt(messages=(message_of("user", text),))
 
 
-@pytest.mark.parametrize(("text", "tokens"), [each[1:] for each in TEXTS], ids=[each[0] for each in TEXTS])
+@rows(*[each[1:] for each in TEXTS])
 def test_true_count_is_believed(text: str, tokens: int) -> None:
     assert prompt(text).believable_tokens(tokens) == tokens
 

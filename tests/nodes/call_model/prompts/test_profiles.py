@@ -1,8 +1,8 @@
-import pytest
 from hypothesis import given, strategies as st
 
 from mendgraph.nodes.call_model.prompts.profiles import find_profile
 from mendgraph.nodes.records import EditForm
+from tests.nodes.rows import rows
 
 SMALL, TEXT, NATIVE = "small", "text", "native"
 
@@ -58,7 +58,7 @@ KINDS = {
 NAMES = {name: kind for kind, names in KINDS.items() for name in names}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@rows(*NAMES)
 def test_each_name_has_its_window_and_its_way_of_talking(name: str) -> None:
     profile = find_profile(name)
     kind = SMALL if profile.small else profile.protocol.value
@@ -66,7 +66,7 @@ def test_each_name_has_its_window_and_its_way_of_talking(name: str) -> None:
     assert profile.edit_form is (EditForm.BLOCKS if profile.small else EditForm.REPLACE)
 
 
-@pytest.mark.parametrize("name", ["acme-7.9b", "acme-7b"])
+@rows("acme-7.9b", "acme-7b")
 def test_below_eight_billion_parameters_is_small(name: str) -> None:
     assert (find_profile(name).small, find_profile("acme-8b").small) == (True, False)
 

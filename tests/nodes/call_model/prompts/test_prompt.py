@@ -1,7 +1,6 @@
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
 
@@ -16,7 +15,17 @@ from mendgraph.nodes.call_model.prompts.prompt import (
     json_size,
     size_of,
 )
-from mendgraph.nodes.records import Correction, EditForm, Effect, Profile, Protocol, ToolErrorCode, ToolResult, ToolSpec
+from mendgraph.nodes.records import (
+    Correction,
+    EditForm,
+    Effect,
+    JsonMap,
+    Profile,
+    Protocol,
+    ToolErrorCode,
+    ToolResult,
+    ToolSpec,
+)
 from tests.nodes.call_model.prompts.prompting import (
     BLOCKS,
     NATIVE,
@@ -30,24 +39,12 @@ from tests.nodes.call_model.prompts.prompting import (
     step,
     user,
 )
+from tests.nodes.rows import rows
 
 SYSTEM = {
     Protocol.TEXT: TEXT_SYSTEM.format(tools='- read_file({"path": string, "limit"?: integer}): Read a file.'),
     Protocol.NATIVE: NATIVE_SYSTEM,
 }
-
-
-def test_text_form_describes_tools_and_shows_calls_as_lines() -> None:
-    found = step(ToolResult.success(content="x"), text="Let me look.")
-    assert built(TEXT, [TASK, *found], temperature=0.2) == Prompt(
-        messages=(
-            {"role": "system", "content": SYSTEM[Protocol.TEXT]},
-            user("Fix calc.py"),
-            assistant('Let me look.\ntool: read_file({"path":"calc.py"})'),
-            user('tool_result({"tool":"read_file","ok":true,"data":{"content":"x"}})'),
-        ),
-        temperature=0.2,
-    )
 
 
 def test_native_form_sends_schemas_and_calls() -> None:
@@ -70,7 +67,7 @@ def test_native_form_sends_schemas_and_calls() -> None:
     )
 
 
-@pytest.mark.parametrize("profile", [TEXT, NATIVE])
+@rows(TEXT, NATIVE)
 def test_open_corrections_stand_at_the_end(profile: Profile) -> None:
     corrections = [Correction(reply="tool: x", prompt="Fix it."), Correction(reply="", prompt="Say something.")]
     prompt = built(profile, [TASK], *corrections)
@@ -108,10 +105,10 @@ def test_prompts_are_short() -> None:
     assert len(json.dumps(native.messages)) <= len(json.dumps(blocks.messages))
 
 
-@pytest.mark.parametrize("profile", [TEXT, NATIVE, BLOCKS, NATIVE_BLOCKS])
-@pytest.mark.parametrize("asked_for", [None, 0.0, 0.7])
+@rows(TEXT, NATIVE, BLOCKS, NATIVE_BLOCKS)
+@rows(None, 0.0, 0.7)
 def test_temperature_is_sent_where_somebody_asked_for_one_and_to_small_models(
-    profile: Profile, asked_for: float | None
+    asked_for: float | None, profile: Profile
 ) -> None:
     """Models that think refuse any, and the others know their own best."""
     small, capable = (
@@ -121,23 +118,17 @@ def test_temperature_is_sent_where_somebody_asked_for_one_and_to_small_models(
     assert (small, capable) == (asked_for or 0.0, asked_for)
 
 
-@pytest.mark.parametrize(
-    ("schema", "shown"),
-    [
-        ({"type": "string"}, "string"),
-        ({}, "any"),
-        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "string|null"),
-        ({"type": "array", "items": {"type": "integer"}}, "[integer]"),
-        ({"type": "array"}, "[any]"),
-        ({"type": "object"}, "object"),
-        (
-            {
-                "type": "array",
-                "items": {"type": "object", "properties": {"title": {}, "status": {"enum": ["open", 1], "type": "x"}}},
-            },
-            '[{"title": any, "status": "open"|1}]',
-        ),
-    ],
+STEP: JsonMap = {"title": {}, "status": {"enum": ["open", 1], "type": "x"}}
+
+
+@rows(
+    ({"type": "string"}, "string"),
+    ({}, "any"),
+    ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "string|null"),
+    ({"type": "array", "items": {"type": "integer"}}, "[integer]"),
+    ({"type": "array"}, "[any]"),
+    ({"type": "object"}, "object"),
+    ({"type": "array", "items": {"type": "object", "properties": STEP}}, '[{"title": any, "status": "open"|1}]'),
 )
 def test_tool_is_one_line(schema: dict[str, Any], shown: str) -> None:
     parameters = {"properties": {"value": schema}, "required": ["value"]}
@@ -153,13 +144,11 @@ HISTORY: list[AnyMessage] = [
 ]
 
 
-@pytest.mark.parametrize("native", [True, False])
+@rows(True, False)
 def test_message_is_made_once(native: bool) -> None:
     cache = ShownMessages()
-    first, second = (
-        cache.messages(HISTORY, native=native),
-        cache.messages([*HISTORY, AIMessage("Done.")], native=native),
-    )
+    first = cache.messages(HISTORY, native=native)
+    second = cache.messages([*HISTORY, AIMessage("Done.")], native=native)
     assert all(a is b for a, b in zip(first, second, strict=False))
     assert [each.map for each in first] == [as_map(message, native=native) for message in HISTORY]
     assert [each.size for each in first] == [size_of(each.map) for each in first]
@@ -180,9 +169,6 @@ def test_what_is_kept_is_bounded() -> None:
     assert cache.messages([message, HumanMessage("x" * 10_000)], native=True)[0] is first
     cache.messages([HumanMessage("x" * 30_000)], native=True)
     assert cache.messages([message], native=True)[0] is not first
-
-
-# --- What endpoints want to see again
 
 
 def test_what_an_endpoint_added_goes_back_with_its_calls_and_only_natively() -> None:
@@ -208,9 +194,6 @@ def test_chat_model_gets_the_very_messages_of_a_native_history() -> None:
     assert [type(each.message) for each in text] == [HumanMessage, AIMessage, HumanMessage]
     assert [each.message for each in text] == [HISTORY[0], *(from_map(each.map) for each in text[1:])]
     assert not getattr(text[1].message, "tool_calls", None)
-
-
-# --- Images and files
 
 
 def test_what_has_no_form_of_openais_is_shown_as_it_came() -> None:

@@ -4,13 +4,13 @@ import json
 import sys
 from typing import Any
 
-import pytest
 from hypothesis import given, strategies as st
 
 from mendgraph.nodes.language.formats.call_format import ToolSchemas
 from mendgraph.nodes.language.formats.recognition import recognise
 from mendgraph.nodes.parse.written_calls import read_written
 from mendgraph.nodes.records import ToolInvocation
+from tests.nodes.rows import rows
 
 KNOWN = frozenset({"read_file", "edit_file", "multi_edit", "write_file", "list_files"})
 TOOLS = ToolSchemas(KNOWN)
@@ -130,24 +130,24 @@ def errors_of(text: str) -> list[str]:
     return [call.outcome.details for call in calls if not isinstance(call.outcome, ToolInvocation)]
 
 
-@pytest.mark.parametrize(("text", "calls"), READABLE)
+@rows(*READABLE)
 def test_complete_calls_are_read_after_prose_and_alone(text: str, calls: list[tuple[str, dict[str, Any]]]) -> None:
     for reply in (text, f"I look into it.\n\n{text}"):
         assert (calls_of(reply), errors_of(reply)) == (calls, [])
 
 
-@pytest.mark.parametrize("text", ASKED_AGAIN)
+@rows(*ASKED_AGAIN)
 def test_call_that_cannot_be_read_in_one_way_is_asked_for_again(text: str) -> None:
     assert errors_of(text)
 
 
-@pytest.mark.parametrize("text", QUOTING_ANSWERS)
+@rows(*QUOTING_ANSWERS)
 def test_quoted_call_is_part_of_an_answer(text: str) -> None:
     written = read_written(text, TOOLS, answered=False)
     assert (written.calls, bool(written.quotes)) == ([], True)
 
 
-@pytest.mark.parametrize("text", ANSWERS)
+@rows(*ANSWERS)
 def test_answer_stays_an_answer(text: str) -> None:
     assert read_written(text, TOOLS, answered=False).calls == []
 
@@ -180,63 +180,51 @@ CALL = ToolInvocation("read_file", {"path": "a.py"}, 1)
 ARGUMENTS = '{"path": "a.py"}'
 
 
-@pytest.mark.parametrize("name", ["name", "tool", "function", "action", "tool_name"])
-@pytest.mark.parametrize("arguments", ["arguments", "parameters", "args", "input", "action_input"])
-def test_call_goes_by_many_names(name: str, arguments: str) -> None:
+@rows("name", "tool", "function", "action", "tool_name")
+@rows("arguments", "parameters", "args", "input", "action_input")
+def test_call_goes_by_many_names(arguments: str, name: str) -> None:
     assert calls_of(f'{{"{name}": "read_file", "{arguments}": {ARGUMENTS}}}') == [CALL[:2]]
     assert calls_of(f'{{"{arguments}": {ARGUMENTS}, "{name}": "read_file"}}') == [CALL[:2]]
 
 
-@pytest.mark.parametrize(
-    ("body", "calls"),
-    [
-        (f'{{"function": {JSON_CALL}}}', [READ]),
-        (f'{{"type": "function", "id": "call_1", "function": {JSON_CALL}}}', [READ]),
-        (f'{{"name": "read_file", "arguments": {json.dumps(ARGUMENTS)}}}', [READ]),
-        (JSON_CALL.replace("a.py", "a\nb"), [("read_file", {"path": "a\nb"})]),
-        (f"<tools>\n[{JSON_CALL}]\n</tools>\n{TAGGED}", [READ, READ]),
-        (TAGGED.replace("a.py", "</tool_call>"), [("read_file", {"path": "</tool_call>"})]),
-        ("[1]", []),
-        ('{"name": ["read_file"], "arguments": {}}', []),
-        ('{"name": "read_file", "arguments": "{\\"path\\": "}', []),
-        ('{"name": "read_file", "tool": "read_file", "arguments": {}}', []),
-        ('{"type": "message", "name": "read_file", "arguments": {}}', []),
-    ],
+@rows(
+    (f'{{"function": {JSON_CALL}}}', [READ]),
+    (f'{{"type": "function", "id": "call_1", "function": {JSON_CALL}}}', [READ]),
+    (f'{{"name": "read_file", "arguments": {json.dumps(ARGUMENTS)}}}', [READ]),
+    (JSON_CALL.replace("a.py", "a\nb"), [("read_file", {"path": "a\nb"})]),
+    (f"<tools>\n[{JSON_CALL}]\n</tools>\n{TAGGED}", [READ, READ]),
+    (TAGGED.replace("a.py", "</tool_call>"), [("read_file", {"path": "</tool_call>"})]),
+    ("[1]", []),
+    ('{"name": ["read_file"], "arguments": {}}', []),
+    ('{"name": "read_file", "arguments": "{\\"path\\": "}', []),
+    ('{"name": "read_file", "tool": "read_file", "arguments": {}}', []),
+    ('{"type": "message", "name": "read_file", "arguments": {}}', []),
 )
 def test_json_is_read_where_it_is_whole(body: str, calls: list[tuple[str, dict[str, Any]]]) -> None:
     assert calls_of(body) == calls
 
 
-@pytest.mark.parametrize(
-    "unit",
-    [
-        *(
-            "{",
-            "[",
-            '{"a":',
-            "{}",
-            "<tool_call>",
-            "read_file(",
-            "<function=read_file>",
-            "<function=read_file><parameter=a>",
-        ),
-        *(
-            '{"name": "read_file", "arguments": ',
-            '{"name": "x",\n',
-            "<read_file><a>",
-            "[read_file(",
-            '<invoke name="a">',
-        ),
-        *("```\n<tool_call>\n", "<|tool_call>call:a{b:", "<arg_key>", '<tool_call>{"name": "a", "arguments": {}}'),
-        *(
-            "tool: read_file({\n",
-            "<tool_call>a<arg_key>",
-            "✿FUNCTION✿",
-            "<｜tool▁call▁begin｜>",
-            "`<tool_call>",
-            "a <tool_call> b",
-        ),
-    ],
+@rows(
+    *(
+        "{",
+        "[",
+        '{"a":',
+        "{}",
+        "<tool_call>",
+        "read_file(",
+        "<function=read_file>",
+        "<function=read_file><parameter=a>",
+    ),
+    *('{"name": "read_file", "arguments": ', '{"name": "x",\n', "<read_file><a>", "[read_file(", '<invoke name="a">'),
+    *("```\n<tool_call>\n", "<|tool_call>call:a{b:", "<arg_key>", '<tool_call>{"name": "a", "arguments": {}}'),
+    *(
+        "tool: read_file({\n",
+        "<tool_call>a<arg_key>",
+        "✿FUNCTION✿",
+        "<｜tool▁call▁begin｜>",
+        "`<tool_call>",
+        "a <tool_call> b",
+    ),
 )
 def test_time_for_a_hostile_reply_grows_with_its_length(unit: str) -> None:
     small, large = (steps_of(unit * (size // len(unit))) for size in (2_000, 8_000))

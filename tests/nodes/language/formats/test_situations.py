@@ -6,8 +6,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from mendgraph.graph.terminal.screen import VisibleText
 from mendgraph.nodes.heal.corrective_prompt import DEFAULT_SELF_HEALING_CONFIG
 from mendgraph.nodes.heal.node import heal
@@ -15,9 +13,10 @@ from mendgraph.nodes.language.formats.call_format import CallFormat
 from mendgraph.nodes.language.formats.table import FORMATS
 from mendgraph.nodes.parse.node import parse
 from mendgraph.nodes.parse.reading import Reader
-from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply, Reading, ToolCall
+from mendgraph.nodes.records import JsonMap, ModelReply, Reading, ToolCall
 from tests.architecture.product import ROOT
 from tests.nodes.parse.readings import NATIVE, REGISTRY, TEXT
+from tests.nodes.rows import rows
 from tests.snapshots import Snapshots
 
 TABLE = Path(__file__).with_name("situations.md")
@@ -160,7 +159,7 @@ def test_every_format_in_every_situation(snapshots: Snapshots) -> None:
     assert "SHOWN" not in text
 
 
-@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+@rows(*FORMATS)
 def test_correction_names_the_format_and_how_it_is_written_whole(form: CallFormat) -> None:
     half = form.example("write_file", WRITE)[: len(form.example("write_file", WRITE)) // 2]
     state: dict[str, Any] = {"reply": ModelReply(text=half), "step": 3, "profile": NATIVE.profile}
@@ -169,12 +168,6 @@ def test_correction_names_the_format_and_how_it_is_written_whole(form: CallForma
     prompt = state["corrections"][-1].prompt
     assert form.reminder[:40] in prompt
     assert "do not write the call as text" in prompt
-
-
-def test_reply_that_was_cut_never_runs() -> None:
-    for form in FORMATS:
-        reply = ModelReply(text=form.example("read_file", READ), finish_reason=FinishReason.LENGTH)
-        assert {outcome(reply, [], reader) for _, reader in readers()} == {"asked again"}
 
 
 def test_documents_name_each_format_once() -> None:
