@@ -8,13 +8,12 @@ from mendgraph.nodes.language.names import (
     named_paths,
     names_elsewhere,
     number_of,
-    only_read,
     orders_a_change,
     reference_of,
     reports_a_problem,
-    unknown_reference,
+    told_paths,
+    without_output,
 )
-from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.nodes.rows import rows
 
 
@@ -87,24 +86,6 @@ def test_every_other_spelling_is_a_path_of_the_workspace(path: str) -> None:
     assert (is_reference(path), number_of(path)) == (False, None)
 
 
-def test_tool_that_looks_at_directories_says_who_reads_it() -> None:
-    assert only_read("@result/3") == '@result/3 is a kept result, not a directory: read_file path="@result/3" reads it.'
-
-
-@rows(
-    (
-        (2, 10, 1, 9),
-        "No kept result is called @result/7. The latest are @result/10, @result/9, @result/2.",
-        ("@result/10", "@result/9", "@result/2"),
-    ),
-    ((), "No kept result is called @result/7. None was kept in this run: make the call again.", ()),
-)
-def test_unknown_reference(numbers: tuple[int, ...], message: str, suggestions: tuple[str, ...]) -> None:
-    assert unknown_reference("@result/7", numbers) == ToolError(
-        code=ToolErrorCode.NOT_FOUND, message=message, suggestions=suggestions
-    )
-
-
 @rows(
     ("The add function in calc.py is wrong: it subtracts. Fix it.", True),
     ("Rename load to read in app.py and main.py", True),
@@ -145,3 +126,49 @@ def test_order_begins_with_its_verb(request_text: str, orders: bool) -> None:
 )
 def test_problem_is_reported_and_not_asked_about(request_text: str, reports: bool) -> None:
     assert reports_a_problem(request_text) is reports
+
+
+PYTEST = """\
+F.                                                                       [100%]
+=================================== FAILURES ===================================
+_________________________________ test_total ___________________________________
+tests/test_cart.py:9: in test_total
+    assert total(Cart()) == 0
+./shop/cart.py:12: in total
+    return rate(cart)
+/usr/lib/python3.11/site-packages/money/rates.py:3: in rate
+    return parse(open("rates.json"))
+E   FileNotFoundError: No such file or directory: 'rates.json'
+=========================== short test summary info ============================
+FAILED tests/test_cart.py::test_total - FileNotFoundError: No such file"""
+TRACEBACK = """\
+Traceback (most recent call last):
+  File "app.py", line 3, in <module>
+    main()
+  File "shop/cart.py", line 12, in total
+    return 1 / 0
+ZeroDivisionError: division by zero"""
+SECTION = """\
+___ test_total ___
+cart.py:3:5: in total
+x_test.py:9: in test_total
+1 failed in 0.01s"""
+CUT_OFF = """\
+E.
+  File "a.py", line 2, in f
+    return 1"""
+
+
+@rows(
+    (f"{PYTEST}\n\n####\n\nFix it.", "####\n\nFix it.", PYTEST, ["tests/test_cart.py", "shop/cart.py"]),
+    (f"It dies in b.py:\n\n{TRACEBACK}\n", "It dies in b.py:", TRACEBACK, ["app.py", "shop/cart.py"]),
+    (f"Fix it.\n{SECTION}\nNow.", "Fix it.\nNow.", SECTION, ["x_test.py", "cart.py"]),
+    (f"{CUT_OFF}\nIt fails.", "It fails.", CUT_OFF, ["a.py"]),
+    ("FAILED x_test.py::test_a\nstill", "still", "FAILED x_test.py::test_a", ["x_test.py"]),
+    *((words, words, "", []) for words in ("Fix a.py, line 3.", "# A\n\n==== b ====\n\nError: a.py")),
+)
+def test_pasted_output_is_told_from_the_words_of_a_request(
+    request_text: str, words: str, output: str, paths: list[str]
+) -> None:
+    assert without_output(request_text) == (words, output)
+    assert told_paths(output) == paths

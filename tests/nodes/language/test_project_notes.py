@@ -7,7 +7,6 @@ from hypothesis import given, strategies as st
 from mendgraph.nodes.language.project_notes import (
     INTRODUCTION,
     MOST_BYTES,
-    MOST_READ,
     Head,
     ProjectNotes,
     find_notes,
@@ -21,17 +20,6 @@ from tests.nodes.rows import rows
 PIECES = st.sampled_from(
     ["</project_notes>", "<project_notes>", "< / PROJECT_NOTES >", "</project\u200b_notes>", "<", "\n", "a", "&lt;"]
 )
-
-
-def test_notes_stand_between_marks_behind_a_word_on_what_they_are() -> None:
-    notes = [
-        ProjectNotes(path="AGENTS.md", text="Use tabs.\nRun make."),
-        ProjectNotes(path="api/CLAUDE.md", text="x", cut=True),
-    ]
-    assert notes_text(notes) == (
-        f'{INTRODUCTION}\n\n<project_notes file="AGENTS.md">\nUse tabs.\nRun make.\n</project_notes>\n\n'
-        '<project_notes file="api/CLAUDE.md">\nx\n[the file goes on; read it where you need the rest]\n</project_notes>'
-    )
 
 
 @given(path=st.lists(PIECES).map("".join), text=st.lists(PIECES).map("".join))
@@ -131,15 +119,3 @@ def test_cut_text_is_whole_lines_that_fit(text: str, most: int) -> None:
         assert text.strip().startswith(note.text)
         assert note.cut is (note.text != text.strip())
         assert not note.cut or text.strip()[len(note.text)].isspace()
-
-
-@rows(
-    (b"\xef\xbb\xbfhi\xe2\x80\x8b\r\n", "hi"),
-    (b"a\n" * MOST_READ, "a\n" * 3 + "a"),
-    (b"\xff\xfea\x00", "'AGENTS.md' is not read as notes: it is no UTF-8 text."),
-    (b"a\0b", "'AGENTS.md' is not read as notes: it is no UTF-8 text."),
-    (b"a" * (MOST_READ + 1), ""),
-)
-def test_only_text_is_read(data: bytes, said: str) -> None:
-    found, unread = find_notes("", lambda path, _: data if path == "AGENTS.md" else None, str, 8)
-    assert "".join([*(note.text for note in found), *(reason for _, reason in unread)]) == said

@@ -97,9 +97,9 @@ def test_moves(task: str, moves: list[tuple[str, str, str, bool]]) -> None:
     ". ",
 )
 def test_long_texts_are_read_in_linear_time(piece: str) -> None:
-    text = piece * (100_000 // len(piece))
-    assert read_request(text).deletions({"y"}, "x.py") == set()
-    assert len(read_request(text).renames) <= 1
+    request = read_request(piece * (100_000 // len(piece)))
+    assert request.deletions({"y"}, "x.py") == set()
+    assert len(request.renames) <= 1
 
 
 NOTHING = [

@@ -97,15 +97,6 @@ def test_calls_between_prose_are_read_back_whatever_they_hold(
     assert [outcome[:2] for outcome in found] == [(name, args) for name, args, _ in calls]
 
 
-@rows(
-    (MULTI_LINE, ToolInvocation("edit_file", {"path": "a.md", "new_str": "```\ntool: list_files({})\n)\n"}, 1)),
-    ('tool: read_file(\n{"path": "a"}\n)', ToolInvocation("read_file", {"path": "a"}, 1)),
-    ('tool: read_file({"path": "a\u2028b"})', ToolInvocation("read_file", {"path": "a\u2028b"}, 1)),
-)
-def test_machine_reads_on_beyond_the_line(text: str, outcome: ToolInvocation) -> None:
-    assert [call.outcome for call in extract_in_order(text, KNOWN)] == [outcome]
-
-
 def test_lines_in_fences_can_be_left_out() -> None:
     text = "a.md\n```\ntool: list_files({})\n```\ntool: list_files({})"
     assert [call.line_number for call in extract_in_order(text, KNOWN)] == [3, 5]

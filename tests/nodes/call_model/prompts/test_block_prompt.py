@@ -2,26 +2,21 @@ from collections.abc import Sequence
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
-from mendgraph.nodes.call_model.exchange import build_prompt
 from mendgraph.nodes.call_model.prompts import block_prompt as texts
 from mendgraph.nodes.call_model.prompts.block_prompt import estimated_tokens, without_body
 from mendgraph.nodes.call_model.prompts.profiles import SMALL_STOP
-from mendgraph.nodes.call_model.prompts.prompt import Prompt, describe_tool, native_tool
-from mendgraph.nodes.call_model.prompts.turn_view import TurnView
+from mendgraph.nodes.call_model.prompts.prompt import Prompt, native_tool
 from mendgraph.nodes.language.blocks import render_file
 from mendgraph.nodes.language.history import settle_exchange, written_here
 from mendgraph.nodes.records import (
     CallResult,
     Correction,
-    EditForm,
-    Effect,
     JsonMap,
     ModelReply,
     Protocol,
     ToolCall,
     ToolErrorCode,
     ToolResult,
-    ToolSpec,
 )
 from tests.nodes.call_model.prompts.prompting import (
     BLOCKS,
@@ -35,7 +30,6 @@ from tests.nodes.call_model.prompts.prompting import (
     built,
     edited,
     failed,
-    offered,
     read,
     step,
     user,
@@ -150,12 +144,6 @@ def test_order_that_changed_nothing_is_given_again_below_the_file_alone() -> Non
     assert last[0] == FRONT[0]
     wrong = step(failed("With this edit add(1, 1) gives 3."))
     assert built(BLOCKS, [*history, *wrong]).messages[0] == FRONT[0]
-
-
-def test_function_that_is_asked_for_alone_is_of_the_only_file_that_is_shown() -> None:
-    view = TurnView(files={"util.py": UTIL, "calc.py": CALC})
-    files = [texts.shown_files("add is wrong.", view, failures) for failures in (0, 1, 2, 3)]
-    assert files == [("util.py", "calc.py"), ("util.py", "calc.py"), ("calc.py",), ("util.py", "calc.py")]
 
 
 def test_only_the_file_that_checks_speak_of_is_shown() -> None:
@@ -285,18 +273,6 @@ def test_at_its_last_try_a_small_model_is_sampled(
         assert (prompt.temperature, prompt.failed_tries) == (expected, failures + corrections)
     for profile in (TEXT, NATIVE, BLOCKS.model_copy(update={"small": False})):
         assert built(profile, history, *asked, temperature=given_temperature).temperature == given_temperature
-
-
-def test_block_form_tells_only_of_tools_that_a_model_cannot_do_without() -> None:
-    own = ToolSpec(name="deploy", description="Deploy it.", parameters={}, effect=Effect.NONE)
-    owed = offered(EditForm.BLOCKS, {"type": "integer"})
-    more = f"{texts.BLOCKS_SYSTEM}\nMore tools, called in the same way:\n"
-    for specs, told in (
-        (offered(EditForm.BLOCKS), texts.BLOCKS_SYSTEM),
-        ([READ, own], f"{more}- deploy({{}}): Deploy it."),
-        (owed, f"{more}{describe_tool(owed[-1])}"),
-    ):
-        assert build_prompt(BLOCKS, specs, [TASK], (), 0.0).messages[0]["content"] == told
 
 
 def test_in_the_native_protocol_the_same_is_asked_with_two_tools_to_look_with() -> None:

@@ -2,30 +2,11 @@ import json
 from typing import Any
 
 from hypothesis import given, strategies as st
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage
 
 from mendgraph.nodes.call_model.exchange import NATIVE_SYSTEM, TEXT_SYSTEM, build_prompt
-from mendgraph.nodes.call_model.prompts.prompt import (
-    MEDIA_BYTES,
-    Prompt,
-    ShownMessages,
-    as_map,
-    describe_tool,
-    from_map,
-    json_size,
-    size_of,
-)
-from mendgraph.nodes.records import (
-    Correction,
-    EditForm,
-    Effect,
-    JsonMap,
-    Profile,
-    Protocol,
-    ToolErrorCode,
-    ToolResult,
-    ToolSpec,
-)
+from mendgraph.nodes.call_model.prompts.prompt import MEDIA_BYTES, Prompt, ShownMessages, as_map, describe_tool, size_of
+from mendgraph.nodes.records import EditForm, Effect, JsonMap, Profile, Protocol, ToolErrorCode, ToolResult, ToolSpec
 from tests.nodes.call_model.prompts.prompting import (
     BLOCKS,
     NATIVE,
@@ -65,15 +46,6 @@ def test_native_form_sends_schemas_and_calls() -> None:
             },
         ),
     )
-
-
-@rows(TEXT, NATIVE)
-def test_open_corrections_stand_at_the_end(profile: Profile) -> None:
-    corrections = [Correction(reply="tool: x", prompt="Fix it."), Correction(reply="", prompt="Say something.")]
-    prompt = built(profile, [TASK], *corrections)
-    expected = (assistant("tool: x"), user("Fix it."), assistant("(empty)"), user("Say something."))
-    assert prompt.messages[2:] == expected
-    assert prompt.messages[:2] == built(profile, [TASK]).messages
 
 
 RESULTS = st.one_of(
@@ -137,21 +109,6 @@ def test_tool_is_one_line(schema: dict[str, Any], shown: str) -> None:
 
 
 CALL: Any = {"name": "read_file", "args": {"path": "ü"}, "id": "x", "type": "tool_call"}
-HISTORY: list[AnyMessage] = [
-    HumanMessage("Fix 字.py"),
-    AIMessage("", tool_calls=[CALL]),
-    ToolMessage("{}", tool_call_id="x"),
-]
-
-
-@rows(True, False)
-def test_message_is_made_once(native: bool) -> None:
-    cache = ShownMessages()
-    first = cache.messages(HISTORY, native=native)
-    second = cache.messages([*HISTORY, AIMessage("Done.")], native=native)
-    assert all(a is b for a, b in zip(first, second, strict=False))
-    assert [each.map for each in first] == [as_map(message, native=native) for message in HISTORY]
-    assert [each.size for each in first] == [size_of(each.map) for each in first]
 
 
 def test_message_at_an_old_address_is_not_taken_for_the_old_one() -> None:
@@ -187,21 +144,8 @@ def test_what_an_endpoint_added_goes_back_with_its_calls_and_only_natively() -> 
     assert set(as_map(called, native=False)) == set(as_map(AIMessage("Done.", additional_kwargs=kept), native=True))
 
 
-def test_chat_model_gets_the_very_messages_of_a_native_history() -> None:
-    """With all that its provider wants to see again; in text they are made of what is shown."""
-    native, text = (ShownMessages().messages(HISTORY, native=native) for native in (True, False))
-    assert all(each.message is source for each, source in zip(native, HISTORY, strict=True))
-    assert [type(each.message) for each in text] == [HumanMessage, AIMessage, HumanMessage]
-    assert [each.message for each in text] == [HISTORY[0], *(from_map(each.map) for each in text[1:])]
-    assert not getattr(text[1].message, "tool_calls", None)
-
-
 def test_what_has_no_form_of_openais_is_shown_as_it_came() -> None:
     video = {"type": "video", "base64": "AAAA", "mime_type": "video/mp4"}
     shown = as_map(HumanMessage(["Look:", video]), native=True)
     assert shown["content"] == [{"type": "text", "text": "Look:"}, video]
     assert size_of(shown) == MEDIA_BYTES + len("Look:")
-
-
-def test_size_is_that_of_compact_json_whatever_the_value() -> None:
-    assert [json_size({"a": "ü", "b": [1]}), json_size({1: 2})] == [len('{"a":"ü","b":[1]}'.encode()), len('{"1":2}')]
