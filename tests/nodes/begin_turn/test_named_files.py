@@ -113,7 +113,7 @@ def test_no_more_than_a_few_named_files_are_read() -> None:
 
 
 @rows((True, ["names.md"]), (False, ["calc.py", "names.md"]))
-def test_what_would_fill_the_window_is_left_for_the_model_to_ask_for(small: bool, shown: list[str]) -> None:
+def test_file_that_would_fill_the_window_is_not_read_ahead(small: bool, shown: list[str]) -> None:
     files = USUAL._replace(sizes={"calc.py": MAX_SMALL_BYTES + 1, "names.md": MAX_SMALL_BYTES})
     profile = TEXT.model_copy(update={"small": small})
     assert preload("calc.py is wrong, see names.md", profile, files) == read_ahead(shown)
@@ -284,7 +284,7 @@ def test_in_a_large_workspace_nothing_is_guessed() -> None:
     assert preload("fix the discount of the cart", BLOCKS, shop(**MANY)) == read_ahead([])
 
 
-def test_what_is_read_ahead_is_a_reply_of_calls() -> None:
+def test_files_are_read_ahead_by_a_reply_of_calls() -> None:
     reply = read_ahead(["a.py", "ü b.py"], ["a.py"], ["a_1", "b_2"])
     assert [(call.call_id, call.tool, call.arguments) for call in reply.calls] == [
         ("ahead_0", "read_file", '{"path": "a.py"}'),

@@ -169,7 +169,7 @@ def test_three_hundred_steps_on_16k_never_overflow_and_seldom_compact(reply: str
     assert asked == (1 if reply == GARBAGE else [each.kind for each in done].count("summarised"))
 
 
-def test_what_does_not_fit_is_clipped() -> None:
+def test_request_for_a_summary_is_clipped_to_fit() -> None:
     old = with_ids([message for at in range(40) for message in exchange(Protocol.NATIVE, read(5_000, f"f{at}.py"))])
     whole, clipped = (summary_request(old, "R", "", size_of, most) for most in (40_000, 10_000))
     assert whole is not None

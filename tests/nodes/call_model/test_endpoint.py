@@ -124,7 +124,7 @@ def test_another_host_gets_its_own_key_and_never_the_usual_one(
     ("https://api-openai.com", "MENDGRAPH_API_KEY_API__OPENAI_COM"),
     ("nowhere", ""),
 )
-def test_each_host_has_a_variable_of_its_own(url: str, variable: str) -> None:
+def test_host_has_a_key_variable_of_its_own(url: str, variable: str) -> None:
     assert key_variable_of(url) == variable
 
 

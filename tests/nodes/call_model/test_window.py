@@ -107,7 +107,7 @@ def test_large_fields_give_way_to_a_note(tool: str, result: ToolResult, kept: Js
 
 
 @rows(*Protocol)
-def test_what_an_error_says_stays_and_is_kept_short(protocol: Protocol) -> None:
+def test_error_stays_and_is_kept_short(protocol: Protocol) -> None:
     long = failed("y" * (LONGEST_ERROR + 7))
     short, cut = cleared(protocol, failed("No a.py."), long)
     assert short == {"ok": False, "error": {"code": "not_found", "message": "No a.py.", "suggestions": []}}

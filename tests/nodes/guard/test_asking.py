@@ -112,7 +112,7 @@ def test_call_that_is_not_approved_is_told_why(decision: Any, code: ToolErrorCod
     assert settled.verdicts == [expected.model_copy(update={"refused": refused})]
 
 
-def test_what_changed_since_it_was_shown_does_not_run() -> None:
+def test_call_on_a_file_that_changed_since_it_was_shown_does_not_run() -> None:
     for answer in ("approve", {"decisions": {"0": {"action": "edit", "arguments": {"path": "b"}}}}):
         verdict = Desk(answer, known={"a.py": "older"}).settle(ASKED).verdicts[0]
         assert (verdict.kind, verdict.error and verdict.error.code) == (VerdictKind.DENY, ToolErrorCode.CONFLICT)

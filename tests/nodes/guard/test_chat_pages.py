@@ -16,7 +16,7 @@ TWO: Any = {"index": 2, "tool": "run_command", "path": "", "rule": "ask", "argum
 APPROVE = {"action": "approve"}
 
 
-def test_one_call_is_a_form_of_its_arguments() -> None:
+def test_single_call_is_a_form_of_its_arguments() -> None:
     described = "edit_file a.py (ask)\n\n```diff\n-1\n+2\n```"
     assert page_fields([ONE]) == {
         "action_request": {"action": "edit_file", "args": EDIT},

@@ -133,7 +133,7 @@ def test_project_configuration_is_known_by_its_name() -> None:
     assert [path for path in others if is_project_config(Path(path))] == []
 
 
-def test_what_runs_later_or_steers_tools_and_agents() -> None:
+def test_file_that_runs_later_or_steers_agents_is_known() -> None:
     """A manifest is in many a README, and a file of the standard library's name takes its place where it is new."""
     later = ".github/workflows/ci.yml a/conftest.py setup.py .venv/x.pth Dockerfile MAKEFILE .agents/skills/a/SKILL.md"
     assert all(runs_later(PurePosixPath(path)) for path in later.split())

@@ -96,7 +96,7 @@ def test_where_nothing_may_run_every_call_has_its_result() -> None:
     }
 
 
-def test_what_a_person_allowed_before_is_not_asked_again_unless_the_mode_denies_it() -> None:
+def test_granted_call_is_not_asked_about_again_unless_the_mode_denies_it() -> None:
     state = GuardState(items=[call("1", "write", "a.py")], permissions=[PERMISSION])
     assert judge(ASK, state=state)["verdicts"] == [
         Verdict(kind=VerdictKind.ALLOW, rule="ask_before_write", path="a.py")

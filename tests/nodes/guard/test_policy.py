@@ -77,7 +77,7 @@ def allowed(path: str = "") -> Verdict:
     (MOVE, {"source": "a.py", "target": "b.py"}, "a.py"),
     (PLAN, {"steps": [], "path": "/etc/passwd"}, ""),
 )
-def test_what_is_harmless_may_run(tool: ToolSpec, arguments: dict[str, Any], path: str) -> None:
+def test_harmless_call_may_run(tool: ToolSpec, arguments: dict[str, Any], path: str) -> None:
     assert judge(tool, **arguments) == allowed(path)
 
 
@@ -111,7 +111,7 @@ def test_path_that_leads_inside_by_another_name_is_judged_by_its_own() -> None:
     assert [judge(tool, config, path="/x").path for tool in (READ, WRITE)] == ["write=False", "write=True"]
 
 
-def test_what_is_no_text_is_no_path() -> None:
+def test_value_that_is_no_text_is_no_path() -> None:
     verdict = judge(READ, path=["a.py", None])
     assert (verdict.rule, verdict.error and verdict.error.code) == ("invalid_path", INVALID)
 

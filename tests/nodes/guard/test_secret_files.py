@@ -112,7 +112,7 @@ def test_documents_and_files_without_an_extension_are_judged_by_what_they_hold_a
     assert [name for name in (*names, *code) if judged_by_content(PurePosixPath(name))] == [*names]
 
 
-def test_what_a_file_holds_matters_only_where_the_rule_for_sensitive_files_is_one_of_the_rules() -> None:
+def test_content_is_judged_only_under_the_rule_for_sensitive_files() -> None:
     judge = judge_content("sa.json", DEFAULT_GUARDRAIL_RULES)
     assert judge is not None
     denial = judge(ACCOUNT.encode())

@@ -61,12 +61,12 @@ def test_block_form_is_told_the_errors_unless_they_are_left_out() -> None:
     assert generate_corrective_prompt(errors, "", without, protocol="blocks") == CLOSING.strip()
 
 
-def test_what_can_be_done_about_an_error_is_said_after_it() -> None:
+def test_remedy_is_said_after_its_error() -> None:
     assert "\n- FILTERED_REPLY: details Reply in other words.\n" in prompt_for(error(E.FILTERED_REPLY))
 
 
 @rows("text", "native")
-def test_each_protocol_is_reminded_of_its_own_form(protocol: Manner) -> None:
+def test_protocol_is_reminded_of_its_own_form(protocol: Manner) -> None:
     errors = [error(E.INVALID_JSON_SYNTAX)]
     prompt = generate_corrective_prompt(errors, "", DEFAULT_SELF_HEALING_CONFIG, protocol=protocol)
     opening = OPENING if protocol == "text" else "I could not use your tool call. Please fix the following issues:"

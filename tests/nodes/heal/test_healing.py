@@ -35,7 +35,7 @@ def errors_of(*kinds: ExtractionErrorType) -> list[ExtractionError]:
     ([E.REFUSED_REPLY], 0, 0, StopReason.REFUSED, "The model refused to reply."),
     ([E.FILTERED_REPLY], 0, 0, StopReason.REFUSED, "The endpoint's content filter stopped the model's reply."),
 )
-def test_each_count_has_its_limit(
+def test_count_of_failures_has_its_limit(
     kinds: list[ExtractionErrorType],
     extraction_failures: int,
     schema_failures: int,
@@ -53,7 +53,7 @@ def test_each_count_has_its_limit(
         assert decision == cause
 
 
-def test_what_ends_a_run_at_its_first_reply_is_said_with_its_line() -> None:
+def test_end_at_the_first_reply_is_told_with_its_line() -> None:
     never = SelfHealingConfig(max_retries=0)
     cause = next_attempt([ExtractionError(E.EMPTY_REPLY, 4, "", "details")], "", [], [], never)
     assert isinstance(cause, StopCause)

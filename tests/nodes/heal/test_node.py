@@ -66,7 +66,7 @@ def test_call_that_was_read_in_another_format_runs(protocol: Protocol) -> None:
 
 
 @rows([], [BROKEN])
-def test_what_cannot_be_read_is_asked_for_again(items: list[ToolCall | CallError]) -> None:
+def test_unreadable_call_is_asked_for_again(items: list[ToolCall | CallError]) -> None:
     update = healed(Kind.MISSING_TOOL_PREFIX, ModelReply(text=DIALECT), items)
     prompt = generate_corrective_prompt([error(Kind.MISSING_TOOL_PREFIX)], DIALECT, CONFIG, protocol="text")
     assert update == {

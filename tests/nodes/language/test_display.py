@@ -23,11 +23,11 @@ from tests.nodes.rows import rows
     ("\u2028\ufeff\ud800", r"\u2028\ufeff\ud800"),
     ("👩\u200d💻", "👩\u200d💻"),
 )
-def test_what_steers_a_terminal_is_written_as_its_escape(text: str, shown: str) -> None:
+def test_character_that_steers_a_terminal_is_written_as_its_escape(text: str, shown: str) -> None:
     assert plain(text) == shown
 
 
-def test_one_line_is_one_line_of_bounded_length() -> None:
+def test_text_is_shown_on_one_line_of_bounded_length() -> None:
     assert one_line(" a\n\n  b\t\x1bc ") == r"a b \x1bc"
     assert one_line("word " * 100, limit=12) == "word word..."
     assert (one_line("the first second", limit=14), one_line("x" * 20, limit=10)) == ("the first...", "xxxxxxx...")
@@ -103,7 +103,7 @@ def test_long_text_loses_its_middle(limit: int, text: str) -> None:
         "created 0, created 1, created 2, created 3, created 4 and 2 more",
     ),
 )
-def test_what_a_result_amounts_to(data: dict[str, Any], words: str) -> None:
+def test_result_is_told_in_a_few_words(data: dict[str, Any], words: str) -> None:
     assert result_words(ToolResult.success(**data)) == words
 
 
@@ -112,7 +112,7 @@ def test_failure_is_named_with_its_message() -> None:
     assert result_words(failure) == r"not found: No such file: 'a\x1b'."
 
 
-def test_what_an_error_says_for_the_model_alone_is_left_out() -> None:
+def test_part_of_an_error_for_the_model_alone_is_left_out() -> None:
     message = "UNKNOWN_TOOL_NAME: Unknown tool 'search'. Available: ['edit_file', 'list_files']"
     failure = ToolResult.failure(ToolErrorCode.INVALID_ARGUMENT, message)
     assert result_words(failure) == "invalid argument: Unknown tool 'search'."

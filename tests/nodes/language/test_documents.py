@@ -22,7 +22,7 @@ def multiplied(opening: str, each: str) -> str:
 
 @settings(max_examples=30)
 @given(VALUES)
-def test_what_yaml_writes_is_read(value: Any) -> None:
+def test_written_yaml_is_read(value: Any) -> None:
     class Plain(yaml.SafeDumper):
         def ignore_aliases(self, _: Any) -> bool:
             return True
@@ -51,7 +51,7 @@ def test_what_yaml_writes_is_read(value: Any) -> None:
     ("a: 1\n---\nb: 1", "but found another document", 2),
     ("a: \0", "unacceptable character #x0000: control characters are not allowed", 0),
 )
-def test_what_would_cost_more_than_its_letters_is_refused(text: str, problem: str, line: int) -> None:
+def test_document_that_costs_more_than_its_letters_is_refused(text: str, problem: str, line: int) -> None:
     found = read_yaml(text)
     assert isinstance(found, DocumentProblem)
     assert (found.message[: len(problem)], found.line) == (problem, line)
@@ -70,7 +70,7 @@ HALVES = st.text(st.characters(codec="utf-8") | st.characters(min_codepoint=0xD8
 
 
 @given(HALVES)
-def test_it_can_be_encoded_and_nothing_else_changes(text: str) -> None:
+def test_storable_text_can_be_encoded_and_nothing_else_changes(text: str) -> None:
     assert storable(storable(text)) == storable(text)
     assert storable(text).encode().decode() == storable(text)
     if text.isascii():

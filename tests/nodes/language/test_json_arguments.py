@@ -28,7 +28,7 @@ INVALID = ExtractionErrorType.INVALID_JSON_SYNTAX
     ('{"\ud83d": 1}', "A string holds half of a surrogate pair (\\ud800 to \\udfff). Write the whole character."),
     ('{"a": ' + "[" * 64 + "]" * 64 + "}", "The arguments are nested deeper than 64 levels. Send a flatter object."),
 )
-def test_each_trap_is_a_typed_problem(text: str, details: str) -> None:
+def test_arguments_that_are_no_json_object_are_a_typed_problem(text: str, details: str) -> None:
     assert decode_arguments(text) == ArgumentProblem(INVALID, details)
 
 

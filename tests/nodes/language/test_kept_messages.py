@@ -25,7 +25,7 @@ ANTHROPIC: JsonMap = {"model_provider": "anthropic", "stop_reason": "tool_use", 
     AIMessage("Hello", additional_kwargs={"refusal": "no", "tool_calls": [1], "reasoning_content": ""}),
     AIMessage([{"type": "thinking", "thinking": object()}]),
 )
-def test_what_is_nothing_but_text_and_calls_has_no_state(message: AIMessage) -> None:
+def test_message_of_nothing_but_text_and_calls_has_no_state(message: AIMessage) -> None:
     assert state_of(message) == {}
 
 
@@ -75,7 +75,7 @@ STATE: JsonMap = {
         [THOUGHT, TEXT, {**USE, "input": {"path": "é"}}, {**ITEM, "arguments": '{"path": "é"}'}],
     ),
 )
-def test_what_is_shown_of_a_reply_is_what_goes_back_of_its_text_and_calls(
+def test_shown_text_and_calls_of_a_reply_go_back_alone(
     text: str, calls: list[ToolCall], changed: dict[str, JsonMap], content: list[JsonMap]
 ) -> None:
     """Thoughts go before the calls that they led to, and arguments that are no JSON would be refused for ever."""

@@ -67,7 +67,7 @@ def test_paths_are_found_where_they_stand(request_text: str, paths: list[str]) -
     *((path, False) for path in ("", ".", "a.py", "/a.py", "a~", "~a.py", "a/~/b", "./~/a.py", "./C:/a.py")),
     *((path, False) for path in ("a:b", "src/a:/b", "a\\b", "\\a", "12:30/x", "@result/1")),
 )
-def test_what_names_another_place_by_its_form(path: str, elsewhere: bool) -> None:
+def test_path_names_another_place_by_its_form(path: str, elsewhere: bool) -> None:
     assert names_elsewhere(path) is elsewhere
 
 

@@ -131,7 +131,7 @@ HELD = {"renames", "moves", "expectations", "_lists"}
     ("`fix` and 'bug' and \"wrong\" are names here", {"names"}),
     ("", set()),
 )
-def test_what_a_request_asks_for(text: str, what: set[str]) -> None:
+def test_request_is_read_for_its_kinds_of_work(text: str, what: set[str]) -> None:
     found = read_request(text)
     assert {name for name, value in vars(found).items() if value and name not in HELD} == what
 

@@ -177,7 +177,7 @@ def test_native_result_is_the_envelope_alone() -> None:
     ("\x00\x1b[31m", "\\u0000\\u001b[31m"),
     ("\U0001f600", "\U0001f600"),
 )
-def test_what_breaks_lines_or_cannot_be_sent_is_escaped(content: str, escaped: str) -> None:
+def test_character_that_breaks_lines_or_cannot_be_sent_is_escaped(content: str, escaped: str) -> None:
     rendered = render_native_result(call_result("t", ToolResult.success(text=content)))
     assert rendered == '{"ok":true,"data":{"text":"' + escaped + '"}}'
     assert rendered.encode().decode() == rendered

@@ -209,7 +209,7 @@ def test_every_part_of_an_action_counts(other: tuple[str, str, dict[str, Any], s
 
 
 @rows(float("nan"), float("inf"), object(), {1, 2}, NESTED)
-def test_what_is_no_json_has_a_signature_all_the_same(value: Any) -> None:
+def test_value_that_is_no_json_has_a_signature(value: Any) -> None:
     expected = action_signature("read", "t", {"x": float("nan")}, "")
     assert action_signature("read", "t", {"x": value}, "") == expected
 
@@ -219,7 +219,7 @@ def test_other_spellings_of_a_path_are_the_same_action(path: str) -> None:
     assert signature(READ, ROOT, path=path) == signature(READ, ROOT, path="a.py")
 
 
-def test_what_a_call_says_beside_its_paths_counts_as_it_is() -> None:
+def test_arguments_beside_the_paths_count_as_they_are() -> None:
     written = MOVE.model_copy(update={"path_fields": ("path",)})
     read = written.model_copy(update={"effect": Effect.READ})
     other = written.model_copy(update={"name": "copy_file"})

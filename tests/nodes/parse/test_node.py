@@ -62,7 +62,7 @@ KEPT = 'tool: read_file({"path":"a"})'
 
 
 @rows(FinishReason.STOP, FinishReason.LENGTH)
-def test_what_a_model_invents_after_its_calls_is_neither_read_nor_kept(finish: FinishReason) -> None:
+def test_invented_result_after_a_call_is_neither_read_nor_kept(finish: FinishReason) -> None:
     said = ModelReply(text=INVENTED, finish_reason=finish, input_tokens=7)
     assert parse(ParseState(reply=said, step=4), READER) == {
         "reading": Reading.CALLS,
@@ -191,7 +191,7 @@ def problems(value: Any, schema: dict[str, Any] | None) -> list[str]:
     ({"$ref": "#"}, "response_format cannot be followed: maximum recursion depth exceeded"),
     (ELSEWHERE, "response_format cannot be followed: Unresolvable: file:///etc/hostname"),
 )
-def test_what_is_no_schema_is_refused_before_the_run(schema: dict[str, Any], problem: str) -> None:
+def test_schema_that_is_none_is_refused_before_the_run(schema: dict[str, Any], problem: str) -> None:
     assert str(schema_problem(schema)).startswith(problem)
 
 
@@ -209,7 +209,7 @@ def test_what_is_no_schema_is_refused_before_the_run(schema: dict[str, Any], pro
         ["response_format cannot be followed: Unresolvable: file:///etc/hostname"],
     ),
 )
-def test_what_is_wrong_with_an_answer(value: Any, schema: dict[str, Any] | None, expected: list[str]) -> None:
+def test_problem_of_an_answer_is_told(value: Any, schema: dict[str, Any] | None, expected: list[str]) -> None:
     assert problems(value, schema) == expected
 
 

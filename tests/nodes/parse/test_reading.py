@@ -297,7 +297,7 @@ RESULT = 'tool_result({"tool":"read_file","ok":true,"data":{"content":"x"}})\n'
     ("Action: read_file\nAction Input: {}\n", "Observation: x"),
     ('tool: write_file({"content": "\nuser: x\n"})\n', "user: x"),
 )
-def test_what_was_invented_is_cut(kept: str, cut: str) -> None:
+def test_invented_turns_are_cut(kept: str, cut: str) -> None:
     assert cut_invented(kept + cut, KNOWN) == kept
 
 
@@ -313,5 +313,5 @@ def test_what_was_invented_is_cut(kept: str, cut: str) -> None:
     f"{CALL_LINE}### User guide\n",
     f"{CALL_LINE}A user: x\n",
 )
-def test_what_was_not_invented_stays(text: str) -> None:
+def test_text_that_was_not_invented_stays(text: str) -> None:
     assert cut_invented(text, KNOWN) == text

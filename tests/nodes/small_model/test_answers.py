@@ -46,7 +46,7 @@ def problem_of(answer: str, facts: AnswerFacts) -> str | None:
     ("I have created a file notes.md.", turn(TALK, first=True), NOTHING_HAPPENED),
     ("I've written `notes.md`.", turn(TALK, first=True), NOTHING_HAPPENED),
 )
-def test_what_did_not_happen_speaks_against_an_answer(answer: str, facts: AnswerFacts, problem: str | None) -> None:
+def test_answer_is_held_against_the_facts_of_its_turn(answer: str, facts: AnswerFacts, problem: str | None) -> None:
     assert problem_of(answer, facts) == problem
 
 

@@ -43,7 +43,7 @@ class Box:
     ({"store.py": "def load(:\n"}, []),
     ({}, []),
 )
-def test_what_is_not_as_asked(texts: dict[str, str], told: list[str]) -> None:
+def test_name_that_was_not_changed_as_asked_is_told(texts: dict[str, str], told: list[str]) -> None:
     assert RequestChecks("Rename load to read").unmet(texts) == told
 
 
@@ -66,7 +66,7 @@ TAKEN = {**MOVED, "api.py": "from shop.app import total\nimport app\napp.total(1
     ({}, []),
 )
 @rows("Move the function total from app.py to money.py.", "Move the function total to money.py.")
-def test_what_has_not_moved(task: str, texts: dict[str, str], told: list[str]) -> None:
+def test_definition_that_has_not_moved_is_told(task: str, texts: dict[str, str], told: list[str]) -> None:
     assert RequestChecks(task).unmet(texts) == told
 
 
@@ -172,5 +172,7 @@ def test_test_that_failed_already_counts_where_the_request_is_about_it(request_t
     ("Is the total right?", [], ""),
     ("Fix the total.", ["a.py"], ""),
 )
-def test_what_an_order_is_sure_to_change_has_to_be_changed(request_text: str, changed: list[str], told: str) -> None:
+def test_file_that_an_order_is_sure_to_change_has_to_be_changed(
+    request_text: str, changed: list[str], told: str
+) -> None:
     assert RequestChecks(request_text).left_undone(changed, lambda _: True) == told

@@ -103,7 +103,7 @@ NO_PYTHON, ANSWER_WITH_ADD = "The block is not Python.", "Answer with calc.py an
     (2, f"{HIDDEN}\n\n{RIGHT}\n\nWrite the function add."),
     (3, f"{NO_PYTHON}\n\n{SHOWN}\n\nSome line of add has to change.\n{ANSWER_WITH_ADD}"),
 )
-def test_each_failure_makes_another_request_of_the_same_facts(failures: int, told: str) -> None:
+def test_failure_makes_another_request_of_the_same_facts(failures: int, told: str) -> None:
     steps = [message for _ in range(failures) for message in step(failed(NO_PYTHON))]
     prompt = built(BLOCKS, [TASK, *ahead(read(CALC), EVIDENCE), *steps])
     assert (prompt.messages[-1]["content"], prompt.failed_tries) == (told, failures)

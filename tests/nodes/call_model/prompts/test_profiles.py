@@ -60,7 +60,7 @@ NAMES = {name: kind for kind, names in KINDS.items() for name in names}
 
 
 @rows(*NAMES)
-def test_each_name_has_its_window_and_its_way_of_talking(name: str) -> None:
+def test_model_name_decides_window_and_way_of_talking(name: str) -> None:
     profile = find_profile(name)
     kind = SMALL if profile.small else profile.protocol.value
     assert (kind, profile.window_tokens, profile.reasoning) == NAMES[name]
@@ -93,7 +93,7 @@ SCHEMA = {"type": "object", "properties": {"count": {"type": "integer"}}, "requi
     (EditForm.REPLACE, True, [*READING, "http_get", *ENDING]),
     (EditForm.BLOCKS, True, [*READING, "http_get", *ENDING]),
 )
-def test_one_way_to_edit_and_none_where_nothing_may_change(
+def test_model_is_offered_one_way_to_edit_and_none_where_nothing_may_change(
     edit_form: EditForm, read_only: bool, names: list[str]
 ) -> None:
     offered = offered_tools(SPECS, edit_form, read_only=read_only, response_format=None)

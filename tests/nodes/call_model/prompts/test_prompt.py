@@ -118,7 +118,7 @@ def test_message_at_an_old_address_is_not_taken_for_the_old_one() -> None:
         assert made.map["content"] == str(number)
 
 
-def test_what_is_kept_is_bounded() -> None:
+def test_kept_messages_are_bounded() -> None:
     """By the text of each message, and some kilobytes for the message with all its fields."""
     cache = ShownMessages(most_bytes=100_000)
     message = HumanMessage("first")
@@ -128,7 +128,7 @@ def test_what_is_kept_is_bounded() -> None:
     assert cache.messages([message], native=True)[0] is not first
 
 
-def test_what_an_endpoint_added_goes_back_with_its_calls_and_only_natively() -> None:
+def test_fields_of_an_endpoint_go_back_with_its_calls_and_only_natively() -> None:
     kept = {
         "reasoning_content": "Hm.",
         "reasoning_details": [{"data": "x"}],
@@ -144,7 +144,7 @@ def test_what_an_endpoint_added_goes_back_with_its_calls_and_only_natively() -> 
     assert set(as_map(called, native=False)) == set(as_map(AIMessage("Done.", additional_kwargs=kept), native=True))
 
 
-def test_what_has_no_form_of_openais_is_shown_as_it_came() -> None:
+def test_block_without_a_form_of_openais_is_shown_as_it_came() -> None:
     video = {"type": "video", "base64": "AAAA", "mime_type": "video/mp4"}
     shown = as_map(HumanMessage(["Look:", video]), native=True)
     assert shown["content"] == [{"type": "text", "text": "Look:"}, video]
