@@ -49,6 +49,9 @@ def test_made_calls_have_their_results_and_the_others_are_cancelled(protocol: Pr
         message.content for message in [HISTORY[0], *exchange, HISTORY[1]]
     ]
     assert close_dangling_calls(closed) is None
+    other = CallResult(call_id="c1", tool="edit_file", result=ToolResult.success(path="from the state"))
+    known_to_the_state = close_step(HISTORY, state(protocol, results=[other]), {0: DONE}, {}, "")
+    assert "from the state" in str(known_to_the_state[2].content)
 
 
 ENDED = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="Done.")

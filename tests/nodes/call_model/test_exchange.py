@@ -35,9 +35,10 @@ GAUGE = Gauge(size=PROMPT.size, messages=len(PROMPT.messages), tokens=70)
 
 
 def settings(seed: int | None = None, **budget: Any) -> CallSettings:
-    """Settings with these fields of the budget; `model` and `base_url` are its one model's."""
+    """Settings with these fields of the budget; `model` and `base_url` are its model's, `fallback` is the next one."""
     chosen = ModelChoice(model=budget.pop("model", None), base_url=budget.pop("base_url", None))
-    return CallSettings(CallBudget(models=(chosen,), jitter=lambda: 1.0, **budget), 0.0, seed)
+    others = [ModelChoice(model=budget.pop("fallback"))] if "fallback" in budget else []
+    return CallSettings(CallBudget(models=(chosen, *others), jitter=lambda: 1.0, **budget), 0.0, seed)
 
 
 class Unbooked(RecordedServices):
@@ -114,6 +115,13 @@ def test_timeout_at_the_end_of_the_turn_is_the_turns(kind: Kind, max_seconds: fl
     diagnostics = (f"provider error: {kind.value}",)
     gave_up = StopCause(reason=StopReason.PROVIDER_FAILED, message="gone", diagnostics=diagnostics)
     assert (call.timeout_s, update["stop"]) == (max_seconds, clock if is_clock else gave_up)
+
+
+def test_prompt_that_is_too_long_and_cannot_be_shortened_ends_the_run() -> None:
+    failure = ProviderFailure(kind=Kind.CONTEXT_OVERFLOW, message="too long")
+    effects, update = play([failure], settings(fallback="n"))
+    assert [type(each) for each in effects] == [ModelChoice, Call]
+    assert (update["stop"].reason, update["stop"].diagnostics) == (StopReason.CONTEXT_OVERFLOW, ("too long",))
 
 
 THOUGHT = ModelReply(reasoning="Hm. " * 9, finish_reason=FinishReason.LENGTH, input_tokens=70, output_tokens=2_048)

@@ -28,7 +28,7 @@ from mendgraph.nodes.records import (
     StopCause,
     StopReason,
 )
-from tests.nodes.call_model.recorded_services import SECONDS, RecordedServices, Settle, merged, visit_to_the_end
+from tests.nodes.call_model.recorded_services import SECONDS, Emit, RecordedServices, Settle, merged, visit_to_the_end
 from tests.nodes.call_model.window_histories import exchange, histories, read, with_ids
 from tests.nodes.rows import rows
 
@@ -101,7 +101,7 @@ def fit(
     calls: list[Call] = services.of(Call)
     summaries = [call for call in calls if call.quiet]
     assert all(call.prompt.messages[0]["content"] == SUMMARY_SYSTEM for call in summaries)
-    told = [event.payload for event in services.effects if getattr(event, "name", "") == "context.compacted"]
+    told = [event.payload for event in services.of(Emit) if event.name == "context.compacted"]
     assert all(payload["tokens_after"] < payload["tokens_before"] for payload in told)
     sent = calls[-1] if len(calls) > len(summaries) else None
     return Fitted(
@@ -110,7 +110,7 @@ def fit(
         asked=len(summaries),
         compactions=[payload["kind"] for payload in told],
         services=services,
-        prompt=sent and sent.prompt,
+        prompt=sent.prompt if sent else None,
         most_output=sent.max_output_tokens if sent else 0,
         stop=update.get("stop"),
     )
@@ -194,7 +194,7 @@ def test_after_a_refusal_half_is_sent_and_the_window_is_known_to_be_smaller() ->
 
 
 def test_block_form_leaves_out_by_itself_and_shows_half_after_a_refusal() -> None:
-    turns = [HumanMessage("What is it?"), AIMessage("It is so. " * 100)]
+    turns: list[AnyMessage] = [HumanMessage("What is it?"), AIMessage("It is so. " * 100)]
     messages = with_ids([*turns * 20, HumanMessage("Mend calc.py.")])
     fitted = fit(messages, 4_000, profile=BLOCKS)
     assert (fitted.asked, fitted.compactions, fitted.window) == (0, [], WHOLE)

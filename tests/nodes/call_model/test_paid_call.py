@@ -219,6 +219,6 @@ def test_retry_that_no_longer_fits_is_not_waited_for() -> None:
 def test_wait_is_the_wish_of_the_endpoint_or_doubles(
     wishes: Sequence[float | None], seconds_left: float | None, waits: list[float]
 ) -> None:
-    results = [*(failed(Kind.RATE_LIMITED, wish) for wish in wishes), REPLY]
+    results: list[Result] = [*(failed(Kind.RATE_LIMITED, wish) for wish in wishes), REPLY]
     played = play(results, retries=len(wishes), limits=RunLimits(max_seconds=seconds_left), jitter=lambda: 1.0)
     assert [wait.seconds for wait in played.of(Wait)] == waits

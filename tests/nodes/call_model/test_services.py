@@ -10,7 +10,7 @@ from mendgraph.nodes.call_model import services as services_module
 from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.exchange import CallModelState, CallSettings
 from mendgraph.nodes.call_model.ledger import Spending
-from mendgraph.nodes.call_model.model import Call, Model, Sent, Stopped
+from mendgraph.nodes.call_model.model import Call, CallDropped, Model, Sent, Stopped
 from mendgraph.nodes.call_model.node import acall_model, call_model
 from mendgraph.nodes.call_model.pending_call import PendingCall
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
@@ -98,6 +98,31 @@ def test_reply_that_is_complete_is_not_dropped(in_loop: bool) -> None:
         return REPLY
 
     assert sent(in_loop, Acting(act), CallServices(nobody, stop=stop)) == Sent(result=REPLY, seconds=0.0)
+
+
+def test_sync_call_is_told_of_the_stop_and_is_dropped() -> None:
+    def act(call: Call) -> Result:
+        assert call.stop is not None
+        call.stop.ask("by Ctrl-C")
+        raise CallDropped
+
+    assert sent(False, Acting(act), CallServices(nobody)) == DROPPED
+
+
+@WAYS
+def test_wait_ends_with_the_run(in_loop: bool) -> None:
+    stop, waits = StopRequest(), list[str]()
+
+    def on_wait(_: float, reason: str) -> None:
+        waits.append(reason)
+        stop.ask("by Ctrl-C")
+
+    services = CallServices(nobody, on_wait=on_wait, stop=stop)
+    if in_loop:
+        asyncio.run(services.await_(LONG_S, "busy"))
+    else:
+        services.wait(LONG_S, "busy")
+    assert waits == ["busy"]
 
 
 @rows(None, BUSY, RuntimeError("gone"))

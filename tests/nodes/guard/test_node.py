@@ -166,6 +166,11 @@ def test_edit_that_may_not_run_is_refused(arguments: JsonMap, rule: str, problem
     assert after["verdicts"][2].kind is VerdictKind.ALLOW
 
 
+def test_edited_call_takes_the_place_of_the_models() -> None:
+    _, after = answered({"decisions": {"0": {"action": "edit", "arguments": {"path": "d.py"}}}})
+    assert (after["items"][0], after["verdicts"][0].edited) == (call("1", "write", "d.py"), ("path",))
+
+
 def test_stop_ends_the_run_with_a_result_for_every_call() -> None:
     _, after = answered("stop")
     stopped = "This call did not run: a person stopped the run."

@@ -1,9 +1,19 @@
 from typing import Any
 
 from hypothesis import given, strategies as st
-from langchain_core.messages import AIMessage, ToolCall
+from langchain_core.messages import AIMessage, HumanMessage, ToolCall
 
-from mendgraph.nodes.language.history import state_of, thoughts_of, with_state, without_secrets, without_thoughts
+from mendgraph.nodes.language.history import (
+    in_openai_form,
+    media_of,
+    media_problem,
+    state_of,
+    thoughts_of,
+    with_state,
+    without_media,
+    without_secrets,
+    without_thoughts,
+)
 from mendgraph.nodes.records import JsonMap, ModelReply
 from tests.nodes.rows import rows
 
@@ -113,6 +123,24 @@ DETAILS = [{"text": "word", "signature": "s"}, {"text": "word"}]
 def test_words_are_freed_of_secrets_and_what_was_sealed_over_them_is_dropped(state: JsonMap, cleaned: Any) -> None:
     """Signatures stay as they are, though they may look like secrets: they are refused otherwise."""
     assert without_secrets(state, clean) == cleaned
+
+
+IMAGE, VIDEO = {"type": "image_url", "image_url": {"url": "https://x/y.png"}}, {"type": "video", "base64": "AA"}
+
+
+def test_media_of_a_message_are_named_once_left_out_with_a_note_and_kept_where_openai_has_no_form_for_them() -> None:
+    types = ("text", "image", "input_image", "file", "audio", "video")
+    assert media_of(HumanMessage([{"type": kind} for kind in types])) == ("image", "file", "audio", "video")
+    message = HumanMessage(["Hi.", {"type": "input_image"}, VIDEO], id="1")
+    noted = without_media(message, ["image"])
+    note = {"type": "text", "text": "[image, not shown: the model does not take it]"}
+    assert (noted.id, noted.content) == ("1", ["Hi.", note, VIDEO])
+    assert without_media(message, []) is message
+    assert in_openai_form(HumanMessage(["Hi.", IMAGE]))
+    assert [in_openai_form(HumanMessage([block])) for block in (VIDEO, {"type": "image"})] == [None, None]
+    assert media_problem((), "m") == ""
+    said = "The request holds content of the kind 'image', which m does not take: say it in words, or choose a model"
+    assert media_problem(("image",), "m").startswith(said)
 
 
 CALL = 'tool: read_file({"path": "a.py"})'

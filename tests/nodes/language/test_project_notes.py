@@ -7,6 +7,7 @@ from hypothesis import given, strategies as st
 from mendgraph.nodes.language.project_notes import (
     INTRODUCTION,
     MOST_BYTES,
+    MOST_READ,
     Head,
     ProjectNotes,
     find_notes,
@@ -119,3 +120,19 @@ def test_cut_text_is_whole_lines_that_fit(text: str, most: int) -> None:
         assert text.strip().startswith(note.text)
         assert note.cut is (note.text != text.strip())
         assert not note.cut or text.strip()[len(note.text)].isspace()
+
+
+NO_TEXT = "'AGENTS.md' is not read as notes: it is no UTF-8 text."
+
+
+@rows(
+    (b"\xef\xbb\xbfhi\xe2\x80\x8b\r\n", "hi"),
+    (b"a\n" * MOST_READ, "a\n" * 3 + "a"),
+    (b"\xff\xfea\x00", NO_TEXT),
+    (b"a\0b", NO_TEXT),
+    (b"a" * (MOST_READ + 1), ""),
+)
+def test_only_text_is_read(data: bytes, said: str) -> None:
+    found, unread = find_notes("", lambda path, _: data if path == "AGENTS.md" else None, str, 8)
+    assert "".join([*(note.text for note in found), *(reason for _, reason in unread)]) == said
+    assert notes_text([]) == ""

@@ -38,6 +38,13 @@ def test_one_line_is_a_call(line: str, tool: str, arguments: dict[str, Any]) -> 
     assert parse_tool_line(line, 7, KNOWN) == ToolInvocation(tool, arguments, 7)
 
 
+def test_line_without_the_prefix_is_no_call() -> None:
+    details = "Line does not start with 'tool:' prefix"
+    assert parse_tool_line("read_file({})", 7, KNOWN) == ExtractionError(
+        E.MISSING_TOOL_PREFIX, 7, "read_file({})", details
+    )
+
+
 MULTI_LINE = 'tool: edit_file({\n  "path": "a.md",\n  "new_str": "```\ntool: list_files({})\n)\n"\n})'
 
 

@@ -248,7 +248,7 @@ def test_run_says_what_failed_in_its_last_try(
 
 
 def test_edit_that_misses_again_is_told_of_the_form_that_needs_no_old_text() -> None:
-    items = [call(READ), call(EDIT), call(EDIT, "b.py")]
+    items: list[ToolCall | CallError] = [call(READ), call(EDIT), call(EDIT, "b.py")]
     state = LoopState(items=items, results=[OK, MISS, MISS_B], loop=LoopRecord(missed=("a.py",)))
     read, missed, other = results_told(state)
     advice = "That is miss 2 on a.py in this turn: read_file it, then give its whole new text with write_file"

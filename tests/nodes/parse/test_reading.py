@@ -3,7 +3,7 @@ from typing import Any
 
 from hypothesis import given, settings, strategies as st
 
-from mendgraph.nodes.parse.answers import TurnFacts
+from mendgraph.nodes.parse.answers import NOTHING_CHANGED, TurnFacts
 from mendgraph.nodes.parse.reading import Reader, ReplyReading, read_reply
 from mendgraph.nodes.parse.written_calls import cut_invented
 from mendgraph.nodes.records import (
@@ -87,6 +87,23 @@ def test_malformed_calls_keep_their_places_among_the_others() -> None:
     assert [item.tool for item in found.items] == ["reed_file", *["read_file"] * 3]
     kinds = [item.error.error_type if isinstance(item, CallError) else None for item in found.items]
     assert kinds == [Kind.UNKNOWN_TOOL_NAME, None, Kind.INVALID_ARGUMENTS, Kind.MISSING_CLOSING_PAREN]
+
+
+@rows(
+    (FinishReason.LENGTH, Kind.TRUNCATED_REPLY, "The reply was cut at the token limit. Nothing was executed."),
+    (FinishReason.REFUSAL, Kind.REFUSED_REPLY, "The model refused: I can't."),
+    (FinishReason.CONTENT_FILTER, Kind.FILTERED_REPLY, "The endpoint's content filter stopped the reply."),
+)
+def test_reply_that_did_not_end_well_runs_nothing(finish: FinishReason, kind: Kind, details: str) -> None:
+    call = raw("read_file", '{"path": "a.py"}')
+    reply = ModelReply(text=GOOD, calls=(call,), finish_reason=finish, refusal="I can't.")
+    for how in (TEXT, NATIVE):
+        assert read_reply(reply, 3, how) == malformed(kind, GOOD, details)
+
+
+def test_unknown_tool_is_told_of_the_tools_that_are_offered() -> None:
+    [error] = read(TEXT._replace(offered=frozenset({"read_file", "final_answer"})), "tool: reed_file({})").errors
+    assert error.details == "Unknown tool 'reed_file'. Available: ['final_answer', 'read_file']"
 
 
 FINAL = '{"answer": "Done.", "value": {"count": 3}}'
@@ -179,6 +196,19 @@ def judged(found: ReplyReading) -> list[tuple[str, str, Any]]:
         (item.call_id, item.tool, item.arguments if isinstance(item, ToolCall) else item.error.error_type)
         for item in found.items
     ]
+
+
+def test_answer_without_the_change_that_it_needs_or_that_the_judge_refuses_is_malformed() -> None:
+    refused = ExtractionError(Kind.INVALID_ANSWER, 0, "x", "this repeats what you were told instead of answering")
+    for how in (TEXT, NATIVE):
+        judged_by = how._replace(turn=REQUIRED, judge_answer=lambda text: refused if text == "x" else None)
+        assert read(judged_by, "x") == ReplyReading(Reading.MALFORMED, [], [refused])
+        assert read(judged_by, "Done.") == malformed(Kind.UNFOUNDED_CLAIM, "Done.", NOTHING_CHANGED)
+        assert read(how._replace(turn=TurnFacts(request="Fix it.")), "I have fixed it.").reading is Reading.ANSWER
+    [item] = read(TEXT._replace(turn=REQUIRED), 'tool: final_answer({"answer": "It adds."})').items
+    error = ExtractionError(Kind.UNFOUNDED_CLAIM, 0, "It adds.", NOTHING_CHANGED)
+    assert isinstance(item, CallError)
+    assert (item.tool, item.error) == ("final_answer", error)
 
 
 TURNS = st.sampled_from([TurnFacts(), REQUIRED, CHANGED, TurnFacts(request="Fix it.")])
