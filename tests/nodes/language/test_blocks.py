@@ -145,3 +145,11 @@ def test_examples_file_is_edited_only_where_it_is_there_or_asked_for(
     details = "This block is the example's. Write the new text of what changes, or answer in words."
     refused = ExtractionError(ExtractionErrorType.INVALID_ARGUMENTS, 2, example, details)
     assert outcome == (edit(example) if is_edit else refused)
+
+
+@rows(*sorted(EXAMPLE_EDITS))
+def test_text_of_an_example_is_never_written_even_where_its_file_is_asked_for(example: str) -> None:
+    details = f"This block is the example's. Write the new text of {example}, or answer in words."
+    reply = f"{example}\n```\n{EXAMPLE_EDITS[example]}```"
+    [outcome] = read_blocks(reply, SHOWN, f"Create {example}.").outcomes
+    assert outcome == ExtractionError(ExtractionErrorType.INVALID_ARGUMENTS, 2, example, details)
