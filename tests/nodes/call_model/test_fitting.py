@@ -166,6 +166,8 @@ def test_conversation_that_cannot_be_cleared_is_summed_up_and_that_is_paid() -> 
 @rows(
     (DOWN, 1),
     (ModelReply(text="I would rather not.", input_tokens=900, output_tokens=40), 1),
+    (ModelReply(text=json.dumps({"done": ["x" * 399] * 20, "left": ["y" * 399] * 20})), 1),  # it saves no room
+    (ModelReply(text='{"done": [" "]}'), 1),
     (StopCause(reason=StopReason.DAY_LIMIT, message="The day is full."), 0),
 )
 def test_where_no_summary_comes_the_window_slides(result: Result, calls: int) -> None:

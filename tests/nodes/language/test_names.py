@@ -8,12 +8,15 @@ from mendgraph.nodes.language.names import (
     named_paths,
     names_elsewhere,
     number_of,
+    only_read,
     orders_a_change,
     reference_of,
     reports_a_problem,
     told_paths,
+    unknown_reference,
     without_output,
 )
+from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.nodes.rows import rows
 
 
@@ -75,6 +78,20 @@ def test_path_names_another_place_by_its_form(path: str, elsewhere: bool) -> Non
 def test_reference_says_its_number(number: int) -> None:
     assert number_of(reference_of(number)) == number
     assert is_reference(reference_of(number))
+
+
+LATEST = "The latest are @result/10, @result/9, @result/2."
+NONE_KEPT = "None was kept in this run: make the call again."
+
+
+@rows(((2, 10, 1, 9), LATEST, ("@result/10", "@result/9", "@result/2")), ((), NONE_KEPT, ()))
+def test_unknown_reference_is_told_with_those_that_are_known(
+    numbers: tuple[int, ...], known: str, suggestions: tuple[str, ...]
+) -> None:
+    message = f"No kept result is called @result/7. {known}"
+    expected = ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=suggestions)
+    assert unknown_reference("@result/7", numbers) == expected
+    assert only_read("@result/3").endswith('not a directory: read_file path="@result/3" reads it.')
 
 
 @rows(

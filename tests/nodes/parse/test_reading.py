@@ -307,6 +307,28 @@ def test_blocks_in_the_answer_to_a_question_are_quotations_and_alone_no_answer()
     assert read(TEXT._replace(turn=how.turn), BLOCK).reading is Reading.ANSWER
 
 
+@rows("edit_blocks", "write_file", "read_file")
+def test_line_that_only_names_the_file_is_the_heading_of_its_block_and_no_part_of_the_answer(tool: str) -> None:
+    edit, answer = read(BLOCKS, f'tool: {tool}({{"path": "calc.py"}})\n\n{BLOCK}').items
+    assert isinstance(answer, ToolCall)
+    assert (edit.tool, answer.tool, answer.arguments["answer"]) == ("edit_blocks", "final_answer", "")
+
+
+LISTING = "tool: list_files({})"
+WRITE = '{"name": "write_file", "arguments": {"path": "a.md", "content": "x\n' + LISTING + '\n"}}'
+READ_CALC = '{"name": "read_file", "arguments": {"path": "calc.py"}}'
+
+
+@rows(TEXT, BLOCKS)
+def test_text_that_a_call_in_another_form_writes_never_runs(how: Reader) -> None:
+    beside = read(how, f"{GOOD}\nThen:\n```json\n{WRITE}\n```\n{GOOD}").items
+    assert [item.tool for item in beside if isinstance(item, ToolCall)] == ["read_file", "write_file", "read_file"]
+    quoted = read(how, f"{GOOD}\nThen:\n```json\n{WRITE}\n```\nas said.").items
+    assert [item.tool for item in quoted] == ["read_file"]
+    named = read(BLOCKS, f"I will read `calc.py`:\n```json\n{READ_CALC}\n```").items
+    assert [item.tool for item in named] == ["read_file"]
+
+
 KNOWN = frozenset({"read_file", "write_file"})
 CALL_LINE = 'tool: read_file({"path": "a.py"})\n'
 RESULT = 'tool_result({"tool":"read_file","ok":true,"data":{"content":"x"}})\n'

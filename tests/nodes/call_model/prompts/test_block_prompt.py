@@ -2,21 +2,26 @@ from collections.abc import Sequence
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
+from mendgraph.nodes.call_model.exchange import build_prompt
 from mendgraph.nodes.call_model.prompts import block_prompt as texts
 from mendgraph.nodes.call_model.prompts.block_prompt import estimated_tokens, without_body
 from mendgraph.nodes.call_model.prompts.profiles import SMALL_STOP
-from mendgraph.nodes.call_model.prompts.prompt import Prompt, native_tool
+from mendgraph.nodes.call_model.prompts.prompt import Prompt, describe_tool, native_tool
+from mendgraph.nodes.call_model.prompts.turn_view import TurnView
 from mendgraph.nodes.language.blocks import render_file
 from mendgraph.nodes.language.history import settle_exchange, written_here
 from mendgraph.nodes.records import (
     CallResult,
     Correction,
+    EditForm,
+    Effect,
     JsonMap,
     ModelReply,
     Protocol,
     ToolCall,
     ToolErrorCode,
     ToolResult,
+    ToolSpec,
 )
 from tests.nodes.call_model.prompts.prompting import (
     BLOCKS,
@@ -30,6 +35,7 @@ from tests.nodes.call_model.prompts.prompting import (
     built,
     edited,
     failed,
+    offered,
     read,
     step,
     user,
@@ -144,6 +150,36 @@ def test_order_that_changed_nothing_is_given_again_below_the_file_alone() -> Non
     assert last[0] == FRONT[0]
     wrong = step(failed("With this edit add(1, 1) gives 3."))
     assert built(BLOCKS, [*history, *wrong]).messages[0] == FRONT[0]
+
+
+def test_function_that_is_asked_for_alone_is_of_the_only_file_that_is_shown() -> None:
+    view = TurnView(files={"util.py": UTIL, "calc.py": CALC})
+    files = [texts.shown_files("add is wrong.", view, failures) for failures in (0, 1, 2, 3)]
+    assert files == [("util.py", "calc.py"), ("util.py", "calc.py"), ("calc.py",), ("util.py", "calc.py")]
+
+
+def bounded(history: Sequence[AnyMessage], most_tokens: int | None) -> list[JsonMap]:
+    return list(texts.block_request([READ], history, [], native=False, most_tokens=most_tokens).messages)
+
+
+def test_function_is_asked_for_alone_with_the_request_before_where_there_is_room() -> None:
+    before: list[AnyMessage] = [HumanMessage("Write add."), written_here("Changed calc.py.")]
+    history = [*before, HumanMessage("The sum is wrong."), *shown(), *step(SAME) * 2]
+    alone = bounded(history, None)
+    assert str(alone[-1]["content"]).startswith(f"Write add.\n\nThe sum is wrong.\n\n{HIDDEN}")
+    assert bounded(history, estimated_tokens(alone)) == alone
+    less = bounded(history, estimated_tokens(alone) - 1)
+    assert (less[0], HIDDEN in str(less[-1]["content"])) == (FRONT[0], False)
+
+
+def test_first_lines_of_a_long_earlier_request_are_told() -> None:
+    lines = "".join(f"{number} is the number of this line.\n" for number in range(1_000))
+    history = [HumanMessage(f"Make it.\n{lines}"), written_here("Done."), HumanMessage("It fails."), *ahead(read(CALC))]
+    whole = bounded(history, None)
+    told, fewer = (str(each[-1]["content"]) for each in (whole, bounded(history, estimated_tokens(whole) - 100)))
+    assert told.startswith("This was asked before:\n\nMake it.\n0 is")
+    assert texts.EARLIER_LIMIT > len(told) - 200 > len(fewer) > texts.EARLIER_LIMIT - 1_000
+    assert fewer.endswith(f" line.\n\nNow:\n\nIt fails.\n\n{FILE}")
 
 
 def test_only_the_file_that_checks_speak_of_is_shown() -> None:
@@ -275,6 +311,18 @@ def test_at_its_last_try_a_small_model_is_sampled(
         assert built(profile, history, *asked, temperature=given_temperature).temperature == given_temperature
 
 
+def test_block_form_tells_only_of_tools_that_a_model_cannot_do_without() -> None:
+    own = ToolSpec(name="deploy", description="Deploy it.", parameters={}, effect=Effect.NONE)
+    owed = offered(EditForm.BLOCKS, {"type": "integer"})
+    more = f"{texts.BLOCKS_SYSTEM}\nMore tools, called in the same way:\n"
+    for specs, told in (
+        (offered(EditForm.BLOCKS), texts.BLOCKS_SYSTEM),
+        ([READ, own], f"{more}- deploy({{}}): Deploy it."),
+        (owed, f"{more}{describe_tool(owed[-1])}"),
+    ):
+        assert build_prompt(BLOCKS, specs, [TASK], (), 0.0).messages[0]["content"] == told
+
+
 def test_in_the_native_protocol_the_same_is_asked_with_two_tools_to_look_with() -> None:
     history = [TASK, *step(read(CALC)), *step(failed("no"))]
     text, native = built(BLOCKS, history, temperature=0.1), built(NATIVE_BLOCKS, history, temperature=0.1)
@@ -288,18 +336,14 @@ def test_request_in_block_form_is_bounded() -> None:
     text = "x = 1\n" * 200
     history: list[AnyMessage] = [HumanMessage("Hello"), AIMessage("Good day."), TASK]
     history += [message for path in ("a.py", "b.py", "calc.py") for message in step(read(text, path))]
-
-    def bounded(most_tokens: int | None) -> list[JsonMap]:
-        return list(texts.block_request([READ], history, [], native=False, most_tokens=most_tokens).messages)
-
-    whole = bounded(None)
+    whole = bounded(history, None)
     size = estimated_tokens(whole)
-    assert bounded(size) == whole
+    assert bounded(history, size) == whole
     assert [message["content"] for message in whole[-3:-1]] == ["Hello", "Good day."]
-    assert bounded(size - 1) == [*whole[:-3], whole[-1]]
+    assert bounded(history, size - 1) == [*whole[:-3], whole[-1]]
     shown = [render_file("b.py", text), render_file("calc.py", text), "Not shown, for want of room: a.py."]
-    assert bounded(size - 200)[-1]["content"] == "\n\n".join(["Fix calc.py", *shown])
-    assert bounded(0)[-1]["content"] == "Fix calc.py\n\nNot shown, for want of room: a.py, b.py, calc.py."
+    assert bounded(history, size - 200)[-1]["content"] == "\n\n".join(["Fix calc.py", *shown])
+    assert bounded(history, 0)[-1]["content"] == "Fix calc.py\n\nNot shown, for want of room: a.py, b.py, calc.py."
 
 
 CALC_TEXT = "def add(a, b):\n    return a - b\n\n\ndef mean(values):\n    return add(*values) / 2\n"

@@ -2,11 +2,29 @@ import json
 from typing import Any
 
 from hypothesis import given, strategies as st
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
 
 from mendgraph.nodes.call_model.exchange import NATIVE_SYSTEM, TEXT_SYSTEM, build_prompt
-from mendgraph.nodes.call_model.prompts.prompt import MEDIA_BYTES, Prompt, ShownMessages, as_map, describe_tool, size_of
-from mendgraph.nodes.records import EditForm, Effect, JsonMap, Profile, Protocol, ToolErrorCode, ToolResult, ToolSpec
+from mendgraph.nodes.call_model.prompts.prompt import (
+    MEDIA_BYTES,
+    Prompt,
+    ShownMessages,
+    as_map,
+    describe_tool,
+    json_size,
+    size_of,
+)
+from mendgraph.nodes.records import (
+    Correction,
+    EditForm,
+    Effect,
+    JsonMap,
+    Profile,
+    Protocol,
+    ToolErrorCode,
+    ToolResult,
+    ToolSpec,
+)
 from tests.nodes.call_model.prompts.prompting import (
     BLOCKS,
     NATIVE,
@@ -46,6 +64,14 @@ def test_native_form_sends_schemas_and_calls() -> None:
             },
         ),
     )
+
+
+@rows(TEXT, NATIVE)
+def test_open_corrections_stand_at_the_end(profile: Profile) -> None:
+    corrections = [Correction(reply="tool: x", prompt="Fix it."), Correction(reply="", prompt="Say something.")]
+    prompt = built(profile, [TASK], *corrections)
+    expected = (assistant("tool: x"), user("Fix it."), assistant("(empty)"), user("Say something."))
+    assert prompt.messages == (*built(profile, [TASK]).messages, *expected)
 
 
 RESULTS = st.one_of(
@@ -149,3 +175,15 @@ def test_block_without_a_form_of_openais_is_shown_as_it_came() -> None:
     shown = as_map(HumanMessage(["Look:", video]), native=True)
     assert shown["content"] == [{"type": "text", "text": "Look:"}, video]
     assert size_of(shown) == MEDIA_BYTES + len("Look:")
+
+
+HISTORY = [TASK, AIMessage("", tool_calls=[CALL]), ToolMessage("{}", tool_call_id="x")]
+
+
+def test_native_history_is_the_very_messages_for_a_chat_model_and_text_in_the_text_protocol() -> None:
+    native, text = (ShownMessages().messages(HISTORY, native=native) for native in (True, False))
+    assert all(each.message is source for each, source in zip(native, HISTORY, strict=True))
+    assert [type(each.message) for each in text] == [HumanMessage, AIMessage, HumanMessage]
+    shown = [each.message.text for each in text]
+    assert shown == ["Fix calc.py", 'tool: read_file({"path":"ü"})', "tool_result({})"]
+    assert [json_size({"a": "ü", "b": [1]}), json_size({1: 2})] == [len('{"a":"ü","b":[1]}'.encode()), len('{"1":2}')]
