@@ -217,7 +217,7 @@ SHORT_TALK: list[AnyMessage] = [
 """Of which a beginning takes as much room as what it stands for."""
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @example(messages=with_ids(SHORT_TALK), window_tokens=None, reply=GOOD, refused=True, most=16)
 @given(
     messages=histories(),
