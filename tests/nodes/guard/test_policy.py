@@ -268,25 +268,19 @@ def test_kept_result_may_be_read_and_not_written() -> None:
     assert judge(WRITE, path="./@result/3") == allowed("@result/3")
 
 
-EDITED = Verdict(kind=VerdictKind.ALLOW, rule="ask_before_write", edited=("content", "gone"))
+def test_model_is_told_what_a_person_changed_also_where_the_call_failed() -> None:
+    edited = Verdict(kind=VerdictKind.ALLOW, rule="ask_before_write", edited=("content", "gone"))
 
+    def told(content: str, result: ToolResult) -> ToolResult:
+        ran = ToolCall(call_id="1", tool="write", arguments={"path": "a", "content": content}, raw_arguments="")
+        return edited_result(ran, edited, CallResult(call_id="1", tool="write", result=result)).result
 
-def ran(content: str) -> ToolCall:
-    return ToolCall(call_id="1", tool="write", arguments={"path": "a", "content": content}, raw_arguments="")
-
-
-def test_model_is_told_what_a_person_changed() -> None:
-    done = CallResult(call_id="1", tool="write", result=ToolResult.success(path="a"))
-    told = edited_result(ran("new"), EDITED, done).result.data
-    notice = "A person changed content, gone of this call before it ran."
-    assert told == {"path": "a", "changed_by_person": {"notice": notice, "ran_with": {"content": "new", "gone": None}}}
-    long = edited_result(ran("x" * 3_000), EDITED, done).result.data["changed_by_person"]["ran_with"]["content"]
+    done, notice = ToolResult.success(path="a"), "A person changed content, gone of this call before it ran."
+    changed = {"notice": notice, "ran_with": {"content": "new", "gone": None}}
+    assert told("new", done).data == {"path": "a", "changed_by_person": changed}
+    long = told("x" * 3_000, done).data["changed_by_person"]["ran_with"]["content"]
     assert long == "x" * 2_000 + "... 1000 more characters"
-
-
-def test_changed_call_that_failed_says_so_too() -> None:
-    failed = CallResult(call_id="1", tool="write", result=ToolResult.failure(ToolErrorCode.CONFLICT, "Stale."))
-    error = edited_result(ran("new"), EDITED, failed).result.error
-    notice = 'A person changed content, gone of this call before it ran. It ran with {"content": "new", "gone": null}.'
+    error = told("new", ToolResult.failure(ToolErrorCode.CONFLICT, "Stale.")).error
     assert error is not None
-    assert (error.code, error.message) == (ToolErrorCode.CONFLICT, f"{notice} Stale.")
+    ran_with = 'It ran with {"content": "new", "gone": null}.'
+    assert (error.code, error.message) == (ToolErrorCode.CONFLICT, f"{notice} {ran_with} Stale.")

@@ -54,13 +54,6 @@ def test_long_details_and_many_errors_are_bounded() -> None:
     assert "more" not in prompt_for(*[error(E.EMPTY_TOOL_NAME)] * 5)
 
 
-def test_block_form_is_told_the_errors_unless_they_are_left_out() -> None:
-    errors = [error(E.INVALID_JSON_SYNTAX)]
-    without = SelfHealingConfig(include_error_details=False)
-    assert generate_corrective_prompt(errors, "", DEFAULT_SELF_HEALING_CONFIG, protocol="blocks") == "details"
-    assert generate_corrective_prompt(errors, "", without, protocol="blocks") == CLOSING.strip()
-
-
 def test_remedy_is_said_after_its_error() -> None:
     assert "\n- FILTERED_REPLY: details Reply in other words.\n" in prompt_for(error(E.FILTERED_REPLY))
 
@@ -75,15 +68,11 @@ def test_protocol_is_reminded_of_its_own_form(protocol: Manner) -> None:
     assert ("tool:" in prompt) == (protocol == "text")
 
 
-# --- In the block form
+def in_blocks(*errors: ExtractionError, config: SelfHealingConfig = DEFAULT_SELF_HEALING_CONFIG) -> str:
+    return generate_corrective_prompt(errors, "the reply", config, protocol="blocks")
 
 
-def in_blocks(*errors: ExtractionError) -> str:
-    return generate_corrective_prompt(errors, "the reply", DEFAULT_SELF_HEALING_CONFIG, protocol="blocks")
-
-
-def test_in_the_block_form_only_what_was_wrong_is_said() -> None:
-    assert in_blocks(error(E.UNKNOWN_TOOL_NAME, "There is no tool 'x'.")) == "There is no tool 'x'."
-    assert in_blocks(error(E.EMPTY_REPLY, "The reply was empty."), error(E.INVALID_JSON_SYNTAX, "No JSON.")) == (
-        "The reply was empty.\nNo JSON."
-    )
+def test_in_the_block_form_only_the_errors_are_said_unless_they_are_left_out() -> None:
+    errors = (error(E.EMPTY_REPLY, "The reply was empty."), error(E.INVALID_JSON_SYNTAX, "No JSON."))
+    assert in_blocks(*errors) == "The reply was empty.\nNo JSON."
+    assert in_blocks(*errors, config=SelfHealingConfig(include_error_details=False)) == CLOSING.strip()

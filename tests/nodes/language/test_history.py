@@ -189,25 +189,21 @@ FOUND = ToolResult.failure(ToolErrorCode.CHECK_FAILED, "add(1, 2) gives -1.")
 NOT_YET = ToolResult.failure(ToolErrorCode.CANCELLED, "Not taken as the final answer.")
 
 
-def results_of(*pairs: tuple[ToolCall, ToolResult]) -> tuple[list[ToolCall], list[CallResult]]:
-    return [call for call, _ in pairs], [
-        CallResult(call_id=call.call_id, tool=call.tool, result=result) for call, result in pairs
-    ]
+def settled(protocol: Protocol, *pairs: tuple[ToolCall, ToolResult]) -> list[AnyMessage]:
+    results = [CallResult(call_id=call.call_id, tool=call.tool, result=result) for call, result in pairs]
+    return settle_exchange(ModelReply(text="Done."), [call for call, _ in pairs], results, protocol)
 
 
-@rows(*list(Protocol))
+@rows(*Protocol)
 def test_answer_whose_implied_calls_all_went_well_adds_no_message(protocol: Protocol) -> None:
-    items, results = results_of((CHECKS, OK), (ENDING, OK))
-    assert settle_exchange(ModelReply(text="Done."), items, results, protocol) == []
-    [cancelled_check] = results_of((CHECKS, NOT_YET))[1]
-    assert settle_exchange(ModelReply(text="Done."), [CHECKS], [cancelled_check], protocol) == []
+    assert settled(protocol, (CHECKS, OK), (ENDING, OK)) == []
+    assert settled(protocol, (CHECKS, NOT_YET)) == []
 
 
-def test_answer_whose_implied_checks_failed_is_kept_with_what_they_found() -> None:
-    items, results = results_of((CHECKS, FOUND), (ENDING, NOT_YET))
-    said, told = settle_exchange(ModelReply(text="Done."), items, results, Protocol.TEXT)
+def test_answer_whose_implied_checks_failed_is_kept_with_the_failure() -> None:
+    said, told = settled(Protocol.TEXT, (CHECKS, FOUND), (ENDING, NOT_YET))
     assert (said, told.text.count("tool_result(")) == (AIMessage("Done."), 1)
-    said, told = settle_exchange(ModelReply(text="Done."), items, results, Protocol.NATIVE)
+    said, told = settled(Protocol.NATIVE, (CHECKS, FOUND), (ENDING, NOT_YET))
     assert said == AIMessage("Done.", tool_calls=[native("run_checks", {"paths": ["calc.py"]}, "b")])
     assert isinstance(told, ToolMessage)
     assert (told.tool_call_id, told.status) == ("b", "error")

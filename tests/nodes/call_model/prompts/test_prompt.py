@@ -177,7 +177,7 @@ def test_block_without_a_form_of_openais_is_shown_as_it_came() -> None:
     assert size_of(shown) == MEDIA_BYTES + len("Look:")
 
 
-HISTORY = [TASK, AIMessage("", tool_calls=[CALL]), ToolMessage("{}", tool_call_id="x")]
+HISTORY: list[AnyMessage] = [TASK, AIMessage("", tool_calls=[CALL]), ToolMessage("{}", tool_call_id="x")]
 
 
 def test_native_history_is_the_very_messages_for_a_chat_model_and_text_in_the_text_protocol() -> None:
