@@ -70,6 +70,10 @@ def test_file_without_marker_is_judged_by_its_bytes(data: bytes, state: WeightsS
     assert look(str(place))[0] == WeightsStatus(state, str(place), len(data), SIZE)
 
 
+def test_file_that_cannot_be_looked_at_is_damage(tmp_path: Path) -> None:
+    assert look(str(tmp_path / ("x" * 300)))[0].state is WeightsState.DAMAGED
+
+
 def test_file_is_hashed_once_and_then_remembered(place: str) -> None:
     Path(place).write_bytes(FAKE.data)
     assert look(place)[1] == 1
