@@ -96,8 +96,8 @@ lint: setup ## ruff, mypy, pyright on the examples of the documents, the import 
 docs: setup ## build the site of docs/ into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -f .mkdocs.yml $(ARGS)
 
-record: setup ## record the cassettes again, from the local model
-	@MENDGRAPH_RECORD=1 $(BIN)/pytest -p no:cacheprovider tests/runs $(ARGS)
+record: setup ## record the runs of tests/recorded again, with the embedded model
+	@MENDGRAPH_RECORD=1 $(BIN)/pytest -p no:cacheprovider --timeout 1800 tests/recorded $(ARGS)
 
 studio: setup ## serve the graph for LangGraph Studio, on the local address that it prints
 	@$(BIN)/langgraph dev --no-reload --n-jobs-per-worker 10 $(ARGS)

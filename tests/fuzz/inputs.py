@@ -8,16 +8,17 @@ import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from mendgraph.graph.cassettes.cassette_file import render
 from mendgraph.nodes.records import ModelReply
 from tests.architecture.product import ROOT, text_of
-from tests.cassettes import LIBRARY
 from tests.fuzz.recorded import recorded_replies, reply_of
 from tests.nodes.parse.readings import REGISTRY
+from tests.recorded.cassette import cassette_path, read
+from tests.recorded.table import RUNS
 
 SLOWEST_MS: Final = 10_000
 """How long one input may take. Everything here is linear, and inputs are small."""
@@ -105,14 +106,14 @@ def as_bytes(text: str) -> bytes:
 
 @cache
 def replies() -> tuple[ModelReply, ...]:
-    """The recorded replies of all cassettes."""
-    found = (reply_of(each.body) for each in recorded_replies())
+    """The replies of all recorded runs."""
+    found = map(reply_of, recorded_replies())
     return tuple(each for each in found if isinstance(each, ModelReply))
 
 
 @cache
 def reply_texts() -> tuple[str, ...]:
-    """What models said: in the cassettes, in the tests of real replies, and each recorded call as a line of text."""
+    """What models said: in recorded runs, in the tests of real replies, and each recorded call as a line of text."""
     real: list[dict[str, Any]] = json.loads((ROOT / "tests/runs/real_replies.json").read_text("utf-8"))
     said = [reply.text for reply in replies()] + [str(case["reply"]) for case in real]
     calls = [f"tool: {call.tool}({call.arguments})" for reply in replies() for call in reply.calls]
@@ -135,6 +136,6 @@ def files() -> tuple[str, ...]:
 
 @cache
 def cassettes() -> tuple[str, ...]:
-    """The texts of the shorter cassettes."""
-    paths: list[Path] = sorted(LIBRARY.rglob("*.yaml"), key=lambda path: path.stat().st_size)
-    return tuple(path.read_text(encoding="utf-8") for path in paths[:12])
+    """The texts of the shorter recordings, in the form that our users have."""
+    names = sorted((run.name for run in RUNS), key=lambda name: cassette_path(name).stat().st_size)
+    return tuple(render(read(name)) for name in names[:12])

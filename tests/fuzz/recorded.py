@@ -1,4 +1,4 @@
-"""The recorded replies of all cassettes, and what is made of them, however the wire brings them.
+"""The replies of all recorded runs, and what is made of them, however the wire brings them.
 
 A reply goes the whole way from its bytes: through the SDK's reader, LangChain's chat model
 and ours, as in a run, but without a socket and without a request.
@@ -6,14 +6,12 @@ and ours, as in a run, but without a socket and without a request.
 
 import asyncio
 import atexit
-import json
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import httpx2
-import yaml
 from openai import AsyncOpenAI, AsyncStream
 
 from mendgraph.graph.langchain.chat_model import ChatModel, _Clock, _Reading
@@ -23,45 +21,23 @@ from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.parse.reading import Reader
-from mendgraph.nodes.records import JsonMap, ModelReply, ProviderFailure
-from tests.cassettes import LIBRARY
+from mendgraph.nodes.records import ModelReply, ProviderFailure
 from tests.nodes.parse.readings import BLOCKS, NATIVE, NATIVE_BLOCKS, TEXT
+from tests.recorded.cassette import read
+from tests.recorded.table import RUNS
 
 Result = ModelReply | ProviderFailure
-Documents = tuple[JsonMap, ...]
 
 READERS: Final[dict[str, Reader]] = {"text": TEXT, "native": NATIVE, "blocks": BLOCKS, "both": NATIVE_BLOCKS}
-DONE: Final = "[DONE]"
 CALL: Final = Call(prompt=Prompt(messages=({"role": "user", "content": "Hi"},)), max_output_tokens=9, timeout_s=60.0)
-_SEPARATOR: Final = b"\n\n"
 _REQUEST: Final = httpx2.Request("POST", "http://llm.test/v1/chat/completions")
 
 
-class Recorded(NamedTuple):
-    """One streamed answer as the endpoint sent it, under the name of the first cassette that holds it."""
-
-    name: str
-    body: bytes
-
-    @property
-    def documents(self) -> Documents:
-        """Its events but for the one that says it is done."""
-        events = (event.removeprefix(b"data: ") for event in self.body.split(_SEPARATOR) if event.strip())
-        return tuple(json.loads(event) for event in events if event != DONE.encode())
-
-
 @cache
-def recorded_replies() -> tuple[Recorded, ...]:
-    """Every different streamed reply of the cassettes, in the order of their names."""
-    found: dict[bytes, str] = {}
-    for path in sorted(LIBRARY.rglob("*.yaml")):
-        name = path.relative_to(LIBRARY).with_suffix("").as_posix()
-        interactions = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)["interactions"]
-        for at, interaction in enumerate(interactions):
-            body = str(interaction["response"]["body"]["string"])
-            if body.startswith("data: "):
-                found.setdefault(body.encode(), f"{name} {at}")
-    return tuple(Recorded(name, body) for body, name in found.items())
+def recorded_replies() -> tuple[bytes, ...]:
+    """Every different streamed reply of the recorded runs, as the endpoint sent it."""
+    bodies = [exchange.response for run in RUNS for exchange in read(run.name).exchanges]
+    return tuple(dict.fromkeys(body for body in bodies if body.startswith(b"data: ")))
 
 
 # --- From the bytes to a reply

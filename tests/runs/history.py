@@ -66,7 +66,8 @@ def _calls(reply: AIMessage, following: Sequence[AnyMessage], protocol: Protocol
     if not lines:
         return results or ["edit_blocks"]
     for place, tool in enumerate(results):
-        if tool not in lines[place : place + 1] and f'"name": "{tool}"' in reply.text:
+        written = f'"name": "{tool}"' in reply.text or (tool == "edit_blocks" and BLOCKS in reply.text)
+        if tool not in lines[place : place + 1] and written:
             lines.insert(place, tool)
     return lines
 

@@ -15,12 +15,11 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.sqlite import SqliteSaver
 
+from mendgraph.graph.cassettes.player import recorded
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.state import serializer
 from mendgraph.nodes.records import Protocol
-from tests import cassettes
-from tests.cassettes import cassette
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
@@ -57,11 +56,8 @@ def session_run(scene: Scene, protocol: Protocol) -> None:
 
 def cassette_run(scene: Scene, protocol: Protocol) -> None:
     """The same while its endpoint is recorded."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MENDGRAPH_RECORD", "1")
-        live = cassettes.scripted(*script(protocol))
-        with cassette("canary/run", live, library=scene.folder / "cassettes") as tape:
-            over_a_database(scene, protocol, tape.base_url)
+    with ScriptedServer(script(protocol)) as server, recorded(server.base_url) as tape:
+        over_a_database(scene, protocol, tape.base_url)
     # What an endpoint says is recorded as it was said, so only what we sent is looked for.
     requests = [json.dumps(json.loads(each.request), ensure_ascii=False) for each in tape.exchanges]
     scene.places["cassette"] = "\n".join(requests)
