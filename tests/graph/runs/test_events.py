@@ -4,8 +4,6 @@ from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from mendgraph.graph.runs.events import (
     Alerted,
     Asked,
@@ -86,39 +84,6 @@ def read(parts: Iterable[tuple[str, Any]]) -> list[Event]:
     return [event for mode, part in parts for event in reader.read(mode, part)]
 
 
-@pytest.mark.parametrize(
-    ("part", "events"),
-    [
-        (("custom", {"type": "text", "text": "Hel"}), [Text("Hel")]),
-        (("custom", {"type": "something else"}), []),
-        (("custom", {"type": "waiting", "seconds": 0.5, "reason": "Busy."}), [Waiting(0.5, "Busy.")]),
-        (
-            ("custom", {"type": "alert", "kind": "cost", "message": "Dear.", "value": 9.0, "threshold": 3.0}),
-            [Alerted("cost", "Dear.", 9.0, 3.0)],
-        ),
-        (step("begin_turn", outcome=None, changes=[]), []),
-        (step("call_model", reply=None), []),
-        (step("parse", items=[call(1), BROKEN]), [CallsRead((call(1), BROKEN))]),
-        (step("parse", items=[]), []),
-        (step("heal", corrections=[], healing_attempts=ATTEMPTS), [HealingBegan(2, (ERROR, ERROR))]),
-        (step("heal", items=[call(1)], errors=[]), [Rescued((call(1),))]),
-        (step("heal", stop=None), []),
-        (step("loop_check", loop=LoopRecord()), []),
-        (
-            step("loop_check", loop=LoopRecord(overrides=(OVERRIDE,), verdict=LoopVerdict.OVERRIDE)),
-            [LoopOverridden((OVERRIDE,))],
-        ),
-        (step("loop_check", loop=LoopRecord(overrides=(OVERRIDE,), verdict=LoopVerdict.FRESH)), []),
-        (step("FINISHED", outcome=OUTCOME), [Ended(OUTCOME)]),
-        (("updates", {"__interrupt__": (SimpleNamespace(value={"kind": "approval"}),)}), [Asked({"kind": "approval"})]),
-        (("updates", {"heal": None}), []),
-        (trace("cache.miss", tool_name="read_file"), [traced("cache.miss", tool_name="read_file")]),
-    ],
-)
-def test_part_becomes_events(part: tuple[str, Any], events: list[Event]) -> None:
-    assert read([part]) == events
-
-
 def test_step_is_told_from_its_calls_to_its_results() -> None:
     parts = [
         step("parse", items=[call(1), call(2, "write_file"), BROKEN, call(3)]),
@@ -139,28 +104,48 @@ def test_step_is_told_from_its_calls_to_its_results() -> None:
     ]
 
 
-USED = {
-    "purpose": "reply",
-    "model": "gpt-x",
-    "input_tokens": 1_200,
-    "output_tokens": 30,
-    "cached_tokens": 1_000,
-    "cost_usd": None,
-    "seconds": 1.5,
-    "reasoning_tokens": 20,
-    "cache_write_tokens": 100,
-}
-SAVED = {"kind": "cleared", "tokens_before": 900, "tokens_after": 400}
-MOVED = {"model": "gpt-x", "following": "local", "reason": "Too many requests."}
-
-
-@pytest.mark.parametrize(
-    ("name", "payload", "event"),
-    [
-        ("model.usage", USED, Paid(1, "reply", "gpt-x", 1_200, 30, 1_000, None, 1.5, 20, 100)),
-        ("context.compacted", SAVED, Compacted(1, "cleared", 900, 400)),
-        ("model.fallback", MOVED, FellBack("gpt-x", "local", "Too many requests.")),
-    ],
+PARTS: tuple[tuple[tuple[str, Any], list[Event]], ...] = (
+    (("custom", {"type": "text", "text": "Hel"}), [Text("Hel")]),
+    (("custom", {"type": "something else"}), []),
+    (("custom", {"type": "waiting", "seconds": 0.5, "reason": "Busy."}), [Waiting(0.5, "Busy.")]),
+    (
+        ("custom", {"type": "alert", "kind": "cost", "message": "Dear.", "value": 9.0, "threshold": 3.0}),
+        [Alerted("cost", "Dear.", 9.0, 3.0)],
+    ),
+    (step("begin_turn", outcome=None, changes=[]), []),
+    (step("call_model", reply=None), []),
+    (step("parse", items=[call(1), BROKEN]), [CallsRead((call(1), BROKEN))]),
+    (step("parse", items=[]), []),
+    (step("heal", corrections=[], healing_attempts=ATTEMPTS), [HealingBegan(2, (ERROR, ERROR))]),
+    (step("heal", items=[call(1)], errors=[]), [Rescued((call(1),))]),
+    (step("heal", stop=None), []),
+    (step("loop_check", loop=LoopRecord()), []),
+    (
+        step("loop_check", loop=LoopRecord(overrides=(OVERRIDE,), verdict=LoopVerdict.OVERRIDE)),
+        [LoopOverridden((OVERRIDE,))],
+    ),
+    (step("loop_check", loop=LoopRecord(overrides=(OVERRIDE,), verdict=LoopVerdict.FRESH)), []),
+    (step("FINISHED", outcome=OUTCOME), [Ended(OUTCOME)]),
+    (("updates", {"__interrupt__": (SimpleNamespace(value={"kind": "approval"}),)}), [Asked({"kind": "approval"})]),
+    (("updates", {"heal": None}), []),
+    (trace("cache.miss", tool_name="read_file"), [traced("cache.miss", tool_name="read_file")]),
 )
-def test_what_the_trace_says_of_model_calls_is_typed_as_well(name: str, payload: dict[str, Any], event: Event) -> None:
-    assert read([trace(name, **payload)]) == [event, traced(name, **payload)]
+USED = {"purpose": "reply", "model": "gpt-x", "input_tokens": 1_200, "output_tokens": 30, "cached_tokens": 1_000}
+SPENT = {"cost_usd": None, "seconds": 1.5, "reasoning_tokens": 20, "cache_write_tokens": 100}
+TYPED: dict[str, tuple[dict[str, Any], Event]] = {
+    "model.usage": ({**USED, **SPENT}, Paid(1, "reply", "gpt-x", 1_200, 30, 1_000, None, 1.5, 20, 100)),
+    "context.compacted": (
+        {"kind": "cleared", "tokens_before": 900, "tokens_after": 400},
+        Compacted(1, "cleared", 900, 400),
+    ),
+    "model.fallback": (
+        {"model": "gpt-x", "following": "local", "reason": "Too many requests."},
+        FellBack("gpt-x", "local", "Too many requests."),
+    ),
+}
+
+
+def test_part_of_a_stream_becomes_events() -> None:
+    assert [read([part]) for part, _ in PARTS] == [events for _, events in PARTS]
+    for name, (payload, event) in TYPED.items():
+        assert read([trace(name, **payload)]) == [event, traced(name, **payload)]

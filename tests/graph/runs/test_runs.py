@@ -3,7 +3,7 @@
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -36,13 +36,13 @@ from mendgraph.nodes.execute_tools.files.change_records import FileEffect, FileS
 from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal
 from mendgraph.nodes.execute_tools.journal.restoring import Restored, RestoredFile
 from mendgraph.nodes.execute_tools.store.database import uses_postgres
-from mendgraph.nodes.execute_tools.store.run_folder import run_folder_path, workspace_folder, workspace_folder_path
+from mendgraph.nodes.execute_tools.store.run_folder import run_folder_path, workspace_folder
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
 from mendgraph.nodes.guard.file_rules import FileGuardrailRule
-from mendgraph.nodes.records import ChangeKind, Plan, PlanStatus, PlanStep, StopReason, ToolError, ToolErrorCode
-from tests.broken_stores import make_unusable
+from mendgraph.nodes.records import ChangeKind, Plan, PlanStatus, PlanStep, ToolError, ToolErrorCode
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
+from tests.extent import in_sweeps
 from tests.graph.runs.run_plays import (
     DOWN,
     EDIT,
@@ -59,7 +59,6 @@ from tests.graph.runs.run_plays import (
     tree,
     use,
 )
-from tests.workspace_files import write_files
 
 
 @pytest.fixture
@@ -67,8 +66,11 @@ def folder(tmp_path: Path) -> Path:
     return project(tmp_path / "project")
 
 
-@pytest.fixture
-def in_any_store(any_store: str, folder: Path) -> Path:  # noqa: ARG001 - each test runs with both
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=in_sweeps)])
+def in_any_store(request: pytest.FixtureRequest, folder: Path) -> Path:
+    """A project whose runs are kept in the store of the workspace, and in sweeps in a shared one as well."""
+    if request.param == "postgresql":
+        request.getfixturevalue("shared_store")
     return folder
 
 
@@ -127,14 +129,10 @@ def test_steps_tell_their_calls_and_the_files_that_can_be_taken_back(folder: Pat
 # --- Going on
 
 
-@pytest.mark.parametrize("dies_at", [0, 3, 5])
-def test_run_that_was_cut_off_goes_on_to_the_same_end(folder: Path, tmp_path: Path, dies_at: int) -> None:
-    other = tmp_path / "other"
-    other.mkdir()
-    write_files(other, FILES)
-    (other / "notes.txt").chmod(0o640)
+def test_run_that_was_cut_off_goes_on_to_the_same_end(folder: Path, tmp_path: Path) -> None:
+    other = project(tmp_path / "other")
     whole = played(other)
-    dead = cut_off(folder, dies_at)
+    dead = cut_off(folder, 3)
     result = resume_run("", str(folder), model=HistoryModel(LINES))
     assert isinstance(result, RunResult)
     assert (result.thread_id, tree(folder)) == (dead, tree(other))
@@ -143,7 +141,7 @@ def test_run_that_was_cut_off_goes_on_to_the_same_end(folder: Path, tmp_path: Pa
     assert listed(folder) == [(dead, RunState.FINISHED)]
 
 
-def test_who_resumes_without_being_there_rejects(folder: Path) -> None:
+def test_resume_without_a_person_rejects_the_question(folder: Path) -> None:
     with Session(context(folder, mode="ask"), model=HistoryModel((EDIT,))) as session:
         list(session.stream("Mend add."))
     result = resume_run("", str(folder), model=HistoryModel((EDIT, Say("I may not."))))
@@ -319,7 +317,7 @@ def test_undo_restores_the_files_as_they_were(in_any_store: Path) -> None:
 # --- Forks
 
 
-@pytest.mark.parametrize("at", [0, 3, 5])
+@pytest.mark.parametrize("at", [0, 3])
 def test_fork_begins_with_the_conversation_and_the_files_after_a_step(in_any_store: Path, at: int) -> None:
     trees, run_id = recorded(in_any_store)
     whole = state_of(in_any_store, run_id)
@@ -357,76 +355,21 @@ def test_step_that_no_run_can_begin_after_is_told_with_those_that_there_are(fold
     assert (tree(folder), len(listed(folder))) == (before, 1)
 
 
-ALL: Mapping[str, Callable[[str, str], object]] = {
-    "list": lambda _, root: list_runs(root),
-    "get": get_run,
-    "steps": steps_of,
-    "resume": resume_run,
-    "open": open_run,
-    "undo": undo_run,
-    "fork": lambda run, root: fork_run(run, 0, root),
-    "prune": lambda _, root: prune_runs(root, keep=0),
-}
-OF_ONE_RUN = [name for name in ALL if name not in {"list", "prune"}]
-
-
-@pytest.mark.parametrize("name", OF_ONE_RUN)
-def test_unknown_run_is_an_error_that_says_where_to_look(folder: Path, name: str) -> None:
-    assert error(ALL[name]("zz", str(folder))) == ToolError(
-        code=ToolErrorCode.NOT_FOUND,
-        message="There is no run 'zz' in this workspace: `mendgraph runs` lists those that there are.",
+def test_run_that_is_not_there_or_not_the_only_one_is_an_error_that_says_where_to_look(folder: Path) -> None:
+    none = ToolError(
+        code=ToolErrorCode.NOT_FOUND, message="There are no runs of this folder yet: start the task again."
     )
-
-
-def test_no_run_that_can_go_on_is_told_from_no_run_at_all(folder: Path) -> None:
-    """A command that is killed before its run is stored leaves nothing to resume."""
-    none = "There are no runs of this folder yet: start the task again."
-    assert error(get_run(workspace=str(folder))) == ToolError(code=ToolErrorCode.NOT_FOUND, message=none)
-
-    played(folder)
-    finished = "No run of this workspace can go on: `mendgraph runs` lists those that have finished."
-    assert error(get_run(workspace=str(folder))) == ToolError(code=ToolErrorCode.NOT_FOUND, message=finished)
-
-
-def test_beginning_of_several_ids_is_refused_with_them(folder: Path) -> None:
+    assert error(get_run(workspace=str(folder))) == none
     for run_id in ("abc", "abd"):
         run_task("Look.", context(folder), model=HistoryModel((Say("Done."),)), thread_id=run_id)
+    finished = "No run of this workspace can go on: `mendgraph runs` lists those that have finished."
+    assert error(get_run(workspace=str(folder))).message == finished
     refused = error(get_run("ab", str(folder)))
     assert (refused.code, {*refused.suggestions}) == (ToolErrorCode.INVALID_ARGUMENT, {"abc", "abd"})
-
-
-@pytest.mark.parametrize(
-    ("damage", "name"),
-    [*(("torn", name) for name in ("list", "resume", "fork")), *((damage, "list") for damage in ("newer", "foreign"))],
-)
-def test_store_that_cannot_be_used_is_an_error_that_names_it(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, damage: str
-) -> None:
-    run = played(folder)
-    said = make_unusable(workspace_folder_path(str(folder)), monkeypatch, damage)
-    refused = error(ALL[name](run.thread_id, str(folder)))
-    assert refused.code is ToolErrorCode.IO_ERROR
-    assert said in refused.message
-
-
-@pytest.mark.parametrize("name", ["undo", "fork", "prune"])
-def test_while_another_run_works_here_nothing_is_changed(folder: Path, name: str) -> None:
-    run, after = played(folder), tree(folder)
-    store_folder = workspace_folder(str(folder))
-    assert isinstance(store_folder, str)
-    with RunLock(store_folder) as lock:
-        assert lock.acquire(Owner("somebody")) is None
-        busy = error(ALL[name](run.thread_id, str(folder)))
-        result = resume_run(run.thread_id, str(folder))
-    assert (busy.code, "somebody" in busy.message, str(os.getpid()) in busy.message) == (
-        ToolErrorCode.UNAVAILABLE,
-        True,
-        True,
-    )
-    assert isinstance(result, RunResult)
-    assert result.outcome.reason is StopReason.WORKSPACE_BUSY
-    assert (tree(folder), listed(folder)) == (after, [(run.thread_id, RunState.FINISHED)])
-    assert not isinstance(ALL[name](run.thread_id, str(folder)), ToolError)
+    unknown = "There is no run 'zz' in this workspace: `mendgraph runs` lists those that there are."
+    calls: tuple[Callable[[str, str], object], ...] = (get_run, steps_of, resume_run, open_run, undo_run)
+    for call in (*calls, lambda run, root: fork_run(run, 0, root)):
+        assert error(call("zz", str(folder))) == ToolError(code=ToolErrorCode.NOT_FOUND, message=unknown)
 
 
 def test_file_of_which_nothing_was_kept_is_named_without_a_diff(folder: Path) -> None:
