@@ -148,7 +148,7 @@ def test_mistake_is_one_line_on_standard_error(command: Command, folder: Path) -
     assert {
         words: (
             code,
-            "" if "--json" in words else out,
+            "" if {"--json", "--json-lines"} & {*words} else out,
             err.count("\n"),
             message if err.startswith(f"mendgraph: {message}") else err,
         )

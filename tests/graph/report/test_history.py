@@ -102,7 +102,7 @@ def test_edges_with_both_ends_in_common_are_told_apart() -> None:
 def test_visits_of_the_model_for_one_reply_are_one_step() -> None:
     spent = [Spending(usage=APIUsageStats(calls, 0, 0, calls)) for calls in range(3)]
     for edge in ("retry", "next model", "conversation shortened"):
-        again: Any = {"pending_call": PendingCall(edge=edge)}  # type: ignore[arg-type]  # one of the literals
+        again: Any = {"pending_call": PendingCall(edge=edge)}
         end = {"reply": REPLY, "step": 1, "spending": spent[2]}
         failed = visit("call_model", "call_model", before={"spending": spent[0]}, after={**again, "spending": spent[1]})
         said = visit("call_model", "parse", before={**again, "spending": spent[1]}, after=end)

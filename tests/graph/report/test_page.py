@@ -320,7 +320,7 @@ def test_commands_of_a_page_are_those_that_its_run_allows() -> None:
     assert seen(root="/w x").commands[0][1] == "mendgraph chat --run 01234567 --root '/w x'"
 
 
-TIMES = {
+TIMES: dict[str | datetime, str] = {
     "2026-11-21T12:00:00+00:00": "2026-11-21 12:00:00 UTC",
     "2026-11-21T01:30:00+02:00": "2026-11-20 23:30:00 UTC",
     datetime(2026, 11, 21, 12, tzinfo=timezone(timedelta(hours=-5))): "2026-11-21 17:00:00 UTC",

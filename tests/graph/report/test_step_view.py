@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.report.history import Step
-from mendgraph.graph.report.page import Field, Shown, Texts, call_view, session_bars, step_view, turn_bars
+from mendgraph.graph.report.page import Shown, Texts, call_view, step_view
 from mendgraph.nodes.call_model.budget import APIUsageStats
 from mendgraph.nodes.call_model.ledger import Spending
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
@@ -182,41 +181,3 @@ def test_text_is_cut_after_its_secrets_are_removed() -> None:
     assert texts.diff("+" + "x" * 9_000)[1] == 1_001
     assert canary[:4] not in texts.shown(f"0123456789 {canary}", 20).text
     assert texts.line(f"key {canary}") == "key [redacted secret]"
-
-
-def test_values_are_shown_by_their_names_and_diffs_by_their_lines() -> None:
-    many = [*range(100)]
-    fields = TEXTS.fields({"path": "a.py", "empty": "", "none": None, "no": False, "two": "a\nb", "many": many, "": 1})
-    assert fields[:3] == [
-        Field("path", Shown("a.py"), block=False),
-        Field("no", Shown("false"), block=False),
-        Field("two", Shown("a\nb"), block=True),
-    ]
-    assert (fields[3].name, fields[3].block, fields[3].value.text[:10]) == ("many", True, "[\n 0,\n 1,\n")
-    assert fields[4] == Field("", Shown("1"), block=False)
-    head = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n"
-    lines, _ = TEXTS.diff(f"{head}-- old\n++ new\n same\n\\ No newline at end of file\n[... 3 more lines]\n")
-    assert [kind for kind, _ in lines] == ["file", "file", "head", "removed", "added", "same", "note", "note"]
-
-
-def test_use_is_shown_against_the_limits_of_session_and_turn() -> None:
-    usage = APIUsageStats(20, 50_000, 1_000, 8)
-    begun = APIUsageStats(12, 40_000, 900, 0)
-    spent = Spending(usage=usage, at_turn_start=begun, steps=7, seconds=30.0, cost_usd=0.25)
-    context = AgentContext(max_calls_per_session=20, max_cost_usd=1.0)
-    assert [tuple(bar.values()) for bar in session_bars(spent, context)] == [
-        ("Model calls", "20", "20", 1.0, "full"),
-        ("Input tokens", "50,000", "100,000", 0.5, "ok"),
-        ("Output tokens", "1,000", "50,000", 0.02, "ok"),
-        ("Cost", "0.2500 USD", "1.0", 0.25, "ok"),
-    ]
-    unpriced = session_bars(spent.model_copy(update={"unpriced_calls": 2}), context)
-    assert unpriced[3]["used"] == "0.2500 USD and 2 calls without a known price"
-    limits = AgentContext(max_steps=7, max_seconds=60, max_input_tokens_per_turn=20_000)
-    assert [tuple(bar.values()) for bar in turn_bars(spent, limits)] == [
-        ("Model calls", "8", "10", 0.8, "near"),
-        ("Input tokens", "10,000", "20,000", 0.5, "ok"),
-        ("Output tokens", "100", "", None, "ok"),
-        ("Rounds of tools", "7", "7", 1.0, "full"),
-        ("Time in model and tools", "30.0 s", "1 min 0 s", 0.5, "ok"),
-    ]

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import stat
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -28,18 +27,17 @@ from mendgraph.graph.runs.runs import (
     prune_runs,
     resume_run,
     run_diffs,
-    run_plan,
     steps_of,
     undo_run,
 )
 from mendgraph.nodes.execute_tools.files.change_records import FileEffect, FileState
 from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal
-from mendgraph.nodes.execute_tools.journal.restoring import Restored, RestoredFile
+from mendgraph.nodes.execute_tools.journal.restoring import Restored
 from mendgraph.nodes.execute_tools.store.database import uses_postgres
 from mendgraph.nodes.execute_tools.store.run_folder import run_folder_path, workspace_folder
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
 from mendgraph.nodes.guard.file_rules import FileGuardrailRule
-from mendgraph.nodes.records import ChangeKind, Plan, PlanStatus, PlanStep, ToolError, ToolErrorCode
+from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
 from tests.extent import in_sweeps
@@ -281,39 +279,6 @@ def test_file_that_the_rules_deny_is_named_without_its_text(folder: Path) -> Non
     )
 
 
-def test_plan_stands_as_the_model_left_it(folder: Path) -> None:
-    steps = [{"title": "Look", "status": "done"}, {"title": "Mend", "status": "in_progress"}]
-    model = HistoryModel((use(("update_plan", {"steps": steps})), Say("More later.")))
-    with Session(context(folder), model=model) as session:
-        session.work("Fix it")
-        run_id = session.thread_id
-    done, going = PlanStep(title="Look", status=PlanStatus.DONE), PlanStep(title="Mend", status=PlanStatus.IN_PROGRESS)
-    assert run_plan(run_id, str(folder)) == Plan(steps=(done, going))
-    assert run_plan(played(folder).thread_id, str(folder)) == Plan()
-
-
-# --- Taking back
-
-
-def test_undo_restores_the_files_as_they_were(in_any_store: Path) -> None:
-    before = tree(in_any_store)
-    run = played(in_any_store)
-    assert set(tree(in_any_store)) == {"calc.py", "pkg", "pkg/new.py", "docs", "docs/calc.md"}
-    assert undo_run(run.thread_id[:8], str(in_any_store)) == Restored(
-        files=(
-            RestoredFile("calc.py", ChangeKind.EDITED),
-            RestoredFile("docs/calc.md", ChangeKind.DELETED),
-            RestoredFile("notes.txt", ChangeKind.CREATED),
-            RestoredFile("pkg/new.py", ChangeKind.DELETED),
-        ),
-        removed=("docs", "pkg"),
-        steps=(2, 3, 4, 5),
-    )
-    assert tree(in_any_store) == before
-    assert stat.S_IMODE(before["notes.txt"][1]) == 0o640
-    assert undo_run(run.thread_id, str(in_any_store)) == Restored()
-
-
 # --- Forks
 
 
@@ -367,8 +332,9 @@ def test_run_that_is_not_there_or_not_the_only_one_is_an_error_that_says_where_t
     refused = error(get_run("ab", str(folder)))
     assert (refused.code, {*refused.suggestions}) == (ToolErrorCode.INVALID_ARGUMENT, {"abc", "abd"})
     unknown = "There is no run 'zz' in this workspace: `mendgraph runs` lists those that there are."
-    calls: tuple[Callable[[str, str], object], ...] = (get_run, steps_of, resume_run, open_run, undo_run)
-    for call in (*calls, lambda run, root: fork_run(run, 0, root)):
+    calls: list[Callable[[str, str], object]] = [get_run, steps_of, resume_run, open_run, undo_run]
+    calls.append(lambda run, root: fork_run(run, 0, root))
+    for call in calls:
         assert error(call("zz", str(folder))) == ToolError(code=ToolErrorCode.NOT_FOUND, message=unknown)
 
 

@@ -11,7 +11,7 @@ import pytest
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.events import Compacted, OfChild, Paid, Text
 from mendgraph.graph.runs.run_result import RunResult
-from mendgraph.graph.runs.runs import ListedRun, RunState, RunStep, StepKind
+from mendgraph.graph.runs.runs import ListedRun, RunState
 from mendgraph.graph.terminal.answers import Line, clock
 from mendgraph.graph.terminal.output_lines import (
     Account,
@@ -20,7 +20,6 @@ from mendgraph.graph.terminal.output_lines import (
     diff_lines,
     outcome_lines,
     pull_request,
-    run_details,
     run_lines,
     session_line,
     usage_block,
@@ -30,16 +29,7 @@ from mendgraph.graph.terminal.process_end import ExitCode
 from mendgraph.graph.terminal.turns import run_once
 from mendgraph.nodes.call_model.budget import APILimits
 from mendgraph.nodes.call_model.ledger import Price, Spending, Used, begin_turn, charge, priced, usage_report
-from mendgraph.nodes.records import (
-    CallError,
-    ExtractionError,
-    ExtractionErrorType,
-    Outcome,
-    OutcomeKind,
-    Plan,
-    StopReason,
-    ToolCall,
-)
+from mendgraph.nodes.records import Outcome, OutcomeKind, Plan, StopReason
 from tests.doubles.replies import Say
 from tests.graph.terminal.played_terminal import READ, Terminal
 
@@ -185,8 +175,6 @@ def test_pull_request_names_what_was_refused_and_cuts_long_texts() -> None:
     assert ("x" * 8_000 in text, "y" * 7_997 + "..." in text, "y" * 7_998 in text) == (True, True, False)
 
 
-# --- At the terminal
-
 PRICED = {"model": "gpt-4o", "evidence": False}
 
 
@@ -201,17 +189,6 @@ def test_json_has_a_row_for_each_call(tmp_path: Path) -> None:
         {"step": number, **one, "seconds": 0, "cost_usd": pytest.approx(0.0012)} for number in (1, 2)
     ]
     assert (shown["compactions"], shown["usage"]["cost_usd"]) == ([], pytest.approx(0.0024))
-
-
-def test_compaction_is_a_line_and_an_object(tmp_path: Path) -> None:
-    looks = [f'tool: read_file({{"path": "calc.py", "start_line": {line}}})' for line in range(1, 9)]
-    context = {**PRICED, "window_tokens": 4_096, "max_output_tokens_per_call": 256}
-    terminal = Terminal(tmp_path, [*looks, "It adds."], context=context, as_json=True)
-    terminal.calc.write_text("".join(f"number_{line} = {line} * {line}\n" for line in range(120)), encoding="utf-8")
-    assert run_once(terminal.setup, "Does it add?") is ExitCode.FINISHED
-    told = [line.rpartition(": ")[2] for line in terminal.err.splitlines() if " -> " in line]
-    saved = [(each["tokens_before"], each["tokens_after"]) for each in json.loads(terminal.out)["compactions"]]
-    assert told == [f"{was:,} -> {now:,} tokens" for was, now in saved] != []
 
 
 NOW = datetime(2026, 11, 20, 11, tzinfo=UTC)
@@ -251,21 +228,6 @@ LONG = run(
 )
 
 
-BROKEN = CallError(
-    call_id="2",
-    tool="",
-    raw_arguments="{",
-    error=ExtractionError(ExtractionErrorType.INVALID_JSON_SYNTAX, 1, "{", "no"),
-)
-EDIT = ToolCall(call_id="1", tool="edit_file", arguments={"path": "a.py"}, raw_arguments="{}")
-STEPS = (
-    RunStep(0, StepKind.START, 1, can_fork=True),
-    RunStep(1, StepKind.CALLS, 1, (EDIT, BROKEN), ("a.py", "b\x1b.py"), can_fork=True),
-    RunStep(2, StepKind.ANSWER, 1, can_fork=True),
-    RunStep(10, StepKind.UNUSABLE, 2),
-)
-
-
 STYLES = {
     RunState.WORKING: "bold cyan",
     RunState.ASKS: "bold cyan",
@@ -288,40 +250,3 @@ def test_runs_are_a_table_that_is_no_wider_than_the_terminal() -> None:
     lines = {standing: run_lines([run(standing=standing, reason="")], None, NOW, UTC)[1] for standing in STYLES}
     assert {standing: line.style for standing, line in lines.items()} == STYLES
     assert [standing for standing, line in lines.items() if f"  {standing}  " not in line.text] == []
-
-
-# --- One run
-
-
-def test_run_is_told_with_its_steps() -> None:
-    assert [line.text for line in run_details(DONE, STEPS, NOW, UTC)] == [
-        f"run {DONE.run_id}",
-        "task: Mend add.",
-        "state: finished",
-        "begun: today 09:00, at work: today 10:05",
-        "folder: /w",
-        "",
-        "STEP  FORK  CALLS AND FILES",
-        "   0  yes   (the start)",
-        "   1  yes   edit_file a.py",
-        "            a malformed call",
-        "            changed: a.py",
-        r"            changed: b\x1b.py",
-        "   2  yes   (the answer)",
-        "            (request 2)",
-        "  10  -     (a reply that could not be used)",
-    ]
-
-
-def test_run_that_is_not_as_usual_is_told_with_its_context_and_parent() -> None:
-    context = AgentContext(workspace="/w", mode="ask", max_calls_per_turn=3).model_dump_json()
-    odd = {"request": "And now?", "message": "Limit reached.", "standing": RunState.STOPPED, "reason": "max_steps"}
-    fork = {"parent": "a" * 32, "forked_at": 4, "stored_context": context, "durability": "exit"}
-    lines = [line.text for line in run_details(run(**odd, **fork), (), NOW, UTC)]
-    assert lines[2:5] == ["state: stopped: max steps", "last request: And now?", "end: Limit reached."]
-    assert lines[6:9] == [
-        "forked from: run aaaaaaaa after step 4",
-        "folder: /w",
-        'context: mode="ask", max_calls_per_turn=3, durability=exit',
-    ]
-    assert lines[-1] == "No step of it is kept: it has made none yet, or was kept with --durability exit."

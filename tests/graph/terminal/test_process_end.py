@@ -64,7 +64,7 @@ def refusal(code: ToolErrorCode, message: str, *suggestions: str) -> RefusedErro
 
 def test_mistake_on_the_command_line_is_told_from_a_failure() -> None:
     mistakes = {ToolErrorCode.NOT_FOUND, ToolErrorCode.INVALID_ARGUMENT}
-    mistake = (ExitCode.USAGE_ERROR, "No run 'ab'. Did you mean abc or abd?", [])
+    mistake = (ExitCode.USAGE_ERROR, "No run 'ab'. Did you mean abc or abd?", list[str]())
     failure = (ExitCode.SYSTEM_ERROR, "No run 'ab'.", ["  abc", "  abd"])
     for code in ToolErrorCode:
         refused = refusal(code, "No run 'ab'.", "abc", "abd")

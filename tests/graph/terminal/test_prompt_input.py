@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
-from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 from prompt_toolkit.input import PipeInput, create_pipe_input
@@ -62,26 +61,6 @@ def test_keys_make_lines_paste_and_look_into_the_history() -> None:
     assert {keys: typed(keys, "two\nlines", "newest") for keys in KEYS} == KEYS
 
 
-@pytest.mark.parametrize(
-    ("keys", "line"), [("/di", "/diff"), ("look at @rea", "look at README.md"), ("in pkg/n\t", "in pkg/new.py")]
-)
-def test_tab_completes(keys: str, line: str) -> None:
-    with prompt(Requests()) as (ask, terminal):
-        tabs = iter([] if keys.endswith("\t") else ["\t"])
-
-        def then_tab(_: Buffer) -> None:
-            terminal.send_text(next(tabs, ""))
-
-        def then_enter(buffer: Buffer) -> None:
-            if buffer.text == line:
-                terminal.send_text("\x1b[F\r\r")  # the first one may take the name from the menu
-
-        ask._session.default_buffer.on_completions_changed += then_tab
-        ask._session.default_buffer.on_text_changed += then_enter
-        terminal.send_text(keys)
-        assert ask("You: ") == line
-
-
 def test_ctrl_c_leaves_where_it_is_pressed_again() -> None:
     for keys in ("\x03\x03", "wrong\x03\x03", "one\x03two\x03\x03"):
         with pytest.raises(KeyboardInterrupt):
@@ -107,7 +86,7 @@ def test_commands_are_offered_at_the_beginning_and_files_after_an_at_sign_or_whe
     assert offered("/") == [("/diff", -1), ("/undo", -1)]
     assert offered("/U") == [("/undo", -2)]
     assert offered("/undo ") == offered("a /") == offered("\n/") == []
-    assert offered("@REA") == [("README.md", -3)]
+    assert offered("@REA") == [("README.md", -4)]
     assert offered("see @calc") == [("calc.py", -5), ("pkg/calc_words.py", -5)]
     assert offered("see calc") == offered("mail me@calc") == []
     assert offered("see (CALC", asked=True) == [("calc.py", -4), ("pkg/calc_words.py", -4)]

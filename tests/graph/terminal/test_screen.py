@@ -223,7 +223,7 @@ def test_colours_are_for_terminals() -> None:
 def test_debug_tells_calls_results_and_refused_paths_as_json_without_secrets() -> None:
     shown = Shown(debug=True).show(*TURN)
     assert shown.out == "mendgraph: I look.\nNow it is clear.\n"
-    debug = [json.loads(line) for line in shown.err.splitlines()]
+    debug = [json.loads(line) for line in shown.err.splitlines() if line.startswith("{")]
     assert [(each["event"], each.get("tool")) for each in debug] == [
         *(("tool.call", tool) for tool in ("read_file", "edit_file", "x")),
         ("guard.denied", "edit_file"),

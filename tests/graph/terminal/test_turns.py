@@ -3,9 +3,7 @@
 import errno
 import io
 import re
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from signal import SIGINT, SIGTERM, Signals, raise_signal
@@ -22,7 +20,6 @@ from mendgraph.graph.terminal.status_line import StatusLine
 from mendgraph.graph.terminal.turns import Turns, edits_in_blocks, resume_once, run_once
 from mendgraph.nodes.call_model.ledger import RunLimits
 from mendgraph.nodes.call_model.model import Call
-from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
 from mendgraph.nodes.records import ModelReply, ProviderFailure
 from tests.doubles.scripted_model import ScriptedModel
 from tests.graph.terminal.played_terminal import BUG, FIRST_LINE, FIX, READ, Terminal, TerminalFile
@@ -207,17 +204,3 @@ def test_status_line_says_that_the_run_stops_and_further_signals_change_nothing(
     terminal = Terminal(tmp_path, [READ, "I wait"], model=InterruptedThrice)
     assert run_once(replace(terminal.setup, display=with_a_status_line(screen)), "wait") is ExitCode.INTERRUPTED
     assert STOPPING.strip() in screen.shown
-
-
-def test_store_that_cannot_be_read_ends_the_turn_with_and_without_a_status_line(tmp_path: Path) -> None:
-    screen = TerminalFile()
-    played = Terminal(tmp_path, ["It adds.", "Not asked."], context={"evidence": False})
-    assert run_once(played.setup, "Does it add?") is ExitCode.FINISHED
-    store = Path(workspace_folder_path(str(tmp_path)), "store.sqlite")
-    with closing(sqlite3.connect(store, isolation_level=None)) as database:
-        database.execute("UPDATE checkpoints SET type = NULL")
-    plain = Terminal(tmp_path, [])
-    for setup in (replace(played.setup, display=with_a_status_line(screen)), plain.setup):
-        assert run_once(setup, "And now?") is ExitCode.SYSTEM_ERROR
-    assert screen.shown[:-1] == plain.out.splitlines()
-    assert screen.shown[0].startswith(f"SYSTEM_ERROR (store_failed): The run {tmp_path.name} cannot be read.")
