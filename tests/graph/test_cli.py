@@ -218,14 +218,12 @@ def test_command_that_a_stop_advises_works(
         (KeyError("x\n"), 70, "mendgraph: this is a bug (KeyError: 'x\\n'): please report it with what --debug says\n"),
     ],
 )
-def test_unexpected_error_is_one_line(
-    command: Command, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, line: str
-) -> None:
-    def fail() -> Any:
-        raise error
+def test_unexpected_error_is_one_line(command: Command, error: BaseException, code: int, line: str) -> None:
+    class Failing(io.StringIO):
+        def read(self, _: int | None = -1, /) -> str:
+            raise error
 
-    monkeypatch.setattr(cli, "_session_options", fail)
-    ended, _, err = command("Fix it")
+    ended, _, err = command("-", typed=Failing())
     assert (ended, err.lstrip("\n")) == (code, line.lstrip("\n"))
 
 
@@ -284,7 +282,6 @@ def test_schema_is_printed(command: Command) -> None:
 
 
 def test_shell_completes_commands_options_and_values(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["mendgraph"])
     monkeypatch.setenv("_MENDGRAPH_COMPLETE", "complete_bash")
 
     def offered(line: str) -> list[str]:

@@ -1,6 +1,5 @@
 """A store that is damaged, or that somebody else has made: the commands and the functions say so, run by run."""
 
-import io
 import shutil
 import sqlite3
 import zlib
@@ -69,7 +68,6 @@ def runs(two_runs: Played, monkeypatch: pytest.MonkeyPatch) -> Played:
     monkeypatch.setattr("mendgraph.graph.machine.redaction.MOST_BYTES", MOST_BYTES)
     monkeypatch.setenv(DATA_DIR_VARIABLE, str(now / "data"))
     monkeypatch.chdir(two_runs.folder)
-    monkeypatch.setattr("sys.stdin", io.StringIO())
     return two_runs
 
 

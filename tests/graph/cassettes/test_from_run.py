@@ -4,6 +4,8 @@ import ast
 import json
 import os
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,8 @@ from mendgraph.graph.spending.store import spent_by_day
 from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
-from mendgraph.nodes.execute_tools.journal.journal import Journal
+from mendgraph.nodes.execute_tools.store.database import FILE_NAME
+from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
 from mendgraph.nodes.records import (
     FinishReason,
     ModelReply,
@@ -267,7 +270,10 @@ def test_run_whose_files_are_too_many_or_not_kept_is_refused(folder: Path, monke
     refused = refusal(folder, run)
     assert refused.message.startswith("The run does not repeat: message 3 was ")
     assert "The run needs more than 1 files or 2,000,000 bytes" in refused.message
-    monkeypatch.setattr(Journal, "backup", lambda *_: None)
+    with closing(
+        sqlite3.connect(Path(workspace_folder_path(str(folder)), FILE_NAME), isolation_level=None)
+    ) as database:
+        database.execute("DELETE FROM backups")
     assert refusal(folder, run).message == "What 'calc.py' held before the run is gone or damaged."
 
 

@@ -10,14 +10,12 @@ from langgraph.checkpoint.memory import InMemorySaver
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.redaction import ScrubbingSerializer
 from mendgraph.graph.machine.state import serializer
-from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.runs.events import Asked, Text
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.runs import list_runs
-from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
-from mendgraph.nodes.records import Protocol, StopReason
+from mendgraph.nodes.records import Protocol
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import Chunked, ScriptedServer
@@ -67,10 +65,6 @@ def test_what_came_of_a_task_is_not_read_back_from_the_disk(folder: Path, monkey
         assert (again.result(), bool(read)) == (first, True)
 
 
-def full(*_: object) -> None:
-    raise StoreError("the disk is full")
-
-
 # --- The workspace is a run's own while it works, and each turn is written down first
 
 
@@ -78,17 +72,6 @@ def is_free(folder: Path) -> bool:
     """Whether another run may work here."""
     with RunLock(workspace_folder_path(str(folder))) as lock:
         return lock.acquire(Owner("other")) is None
-
-
-@pytest.mark.parametrize(("method", "begin"), [("begin_turn", lambda each: each.stream(TASK)), ("run", Session.resume)])
-def test_store_that_fails_is_why_the_turn_cannot_begin_and_nothing_stays_locked(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, method: str, begin: Any
-) -> None:
-    monkeypatch.setattr(Store, method, full)
-    with Session(context(folder), model=told()) as session:
-        [ended] = begin(session)
-        assert (ended.outcome.reason, ended.outcome.message) == (StopReason.STORE_FAILED, "the disk is full")
-        assert is_free(folder)
 
 
 def test_with_a_saver_of_the_users_own_nothing_is_written_down_but_the_workspace_is_taken(folder: Path) -> None:
