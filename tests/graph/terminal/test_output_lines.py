@@ -17,7 +17,6 @@ from mendgraph.graph.terminal.output_lines import (
     Account,
     commit_message,
     compaction_words,
-    diff_lines,
     outcome_lines,
     pull_request,
     run_lines,
@@ -32,13 +31,6 @@ from mendgraph.nodes.call_model.ledger import Price, Spending, Used, begin_turn,
 from mendgraph.nodes.records import Outcome, OutcomeKind, Plan, StopReason
 from tests.doubles.replies import Say
 from tests.graph.terminal.played_terminal import READ, Terminal
-
-DIFF = "--- a/a.py\n+++ b/a.py\n@@ -1,3 +1,3 @@\n same\n--- old\n+++ new\n\\ No newline at end of file\n"
-
-
-def test_diff_is_coloured_by_its_signs() -> None:
-    assert [line.style for line in diff_lines([DIFF])] == ["bold", "bold", "cyan", "", "red", "green", "dim"]
-    assert "\n".join(line.text for line in diff_lines([DIFF, DIFF])) == (DIFF + DIFF).removesuffix("\n")
 
 
 def test_outcome_is_told_in_lines() -> None:

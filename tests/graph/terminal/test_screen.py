@@ -138,6 +138,7 @@ def test_nothing_that_is_shown_steers_the_terminal(text: str) -> None:
     shown = Shown(debug=True).show(*_evil(text))
     shown.view.answer(f"answer {text}")
     shown.view.lines(Line(text, ""))
+    assert shown.out.count("\r") == 0  # nor does a return overwrite a line
     assert set("\x1b\x07\r\u202e\u2028\ud800").isdisjoint(shown.out + shown.err)
 
 
@@ -192,32 +193,6 @@ def test_answer_is_shown_unless_it_was_seen_as_it_came() -> None:
         shown = Shown().show(Text(said), ENDED)
         shown.view.answer(answer)
         assert (said, answer, shown.out) == (said, answer, out)
-
-
-ENDS_OF_LINES = (
-    (["One\r\nTwo\r\n"], "One\nTwo\n"),
-    (["One\r", "\nTwo"], "One\nTwo"),
-    (["50 %\r", "100 %\n"], "50 %\\r100 %\n"),
-    (["One\r\r\n"], "One\\r\n"),
-    (["One\r", "", "\n"], "One\n"),
-)
-
-
-def test_line_ends_of_windows_are_line_ends_and_no_other_return_overwrites_a_line() -> None:
-    for pieces, out in ENDS_OF_LINES:
-        file = io.StringIO()
-        screen = Screen(Console(file=file))
-        for piece in pieces:
-            screen.write(piece)
-        assert (pieces, file.getvalue()) == (pieces, out)
-
-
-def test_colours_are_for_terminals() -> None:
-    shown = Shown(colours="standard").show(*TURN[2:8])
-    shown.view.lines(Line("Done.", "bold green"))
-    assert "\x1b[36m→ read_file calc.py  2 lines\x1b[0m\n" in shown.out
-    assert "\x1b[31m⛔ edit_file" in shown.out
-    assert shown.out.endswith("\x1b[1;32mDone.\x1b[0m\n")
 
 
 def test_debug_tells_calls_results_and_refused_paths_as_json_without_secrets() -> None:
