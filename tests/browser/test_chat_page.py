@@ -128,7 +128,7 @@ def test_change_is_approved_edited_or_rejected_in_the_page(
     assert changed_files(folder, CALC) == left
 
 
-def test_what_would_be_changed_is_shown_as_a_difference_and_refused_with_a_reason(
+def test_change_is_shown_as_a_difference_and_refused_with_a_reason(
     studio: Studio, site: str, page: Page, folder: Path, tmp_path: Path
 ) -> None:
     with told(use(EDIT), DONE) as model, chat(studio, site, page, folder, model, mode="ask"):

@@ -80,7 +80,7 @@ def test_cassette_reads_like_a_page() -> None:
 
 
 @given(answer=st.binary() | st.text(st.characters(exclude_categories=["Cs"])).map(str.encode), path=st.just("/v1/a"))
-def test_what_was_answered_comes_back_to_the_letter(answer: bytes, path: str) -> None:
+def test_answer_comes_back_to_the_letter(answer: bytes, path: str) -> None:
     written = cassette(exchange(b"not json", answer, path=path))
     assert parse(render(written)) == written
 

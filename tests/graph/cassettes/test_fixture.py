@@ -85,7 +85,7 @@ def test_recording_that_cannot_be_written_or_is_silent_is_told(tmp_path: Path) -
     assert live.problem() == f"{tmp_path}/file/c.yaml cannot be written: File exists"
 
 
-def test_who_answered_is_named_where_it_was_not_the_endpoint(tmp_path: Path) -> None:
+def test_host_that_answered_is_named_where_it_was_not_the_endpoint(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     with recording(path) as live, LenientServer([Say("Hello")]) as other:
         assert live.base_url

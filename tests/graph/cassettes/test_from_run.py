@@ -190,7 +190,7 @@ def test_turns_of_one_session_are_played_one_after_the_other(folder: Path) -> No
     assert ast.parse(text)
 
 
-def test_what_a_call_names_is_kept_and_what_it_needs_is_looked_for(folder: Path) -> None:
+def test_files_that_a_call_names_or_needs_are_kept(folder: Path) -> None:
     for name in ("other.txt", "more.txt"):
         (folder / name).write_text("unread\n", encoding="utf-8")
     named, listed = use(("read_file", {"path": "./other.txt"})), use(("list_files", {}))

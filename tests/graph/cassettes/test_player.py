@@ -48,7 +48,7 @@ def answers(played: Player, *bodies: bytes, path: str = PATH) -> list[str]:
     return [each if isinstance(each, str) else each.response.decode() for each in found]
 
 
-def test_each_exchange_answers_once_whatever_the_order_of_requests() -> None:
+def test_exchange_answers_once_whatever_the_order_of_requests() -> None:
     played = player(body("a"), body("b"), body("a"))
     assert answers(played, body("b"), body("a"), body("a")) == ["1", "0", "2"]
     assert (played.misses, played.unplayed, played.played) == ([], [], 3)

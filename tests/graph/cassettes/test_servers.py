@@ -56,7 +56,7 @@ def asked(server: Any) -> httpx2.Response:
     return httpx2.post(f"{server.base_url}/chat/completions", json=SENT, headers={"Authorization": "Bearer mine"})
 
 
-def test_what_was_said_through_the_server_is_recorded_and_plays() -> None:
+def test_conversation_through_the_server_is_recorded_and_plays() -> None:
     busy = Status(429, {"error": 1}, {"Retry-After": "3", "Set-Cookie": "a"})
     with LenientServer([Chunked(Say("key-of-mine"), 3), busy]) as upstream:
         with (

@@ -47,7 +47,7 @@ def said(root: Path, **options: Any) -> list[str]:
     return [str(each).replace(str(root.parent), "") for each in found]
 
 
-def test_each_setting_comes_from_the_strongest_that_has_it(root: Path) -> None:
+def test_setting_comes_from_the_strongest_that_has_it(root: Path) -> None:
     write(root, 'mode = "ask"\nmax_steps = 3\n', '\nmax_steps = 5\nmodel = "m"\nbase_url = "http://a/v1"\n')
     found = load_configuration(str(root), {**os.environ, "OPENAI_BASE_URL": "http://b/v1"})
     user = str(root.parent / "user.toml")
@@ -138,7 +138,7 @@ def test_denied_paths_of_all_files_and_options_are_joined(root: Path) -> None:
     assert merged({"denied_paths": ("a",)}, {"denied_paths": ("b",)}) == {"denied_paths": ("a", "b")}
 
 
-def test_what_a_file_may_set_is_seen_from_the_defaults_of_the_run(root: Path) -> None:
+def test_file_is_judged_from_the_defaults_of_the_run(root: Path) -> None:
     write(root, "require_checks = false\nmax_calls_per_turn = 50\n")
     [widening_calls] = said(root)
     assert "max_calls_per_turn needs your trust" in widening_calls

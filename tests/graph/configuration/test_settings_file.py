@@ -83,7 +83,7 @@ VALUES_OF_SETTINGS_FILE = st.sampled_from(
 
 
 @given(st.dictionaries(NAMES, VALUES_OF_SETTINGS_FILE, max_size=6))
-def test_what_is_taken_is_a_context_and_what_is_not_is_named(given_values: dict[str, str]) -> None:
+def test_settings_that_are_taken_make_a_context_and_others_are_named(given_values: dict[str, str]) -> None:
     text = "".join(f"{name} = {value}\n" for name, value in given_values.items())
     found = parse_settings(text, "f.toml")
     if isinstance(found, Settings):

@@ -55,7 +55,7 @@ TURN = (visit(START, "begin_turn"), visit("begin_turn", "call_model"))
 SAID = visit("call_model", "parse", after={"reply": REPLY, "step": 1})
 
 
-def test_what_a_fork_took_over_has_no_number() -> None:
+def test_visits_that_a_fork_took_over_have_no_number() -> None:
     assert [turn.number for turn in course_of(history(SAID)).turns] == [0]
     assert [turn.number for turn in course_of(history(TURN[1], SAID)).turns] == [1]
 

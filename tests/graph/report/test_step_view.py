@@ -71,7 +71,7 @@ def test_step_takes_no_time_between_a_kill_and_the_resumption() -> None:
     assert view.duration == "2.5 s"
 
 
-def test_what_the_machine_and_the_person_did_is_noted() -> None:
+def test_acts_of_the_machine_and_of_the_person_are_noted() -> None:
     permissions = [Permission(rule="r", tool="run_command", subject="pytest", prefix=("pytest",), place="t")]
     ahead = visit("call_model", "parse", after={"reply": ModelReply(preloaded=True)}, taken_up=True)
     guard = visit("guard", "BUDGET_STOP", before={"items": [CALL]}, after={"permissions": permissions})

@@ -142,7 +142,7 @@ def test_run_that_is_left_after_any_event_goes_on_from_there(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("way", ["break", "async"])
-def test_who_leaves_does_not_wait_for_the_model(folder: Path, way: str) -> None:
+def test_caller_who_leaves_does_not_wait_for_the_model(folder: Path, way: str) -> None:
     """The endpoint stalls for ever in the middle of its reply."""
 
     def settings() -> AgentContext:

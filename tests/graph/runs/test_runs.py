@@ -248,7 +248,7 @@ NOTES = "--- a/notes.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-old\n"
 NEW = "--- /dev/null\n+++ b/pkg/new.py\n@@ -0,0 +1 @@\n+x = 1\n"
 
 
-def test_each_file_has_one_diff_from_before_the_run_to_now(in_any_store: Path) -> None:
+def test_file_has_one_diff_from_before_the_run_to_now(in_any_store: Path) -> None:
     run = played(in_any_store)
     expected = (
         RunDiff("calc.py", CALC),

@@ -46,7 +46,7 @@ def shape(messages: tuple[AnyMessage, ...]) -> list[str]:
 # --- Turns
 
 
-def test_what_came_of_a_task_is_not_read_back_from_the_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_result_of_a_task_is_not_read_back_from_the_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """To read a long history takes longer than to write its last step. What the disk has is the same."""
     read: list[str] = []
     loads = ScrubbingSerializer.loads_typed

@@ -65,7 +65,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
     return played
 
 
-def test_each_result_is_a_line_and_the_summary_comes_last(run: Run, orders: list[WorkOrder], tmp_path: Path) -> None:
+def test_result_is_a_line_and_the_summary_comes_last(run: Run, orders: list[WorkOrder], tmp_path: Path) -> None:
     code, out, err = run("go fail")
     assert (code, err) == (1, "")
     assert out.splitlines() == [
@@ -121,7 +121,7 @@ ENDS = (
 )
 
 
-def test_each_end_of_a_batch_has_its_code() -> None:
+def test_end_of_a_batch_has_its_code() -> None:
     ended = [exit_code_of_batch(BatchResult("0a", "/out", end, "", 1, tally), heard) for end, heard, tally, _ in ENDS]
     assert ended == [code for *_, code in ENDS]
 

@@ -307,7 +307,7 @@ def test_mcp_server_of_the_editor_runs_once_for_its_session_and_is_not_rewritten
     assert (folder / "server.py").read_text(encoding="utf-8") == text
 
 
-def test_what_fails_is_an_error_in_words(folder: Path, desk: Desk) -> None:
+def test_failure_is_an_error_in_words(folder: Path, desk: Desk) -> None:
     """In a session that cannot begin, in a prompt whose model fails, and for what the client gets wrong."""
 
     async def scene(talk: Talk) -> None:

@@ -71,7 +71,7 @@ class Shown:
             yield
 
 
-def test_each_count_is_shown_against_its_limit() -> None:
+def test_counts_are_shown_against_their_limits() -> None:
     shown = Shown(max_cost_usd=0.5, max_seconds=300.0, max_steps=20)
     shown.now_s = 41.7
     assert shown.note(PAID, StepDone((), ()), ToolStarted(call(pattern="def add", path="src"))) == (

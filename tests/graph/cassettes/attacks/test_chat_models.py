@@ -128,7 +128,7 @@ def player_of(text: str) -> Player:
 
 
 @pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)
-def test_what_was_recorded_plays_without_the_server_and_holds_no_key(make: Make) -> None:
+def test_recording_plays_without_the_server_and_holds_no_key(make: Make) -> None:
     live, text = conversation(make)
     assert not any(word in text for word in (KEY, "canary", "127.0.0.1", "alt=sse", "set-cookie", "stainless"))
     assert text.count(f"uri: http://llm.test{ALL[make][0]}\n") == 2
